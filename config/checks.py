@@ -1,0 +1,137 @@
+"""System checks: what is wrong with the set-up, found before anything is served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register, run_checks
+from django.db import DatabaseError, connection
+
+from audit import guards
+from audit.models import AuditEntry
+from config.errors import DomainError
+from config.keyfiles import exposed
+from config.keyring import KeysMissing, keyring
+from memory import tokens
+from memory.silo import keys
+
+
+class RefusesToStart(SystemExit):
+    """The set-up is not one to serve with; the message says what is wrong."""
+
+
+@register()
+def keys_are_there(**_: Any) -> list[CheckMessage]:
+    try:
+        keyring()
+    except KeysMissing as missing:
+        return [Error(str(missing), id="palimpsest.E001")]
+    return []
+
+
+@register()
+def keys_are_private(**_: Any) -> list[CheckMessage]:
+    return [
+        Warning(f"{path} is open to others.", hint=f"Run 'chmod go-rwx {path}'.", id="palimpsest.W002")
+        for path in exposed(Path(settings.KEYS_DIR))
+    ]
+
+
+@register()
+def leases_outlast_calls(**_: Any) -> list[CheckMessage]:
+    """A lease is renewed between calls: one shorter than a call would be lost in the midst of it."""
+    if 0 < settings.MODEL_CALL_SECONDS < settings.LEASE_SECONDS and settings.BATCH_TOKENS > 0:
+        return []
+    problem = "MODEL_CALL_SECONDS must be above 0, LEASE_SECONDS above it, and BATCH_TOKENS above 0."
+    return [Error(problem, id="palimpsest.E004")]
+
+
+@register()
+def token_counter_is_there(**_: Any) -> list[CheckMessage]:
+    try:
+        tokens.count("")
+    except tokens.TokenCounterMissing as missing:
+        return [Error(str(missing), id="palimpsest.E005")]
+    return []
+
+
+@register(Tags.database)
+def silos_open(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """One agent under each key-encryption key is tried: a service that cannot open its silos is not to start."""
+    return _asked(databases, lambda: [Error(problem, id="palimpsest.E002") for problem in _unopenable()])
+
+
+@register(Tags.database)
+def triggers_are_there(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    hint = "Run 'manage.py migrate': it puts them back."
+    return _asked(
+        databases,
+        lambda: [
+            Error(f"The trigger {name} is missing.", hint=hint, id="palimpsest.E003") for name in guards.missing()
+        ],
+    )
+
+
+@register(Tags.database)
+def trail_goes_on(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """A trail begun under one audit key is not to go on under another that cannot verify it."""
+    return _asked(databases, lambda: [Error(problem, id="palimpsest.E006") for problem in _unverifiable()])
+
+
+def require_sound() -> None:
+    """Raise RefusesToStart with every error of the checks, database included."""
+    errors = [
+        check for check in run_checks(databases=["default"], include_deployment_checks=False) if check.is_serious()
+    ]
+    if errors:
+        raise RefusesToStart("Palimpsest does not start:\n" + "\n".join(f"- {check.msg}" for check in errors))
+
+
+def _asked(databases: Sequence[str] | None, ask: Callable[[], list[CheckMessage]]) -> list[CheckMessage]:
+    """What the database answers, if it is to be asked and can be."""
+    if not databases:
+        return []
+    try:
+        return ask()
+    except DatabaseError:
+        return [Warning("The database cannot be asked.", hint="See /readyz.", id="palimpsest.W001")]
+    except KeysMissing:  # told by keys_are_there
+        return []
+
+
+def _unverifiable() -> list[str]:
+    """What is wrong when the trail's newest entry was made under a key that is not there."""
+    if AuditEntry._meta.db_table not in connection.introspection.table_names():
+        return []
+    newest = AuditEntry.objects.order_by("-pk").values_list("key_id", flat=True).first()
+    if newest is None or newest in {key.id for key in keyring().audit}:
+        return []
+    return [
+        f"The newest entry of the audit trail was made under key {newest}, which is not in the keyring. "
+        "Put that key back (AUDIT_KEY, or the audit file in KEYS_DIR) from its backup."
+    ]
+
+
+def _unopenable() -> list[str]:
+    problems = []
+    for agent_id, wrapped in _one_agent_per_key():
+        try:
+            keys.cipher_for(agent_id, wrapped)
+        except DomainError as refused:
+            problems.append(str(refused))
+    return problems
+
+
+def _one_agent_per_key() -> list[tuple[int, bytes]]:
+    """An agent for each key-encryption key that wraps any (the key's id stands in the wrapped key's first bytes)."""
+    if "memory_agent" not in connection.introspection.table_names():
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id, wrapped_key FROM memory_agent WHERE id IN "
+            "(SELECT min(id) FROM memory_agent WHERE length(wrapped_key) > 0 GROUP BY substr(wrapped_key, 1, 9))"
+        )
+        return [(agent_id, bytes(wrapped)) for agent_id, wrapped in cursor.fetchall()]

@@ -1,0 +1,93 @@
+"""The environment's variables, read for the settings. An empty one counts as not set.
+
+A value that makes no sense is told by its variable's name and what would be right, never by itself: it may be a
+secret, or hold one.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+from config.keyfiles import read_key_file
+
+_TRUE = {"true", "yes", "on", "ok", "y", "1"}
+_FALSE = {"false", "no", "off", "n", "0"}
+_DIGITS = 9  # of a whole number: more than any setting needs, and far from every overflow
+_DATABASES = ("sqlite", "postgres", "postgresql", "psql", "pgsql")
+_DATABASE_ADVICE = "must be postgres://USER:PASSWORD@HOST:PORT/NAME (special characters %-encoded) or sqlite:///PATH"
+
+
+def text(name: str, default: str = "") -> str:
+    return os.environ.get(name, "").strip() or default
+
+
+def switch(name: str, *, default: bool) -> bool:
+    value = text(name).lower()
+    if value in _TRUE | _FALSE:
+        return value in _TRUE
+    if value:
+        raise ImproperlyConfigured(f"{name} must be true or false")
+    return default
+
+
+def whole(name: str, default: int) -> int:
+    value = text(name)
+    if not value:
+        return default
+    if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS):
+        raise ImproperlyConfigured(f"{name} must be a whole number of at most {_DIGITS} digits")
+    return int(value)
+
+
+def listed(name: str, default: list[str]) -> list[str]:
+    return [part.strip() for part in text(name).split(",") if part.strip()] or default
+
+
+def secret_key(name: str, folder: Path) -> str:
+    """Django's own key: the variable, or else the key file."""
+    try:
+        return text(name) or read_key_file(folder, "django")
+    except OSError as failure:
+        problem = f"{folder / 'django'} cannot be read ({failure.strerror})"
+        raise ImproperlyConfigured(f"{problem}: mend that key file, or set {name}") from None
+
+
+def database(name: str, embedded: Path) -> dict[str, Any]:
+    """Django's settings of the database; the embedded one's folder is made."""
+    url = text(name)
+    if not url:
+        _make_folder(embedded.parent)
+        url = f"sqlite:///{embedded}"
+    found = _parsed(url)
+    if not found.get("NAME") or not _are_ports(str(found.get("PORT", ""))):
+        raise ImproperlyConfigured(f"{name} {_DATABASE_ADVICE}")
+    return found
+
+
+def _parsed(url: str) -> dict[str, Any]:
+    """Empty when it is none: the parser would say so in a warning that shows the password."""
+    kind, separator, rest = url.partition("://")
+    if kind not in _DATABASES or not separator or (kind == "sqlite" and not rest.startswith(("/", ":memory:"))):
+        return {}
+    try:
+        found: dict[str, Any] = environ.Env.db_url_config(url)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return {}
+    return found
+
+
+def _are_ports(given: str) -> bool:
+    return all(port.isdigit() and 0 < int(port) < 2**16 for port in given.split(",") if port)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        problem = f"the folder {folder} cannot be made ({failure.strerror})"
+        raise ImproperlyConfigured(f"VAR_DIR: {problem}: name one that can be written to") from None

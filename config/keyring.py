@@ -1,0 +1,118 @@
+"""The keyring: every secret of the service, by purpose. Loaded once a process, never stored in the database."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import NoReturn
+
+from django.conf import settings
+
+from config.errors import ConfigurationError
+from config.keyfiles import KEY_BYTES, read_key_file
+
+
+class KeysMissing(ConfigurationError):
+    """A key is not there, or is not 32 bytes of base64."""
+
+    code = "keys_missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """32 secret bytes and the short public id that rows name it by."""
+
+    id: str
+    secret: bytes = field(repr=False)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a key is not to be pickled or copied")
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """Keys by purpose, newest first: the first one seals and signs, any of them opens and verifies."""
+
+    silo: tuple[Key, ...]
+    audit: tuple[Key, ...]
+    pepper: tuple[Key, ...]
+    heads: tuple[Key, ...]
+
+
+def keyring() -> Keyring:
+    """The keys the settings name.
+
+    Raises KeysMissing, saying which one and how to make it.
+    """
+    return _load(*_named())
+
+
+def silo_key(key_id: str) -> Key | None:
+    """The key-encryption key of that id. For an unknown one the key files are read again: it may have been added.
+
+    Raises KeysMissing.
+    """
+    found = _silo_key(keyring(), key_id)
+    return found or _silo_key(_read_again(), key_id)
+
+
+def _silo_key(ring: Keyring, key_id: str) -> Key | None:
+    return next((key for key in ring.silo if key.id == key_id), None)
+
+
+def _read_again() -> Keyring:
+    """The keys as they are now; those that were loaded when now they cannot be."""
+    try:
+        fresh = _load.__wrapped__(*_named())
+    except KeysMissing:
+        return keyring()
+    _load.cache_clear()
+    return fresh
+
+
+def _named() -> tuple[str, str, str, str, str]:
+    return (
+        str(settings.KEYS_DIR),
+        settings.SILO_KEYS,
+        settings.AUDIT_KEY,
+        settings.PEPPER_KEY,
+        settings.HEADS_KEY,
+    )
+
+
+@lru_cache(maxsize=8)
+def _load(folder: str, silo: str, audit: str, pepper: str, heads: str) -> Keyring:
+    return Keyring(
+        silo=_keys(folder, "silo", silo),
+        audit=_keys(folder, "audit", audit),
+        pepper=_keys(folder, "pepper", pepper),
+        heads=_keys(folder, "heads", heads),
+    )
+
+
+def _keys(folder: str, name: str, given: str) -> tuple[Key, ...]:
+    try:
+        material = given or read_key_file(Path(folder), name)
+    except OSError as failure:
+        raise KeysMissing(f"The {name} key cannot be read from {folder} ({failure.strerror}).") from None
+    if not material:
+        raise KeysMissing(
+            f"The {name} key is missing. Make the keys with 'manage.py create_keys', or, if this database was in "
+            f"use before, put the keys of its backup into {folder}."
+        )
+    parts = [part.strip() for part in material.split(",")]
+    return tuple(_key(name, part) for part in parts if part) or (_key(name, ""),)
+
+
+def _key(name: str, encoded: str) -> Key:
+    try:
+        secret = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        secret = b""
+    if len(secret) != KEY_BYTES:
+        raise KeysMissing(f"The {name} key is not {KEY_BYTES} bytes of base64.") from None
+    return Key(hashlib.sha256(b"palimpsest key id" + secret).hexdigest()[:8], secret)

@@ -1,0 +1,63 @@
+"""Logs: one JSON object a line on standard error, ids and numbers only, never content."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Any
+
+import structlog
+from structlog.typing import EventDict
+
+
+def _place_of_exception(_: Any, __: str, event: EventDict) -> EventDict:
+    """An exception as its type and places in the code: its own text may echo the input that caused it."""
+    info = event.pop("exc_info", None)
+    if info is True:
+        info = sys.exc_info()
+    elif isinstance(info, BaseException):
+        info = (type(info), info, info.__traceback__)
+    if isinstance(info, tuple) and info[0] is not None:
+        event["exception"] = info[0].__name__
+        event["at"] = [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(info[2])[-8:]]
+    return event
+
+
+_SHARED: list[Any] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "json": {
+            "()": structlog.stdlib.ProcessorFormatter,
+            "foreign_pre_chain": _SHARED,
+            "processors": [
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                _place_of_exception,
+                structlog.processors.JSONRenderer(),
+            ],
+        }
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
+    "loggers": {
+        "palimpsest": {"level": "INFO"},
+        # SQL parameters and request lines may hold content: these stay silent whatever the level above them.
+        "django.db.backends": {"level": "CRITICAL", "propagate": False},
+        "httpx": {"level": "WARNING"},
+        "httpcore": {"level": "WARNING"},
+    },
+}
+
+structlog.configure(
+    processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+    logger_factory=structlog.stdlib.LoggerFactory(),
+    wrapper_class=structlog.stdlib.BoundLogger,
+    cache_logger_on_first_use=True,
+)
