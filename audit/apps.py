@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+
+class AuditConfig(AppConfig):
+    name = "audit"
+    verbose_name = "Audit"
+
+    def ready(self) -> None:
+        from audit import guards, rowset
+
+        rowset.prepare_connections()
+        post_migrate.connect(guards.put_back, dispatch_uid="audit.guards")

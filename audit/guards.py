@@ -1,0 +1,136 @@
+"""What the database itself refuses: changing or removing a row of the trail, removing a memory.
+
+Triggers, because they hold for SQL typed by hand, for `queryset.delete()` and for a road nobody thought of.
+Changing a column on SQLite rebuilds its table and silently drops them, so they are put back after every
+migrate; that they are there, and say what is written here, is a system check and part of `verify_audit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection, transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What `table` refuses, and the columns that identify a row (so that SQLite's REPLACE is refused too)."""
+
+    table: str
+    refuses: tuple[str, ...]
+    identity: tuple[str, ...] = ()
+
+
+_guards: list[Guard] = [
+    Guard("audit_auditentry", ("UPDATE", "DELETE"), ("agent_id", "seq")),
+    Guard("audit_change", ("UPDATE", "DELETE"), ("agent_id", "seq", "number")),
+]
+
+
+def register(guard: Guard) -> None:
+    """Add a table to guard; called by the app that owns it when it starts."""
+    if guard not in _guards:
+        _guards.append(guard)
+
+
+def put_back(**_: Any) -> None:
+    """Make the triggers anew, all or none, if any is missing. Runs after every migrate, of which there may be many at
+    once: on PostgreSQL one waits for the other."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PG_LOCK])
+        if not missing():
+            return
+        if connection.vendor == "postgresql":
+            cursor.execute(_PG_FUNCTION)
+        for guard in reversed(_there()):  # memories first, as edits lock them: neither waits for the other in a ring
+            for name, statement in _triggers(guard):
+                cursor.execute(_drop(name, guard.table))
+                cursor.execute(statement)
+
+
+def missing() -> list[str]:
+    """Names of triggers that ought to be there, enabled and as they are made here, and are not."""
+    with connection.cursor() as cursor:
+        cursor.execute(_PRESENT[connection.vendor], _PRESENT_PARAMETERS[connection.vendor])
+        present = {row[0] for row in cursor.fetchall()}
+    return [name for guard in _there() for name, statement in _triggers(guard) if statement not in present]
+
+
+def _there() -> list[Guard]:
+    """The guards whose tables exist."""
+    tables = set(connection.introspection.table_names())
+    return [guard for guard in _guards if guard.table in tables]
+
+
+def triggers() -> list[tuple[str, str]]:
+    """(trigger, table) of every guard."""
+    return [(name, guard.table) for guard in _guards for name, _ in _triggers(guard)]
+
+
+_PG_LOCK = 0x70616C696D  # "palim"
+
+_PG_BODY = """
+BEGIN
+    RAISE EXCEPTION '% on % is refused: it is kept for ever', TG_OP, TG_TABLE_NAME
+        USING ERRCODE = 'integrity_constraint_violation';
+END """
+
+_PG_FUNCTION = f"CREATE OR REPLACE FUNCTION palimpsest_refuse() RETURNS trigger LANGUAGE plpgsql AS $${_PG_BODY}$$"
+
+# The triggers as the statements that make them; on PostgreSQL those alone that fire and call our function, unaltered.
+_PRESENT = {
+    "sqlite": "SELECT sql FROM sqlite_master WHERE type = 'trigger'",
+    "postgresql": """
+        SELECT pg_get_triggerdef(t.oid, true)
+        FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_language l ON l.oid = p.prolang
+        WHERE NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND l.lanname = 'plpgsql' AND p.prosrc = %s
+    """,
+}
+_PRESENT_PARAMETERS = {"sqlite": [], "postgresql": [_PG_BODY]}
+
+
+def _triggers(guard: Guard) -> Iterator[tuple[str, str]]:
+    if connection.vendor == "postgresql":
+        for event in (*guard.refuses, "TRUNCATE"):
+            name = f"{guard.table}_no_{event.lower()}"
+            each = "STATEMENT" if event == "TRUNCATE" else "ROW"
+            yield (
+                name,
+                (
+                    f"CREATE TRIGGER {name} BEFORE {event} ON {guard.table} "
+                    f"FOR EACH {each} EXECUTE FUNCTION palimpsest_refuse()"
+                ),
+            )
+        return
+    for event in guard.refuses:
+        name = f"{guard.table}_no_{event.lower()}"
+        yield name, f"CREATE TRIGGER {name} BEFORE {event} ON {guard.table} BEGIN {_SQLITE_REFUSAL} END"
+    # REPLACE deletes the row in its way, and a client that did not set recursive_triggers runs no trigger for that:
+    # neither an INSERT nor an UPDATE may come where another row is.
+    if "UPDATE" not in guard.refuses:
+        name = f"{guard.table}_no_move"
+        listed = ", ".join(("id", *guard.identity))
+        yield (
+            name,
+            f"CREATE TRIGGER {name} BEFORE UPDATE OF {listed} ON {guard.table} BEGIN {_SQLITE_REFUSAL} END",
+        )
+    name = f"{guard.table}_no_replace"
+    same = " AND ".join(f"{column} = NEW.{column}" for column in guard.identity)
+    yield (
+        name,
+        (
+            f"CREATE TRIGGER {name} BEFORE INSERT ON {guard.table} "
+            f"WHEN EXISTS (SELECT 1 FROM {guard.table} WHERE id = NEW.id OR ({same})) BEGIN {_SQLITE_REFUSAL} END"
+        ),
+    )
+
+
+_SQLITE_REFUSAL = "SELECT RAISE(ABORT, 'refused: it is kept for ever');"
+
+
+def _drop(name: str, table: str) -> str:
+    on = f" ON {table}" if connection.vendor == "postgresql" else ""
+    return f"DROP TRIGGER IF EXISTS {name}{on}"

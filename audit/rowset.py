@@ -1,0 +1,321 @@
+"""Whole sets of rows in one statement, whatever their number, on SQLite and PostgreSQL.
+
+A verb asks the database the same few things for one memory as for ten thousand; Django's `bulk_update` took 61
+statements for 10,000 rows. On PostgreSQL several rows travel as one JSON parameter (`jsonb_to_recordset`): one
+exchange with the server. SQLite runs in this process and takes thousands of parameters, so there the values go in as
+they are: JSON, base64 and back took several times as long, and so did one statement a row, since a statement on a
+guarded table begins a journal of its own (docs/benchmarks.md).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sqlite3
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from django.db import connection, models
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+
+Row = Mapping[str, Any]
+M = TypeVar("M", bound=models.Model)
+
+
+def prepare_connections() -> None:
+    connection_created.connect(_teach_sqlite, dispatch_uid="audit.rowset")
+
+
+def insert(model: type[models.Model], rows: Sequence[Row], names: tuple[str, ...] = ()) -> None:
+    """Insert `rows` (field attname → value): what is under these names, or, without names, every key of the first."""
+    if rows:
+        _execute(_insert(model, names or tuple(rows[0]), connection.vendor, len(rows) > 1), rows)
+
+
+def update(model: type[models.Model], rows: Sequence[Row], names: tuple[str, ...] = ()) -> int:
+    """Update the rows found by their `id`, one of the names, setting the others. Returns how many there were."""
+    return _execute(_update(model, names or tuple(rows[0]), connection.vendor, len(rows) > 1), rows) if rows else 0
+
+
+Wanted = tuple[str, Sequence[int] | Sequence[bytes]]  # a column and the distinct values wanted of it
+
+
+def select(
+    model: type[M], where: str, params: Sequence[Any], *, among: Wanted | None = None, lock: bool = False
+) -> list[M]:
+    """The rows that meet `where` (SQL over the model's own columns), by a statement prepared once.
+
+    For the reads of the write path: composing a query over forty columns took Django longer than the database
+    took to answer it. `lock` holds the rows until the transaction ends (SQLite's transaction does so by itself).
+    """
+    selection = _selection(model)
+    for_update = " FOR UPDATE" if lock and connection.vendor == "postgresql" else ""
+    rows = _read(model, selection.columns, where, params, among, for_update)
+    return [model.from_db(connection.alias, selection.names, selection.convert(row)) for row in rows]
+
+
+def values(
+    model: type[models.Model], columns: Sequence[str], where: str, params: Sequence[Any], *, among: Wanted | None = None
+) -> list[Any]:
+    """These columns of the rows that meet `where`, as the database gives them: bytes, numbers and texts."""
+    return _read(model, ", ".join(map(connection.ops.quote_name, columns)), where, params, among)
+
+
+def _read(
+    model: type[models.Model],
+    columns: str,
+    where: str,
+    params: Sequence[Any],
+    among: Wanted | None,
+    for_update: str = "",
+) -> list[Any]:
+    sql = f"SELECT {columns} FROM {_table(model)} WHERE {where}"
+    if among is None:
+        sql += for_update
+    elif connection.vendor == "postgresql":
+        # Each value is looked up by itself: with "= ANY", a planner that has no statistics yet, as after a first
+        # import, goes through all of an agent's memories.
+        kind = model._meta.get_field(among[0]).db_type(connection)
+        each = f'{sql} AND "{among[0]}" = wanted.value OFFSET 0'
+        sql = f"SELECT found.* FROM unnest(%s::{kind}[]) AS wanted(value) CROSS JOIN LATERAL ({each}) AS found"
+        params = [list(among[1]), *params]
+    else:
+        sql += f' AND "{among[0]}" IN (SELECT {_sqlite_value(among)} FROM json_each(%s))'
+        params = [*params, json.dumps([_base64(v) if isinstance(v, bytes) else v for v in among[1]])]
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall())
+
+
+def _sqlite_value(among: Wanted) -> str:
+    return "from_base64(value)" if among[1] and isinstance(among[1][0], bytes) else "value"
+
+
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    columns: str
+    names: list[str]
+    converters: list[tuple[int, list[Any], Any]]
+
+    def convert(self, row: Sequence[Any]) -> list[Any]:
+        """The row's values as the model's fields have them."""
+        values = list(row)
+        for place, converters, expression in self.converters:
+            for converter in converters:
+                values[place] = converter(values[place], expression, connection)
+        return values
+
+
+@lru_cache(maxsize=64)
+def _selection(model: type[models.Model]) -> _Selection:
+    fields = model._meta.concrete_fields
+    converters = [(place, _converters(field), field.cached_col) for place, field in enumerate(fields)]
+    return _Selection(
+        ", ".join(connection.ops.quote_name(str(field.column)) for field in fields),
+        [field.attname for field in fields],
+        [each for each in converters if each[1]],
+    )
+
+
+def _converters(field: models.Field[Any, Any]) -> list[Any]:
+    return connection.ops.get_db_converters(field.cached_col) + field.get_db_converters(connection)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column as it travels: its name, the key of its value in a row, and how its value is made ready."""
+
+    name: str
+    attname: str
+    field: models.Field[Any, Any]
+    ready: Callable[[Any], Any] | None
+
+    @property
+    def quoted(self) -> str:
+        return connection.ops.quote_name(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """A statement in two parts, between which stand its rows: `one_row` for each, or once a JSON text of all."""
+
+    columns: tuple[Column, ...]
+    before: str
+    one_row: str
+    after: str = ""
+    takes_json: bool = False
+
+    def values(self, row: Row) -> list[Any]:
+        return [row[c.attname] if c.ready is None else c.ready(row[c.attname]) for c in self.columns]
+
+    def run(self, rows: Sequence[Row]) -> int:
+        params = [_payload(self.columns, rows)] if self.takes_json else [v for row in rows for v in self.values(row)]
+        repeated = self.one_row if self.takes_json else ", ".join([self.one_row] * len(rows))
+        with connection.cursor() as cursor:
+            cursor.execute(self.before + repeated + self.after, params)
+            return int(cursor.rowcount)
+
+
+def _execute(statement: _Statement, rows: Sequence[Row]) -> int:
+    at_once = len(rows) if connection.vendor == "postgresql" else _sqlite_parameters() // len(statement.columns)
+    return sum(statement.run(rows[start : start + at_once]) for start in range(0, len(rows), at_once))
+
+
+def _sqlite_parameters() -> int:
+    """How many one statement may have: 250,000 in Debian's and Python's own, 32,766 otherwise."""
+    connection.ensure_connection()
+    return int(connection.connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER))
+
+
+@lru_cache(maxsize=64)
+def _insert(model: type[models.Model], keys: tuple[str, ...], vendor: str, is_many: bool) -> _Statement:
+    columns = _columns(model, keys, vendor)
+    # Only names of models and columns are put into the text; values travel as parameters.
+    into = f"INSERT INTO {_table(model)} ({', '.join(column.quoted for column in columns)}) "
+    if vendor == "postgresql" and is_many:
+        return _Statement(columns, into, _select(columns), takes_json=True)
+    return _Statement(columns, f"{into}VALUES ", _parameters(columns, vendor))
+
+
+@lru_cache(maxsize=64)
+def _update(model: type[models.Model], keys: tuple[str, ...], vendor: str, is_many: bool) -> _Statement:
+    columns, table = _columns(model, keys, vendor), _table(model)
+    key = [column for column in columns if column.field.primary_key]
+    others = [column for column in columns if not column.field.primary_key]
+    if not is_many:
+        sets = ", ".join(f"{column.quoted} = {_parameter(column, vendor)}" for column in others)
+        return _Statement((*others, *key), f'UPDATE {table} SET {sets} WHERE "id" = %s', "")
+    if vendor == "postgresql":
+        sets = ", ".join(f"{column.quoted} = given.{column.quoted}" for column in others)
+        after = f') AS given WHERE {table}."id" = given."id"'
+        return _Statement(columns, f"UPDATE {table} SET {sets} FROM (", _select(columns), after, takes_json=True)
+    # SQLite calls the columns of VALUES column1, column2 and so on.
+    sets = ", ".join(f"{column.quoted} = given.column{place}" for place, column in enumerate(others, 2))
+    before, after = f"UPDATE {table} SET {sets} FROM (VALUES ", f') AS given WHERE {table}."id" = given.column1'
+    return _Statement((*key, *others), before, _parameters([*key, *others], vendor), after)
+
+
+def streamed(rows: models.QuerySet[Any, Any], at_a_time: int = 500) -> closing[Generator[Any, None, None]]:
+    """The rows, some at a time, from a cursor that is closed when the block ends.
+
+    One left open is closed by the garbage collector, on PostgreSQL possibly in the middle of another statement, and
+    then waits for ever for the connection that statement holds.
+    """
+    return closing(cast(Generator[Any, None, None], rows.iterator(at_a_time)))
+
+
+if TYPE_CHECKING:
+    _Lookup = models.Lookup[Any]
+else:
+    _Lookup = models.Lookup
+
+
+class Among(_Lookup):
+    """`number__among=[…]`: membership in a list of any length as one parameter. Bytes compare as bytes."""
+
+    lookup_name = "among"
+    prepare_rhs = False
+
+    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, tuple[Any, ...]]:
+        left, params = self.process_lhs(compiler, connection)
+        values = list(self.rhs)
+        if connection.vendor == "postgresql":
+            return f"{left} = ANY(%s)", (*params, values)
+        if isinstance(self.lhs.output_field, models.BinaryField):
+            listed = json.dumps([_base64(value) for value in values])
+            return f"{left} IN (SELECT from_base64(value) FROM json_each(%s))", (*params, listed)
+        return f"{left} IN (SELECT value FROM json_each(%s))", (*params, json.dumps(values))
+
+
+for _field in (models.BigIntegerField, models.PositiveBigIntegerField, models.BigAutoField, models.BinaryField):
+    _field.register_lookup(Among)
+
+
+def _teach_sqlite(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    if connection.vendor == "sqlite":
+        connection.connection.create_function("from_base64", 1, _unbase64, deterministic=True)
+
+
+def _unbase64(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
+def _table(model: type[models.Model]) -> str:
+    return connection.ops.quote_name(model._meta.db_table)
+
+
+def _columns(model: type[models.Model], keys: tuple[str, ...], vendor: str) -> tuple[Column, ...]:
+    return tuple(
+        Column(str(field.column), field.attname, field, _ready(field, vendor))
+        for field in model._meta.concrete_fields
+        if field.attname in keys
+    )
+
+
+def _ready(field: models.Field[Any, Any], vendor: str) -> Callable[[Any], Any] | None:
+    """How a value becomes a parameter, where it cannot go as it is: JSON as its text, times as SQLite keeps them."""
+    if isinstance(field, models.JSONField):
+        return _json_text
+    return _sqlite_time if vendor == "sqlite" and isinstance(field, models.DateTimeField) else None
+
+
+def _json_text(value: Any) -> str | None:
+    return None if value is None else json.dumps(value)
+
+
+def _sqlite_time(value: datetime | None) -> str | None:
+    if value is None:
+        return None
+    return str((value if value.tzinfo is UTC else value.astimezone(UTC)).replace(tzinfo=None))
+
+
+def _parameter(column: Column, vendor: str) -> str:
+    return "%s::jsonb" if vendor == "postgresql" and isinstance(column.field, models.JSONField) else "%s"
+
+
+def _parameters(columns: Sequence[Column], vendor: str) -> str:
+    return f"({', '.join(_parameter(column, vendor) for column in columns)})"
+
+
+def _payload(columns: Sequence[Column], rows: Iterable[Row]) -> str:
+    return json.dumps([{c.name: _plain(c, row[c.attname]) for c in columns} for row in rows])
+
+
+def _plain(column: Column, value: Any) -> Any:
+    """A value as JSON can carry it: bytes as base64, JSON as its text, times in ISO 8601."""
+    if value is None or isinstance(value, bool | int | str):
+        return value if column.ready is None else column.ready(value)
+    if isinstance(value, bytes | memoryview | bytearray):
+        return _base64(bytes(value))
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value if column.ready is None else column.ready(value)
+
+
+def _select(columns: Sequence[Column]) -> str:
+    wanted = ", ".join(_pg_expression(column) for column in columns)
+    record = ", ".join(f"{column.quoted} {_pg_transport(column.field)}" for column in columns)
+    return f"SELECT {wanted} FROM jsonb_to_recordset(%s::jsonb) AS x({record})"
+
+
+def _pg_transport(field: models.Field[Any, Any]) -> str:
+    as_text = isinstance(field, models.BinaryField | models.JSONField)
+    return "text" if as_text else str(field.cast_db_type(connection))
+
+
+def _pg_expression(column: Column) -> str:
+    name = f"x.{column.quoted}"
+    if isinstance(column.field, models.BinaryField):
+        return f"decode({name}, 'base64') AS {column.quoted}"
+    if isinstance(column.field, models.JSONField):
+        return f"{name}::jsonb AS {column.quoted}"
+    return f"{name} AS {column.quoted}"

@@ -1,0 +1,175 @@
+"""The trail: one entry per edit, chained per agent by a MAC; appended here and nowhere else.
+
+An entry's MAC covers the MAC before it, its own fields and the digests of the sealed snapshots it holds, so
+verification opens nothing, and whoever alters an entry without the audit key cannot make the rest agree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from audit import rowset
+from audit.errors import NotLocked
+from audit.models import ActorKind, AuditEntry, Change
+from config.keyring import keyring
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whose trail it is."""
+
+    agent_id: int
+    tenant_id: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """On whose behalf an edit is made. `label` is an id or a name, never content."""
+
+    kind: str
+    label: str
+
+    @classmethod
+    def agent(cls, label: str = "agent") -> Actor:
+        return cls(ActorKind.AGENT, label)
+
+    @classmethod
+    def system(cls, label: str) -> Actor:
+        return cls(ActorKind.SYSTEM, label)
+
+    @classmethod
+    def operator(cls, label: str) -> Actor:
+        return cls(ActorKind.OPERATOR, label)
+
+    @classmethod
+    def person(cls, label: str) -> Actor:
+        return cls(ActorKind.PERSON, label)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a trail stands: its last entry's number, MAC and time; 0, b"" and None before the first.
+
+    Kept with the row that is locked for an edit, so that a trail whose tail was cut does not fit it.
+    """
+
+    seq: int
+    mac: bytes
+    at: datetime | None
+
+    def next_at(self) -> datetime:
+        """The time of the next entry: now, but never earlier than the entry before it."""
+        now = timezone.now()
+        return max(now, self.at) if self.at else now
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """One memory's snapshots across an edit."""
+
+    number: int
+    before: bytes | None
+    after: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An entry about to be appended. `detail` holds numbers and names, never content."""
+
+    actor: Actor
+    operation: str
+    at: datetime
+    session: int | None = None
+    detail: dict[str, Any] | None = None
+    sealed: bytes | None = None
+
+
+def append(subject: Subject, after: Head, draft: Draft, touches: Sequence[Touch]) -> Head:
+    """Write the entry that follows `after`, with its changes. Returns the new head.
+
+    The caller holds the agent's row locked and is inside the transaction that makes the edit.
+    """
+    if not transaction.get_connection().in_atomic_block:
+        raise NotLocked("An entry belongs in the transaction of its edit.")
+    key = keyring().audit[0]
+    changes = [_change(subject.agent_id, after.seq + 1, touch) for touch in sorted(touches, key=lambda t: t.number)]
+    entry: dict[str, Any] = {
+        "agent_id": subject.agent_id,
+        "tenant_id": subject.tenant_id,
+        "agent_label": subject.label,
+        "seq": after.seq + 1,
+        "at": draft.at,
+        "actor_kind": str(draft.actor.kind),
+        "actor_label": draft.actor.label,
+        "operation": str(draft.operation),
+        "session": draft.session,
+        "detail": draft.detail or {},
+        "sealed": draft.sealed,
+        "sealed_digest": _digest(draft.sealed),
+        "changes": len(changes),
+        "key_id": key.id,
+    }
+    entry["mac"] = entry_mac(key.secret, after.mac, entry, changes_digest(changes))
+    rowset.insert(AuditEntry, [entry])
+    rowset.insert(Change, changes)
+    return Head(entry["seq"], entry["mac"], draft.at)
+
+
+def entry_mac(secret: bytes, previous: bytes, entry: dict[str, Any], changes: bytes) -> bytes:
+    """HMAC-SHA256 over the previous MAC, the entry's fields in canonical JSON and its changes' digest."""
+    fields = {name: entry[name] for name in _COVERED}
+    fields["at"] = entry["at"].isoformat()
+    fields["sealed_digest"] = entry["sealed_digest"].hex() if entry["sealed_digest"] else None
+    body = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return hmac.digest(secret, previous + changes + body, "sha256")
+
+
+_COVERED = (
+    "agent_id",
+    "tenant_id",
+    "agent_label",
+    "seq",
+    "actor_kind",
+    "actor_label",
+    "operation",
+    "session",
+    "detail",
+    "changes",
+    "key_id",
+)
+
+
+def changes_digest(changes: Iterable[dict[str, Any]]) -> bytes:
+    """SHA-256 over (number, digest before, digest after) of each change, in order of number."""
+    total = hashlib.sha256()
+    for change in changes:
+        total.update(change["number"].to_bytes(8, "big"))
+        total.update(change["before_digest"] or b"\0" * 32)
+        total.update(change["after_digest"] or b"\0" * 32)
+    return total.digest()
+
+
+def _change(agent_id: int, seq: int, touch: Touch) -> dict[str, Any]:
+    return {
+        "agent_id": agent_id,
+        "seq": seq,
+        "number": touch.number,
+        "before": touch.before,
+        "before_digest": _digest(touch.before),
+        "after": touch.after,
+        "after_digest": _digest(touch.after),
+    }
+
+
+def _digest(sealed: bytes | None) -> bytes | None:
+    return None if sealed is None else hashlib.sha256(sealed).digest()
