@@ -1,0 +1,177 @@
+"""An edit in the making: the one way memories change, which every verb of `memory/store.py` goes.
+
+One transaction with the agent's row locked; the changed rows in one statement, the new ones in another, the agent's
+counters, and one audit entry with a snapshot of each memory before and after. Nothing touched: nothing written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import models, transaction
+
+from audit import rowset, trail
+from audit.trail import Actor
+from memory import errors, tokens
+from memory.counters import Counters, Weight
+from memory.intake import Draft
+from memory.models import Agent, Memory
+from memory.rules.categories import scope_of
+from memory.silo.silo import Silo
+from memory.snapshot import snapshot
+
+_LAST = models.BigIntegerField.MAX_BIGINT  # the database holds no number beyond it
+_FIELDS = tuple(f.attname for f in Memory._meta.concrete_fields)
+_OF_NEW = tuple(name for name in _FIELDS if name != "id")
+_OF_CHANGED = tuple(name for name in _FIELDS if name not in ("agent_id", "number"))
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """What a verb did: the entry's number (None when there was nothing to do) and the memories it touched."""
+
+    seq: int | None
+    memories: tuple[Memory, ...]
+    agent: Agent
+
+    @property
+    def memory(self) -> Memory:
+        return self.memories[-1]
+
+
+@dataclass(slots=True)
+class Edit:
+    """One edit in the making, inside its transaction, with the agent's row locked."""
+
+    agent: Agent
+    actor: Actor
+    operation: str
+    session: int | None
+    head: trail.Head
+    at: datetime
+    detail: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+    _before: dict[int, bytes | None] = field(default_factory=dict)
+    _weights: dict[int, Weight | None] = field(default_factory=dict)
+    _touched: dict[int, Memory] = field(default_factory=dict)
+
+    @property
+    def seq(self) -> int:
+        return self.head.seq + 1
+
+    def take(self, numbers: Sequence[int], expect: Mapping[int, int] | None = None) -> list[Memory]:
+        """The memories of these numbers, in that order.
+
+        Raises UnknownMemory or Repeated, and Stale when one is not at the version `expect` gives for it.
+        """
+        found = fetch(self.agent, numbers)
+        stale = [m.number for m in found if expect is not None and expect.get(m.number, m.version) != m.version]
+        if stale:
+            raise errors.Stale(stale)
+        return found
+
+    def change(self, memory: Memory, **values: Any) -> None:
+        """Set fields of a memory; written when the edit is finished. Values it already has are no change."""
+        if all(getattr(memory, name) == value for name, value in values.items()):
+            return
+        if memory.number not in self._before:
+            self._before[memory.number] = snapshot(memory)
+            self._weights[memory.number] = Weight.of(memory)
+        for name, value in values.items():
+            setattr(memory, name, value)
+        memory.version = self.seq
+        self._touched[memory.number] = memory
+
+    def add(self, draft: Draft, silo: Silo) -> Memory:
+        """A new memory from a checked draft, with the agent's next number."""
+        number = self.agent.next_number
+        self.agent.next_number += 1
+        given: dict[str, Any] = {
+            "agent_id": self.agent.pk,
+            "number": number,
+            "kind": draft.kind,
+            "category": draft.category,
+            "scope": scope_of(draft.category),
+            "project": draft.project,
+            "source": draft.source,
+            "origin": draft.origin or self.at,
+            "created_at": self.at,
+            "tokens": tokens.count(draft.content),
+            "sealed": silo.seal(number, draft.content, draft.tags),
+            "digest": silo.digest(draft.content),
+            "constitutional": False,
+            "version": self.seq,
+        }
+        in_order: Any = [given.get(name) for name in _FIELDS]
+        memory = Memory(*in_order)  # by name, making it took longer than sealing it
+        self._before[number] = self._weights[number] = None
+        self._touched[number] = memory
+        return memory
+
+    def finish(self, *, always: bool = False) -> Edited:
+        """Write the rows, the counters and the entry. Nothing touched: nothing written, unless `always`."""
+        memories = tuple(self._touched.values())
+        if not memories and not always:
+            return Edited(None, (), self.agent)
+        counters = Counters(self.agent)
+        counters.apply([(self._weights[m.number], Weight.of(m)) for m in memories])
+        rowset.insert(Memory, [vars(m) for m in memories if self._before[m.number] is None], _OF_NEW)
+        rowset.update(Memory, [vars(m) for m in memories if self._before[m.number] is not None], _OF_CHANGED)
+        touches = [trail.Touch(m.number, self._before[m.number], snapshot(m)) for m in memories]
+        counters.save(trail.append(subject(self.agent), self.head, self._draft(), touches))
+        return Edited(self.seq, memories, self.agent)
+
+    def _draft(self) -> trail.Draft:
+        sealed = Silo.for_agent(self.agent).seal_text("note", self.seq, self.note) if self.note else None
+        return trail.Draft(self.actor, self.operation, self.at, self.session, self.detail, sealed)
+
+
+def subject(agent: Agent) -> trail.Subject:
+    return trail.Subject(agent.pk, agent.tenant_id, agent.label)
+
+
+def lock(agent: Agent) -> Agent:
+    """The agent's row as it stands, locked until the transaction ends. Raises NotFound."""
+    rows = rowset.select(Agent, '"id" = %s', [agent.pk], lock=True)
+    if not rows:
+        raise errors.NotFound("No such agent.")
+    [locked] = rows
+    if locked.tenant_id == agent.tenant_id:  # already here, and needed for the label
+        locked.tenant = agent.tenant
+    return locked
+
+
+@contextmanager
+def begin(
+    agent: Agent, operation: str, actor: Actor, *, session: int | None = None, is_notice: bool = False
+) -> Iterator[Edit]:
+    """An edit of one agent's memory: one transaction, the row locked, the switch checked.
+
+    The system's own notices pass the switch (60-memory-rules, Switches). Raises MemoryDisabled.
+    """
+    with transaction.atomic():
+        locked = lock(agent)
+        if not (locked.memory_enabled or is_notice):
+            raise errors.MemoryDisabled
+        head = trail.Head(locked.audit_seq, bytes(locked.audit_mac), locked.audit_at)
+        yield Edit(locked, actor, operation, session, head, head.next_at())
+
+
+def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
+    """The agent's memories of these numbers, in that order. Raises UnknownMemory or Repeated."""
+    repeated = [number for number, times in Counter(numbers).items() if times > 1] if len(numbers) > 1 else []
+    if repeated:
+        raise errors.Repeated(repeated)
+    rows = rowset.select(
+        Memory, '"agent_id" = %s', [agent.pk], among=("number", [n for n in numbers if 0 < n <= _LAST])
+    )
+    found = {memory.number: memory for memory in rows}
+    unknown = [number for number in numbers if number not in found]
+    if unknown:
+        raise errors.UnknownMemory(unknown)
+    return [found[number] for number in numbers]

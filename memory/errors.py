@@ -1,0 +1,132 @@
+"""What can go wrong with memories. No message quotes what a memory says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from config.errors import ConfigurationError, DomainError
+
+
+class MemoryFault(DomainError):
+    """Base of this app's errors (`MemoryError` is Python's own word for something else)."""
+
+    code = "memory"
+
+
+class Invalid(MemoryFault):
+    """A value that cannot be stored: names the field, what is wrong with it and what would be right."""
+
+    code = "invalid"
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
+class NumbersError(MemoryFault):
+    """An edit refused because of some memories; `numbers` says which."""
+
+    what = "Refused"
+
+    def __init__(self, numbers: Sequence[int], what: str = "") -> None:
+        self.numbers = tuple(sorted(numbers))
+        super().__init__(f"{what or self.what}: {', '.join(map(str, self.numbers))}.")
+
+
+class UnknownMemory(NumbersError):
+    code = "unknown_memory"
+    what = "No such memory"
+
+
+class Discarded(NumbersError):
+    code = "discarded"
+    what = "Already discarded"
+
+
+class Constitutional(NumbersError):
+    code = "constitutional"
+    what = "Constitutional, so not to be discarded, merged or rewritten"
+
+
+class Stale(NumbersError):
+    code = "stale_memory"
+    what = "Changed meanwhile"
+
+
+class NotCore(NumbersError):
+    code = "not_core"
+    what = "A journal memory, where a core memory is needed"
+
+
+class Apart(NumbersError):
+    """Memories of more than one scope or project in one consolidation."""
+
+    code = "mixed_scope"
+    what = "Of another scope or project than the first"
+
+
+class Repeated(NumbersError):
+    code = "repeated"
+    what = "Given more than once"
+
+
+class Private(NumbersError):
+    """Credentials, keys and sensitive memories stay out of refinement."""
+
+    code = "private_category"
+    what = "Credentials, keys and sensitive memories are never refined"
+
+
+class Notice(NumbersError):
+    """The system's own notices to the agent."""
+
+    code = "notice"
+    what = "A notice of the system, which stays as it is"
+
+
+class ProtectionRefused(MemoryFault):
+    """Protection asked for by somebody, or at a time, that may not."""
+
+    code = "protection_refused"
+
+
+class ProtectionFull(MemoryFault):
+    """By agents, constitutional memories may hold at most half the budget."""
+
+    code = "protection_full"
+
+
+class MemoryDisabled(MemoryFault):
+    code = "memory_disabled"
+
+    def __init__(self) -> None:
+        super().__init__("Memory is switched off for this agent. Only a person can switch it on.")
+
+
+class NotFound(MemoryFault):
+    """Missing, or somebody else's: the two look alike."""
+
+    code = "not_found"
+
+
+class Taken(MemoryFault):
+    code = "taken"
+
+
+class KeyRejected(MemoryFault):
+    """An agent key that is malformed, unknown, revoked or another agent's."""
+
+    code = "key_rejected"
+
+
+class SealBroken(MemoryFault):
+    """A sealed record does not open: wrong key, altered byte, or moved from where it was sealed."""
+
+    code = "seal_broken"
+
+
+class SiloKeyMissing(ConfigurationError):
+    """No key-encryption key of the keyring opens an agent's key."""
+
+    code = "silo_key_missing"

@@ -1,0 +1,231 @@
+"""Memories as JSON Lines: one object a line, in and out (40-api, Commands)."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+from django.db import transaction
+
+from audit.models import Operation
+from audit.rowset import streamed
+from audit.trail import Actor
+from memory import store
+from memory.errors import Invalid
+from memory.intake import Draft, parse_moment
+from memory.models import Agent, Memory
+from memory.silo.silo import Silo
+
+BATCH = 1_000  # memories held, and stored as one audited edit
+MAX_LINE = 1_000_000  # bytes
+MAX_HELD = 256 * 2**20  # bytes taken from a pipe, held in memory
+
+_READ = {"content", "created_at", "origin", "tags", "kind", "category", "project"}
+# Keys of our own export that say where a memory was, not what it is: the silo gives these anew.
+_OURS = {"id", "scope", "tokens", "constitutional", "discarded_at", "superseded_by", "ref"}
+
+
+class BadLine(Invalid):
+    """A line that cannot be imported. Names the line and the field; nothing was stored."""
+
+    code = "bad_line"
+
+    def __init__(self, line: int, field: str, problem: str) -> None:
+        super().__init__(f"line {line}, {field}" if field else f"line {line}", f"{problem}. Nothing was imported.")
+        self.line = line
+
+
+@dataclass(slots=True)
+class Imported:
+    """What an import did."""
+
+    imported: int = 0
+    tokens: int = 0
+    constitutional: int = 0
+    discarded: int = 0
+    ignored: Counter[str] = field(default_factory=Counter)
+
+    def warnings(self) -> Iterator[str]:
+        if self.ignored:
+            total = sum(self.ignored.values())
+            yield f"{total:,} values of unknown keys were ignored ({len(self.ignored)} different keys)"
+        if self.constitutional:
+            yield f"{self.constitutional:,} memories were constitutional there: here the agent or an admin sets that"
+        if self.discarded:
+            yield f"{self.discarded:,} discarded memories were left out"
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Iterator[bytes]]:
+    """A file's lines, or standard input's for "-". Raises Invalid, naming what is wrong with the path.
+
+    Whatever is no file (a pipe, a device) is read to its end here, before anything is locked: it may keep one waiting.
+    """
+    try:
+        file = sys.stdin.buffer if path == "-" else Path(path).open("rb")  # noqa: SIM115  closed below
+    except OSError as failure:
+        raise _unreadable(failure) from None
+    try:
+        yield lines_of(file if _is_file(file) else _held(file))
+    finally:
+        if path != "-":
+            file.close()
+
+
+def _is_file(file: IO[bytes]) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except OSError:  # it has no descriptor
+        return False
+
+
+def _held(file: IO[bytes]) -> IO[bytes]:
+    """All of it, in memory: what it says is not to lie on a disk."""
+    try:
+        held = file.read(MAX_HELD + 1)
+    except OSError as failure:
+        raise _unreadable(failure) from None
+    if len(held) > MAX_HELD:
+        raise Invalid("file", f"more than {MAX_HELD // 2**20} MB came by a pipe or device: give it as a file")
+    return io.BytesIO(held)
+
+
+def _unreadable(failure: OSError) -> Invalid:
+    return Invalid("file", f"cannot be read ({failure.strerror})")
+
+
+def lines_of(file: IO[bytes]) -> Iterator[bytes]:
+    """Lines, of which no more is read than shows that one is too long."""
+    return iter(lambda: file.readline(MAX_LINE + 1), b"")
+
+
+def load(
+    agent: Agent, lines: Iterable[bytes], actor: Actor, *, advance: Callable[[int], None] = lambda _: None
+) -> Imported:
+    """Store every line's memory, or none: one transaction, an audited edit for each thousand.
+
+    Raises BadLine, MemoryDisabled.
+    """
+    done = Imported()
+    with transaction.atomic():
+        for batch in _batches(_drafts(lines, done)):
+            edited = store.remember(agent, batch, actor, operation=Operation.IMPORTED)
+            done.imported += len(batch)
+            done.tokens += sum(memory.tokens for memory in edited.memories)
+            advance(len(batch))
+    return done
+
+
+def dump(agent: Agent, *, with_discarded: bool = False) -> Iterator[str]:
+    """The silo's memories, one line each, in order of number. For the agent's side alone."""
+    silo = Silo.for_agent(agent)
+    memories = Memory.objects.filter(agent_id=agent.pk).order_by("number")
+    if not with_discarded:
+        memories = memories.filter(discarded_at__isnull=True)
+    with streamed(memories, BATCH) as rows:
+        for memory in rows:
+            yield json.dumps(record(memory, silo, with_discarded=with_discarded), ensure_ascii=False)
+
+
+def record(memory: Memory, silo: Silo, *, with_discarded: bool = False) -> dict[str, Any]:
+    """A memory as programs read it."""
+    opened = silo.open(memory)
+    fields: dict[str, Any] = {
+        "id": memory.number,
+        "kind": memory.kind,
+        "category": memory.category,
+        "scope": memory.scope,
+        "project": memory.project,
+        "tags": list(opened.tags),
+        "origin": _moment(memory.origin),
+        "created_at": _moment(memory.created_at),
+        "tokens": memory.tokens,
+        "constitutional": memory.constitutional,
+        "content": opened.content,
+    }
+    if with_discarded:
+        fields |= {"discarded_at": _moment(memory.discarded_at), "superseded_by": memory.superseded_by}
+    return fields
+
+
+def _moment(at: datetime | None) -> str | None:
+    return at.isoformat().replace("+00:00", "Z") if at else None
+
+
+def _batches(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
+    batch: list[Draft] = []
+    for draft in drafts:
+        batch.append(draft)
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _drafts(lines: Iterable[bytes], done: Imported) -> Iterator[Draft]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            draft = _draft(_object(line), done)
+        except Invalid as problem:
+            raise BadLine(number, problem.field, problem.problem) from None
+        if draft is not None:
+            yield draft
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    if len(line) > MAX_LINE:
+        raise Invalid("", f"is longer than {MAX_LINE:,} bytes")
+    try:
+        value = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise Invalid("", "is not UTF-8") from None
+    except (ValueError, RecursionError):
+        raise Invalid("", "is not JSON") from None
+    if not isinstance(value, dict):
+        raise Invalid("", "is not a JSON object")
+    return value
+
+
+def _draft(value: dict[str, Any], done: Imported) -> Draft | None:
+    """A line's memory, checked; None for one that was discarded where it comes from."""
+    done.ignored.update(value.keys() - _READ - _OURS)
+    if value.get("discarded_at"):
+        done.discarded += 1
+        return None
+    done.constitutional += value.get("constitutional") is True
+    if "content" not in value:
+        raise Invalid("content", "is missing")
+    return Draft(
+        content=value["content"],
+        kind=_text(value, "kind") or "core",
+        category=_text(value, "category"),
+        project=_text(value, "project"),
+        tags=() if value.get("tags") is None else value["tags"],
+        origin=_origin(value),
+    ).checked()
+
+
+def _text(value: dict[str, Any], name: str) -> str:
+    given = value.get(name)
+    if given is not None and not isinstance(given, str):
+        raise Invalid(name, "must be text")
+    return given or ""
+
+
+def _origin(value: dict[str, Any]) -> datetime | None:
+    name = "origin" if value.get("origin") is not None else "created_at"
+    given = value.get(name)
+    return None if given is None else parse_moment(name, given)

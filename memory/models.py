@@ -1,0 +1,223 @@
+"""Who there is and what is remembered. Rows hold metadata and sealed bytes: no plaintext is to be had from them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+
+from django.core.validators import RegexValidator
+from django.db import models
+from django.db.models import Q
+
+from memory.rules.categories import SCOPES
+
+SLUG = RegexValidator(r"^[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?\Z", "lower-case letters, digits, '-' and '_', 1 to 64")
+
+
+class RefinementLimits(models.Model):
+    """Bounds of one refinement session; null means: ask the tenant, then the service's own default."""
+
+    max_changes = models.PositiveIntegerField(null=True, blank=True, help_text="memories discarded or rewritten")
+    max_steps = models.PositiveIntegerField(null=True, blank=True, help_text="replies of the model")
+    max_searches = models.PositiveIntegerField(null=True, blank=True)
+    max_failed_calls = models.PositiveIntegerField(null=True, blank=True)
+    max_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="wall time, seconds")
+    max_model_tokens = models.PositiveBigIntegerField(null=True, blank=True, help_text="prompt and completion tokens")
+
+    class Meta:
+        abstract = True
+
+
+class Tenant(RefinementLimits):
+    """An organisation. Everything belongs to exactly one. Seen by its own people; lives until an operator ends it."""
+
+    slug = models.CharField(max_length=64, unique=True, validators=[SLUG])
+    name = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class DueReason(models.TextChoices):
+    """Why an agent's refinement is due."""
+
+    WEEKLY = "weekly"
+    OVER_BUDGET = "over_budget"
+    MANUAL = "manual"
+    AGENT = "agent"
+    RETRY = "retry"
+
+
+class Agent(RefinementLimits):
+    """An AI agent: its settings, its sealed data key and the counters its write path keeps.
+
+    Its tenant's people see it; what its silo holds is for the agent alone. Its trail outlives it.
+    """
+
+    tenant = models.ForeignKey(Tenant, models.PROTECT, related_name="agents")
+    slug = models.CharField(max_length=64, validators=[SLUG])
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    # Its voice. The agent's side decides these.
+    model = models.CharField(max_length=200, help_text="provider/model-name")
+    system_prompt = models.TextField(blank=True)
+    refinement_prompt = models.TextField(blank=True, help_text="added to the safety rules, never instead of them")
+    language = models.CharField(max_length=32, default="english", help_text="of its memories, for search")
+    steward = models.EmailField(blank=True, help_text="the person who speaks for the agent")
+    is_steward_only = models.BooleanField(default=False, help_text="only the steward, not the runtime, may consent")
+
+    # Switches
+    memory_enabled = models.BooleanField(default=True)
+    paused = models.BooleanField(default=False)
+
+    # Refinement
+    budget_tokens = models.PositiveIntegerField(default=8_000)
+    target_tokens = models.PositiveIntegerField(default=5_000)
+    retention = models.DecimalField(max_digits=3, decimal_places=2, default=Decimal("0.75"))
+    refine_every = models.DurationField(null=True, blank=True, default=timedelta(days=7), help_text="empty: off")
+    due_at = models.DateTimeField(null=True, blank=True)
+    due_reason = models.CharField(max_length=12, choices=DueReason.choices, default=DueReason.WEEKLY)
+    # After a session of an agent over its budget, not due again for that reason before the moment, or the size.
+    quiet_until = models.DateTimeField(null=True, blank=True)
+    quiet_below_tokens = models.PositiveBigIntegerField(null=True, blank=True)
+    failures_in_a_row = models.PositiveIntegerField(default=0)
+    last_refined_at = models.DateTimeField(null=True, blank=True)
+
+    # The silo's data key, wrapped by a key-encryption key; empty once erased.
+    wrapped_key = models.BinaryField(default=b"", editable=False)
+
+    # Counters, kept by the write path (memory/store.py) and checked by verify_audit
+    next_number = models.PositiveBigIntegerField(default=1, editable=False)
+    core_count = models.PositiveBigIntegerField(default=0, editable=False)
+    core_tokens = models.PositiveBigIntegerField(default=0, editable=False)
+    journal_count = models.PositiveBigIntegerField(default=0, editable=False)
+    constitutional_count = models.PositiveBigIntegerField(default=0, editable=False)
+    constitutional_tokens = models.PositiveBigIntegerField(default=0, editable=False)
+    # Tokens of core memories that exactly repeat another one, and the largest core mass without those there ever was.
+    duplicate_tokens = models.PositiveBigIntegerField(default=0, editable=False)
+    high_water_tokens = models.PositiveBigIntegerField(default=0, editable=False)
+
+    # Where its trail stands: the last entry's number, MAC and time.
+    audit_seq = models.PositiveBigIntegerField(default=0, editable=False)
+    audit_mac = models.BinaryField(default=b"", max_length=32, editable=False)
+    audit_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "slug"], name="agent_slug_in_tenant"),
+            models.CheckConstraint(
+                condition=Q(retention__gte=Decimal("0.50"), retention__lte=Decimal("1.00")),
+                name="agent_retention_half_to_one",
+            ),
+            models.CheckConstraint(
+                condition=Q(target_tokens__lte=models.F("budget_tokens")), name="agent_target_in_budget"
+            ),
+            models.CheckConstraint(condition=Q(due_reason__in=DueReason.values), name="agent_known_due_reason"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["due_at"],
+                condition=Q(due_at__isnull=False, memory_enabled=True),
+                name="agent_due",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.label
+
+    @property
+    def label(self) -> str:
+        """tenant/agent, as commands take it."""
+        return f"{self.tenant.slug}/{self.slug}"
+
+
+class AgentKey(models.Model):
+    """A runtime's key to one silo. The secret is shown once; `mac` proves it under the keyring's pepper.
+
+    Revoked keys stay, so that the trail's labels can be told apart.
+    """
+
+    agent = models.ForeignKey(Agent, models.PROTECT, related_name="keys")
+    prefix = models.CharField(max_length=12, unique=True)
+    mac = models.BinaryField(max_length=32)
+    label = models.CharField(max_length=100, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    last_used_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.prefix}…"
+
+
+class Kind(models.TextChoices):
+    """`core` is permanent and counts against the budget; `journal` is the dated log."""
+
+    CORE = "core"
+    JOURNAL = "journal"
+
+
+class Scope(models.TextChoices):
+    COMMON = "common"
+    PRIVATE = "private"
+    PROJECT = "project"
+
+
+class Source(models.TextChoices):
+    """Who a memory came from: the agent's own words, its run log (seed 001), or the system's notice to it."""
+
+    AGENT = "agent"
+    RUN = "run"
+    SYSTEM = "system"
+
+
+class Memory(models.Model):
+    """One remembered text, sealed. Its agent reads it, and a person under a grant; it is kept for ever.
+
+    `number` is its id within its agent. `version` is the number of the last audit entry that touched it.
+    Written by memory/store.py alone.
+    """
+
+    agent = models.ForeignKey(Agent, models.PROTECT, related_name="memories", db_index=False)
+    number = models.PositiveBigIntegerField()
+    kind = models.CharField(max_length=8, choices=Kind.choices)
+    category = models.CharField(max_length=20)
+    scope = models.CharField(max_length=8, choices=Scope.choices)
+    project = models.CharField(max_length=100, blank=True)
+    source = models.CharField(max_length=8, choices=Source.choices, default=Source.AGENT)
+    origin = models.DateTimeField(help_text="when what it says was first recorded")
+    created_at = models.DateTimeField()
+    tokens = models.PositiveIntegerField()
+    sealed = models.BinaryField()
+    digest = models.BinaryField(max_length=32)
+    constitutional = models.BooleanField(default=False)
+    discarded_at = models.DateTimeField(null=True)
+    superseded_by = models.PositiveBigIntegerField(null=True)
+    version = models.PositiveBigIntegerField()
+
+    class Meta:
+        verbose_name_plural = "memories"
+        constraints = [
+            models.UniqueConstraint(fields=["agent", "number"], name="memory_number_in_agent"),
+            models.CheckConstraint(
+                condition=Q(constitutional=False) | Q(discarded_at__isnull=True),
+                name="memory_constitutional_never_discarded",
+            ),
+            models.CheckConstraint(
+                condition=Q(constitutional=False) | ~Q(source="system"), name="memory_notice_never_constitutional"
+            ),
+            models.CheckConstraint(condition=Q(kind__in=Kind.values), name="memory_known_kind"),
+            models.CheckConstraint(condition=Q(scope__in=Scope.values), name="memory_known_scope"),
+            models.CheckConstraint(condition=Q(source__in=Source.values), name="memory_known_source"),
+            models.CheckConstraint(condition=Q(category__in=list(SCOPES)), name="memory_known_category"),
+            models.CheckConstraint(condition=Q(number__gt=0), name="memory_number_positive"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["agent", "digest"], condition=Q(discarded_at__isnull=True), name="memory_active_digest"
+            ),
+            models.Index(fields=["agent", "version"], name="memory_by_version"),
+        ]
+
+    def __str__(self) -> str:
+        return f"memory {self.number}"

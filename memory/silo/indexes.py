@@ -1,0 +1,107 @@
+"""The opened search indexes of this process: made on first use, kept by recency, caught up by audit number.
+
+Nothing is written anywhere. An index goes with its agent's wrapped key: after a rotation or an erasure it is
+never found again, and is dropped as the least recently used.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from threading import Lock, RLock
+from typing import Any
+
+from django.conf import settings
+
+from audit.rowset import streamed
+from memory.models import Agent, Memory
+from memory.silo.search import Document, Index
+from memory.silo.silo import Silo
+
+_BYTES_PER_MB = 1_000_000
+
+
+@dataclass(slots=True)
+class _Held:
+    index: Index
+    seen: int = 0  # audit number up to which it is caught up
+    lock: RLock = field(default_factory=RLock)
+
+
+_held: OrderedDict[tuple[int, bytes, str], _Held] = OrderedDict()
+_lock = Lock()
+
+
+class Reader:
+    """An agent's index, caught up, locked for the time of one search."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._held = _hold(agent)
+
+    def __enter__(self) -> Index:
+        self._held.lock.acquire()
+        try:
+            _catch_up(self._agent, self._held)
+        except BaseException:
+            self._held.lock.release()
+            raise
+        return self._held.index
+
+    def __exit__(self, *_: object) -> None:
+        self._held.lock.release()
+        _keep_within_bounds()
+
+
+def forget_all() -> None:
+    """Drop every index of this process."""
+    with _lock:
+        _held.clear()
+
+
+def _hold(agent: Agent) -> _Held:
+    place = (agent.pk, bytes(agent.wrapped_key), agent.language)
+    with _lock:
+        held = _held.get(place)
+        if held is None:
+            held = _held[place] = _Held(Index(agent.language))
+        _held.move_to_end(place)
+        return held
+
+
+def _catch_up(agent: Agent, held: _Held) -> None:
+    """Take in what changed since. Per agent, versions are committed in order, so none below `seen` can be missed."""
+    silo = Silo.for_agent(agent)
+    changed = Memory.objects.filter(agent_id=agent.pk, version__gt=held.seen).order_by("version")
+    seen = held.seen
+    with streamed(changed.values_list(*_COLUMNS), _ROWS) as rows:
+        while batch := list(islice(rows, _ROWS)):
+            for row in batch:
+                if row[_DISCARDED_AT] is not None:
+                    held.index.remove(row[_NUMBER])
+            held.index.extend(_document(silo, row) for row in batch if row[_DISCARDED_AT] is None)
+            seen = batch[-1][_VERSION]
+    # Only now: the memories of one edit share a version, and what a failure left out would never be asked for again.
+    held.seen = seen
+
+
+def _document(silo: Silo, row: Sequence[Any]) -> Document:
+    number, sealed, origin, kind, category, project, *_ = row
+    opened = silo.open_sealed(number, bytes(sealed))
+    return Document(number, opened.content, opened.tags, origin, kind, category, project)
+
+
+_COLUMNS = ("number", "sealed", "origin", "kind", "category", "project", "discarded_at", "version")
+_NUMBER, _DISCARDED_AT, _VERSION = 0, 6, 7
+_ROWS = 2_000  # rows held at a time
+
+
+def _keep_within_bounds() -> None:
+    with _lock:
+        while (
+            len(_held) > 1
+            and sum(h.index.bytes_used for h in _held.values()) > settings.SEARCH_CACHE_MB * _BYTES_PER_MB
+        ):
+            _held.popitem(last=False)

@@ -1,0 +1,98 @@
+"""Data keys: each agent's own, stored wrapped by a key-encryption key of the keyring.
+
+A wrapped key is: version byte | id of the key that wrapped it (8 bytes, ASCII) | nonce, ciphertext and tag.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+from collections import OrderedDict
+from threading import Lock
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from config.keyring import Key, keyring, silo_key
+from memory.errors import SealBroken, SiloKeyMissing
+from memory.silo.cipher import NONCE_BYTES, VERSION, Broken, Cipher, derive, unseal
+
+ID_END = 9  # version byte and key id
+
+
+def new_wrapped_key(agent_id: int) -> bytes:
+    """A fresh data key for an agent, wrapped by the newest key-encryption key."""
+    return _wrap(keyring().silo[0], agent_id, secrets.token_bytes(32))
+
+
+def rewrap(agent_id: int, wrapped: bytes) -> bytes:
+    """The same data key under the newest key-encryption key; `wrapped` itself when it is already."""
+    newest = keyring().silo[0]
+    if wrapping_key_id(wrapped) == newest.id:
+        return wrapped
+    return _wrap(newest, agent_id, _unwrap(agent_id, wrapped))
+
+
+def wrapping_key_id(wrapped: bytes) -> str:
+    return bytes(wrapped[1:ID_END]).decode("ascii", "replace")
+
+
+def cipher_for(agent_id: int, wrapped: bytes) -> Cipher:
+    """The agent's cipher. Unwrapped keys stay in this process, a bounded number of them.
+
+    The wrapped bytes are the cache's key, so that rotation and erasure miss at once everywhere.
+    Raises SiloKeyMissing (no such key in the keyring) or SealBroken (altered, or another agent's).
+    """
+    place = (agent_id, bytes(wrapped))
+    with _lock:
+        if place in _ciphers:
+            _ciphers.move_to_end(place)
+            return _ciphers[place]
+    cipher = Cipher(_unwrap(agent_id, place[1]))
+    with _lock:
+        _ciphers[place] = cipher
+        while len(_ciphers) > CACHED:
+            _ciphers.popitem(last=False)
+    return cipher
+
+
+CACHED = 1024
+_ciphers: OrderedDict[tuple[int, bytes], Cipher] = OrderedDict()
+_lock = Lock()
+
+
+def forget_unwrapped() -> None:
+    """Drop every unwrapped key of this process."""
+    with _lock:
+        _ciphers.clear()
+
+
+def _wrap(key: Key, agent_id: int, data_key: bytes) -> bytes:
+    nonce = os.urandom(NONCE_BYTES)
+    body = _wrapper(key).encrypt(nonce, data_key, _associated(key.id, agent_id))
+    return VERSION + key.id.encode("ascii") + nonce + body
+
+
+def _unwrap(agent_id: int, wrapped: bytes) -> bytes:
+    if not wrapped:
+        raise SiloKeyMissing(f"Agent {agent_id} has no data key: its silo was erased.")
+    key_id = wrapping_key_id(wrapped)
+    key = silo_key(key_id)
+    if key is None:
+        raise SiloKeyMissing(
+            f"The silo of agent {agent_id} is wrapped by key {key_id}, which is not in the keyring. "
+            "Put that key back (SILO_KEYS, or the silo file in KEYS_DIR) from its backup; a process that has SILO_KEYS "
+            "in its environment needs a restart to know a key that was added."
+        )
+    try:
+        return unseal(_wrapper(key), wrapped[ID_END:], _associated(key_id, agent_id))
+    except Broken:
+        raise SealBroken(f"The data key of agent {agent_id} does not open: it was altered or moved.") from None
+
+
+def _wrapper(key: Key) -> AESGCM:
+    return AESGCM(derive(key.secret, b"wrap"))
+
+
+def _associated(key_id: str, agent_id: int) -> bytes:
+    return VERSION + key_id.encode("ascii") + struct.pack(">Q", agent_id) + b"data key"

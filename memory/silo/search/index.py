@@ -1,0 +1,128 @@
+"""The index of one silo's active memories, in this process only."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from memory.silo.search.holdings import Document, Holdings
+from memory.silo.search.query import Query, parse
+from memory.silo.search.ranking import RELATIVE_WEIGHT, Ranking, Terms
+from memory.silo.search.selection import Filters, readings, select
+from memory.silo.search.words import split, without_tails
+
+# Of a longer query, so many distinct words are ranked by: the rarest.
+WORD_LIMIT = 64
+_FIRST_LOOK = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    number: int
+    score: float
+
+
+class Index:
+    """A full-text index of documents by number, with the statistics of these documents alone.
+
+    It holds no text, but what it holds (stems in order) is content all the same: it is never written or pickled, and
+    of a removed document nothing is left that no other document holds. `language` is the name of a Snowball stemmer;
+    words of other languages are matched as they are written.
+
+    Searches may run at the same time; `add`, `extend` and `remove` need the index to themselves.
+    """
+
+    def __init__(self, language: str = "english") -> None:
+        self._holdings = Holdings(language)
+
+    def __len__(self) -> int:
+        return len(self._holdings)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._holdings.by_number
+
+    def __reduce__(self) -> str:
+        raise TypeError("A search index is content in clear and is not pickled")
+
+    @property
+    def bytes_used(self) -> int:
+        """An estimate of the memory held (bytes, within about a quarter), in constant time."""
+        return self._holdings.bytes_used
+
+    def add(self, document: Document) -> None:
+        """Adds a document, in the place of an earlier one of its number."""
+        self._holdings.extend((document,))
+
+    def extend(self, documents: Iterable[Document]) -> None:
+        """Adds many documents; the fast way to fill an index, fastest in ascending order of number."""
+        self._holdings.extend(documents)
+
+    def remove(self, number: int) -> None:
+        """Forgets a document; a number that is not there is ignored."""
+        self._holdings.remove(number)
+
+    def search(
+        self,
+        query: str,
+        *,
+        kind: str | None = None,
+        category: str | None = None,
+        project: str | None = None,
+        tags: Iterable[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        without_categories: frozenset[str] = frozenset(),
+        limit: int = 10,
+    ) -> list[Hit]:
+        """The documents that answer a query, best first, equal scores by number.
+
+        Words are ORed and ranked; `"a phrase"` must be there, its words in order; `-word` must not; `tag:NAME` is a
+        tag the document has. Anything else is literal text: no string raises. `since` and `until` (both included)
+        are about the origin date. A query that names no word lists what the filters leave, newest first, score 0.
+        """
+        if limit < 1:
+            return []
+        asked = parse(query)
+        filters = Filters(kind, category, project, tuple(tags), since, until, without_categories)
+        if asked.text or any(map(str.strip, asked.phrases)):
+            return self._ranked(asked, filters, limit)
+        return self._listed(asked, filters, limit)
+
+    def _listed(self, asked: Query, filters: Filters, limit: int) -> list[Hit]:
+        by_number = self._holdings.by_number
+        allowed = select(self._holdings, asked, filters, None)
+        numbers = sorted(by_number if allowed is None else allowed)
+        # The sort keeps the order of equals also in reverse, so equal dates stay in order of number.
+        numbers.sort(key=lambda number: by_number[number].origin, reverse=True)
+        return [Hit(number, 0.0) for number in numbers[:limit]]
+
+    def _ranked(self, asked: Query, filters: Filters, limit: int) -> list[Hit]:
+        words = self._words(asked)
+        terms = self._terms(words)
+        if not terms:
+            return []
+        ranking = Ranking(self._holdings, terms, select(self._holdings, asked, filters, terms))
+        ranked = ranking.best(max(limit, _FIRST_LOOK))
+        exact = [term for found in words.values() if len(found) == 1 for term in found]
+        return [Hit(number, score) for score, number in ranking.nearest_first(ranked, exact)[:limit]]
+
+    def _words(self, asked: Query) -> dict[str, set[int]]:
+        """The words to rank by, with their terms: without stop words, unless there are no others."""
+        vocabulary = self._holdings.vocabulary
+        said = dict.fromkeys(word for part in (asked.text, *asked.phrases) for word in without_tails(split(part)))
+        telling = [word for word in said if not vocabulary.is_stop(word)]
+        words = {word: readings(vocabulary, word) for word in telling or said}
+        if len(words) <= WORD_LIMIT:
+            return words
+        kept = set(sorted(words, key=lambda word: self._commonness(words[word]))[:WORD_LIMIT])
+        return {word: terms for word, terms in words.items() if word in kept}
+
+    def _commonness(self, terms: set[int]) -> tuple[bool, int]:
+        """Sorts the rarest words first, and after all of them those that no document holds."""
+        return not terms, sum(len(self._holdings.vocabulary.postings[term]) for term in terms)
+
+    def _terms(self, words: dict[str, set[int]]) -> Terms:
+        vocabulary = self._holdings.vocabulary
+        relatives = (term for word in words if not vocabulary.is_stop(word) for term in vocabulary.relatives(word))
+        terms: Terms = dict.fromkeys(relatives, RELATIVE_WEIGHT)
+        terms.update((term, 1.0) for found in words.values() for term in found)
+        return terms

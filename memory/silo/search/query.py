@@ -1,0 +1,48 @@
+"""What a query asks. Every string is a query: what is no operator is literal text."""
+
+import re
+from dataclasses import dataclass
+
+# A query longer than this is read up to here (characters): it is pasted text, and its beginning says what it is about.
+QUERY_LIMIT = 16_384
+
+_PIECE = re.compile(
+    r"""
+    (?P<minus> (?<!\S) - (?=["\w]) )?       # -word, where a word begins; a lone dash or --flag is text
+    (?: (?P<tag> (?<!\w) tag: (?=[^\s]) )?  # tag:NAME or tag:"NAME OF WORDS"
+        (?: (?<!\w) " (?P<quoted> [^"]* ) " # "a phrase"; a quote after a word (5" pipe) or without its pair is text
+        |   (?P<plain> [^\s"]+ | " )
+        )
+    )
+    """,
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Words to rank by, phrases and tags that must be there, phrases and tags that must not."""
+
+    text: str
+    phrases: tuple[str, ...]
+    without: tuple[str, ...]
+    tags: tuple[str, ...]
+    without_tags: tuple[str, ...]
+
+
+def parse(query: str) -> Query:
+    """`words`, `"quoted phrases"`, `-word`, `-"phrase"`, `tag:NAME`, `-tag:NAME`; never raises."""
+    parts: dict[str, list[str]] = {"text": [], "phrases": [], "without": [], "tags": [], "without_tags": []}
+    for piece in _PIECE.finditer(query[:QUERY_LIMIT]):
+        quoted, plain = piece["quoted"], piece["plain"]
+        parts[_kind(piece)].append(plain if quoted is None else quoted)
+    text = " ".join(parts.pop("text"))
+    return Query(text, **{kind: tuple(dict.fromkeys(found)) for kind, found in parts.items()})
+
+
+def _kind(piece: re.Match[str]) -> str:
+    if piece["tag"]:
+        return "without_tags" if piece["minus"] else "tags"
+    if piece["minus"]:
+        return "without"
+    return "text" if piece["quoted"] is None else "phrases"

@@ -1,0 +1,100 @@
+"""The silo: the one door to what an agent's memories say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from memory.errors import SealBroken
+from memory.models import Agent, Memory
+from memory.silo.cipher import Broken, Cipher, Place, pack, unpack
+from memory.silo.keys import cipher_for
+
+CONTENT, TAGS = b"content", b"tags"
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Opened:
+    """What one memory says. Its `repr` does not: what is printed by mistake ends up in logs."""
+
+    content: str
+    tags: tuple[str, ...]
+
+
+class Silo:
+    """A capability: whoever holds it can read and seal for one agent. Had only from `for_agent`."""
+
+    __slots__ = ("_agent_id", "_cipher")
+
+    def __init__(self, agent_id: int, cipher: Cipher) -> None:
+        self._agent_id = agent_id
+        self._cipher = cipher
+
+    @classmethod
+    def for_agent(cls, agent: Agent) -> Silo:
+        """The silo of an agent, for work done on that agent's own behalf.
+
+        Raises SiloKeyMissing or SealBroken when its key cannot be had.
+        """
+        return cls(agent.pk, cipher_for(agent.pk, bytes(agent.wrapped_key)))
+
+    def digest(self, content: str) -> bytes:
+        """The keyed digest by which equal contents are found without reading them."""
+        return self._cipher.digest(content.encode())
+
+    def seal(self, number: int, content: str, tags: Sequence[str]) -> bytes:
+        return pack(self._cipher.seal(self._place(number, CONTENT), content.encode()), self._seal_tags(number, tags))
+
+    def retag(self, number: int, sealed: bytes, tags: Sequence[str]) -> bytes:
+        """The same memory with other tags; its content is not opened."""
+        content, _ = self._parts(number, sealed)
+        return pack(content, self._seal_tags(number, tags))
+
+    def open(self, memory: Memory) -> Opened:
+        """Raises SealBroken, naming the memory."""
+        return self.open_sealed(memory.number, bytes(memory.sealed))
+
+    def open_sealed(self, number: int, sealed: bytes) -> Opened:
+        content, tags = self._parts(number, sealed)
+        return Opened(self._unseal(number, CONTENT, content).decode(), self._open_tags(number, tags))
+
+    def open_tags(self, memory: Memory) -> tuple[str, ...]:
+        return self._open_tags(memory.number, self._parts(memory.number, bytes(memory.sealed))[1])
+
+    def open_all(self, memories: Iterable[Memory]) -> list[Opened]:
+        return [self.open(memory) for memory in memories]
+
+    def seal_text(self, field: str, number: int, text: str) -> bytes:
+        """Content that is no memory: what a merge dropped (by its entry's number), a session's words (by its own)."""
+        return self._cipher.seal(self._place(number, field.encode()), text.encode())
+
+    def open_text(self, field: str, number: int, sealed: bytes) -> str:
+        return self._unseal(number, field.encode(), sealed).decode()
+
+    def _seal_tags(self, number: int, tags: Sequence[str]) -> bytes:
+        if not tags:
+            return b""
+        return self._cipher.seal(self._place(number, TAGS), _encode(list(tags)).encode())
+
+    def _open_tags(self, number: int, sealed: bytes) -> tuple[str, ...]:
+        return tuple(json.loads(self._unseal(number, TAGS, sealed))) if sealed else ()
+
+    def _place(self, number: int, field: bytes) -> Place:
+        return Place(self._agent_id, number, field)
+
+    def _unseal(self, number: int, field: bytes, sealed: bytes) -> bytes:
+        try:
+            return self._cipher.open(self._place(number, field), sealed)
+        except Broken:
+            raise self._broken(number) from None
+
+    def _parts(self, number: int, sealed: bytes) -> tuple[bytes, bytes]:
+        try:
+            return unpack(sealed)
+        except Broken:
+            raise self._broken(number) from None
+
+    def _broken(self, number: int) -> SealBroken:
+        return SealBroken(f"Record {number} of agent {self._agent_id} does not open: wrong key, or it was altered.")

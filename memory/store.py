@@ -1,0 +1,273 @@
+"""The write path: every edit to a memory, whoever asks for it, is a verb of this module.
+
+A verb begins an edit (`memory/editing.py`: one transaction, the agent's row locked), checks, and finishes it with one
+audit entry. There is no second way in. A verb that finds nothing to change appends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from audit.models import ActorKind, Operation
+from audit.trail import Actor
+from memory import editing, errors, tokens
+from memory.editing import Edit, Edited
+from memory.intake import Draft, checked_content, checked_tags
+from memory.models import Agent, Kind, Memory, Source
+from memory.rules.categories import UNREFINED, scope_of
+from memory.silo.silo import Silo
+
+
+def remember(agent: Agent, drafts: Sequence[Draft], actor: Actor, *, operation: str = Operation.REMEMBERED) -> Edited:
+    """Store new memories, all or none. Raises Invalid, MemoryDisabled."""
+    checked = [draft.checked() for draft in drafts]
+    with editing.begin(agent, operation, actor) as edit:
+        silo = Silo.for_agent(edit.agent)
+        for draft in checked:
+            edit.add(draft, silo)
+        return edit.finish()
+
+
+def revise(
+    agent: Agent,
+    number: int,
+    actor: Actor,
+    *,
+    content: str | None = None,
+    tags: Sequence[str] | None = None,
+    dropping: Sequence[str] = (),
+    session: int | None = None,
+    expect: Mapping[int, int] | None = None,
+) -> Edited:
+    """Change what a memory says or how it is tagged.
+
+    Raises Invalid, UnknownMemory, Discarded, Constitutional, Notice, Stale.
+    """
+    content = None if content is None else checked_content(content)
+    tags = None if tags is None else checked_tags(tags)
+    with editing.begin(agent, Operation.REVISED, actor, session=session) as edit:
+        [memory] = _editable(edit, [number], expect)
+        silo = Silo.for_agent(edit.agent)
+        opened = silo.open(memory)
+        content, tags = opened.content if content is None else content, opened.tags if tags is None else tags
+        if (content, tags) != (opened.content, opened.tags):
+            edit.note = _dropping_note(dropping)
+            edit.change(
+                memory,
+                sealed=silo.seal(number, content, tags),
+                digest=silo.digest(content),
+                tokens=tokens.count(content),
+            )
+        return edit.finish()
+
+
+def discard(
+    agent: Agent,
+    numbers: Sequence[int],
+    actor: Actor,
+    *,
+    session: int | None = None,
+    expect: Mapping[int, int] | None = None,
+) -> Edited:
+    """Soft-delete memories; they are kept for ever. Raises UnknownMemory, Discarded, Constitutional, Notice, Stale."""
+    with editing.begin(agent, Operation.DISCARDED, actor, session=session) as edit:
+        for memory in _editable(edit, numbers, expect):
+            edit.change(memory, discarded_at=edit.at)
+        return edit.finish()
+
+
+def restore(agent: Agent, numbers: Sequence[int], actor: Actor) -> Edited:
+    """Bring discarded memories back as they were. Ones that are there already are left alone. Raises UnknownMemory."""
+    with editing.begin(agent, Operation.RESTORED, actor) as edit:
+        for memory in edit.take(numbers):
+            edit.change(memory, discarded_at=None, superseded_by=None)
+        return edit.finish()
+
+
+def protect(
+    agent: Agent,
+    numbers: Sequence[int],
+    actor: Actor,
+    *,
+    session: int | None = None,
+    expect: Mapping[int, int] | None = None,
+) -> Edited:
+    """Make memories constitutional. Agents may only while they refine, core memories only, and at most half the
+    budget in all; people may protect any but the system's notices. Already set is no edit.
+
+    Raises ProtectionRefused, ProtectionFull, UnknownMemory, Discarded, NotCore, Notice, Stale.
+    """
+    by_agent = actor.kind == ActorKind.AGENT
+    if by_agent and session is None:
+        raise errors.ProtectionRefused("An agent protects memories only during its refinement session.")
+    with editing.begin(agent, Operation.PROTECTED, actor, session=session) as edit:
+        memories = _active(edit.take(numbers, expect))
+        _no_notices(memories)
+        if by_agent:
+            _core_only(memories)
+            _within_half_the_budget(edit.agent, memories)
+        for memory in memories:
+            edit.change(memory, constitutional=True)
+        return edit.finish()
+
+
+def unprotect(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str) -> Edited:
+    """Clear the constitutional flag: people only, never an agent. Raises ProtectionRefused, UnknownMemory."""
+    if actor.kind not in (ActorKind.PERSON, ActorKind.OPERATOR):
+        raise errors.ProtectionRefused("Only a person may remove a memory's protection.")
+    reason = checked_content(reason, "reason").strip()
+    with editing.begin(agent, Operation.UNPROTECTED, actor) as edit:
+        for memory in edit.take(numbers):
+            edit.change(memory, constitutional=False)
+        edit.detail["reason"] = reason[:500]
+        return edit.finish()
+
+
+def consolidate(
+    agent: Agent,
+    numbers: Sequence[int],
+    content: str,
+    actor: Actor,
+    *,
+    category: str = "",
+    dropping: Sequence[str] = (),
+    session: int | None = None,
+    expect: Mapping[int, int] | None = None,
+) -> Edited:
+    """Replace two or more core memories by one, atomically (seed 003, Consolidation semantics).
+
+    The result carries the earliest origin date of its sources, their tags together, and their scope and project.
+    Raises Invalid, UnknownMemory, Repeated, Discarded, Constitutional, NotCore, Apart, Private, Stale.
+    """
+    content = checked_content(content, "new_content")
+    if len(numbers) < 2:
+        raise errors.Invalid("ids_to_merge", "must name two or more memories")
+    with editing.begin(agent, Operation.CONSOLIDATED, actor, session=session) as edit:
+        sources = _editable(edit, numbers, expect)
+        _core_only(sources)
+        _one_place(sources)
+        silo = Silo.for_agent(edit.agent)
+        merged = edit.add(_merged(sources, content, category, silo), silo)
+        for source in sources:
+            edit.change(source, discarded_at=edit.at, superseded_by=merged.number)
+        edit.note = _dropping_note(dropping)
+        return edit.finish()
+
+
+def promote(
+    agent: Agent,
+    number: int,
+    actor: Actor,
+    *,
+    session: int | None = None,
+    expect: Mapping[int, int] | None = None,
+) -> Edited:
+    """Turn a journal memory into a core one; a core one is left alone.
+
+    Raises UnknownMemory, Discarded, Notice, Stale.
+    """
+    with editing.begin(agent, Operation.PROMOTED, actor, session=session) as edit:
+        [memory] = _active(edit.take([number], expect))
+        _no_notices([memory])
+        edit.change(memory, kind=Kind.CORE)
+        return edit.finish()
+
+
+def trim(agent: Agent, keep: int, actor: Actor) -> Edited:
+    """Discard the oldest run entries of the journal beyond the newest `keep`; constitutional ones stay and do not
+    count (seed 001, trimming)."""
+    if keep < 0:
+        raise errors.Invalid("keep", "must be 0 or more")
+    with editing.begin(agent, Operation.TRIMMED, actor) as edit:
+        runs = Memory.objects.filter(
+            agent_id=edit.agent.pk,
+            kind=Kind.JOURNAL,
+            source=Source.RUN,
+            discarded_at__isnull=True,
+            constitutional=False,
+        ).order_by("-origin", "-number")
+        for memory in runs[keep:]:
+            edit.change(memory, discarded_at=edit.at)
+        return edit.finish()
+
+
+def notify(
+    agent: Agent, text: str, *, operation: str, actor: Actor, detail: dict[str, Any], session: int | None = None
+) -> Edited:
+    """A notice of the system to the agent, as a journal memory, in one entry that also records `detail`.
+
+    Stored even while memory is switched off: an agent is always told what happened to it.
+    """
+    with editing.begin(agent, operation, actor, session=session, is_notice=True) as edit:
+        edit.detail = detail
+        draft = Draft(text, kind=Kind.JOURNAL, category="behavioral", source=Source.SYSTEM).checked()
+        edit.add(draft, Silo.for_agent(edit.agent))
+        return edit.finish()
+
+
+def _editable(edit: Edit, numbers: Sequence[int], expect: Mapping[int, int] | None) -> list[Memory]:
+    """Memories that may be rewritten or discarded."""
+    memories = _active(edit.take(numbers, expect))
+    _no_notices(memories)
+    _refuse(errors.Constitutional, [m.number for m in memories if m.constitutional])
+    return memories
+
+
+def _active(memories: list[Memory]) -> list[Memory]:
+    _refuse(errors.Discarded, [m.number for m in memories if m.discarded_at])
+    return memories
+
+
+def _no_notices(memories: Iterable[Memory]) -> None:
+    _refuse(errors.Notice, [m.number for m in memories if m.source == Source.SYSTEM])
+
+
+def _core_only(memories: Iterable[Memory]) -> None:
+    _refuse(errors.NotCore, [m.number for m in memories if m.kind != Kind.CORE])
+
+
+def _one_place(sources: list[Memory]) -> None:
+    first = sources[0]
+    _refuse(errors.Private, [m.number for m in sources if m.category in UNREFINED])
+    _refuse(errors.Apart, [m.number for m in sources if (m.scope, m.project) != (first.scope, first.project)])
+
+
+def _refuse(error: type[errors.NumbersError], numbers: list[int]) -> None:
+    if numbers:
+        raise error(numbers)
+
+
+def _within_half_the_budget(agent: Agent, memories: list[Memory]) -> None:
+    wanted = agent.constitutional_tokens + sum(m.tokens for m in memories if not m.constitutional)
+    if wanted > agent.budget_tokens // 2 and any(not m.constitutional for m in memories):
+        raise errors.ProtectionFull(
+            f"Constitutional memories would hold {wanted:,} tokens; an agent may protect at most half its budget, "
+            f"{agent.budget_tokens // 2:,}."
+        )
+
+
+def _merged(sources: list[Memory], content: str, category: str, silo: Silo) -> Draft:
+    tags = dict.fromkeys(tag for source in sources for tag in silo.open_tags(source))
+    return Draft(
+        content,
+        category=_merged_category(sources, category),
+        project=sources[0].project,
+        tags=tuple(tags),
+        origin=min(source.origin for source in sources),
+    )
+
+
+def _merged_category(sources: list[Memory], category: str) -> str:
+    categories = {source.category for source in sources}
+    if len(categories) == 1:
+        return sources[0].category
+    if not category:
+        raise errors.Invalid("category", f"is needed, since the sources differ: {', '.join(sorted(categories))}")
+    if scope_of(category) != sources[0].scope or category in UNREFINED:
+        raise errors.Invalid("category", f"must be one kept in {sources[0].scope}, as the sources are")
+    return category
+
+
+def _dropping_note(dropping: Sequence[str]) -> str:
+    return "\n".join(dropping)

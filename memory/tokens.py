@@ -1,0 +1,55 @@
+"""Counting tokens. By default the rough heuristic (seed 003, Clarifications): four characters a token, rounded up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import lru_cache
+
+from django.conf import settings
+
+from config.errors import ConfigurationError
+
+CHARACTERS_PER_TOKEN = 4
+
+
+class TokenCounterMissing(ConfigurationError):
+    code = "token_counter"
+
+
+def count(text: str) -> int:
+    """Tokens of `text` by the counter the settings name. Raises TokenCounterMissing."""
+    return _counter(settings.TOKEN_COUNTER)(text)
+
+
+@lru_cache(maxsize=4)
+def _counter(name: str) -> Callable[[str], int]:
+    if name == "heuristic":
+        return heuristic
+    kind, _, encoding = name.partition(":")
+    if kind == "tiktoken" and encoding:
+        return _tiktoken(encoding)
+    raise TokenCounterMissing("TOKEN_COUNTER is 'heuristic' or 'tiktoken:ENCODING', for example tiktoken:o200k_base.")
+
+
+def heuristic(text: str) -> int:
+    """⌈characters / 4⌉"""
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+def _tiktoken(name: str) -> Callable[[str], int]:
+    import tiktoken
+
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR", "")
+    try:
+        encoding = tiktoken.get_encoding(name)
+    except ValueError:
+        known = ", ".join(sorted(tiktoken.list_encoding_names()))
+        raise TokenCounterMissing(f"tiktoken knows no encoding of that name; it has {known}.") from None
+    except Exception as failure:  # noqa: BLE001  requests' and tiktoken's own errors, whatever the download met
+        raise TokenCounterMissing(
+            f"The tiktoken encoding {name} is not in the cache folder ({folder or 'TIKTOKEN_CACHE_DIR is not set'}) "
+            f"and could not be fetched ({type(failure).__name__}). On a machine with network set TIKTOKEN_CACHE_DIR, "
+            f"run: python -c \"import tiktoken; tiktoken.get_encoding('{name}')\", and copy that folder here."
+        ) from None
+    return lambda text: len(encoding.encode_ordinary(text))
