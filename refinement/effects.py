@@ -1,0 +1,334 @@
+"""What each tool of the Knife does: the checks it makes, in order, and the verb of the write path it ends in.
+
+Every function here runs inside the transaction of its call (`refinement.knife`), with the agent's row locked. It
+raises a domain error to refuse, and then nothing of the call happens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from audit import rowset
+from audit.trail import Actor
+from config.errors import DomainError
+from memory import editing, errors, store, tokens
+from memory.intake import parse_moment
+from memory.models import Agent, Kind, Memory, Source
+from memory.rules.categories import UNREFINED
+from memory.silo.indexes import Reader
+from memory.silo.silo import Silo
+from refinement import breaker, ledger, limits, similarity, tools
+from refinement import session as sessions
+from refinement.errors import BadCall, LimitReached
+from refinement.models import Mode, Outcome, RefinementSession
+from refinement.specifics import missing
+
+SHOWN_IN_ERRORS = 10  # memories whose present content one error shows
+DOUBLES_TRIED = 200  # memories most alike that a deletion in dedupe_only is compared with
+MAX_SOURCE_CHARACTERS = 200_000  # that one call may have read and compared, while it holds the agent's row
+GROWTH = 16  # tokens by which a result may outweigh its sources: a date written out, a name for a pronoun
+_WORD = re.compile(r"\w+")  # what is left of a text when nothing in it can be an operator of a search
+
+
+@dataclass(slots=True)
+class Cut:
+    """One call in the making: the locked agent, its session's row, its silo."""
+
+    agent: Agent
+    session: RefinementSession
+    silo: Silo
+    memories: int = 0
+    ends: tuple[str, str, str] | None = None  # outcome, reason, the agent's words
+    is_batch_done: bool = False
+    saw_more: bool = False  # was shown a memory, or one as it is now
+    answer: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def actor(self) -> Actor:
+        return Actor.agent(f"session {self.session.number}")
+
+
+def _search(cut: Cut, call: tools.SearchMemories) -> None:
+    limits.within(cut.session, "searches")
+    cut.session.searches += 1
+    since = parse_moment("since", call.since) if call.since else None
+    until = parse_moment("until", call.until) if call.until else None
+    with Reader(cut.agent) as index:
+        hits = index.search(
+            call.query, kind=call.kind, since=since, until=until, without_categories=UNREFINED, limit=call.limit
+        )
+    found = [m for m in _fetched(cut.agent, [hit.number for hit in hits]) if _showable(m)]
+    cut.answer = {"found": [_show(cut, memory) for memory in found]}
+
+
+def _consolidate(cut: Cut, call: tools.ConsolidateMemories) -> None:
+    memories = editing.fetch(cut.agent, call.ids_to_merge)
+    left_out = [m.number for m in memories if m.constitutional]
+    sources = [m for m in memories if not m.constitutional]
+    if len(sources) < 2:
+        raise errors.Constitutional(left_out)
+    _rewrites(cut, sources, call.new_content, call.dropping)
+    edited = store.consolidate(
+        cut.agent,
+        [m.number for m in sources],
+        call.new_content,
+        cut.actor,
+        category=call.category,
+        dropping=call.dropping,
+        session=cut.session.number,
+    )
+    cut.agent = edited.agent
+    new = edited.memories[0]
+    cut.session.merged += len(sources)
+    _seen(cut, new)
+    cut.answer = {
+        "id": new.number,
+        "merged": [m.number for m in sources],
+        "saved": sum(m.tokens for m in sources) - new.tokens,
+    }
+    if left_out:
+        cut.answer["left_out_as_constitutional"] = left_out
+
+
+def _update(cut: Cut, call: tools.UpdateMemory) -> None:
+    [memory] = editing.fetch(cut.agent, [call.id])
+    before = memory.tokens
+    _rewrites(cut, [memory], call.content, call.dropping)
+    edited = store.revise(
+        cut.agent,
+        call.id,
+        cut.actor,
+        content=call.content,
+        dropping=call.dropping,
+        session=cut.session.number,
+    )
+    cut.agent = edited.agent
+    if edited.seq is None:
+        cut.session.changes -= 1
+        _nothing_done(cut, {"id": call.id, "unchanged": True})
+        return
+    cut.session.updated += 1
+    _seen(cut, edited.memory)
+    cut.answer = {"id": call.id, "saved": before - edited.memory.tokens}
+
+
+def _delete(cut: Cut, call: tools.DeleteMemory) -> None:
+    [memory] = _editable(cut, editing.fetch(cut.agent, [call.id]))
+    if cut.session.mode == Mode.DEDUPE_ONLY:
+        _has_a_double(cut, memory)
+    _has_changes_left(cut, 1)
+    _cuts(cut, breaker.loss([memory.tokens]), 1)
+    cut.agent = store.discard(cut.agent, [call.id], cut.actor, session=cut.session.number).agent
+    cut.session.deleted += 1
+    cut.answer = {"id": call.id, "saved": memory.tokens}
+
+
+def _protect(cut: Cut, call: tools.ProtectMemory) -> None:
+    [memory] = _shown(cut, editing.fetch(cut.agent, [call.id]))
+    if not memory.constitutional and cut.session.protected >= limits.MAX_PROTECTIONS:
+        raise BadCall(f"At most {limits.MAX_PROTECTIONS} memories can be protected in one session.", "protection_full")
+    edited = store.protect(cut.agent, [call.id], cut.actor, session=cut.session.number)
+    cut.agent = edited.agent
+    if edited.seq is None:
+        _nothing_done(cut, {"id": call.id, "constitutional": True, "already": True})
+        return
+    cut.answer = {"id": call.id, "constitutional": True, "already": False}
+    cut.session.protected += 1
+    cut.memories = 1
+    _seen(cut, edited.memory)
+
+
+def _promote(cut: Cut, call: tools.PromoteMemory) -> None:
+    [memory] = _shown(cut, editing.fetch(cut.agent, [call.id]))
+    _has_changes_left(cut, 1)
+    edited = store.promote(cut.agent, memory.number, cut.actor, session=cut.session.number)
+    cut.agent = edited.agent
+    if edited.seq is None:
+        _nothing_done(cut, {"id": call.id, "kind": Kind.CORE, "already": True})
+        return
+    cut.answer = {"id": call.id, "kind": Kind.CORE, "already": False}
+    cut.session.promoted += 1
+    cut.session.changes += 1
+    cut.memories = 1
+    _seen(cut, edited.memory)
+
+
+def _decline(cut: Cut, call: tools.DeclineRefinement) -> None:
+    row = cut.session
+    if row.changes or row.protected or row.promoted:
+        raise BadCall("A session can only be declined before its first edit; call complete_refinement.", "too_late")
+    cut.ends = (Outcome.DECLINED, "", " ".join(call.reason.split()))
+
+
+def _complete(cut: Cut, call: tools.CompleteRefinement) -> None:
+    row = cut.session
+    if row.batch + 1 < row.batches:
+        sessions.add_summary(cut.agent, row, call.summary)
+        cut.is_batch_done = True
+        cut.answer = {"batch_done": row.batch + 1, "batches": row.batches}
+        return
+    cut.ends = (Outcome.COMPLETED, "", " ".join(call.summary.split()))
+
+
+EFFECTS: dict[str, Callable[[Cut, Any], None]] = {
+    "search_memories": _search,
+    "consolidate_memories": _consolidate,
+    "update_memory": _update,
+    "delete_memory": _delete,
+    "protect_memory": _protect,
+    "promote_memory": _promote,
+    "decline_refinement": _decline,
+    "complete_refinement": _complete,
+}
+
+
+def _editable(cut: Cut, memories: list[Memory]) -> list[Memory]:
+    """Memories a rewrite, merge or deletion may touch; said before the store says it, with what the agent needs."""
+    _shown(cut, memories)
+    _refuse(errors.Constitutional, [m.number for m in memories if m.constitutional])
+    _refuse(errors.NotCore, [m.number for m in memories if m.kind != Kind.CORE])
+    return memories
+
+
+def _shown(cut: Cut, memories: list[Memory]) -> list[Memory]:
+    """Only what the agent was shown, as it was shown, may be edited (lost-update check)."""
+    _refuse(errors.Discarded, [m.number for m in memories if m.discarded_at])
+    _refuse(errors.Notice, [m.number for m in memories if m.source == Source.SYSTEM])
+    _refuse(errors.Private, [m.number for m in memories if m.category in UNREFINED])
+    _refuse(errors.Stale, [m.number for m in memories if cut.session.shown.get(str(m.number)) != m.version])
+    return memories
+
+
+def _refuse(error: type[errors.NumbersError], numbers: list[int]) -> None:
+    if numbers:
+        raise error(numbers)
+
+
+def _nothing_done(cut: Cut, answer: dict[str, Any]) -> None:
+    """A call that asks for what is already so is no edit; it counts as a failed one, or it could be made for ever."""
+    cut.memories = 0
+    cut.session.failed_calls += 1
+    cut.answer = answer
+
+
+def _rewrites(cut: Cut, sources: list[Memory], content: str, dropping: Sequence[str]) -> None:
+    """All that is asked of a merge or a rewrite, the cheap questions first: the row is locked meanwhile."""
+    _editable(cut, sources)
+    _has_changes_left(cut, len(sources))
+    before, after = sum(m.tokens for m in sources), tokens.count(content)
+    if after > before + GROWTH:
+        raise BadCall(
+            f"The result weighs {after:,} tokens and its sources {before:,}: refining may add at most {GROWTH}.",
+            "grown",
+        )
+    _keeps_specifics(cut, sources, content, dropping)
+    _cuts(cut, breaker.loss([before], _weight(cut, sources, content)), len(sources))
+
+
+def _keeps_specifics(cut: Cut, sources: list[Memory], content: str, dropping: Sequence[str]) -> None:
+    texts = [cut.silo.open(memory).content for memory in sources]
+    if sum(map(len, texts)) > MAX_SOURCE_CHARACTERS:
+        raise BadCall(
+            f"The sources hold more than {MAX_SOURCE_CHARACTERS:,} characters together; merge fewer at a time.",
+            "too_much",
+        )
+    lost = missing(texts, content, dropping)
+    if lost:
+        raise BadCall(
+            "The new content loses specifics of its sources. Keep them, or name each in 'dropping'.",
+            "specifics_lost",
+            lost=[{"kind": specific.kind, "text": specific.text} for specific in lost[:50]],
+        )
+
+
+def _has_changes_left(cut: Cut, changed: int) -> None:
+    row = cut.session
+    left = row.max_changes - row.changes
+    if left <= 0:
+        raise LimitReached("changes", row.max_changes)
+    if changed > left:
+        raise BadCall(
+            f"The call would change {changed} memories; {left} changes are left in this session.", "too_many_changes"
+        )
+
+
+def _cuts(cut: Cut, lost: int, changed: int) -> None:
+    """Count an edit for the circuit breaker, before it is made."""
+    row = cut.session
+    breaker.check(mass(row, cut.agent), lost, row.floor_tokens)
+    row.changes += changed
+    row.lost_tokens += lost
+    cut.memories = changed
+
+
+def _weight(cut: Cut, sources: list[Memory], content: str) -> int:
+    """What an edit's result weighs: nothing when it repeats another core memory to the letter, for then it goes as
+    an exact duplicate before the next session."""
+    scope, project = sources[0].scope, sources[0].project
+    equal = rowset.values(
+        Memory,
+        ("number",),
+        '"agent_id" = %s AND "digest" = %s AND "discarded_at" IS NULL'
+        ' AND "kind" = %s AND "scope" = %s AND "project" = %s',
+        [cut.agent.pk, cut.silo.digest(content), Kind.CORE.value, scope, project],
+    )
+    repeated = {number for (number,) in equal} - {source.number for source in sources}
+    return 0 if repeated else tokens.count(content)
+
+
+def mass(row: RefinementSession, agent: Agent) -> int:
+    """The mass the circuit breaker counts: what the session left of what was there, and never more than there is
+    now without exact duplicates (others may discard meanwhile)."""
+    return min(row.counted_tokens, agent.core_tokens - agent.duplicate_tokens)
+
+
+def _has_a_double(cut: Cut, memory: Memory) -> None:
+    """In dedupe_only a memory may go only while an equal, or nearly equal, one stays."""
+    content = cut.silo.open(memory).content
+    with Reader(cut.agent) as index:
+        hits = index.search(" ".join(_WORD.findall(content)[:60]), kind=Kind.CORE, limit=DOUBLES_TRIED)
+    others = [
+        m for m in _fetched(cut.agent, [hit.number for hit in hits]) if m.number != memory.number and not m.discarded_at
+    ]
+    texts = [cut.silo.open(m).content for m in others if _place(m) == _place(memory)]
+    alike = content in texts or similarity.stand_in(content, texts) is not None
+    if not alike:
+        raise BadCall(
+            "In this mode only a memory with an equal or nearly equal one left standing can be deleted.", "no_double"
+        )
+
+
+def _place(memory: Memory) -> tuple[str, str, str]:
+    return memory.category, memory.scope, memory.project
+
+
+def _fetched(agent: Agent, numbers: list[int]) -> list[Memory]:
+    return editing.fetch(agent, numbers) if numbers else []
+
+
+def _showable(memory: Memory) -> bool:
+    return memory.category not in UNREFINED and memory.discarded_at is None
+
+
+def _show(cut: Cut, memory: Memory) -> dict[str, Any]:
+    _seen(cut, memory)
+    return ledger.Entry(memory, cut.silo.open(memory)).record()
+
+
+def _seen(cut: Cut, memory: Memory) -> None:
+    number = str(memory.number)
+    if cut.session.shown.get(number) != memory.version:
+        cut.session.shown[number] = memory.version
+        cut.saw_more = True
+
+
+def present(row: RefinementSession, agent: Agent, refused: DomainError) -> dict[str, Any]:
+    """For memories that changed since they were shown, their present content, so that the agent can decide anew."""
+    if not isinstance(refused, errors.Stale):
+        return dict(getattr(refused, "more", {}))
+    cut = Cut(agent, row, Silo.for_agent(agent))
+    memories = [m for m in editing.fetch(agent, refused.numbers[:SHOWN_IN_ERRORS]) if _showable(m)]
+    return {"present": [_show(cut, memory) for memory in memories]}

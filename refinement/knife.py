@@ -1,0 +1,215 @@
+"""The Knife: what a refinement session may do to its own agent's memories, and nothing else.
+
+Each call is one transaction with the agent's row locked: the session is checked to be live, the call is checked
+against what the agent was shown, the specifics, the limits and the circuit breaker, and only then made. A refused
+call changes nothing and is answered with an error the model can act on. Whoever drives the session, a worker or
+the agent's runtime, comes through here.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from audit import rowset
+from config.errors import DomainError
+from memory import editing, errors
+from memory.models import Agent
+from memory.silo.silo import Silo
+from refinement import ledger, limits, tools
+from refinement import session as sessions
+from refinement.effects import EFFECTS, Cut, mass, present
+from refinement.errors import FloorReached, LimitReached, SessionEnded
+from refinement.models import Outcome, RefinementSession, SessionStep
+
+SHOWN_IN_ERRORS = 10  # memories whose present content one error shows
+DOUBLES_TRIED = 200  # memories most alike that a deletion in dedupe_only is compared with
+_WORD = re.compile(r"\w+")  # what is left of a text when nothing in it can be an operator of a search
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Result:
+    """The answer to one call: `text` is JSON for the model; `is_over` once the session takes no more calls."""
+
+    ok: bool
+    text: str
+    code: str = "ok"
+    is_over: bool = False
+    is_batch_done: bool = False
+
+
+class Knife:
+    """One session's tools, for the holder of its lease."""
+
+    def __init__(self, session: RefinementSession) -> None:
+        self._session = session
+
+    def show(self, batch: int, batches: int, entries: Sequence[ledger.Entry]) -> RefinementSession:
+        """Note what the agent is shown in a batch: these memories, at these versions, it may edit. Returns the
+        session as it stands."""
+        with self._locked() as (_, row):
+            row.batch, row.batches = batch, batches
+            row.shown = {str(entry.memory.number): entry.memory.version for entry in entries}
+            row.save(update_fields=["batch", "batches", "shown"])
+            return row
+
+    def begin_step(self) -> None:
+        """Count one reply of the model. Raises LimitReached, SessionEnded."""
+        with self._locked() as (_, row):
+            limits.within(row, "steps")
+            limits.in_time(row)
+            row.steps += 1
+            row.save(update_fields=["steps"])
+        sessions.renew(self._session)
+
+    def call(self, name: str, arguments: Mapping[str, Any] | None) -> Result:
+        """Make one call. Never raises a domain error: what is refused is told in the result."""
+        started = time.perf_counter()
+        known = name if name in tools.TOOLS else "unknown"
+        try:
+            with self._locked() as (agent, row):
+                limits.in_time(row)
+                call = tools.parse(row.mode, name, arguments)
+                cut = Cut(agent, row, Silo.for_agent(agent))
+                EFFECTS[name](cut, call)
+                return self._done(cut, known, started)
+        except SessionEnded as ended:
+            return _refusal(ended, over=True)
+        except errors.MemoryDisabled as off:
+            sessions.close(self._session, Outcome.INCOMPLETE, off.code)
+            return _refusal(off, over=True)
+        except LimitReached as reached:
+            return self._over(reached, known, started)
+        except DomainError as refused:
+            return self._refused(refused, known, started)
+
+    @contextmanager
+    def _locked(self) -> Iterator[tuple[Agent, RefinementSession]]:
+        """The transaction of one call: the agent's row locked, the session live. Raises SessionEnded."""
+        with transaction.atomic():
+            agent = editing.lock(self._session.agent)
+            yield agent, sessions.live(self._session, agent)
+
+    def _done(self, cut: Cut, tool: str, started: float) -> Result:
+        row = cut.session
+        row.floor_refusals = 0 if cut.memories else row.floor_refusals
+        _record(row, cut.agent, tool, "ok", cut.memories, started, saw_more=cut.saw_more)
+        reason = _why_over(row)
+        if reason and not cut.ends:
+            cut.ends = (Outcome.INCOMPLETE, reason, "")
+        if cut.ends:
+            outcome, reason, words = cut.ends
+            ended = sessions.close(self._session, outcome, reason, words)
+            return _success({"session": ended.outcome, "session_ended": True, **sessions.figures(ended)}, is_over=True)
+        return _success(cut.answer | _standing(row, cut.agent), is_batch_done=cut.is_batch_done)
+
+    def _refused(self, refused: DomainError, tool: str, started: float) -> Result:
+        """Count a refused call; too many, or three at the floor in a row, end the session."""
+        try:
+            with self._locked() as (agent, row):
+                shown = present(row, agent, refused)
+                row.failed_calls += 1
+                row.floor_refusals += isinstance(refused, FloorReached)
+                _record(row, agent, tool, refused.code, 0, started, saw_more="present" in shown)
+                reason = _why_over(row)
+                if reason:
+                    sessions.close(self._session, Outcome.INCOMPLETE, reason)
+                return _refusal(refused, over=bool(reason), **shown, **({} if reason else _standing(row, agent)))
+        except (SessionEnded, errors.MemoryDisabled) as ended:
+            return _refusal(ended, over=True)
+
+    def _over(self, reached: LimitReached, tool: str, started: float) -> Result:
+        try:
+            with self._locked() as (agent, row):
+                _record(row, agent, tool, reached.code, 0, started)
+                sessions.close(self._session, Outcome.INCOMPLETE, f"limit_{reached.limit}")
+        except (SessionEnded, errors.MemoryDisabled):
+            pass  # somebody else ended it first: the answer is the same
+        return _refusal(reached, over=True)
+
+
+def _why_over(row: RefinementSession) -> str:
+    if row.floor_refusals >= limits.MAX_FLOOR_REFUSALS:
+        return "floor"
+    return "limit_failed_calls" if row.failed_calls > row.max_failed_calls else ""
+
+
+def _record(
+    row: RefinementSession,
+    agent: Agent,
+    tool: str,
+    result: str,
+    memories: int,
+    started: float,
+    *,
+    saw_more: bool = False,
+) -> None:
+    """Save the session's counts and one line of its timeline."""
+    row.tokens_after, row.memories_after = agent.core_tokens, agent.core_count
+    taken = time.perf_counter() - started
+    row.own_microseconds += round(taken * 1_000_000)
+    # What the agent was shown is by far the largest of these, and most calls add nothing to it.
+    rowset.update(RefinementSession, [vars(row)], (*_COUNTED, "shown") if saw_more else _COUNTED)
+    step = {
+        "session_id": row.pk,
+        "at": timezone.now(),
+        "tool": tool,
+        "result": result,
+        "memories": memories,
+        "core_tokens": row.tokens_after,
+        "microseconds": round(taken * 1_000_000),
+    }
+    rowset.insert(SessionStep, [step])
+
+
+_COUNTED = (
+    "id",
+    "summaries",
+    "lost_tokens",
+    "changes",
+    "searches",
+    "failed_calls",
+    "floor_refusals",
+    "merged",
+    "updated",
+    "deleted",
+    "protected",
+    "promoted",
+    "tokens_after",
+    "memories_after",
+    "own_microseconds",
+)
+
+
+def _standing(row: RefinementSession, agent: Agent) -> dict[str, Any]:
+    """Where the session stands: what every result tells the agent."""
+    return {
+        "tokens": {"core": row.tokens_after, "target": row.target_tokens, "floor": row.floor_tokens},
+        "left": {
+            "changes": row.max_changes - row.changes,
+            "tokens_to_cut": max(0, mass(row, agent) - row.floor_tokens),
+            "steps": row.max_steps - row.steps,
+            "searches": row.max_searches - row.searches,
+            "failed_calls": row.max_failed_calls - row.failed_calls,
+        },
+    }
+
+
+def _success(answer: dict[str, Any], *, is_over: bool = False, is_batch_done: bool = False) -> Result:
+    return Result(True, _json({"ok": True, **answer}), is_over=is_over, is_batch_done=is_batch_done)
+
+
+def _refusal(refused: DomainError, *, over: bool, **more: Any) -> Result:
+    answer = {"ok": False, "code": refused.code, "error": str(refused), **more}
+    return Result(False, _json(answer | ({"session_ended": True} if over else {})), refused.code, is_over=over)
+
+
+def _json(answer: dict[str, Any]) -> str:
+    return ledger.one_line(answer)

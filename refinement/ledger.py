@@ -1,0 +1,106 @@
+"""The ledger: the memories an agent is given to refine, as JSON Lines, in batches of what is similar.
+
+JSON escaping keeps a memory's text from posing as structure: one line is one memory, whatever it says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+from django.db.models import QuerySet
+
+from memory.models import Agent, Kind, Memory
+from memory.rules.categories import UNREFINED
+from memory.silo.silo import Opened, Silo
+from refinement import similarity
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Entry:
+    """A memory and what it says."""
+
+    memory: Memory
+    opened: Opened
+
+    def line(self) -> str:
+        return one_line(self.record())
+
+    def record(self) -> dict[str, object]:
+        """The ledger's line as an object; also what a search result and an error show of a memory."""
+        memory = self.memory
+        record: dict[str, object] = {
+            "id": memory.number,
+            "origin": moment(memory.origin),
+            "created_at": moment(memory.created_at),
+            "tokens": memory.tokens,
+            "tags": list(self.opened.tags),
+            "constitutional": memory.constitutional,
+            "category": memory.category,
+        }
+        if memory.project:
+            record["project"] = memory.project
+        if memory.kind != Kind.CORE:
+            record["kind"] = memory.kind
+        return record | {"content": self.opened.content}
+
+
+def one_line(record: dict[str, object]) -> str:
+    """JSON on one line for any reader: also for one that takes U+0085, U+2028 or U+2029 for the end of a line."""
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).translate(_LINE_ENDS)
+
+
+_LINE_ENDS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
+
+
+def moment(at: datetime) -> str:
+    """A time as programs read it: ISO 8601 in UTC, ending in Z."""
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def refinable(agent: Agent) -> QuerySet[Memory]:
+    """The agent's active core memories, less those that never enter a ledger."""
+    return Memory.objects.filter(agent_id=agent.pk, kind=Kind.CORE, discarded_at__isnull=True).exclude(
+        category__in=UNREFINED
+    )
+
+
+def read(agent: Agent, silo: Silo) -> list[Entry]:
+    """The whole ledger, oldest first."""
+    memories = refinable(agent).order_by("origin", "number")
+    return [Entry(memory, silo.open(memory)) for memory in memories]
+
+
+def batches(entries: Sequence[Entry], batch_tokens: int | None = None) -> list[list[Entry]]:
+    """The ledger in batches of at most `batch_tokens` tokens (a single memory may exceed it alone).
+
+    One batch when it all fits. Else memories that resemble each other stay together, then by date.
+    """
+    allowed = batch_tokens or settings.BATCH_TOKENS
+    if sum(entry.memory.tokens for entry in entries) <= allowed:
+        return [list(entries)] if entries else []
+    filled: list[list[Entry]] = [[]]
+    room = allowed
+    for group in _together(entries):
+        for entry in group:
+            if entry.memory.tokens > room and filled[-1]:
+                filled.append([])
+                room = allowed
+            filled[-1].append(entry)
+            room -= entry.memory.tokens
+    return filled
+
+
+def text(entries: Iterable[Entry]) -> str:
+    return "\n".join(entry.line() for entry in entries)
+
+
+def _together(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Near-duplicate clusters first, then the rest one by one."""
+    clusters = similarity.clusters([entry.opened.content for entry in entries])
+    clustered = {place for cluster in clusters for place in cluster}
+    rest = [[entry] for place, entry in enumerate(entries) if place not in clustered]
+    return [[entries[place] for place in cluster] for cluster in clusters] + rest

@@ -1,0 +1,46 @@
+"""What one session may do: each limit is the agent's, else its tenant's, else the default here."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+
+from memory.models import Agent
+from refinement.errors import LimitReached
+from refinement.models import RefinementSession
+
+DEFAULTS = {
+    "max_steps": 30,
+    "max_searches": 20,
+    "max_failed_calls": 20,
+    "max_seconds": 15 * 60,
+    "max_model_tokens": 400_000,
+}
+MIN_DEFAULT_CHANGES = 100  # or half the core memories, when that is more
+MAX_PROTECTIONS = 5
+MAX_FLOOR_REFUSALS = 3  # in a row
+MAX_CALLS_PER_REPLY = 200
+
+
+def of(agent: Agent) -> dict[str, int]:
+    """The limits of an agent's next session, by field name."""
+    defaults = DEFAULTS | {"max_changes": max(MIN_DEFAULT_CHANGES, agent.core_count // 2)}
+    return {name: _first(getattr(agent, name), getattr(agent.tenant, name), given) for name, given in defaults.items()}
+
+
+def _first(agents: int | None, tenants: int | None, default: int) -> int:
+    if agents is not None:
+        return agents
+    return default if tenants is None else tenants
+
+
+def within(session: RefinementSession, what: str) -> None:
+    """Raise LimitReached when as many of these as are allowed have been used."""
+    allowed = getattr(session, f"max_{what}")
+    if getattr(session, what) >= allowed:
+        raise LimitReached(what, allowed)
+
+
+def in_time(session: RefinementSession) -> None:
+    """Raise LimitReached when the session's wall time is over."""
+    if (timezone.now() - session.opened_at).total_seconds() > session.max_seconds:
+        raise LimitReached("seconds", session.max_seconds)

@@ -1,0 +1,71 @@
+"""Which model an agent's setting names, and whether it can be called.
+
+A model is written `provider/name` and split at the first slash, for names have slashes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.conf import settings
+
+from refinement.llm.anthropic import Anthropic
+from refinement.llm.base import Model, ModelNotConfigured
+from refinement.llm.ollama import Ollama
+from refinement.llm.openai import OpenAI
+
+PROVIDERS = ("openai", "anthropic", "ollama", "builtin")
+
+
+def parse(model: str) -> tuple[str, str]:
+    """(provider, the provider's own name for the model). Raises `ModelNotConfigured`."""
+    provider, _, name = model.strip().partition("/")
+    if provider not in PROVIDERS or not name:
+        choices = ", ".join(PROVIDERS)
+        raise ModelNotConfigured(f"A model is written provider/name, and the provider is one of: {choices}.")
+    return provider, name
+
+
+def open_model(model: str) -> tuple[Model, str]:
+    """What answers for this model, and the name to put in its requests. Calls nobody; raises `ModelNotConfigured`."""
+    provider, name = parse(model)
+    return _OPENERS[provider](name), name
+
+
+def check(model: str) -> None:
+    """Raise `ModelNotConfigured` unless the model could be called as things are set. Calls nobody."""
+    open_model(model)
+
+
+def _openai(_name: str) -> Model:
+    opened = OpenAI(settings.OPENAI_API_KEY or "", settings.OPENAI_BASE_URL)
+    if opened.official and not settings.OPENAI_API_KEY:
+        raise ModelNotConfigured("OpenAI needs an API key: set OPENAI_API_KEY.")
+    return opened
+
+
+def _anthropic(_name: str) -> Model:
+    if not settings.ANTHROPIC_API_KEY:
+        raise ModelNotConfigured("Anthropic needs an API key: set ANTHROPIC_API_KEY.")
+    return Anthropic(settings.ANTHROPIC_API_KEY, settings.ANTHROPIC_BASE_URL)
+
+
+def _ollama(_name: str) -> Model:
+    return Ollama(settings.OLLAMA_BASE_URL)
+
+
+def _builtin(name: str) -> Model:
+    if name != "dedupe":
+        raise ModelNotConfigured("The only built-in model is builtin/dedupe.")
+    # Imported here: it brings word matching with it, which the other models do without.
+    from refinement.llm.dedupe import Dedupe
+
+    return Dedupe()
+
+
+_OPENERS: dict[str, Callable[[str], Model]] = {
+    "openai": _openai,
+    "anthropic": _anthropic,
+    "ollama": _ollama,
+    "builtin": _builtin,
+}

@@ -1,0 +1,399 @@
+"""The one way to a model server, and what its adapters share.
+
+A call is bounded as a whole: `Request.seconds` covers connecting, sending, waiting, reading and every retry,
+against a server that drips as well as one that is silent. Only name resolution has the resolver's own limits.
+
+Retried, at most `Request.retries` times: connections that fail or are cut, timeouts with time left, 408, 429 and
+5xx. The server's `Retry-After` is obeyed; when it asks for more than is left, the call fails at once instead of
+sleeping for nothing. No other 4xx is retried, 409 included, nor is a reply that came but makes no sense: it was paid.
+
+Nothing here follows a redirect (the key would go along), keeps a cookie (one client serves every tenant), or reads
+proxy variables or .netrc (a proxy meant for the web must not see calls to 127.0.0.1); SSL_CERT_FILE is honoured.
+Errors are built outside `except` blocks, so that not even `__context__` leads to a request with its key and prompt.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import math
+import os
+import random
+import re
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Annotated, Any, TypeVar
+
+import httpcore
+import httpx
+import stamina
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from refinement.llm.base import (
+    ModelError,
+    ModelNotConfigured,
+    ModelRefused,
+    ModelReplyInvalid,
+    ModelUnavailable,
+    Request,
+    Usage,
+    json_value,
+)
+
+CONNECT_SECONDS = 10.0
+IDLE_SECONDS = 30.0
+MAX_REPLY_BYTES = 8 * 1024 * 1024
+WRITE_BYTES = 64 * 1024
+
+# Their lines at INFO hold addresses, and at DEBUG a server's response headers.
+for _chatty in ("httpx", "httpcore"):
+    logging.getLogger(_chatty).setLevel(logging.WARNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Seconds between attempts when the server names none: doubling from `first` to `longest`, jitter on top."""
+
+    first: float = 0.5
+    longest: float = 8.0
+    jitter: float = 0.5
+
+    def after(self, attempt: int) -> float:
+        pause = min(self.longest, self.first * 2.0 ** (attempt - 1))
+        return pause + random.uniform(0, self.jitter)  # noqa: S311 spreads load, guards nothing
+
+
+# --- time -------------------------------------------------------------------------------------------------------
+
+_deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
+
+
+@contextmanager
+def _until(deadline: float) -> Iterator[None]:
+    token = _deadline.set(deadline)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def _bounded(timeout: float | None, late: type[httpcore.TimeoutException]) -> float:
+    """The seconds one socket operation may take: its own timeout, and never more than the call has left."""
+    left = _deadline.get() - time.monotonic()
+    if left <= 0:
+        raise late
+    return left if timeout is None else min(timeout, left)
+
+
+class _BoundedStream(httpcore.NetworkStream):
+    """A connection whose every operation ends with the call: httpx's own timeouts start anew at each byte."""
+
+    def __init__(self, stream: httpcore.NetworkStream) -> None:
+        self._stream = stream
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, _bounded(timeout, httpcore.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), WRITE_BYTES):
+            piece = buffer[start : start + WRITE_BYTES]
+            self._stream.write(piece, _bounded(timeout, httpcore.WriteTimeout))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        left = _bounded(timeout, httpcore.ConnectTimeout)
+        return _BoundedStream(self._stream.start_tls(ssl_context, server_hostname, left))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+class _BoundedNetwork(httpcore.SyncBackend):
+    def connect_tcp(
+        self, host: str, port: int, timeout: float | None = None, *rest: Any, **more: Any
+    ) -> _BoundedStream:
+        left = _bounded(timeout, httpcore.ConnectTimeout)
+        return _BoundedStream(super().connect_tcp(host, port, left, *rest, **more))
+
+
+# --- connections ------------------------------------------------------------------------------------------------
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    return httpx.create_ssl_context()
+
+
+class _Transport(httpx.HTTPTransport):
+    def __init__(self) -> None:
+        context = _trusted()
+        super().__init__(verify=context, trust_env=False)
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=context,
+            max_connections=100,
+            keepalive_expiry=IDLE_SECONDS,
+            network_backend=_BoundedNetwork(),
+        )
+
+
+# By process as well: a worker forked from one that has open connections must not share them.
+_clients: dict[tuple[int, str], httpx.Client] = {}
+
+
+def client_for(base_url: str) -> httpx.Client:
+    """The one client of this process for a base URL. Credentials go with each call, never with the client."""
+    key = (os.getpid(), base_url)
+    return _clients.get(key) or _clients.setdefault(key, _new_client())
+
+
+def _new_client() -> httpx.Client:
+    return httpx.Client(
+        transport=_Transport(),
+        trust_env=False,
+        follow_redirects=False,
+        cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=())),
+        headers={"User-Agent": "palimpsest", "Accept": "application/json", "Accept-Encoding": "identity"},
+    )
+
+
+def close_clients() -> None:
+    """Close this process's connections to model servers; the next call opens new ones."""
+    for key in [key for key in _clients if key[0] == os.getpid()]:
+        _clients.pop(key).close()
+
+
+atexit.register(close_clients)
+
+
+# --- configuration ----------------------------------------------------------------------------------------------
+
+
+def checked_address(base_url: str, who: str) -> str:
+    """`base_url` without its trailing slash. Raises `ModelNotConfigured`, quoting nothing, if it cannot be used."""
+    problem = _address_problem(base_url.strip())
+    if problem:
+        raise ModelNotConfigured(f"{who}'s address {problem}.")
+    return base_url.strip().rstrip("/")
+
+
+def _address_problem(base_url: str) -> str:
+    try:
+        url = httpx.URL(base_url)
+    except httpx.InvalidURL:
+        return "is not a URL"
+    # The parser takes ports and hosts that only a connection would find impossible.
+    if url.port is not None and not 0 < url.port < 65536:
+        return "has a port that cannot be"
+    if url.scheme not in ("http", "https") or not re.fullmatch(rb"[A-Za-z0-9._:-]+", url.raw_host):
+        return "must be http:// or https:// and a host"
+    if url.userinfo or url.query or url.fragment:
+        return "must hold no credentials, query or fragment: addresses are logged"
+    return ""
+
+
+def checked_key(key: str, who: str) -> str:
+    """`key` fit for a header. An unfit one would otherwise be quoted by the error that refuses to send it."""
+    key = key.strip()
+    if not re.fullmatch(r"[\x21-\x7e]*", key):
+        raise ModelNotConfigured(f"{who}'s API key holds characters that cannot be sent.")
+    return key
+
+
+# --- a call -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The bytes a server answered with success, and how many HTTP calls it took to get them."""
+
+    body: bytes
+    calls: int
+
+
+class Server:
+    """A model server: whose it is, its address, and the headers that sign in to it."""
+
+    def __init__(self, who: str, base_url: str, headers: Mapping[str, str], pauses: Pauses | None = None) -> None:
+        self.who = who
+        self.base_url = checked_address(base_url, who)
+        self.headers = {**headers, "Content-Type": "application/json"}
+        self.pauses = pauses or Pauses()
+
+    def post(self, path: str, body: Mapping[str, Any], request: Request) -> Answer:
+        """Send `body` and return what came back. Bounded by `request.seconds` and `request.retries`."""
+        call = _Call(self, path, body, request)
+        outcome = call.outcome()
+        if isinstance(outcome, ModelError):
+            outcome.calls = call.made
+            raise outcome
+        return Answer(outcome, call.made)
+
+
+class _Transient(Exception):
+    """An attempt that failed in a way another attempt may mend; `wait` is what the server asked for, in seconds."""
+
+    def __init__(self, failure: ModelUnavailable, wait: float | None = None) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+        self.wait = wait
+
+
+class _Call:
+    """One `Server.post`: its deadline, and how many attempts it has made."""
+
+    def __init__(self, server: Server, path: str, body: Mapping[str, Any], request: Request) -> None:
+        self.server = server
+        self.url = server.base_url + path
+        self.content = _written(body)
+        self.attempts = max(0, request.retries) + 1
+        self.deadline = time.monotonic() + request.seconds
+        self.made = 0
+
+    def outcome(self) -> bytes | ModelError:
+        # Returned, not raised: an error raised while another is handled would carry that one as its context.
+        try:
+            for attempt in stamina.retry_context(on=self._pause, attempts=self.attempts, timeout=None):
+                with attempt:
+                    return self._attempt()
+        except _Transient as last:
+            return last.failure
+        raise AssertionError("stamina ended without a result")
+
+    def _pause(self, error: Exception) -> float | bool:
+        """Seconds until the next attempt, or False for none: asked by stamina after each that failed."""
+        if not isinstance(error, _Transient):
+            return False
+        wait = self.server.pauses.after(self.made) if error.wait is None else error.wait
+        return wait if wait < self._left() else False
+
+    def _left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def _attempt(self) -> bytes | ModelError:
+        if self._left() <= 0:
+            return ModelUnavailable(f"No time was left to call {self.server.who}.")
+        self.made += 1
+        with _until(self.deadline):
+            outcome = self._exchange()
+        if isinstance(outcome, _Transient):
+            raise outcome
+        return outcome
+
+    def _exchange(self) -> bytes | ModelError | _Transient:
+        timeout = httpx.Timeout(self._left(), connect=CONNECT_SECONDS)
+        client = client_for(self.server.base_url)
+        try:
+            with client.stream(
+                "POST", self.url, content=self.content, headers=self.server.headers, timeout=timeout
+            ) as response:
+                return self._judge(response)
+        except httpx.TimeoutException:
+            return self._unavailable("did not answer in time")
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError):
+            return self._unavailable("could not be reached, or cut the connection")
+
+    def _judge(self, response: httpx.Response) -> bytes | ModelError | _Transient:
+        status = response.status_code
+        if response.is_success:
+            return self._read(response)
+        if status in (408, 429) or status >= 500:
+            return self._unavailable(f"answered {status}", retry_after(response.headers.get("Retry-After")))
+        return ModelRefused(f"{self.server.who} answered {status}: {_refusal(status)}.")
+
+    def _unavailable(self, what: str, wait: float | None = None) -> _Transient:
+        return _Transient(ModelUnavailable(f"{self.server.who} {what}."), wait)
+
+    def _read(self, response: httpx.Response) -> bytes | ModelError:
+        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+            # Not asked for, and a small compressed reply can unpack to any size.
+            return ModelReplyInvalid(f"{self.server.who} compressed its reply.")
+        body = bytearray()
+        for piece in response.iter_raw():
+            body += piece
+            if len(body) > MAX_REPLY_BYTES:
+                return ModelReplyInvalid(f"{self.server.who} sent more than {MAX_REPLY_BYTES >> 20} MiB.")
+        return bytes(body)
+
+
+def _written(body: Mapping[str, Any]) -> bytes:
+    # "replace": half a surrogate pair has no UTF-8, and the error that says so quotes the text.
+    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _refusal(status: int) -> str:
+    if status < 400:
+        return "redirects are not followed; set the address it is really at"
+    reasons = {
+        400: "it does not accept the request for this model",
+        401: "the API key is missing or wrong",
+        403: "the API key may not use this model",
+        404: "no such model or address",
+        413: "the request is too large",
+    }
+    return reasons.get(status, "it refuses the request")
+
+
+def retry_after(value: str | None) -> float | None:
+    """Seconds from now that a `Retry-After` header asks for, as a number or an HTTP date; None if it says neither."""
+    text = (value or "").strip()
+    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text):
+        return float(text)
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    # "-0000" parses as naive, and means UTC.
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+# --- reading a reply --------------------------------------------------------------------------------------------
+
+Count = Annotated[int, Field(ge=0, le=10**12)]
+
+
+class Wire(BaseModel):
+    """Part of a reply as a provider's protocol promises it: types are checked strictly, further fields ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
+
+
+class Bill(Wire):
+    """What a reply says it cost. Read on its own when the rest makes no sense, for the tokens were spent."""
+
+    def spent(self) -> Usage:
+        raise NotImplementedError
+
+
+Reading = TypeVar("Reading", bound=Bill)
+
+
+def read(answer: Answer, shape: type[Reading], bill: type[Bill], who: str) -> Reading:
+    """The reply in its promised `shape`. Raises `ModelReplyInvalid`, with the usage if `bill` at least can be read."""
+    content = json_value(answer.body)
+    reading = _shaped(content, shape)
+    if reading is None:
+        cost = _shaped(content, bill)
+        usage = cost.spent() if cost else Usage()
+        raise ModelReplyInvalid(f"{who} sent a reply that is not in the form of its protocol.", usage, answer.calls)
+    return reading
+
+
+def _shaped(content: Any, shape: type[Reading]) -> Reading | None:
+    try:
+        return shape.model_validate(content)
+    except ValidationError:
+        return None

@@ -1,0 +1,126 @@
+"""Refinement sessions and their steps: metadata only. Seen by the agent's side and by its tenant's people."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from memory.models import Agent, DueReason
+
+
+class Outcome(models.TextChoices):
+    """`open` while it runs; then what became of it."""
+
+    OPEN = "open"
+    COMPLETED = "completed"
+    DECLINED = "declined"
+    INCOMPLETE = "incomplete"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+    ROLLED_BACK = "rolled_back"
+
+
+class Mode(models.TextChoices):
+    FULL = "full"
+    DEDUPE_ONLY = "dedupe_only"
+
+
+class Driver(models.TextChoices):
+    """Who calls the model: a worker of the service, or the agent's own runtime over the API."""
+
+    SERVER = "server"
+    RUNTIME = "runtime"
+
+
+class RefinementSession(models.Model):
+    """One run of an agent over its own memory. At most one is open per agent; rows are kept for ever.
+
+    Everything above `lease_token` is fixed when it opens; the rest is counted by the Knife.
+    """
+
+    agent = models.ForeignKey(Agent, models.PROTECT, related_name="sessions")
+    number = models.PositiveBigIntegerField()
+    mode = models.CharField(max_length=12, choices=Mode.choices, default=Mode.FULL)
+    driver = models.CharField(max_length=8, choices=Driver.choices, default=Driver.SERVER)
+    trigger = models.CharField(max_length=12, choices=DueReason.choices)
+    model = models.CharField(max_length=200)
+    opened_at = models.DateTimeField()
+    budget_tokens = models.PositiveBigIntegerField()
+    target_tokens = models.PositiveBigIntegerField()
+    floor_tokens = models.PositiveBigIntegerField()
+    max_changes = models.PositiveBigIntegerField()
+    max_steps = models.PositiveIntegerField()
+    max_searches = models.PositiveIntegerField()
+    max_failed_calls = models.PositiveIntegerField()
+    max_seconds = models.PositiveIntegerField()
+    max_model_tokens = models.PositiveBigIntegerField()
+    duplicates_removed = models.PositiveBigIntegerField(default=0)
+    tokens_before = models.PositiveBigIntegerField()
+    memories_before = models.PositiveBigIntegerField()
+
+    lease_token = models.CharField(max_length=32)
+    lease_until = models.DateTimeField()
+    outcome = models.CharField(max_length=12, choices=Outcome.choices, default=Outcome.OPEN)
+    reason = models.CharField(max_length=40, blank=True, help_text="a code: which limit, which error")
+    closed_at = models.DateTimeField(null=True)
+    tokens_after = models.PositiveBigIntegerField()
+    memories_after = models.PositiveBigIntegerField()
+    batch = models.PositiveIntegerField(default=0)
+    batches = models.PositiveIntegerField(default=1)
+    # Number → version of every memory the agent was shown in this batch: what it may edit.
+    shown = models.JSONField(default=dict)
+    summaries = models.BinaryField(null=True, help_text="the agent's words so far, sealed")
+    lost_tokens = models.PositiveBigIntegerField(default=0)
+    changes = models.PositiveBigIntegerField(default=0)
+    steps = models.PositiveIntegerField(default=0)
+    searches = models.PositiveIntegerField(default=0)
+    failed_calls = models.PositiveIntegerField(default=0)
+    floor_refusals = models.PositiveIntegerField(default=0, help_text="in a row")
+    merged = models.PositiveBigIntegerField(default=0)
+    updated = models.PositiveBigIntegerField(default=0)
+    deleted = models.PositiveBigIntegerField(default=0)
+    protected = models.PositiveBigIntegerField(default=0)
+    promoted = models.PositiveBigIntegerField(default=0)
+    model_calls = models.PositiveIntegerField(default=0)
+    prompt_tokens = models.PositiveBigIntegerField(default=0)
+    cached_tokens = models.PositiveBigIntegerField(default=0)
+    completion_tokens = models.PositiveBigIntegerField(default=0)
+    model_milliseconds = models.PositiveBigIntegerField(default=0)
+    own_microseconds = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["agent", "number"], name="session_number_in_agent"),
+            models.UniqueConstraint(fields=["agent"], condition=Q(outcome="open"), name="session_one_open_per_agent"),
+            models.CheckConstraint(condition=Q(outcome__in=Outcome.values), name="session_known_outcome"),
+            models.CheckConstraint(condition=Q(mode__in=Mode.values), name="session_known_mode"),
+            models.CheckConstraint(
+                condition=Q(outcome="open") ^ Q(closed_at__isnull=False), name="session_closed_has_time"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["lease_until"], condition=Q(outcome="open"), name="session_open_lease"),
+        ]
+
+    def __str__(self) -> str:
+        return f"session {self.number} of {self.agent}"
+
+    @property
+    def counted_tokens(self) -> int:
+        """The mass the circuit breaker counts: what was there at the start, less this session's own cuts."""
+        return self.tokens_before - self.lost_tokens
+
+
+class SessionStep(models.Model):
+    """One tool call of a session and what became of it, without a word of content. Kept as long as its session."""
+
+    session = models.ForeignKey(RefinementSession, models.CASCADE, related_name="timeline")
+    at = models.DateTimeField()
+    tool = models.CharField(max_length=32, help_text="'unknown' for a name the Knife does not have")
+    result = models.CharField(max_length=40, help_text="'ok' or the error's code")
+    memories = models.PositiveIntegerField(default=0)
+    core_tokens = models.PositiveBigIntegerField()
+    microseconds = models.PositiveBigIntegerField()
+
+    def __str__(self) -> str:
+        return f"{self.tool}: {self.result}"

@@ -1,0 +1,47 @@
+"""The messages a session is opened with, from templates/refinement/. An agent's prompts are values, never templates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from django.template.loader import render_to_string
+
+from memory.models import Agent
+from refinement import ledger, limits
+from refinement.llm.base import Message
+from refinement.models import RefinementSession
+
+
+def opening(
+    agent: Agent, session: RefinementSession, entries: Sequence[ledger.Entry], batch: int, batches: int
+) -> list[Message]:
+    """System and first user message of one batch. Both stay as they are for the whole batch, so that a provider's
+    prompt cache serves them from the second call on. `batch` counts from 1."""
+    rules = render_to_string("refinement/rules.txt", {"refinement_prompt": agent.refinement_prompt}).strip()
+    system = f"{agent.system_prompt.strip()}\n\n{rules}".strip()
+    briefing = render_to_string(
+        "refinement/briefing.txt",
+        {
+            "session": session,
+            "may_cut": max(0, session.counted_tokens - session.floor_tokens),
+            "protections": limits.MAX_PROTECTIONS,
+            "cadence": cadence(agent.refine_every),
+            "batch": batch,
+            "batches": batches,
+            "ledger": ledger.text(entries),
+        },
+    ).strip()
+    return [Message("system", system, stable=True), Message("user", briefing, stable=True)]
+
+
+def nudge() -> Message:
+    return Message("user", render_to_string("refinement/nudge.txt").strip())
+
+
+def cadence(every: timedelta | None) -> str:
+    """How often an agent is asked, in words."""
+    if every is None:
+        return "only when you outgrow your budget, or on request"
+    days = every.total_seconds() / 86_400
+    return f"every {days:g} days, when you outgrow your budget, and on request"

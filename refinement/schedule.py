@@ -1,0 +1,78 @@
+"""When agents are due, and why (30-refinement, When)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.utils import timezone
+
+from memory.models import Agent, DueReason
+from refinement.models import Outcome, RefinementSession
+
+QUIET = timedelta(hours=24)  # after a session of an agent that is still over its budget
+GROWTH_PERCENT = 10  # … unless it grew by this much
+FIRST_RETRY = timedelta(hours=1)
+LONGEST_RETRY = timedelta(days=7)
+
+
+def due(now: datetime | None = None) -> QuerySet[Agent]:
+    """The agents that are due, longest overdue first, in one query. An agent with an open session is not among
+    them, unless its lease has run out; a paused one only when somebody asked."""
+    now = now or timezone.now()
+    held = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome=Outcome.OPEN, lease_until__gte=now)
+    return (
+        Agent.objects.filter(Q(paused=False) | Q(due_reason=DueReason.MANUAL), due_at__lte=now, memory_enabled=True)
+        .filter(~Exists(held))
+        .select_related("tenant")
+        .order_by("due_at", "pk")
+    )
+
+
+def why(agent: Agent, now: datetime | None = None) -> str:
+    """The reason an agent is due, or an empty text."""
+    due = agent.due_at is not None and agent.due_at <= (now or timezone.now())
+    return agent.due_reason if due and agent.memory_enabled else ""
+
+
+def set_next(agent: Agent, session: RefinementSession) -> None:
+    """The next due date, set when a session closes."""
+    now = session.closed_at or timezone.now()
+    troubled = session.outcome in (Outcome.FAILED, Outcome.INCOMPLETE, Outcome.ABANDONED)
+    agent.failures_in_a_row = agent.failures_in_a_row + 1 if troubled else 0
+    agent.last_refined_at = now
+    agent.quiet_until = agent.quiet_below_tokens = None
+    agent.due_at, agent.due_reason = _weekly(agent, now)
+    if troubled:
+        _retry(agent, now)
+    elif session.tokens_after > agent.budget_tokens:
+        _stay_quiet(agent, now)
+    agent.save(
+        update_fields=[
+            "failures_in_a_row",
+            "last_refined_at",
+            "quiet_until",
+            "quiet_below_tokens",
+            "due_at",
+            "due_reason",
+        ]
+    )
+
+
+def _weekly(agent: Agent, now: datetime) -> tuple[datetime | None, str]:
+    return (now + agent.refine_every if agent.refine_every else None), DueReason.WEEKLY
+
+
+def _retry(agent: Agent, now: datetime) -> None:
+    """Back off: an hour, doubling up to seven days; growth meanwhile does not bring it forward."""
+    wait = min(FIRST_RETRY * 2 ** min(agent.failures_in_a_row - 1, 10), LONGEST_RETRY)
+    agent.quiet_until = now + wait
+    agent.due_at, agent.due_reason = now + wait, DueReason.RETRY
+
+
+def _stay_quiet(agent: Agent, now: datetime) -> None:
+    """Still over its budget: not due again for that before a day has passed, or memory grew by a tenth."""
+    agent.quiet_until = now + QUIET
+    agent.quiet_below_tokens = -(-agent.core_tokens * (100 + GROWTH_PERCENT) // 100)  # rounded up
+    if agent.due_at is None or agent.quiet_until < agent.due_at:
+        agent.due_at, agent.due_reason = agent.quiet_until, DueReason.OVER_BUDGET

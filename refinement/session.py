@@ -1,0 +1,249 @@
+"""A refinement session's life: open, lease, close. At most one is open per agent (the database sees to it).
+
+Every function here locks the agent's row first, as the write path does, so that a session and its agent's
+memories never change at the same time from two sides, and no two locks are ever taken in different order.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Max
+from django.utils import timezone
+
+from audit import rowset
+from audit.models import Operation
+from audit.trail import Actor
+from config.errors import DomainError
+from memory import duplicates, editing, store
+from memory.errors import MemoryDisabled, SealBroken, SiloKeyMissing
+from memory.intake import MAX_CONTENT
+from memory.models import Agent
+from memory.silo.silo import Silo
+from refinement import breaker, limits, schedule
+from refinement.errors import SessionEnded, SessionOpen
+from refinement.llm.base import Usage
+from refinement.models import Driver, Mode, Outcome, RefinementSession
+
+log = structlog.get_logger("palimpsest.refinement")
+
+SYSTEM = Actor.system("refinement")
+
+
+def open_session(
+    agent: Agent, *, trigger: str, mode: str = Mode.FULL, driver: str = Driver.SERVER
+) -> RefinementSession:
+    """Open a session: remove exact duplicates, freeze model, target, floor and limits, take the lease.
+
+    A session whose lease ran out is closed first, as abandoned. Raises SessionOpen, MemoryDisabled.
+    """
+    with transaction.atomic():
+        agent = editing.lock(agent)
+        if not agent.memory_enabled:
+            raise MemoryDisabled
+        _end_stale(agent)
+        number = (RefinementSession.objects.filter(agent=agent).aggregate(last=Max("number"))["last"] or 0) + 1
+        removed = duplicates.remove(agent, session=number)
+        session = _new_session(removed.agent if removed.seq else agent, number, trigger, mode, driver)
+        session.duplicates_removed = sum(m.discarded_at is not None for m in removed.memories)
+        session.save(force_insert=True)
+        with editing.begin(agent, Operation.SESSION_OPENED, SYSTEM, session=number) as edit:
+            edit.detail = _terms(session)
+            edit.finish(always=True)
+        return session
+
+
+def _new_session(agent: Agent, number: int, trigger: str, mode: str, driver: str) -> RefinementSession:
+    now = timezone.now()
+    return RefinementSession(
+        agent=agent,
+        number=number,
+        mode=mode,
+        driver=driver,
+        trigger=trigger,
+        model=agent.model,
+        opened_at=now,
+        budget_tokens=agent.budget_tokens,
+        target_tokens=agent.target_tokens,
+        floor_tokens=breaker.floor(agent.retention, agent.target_tokens, agent.high_water_tokens),
+        tokens_before=agent.core_tokens,
+        tokens_after=agent.core_tokens,
+        memories_before=agent.core_count,
+        memories_after=agent.core_count,
+        lease_token=secrets.token_hex(16),
+        lease_until=_lease_end(now),
+        **limits.of(agent),
+    )
+
+
+def _terms(session: RefinementSession) -> dict[str, Any]:
+    return {
+        "mode": session.mode,
+        "driver": session.driver,
+        "trigger": session.trigger,
+        "model": session.model,
+        "tokens": session.tokens_before,
+        "target": session.target_tokens,
+        "floor": session.floor_tokens,
+    }
+
+
+def live(session: RefinementSession, agent: Agent) -> RefinementSession:
+    """The session as it stands, for its lease's holder. The caller holds the agent's row locked.
+
+    Raises SessionEnded; MemoryDisabled when memory was switched off meanwhile.
+    """
+    if not agent.memory_enabled:
+        raise MemoryDisabled
+    [row] = rowset.select(RefinementSession, '"id" = %s', [session.pk])
+    row.agent = agent
+    if row.outcome != Outcome.OPEN or row.lease_token != session.lease_token:
+        raise SessionEnded("This refinement session has ended. Nothing was changed.")
+    return row
+
+
+def renew(session: RefinementSession) -> None:
+    """Put the lease's end off. By compare-and-set: raises SessionEnded when it is no longer the caller's."""
+    held = RefinementSession.objects.filter(pk=session.pk, outcome=Outcome.OPEN, lease_token=session.lease_token)
+    if not held.update(lease_until=_lease_end(timezone.now())):
+        raise SessionEnded("This refinement session has ended, or was given up for lost.")
+
+
+def count_model_calls(session: RefinementSession, usage: Usage, calls: int, milliseconds: int) -> None:
+    """Add what one request cost, in `calls` to the server (retries are calls); those that failed cost too."""
+    RefinementSession.objects.filter(pk=session.pk).update(
+        model_calls=F("model_calls") + calls,
+        prompt_tokens=F("prompt_tokens") + usage.prompt,
+        cached_tokens=F("cached_tokens") + usage.cached,
+        completion_tokens=F("completion_tokens") + usage.completion,
+        model_milliseconds=F("model_milliseconds") + milliseconds,
+    )
+
+
+def close(session: RefinementSession, outcome: str, reason: str = "", words: str = "") -> RefinementSession:
+    """End a session in one transaction: its figures, its audit entry, a notice to the agent, the next due date.
+
+    `words` are the agent's own (a summary, a reason to decline). A session that has ended is left as it is.
+    """
+    with transaction.atomic():
+        agent = editing.lock(session.agent)
+        row = RefinementSession.objects.get(pk=session.pk)
+        if row.outcome == Outcome.OPEN:
+            _end(agent, row, outcome, reason, words)
+        return row
+
+
+def close_stale() -> list[RefinementSession]:
+    """End every open session whose lease has run out, as abandoned. Its edits stay, whole and audited."""
+    stale = RefinementSession.objects.filter(outcome=Outcome.OPEN, lease_until__lt=timezone.now())
+    ended = []
+    for session in stale:
+        try:
+            with transaction.atomic():
+                ended += _end_stale(editing.lock(session.agent))
+        except SessionOpen:
+            continue  # renewed at the last moment, or the next one has begun
+        except DomainError as failure:  # an agent whose key is gone must not keep the others waiting
+            log.error("stale session not closed", agent=session.agent_id, session=session.number, code=failure.code)
+    return ended
+
+
+def _end_stale(agent: Agent) -> list[RefinementSession]:
+    """End the agent's open session if its lease has run out. Raises SessionOpen while it has not."""
+    row = RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).first()
+    if row is None:
+        return []
+    if row.lease_until >= timezone.now():
+        raise SessionOpen(
+            f"Refinement session {row.number} of this agent is open; unless its driver goes on, it is given up for "
+            f"lost at {row.lease_until:%H:%M:%S} UTC."
+        )
+    _end(agent, row, Outcome.ABANDONED, "lease_expired", "")
+    return [row]
+
+
+def _end(agent: Agent, row: RefinementSession, outcome: str, reason: str, words: str) -> None:
+    row.outcome, row.reason = outcome, reason
+    row.tokens_after, row.memories_after = agent.core_tokens, agent.core_count
+    row.closed_at = timezone.now()
+    said = [*read_summaries(agent, row), words] if words else read_summaries(agent, row)
+    row.shown, row.summaries = {}, None
+    row.save()
+    try:
+        text = notice(row, " ".join(said))
+        store.notify(
+            agent,
+            text,
+            operation=Operation.SESSION_CLOSED,
+            actor=SYSTEM,
+            detail=figures(row),
+            session=row.number,
+        )
+    except (SealBroken, SiloKeyMissing):  # nothing can be sealed for it, and the session ends all the same
+        with editing.begin(agent, Operation.SESSION_CLOSED, SYSTEM, session=row.number, is_notice=True) as edit:
+            edit.detail = figures(row)
+            edit.finish(always=True)
+    schedule.set_next(agent, row)
+
+
+def figures(session: RefinementSession) -> dict[str, Any]:
+    """What was counted, for the trail."""
+    names = ("outcome", "reason", "tokens_before", "tokens_after", "memories_before", "memories_after")
+    counts = ("duplicates_removed", "merged", "updated", "deleted", "protected", "promoted")
+    return {name: getattr(session, name) for name in names + counts}
+
+
+def notice(session: RefinementSession, words: str) -> str:
+    """The journal memory of a session. Every figure is counted here, none is taken from the model's words."""
+    told = _ENDINGS[Outcome(session.outcome)].format(reason=session.reason.replace("_", " "))
+    counted = (
+        f"{told} Compressed {session.memories_before:,} → {session.memories_after:,} core memories; "
+        f"{_saved(session)}; merged {session.merged:,}, rewrote {session.updated:,}, deleted {session.deleted:,}, "
+        f"promoted {session.promoted:,}; protected {session.protected:,}; "
+        f"exact duplicates removed {session.duplicates_removed:,}."
+    )
+    said = f' In your own words: "{words}"' if words else ""
+    return _shortened(counted + said, MAX_CONTENT)
+
+
+def _shortened(text: str, characters: int) -> str:
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"
+
+
+def _saved(session: RefinementSession) -> str:
+    saved = session.tokens_before - session.tokens_after
+    return f"saved {saved:,} tokens" if saved >= 0 else f"grew by {-saved:,} tokens"
+
+
+_ENDINGS = {
+    Outcome.COMPLETED: "Refinement completed.",
+    Outcome.DECLINED: "Refinement declined.",
+    Outcome.INCOMPLETE: "Refinement ended early ({reason}).",
+    Outcome.FAILED: "Refinement failed ({reason}).",
+    Outcome.ABANDONED: "Refinement was abandoned ({reason}).",
+}
+
+
+def read_summaries(agent: Agent, session: RefinementSession) -> list[str]:
+    """What the agent said on completing each batch so far."""
+    if session.summaries is None:
+        return []
+    try:
+        said = Silo.for_agent(agent).open_text("summary", session.number, bytes(session.summaries))
+    except (SealBroken, SiloKeyMissing):  # a session can be closed all the same
+        return ["(What was said before does not open.)"]
+    return said.split("\n")
+
+
+def add_summary(agent: Agent, session: RefinementSession, words: str) -> None:
+    said = [*read_summaries(agent, session), " ".join(words.split())]
+    session.summaries = Silo.for_agent(agent).seal_text("summary", session.number, "\n".join(said))
+
+
+def _lease_end(now: datetime) -> datetime:
+    return now + timedelta(seconds=settings.LEASE_SECONDS)
