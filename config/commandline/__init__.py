@@ -1,0 +1,108 @@
+"""What every command shares: errors on standard error with an exit code, the result alone on standard output."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import sys
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import structlog
+from django.core.management.base import BaseCommand, CommandError, CommandParser, SystemCheckError
+from django.db import Error as DatabaseTrouble
+from django.db import OperationalError, ProgrammingError
+
+from config.errors import ConfigurationError, DomainError
+from memory.errors import Invalid, KeyRejected, NotFound, Taken
+from refinement.llm.base import ModelError, ModelNotConfigured
+
+log = structlog.get_logger("palimpsest.command")
+
+FAILED, USAGE, MODEL = 1, 2, 3
+_USAGE = (ConfigurationError, KeyRejected, NotFound, Invalid)
+
+
+def exit_code(error: DomainError) -> int:
+    """1 failed, 2 configuration or usage, 3 the model (40-api, Commands)."""
+    if isinstance(error, ModelNotConfigured):
+        return USAGE
+    if isinstance(error, ModelError):
+        return MODEL
+    return USAGE if isinstance(error, _USAGE) and not isinstance(error, Taken) else FAILED
+
+
+class Task(BaseCommand):
+    """A command of Palimpsest. Subclasses write `run`, which takes the options and returns the exit code or nothing."""
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        parser.epilog = "Exit codes: 0 done, 1 failed, 2 configuration or usage, 3 the model."
+        return parser
+
+    def execute(self, *args: Any, **options: Any) -> None:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # results are UTF-8, whatever the terminal is set to
+            sys.stdout.reconfigure(encoding="utf-8")
+        with self._told(traceback=options["traceback"]):
+            super().execute(*args, **options)
+            self.stdout.flush()
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        # A person at a terminal is told what happened by the command itself.
+        logging.getLogger("palimpsest").setLevel(logging.WARNING)
+        code = self.run(**options)
+        if code:
+            sys.exit(code)
+
+    @contextmanager
+    def _told(self, *, traceback: bool) -> Iterator[None]:
+        """Whatever goes wrong becomes a line on standard error and an exit code; the system checks are in it.
+
+        An exception nobody foresaw is told by its type and place alone: its text may echo content.
+        """
+        try:
+            yield
+        except DomainError as error:
+            self.fail(str(error), exit_code(error))
+        except SystemCheckError as wrong:
+            wrong.returncode = USAGE
+            raise
+        except CommandError:
+            raise
+        except BrokenPipeError:  # whoever read the output went away; what is still unwritten goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(FAILED)
+        except KeyboardInterrupt:
+            self.fail("interrupted", FAILED)
+        except Exception as fault:
+            if traceback:
+                raise
+            self._fault(fault)
+
+    def _fault(self, fault: Exception) -> NoReturn:
+        kind = type(fault).__name__
+        if isinstance(fault, OperationalError | ProgrammingError):
+            advice = "is it up, is DATABASE_URL right, and was 'manage.py migrate' run?"
+            self.fail(f"The database cannot be used ({kind}): {advice}", USAGE)
+        log.error("command failed", exc_info=(type(fault), fault, fault.__traceback__))
+        what = "The database refused" if isinstance(fault, DatabaseTrouble) else "An error in the program"
+        self.fail(f"{what} ({kind}); the line above says where.", FAILED)
+
+    @abstractmethod
+    def run(self, *_: Any, **options: Any) -> int | None: ...
+
+    def fail(self, message: str, code: int) -> NoReturn:
+        self.stderr.write(f"error: {message}")
+        sys.exit(code)
+
+    def say(self, message: str) -> None:
+        """Progress and remarks: standard error, so that standard output carries the result alone."""
+        self.stderr.write(message)
+
+    def result(self, value: Any) -> None:
+        """The result as one line of JSON on standard output."""
+        self.stdout.write(json.dumps(value, ensure_ascii=False))

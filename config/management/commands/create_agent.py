@@ -1,0 +1,75 @@
+"""Make an agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from audit.trail import Actor
+from config.commandline import Task
+from memory import agents
+from memory.errors import Invalid
+from memory.models import Agent
+from refinement.llm import catalog
+from refinement.llm.base import ModelNotConfigured
+
+MAX_TOKENS = 2**31 - 1  # of the column
+
+
+class Command(Task):
+    help = (
+        "Make an agent, and its tenant if need be. Prints JSON with the agent's key, once: "
+        '{"tenant": …, "agent": …, "key": …}. Its runtime exchanges that key for one only it has seen.'
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("agent", metavar="TENANT/AGENT", help="lower-case letters, digits, '-' and '_'")
+        parser.add_argument(
+            "--model",
+            required=True,
+            metavar="PROVIDER/NAME",
+            help="openai/…, anthropic/…, ollama/… or builtin/dedupe, which needs no network",
+        )
+        parser.add_argument("--steward", default="", metavar="EMAIL", help="the person who speaks for the agent")
+        parser.add_argument("--memory-off", action="store_true", help="begin with memory switched off")
+        parser.add_argument("--budget", type=int, default=8_000, metavar="TOKENS", help="default: 8000")
+        parser.add_argument("--target", type=int, default=5_000, metavar="TOKENS", help="default: 5000")
+
+    def run(self, *, agent: str, model: str, **options: Any) -> int | None:
+        tenant, slash, slug = agent.partition("/")
+        if not slash:
+            raise Invalid("agent", "must be given as TENANT/AGENT")
+        if options["budget"] > MAX_TOKENS:
+            raise Invalid("budget", f"must be no more than {MAX_TOKENS:,}")
+        if not 0 < options["target"] <= options["budget"]:
+            raise Invalid("target", "must be more than 0 and no more than the budget")
+        _check_model(model)
+        made, key = agents.create(
+            tenant,
+            slug,
+            model=model,
+            actor=Actor.operator("create_agent"),
+            steward=options["steward"],
+            memory_enabled=not options["memory_off"],
+            budget_tokens=options["budget"],
+            target_tokens=options["target"],
+        )
+        self.say("The key is shown this once; only its MAC is kept.")
+        self.result({"tenant": made.tenant.slug, "agent": made.slug, "key": key})
+        return None
+
+
+def _check_model(model: str) -> None:
+    """That it can be a model's name. Whether its provider can be called is asked when it is."""
+    longest = Agent._meta.get_field("model").max_length or 0
+    if len(model) > longest:
+        raise Invalid("model", f"must be no more than {longest} characters")
+    if not model.isprintable() or " " in model:
+        raise Invalid("model", "must be provider/name without spaces and control characters")
+    try:
+        provider, _ = catalog.parse(model)
+        if provider == "builtin":
+            catalog.check(model)
+    except ModelNotConfigured as problem:
+        raise Invalid("model", str(problem)) from None

@@ -1,0 +1,132 @@
+"""Refine an agent's memory, in the foreground."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import current_thread, main_thread
+from typing import Any, NoReturn
+
+from django.core.management.base import CommandParser
+
+from config.commandline import MODEL, USAGE, Task, exit_code
+from config.errors import DomainError
+from memory.access import agent_named
+from memory.models import Agent, DueReason
+from refinement import loop, preview, schedule
+from refinement import session as sessions
+from refinement.errors import SessionOpen
+from refinement.models import Mode, Outcome, RefinementSession
+
+
+class Command(Task):
+    help = (
+        "Run a refinement session of an agent with its own model, and print what was counted; no content is shown. "
+        "Exit 0 when it completed, declined or ended early with its edits whole; 3 when the model failed."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?")
+        parser.add_argument("--all-due", action="store_true", help="every agent that is due, longest overdue first")
+        parser.add_argument("--dedupe-only", action="store_true", help="remove near-duplicates only")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="say what would happen; calls no model and changes nothing"
+        )
+        parser.add_argument("--json", action="store_true")
+
+    def run(self, *, agent: str | None, **options: Any) -> int | None:
+        if bool(agent) == options["all_due"]:
+            self.fail("name one TENANT/AGENT, or give --all-due", USAGE)
+        if options["all_due"] and not options["dry_run"]:
+            sessions.close_stale()
+        agents = [agent_named(agent)] if agent else list(schedule.due())
+        one = self._one_of_many if options["all_due"] else self._one
+        with _stopped_politely():
+            codes = [one(each, **options) for each in agents]
+        if not agents:
+            self.say("no agent is due")
+        return max(codes, default=0)
+
+    def _one_of_many(self, agent: Agent, **options: Any) -> int:
+        """One agent's trouble is told and does not keep the others waiting."""
+        try:
+            return self._one(agent, **options)
+        except SessionOpen:
+            self.say(f"{agent.label}: taken by another worker")
+            return 0
+        except DomainError as error:
+            self.say(f"error: {agent.label}: {error}")
+            return exit_code(error)
+
+    def _one(self, agent: Agent, **options: Any) -> int:
+        if options["dry_run"]:
+            self._show(preview.preview(agent), as_json=options["json"])
+            return 0
+        mode = Mode.DEDUPE_ONLY if options["dedupe_only"] else Mode.FULL
+        session = loop.refine(agent, trigger=schedule.why(agent) or DueReason.MANUAL, mode=mode, report=self._report)
+        self._show(report_of(session), as_json=options["json"])
+        return MODEL if session.outcome == Outcome.FAILED else 0
+
+    def _report(self, line: str) -> None:
+        if self.stderr.isatty():
+            self.say(line)
+
+    def _show(self, figures: dict[str, Any], *, as_json: bool) -> None:
+        if as_json:
+            self.result(figures)
+            return
+        width = max(map(len, figures))
+        for name, value in figures.items():
+            self.stdout.write(
+                f"{name.replace('_', ' '):<{width}}  {value:,}"
+                if type(value) is int
+                else f"{name.replace('_', ' '):<{width}}  {value}"
+            )
+
+
+@contextmanager
+def _stopped_politely() -> Iterator[None]:
+    """A request to end (SIGTERM) closes the session, so that its agent need not wait for the lease to run out."""
+    if current_thread() is not main_thread():  # only there can signals be waited for
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stop(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def report_of(session: RefinementSession) -> dict[str, Any]:
+    """A session's figures, as programs read them (40-api, Output that programs read)."""
+    counted = (
+        "tokens_before",
+        "tokens_after",
+        "memories_before",
+        "memories_after",
+        "duplicates_removed",
+        "merged",
+        "updated",
+        "deleted",
+        "protected",
+        "promoted",
+    )
+    return {
+        "session": session.number,
+        "outcome": session.outcome,
+        "reason": session.reason,
+        **{name: getattr(session, name) for name in counted},
+        "refused": session.failed_calls,
+        "model_calls": session.model_calls,
+        "prompt_tokens": session.prompt_tokens,
+        "cached_tokens": session.cached_tokens,
+        "completion_tokens": session.completion_tokens,
+        "model_seconds": session.model_milliseconds / 1_000,
+        "own_seconds": session.own_microseconds / 1_000_000,
+        "error": session.reason if session.outcome == Outcome.FAILED else None,
+    }

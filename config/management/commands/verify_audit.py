@@ -1,0 +1,78 @@
+"""Verify audit trails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from audit import verify
+from audit.models import AuditEntry
+from audit.verify import Problem
+from config.commandline import FAILED, USAGE, Task
+from config.commandline.progress import progress
+from memory import replay
+from memory.access import agent_named
+from memory.models import Agent
+
+MAX_SHOWN = 100  # problems; one is enough to know, a thousand help nobody
+
+
+class Command(Task):
+    help = (
+        "Verify audit trails: every entry is as it was written and follows the one before it, and the memories and "
+        "counters are what the entries, replayed from empty, give. Opens no content. Exit 1 names the first bad entry."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?")
+        parser.add_argument("--all", action="store_true", help="every agent's trail")
+        parser.add_argument("--json", action="store_true")
+
+    def run(self, *, agent: str | None, **options: Any) -> int | None:
+        if bool(agent) == options["all"]:
+            self.fail("name one TENANT/AGENT, or give --all", USAGE)
+        agents = _named(agent) if agent else list(Agent.objects.order_by("pk").values_list("pk", flat=True))
+        found = list(self._problems(agents, check_orphans=options["all"]))
+        entries = AuditEntry.objects.filter(agent_id__in=agents).count() if agent else AuditEntry.objects.count()
+        self._tell(found, len(agents), entries, as_json=options["json"])
+        return FAILED if found else None
+
+    def _problems(self, agents: list[int], *, check_orphans: bool) -> Iterator[Problem]:
+        yield from verify.missing_guards()
+        with progress("verifying", unit="trails", total=len(agents)) as advance:
+            for agent in agents:
+                yield from replay.problems_of(agent)
+                advance(1)
+        if check_orphans:
+            yield from verify.told("", _orphans())
+
+    def _tell(self, found: list[Problem], agents: int, entries: int, *, as_json: bool) -> None:
+        if as_json:
+            problems = [asdict(problem) for problem in found[:MAX_SHOWN]]
+            self.result({"valid": not found, "agents": agents, "entries": entries, "problems": problems})
+            return
+        for problem in found[:MAX_SHOWN]:
+            self.stdout.write(f"{problem.agent or '-'} entry {problem.seq}: {problem.problem}")
+        state = f"{len(found):,} problems" if found else "whole"
+        self.stdout.write(f"{agents:,} trails, {entries:,} entries: {state}")
+
+
+def _named(label: str) -> list[int]:
+    """The id of the agent of this name, even where the rest of its row cannot be read."""
+    with verify.ill_formed() as found:
+        pk = agent_named(label).pk
+    if not found:
+        return [pk]
+    tenant, _, slug = label.partition("/")
+    return list(Agent.objects.filter(tenant__slug=tenant, slug=slug).values_list("pk", flat=True))
+
+
+def _orphans() -> Iterator[Problem]:
+    """Trails whose agent's row is gone, whole or what is left of them."""
+    present = set(Agent.objects.values_list("pk", flat=True))
+    for agent_id, label in verify.trails():
+        if agent_id not in present:
+            yield Problem(label, 1, "the agent of this trail is missing")
