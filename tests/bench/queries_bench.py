@@ -1,0 +1,51 @@
+"""How many statements each verb sends, for 2 memories and for 200."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from audit.trail import Actor
+from memory import agents, duplicates, store
+from memory.intake import Draft
+from memory.models import Agent
+from tests.bench import texts
+from tests.bench.figures import Figure
+
+ME, PERSON = Actor.agent("bench"), Actor.person("pat@acme.test")
+Verb = Callable[[Agent, list[int]], object]
+
+VERBS: dict[str, tuple[bool, Verb]] = {  # whether the memories are to be gone before, and the verb
+    "remember": (False, lambda agent, numbers: store.remember(agent, drafts(len(numbers), "more"), ME)),
+    "discard": (False, lambda agent, numbers: store.discard(agent, numbers, ME)),
+    "restore": (True, lambda agent, numbers: store.restore(agent, numbers, PERSON)),
+    "protect": (False, lambda agent, numbers: store.protect(agent, numbers, PERSON)),
+    "consolidate": (False, lambda agent, numbers: store.consolidate(agent, numbers, "All of it.", ME)),
+    "remove duplicates": (False, lambda agent, _: duplicates.remove(agent)),
+}
+FEW, MANY = 2, 200
+NOT_COUNTED = ("SAVEPOINT", "RELEASE", "BEGIN", "COMMIT")
+
+
+def run(database: str, *, quick: bool) -> Iterator[Figure]:
+    for name, (is_gone, verb) in VERBS.items():
+        few, many = (asked(name, is_gone, verb, count) for count in (FEW, MANY))
+        what = f"{name}: statements for {MANY} memories (floor: for {FEW})"
+        yield Figure("queries", database, what, many, floor=few, ratio=many / few, target="equal", met=many == few)
+
+
+def asked(name: str, is_gone: bool, verb: Verb, count: int) -> int:
+    agent, _ = agents.create("acme", f"{name.replace(' ', '-')}-{count}", model="builtin/dedupe", actor=ME)
+    given = drafts(count // 2, name) * 2 if name == "remove duplicates" else drafts(count, name)
+    numbers = [memory.number for memory in store.remember(agent, given, ME).memories]
+    if is_gone:
+        store.discard(agent, numbers, ME)
+    with CaptureQueriesContext(connection) as captured:
+        verb(agent, numbers)
+    return len([query for query in captured if not query["sql"].startswith(NOT_COUNTED)])
+
+
+def drafts(count: int, seed: object) -> list[Draft]:
+    return [Draft(text) for text in texts.many(count, seed)]

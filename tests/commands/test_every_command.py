@@ -1,0 +1,151 @@
+"""What holds for every command (40-api, Commands)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import load_command_class
+from django.db import IntegrityError, OperationalError, connections
+
+from config import keyfiles
+from memory.silo import keys
+from tests.commands.calling import NAMES, failed, run
+from tests.conftest import House
+from tests.privacy import logbook
+from tests.privacy.marker import unique
+
+AGENT = ("create_agent", "export_memories", "import_memories", "refine", "verify_audit")
+READS_SILOS = {
+    "import_memories": ("acme/ada", "-"),
+    "export_memories": ("acme/ada",),
+    "refine": ("acme/ada",),
+    "rotate_silo_keys": (),
+}
+
+
+@pytest.fixture
+def agent_key(house: House, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
+    return house.ada_key
+
+
+@pytest.fixture
+def no_keys(house: House, settings: Any, tmp_path: Path) -> None:
+    settings.KEYS_DIR = tmp_path / "nothing-here"
+    keys.forget_unwrapped()
+
+
+@pytest.fixture
+def another_silo_key(house: House, settings: Any) -> None:
+    settings.SILO_KEYS = keyfiles.new_key()
+    keys.forget_unwrapped()
+
+
+def arguments(name: str) -> tuple[str, ...]:
+    more = {"import_memories": ("-",), "create_agent": ("--model", "builtin/dedupe"), "verify_audit": ()}
+    return (("acme/new" if name == "create_agent" else "acme/ada"), *more.get(name, ())) if name in AGENT else ()
+
+
+def test_these_are_the_commands() -> None:
+    assert set(NAMES) >= {*AGENT, "create_keys", "demo", "rotate_silo_keys"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_explains_and_names_the_exit_codes(name: str) -> None:
+    ran = run(name, "--help")
+    assert ran.code == 0
+    assert ran.err == ""
+    assert "Exit codes: 0 done, 1 failed, 2 configuration or usage, 3 the model." in " ".join(ran.out.split())
+    assert len(load_command_class("config", name).help) > 20
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unknown_option_is_a_usage_error(name: str) -> None:
+    failed(run(name, *arguments(name), "--no-such-option"), 2, "--no-such-option")
+
+
+@pytest.mark.parametrize("name", [n for n in AGENT if n != "create_agent"])
+@pytest.mark.parametrize("label", ["acme", "acme/", "/ada", "", "/", "acme/nobody", "nobody/ada", "globex/ada"])
+def test_a_bad_or_unknown_label_is_a_usage_error(name: str, label: str, house: House, agent_key: str) -> None:
+    more = arguments(name)[1:]
+    failed(run(name, label, *more), 2, "error:")
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"create_keys", "demo"}))
+def test_without_keys_every_command_says_how_to_make_them(name: str, no_keys: None, agent_key: str) -> None:
+    line = failed(run(name, *arguments(name)), 2, "create_keys")
+    assert line.count("key is missing") == 1
+
+
+@pytest.mark.parametrize("name", READS_SILOS)
+def test_under_a_wrong_silo_key_a_command_says_which_key_it_needs(
+    name: str, agent_key: str, house: House, another_silo_key: None
+) -> None:
+    ran = run(name, *READS_SILOS[name], stdin=b'{"content": "x"}')
+    failed(ran, 2, keys.wrapping_key_id(bytes(house.ada.wrapped_key)), "backup")
+
+
+def test_verify_audit_opens_nothing_and_so_needs_no_silo_key(house: House, another_silo_key: None) -> None:
+    assert run("verify_audit", "--all").code == 0
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"create_keys", "demo"}))
+def test_a_key_of_the_wrong_size_is_told_without_being_shown(name: str, house: House, settings: Any) -> None:
+    settings.SILO_KEYS = "c2VjcmV0LXNlY3JldA=="
+    line = failed(run(name, *arguments(name)), 2, "32 bytes of base64")
+    assert settings.SILO_KEYS not in line
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"create_keys", "demo"}))
+def test_a_database_that_fails_is_told_without_a_traceback(
+    name: str, house: House, agent_key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker = unique()
+
+    def down(*_: Any, **__: Any) -> Any:
+        raise OperationalError(f"no such table, near {marker}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(connections["default"]), "cursor", down)
+        patch.setattr(type(connections["default"]), "chunked_cursor", down)
+        ran = run(name, *arguments(name))
+    failed(ran, 2, "database")
+    assert marker not in ran.err
+
+
+def test_an_unforeseen_error_is_told_by_its_place_and_never_by_its_text(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker = unique()
+
+    def breaks(*_: Any, **__: Any) -> int:
+        raise KeyError(marker) from ValueError(marker)
+
+    monkeypatch.setattr("audit.verify.missing_guards", breaks)
+    with logbook.kept() as log:
+        ran = run("verify_audit", "--all")
+    failed(ran, 1, "KeyError")
+    assert "test_every_command.py" in log.text
+    assert marker not in ran.err + log.text
+
+
+def test_a_database_that_refuses_is_told_by_kind_and_place(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker = unique()
+
+    def refuses(*_: Any, **__: Any) -> int:
+        raise IntegrityError(f"DETAIL: Failing row contains ({marker}).")
+
+    monkeypatch.setattr("audit.verify.missing_guards", refuses)
+    ran = run("verify_audit", "--all")
+    failed(ran, 1, "The database refused (IntegrityError)")
+    assert marker not in ran.err
+
+
+def test_ctrl_c_is_no_traceback(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("audit.verify.missing_guards", interrupted)
+    failed(run("verify_audit", "--all"), 1, "interrupted")

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from memory import store
+from memory.access import new_key
+from memory.models import Agent, AgentKey
+from tests import steps
+from tests.commands.calling import Ran, failed, run
+from tests.conftest import House
+from tests.privacy.marker import MARKER
+
+KEYS = ["id", "kind", "category", "scope", "project", "tags", "origin", "created_at", "tokens", "constitutional"]
+
+
+def export(monkeypatch: pytest.MonkeyPatch, key: str | None, *more: str) -> Ran:
+    monkeypatch.delenv("PALIMPSEST_AGENT_KEY", raising=False)
+    if key is not None:
+        monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
+    return run("export_memories", "acme/ada", *more)
+
+
+def rows(ran: Ran) -> list[dict[str, Any]]:
+    assert (ran.code, ran.err) == (0, "")
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+def test_a_line_has_exactly_the_promised_keys(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps.remember(house.ada, f"{MARKER} tea", tags=["a", "b"], category="contextual", project="site")
+    [row] = rows(export(monkeypatch, house.ada_key))
+    assert list(row) == [*KEYS, "content"]
+    assert (row["id"], row["kind"], row["scope"], row["project"]) == (1, "core", "project", "site")
+    assert (row["tags"], row["tokens"], row["constitutional"]) == (["a", "b"], 5, False)
+    assert row["content"] == f"{MARKER} tea"
+    for name in ("origin", "created_at"):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z", row[name])
+
+
+def test_lines_are_in_order_of_id_and_only_active(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = steps.remember(house.ada, *(f"{MARKER} {n}" for n in range(12)))
+    store.discard(house.ada, [3], steps.ME)
+    assert [row["id"] for row in rows(export(monkeypatch, house.ada_key))] == [n for n in numbers if n != 3]
+
+
+def test_with_discarded_adds_them_and_two_keys(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps.remember(house.ada, f"{MARKER} one", f"{MARKER} two")
+    store.consolidate(house.ada, [1, 2], f"{MARKER} both", steps.ME)
+    out = rows(export(monkeypatch, house.ada_key, "--with-discarded"))
+    assert [list(row) for row in out] == [[*KEYS, "content", "discarded_at", "superseded_by"]] * 3
+    assert [row["superseded_by"] for row in out] == [3, 3, None]
+    assert [bool(row["discarded_at"]) for row in out] == [True, True, False]
+
+
+def test_other_agents_memories_are_not_in_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps.remember(house.bob, f"{MARKER} of bob")
+    assert export(monkeypatch, house.ada_key).out == ""
+
+
+def test_text_is_written_as_it_is_on_one_line(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f'{MARKER} 日本 "quoted"\n{{"id": 9, "content": "forged"}}\u2028\x85\x1c end'
+    steps.remember(house.ada, text)
+    ran = export(monkeypatch, house.ada_key)
+    assert ran.out.count("\n") == 1
+    assert json.loads(ran.out)["content"] == text
+    assert "日本" in ran.out
+
+
+def test_every_wrong_key_gets_the_same_answer(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps.remember(house.ada, f"{MARKER} of ada")
+    unknown = new_key()[2]
+    form, ours, secret = house.ada_key.split("_", 2)
+    wrong: dict[str, str | None] = {
+        "missing": None,
+        "empty": "",
+        "another agent's": house.bob_key,
+        "unknown": unknown,
+        "a wrong secret": f"{form}_{ours}_{secret[::-1]}",
+        "no secret": f"{form}_{ours}_",
+        "a prefix": f"{form}_{ours}",
+        "malformed": "sesame",
+        "not ascii": f"{form}_{ours}_é" + secret,
+        "another form": house.ada_key.replace("pal_", "pat_"),
+        "upper case": house.ada_key.upper(),
+        "spaced": f" {house.ada_key} ",
+        "very long": "pal_" + "x" * 100_000,
+    }
+    answers = {}
+    for name, key in wrong.items():
+        ran = export(monkeypatch, key)
+        failed(ran, 2, "PALIMPSEST_AGENT_KEY")
+        assert MARKER not in ran.err
+        answers[name] = ran.err
+    AgentKey.objects.filter(prefix=ours).update(revoked_at=timezone.now())
+    answers["revoked"] = export(monkeypatch, house.ada_key).err
+    assert set(answers.values()) == {answers["missing"]}
+
+
+def test_a_key_row_put_in_by_sql_opens_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row moved from one agent to another, or copied, is worth nothing: its MAC names the agent."""
+    AgentKey.objects.filter(agent=house.bob).update(agent=house.ada)
+    failed(export(monkeypatch, house.bob_key), 2, "PALIMPSEST_AGENT_KEY")
+
+
+def test_the_keys_last_use_is_noted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    export(monkeypatch, house.ada_key)
+    assert AgentKey.objects.get(agent=house.ada).last_used_at is not None
+    assert AgentKey.objects.get(agent=house.bob).last_used_at is None
+
+
+def test_a_broken_seal_names_the_record_and_fails(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps.remember(house.ada, f"{MARKER} one")
+    from memory.models import Memory
+
+    sealed = bytes(steps.row(house.ada, 1).sealed)
+    Memory.objects.filter(agent=house.ada).update(sealed=sealed[:-1] + bytes([sealed[-1] ^ 1]))
+    failed(export(monkeypatch, house.ada_key), 1, "Record 1", "does not open")
+
+
+def test_switched_off_memory_can_still_be_taken_away(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps.remember(house.ada, f"{MARKER} one")
+    Agent.objects.filter(pk=house.ada.pk).update(memory_enabled=False)
+    assert len(rows(export(monkeypatch, house.ada_key))) == 1

@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit.models import AuditEntry
+from memory import agents
+from memory.formats import jsonl
+from memory.models import Agent, Memory
+from memory.rules.categories import SCOPES
+from tests import steps
+from tests.commands.calling import Ran, failed, run
+from tests.conftest import OPERATOR, House
+from tests.privacy.marker import MARKER
+
+GOOD = b'{"content": "good"}'
+SAID = MARKER.encode()
+
+
+def put(*lines: bytes, more: tuple[str, ...] = (), end: bytes = b"\n") -> Ran:
+    return run("import_memories", "acme/ada", "-", *more, stdin=end.join(lines))
+
+
+def told(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def line(**values: Any) -> bytes:
+    return told({"content": f"{MARKER} likes tea"} | values)
+
+
+# What is wrong with a line → the line, the word that says so.
+BAD: dict[str, tuple[bytes, str]] = {
+    "not json": (b'{"content": "' + SAID, "not JSON"),
+    "two values": (line() + b" " + line(), "not JSON"),
+    "a word": (SAID, "not JSON"),
+    "single quotes": (b"{'content': '" + SAID + b"'}", "not JSON"),
+    "not utf-8": (b'{"content": "' + SAID + b' \xff"}', "not UTF-8"),
+    "utf-16": (f'{{"content": "{MARKER}"}}'.encode("utf-16-le").replace(b"\n", b""), "line 2"),
+    "latin-1": (b'{"content": "' + SAID + b' caf\xe9"}', "not UTF-8"),
+    "a list": (told([MARKER]), "not a JSON object"),
+    "a text": (told(MARKER), "not a JSON object"),
+    "null": (b"null", "not a JSON object"),
+    "no content": (told({"text": MARKER}), "content: is missing"),
+    "null content": (line(content=None), "content: must be text"),
+    "number content": (line(content=7), "content: must be text"),
+    "list content": (line(content=[MARKER]), "content: must be text"),
+    "empty": (line(content=""), "content: is empty"),
+    "blank": (line(content=" \n\t "), "content: is empty"),
+    "too long": (line(content=MARKER * 1_000), "at most 10,000"),
+    "nul": (line(content=f"{MARKER}\0"), "NUL"),
+    "half a surrogate": (line(content=f"{MARKER}\ud83e"), "surrogate"),
+    "half a surrogate in a tag": (line(tags=[f"{MARKER}\udd93"]), "surrogate"),
+    "nul in a tag": (line(tags=[f"{MARKER}\0"]), "NUL"),
+    "bad date": (line(created_at=f"yesterday {MARKER}"), "created_at: is not a date"),
+    "a date that is not": (line(created_at="2026-02-30T10:00:00Z"), "created_at: is not a date"),
+    "a number for a date": (line(created_at=1_767_225_600), "created_at: is not a date"),
+    "an empty date": (line(origin=""), "origin: is not a date"),
+    "a bad origin": (line(origin=MARKER), "origin: is not a date"),
+    "before the calendar": (line(created_at="0001-01-01T00:00:00+14:00"), "outside the calendar"),
+    "after the calendar": (line(created_at="9999-12-31T23:59:59-14:00"), "outside the calendar"),
+    "tags in a text": (line(tags=MARKER), "tags: must be a list"),
+    "tags in an object": (line(tags={MARKER: 1}), "tags: must be a list"),
+    "tags: an empty object": (line(tags={}), "tags: must be a list"),
+    "tags: an empty text": (line(tags=""), "tags: must be a list"),
+    "tags: false": (line(tags=False), "tags: must be a list"),
+    "tags: zero": (line(tags=0), "tags: must be a list"),
+    "a tag that is a number": (line(tags=[1]), "tags: must each be text"),
+    "an empty tag": (line(tags=[" "]), "tags: must each be text"),
+    "a long tag": (line(tags=[MARKER * 5]), "tags: must each be text"),
+    "many tags": (line(tags=[f"{n}" for n in range(257)]), "tags: are 257"),
+    "wrong kind": (line(kind=MARKER), "kind: is 'core' or 'journal'"),
+    "kind in a list": (line(kind=["core"]), "kind: must be text"),
+    "unknown category": (line(category=MARKER), "category: unknown"),
+    "category by number": (line(category=1), "category: must be text"),
+    "a project that climbs": (line(project=f"../{MARKER}"), "project:"),
+    "a project in an object": (line(project={}), "project:"),
+    "a long project": (line(project=MARKER * 10), "project:"),
+    "deep": (b'{"content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not JSON"),
+    "deep beside content": (b'{"content": "' + SAID + b'", "x": ' + b"[" * 100_000, "not JSON"),
+    "a huge number": (b'{"content": "' + SAID + b'", "id": ' + b"9" * 10_000 + b"}", "not JSON"),
+    "over a megabyte": (line(pad="x" * jsonl.MAX_LINE), "longer than 1,000,000 bytes"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_line_stops_the_import_and_nothing_is_stored(name: str, ada: Agent) -> None:
+    bad, word = BAD[name]
+    before = steps.state(ada)
+    ran = put(GOOD, bad, GOOD, more=("--json",))
+    assert "line 2" in failed(ran, 2, word, "Nothing was imported")
+    assert MARKER not in ran.err
+    assert len(ran.err) < 500
+    assert steps.state(ada) == before
+
+
+def test_a_bad_line_far_behind_undoes_the_batches_before_it(ada: Agent) -> None:
+    before = steps.state(ada)
+    failed(put(*[GOOD] * (jsonl.BATCH + 1), b"{"), 2, f"line {jsonl.BATCH + 2}")
+    assert steps.state(ada) == before
+
+
+def test_lines_are_counted_as_an_editor_counts_them(ada: Agent) -> None:
+    failed(put(b"", GOOD, b"  ", b"{", end=b"\r\n"), 2, "line 4")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        GOOD,
+        GOOD + b"\n",
+        GOOD + b"\r\n",
+        b"\xef\xbb\xbf" + GOOD,
+        b"\n\n  \n" + GOOD + b"\n\t\n",
+        b'  { "content" :\t"good" }  ',
+        b'{"content": "\\u0067ood"}',
+        b'{"content": "good", "kind": null, "category": null, "project": null, "tags": null, "origin": null}',
+        b'{"content": "bad", "content": "good"}',
+    ],
+)
+def test_what_other_programs_write_is_read(given: bytes, ada: Agent) -> None:
+    assert put(given).code == 0
+    assert steps.says(ada, 1).content == "good"
+    assert steps.active(ada) == [1]
+
+
+def test_the_result_is_one_line_of_json(ada: Agent) -> None:
+    ran = put(line(), line(kind="journal"), more=("--json",))
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == '{"imported": 2, "tokens": 12}\n'
+
+
+def test_without_json_it_is_told_in_words(ada: Agent) -> None:
+    assert put(*[line()] * 1_200).out == "imported 1,200 memories, 7,200 tokens\n"
+
+
+@pytest.mark.parametrize("nothing", [b"", b"\n \r\n"])
+def test_nothing_to_import_is_no_edit(nothing: bytes, ada: Agent) -> None:
+    before = steps.state(ada)
+    assert put(nothing, more=("--json",)).json == {"imported": 0, "tokens": 0}
+    assert steps.state(ada) == before
+
+
+def test_equal_lines_are_all_imported(ada: Agent) -> None:
+    assert put(line(), line(), more=("--json",)).json["imported"] == 2
+
+
+def test_a_file_is_read_as_standard_input_is(ada: Agent, tmp_path: Path) -> None:
+    file = tmp_path / "ledger.jsonl"
+    file.write_bytes(line() + b"\n")
+    assert run("import_memories", "acme/ada", str(file), "--json").json["imported"] == 1
+
+
+def test_a_file_that_cannot_be_read_is_a_usage_error(ada: Agent, tmp_path: Path) -> None:
+    failed(run("import_memories", "acme/ada", str(tmp_path / "none")), 2, "file: cannot be read (No such file")
+    failed(run("import_memories", "acme/ada", str(tmp_path)), 2, "file: cannot be read (Is a directory)")
+
+
+def test_a_format_there_is_none_of_is_a_usage_error(ada: Agent) -> None:
+    failed(put(GOOD, more=("--format", "csv")), 2, "--format")
+
+
+def test_unknown_keys_are_ignored_with_one_warning_that_quotes_nothing(ada: Agent) -> None:
+    ran = put(line(speaker=MARKER), line(**{MARKER: 1}, evidence=[MARKER]), line())
+    assert ran.code == 0
+    assert ran.err == "warning: 3 values of unknown keys were ignored (3 different keys)\n"
+
+
+def test_constitutional_is_reported_and_not_set(ada: Agent) -> None:
+    ran = put(line(constitutional=True), line(constitutional=False), line())
+    assert ran.err.count("\n") == 1
+    assert "1 memories were constitutional there" in ran.err
+    assert not Memory.objects.filter(constitutional=True).exists()
+
+
+def test_discarded_memories_of_an_export_stay_discarded(ada: Agent) -> None:
+    ran = put(line(discarded_at="2026-01-01T00:00:00Z", superseded_by=3), line(), more=("--json",))
+    assert ran.json["imported"] == 1
+    assert ran.err == "warning: 1 discarded memories were left out\n"
+
+
+def test_origin_goes_before_created_at_and_the_row_keeps_its_own(ada: Agent) -> None:
+    start = datetime.now(UTC)
+    put(line(origin="2020-01-01", created_at="2021-01-01"), line(created_at="2021-01-01T01:00:00+01:00"), line())
+    first, second, third = (steps.row(ada, number) for number in (1, 2, 3))
+    assert first.origin == datetime(2020, 1, 1, tzinfo=UTC)
+    assert second.origin == datetime(2021, 1, 1, tzinfo=UTC)
+    assert third.origin == third.created_at >= start
+
+
+def test_while_memory_is_off_nothing_is_imported(ada: Agent) -> None:
+    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
+    before = steps.state(ada)
+    failed(put(line()), 1, "switched off")
+    assert steps.state(ada) == before
+
+
+def test_each_thousand_is_one_audited_edit(ada: Agent) -> None:
+    put(*[line()] * (jsonl.BATCH + 1))
+    entries = AuditEntry.objects.filter(agent_id=ada.pk, operation="imported").order_by("seq")
+    assert [(e.changes, e.actor_kind) for e in entries] == [(jsonl.BATCH, "operator"), (1, "operator")]
+    assert steps.problems(ada) == []
+
+
+def test_a_line_without_end_is_not_taken_into_memory() -> None:
+    class Endless(io.RawIOBase):
+        asked = 0
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            self.asked += len(buffer)
+            assert self.asked < 4 * jsonl.MAX_LINE, "the whole line is read before it is refused"
+            buffer[:] = b"x" * len(buffer)
+            return len(buffer)
+
+    with pytest.raises(jsonl.BadLine, match="line 1: is longer"):
+        list(jsonl._drafts(jsonl.lines_of(io.BufferedReader(Endless())), jsonl.Imported()))
+
+
+_NAMES = itertools.count()
+_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60).filter(
+    lambda text: text.strip()
+)
+_TAG = _TEXT.map(lambda text: text.strip()[:30]).filter(str.strip)
+_MEMORIES = st.fixed_dictionaries(
+    {"content": _TEXT | st.just("x y" * 1_000)},
+    optional={
+        "tags": st.lists(_TAG, max_size=4, unique_by=str.strip),
+        "kind": st.sampled_from(["core", "journal"]),
+        "category": st.sampled_from(sorted(SCOPES)),
+        "project": st.sampled_from(["", "site", "org/site-2"]),
+        "origin": st.datetimes(timezones=st.just(UTC)).map(lambda at: at.isoformat()),
+    },
+)
+
+
+@pytest.mark.django_db
+@given(rows=st.lists(_MEMORIES, min_size=1, max_size=5))
+def test_what_is_exported_is_imported_as_it_was(rows: list[dict[str, Any]]) -> None:
+    name = next(_NAMES)
+    ada, _ = agents.create("acme", f"a-{name}", model="builtin/dedupe", actor=OPERATOR)
+    bob, _ = agents.create("globex", f"b-{name}", model="builtin/dedupe", actor=OPERATOR)
+    jsonl.load(ada, [told(row) for row in rows], OPERATOR)
+    exported = list(jsonl.dump(ada))
+    done = jsonl.load(bob, [text.encode() for text in exported], OPERATOR)
+    again = [json.loads(text) for text in jsonl.dump(bob)]
+    gone = {"created_at"}
+    assert [{k: v for k, v in json.loads(text).items() if k not in gone} for text in exported] == [
+        {k: v for k, v in row.items() if k not in gone} for row in again
+    ]
+    assert [row["content"] for row in again] == [row["content"] for row in rows]
+    assert list(done.warnings()) == []
+
+
+def test_a_pipe_is_read_to_its_end_before_anything_is_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = io.BytesIO(b"one\ntwo\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given))
+    with jsonl.opened("-") as lines:
+        assert given.tell() == 8
+        assert list(lines) == [b"one\n", b"two\n"]
+
+
+def test_a_named_pipe_is_read_to_its_end_too(tmp_path: Path) -> None:
+    fifo, sent = tmp_path / "fifo", (b"x" * 99 + b"\n") * 10_000
+    os.mkfifo(fifo)
+    writer = threading.Thread(target=fifo.write_bytes, args=(sent,), daemon=True)
+    writer.start()
+    with jsonl.opened(str(fifo)) as lines:
+        writer.join(10)
+        assert not writer.is_alive()
+        assert b"".join(lines) == sent
+
+
+def test_more_than_can_be_held_is_to_come_as_a_file(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonl, "MAX_HELD", 2**20)
+    failed(put(line(), b" " * 2**20), 2, "file: more than 1 MB", "give it as a file")
+    failed(run("import_memories", "acme/ada", "/dev/zero"), 2, "file: more than 1 MB")

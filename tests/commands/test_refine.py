@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from memory import store
+from memory.formats import jsonl
+from memory.intake import Draft, parse_moment
+from memory.models import Agent
+from refinement import session as sessions
+from refinement.llm import http
+from refinement.models import RefinementSession, SessionStep
+from tests import refining, steps
+from tests.commands import scripted
+from tests.commands.calling import Ran, failed, run
+from tests.model_server import BAD_JSON, Action, Call, ModelServer, Say, Status, Turn, tidy
+from tests.privacy.marker import MARKER
+
+Providers = ("openai", "anthropic", "ollama")
+DRY = ["due", "tokens", "target", "budget", "floor", "memories", "constitutional", "duplicates", "batches"]
+DRY += ["ledger_tokens", "max_steps", "max_searches", "max_failed_calls", "max_seconds", "max_model_tokens"]
+
+
+@pytest.fixture(autouse=True)
+def _no_connection_left() -> Iterator[None]:
+    yield
+    http.close_clients()
+
+
+@pytest.fixture
+def served(ada: Agent, settings: Any) -> Iterator[ModelServer]:
+    """A server that ada's model lives on. Set its `script`, and `refining.change(ada, model=…)` for a protocol."""
+    with ModelServer(tidy) as server:
+        settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
+        settings.ANTHROPIC_BASE_URL, settings.ANTHROPIC_API_KEY = server.anthropic_url, "any"
+        settings.OLLAMA_BASE_URL = server.ollama_url
+        refining.change(ada, model="openai/scripted")
+        yield server
+
+
+def fill(agent: Agent) -> None:
+    lines = [json.dumps(row).encode() for row in scripted.LEDGER]
+    jsonl.load(agent, lines, steps.SYSTEM)
+
+
+def refine(*more: str) -> Ran:
+    return run("refine", "acme/ada", *more)
+
+
+@pytest.mark.parametrize("provider", Providers)
+def test_figures_are_as_the_script_implies(provider: str, ada: Agent, served: ModelServer) -> None:
+    refining.change(ada, model=f"{provider}/scripted")
+    fill(ada)
+    ran = refine("--json")
+    assert (ran.code, ran.err, served.refused) == (0, "", [])
+    assert MARKER not in ran.out
+    scripted.figures(ran.json)
+    scripted.outcome([json.loads(line) for line in jsonl.dump(steps.fresh(ada), with_discarded=True)])
+    assert steps.problems(ada) == []
+
+
+def test_without_json_the_same_figures_are_one_to_a_line(ada: Agent, served: ModelServer) -> None:
+    fill(ada)
+    ran = refine()
+    told = dict(line.split("  ", 1) for line in ran.out.splitlines() if "  " in line)
+    assert told["outcome"].strip() == "completed"
+    assert {name: value.strip() for name, value in told.items()}["merged"] == "2"
+
+
+def declines(_: Turn) -> Action:
+    return Call("decline_refinement", {"reason": f"{MARKER} all is well"})
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "outcome", "reason"),
+    [
+        (tidy, 0, "completed", ""),
+        (declines, 0, "declined", ""),
+        (Say(f"{MARKER} just talks"), 0, "incomplete", "no_tool_call"),
+        (Status(401), 3, "failed", "model_refused"),
+        (BAD_JSON, 3, "failed", "model_reply_invalid"),
+    ],
+)
+def test_exit_codes_follow_the_outcome(
+    script: Any, code: int, outcome: str, reason: str, ada: Agent, served: ModelServer
+) -> None:
+    served.script = script
+    fill(ada)
+    ran = refine("--json")
+    assert (ran.code, ran.json["outcome"], ran.json["reason"]) == (code, outcome, reason)
+    assert ran.json["error"] == (reason if code == 3 else None)
+    assert MARKER not in ran.out + ran.err
+    assert steps.problems(ada) == []
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-4.1", "anthropic/claude", "builtin/other"])
+def test_a_model_that_is_not_configured_is_a_failed_session(model: str, ada: Agent, settings: Any) -> None:
+    settings.OPENAI_API_KEY = settings.ANTHROPIC_API_KEY = ""
+    settings.OPENAI_BASE_URL = "https://api.openai.com/v1"
+    refining.change(ada, model=model)
+    ran = refine("--json")
+    assert (ran.code, ran.json["error"], ran.json["model_calls"]) == (3, "model_not_configured", 0)
+
+
+def test_a_dry_run_changes_nothing_and_calls_nobody(ada: Agent, served: ModelServer) -> None:
+    fill(ada)
+    with refining.untouched(ada):
+        ran = refine("--dry-run", "--json")
+    assert (ran.code, served.requests) == (0, [])
+    assert (ran.json["memories"], ran.json["duplicates"], ran.json["batches"]) == (13, 1, 1)
+    assert set(ran.json) >= set(DRY)
+    assert MARKER not in ran.out
+
+
+def test_a_dry_run_of_all_due_closes_no_abandoned_session(ada: Agent) -> None:
+    stale = refining.opened(ada).session
+    RefinementSession.objects.filter(pk=stale.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
+    refining.change(ada, due_at=timezone.now())
+    with refining.untouched(ada):
+        assert run("refine", "--all-due", "--dry-run").code == 0
+
+
+def test_memory_that_is_off_is_not_refined(ada: Agent) -> None:
+    refining.change(ada, memory_enabled=False)
+    with refining.untouched(ada):
+        failed(refine(), 1, "switched off")
+        failed(refine("--dry-run"), 1, "switched off")
+
+
+@pytest.mark.parametrize("args", [[], ["acme/ada", "--all-due"]])
+def test_one_agent_or_all_due_must_be_named(args: list[str], ada: Agent) -> None:
+    failed(run("refine", *args), 2, "--all-due")
+
+
+def test_an_open_session_refuses_another(ada: Agent) -> None:
+    refining.opened(ada)
+    with refining.untouched(ada):
+        failed(refine(), 1, "session 1 of this agent is open")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_at_once_one_is_told_that_a_session_is_open(ada: Agent, served: ModelServer) -> None:
+    fill(ada)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def waits(turn: Turn) -> Action:
+        asked.set()
+        assert go_on.wait(20)
+        return tidy(turn)
+
+    served.script = waits
+    outcomes: list[RefinementSession] = []
+    first = threading.Thread(target=_in_a_thread, args=(ada, outcomes))
+    first.start()
+    try:
+        assert asked.wait(20)
+        second = refine("--json")
+    finally:
+        go_on.set()
+        first.join()
+    failed(second, 1, "is open")
+    assert [session.outcome for session in outcomes] == ["completed"]
+    assert RefinementSession.objects.count() == 1
+    assert steps.problems(ada) == []
+
+
+def _in_a_thread(agent: Agent, outcomes: list[RefinementSession]) -> None:
+    from refinement import loop
+
+    try:
+        outcomes.append(loop.refine(steps.fresh(agent), trigger="manual"))
+    finally:
+        connection.close()
+
+
+def test_all_due_refines_those_that_are_due(ada: Agent, bob: Agent) -> None:
+    steps.remember(ada, f"{MARKER} drinks tea", f"{MARKER} drinks tea")
+    Agent.objects.update(due_at=timezone.now() + timedelta(days=1))
+    assert run("refine", "--all-due").err == "no agent is due\n"
+    refining.change(ada, due_at=timezone.now() - timedelta(days=1))
+    ran = run("refine", "--all-due", "--json")
+    assert (ran.code, ran.json["outcome"], ran.json["duplicates_removed"]) == (0, "completed", 1)
+    assert list(RefinementSession.objects.values_list("agent__slug", "trigger")) == [("ada", "weekly")]
+    assert run("refine", "--all-due").err == "no agent is due\n"
+
+
+def test_all_due_goes_on_after_an_agent_whose_model_fails(ada: Agent, bob: Agent, served: ModelServer) -> None:
+    served.script = Status(403)
+    Agent.objects.update(due_at=timezone.now() - timedelta(days=1))
+    ran = run("refine", "--all-due", "--json")
+    assert ran.code == 3
+    assert [json.loads(line)["outcome"] for line in ran.out.splitlines()] == ["failed", "completed"]
+
+
+def test_all_due_goes_on_after_an_agent_whose_silo_does_not_open(ada: Agent, bob: Agent) -> None:
+    wrapped = bytes(steps.fresh(ada).wrapped_key)
+    refining.change(ada, wrapped_key=wrapped[:-1] + bytes([wrapped[-1] ^ 1]))
+    Agent.objects.update(due_at=timezone.now() - timedelta(days=1))
+    ran = run("refine", "--all-due", "--json")
+    assert (ran.code, ran.json["outcome"]) == (1, "completed")
+    assert "acme/ada" in ran.err
+    assert "does not open" in ran.err
+
+
+def test_all_due_closes_a_session_that_was_abandoned(ada: Agent) -> None:
+    stale = refining.opened(ada).session
+    RefinementSession.objects.filter(pk=stale.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
+    run("refine", "--all-due")
+    assert RefinementSession.objects.get(pk=stale.pk).outcome == "abandoned"
+
+
+def test_dedupe_only_offers_no_merge(ada: Agent, served: ModelServer) -> None:
+    served.script = [Call("complete_refinement", {"summary": "Nothing."})]
+    steps.remember(ada, f"{MARKER} drinks tea")
+    assert refine("--dedupe-only").code == 0
+    offered = [tool["function"]["name"] for tool in served.requests[0].body["tools"]]
+    assert "consolidate_memories" not in offered
+    assert "delete_memory" in offered
+
+
+def test_the_timeline_holds_codes_and_counts_alone(ada: Agent, served: ModelServer) -> None:
+    served.script = [
+        [Call(f"{MARKER}_tool", {MARKER: MARKER}), Call("delete_memory", {"id": MARKER, MARKER: 1})],
+        Call("complete_refinement", {"summary": f"{MARKER} did nothing"}),
+    ]
+    fill(ada)
+    assert refine().code == 0
+    rows = list(SessionStep.objects.order_by("pk").values_list("tool", "result"))
+    assert rows == [("unknown", "unknown_tool"), ("delete_memory", "bad_arguments"), ("complete_refinement", "ok")]
+
+
+def test_origin_dates_are_the_earliest_of_each_merge(ada: Agent, served: ModelServer) -> None:
+    newer = Draft(f"{MARKER} newer", origin=parse_moment("origin", "2026-01-02"))
+    older = Draft(f"{MARKER} older", origin=parse_moment("origin", "2020-01-01"))
+    store.remember(ada, [newer, older, *(Draft(f"{MARKER} filler {n}") for n in "abcdefghij")], steps.ME)
+    merge = Call("consolidate_memories", {"ids_to_merge": [1, 2], "new_content": f"{MARKER} newer {MARKER} older"})
+    served.script = [merge, Call("complete_refinement", {"summary": "Merged."})]
+    assert refine("--json").json["merged"] == 2
+    assert steps.row(ada, 13).origin == steps.row(ada, 2).origin
+
+
+def test_a_lost_lease_ends_the_run_without_a_word_of_error(ada: Agent, served: ModelServer) -> None:
+    def meanwhile(turn: Turn) -> Action:
+        return tidy(turn)
+
+    served.script = meanwhile
+    fill(ada)
+    session = refining.opened(ada).session
+    sessions.close(session, "incomplete", "no_tool_call")
+    assert refine("--json").json["session"] == 2

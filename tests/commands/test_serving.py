@@ -1,0 +1,54 @@
+"""`make serve`: the address is told once it answers, and one that cannot be had is told in a line."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.commands.calling import ROOT, Installation
+
+
+def gunicorn(service: Installation, address: str) -> subprocess.Popen[str]:
+    places = {"DATABASE_URL": "", "VAR_DIR": str(service.folder), "KEYS_DIR": str(service.folder / "keys")}
+    options = ["--config", "python:config.gunicorn", "--bind", address, "--no-control-socket"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "gunicorn", "config.wsgi", *options],
+        cwd=ROOT,
+        env={**os.environ, **places},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_an_address_that_is_taken_is_told_in_one_line(service: Installation) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        err = gunicorn(service, address).communicate(timeout=60)[1]
+    assert f"error: the address {address} cannot be had" in err
+    assert "Palimpsest answers" not in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1:port", "256.256.256.256:80"])
+def test_an_address_that_is_none_is_told(service: Installation, address: str) -> None:
+    process = gunicorn(service, address)
+    err = process.communicate(timeout=60)[1]
+    assert process.returncode == 1
+    assert "error: " in err.lower()
+    assert "Traceback" not in err
+    assert "Palimpsest answers" not in err
+
+
+def test_the_address_is_told_once_it_is_bound(service: Installation) -> None:
+    process = gunicorn(service, "127.0.0.1:0")
+    try:
+        assert process.stderr is not None
+        said = next((line for line in process.stderr if "answers at" in line), "")
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert said.startswith("Palimpsest answers at http://127.0.0.1:")

@@ -1,0 +1,107 @@
+"""What every test stands on: the test database, two tenants, no network, and no way to the real keys."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from django.conf import settings
+from django.core.management.color import no_style
+from django.db import connection
+from django.test import TransactionTestCase
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
+from pytest_socket import socket_allow_hosts
+
+from audit import guards
+from audit.trail import Actor
+from memory import agents
+from memory.models import Agent
+from tests import environment
+
+pytest_plugins = ["tests.privacy.plugin"]
+
+LOOPBACK = ["127.0.0.1", "::1"]
+OPERATOR = Actor.operator("tests")
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+hypothesis_settings.register_profile(
+    "quick", max_examples=25, deadline=None, derandomize="CI" in os.environ, suppress_health_check=_SLOW
+)
+hypothesis_settings.register_profile("thorough", max_examples=400, deadline=None, suppress_health_check=_SLOW)
+hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_configure() -> None:
+    if str(settings.KEYS_DIR) != str(environment.FOLDER / "keys"):
+        raise pytest.UsageError("The tests run with keys of their own: keep '-p tests.environment' in addopts.")
+    database = settings.DATABASES["default"]
+    if database["ENGINE"].endswith("sqlite3"):  # a file, so that WAL, locks and other processes are real
+        database.setdefault("TEST", {})["NAME"] = str(environment.FOLDER / "test.sqlite3")
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures, which may suit one vendor alone
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    vendor = connection.vendor
+    other = {"sqlite": "postgresql", "postgresql": "sqlite"}[vendor]
+    if item.get_closest_marker(other):
+        pytest.skip(f"about {other}; this database is {vendor}")
+    socket_allow_hosts(LOOPBACK, allow_unix_socket=True)
+
+
+_MADE_BY_MIGRATE = {"django_content_type", "auth_permission"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _flush_past_the_guards() -> Iterator[None]:
+    """Between transactional tests the tables are emptied, which the guards refuse: the one way around them."""
+    flush = TransactionTestCase._fixture_teardown
+
+    def without_guards(_: TransactionTestCase) -> None:
+        tables = set(connection.introspection.django_table_names(only_existing=True)) - _MADE_BY_MIGRATE
+        drop_guards()
+        connection.ops.execute_sql_flush(connection.ops.sql_flush(no_style(), sorted(tables)))
+        guards.put_back()
+
+    TransactionTestCase._fixture_teardown = without_guards
+    yield
+    TransactionTestCase._fixture_teardown = flush
+
+
+def drop_guards(table: str = "") -> None:
+    """Take the triggers away, of one table or of all, as an attacker who owns the database would."""
+    on = " ON {}" if connection.vendor == "postgresql" else ""
+    with connection.cursor() as cursor:
+        for name, guarded in guards.triggers():
+            if table in ("", guarded):
+                cursor.execute(f"DROP TRIGGER IF EXISTS {name}{on.format(guarded)}")
+
+
+@dataclass(frozen=True)
+class House:
+    """Two tenants with an agent each, and the agents' keys."""
+
+    ada: Agent
+    ada_key: str
+    bob: Agent
+    bob_key: str
+
+
+@pytest.fixture
+def house(db: None) -> House:
+    ada, ada_key = agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
+    bob, bob_key = agents.create("globex", "bob", model="builtin/dedupe", actor=OPERATOR)
+    return House(ada, ada_key, bob, bob_key)
+
+
+@pytest.fixture
+def ada(house: House) -> Agent:
+    return house.ada
+
+
+@pytest.fixture
+def bob(house: House) -> Agent:
+    """The outsider: of another tenant, there in every test that has an agent."""
+    return house.bob

@@ -1,0 +1,44 @@
+"""`python -m tests.deploy_check`: Django's own checks with production settings, and no migration forgotten.
+
+Run in a process and a folder of its own, with keys made for it, so that nothing of the checkout is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PRODUCTION = {
+    "DEBUG": "false",
+    "ALLOWED_HOSTS": "memory.example.org",
+    "SECURE_SSL_REDIRECT": "true",
+    "SECURE_HSTS_SECONDS": "31536000",
+    "SECURE_COOKIES": "true",
+}
+COMMANDS = (
+    ("create_keys",),
+    ("migrate", "--verbosity", "0"),
+    ("check", "--deploy", "--fail-level", "WARNING", "--database", "default"),
+    ("makemigrations", "--check", "--dry-run"),
+)
+
+
+def main() -> int:
+    root = Path(__file__).resolve().parent.parent
+    with tempfile.TemporaryDirectory() as folder:
+        unwanted = {"DATABASE_URL", "REDIS_URL", "SECRET_KEY", "SILO_KEYS", "AUDIT_KEY", "PEPPER_KEY", "HEADS_KEY"}
+        env = {name: value for name, value in os.environ.items() if name not in unwanted}
+        env |= PRODUCTION | {"VAR_DIR": folder, "KEYS_DIR": f"{folder}/keys"}
+        for command in COMMANDS:
+            done = subprocess.run([sys.executable, "manage.py", *command], cwd=root, env=env, check=False)
+            if done.returncode:
+                print(f"failed: manage.py {' '.join(command)}", file=sys.stderr)
+                return done.returncode
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

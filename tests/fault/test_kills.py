@@ -1,0 +1,95 @@
+"""Sessions killed by SIGKILL, at points spread over every step: nothing is lost, nothing doubled, the trail holds.
+
+A few in every run; KILLS=200 for the figures in docs/reliability.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fault.killing import TEXTS
+from tests.model_server import Action, Call, ModelServer, Slow, Turn
+
+KILLS = int(os.environ.get("KILLS", "14"))
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = {
+    "open",
+    "dedupe",
+    "brief",
+    "step",
+    "model call",
+    "search_memories",
+    "consolidate_memories",
+    "update_memory",
+    "delete_memory",
+    "protect_memory",
+    "complete_refinement",
+    "close",
+}
+
+
+def asks(turn: Turn) -> Action:
+    """One of each kind of call, good and bad, over three replies."""
+    ids = {memory["content"]: memory["id"] for memory in turn.ledger()}
+    chairs, tables = TEXTS[:3], TEXTS[3:]
+    replies: list[list[Call]] = [
+        [
+            Call("search_memories", {"query": "chair"}),
+            Call("consolidate_memories", _merge(ids, chairs)),
+            Call("update_memory", {"id": ids[tables[0]], "content": "The table stands in the hall!"}),
+            Call("delete_memory", {"id": 999}),
+        ],
+        [
+            Call("delete_memory", {"id": ids[tables[1]]}),
+            Call("protect_memory", {"id": ids[tables[2]]}),
+            Call("delete_memory", {"id": ids[tables[2]]}),
+        ],
+        [Call("complete_refinement", {"summary": "One of each."})],
+    ]
+    place = sum(said.role == "assistant" for said in turn.messages)
+    return Slow(0.04, then=replies[place])
+
+
+def _merge(ids: dict[str, int], texts: list[str]) -> dict[str, Any]:
+    return {"ids_to_merge": [ids[text] for text in texts], "new_content": " ".join(texts)}
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("kills")
+    unwanted = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "SILO_KEYS", "AUDIT_KEY", "PEPPER_KEY", "HEADS_KEY")
+    env = {name: value for name, value in os.environ.items() if name not in unwanted}
+    env |= {"VAR_DIR": str(folder), "KEYS_DIR": str(folder / "keys"), "DJANGO_SETTINGS_MODULE": "config.settings"}
+    with ModelServer(asks) as server:
+        env |= {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "any"}
+        command = [sys.executable, "-m", "tests.fault.killing", str(folder), str(KILLS), os.environ.get("SEED", "1")]
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    print(f"{told['kills']} kills over {told['points']} points in {told['seconds']} s: {told['by_step']}")
+    return told
+
+
+def test_the_rehearsal_does_one_of_each(figures: dict[str, Any]) -> None:
+    operations = [operation for operation, _ in figures["operations"]]
+    assert operations == [
+        *("agent_created", "key_issued", "remembered", "deduplicated", "session_opened"),
+        *("consolidated", "revised", "discarded", "protected", "session_closed"),
+    ]
+
+
+def test_every_step_of_a_session_is_killed(figures: dict[str, Any]) -> None:
+    assert figures["kills"] == KILLS
+    missed = STEPS - set(figures["by_step"])
+    assert not missed or len(missed) > len(STEPS) - KILLS
+
+
+def test_nothing_is_lost_or_doubled_and_the_next_session_runs(figures: dict[str, Any]) -> None:
+    assert figures["wrong"] == []

@@ -1,0 +1,115 @@
+"""Search under any text: it never raises, keeps its promises, and does not depend on how the index came about."""
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory.silo.search import Document, Hit, Index
+
+BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
+KINDS = ("core", "constitutional")
+# Few words and many of their forms, so that documents and queries meet.
+WORDS = [
+    "paint",
+    "painting",
+    "painter",
+    "the",
+    "to",
+    "red",
+    "réd",
+    "car",
+    "cars",
+    "猫",
+    "黒猫が",
+    "東京",
+    "x1",
+    "Ünder",
+]
+
+any_text = st.text(st.characters(), max_size=200)  # surrogates and NUL among them
+spoken = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
+operators = st.sampled_from(['"', " ", "-", "tag:", "(", "\0", "\ud800"])
+queries = st.one_of(any_text, spoken, st.lists(st.one_of(operators, st.sampled_from(WORDS)), max_size=15).map("".join))
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> Document:
+    return Document(
+        draw(st.integers(0, 12)),
+        draw(st.one_of(spoken, any_text)),
+        tuple(draw(st.lists(st.sampled_from(["Red", "car park", "猫"]), max_size=2))),
+        BEGINNING + timedelta(days=draw(st.integers(0, 5))),
+        draw(st.sampled_from(KINDS)),
+        "",
+        "",
+    )
+
+
+def filled(held: dict[int, Document]) -> Index:
+    index = Index()
+    index.extend(held[number] for number in sorted(held))
+    return index
+
+
+@given(st.lists(documents(), max_size=10), queries)
+def test_no_query_raises(added: list[Document], query: str) -> None:
+    index = Index()
+    index.extend(added)
+    hits = index.search(query, limit=20)
+    assert all(hit.number in index for hit in hits)
+    assert len({hit.number for hit in hits}) == len(hits)
+
+
+@given(st.lists(st.one_of(documents(), st.integers(0, 12)), max_size=30), st.lists(queries, min_size=1, max_size=5))
+def test_results_do_not_depend_on_the_order_of_changes(changes: list[Document | int], asked: list[str]) -> None:
+    index, held = Index(), dict[int, Document]()
+    for change in changes:
+        if isinstance(change, Document):
+            index.add(change)
+            held[change.number] = change
+        else:
+            index.remove(change)
+            held.pop(change, None)
+    fresh = filled(held)
+    assert len(index) == len(fresh)
+    assert [index.search(query) for query in asked] == [fresh.search(query) for query in asked]
+    assert index._holdings.vocabulary.terms.keys() == fresh._holdings.vocabulary.terms.keys()
+
+
+@given(st.lists(documents(), max_size=12), spoken, st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 5))
+def test_every_hit_satisfies_the_filters(added: list[Document], query: str, kind: str, first: int, last: int) -> None:
+    held = {document.number: document for document in added}
+    since, until = BEGINNING + timedelta(days=first), BEGINNING + timedelta(days=last)
+    hits = filled(held).search(query, kind=kind, since=since, until=until, tags=("red",))
+    for document in (held[hit.number] for hit in hits):
+        assert document.kind == kind
+        assert since <= document.origin <= until
+        assert "Red" in document.tags
+
+
+plain = st.lists(st.sampled_from(["alpha", "beta", "gamma", "of", "the"]), min_size=1, max_size=3)
+sentences = st.lists(st.sampled_from(["alpha", "beta", "gamma", "delta", "of", "the"]), max_size=10)
+
+
+def holds(sentence: list[str], phrase: list[str]) -> bool:
+    return any(sentence[place : place + len(phrase)] == phrase for place in range(len(sentence)))
+
+
+@given(st.lists(sentences, max_size=12), plain, plain)
+def test_hits_hold_the_phrase_and_not_the_excluded(
+    said: list[list[str]], phrase: list[str], without: list[str]
+) -> None:
+    index = filled(
+        {n: Document(n, " ".join(words), (), BEGINNING, "core", "", "") for n, words in enumerate(said)},
+    )
+    found = {hit.number for hit in index.search(f'"{" ".join(phrase)}" -"{" ".join(without)}"', limit=100)}
+    assert found == {n for n, words in enumerate(said) if holds(words, phrase) and not holds(words, without)}
+
+
+@given(st.lists(sentences, min_size=1, max_size=80), plain, st.integers(1, 8))
+def test_the_first_hits_are_the_first_of_all_hits(said: list[list[str]], words: list[str], limit: int) -> None:
+    index = filled({n: Document(n, " ".join(text), (), BEGINNING, "core", "", "") for n, text in enumerate(said)})
+    every: list[Hit] = index.search(" ".join(words), limit=1_000)
+    assert index.search(" ".join(words), limit=limit) == every[:limit]
+    assert all(hit.score > 0 for hit in every)

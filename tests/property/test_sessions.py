@@ -1,0 +1,202 @@
+"""Random Knife calls, good and bad, over several sessions, with others editing meanwhile: what always holds."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import time_machine
+from django.db import transaction
+from django.utils import timezone
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from config.errors import DomainError
+from memory import agents, store
+from memory.models import Kind, Memory
+from refinement import session as sessions
+from refinement.models import Mode, Outcome, RefinementSession
+from tests.conftest import OPERATOR
+from tests.refining import Held, change, entries, everything, filler, opened, sound
+from tests.steps import ME, PERSON, fresh, remember
+
+# Shrinking runs the machine for minutes: ask for it by HYPOTHESIS_PROFILE=thorough.
+SHORT = [Phase.explicit, Phase.reuse, Phase.generate]
+PHASES = list(Phase) if settings.get_current_profile_name() == "thorough" else SHORT
+NUMBERS = st.one_of(
+    st.integers(1, 40),
+    st.integers(1, 40).map("#{}".format),
+    st.sampled_from([0, -1, True, 1.0, "x", None, 2**63, 999]),
+)
+# Few texts, so that exact repeats are made; with and without specifics, fitting and not.
+TEXTS = st.one_of(
+    st.tuples(st.integers(1, 60), st.integers(0, 5)).map(lambda pair: filler(*pair)),
+    st.sampled_from(["", " ", "a\0b", "\ud800", "x" * 10_001, "Bob has 3 cats.", "Bob has 4 cats.", 7, None]),
+)
+CALLS = st.one_of(
+    st.tuples(st.just("delete_memory"), st.fixed_dictionaries({"id": NUMBERS})),
+    st.tuples(st.just("protect_memory"), st.fixed_dictionaries({"id": NUMBERS})),
+    st.tuples(st.just("promote_memory"), st.fixed_dictionaries({"id": NUMBERS})),
+    st.tuples(st.just("update_memory"), st.fixed_dictionaries({"id": NUMBERS, "content": TEXTS})),
+    st.tuples(
+        st.just("consolidate_memories"),
+        st.fixed_dictionaries(
+            {"ids_to_merge": st.lists(NUMBERS, max_size=5), "new_content": TEXTS},
+            optional={"dropping": st.just(["3", "4", "Bob"]), "category": st.sampled_from(["technical", "keys", "?"])},
+        ),
+    ),
+    st.tuples(st.just("search_memories"), st.fixed_dictionaries({"query": st.sampled_from(["cats", "-", "\0", ""])})),
+    st.tuples(st.sampled_from(["nonsense", "", "delete_memory"]), st.sampled_from([None, [], {}, {"?": 1}])),
+)
+
+
+class Refining(RuleBasedStateMachine):
+    """One agent, its sessions, and somebody else who edits."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.outer = transaction.atomic()
+        self.outer.__enter__()
+        self.ada, _ = agents.create("acme", "prop", model="builtin/dedupe", actor=OPERATOR)
+        change(self.ada, target_tokens=300, budget_tokens=400, max_failed_calls=8)
+        remember(self.ada, *(filler(15, place) for place in range(20)), "Bob has 3 cats.", "Bob has 4 cats.")
+        remember(self.ada, "A log of cats.", kind=Kind.JOURNAL)
+        remember(self.ada, "The key is under the pot.", category="keys")
+        self.held: Held | None = None
+        self.ended: list[Held] = []
+        self.constitutional: dict[int, bytes] = {}
+        self.later = timedelta()
+
+    def teardown(self) -> None:
+        if hasattr(self, "outer"):
+            transaction.set_rollback(True)
+            self.outer.__exit__(None, None, None)
+
+    def _mass(self) -> int:
+        agent = fresh(self.ada)
+        return agent.core_tokens - agent.duplicate_tokens
+
+    # --- the agent
+
+    @precondition(lambda self: self.held is None)
+    @rule(mode=st.sampled_from([Mode.FULL, Mode.FULL, Mode.DEDUPE_ONLY]))
+    def open(self, mode: str) -> None:
+        self.held = opened(self.ada, mode=mode)
+
+    @precondition(lambda self: self.held is not None)
+    @rule(calls=st.lists(CALLS, min_size=1, max_size=6))
+    def work(self, calls: list[tuple[str, Any]]) -> None:
+        for tool, arguments in calls:
+            if self.held is not None:  # the call before may have been one too many
+                self._call(tool, arguments)
+
+    def _call(self, tool: str, arguments: Any) -> None:
+        assert self.held is not None
+        mass, before = self._mass(), everything(self.ada)
+        answer = self.held.send(tool, arguments)
+        floor = self.held.session.floor_tokens
+        assert self._mass() >= min(mass, floor), "an edit of a session went below the floor"
+        if not answer["ok"] and not answer.get("session_ended"):
+            assert everything(self.ada) == before, "a refused call changed something"
+        if answer.get("session_ended"):
+            self._over()
+
+    @precondition(lambda self: self.held is not None)
+    @rule(how=st.sampled_from(["complete", "decline", "show", "abandon"]))
+    def end(self, how: str) -> None:
+        assert self.held is not None
+        if how == "show":
+            self.held.knife.show(0, 1, entries(self.ada))
+        elif how == "abandon":
+            with time_machine.travel(timezone.now() + timedelta(hours=1)):
+                assert sessions.close_stale()
+            self._over()
+        else:
+            words = {"complete_refinement": {"summary": "Done."}, "decline_refinement": {"reason": "No."}}
+            tool = f"{how}_refinement" if how == "decline" else "complete_refinement"
+            answer = self.held.send(tool, words[tool])
+            if answer["ok"] or "session_ended" in answer:
+                self._over()
+
+    def _over(self) -> None:
+        assert self.held is not None
+        assert self.held.row.outcome != Outcome.OPEN
+        self.ended.append(self.held)
+        self.held = None
+
+    @precondition(lambda self: self.ended)
+    @rule(call=CALLS, which=st.integers(0, 9))
+    def call_an_ended_session(self, call: tuple[str, Any], which: int) -> None:
+        before = everything(self.ada)
+        assert self.ended[which % len(self.ended)].send(*call)["code"] == "session_ended"
+        assert everything(self.ada) == before
+
+    # --- the others
+
+    @rule(tokens=st.integers(1, 40), seed=st.integers(0, 5))
+    def add(self, tokens: int, seed: int) -> None:
+        remember(self.ada, filler(tokens, seed))
+
+    @rule(number=st.integers(1, 30), content=st.integers(1, 40))
+    def rewrite(self, number: int, content: int) -> None:
+        self._outside(lambda: store.revise(self.ada, number, ME, content=filler(content, number)))
+
+    @rule(number=st.integers(1, 30))
+    def discard(self, number: int) -> None:
+        self._outside(lambda: store.discard(self.ada, [number], ME))
+
+    @rule(number=st.integers(1, 30))
+    def protect(self, number: int) -> None:
+        self._outside(lambda: store.protect(self.ada, [number], PERSON))
+
+    def _outside(self, edit: Any) -> None:
+        try:
+            edit()
+        except DomainError:
+            return
+
+    # --- what always holds
+
+    @invariant()
+    def the_trail_is_sound_and_the_counters_agree(self) -> None:
+        assert sound(self.ada)
+
+    @invariant()
+    def nothing_constitutional_is_lost_or_altered(self) -> None:
+        rows = Memory.objects.filter(agent_id=self.ada.pk)
+        now = {row.number: bytes(row.digest) for row in rows.filter(constitutional=True, discarded_at=None)}
+        assert self.constitutional.items() <= now.items()
+        self.constitutional = now
+
+    @invariant()
+    def at_most_one_session_is_open(self) -> None:
+        assert RefinementSession.objects.filter(agent=self.ada, outcome=Outcome.OPEN).count() == (self.held is not None)
+
+    @invariant()
+    def a_session_counts_what_it_did(self) -> None:
+        if self.held:
+            row = self.held.row
+            assert row.changes == row.merged + row.updated + row.deleted
+            assert row.counted_tokens >= min(row.tokens_before, row.floor_tokens)
+
+    @invariant()
+    def the_private_memory_is_as_it_was(self) -> None:
+        private = Memory.objects.get(agent_id=self.ada.pk, number=24)
+        assert private.superseded_by is None
+        assert private.category == "keys"
+
+
+def test_sessions_keep_every_invariant(db: None) -> None:
+    examples = settings.default.max_examples
+    run_state_machine_as_test(
+        Refining,
+        settings=settings(max_examples=max(examples // 2, 12), stateful_step_count=20, phases=PHASES),
+    )

@@ -1,0 +1,80 @@
+"""Whatever is stored reads back exactly, or is refused by name; nothing else is raised."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from memory import errors, store
+from memory.intake import Draft
+from memory.models import Agent
+from memory.silo.cipher import Cipher
+from memory.silo.silo import Silo
+from memory.snapshot import restore, snapshot
+from tests import steps
+from tests.steps import ME
+
+ANY_TEXT = st.text(st.characters(codec=None), max_size=300) | st.text(max_size=300)
+STORABLE = st.text(st.characters(codec="utf-8"), max_size=300)
+TAGS = st.lists(ANY_TEXT, max_size=40)
+ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+MOMENTS = st.none() | st.datetimes(timezones=ZONES)
+
+KEY = bytes(range(32))
+
+
+@given(content=STORABLE, tags=st.lists(STORABLE, max_size=5), number=st.integers(1, 2**63 - 1))
+def test_any_text_seals_and_opens(content: str, tags: list[str], number: int) -> None:
+    silo = Silo(1, Cipher(KEY))
+    opened = silo.open_sealed(number, silo.seal(number, content, tags))
+    assert (opened.content, opened.tags) == (content, tuple(tags))
+
+
+@given(rubbish=st.binary(max_size=200))
+@example(rubbish=b"")
+@example(rubbish=b"\x01\xff\xff\xff\xff")
+@example(rubbish=b"\x01\x00\x00\x00\x00")
+def test_rubbish_never_opens_and_raises_one_error(rubbish: bytes) -> None:
+    silo = Silo(1, Cipher(KEY))
+    for opening in (lambda: silo.open_sealed(1, rubbish), lambda: silo.open_text("note", 1, rubbish)):
+        try:
+            opening()
+        except errors.SealBroken:
+            continue
+        raise AssertionError("rubbish was opened")
+
+
+@given(content=ANY_TEXT, tags=TAGS, origin=MOMENTS)
+@example(content="x" * 10_000, tags=["x" * 64], origin=None)
+@example(content="\ud800", tags=[], origin=None)
+def test_a_draft_is_stored_exactly_or_refused_by_name(
+    ada: Agent, content: str, tags: list[str], origin: datetime | None
+) -> None:
+    refusal: errors.Invalid | None = None
+    try:
+        number = store.remember(ada, [Draft(content, tags=tags, origin=origin)], ME).memory.number
+    except errors.Invalid as error:
+        refusal = error
+    if refusal is not None:
+        assert refusal.field in ("content", "tags", "origin")
+        assert len(content) < 5 or content not in str(refusal)
+        return
+    opened = steps.says(ada, number)
+    assert opened.content == content
+    assert list(opened.tags) == list(dict.fromkeys(tag.strip() for tag in tags))
+    assert origin is None or steps.row(ada, number).origin == origin
+    assert steps.problems(ada) == []
+
+
+@given(content=STORABLE.filter(str.strip), tags=st.lists(st.text("abc ", min_size=1, max_size=5).filter(str.strip)))
+def test_a_snapshot_gives_back_every_field(ada: Agent, content: str, tags: list[str]) -> None:
+    try:
+        edited = store.remember(ada, [Draft(content, tags=tags, project="site")], ME)
+    except errors.Invalid:
+        return
+    memory = steps.row(ada, edited.memory.number)
+    for name, value in restore(snapshot(memory)).items():
+        now = getattr(memory, name)
+        assert (bytes(now) if isinstance(now, memoryview) else now) == value

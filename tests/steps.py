@@ -1,0 +1,86 @@
+"""Short words for what the tests of the core do over and over, through the product's own verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from audit import verify
+from audit.models import AuditEntry, Change
+from audit.trail import Actor
+from memory import replay, store
+from memory.intake import Draft
+from memory.models import Agent, Memory
+from memory.silo.silo import Opened, Silo
+from memory.snapshot import snapshot as snapshot
+
+ME = Actor.agent("runtime")
+PERSON = Actor.person("pat@acme.test")
+SYSTEM = Actor.system("tests")
+SESSION = 1
+
+
+def remember(agent: Agent, *texts: str, **values: Any) -> list[int]:
+    """Store these texts in one entry; their numbers."""
+    return [m.number for m in store.remember(agent, [Draft(text, **values) for text in texts], ME).memories]
+
+
+def row(agent: Agent, number: int) -> Memory:
+    return Memory.objects.get(agent_id=agent.pk, number=number)
+
+
+def says(agent: Agent, number: int) -> Opened:
+    return Silo.for_agent(fresh(agent)).open(row(agent, number))
+
+
+def fresh(agent: Agent) -> Agent:
+    return Agent.objects.select_related("tenant").get(pk=agent.pk)
+
+
+def active(agent: Agent) -> list[int]:
+    rows = Memory.objects.filter(agent_id=agent.pk, discarded_at__isnull=True).order_by("number")
+    return list(rows.values_list("number", flat=True))
+
+
+def last_entry(agent: Agent) -> AuditEntry:
+    entry = AuditEntry.objects.filter(agent_id=agent.pk).order_by("seq").last()
+    assert entry is not None
+    return entry
+
+
+def changes(agent: Agent, seq: int) -> list[Change]:
+    return list(Change.objects.filter(agent_id=agent.pk, seq=seq).order_by("number"))
+
+
+def problems(agent: Agent) -> list[verify.Problem]:
+    return list(replay.problems(fresh(agent)))
+
+
+def state(agent: Agent) -> dict[str, Any]:
+    """All the database has of an agent, to show that a refusal left it alone."""
+    return {
+        "agent": Agent.objects.filter(pk=agent.pk).values().get(),
+        "memories": list(Memory.objects.filter(agent_id=agent.pk).order_by("number").values()),
+        "entries": list(AuditEntry.objects.filter(agent_id=agent.pk).order_by("seq").values_list("seq", flat=True)),
+    }
+
+
+@contextmanager
+def refused(agent: Agent, error: type[Exception]) -> Iterator[pytest.ExceptionInfo[Any]]:
+    """The block raises `error`, and leaves not a column of the agent, its memories and its trail changed."""
+    before = state(agent)
+    with pytest.raises(error) as caught:
+        yield caught
+    assert state(agent) == before
+
+
+def protect(agent: Agent, *numbers: int) -> None:
+    store.protect(agent, numbers, PERSON)
+
+
+def tell(agent: Agent, text: str = "told") -> int:
+    """A notice of the system; its number."""
+    return store.notify(agent, text, operation="session_closed", actor=SYSTEM, detail={}).memory.number

@@ -1,0 +1,223 @@
+"""Agent keys and the one door to an agent."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.db import connection
+from pytest_django import DjangoAssertNumQueries, Settings
+
+from config.keyfiles import new_key as new_secret
+from config.keyring import keyring
+from memory import access, agents
+from memory.errors import Invalid, KeyRejected, NotFound, Taken
+from memory.models import Agent, AgentKey
+from tests import steps
+from tests.conftest import OPERATOR, House
+
+
+def test_an_agents_key_opens_its_own_agent(house: House) -> None:
+    assert access.agent_of_key(house.ada_key) == house.ada
+    assert access.agent_of_key(house.bob_key) == house.bob
+
+
+def test_a_key_has_its_form_and_its_secret_is_not_stored(house: House) -> None:
+    assert re.fullmatch(r"pal_[a-z0-9]{12}_[\w-]{43}", house.ada_key)
+    secret = house.ada_key.split("_", 2)[2]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM memory_agentkey")
+        assert secret not in repr(cursor.fetchall())
+
+
+def altered(key: str) -> list[str]:
+    form, prefix, secret = key.split("_", 2)
+    return [
+        "",
+        "pal",
+        "pal__",
+        f"pat_{prefix}_{secret}",
+        f"{form}_{prefix}_{secret[:-1]}",
+        f"{form}_{prefix}_{secret}x",
+        f"{form}_{prefix}_{secret.swapcase()}",
+        f"{form}_{'z' * 12}_{secret}",
+        f"{form}_{prefix}_",
+        f"{form}_{prefix}_é",
+        f"{form}_{prefix.upper()}_{secret}",
+        f"{form}_{prefix[:-1]}\0_{secret}",
+        f" {key}",
+        f"{key}\n",
+        f"{form}_{prefix[:-1]}²_{secret}",
+        f"{form}_{prefix[:-1]}\ud800_{secret}",
+    ]
+
+
+def test_an_altered_key_is_rejected_without_being_quoted(house: House) -> None:
+    for key in altered(house.ada_key):
+        with pytest.raises(KeyRejected) as caught:
+            access.agent_of_key(key)
+        assert str(caught.value) == "The agent key is not valid."
+
+
+def test_a_secret_under_anothers_prefix_is_rejected(house: House) -> None:
+    prefix, secret = house.ada_key.split("_", 2)[1], house.bob_key.split("_", 2)[2]
+    with pytest.raises(KeyRejected):
+        access.agent_of_key(f"pal_{prefix}_{secret}")
+
+
+def test_a_revoked_key_is_rejected(house: House) -> None:
+    AgentKey.objects.filter(agent=house.ada).update(revoked_at=datetime.now(UTC))
+    with pytest.raises(KeyRejected):
+        access.agent_of_key(house.ada_key)
+    assert access.agent_of_key(house.bob_key) == house.bob
+
+
+def test_a_key_row_moved_to_another_agent_by_sql_is_worth_nothing(house: House) -> None:
+    AgentKey.objects.filter(agent=house.ada).update(agent=house.bob)
+    with pytest.raises(KeyRejected):
+        access.agent_of_key(house.ada_key)
+
+
+def test_a_mac_copied_into_a_row_of_another_agent_is_worth_nothing(house: House) -> None:
+    mac = bytes(AgentKey.objects.get(agent=house.ada).mac)
+    AgentKey.objects.create(agent=house.bob, prefix="copied000000", mac=mac)
+    secret = house.ada_key.split("_", 2)[2]
+    with pytest.raises(KeyRejected):
+        access.agent_of_key(f"pal_copied000000_{secret}")
+
+
+def test_a_row_made_without_the_pepper_is_worth_nothing(house: House) -> None:
+    message = f"agent-key/{house.bob.pk}/forged000000/known".encode()
+    for pepper in (b"", b"palimpsest", b"\0" * 32):
+        AgentKey.objects.filter(prefix="forged000000").delete()
+        mac = hmac.digest(pepper, message, "sha256")
+        AgentKey.objects.create(agent=house.bob, prefix="forged000000", mac=mac)
+        with pytest.raises(KeyRejected):
+            access.agent_of_key("pal_forged000000_known")
+
+
+def test_keys_are_compared_in_constant_time_known_or_not(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[int, int]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((len(one), len(other)))
+        return one == other
+
+    monkeypatch.setattr(access.hmac, "compare_digest", compare)
+    access.agent_of_key(house.ada_key)
+    with pytest.raises(KeyRejected):
+        access.agent_of_key(f"pal_{'z' * 12}_x")
+    assert compared == [(32, 32)] * 2
+
+
+def test_a_key_made_under_an_older_pepper_still_opens(house: House, settings: Settings) -> None:
+    import base64
+
+    old = base64.b64encode(keyring().pepper[0].secret).decode()
+    settings.PEPPER_KEY = f"{new_secret()},{old}"
+    assert access.agent_of_key(house.ada_key) == house.ada
+    settings.PEPPER_KEY = new_secret()
+    with pytest.raises(KeyRejected):
+        access.agent_of_key(house.ada_key)
+
+
+def last_used(agent: Agent) -> datetime | None:
+    return AgentKey.objects.get(agent=agent).last_used_at
+
+
+def test_last_use_is_noted_at_most_once_a_minute(house: House, time_machine: Any) -> None:
+    start = datetime(2030, 1, 1, tzinfo=UTC)
+    noted = []
+    for second in (0, 30, 60, 61, 90):
+        time_machine.move_to(start.replace(minute=second // 60, second=second % 60), tick=False)
+        access.agent_of_key(house.ada_key)
+        noted.append((last_used(house.ada) - start).seconds)
+    assert noted == [0, 0, 0, 61, 61]
+    assert last_used(house.bob) is None
+
+
+def test_a_rejected_key_notes_no_use(house: House) -> None:
+    with pytest.raises(KeyRejected):
+        access.agent_of_key(house.ada_key + "x")
+    assert last_used(house.ada) is None
+
+
+def test_a_key_costs_one_query_and_a_note_of_its_use(
+    house: House, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    with django_assert_num_queries(2):  # the key with its agent and tenant; its last use
+        access.agent_of_key(house.ada_key).label  # noqa: B018
+    with django_assert_num_queries(1):  # within the minute, the key alone
+        access.agent_of_key(house.ada_key)
+
+
+def test_an_agent_is_found_by_its_label(ada: Agent) -> None:
+    assert access.agent_named("acme/ada") == ada
+
+
+@pytest.mark.parametrize("label", ["acme/bob", "globex/ada", "acme/ADA", "acme/ada/", "nobody/nothing", "acme/ada "])
+def test_a_missing_agent_and_another_tenants_look_alike(house: House, label: str) -> None:
+    with pytest.raises(NotFound, match="There is no agent"):
+        access.agent_named(label)
+
+
+@pytest.mark.parametrize("label", ["", "ada", "/", "acme/", "/ada"])
+def test_a_label_that_is_none_is_refused(house: House, label: str) -> None:
+    with pytest.raises(Invalid, match="TENANT/AGENT"):
+        access.agent_named(label)
+
+
+# Making agents
+
+
+def test_a_new_agent_has_a_trail_of_its_making(ada: Agent) -> None:
+    from audit.models import AuditEntry
+
+    made = AuditEntry.objects.filter(agent_id=ada.pk).order_by("seq").values_list("operation", "detail")
+    prefix = AgentKey.objects.get(agent=ada).prefix
+    assert list(made) == [
+        ("agent_created", {"model": "builtin/dedupe", "has_steward": False}),
+        ("key_issued", {"prefix": prefix}),
+    ]
+
+
+def test_a_new_agent_has_a_data_key_of_its_own(house: House) -> None:
+    assert bytes(house.ada.wrapped_key)
+    assert bytes(house.ada.wrapped_key) != bytes(house.bob.wrapped_key)
+
+
+def test_an_agent_is_due_after_its_interval_unless_that_is_off(ada: Agent) -> None:
+    assert ada.due_at is not None
+    agent, _ = agents.create("acme", "idle", model="x/y", actor=OPERATOR, refine_every=None)
+    assert steps.fresh(agent).due_at is None
+
+
+def test_a_taken_name_is_refused_and_another_tenants_is_free(house: House) -> None:
+    with pytest.raises(Taken):
+        agents.create("acme", "ada", model="x/y", actor=OPERATOR)
+    agent, _ = agents.create("globex", "ada", model="x/y", actor=OPERATOR)
+    assert agent.label == "globex/ada"
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"slug": "Ada"}, "agent"),
+        ({"slug": "a/b"}, "agent"),
+        ({"slug": ""}, "agent"),
+        ({"slug": "x" * 65}, "agent"),
+        ({"slug": "ada\n"}, "agent"),
+        ({"tenant_slug": "Ac me"}, "tenant"),
+        ({"steward": "nobody"}, "steward"),
+        ({"budget_tokens": -1}, "budget_tokens"),
+        ({"model": ""}, "model"),
+    ],
+)
+def test_a_bad_value_names_its_field_and_makes_nothing(house: House, values: dict[str, Any], field: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        agents.create(**{"tenant_slug": "acme", "slug": "eve", "model": "x/y", "actor": OPERATOR} | values)
+    assert caught.value.field == field
+    assert Agent.objects.count() == 2

@@ -1,0 +1,354 @@
+"""Rules of the house that no single test of a function can hold: who may import, write, read and print what."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.management import load_command_class
+from django.db import connection
+
+from tests.commands.calling import NAMES
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PACKAGES = ("audit", "config", "memory", "refinement")
+MODULES = sorted(
+    str(file.relative_to(ROOT))
+    for package in PACKAGES
+    for file in (ROOT / package).rglob("*.py")
+    if "migrations" not in file.parts
+)
+
+# Who may do what. A new name here is a decision to be taken, not a formality.
+CIPHER = {"memory/silo/keys.py", "memory/silo/silo.py"}
+CRYPTOGRAPHY = {"memory/silo/cipher.py", "memory/silo/keys.py"}
+WRITES_MEMORIES = {"memory/editing.py"}
+WRITES_THE_TRAIL = {"audit/trail.py"}
+OPENS_SILOS = {
+    "memory/editing.py",
+    "memory/store.py",
+    "memory/duplicates.py",
+    "memory/silo/indexes.py",
+    "memory/formats/jsonl.py",
+    "refinement/effects.py",
+    "refinement/knife.py",
+    "refinement/loop.py",
+    "refinement/preview.py",
+    "refinement/session.py",
+    "config/management/commands/demo.py",  # of its own agent, with that agent's key
+}
+OPENS_DATA_KEYS = {"memory/silo/silo.py", "config/checks.py"}
+EXPORTS = {"config/management/commands/export_memories.py"}
+PRINTS = {"config/management/commands/demo.py": "rich's Console, the demo's own page"}
+VAGUE = {"utils", "util", "helpers", "helper", "common", "services", "service", "misc", "shared", "lib", "core"}
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse((ROOT / module).read_text("utf-8"))
+
+
+def imported(module: str) -> Iterator[str]:
+    """Every name a module imports, in full."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports relatively"
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def importers(*names: str) -> set[str]:
+    """The modules that import one of these names, or something of it."""
+    return {
+        module
+        for module in MODULES
+        if any(found == name or found.startswith(f"{name}.") for found in imported(module) for name in names)
+    }
+
+
+def calls(module: str) -> Iterator[tuple[str, ast.Call]]:
+    """(dotted name as written, node) of every call."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+def callers(*names: str) -> set[str]:
+    """The modules that call one of these, however it was qualified."""
+    return {
+        module
+        for module in MODULES
+        for called, _ in calls(module)
+        if any(called == name or called.endswith(f".{name}") for name in names)
+    }
+
+
+def test_the_modules_are_found() -> None:
+    assert len(MODULES) > 60
+    assert {Path(module).parts[0] for module in MODULES} == set(PACKAGES)
+
+
+# --- contents -------------------------------------------------------------------------------------------------------
+
+
+def test_only_the_silo_knows_the_cipher() -> None:
+    assert importers("memory.silo.cipher") == CIPHER
+    assert importers("cryptography") == CRYPTOGRAPHY
+
+
+def test_silos_are_opened_where_an_agents_own_work_is_done_and_nowhere_else() -> None:
+    assert callers("Silo.for_agent") == OPENS_SILOS
+    assert callers("cipher_for") == OPENS_DATA_KEYS
+    makers = {module for module in MODULES for called, _ in calls(module) if called in ("Silo", "silo.Silo")}
+    assert makers == set(), "a Silo is had from Silo.for_agent alone"
+
+
+def test_memories_leave_as_text_by_the_commands_of_the_agents_side_alone() -> None:
+    assert callers("jsonl.dump", "jsonl.record") == EXPORTS
+    assert "memory.access.agent_of_key" in set(imported(*EXPORTS))
+
+
+def test_models_have_no_field_for_plain_content() -> None:
+    from django.apps import apps
+
+    plain = {"content", "text", "body", "tags", "summary", "words", "note", "query", "prompt"}
+    for app in ("memory", "audit", "refinement"):
+        for model in apps.get_app_config(app).get_models():
+            assert not plain & {field.name for field in model._meta.get_fields()}, model
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+_WRITES = ("create", "bulk_create", "get_or_create", "update_or_create", "update", "bulk_update", "delete", "save")
+
+
+def writers(model: str) -> set[str]:
+    """Modules that write rows of a model: through the row sets, its manager, or an instance they made."""
+    found = set()
+    for module in MODULES:
+        for called, node in calls(module):
+            first = ast.unparse(node.args[0]) if node.args else ""
+            method = called.rsplit(".", 1)[-1]
+            if called in ("rowset.insert", "rowset.update") and first == model:
+                found.add(module)
+            if method in _WRITES and f"{model}.objects" in called:
+                found.add(module)
+            if called == model:
+                found.add(module)
+    return found
+
+
+def test_only_the_write_path_writes_memories() -> None:
+    """Trap: other roads that edited memory wrote no audit row."""
+    assert writers("Memory") == WRITES_MEMORIES
+
+
+@pytest.mark.parametrize("model", ["AuditEntry", "Change"])
+def test_only_the_trail_writes_the_trail(model: str) -> None:
+    assert writers(model) == WRITES_THE_TRAIL
+
+
+def test_sql_written_by_hand_stays_in_a_few_places() -> None:
+    allowed = {"audit/guards.py", "audit/rowset.py", "config/checks.py", "config/health.py"}
+    assert callers("cursor.execute", "raw", "RawSQL", "extra") == allowed
+
+
+def test_the_trail_is_appended_to_by_the_write_path_alone() -> None:
+    assert callers("trail.append") == {"memory/editing.py"}
+
+
+def test_edits_are_begun_by_the_verbs_and_by_what_ends_in_an_entry_of_its_own() -> None:
+    assert callers("editing.begin") == {
+        "memory/store.py",
+        "memory/agents.py",  # made, given a key
+        "memory/duplicates.py",
+        "refinement/session.py",  # opened, closed
+    }
+
+
+# --- layers ---------------------------------------------------------------------------------------------------------
+
+EDGES = ("config.management", "config.commandline", "config.urls", "config.health", "config.wsgi", "config.checks")
+ALLOWED_OF_CONFIG = {"config.errors", "config.keyring", "config.keyfiles"}
+
+
+def test_no_domain_module_imports_an_edge() -> None:
+    assert {module for module in importers(*EDGES) if not module.startswith("config/")} == set()
+
+
+def test_of_the_house_the_domain_knows_errors_and_keys_alone() -> None:
+    for module in MODULES:
+        if not module.startswith("config/"):
+            own = {name.rsplit(".", 1)[0] for name in imported(module) if name.startswith("config.")}
+            assert own <= ALLOWED_OF_CONFIG, module
+
+
+@pytest.mark.parametrize(("lower", "upper"), [("audit", "memory"), ("audit", "refinement"), ("memory", "refinement")])
+def test_imports_go_downward_only(lower: str, upper: str) -> None:
+    assert {module for module in importers(upper) if module.startswith(f"{lower}/")} == set()
+
+
+def test_the_trail_never_holds_a_content_key() -> None:
+    trail = [module for module in MODULES if module.startswith("audit/")]
+    attributes = {
+        node.attr
+        for module in trail
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value) == "keyring()"
+    }
+    assert attributes == {"audit"}
+
+
+def test_nothing_of_the_product_imports_its_tests() -> None:
+    assert importers("tests", "pytest", "hypothesis") == set()
+
+
+def test_the_network_is_reached_by_the_model_adapters_alone() -> None:
+    network = importers("httpx", "httpcore", "requests", "urllib.request", "socket", "smtplib")
+    assert {str(Path(module).parent) for module in network} == {"refinement/llm"}
+
+
+# --- saying ---------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_prints() -> None:
+    assert {module for module in MODULES for called, _ in calls(module) if called in ("print", "pprint")} == set()
+    console = importers("rich.console") - {"config/commandline/progress.py"}
+    assert console == set(PRINTS)
+
+
+def test_log_lines_have_a_fixed_text_and_values_by_name() -> None:
+    """Nothing is put into an event's text: content cannot ride along in it."""
+    for module in MODULES:
+        for called, node in calls(module):
+            if called.startswith(("log.", "logger.")):
+                assert len(node.args) == 1, f"{module}: {ast.unparse(node)}"
+                assert isinstance(node.args[0], ast.Constant), f"{module}: {ast.unparse(node)}"
+
+
+NAMED_IN_LOGS = {"agent", "session", "outcome", "exc_info", "operation", "seq", "number", "error", "code"}
+
+
+def test_log_lines_name_ids_numbers_and_codes_alone() -> None:
+    for module in MODULES:
+        for called, node in calls(module):
+            if called.startswith("log."):
+                assert {str(word.arg) for word in node.keywords} <= NAMED_IN_LOGS, f"{module}: {ast.unparse(node)}"
+
+
+def test_the_standard_librarys_logging_is_used_to_quieten_alone() -> None:
+    for module in MODULES:
+        for called, _ in calls(module):
+            if called.startswith("logging."):
+                assert called == "logging.getLogger" or called.endswith(").setLevel"), module
+    said = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+    for module in importers("logging"):
+        loud = [called for called, _ in calls(module) if called.rsplit(".", 1)[-1] in said and "getLogger" in called]
+        assert loud == [], module
+
+
+def test_no_error_is_swallowed_whole() -> None:
+    """`except Exception` translates at an edge of the program, and each place says why."""
+    broad = {
+        module
+        for module in MODULES
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or ast.unparse(node.type) in ("Exception", "BaseException"))
+    }
+    assert broad <= {
+        "config/commandline/__init__.py",  # the last place before Python prints it, text and all
+        "memory/silo/indexes.py",  # gives its lock back and raises again
+        "memory/tokens.py",  # whatever tiktoken's download met
+        "refinement/loop.py",  # closes the session and raises again
+    }
+
+
+# --- the house ------------------------------------------------------------------------------------------------------
+
+
+def test_rooms_are_named_for_what_happens_in_them() -> None:
+    """70-style: `store.py`, `consent.py`; not `utils.py`, `helpers.py`."""
+    names = {part.removesuffix(".py") for module in MODULES for part in Path(module).parts}
+    assert names & VAGUE == set()
+
+
+def test_no_module_outgrows_a_page() -> None:
+    """70-style: past 400 lines a module becomes a folder."""
+    length = {module: (ROOT / module).read_text("utf-8").count("\n") for module in MODULES}
+    assert {module: lines for module, lines in length.items() if lines > 400} == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_explains_itself(name: str) -> None:
+    command = load_command_class("config", name)
+    parser = command.create_parser("manage.py", name)
+    assert len(command.help) > 20
+    own = [action for action in parser._actions if action.dest not in command.base_stealth_options]
+    assert all(action.help or action.metavar or action.option_strings for action in own)
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    exempt = ("__init__.py", "apps.py", "create_keys.py")
+    silent = [module for module in MODULES if not ast.get_docstring(tree(module)) and not module.endswith(exempt)]
+    assert silent == []
+
+
+@pytest.mark.sqlite
+def test_sqlite_is_set_up_for_many_writers_and_no_traces(db: None) -> None:
+    """Trap (10-architecture): without IMMEDIATE 445 of 480 concurrent edits failed as locked."""
+    options = settings.DATABASES["default"]["OPTIONS"]
+    assert options["transaction_mode"] == "IMMEDIATE"
+    assert options["timeout"] >= 20
+    expected = {"journal_mode": "wal", "synchronous": 2, "recursive_triggers": 1, "secure_delete": 1, "foreign_keys": 1}
+    assert {name: _pragma(name) for name in expected} == expected
+
+
+def _pragma(name: str) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(f"PRAGMA {name}")
+        return cursor.fetchone()[0]
+
+
+def test_transactions_belong_to_the_write_path() -> None:
+    """Trap (70-style): ATOMIC_REQUESTS commits the partial write of a refused request."""
+    assert settings.DATABASES["default"].get("ATOMIC_REQUESTS") is False
+    assert settings.DATABASES["default"].get("AUTOCOMMIT", True) is True
+
+
+@pytest.mark.postgresql
+def test_postgresql_reads_what_is_committed(db: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW transaction_isolation")
+        assert cursor.fetchone() == ("read committed",)
+        cursor.execute("SHOW synchronous_commit")
+        assert cursor.fetchone()[0] in ("on", "remote_apply")
+
+
+def test_no_model_is_left_without_its_migration(db: None) -> None:
+    from django.core.management import call_command
+
+    call_command("makemigrations", check=True, dry_run=True, verbosity=0)
+
+
+def test_importing_the_domain_needs_no_model_library_and_no_network() -> None:
+    """What a web process or a command does not use is not loaded: tiktoken brings requests with it."""
+    code = (
+        "import os, sys, django; os.environ['DJANGO_SETTINGS_MODULE'] = 'config.settings'; django.setup();"
+        "import memory.store, memory.silo.silo, refinement.knife;"
+        "sys.exit(', '.join({'tiktoken', 'requests', 'numpy'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,87 @@
+"""What keeps the service from starting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from config import checks
+from config.keyfiles import NAMES, create_key_file, new_key
+from memory.models import Agent
+from memory.silo import keys
+
+pytestmark = pytest.mark.django_db
+
+
+def problems() -> list[str | None]:
+    return [check.id for check in checks.silos_open(["default"]) + checks.triggers_are_there(["default"])]
+
+
+def test_a_sound_set_up_starts(ada: Agent) -> None:
+    checks.require_sound()
+
+
+def test_a_silo_that_no_key_opens_keeps_it_from_starting(ada: Agent, settings: object) -> None:
+    settings.SILO_KEYS = new_key()  # type: ignore[attr-defined]
+    keys.forget_unwrapped()
+    with pytest.raises(checks.RefusesToStart, match="is not in the keyring"):
+        checks.require_sound()
+
+
+def test_one_agent_under_each_key_is_tried(ada: Agent, bob: Agent) -> None:
+    other = bytes(ada.wrapped_key[:1]) + b"00000000" + bytes(ada.wrapped_key[9:])
+    Agent.objects.filter(pk=bob.pk).update(wrapped_key=other)
+    assert problems() == ["palimpsest.E002"]
+
+
+def test_an_erased_silo_is_nothing_to_open(ada: Agent) -> None:
+    Agent.objects.filter(pk=ada.pk).update(wrapped_key=b"")
+    assert problems() == []
+
+
+def test_a_missing_trigger_keeps_it_from_starting(ada: Agent) -> None:
+    on = " ON audit_change" if connection.vendor == "postgresql" else ""
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TRIGGER audit_change_no_update{on}")
+    with pytest.raises(checks.RefusesToStart, match="audit_change_no_update"):
+        checks.require_sound()
+
+
+def test_without_a_database_named_nothing_is_asked() -> None:
+    assert checks.silos_open() == checks.triggers_are_there() == []
+
+
+@pytest.mark.parametrize(("name", "value"), [("LEASE_SECONDS", -1), ("LEASE_SECONDS", 300), ("MODEL_CALL_SECONDS", 0)])
+def test_a_lease_that_a_call_could_outlast_keeps_it_from_starting(settings: object, name: str, value: int) -> None:
+    setattr(settings, name, value)
+    with pytest.raises(checks.RefusesToStart, match="LEASE_SECONDS"):
+        checks.require_sound()
+
+
+def test_a_token_counter_there_is_none_of_keeps_it_from_starting(settings: object) -> None:
+    settings.TOKEN_COUNTER = "abacus"  # type: ignore[attr-defined]
+    with pytest.raises(checks.RefusesToStart, match="TOKEN_COUNTER"):
+        checks.require_sound()
+
+
+def test_a_replaced_audit_key_keeps_it_from_starting(ada: Agent, settings: object) -> None:
+    settings.AUDIT_KEY = new_key()  # type: ignore[attr-defined]
+    with pytest.raises(checks.RefusesToStart, match=r"newest entry of the audit trail.*not in the keyring"):
+        checks.require_sound()
+    assert [check.id for check in checks.trail_goes_on(["default"])] == ["palimpsest.E006"]
+    assert checks.trail_goes_on() == []
+
+
+@pytest.mark.parametrize(("name", "mode"), [("silo", 0o640), ("heads", 0o604), ("", 0o770), ("", 0o707)])
+def test_keys_open_to_others_are_warned_of(settings: object, tmp_path: Path, name: str, mode: int) -> None:
+    folder = tmp_path / "keys"
+    for each in NAMES:
+        create_key_file(folder, each)
+    settings.KEYS_DIR = folder  # type: ignore[attr-defined]
+    assert checks.keys_are_private() == []
+    (folder / name).chmod(mode)
+    [warning] = checks.keys_are_private()
+    assert (warning.id, warning.is_serious()) == ("palimpsest.W002", False)
+    assert str(folder / name) in warning.msg

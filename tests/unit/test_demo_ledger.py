@@ -1,0 +1,153 @@
+"""The demo's ledger: its labels are true, and `builtin/dedupe` does on it what the labels say."""
+
+import json
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refinement import demo, specifics
+from refinement.llm.base import Message, Request, Tool
+from refinement.llm.dedupe import Dedupe
+from refinement.similarity import near_duplicate, similar
+
+FOLDER = Path(demo.__file__).parent
+KEYS = {"content", "created_at", "tags", "kind", "category", "project"}
+
+
+@cache
+def rows() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (FOLDER / "ledger.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@cache
+def plan() -> dict[str, Any]:
+    return json.loads((FOLDER / "plan.json").read_text(encoding="utf-8"))
+
+
+def content(number: int) -> str:
+    return rows()[number - 1]["content"]
+
+
+def tokens(number: int) -> int:
+    return math.ceil(len(content(number)) / 4)
+
+
+def is_core(number: int) -> bool:
+    return rows()[number - 1].get("kind", "core") == "core"
+
+
+def place(number: int) -> tuple[Any, ...]:
+    return tuple(rows()[number - 1].get(key) for key in ("kind", "category", "project"))
+
+
+def after_exact() -> list[int]:
+    """The core memories that a session begins with: of equal ones the earliest."""
+    later = {number for group in plan()["exact"] for number in group[1:]}
+    return [number for number in range(1, len(rows()) + 1) if is_core(number) and number not in later]
+
+
+@cache
+def merged() -> list[tuple[list[int], str]]:
+    """What `builtin/dedupe` asks to merge, in its first reply: line numbers and the wording kept."""
+    ledger = "\n".join(
+        json.dumps({"id": n, "tokens": tokens(n), "constitutional": n in plan()["protect_before"]} | rows()[n - 1])
+        for n in after_exact()
+    )
+    tools = tuple(Tool(name, "", {}) for name in ("consolidate_memories", "complete_refinement"))
+    reply = Dedupe().complete(Request("dedupe", (Message("user", ledger),), tools))
+    return [
+        (call.arguments["ids_to_merge"], call.arguments["new_content"]) for call in reply.tool_calls if call.arguments
+    ]
+
+
+def test_size_is_what_a_demo_needs() -> None:
+    core = [number for number in range(1, len(rows()) + 1) if is_core(number)]
+    assert 180 <= len(rows()) <= 220
+    assert 8_500 <= sum(map(tokens, core)) <= 10_000
+    assert 1 <= len(rows()) - len(core) <= 10
+
+
+def test_every_line_is_in_the_import_format() -> None:
+    for row in rows():
+        assert set(row) <= KEYS
+        assert row["content"].strip() == row["content"] != ""
+        assert datetime.strptime(row["created_at"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        assert all(isinstance(tag, str) and tag for tag in row.get("tags", []))
+
+
+def test_lines_are_in_order_of_time() -> None:
+    dates = [row["created_at"] for row in rows()]
+    assert dates == sorted(dates)
+
+
+def test_the_plan_has_what_it_promises() -> None:
+    assert len(plan()["exact"]) == 12
+    assert len(plan()["near"]) >= 30
+    assert len(plan()["look_alikes"]) >= 25
+    assert len(plan()["protect_before"]) in (5, 6)
+    assert len(plan()["protect_during"]) in (1, 2)
+
+
+def test_exact_groups_are_equal_and_complete() -> None:
+    for group in plan()["exact"]:
+        assert len({content(number) for number in group}) == len({place(number) for number in group}) == 1
+    different = {content(number) for number in range(1, len(rows()) + 1)}
+    assert len(rows()) - len(different) == sum(len(group) - 1 for group in plan()["exact"])
+
+
+def test_near_groups_differ_in_wording_only() -> None:
+    for group in plan()["near"]:
+        assert 2 <= len(group) <= 4
+        assert len({content(number) for number in group}) == len(group)
+        assert len({place(number) for number in group}) == 1
+
+
+@pytest.mark.parametrize("pair", plan()["look_alikes"], ids=str)
+def test_look_alikes_look_alike_and_differ(pair: list[int]) -> None:
+    one, other = map(content, pair)
+    assert similar(one, other) > 0.9
+    assert not near_duplicate(one, other)
+    assert place(pair[0]) == place(pair[1])
+
+
+def test_protected_memories_are_single() -> None:
+    planted = {number for key in ("exact", "near", "look_alikes") for group in plan()[key] for number in group}
+    assert planted.isdisjoint([*plan()["protect_before"], *plan()["protect_during"]])
+
+
+def test_planted_clusters_are_merged_whole() -> None:
+    wanted, found = set(_pairs(plan()["near"])), set(_pairs([ids for ids, _ in merged()]))
+    assert len(found & wanted) >= 0.9 * len(wanted)
+    assert found <= wanted
+
+
+def test_no_look_alikes_are_merged() -> None:
+    found = set(_pairs([ids for ids, _ in merged()]))
+    assert found.isdisjoint(_pairs(plan()["look_alikes"]))
+
+
+def test_merges_keep_a_source_word_for_word_with_all_specifics() -> None:
+    for ids, kept in merged():
+        sources = [content(number) for number in ids]
+        assert kept in sources
+        assert specifics.missing(sources, kept) == []
+
+
+def test_the_core_shrinks_noticeably() -> None:
+    before = sum(tokens(n) for n in range(1, len(rows()) + 1) if is_core(n))
+    gone = {number for ids, _ in merged() for number in ids}
+    after = sum(tokens(n) for n in after_exact() if n not in gone) + sum(
+        math.ceil(len(kept) / 4) for _, kept in merged()
+    )
+    assert before > 8_000 > 6_000 > after
+
+
+def _pairs(groups: list[list[int]]) -> Iterator[tuple[int, int]]:
+    for group in groups:
+        yield from combinations(sorted(group), 2)

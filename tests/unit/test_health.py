@@ -1,0 +1,109 @@
+"""The addresses that load balancers and people ask: what they tell, and what they do not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import InterfaceError, OperationalError, connections
+from django.test import Client
+
+from config import settings as module
+from tests.conftest import House
+
+ADDRESSES = ("/healthz", "/readyz")
+
+
+@pytest.fixture
+def client(settings: Any) -> Client:
+    settings.ALLOWED_HOSTS = ["testserver"]
+    settings.DEBUG = False
+    return Client(raise_request_exception=False)
+
+
+def test_alive_needs_nothing(client: Client, settings: Any, tmp_path: Path) -> None:
+    settings.KEYS_DIR = tmp_path
+    response = client.get("/healthz")
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})
+
+
+def test_ready_when_database_and_keys_are(client: Client, db: None) -> None:
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()) == (200, {"status": "ok", "database": "ok", "keys": "ok"})
+
+
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
+def test_unready_when_the_database_is_down(
+    error: type[Exception], client: Client, db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(*_: Any, **__: Any) -> Any:
+        raise error("server at 10.0.0.7 closed the connection")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(connections["default"]), "cursor", down)
+        response = client.get("/readyz")
+    assert (response.status_code, response.json()["database"]) == (503, "failed")
+    assert response.json()["status"] == "unready"
+    assert b"10.0.0.7" not in response.content
+
+
+def test_unready_when_the_keys_are_missing(client: Client, db: None, settings: Any, tmp_path: Path) -> None:
+    settings.KEYS_DIR = tmp_path / "lost"
+    response = client.get("/readyz")
+    assert response.status_code == 503
+    assert response.json() == {"status": "unready", "database": "ok", "keys": "failed"}
+
+
+def test_unready_when_a_key_is_not_one(client: Client, db: None, settings: Any) -> None:
+    settings.SILO_KEYS = "c2VjcmV0"
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()["keys"]) == (503, "failed")
+    assert b"c2VjcmV0" not in response.content
+
+
+def test_nobody_and_no_place_is_named(client: Client, house: House, settings: Any, tmp_path: Path) -> None:
+    settings.KEYS_DIR = tmp_path / "lost"
+    told = client.get("/readyz").content.decode()
+    assert not any(word in told for word in ("acme", "globex", "ada", "sqlite", "postgres", str(tmp_path), "silo"))
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_head_is_answered_without_a_body(address: str, client: Client, db: None) -> None:
+    response = client.head(address)
+    assert (response.status_code, response.content) == (200, b"")
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
+def test_other_methods_are_refused(address: str, method: str, client: Client, db: None) -> None:
+    assert getattr(client, method)(address).status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz/", "/nowhere", "/admin/", "/api/v1/agent", "/static/x", "/%00", "//x"])
+def test_an_unknown_path_tells_nothing(path: str, client: Client) -> None:
+    response = client.get(path)
+    told = response.content.decode()
+    assert response.status_code == 404
+    assert len(told) < 400
+    assert not any(word in told for word in ("healthz", "readyz", "Traceback", "urlconf", "nowhere", "DEBUG"))
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_answers_carry_the_house_headers(address: str, client: Client, db: None) -> None:
+    headers = client.get(address).headers
+    assert headers["Content-Type"] == "application/json"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert "Set-Cookie" not in headers
+
+
+def test_a_query_is_ignored(client: Client) -> None:
+    assert client.get("/healthz?debug=1&x=%ff").json() == {"status": "ok"}
+
+
+def test_debug_is_off_unless_it_is_asked_for() -> None:
+    assert module.env.switch("DEBUG", default=False) is module.DEBUG
+    assert "DEBUG" in os.environ or module.DEBUG is False

@@ -1,0 +1,241 @@
+"""The limits of a session, as the Knife keeps them, and what it refuses once the session has ended."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.utils import timezone
+
+from memory import store
+from memory.models import Agent, Kind
+from refinement import session as sessions
+from refinement import tools
+from refinement.errors import LimitReached, SessionEnded
+from refinement.knife import Knife
+from refinement.models import Outcome
+from tests.refining import Held, fill, filler, notice, opened, protected, refused, sound, untouched
+from tests.steps import PERSON, active, remember, row
+
+
+def ended(held: Held) -> tuple[str, str]:
+    return held.row.outcome, held.row.reason
+
+
+def test_changes_are_counted_in_memories(ada: Agent) -> None:
+    made = fill(ada, 12, 20)
+    held = opened(ada, max_changes=5)
+    held.call("consolidate_memories", ids_to_merge=made[:3], new_content=filler(60, "m"))
+    assert held.row.changes == 3
+    refused(held, "too_many_changes", "consolidate_memories", {"ids_to_merge": made[3:6], "new_content": filler(60)})
+    held.call("consolidate_memories", ids_to_merge=made[3:5], new_content=filler(40, "n"))
+    assert held.row.changes == 5
+
+
+def test_a_call_that_is_too_large_says_what_is_left(ada: Agent) -> None:
+    made = fill(ada, 12, 20)
+    answer = opened(ada, max_changes=2).call("consolidate_memories", ids_to_merge=made[:3], new_content=filler(60))
+    assert answer["error"] == "The call would change 3 memories; 2 changes are left in this session."
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("delete_memory", {"id": 9}),
+        ("update_memory", {"id": 9, "content": filler(19)}),
+        ("consolidate_memories", {"ids_to_merge": [8, 9], "new_content": filler(40)}),
+    ],
+)
+def test_an_edit_beyond_the_changes_ends_the_session(ada: Agent, tool: str, arguments: dict[str, Any]) -> None:
+    fill(ada, 12, 20)
+    held = opened(ada, max_changes=1)
+    held.call("delete_memory", id=1)
+    answer = held.send(tool, arguments)
+    assert (answer["code"], answer["session_ended"]) == ("limit", True)
+    assert ended(held) == (Outcome.INCOMPLETE, "limit_changes")
+    assert len(active(ada)) == 12  # eleven, and the notice
+    assert notice(ada).startswith("Refinement ended early (limit changes). Compressed 12 → 11 ")
+
+
+def test_protecting_is_no_change(ada: Agent) -> None:
+    fill(ada, 12, 20)
+    held = opened(ada, max_changes=0)
+    assert held.call("protect_memory", id=1)["ok"]
+
+
+def test_five_protections_a_session(ada: Agent) -> None:
+    made = fill(ada, 12, 20)
+    held = opened(ada)
+    assert all(held.call("protect_memory", id=number)["ok"] for number in made[:5])
+    refused(held, "protection_full", "protect_memory", {"id": made[5]})
+    assert held.call("protect_memory", id=made[0])["already"]
+
+
+def test_the_next_session_may_protect_again(ada: Agent) -> None:
+    made = fill(ada, 12, 20)
+    held = opened(ada)
+    for number in made[:5]:
+        held.call("protect_memory", id=number)
+    sessions.close(held.session, Outcome.COMPLETED)
+    assert opened(ada).call("protect_memory", id=made[5])["ok"]
+
+
+def test_by_agents_constitutional_memories_hold_at_most_half_the_budget(ada: Agent) -> None:
+    made = fill(ada, 3, 50)
+    held = opened(ada, budget_tokens=200, target_tokens=200)
+    assert held.call("protect_memory", id=made[0])["ok"]
+    assert held.call("protect_memory", id=made[1])["ok"]
+    refused(held, "protection_full", "protect_memory", {"id": made[2]})
+
+
+def test_people_may_protect_beyond_half_the_budget(ada: Agent) -> None:
+    made = fill(ada, 3, 50)
+    opened(ada, budget_tokens=100, target_tokens=100)
+    store.protect(ada, made, PERSON)
+    assert all(row(ada, number).constitutional for number in made)
+
+
+def test_searches_end_the_session_beyond_their_limit(ada: Agent) -> None:
+    held = opened(ada, max_searches=2)
+    for _ in range(2):
+        assert held.call("search_memories", query="tea")["ok"]
+    assert held.call("search_memories", query="tea")["session_ended"]
+    assert ended(held) == (Outcome.INCOMPLETE, "limit_searches")
+
+
+def test_failed_calls_end_the_session_beyond_their_limit(ada: Agent) -> None:
+    held = opened(ada, max_failed_calls=2)
+    answers = [held.call("nonsense") for _ in range(3)]
+    assert [answer.get("session_ended", False) for answer in answers] == [False, False, True]
+    assert ended(held) == (Outcome.INCOMPLETE, "limit_failed_calls")
+
+
+def test_failed_calls_count_though_good_ones_come_between(ada: Agent) -> None:
+    held = opened(ada, max_failed_calls=2)
+    for _ in range(3):
+        held.call("search_memories", query="tea")
+        held.call("nonsense")
+    assert ended(held) == (Outcome.INCOMPLETE, "limit_failed_calls")
+
+
+def test_steps_end_at_their_limit(ada: Agent) -> None:
+    held = opened(ada, max_steps=2)
+    held.knife.begin_step()
+    held.knife.begin_step()
+    with pytest.raises(LimitReached) as reached:
+        held.knife.begin_step()
+    assert (reached.value.limit, held.row.steps) == ("steps", 2)
+
+
+def test_a_call_after_the_time_is_up_ends_the_session(ada: Agent) -> None:
+    fill(ada, 12, 20)
+    held = opened(ada)
+    with time_machine.travel(held.session.opened_at + timedelta(seconds=901)):
+        assert held.call("delete_memory", id=1)["session_ended"]
+    assert ended(held) == (Outcome.INCOMPLETE, "limit_seconds")
+    assert 1 in active(ada)
+
+
+def test_a_step_after_the_time_is_up_is_refused(ada: Agent) -> None:
+    held = opened(ada, max_seconds=60)
+    with time_machine.travel(held.session.opened_at + timedelta(seconds=61)), pytest.raises(LimitReached):
+        held.knife.begin_step()
+
+
+def test_within_the_time_calls_are_made(ada: Agent) -> None:
+    fill(ada, 12, 20)
+    held = opened(ada)
+    with time_machine.travel(held.session.opened_at + timedelta(seconds=899)):
+        assert held.call("delete_memory", id=1)["ok"]
+
+
+def test_limits_are_frozen_when_the_session_opens(ada: Agent) -> None:
+    fill(ada, 12, 20)
+    held = opened(ada, max_changes=1)
+    Agent.objects.filter(pk=ada.pk).update(max_changes=100, retention=0.5, target_tokens=1, max_searches=0)
+    assert held.call("search_memories", query="tea")["ok"]
+    assert held.call("delete_memory", id=1)["ok"]
+    assert held.call("delete_memory", id=2)["code"] == "limit"
+    assert held.row.floor_tokens == 180
+
+
+def test_promoting_counts_as_a_change(ada: Agent) -> None:
+    [journal] = remember(ada, "Watered the tomatoes.", kind=Kind.JOURNAL)
+    held = opened(ada, max_changes=0)
+    held.call("search_memories", query="tomatoes")
+    assert held.call("promote_memory", id=journal)["code"] == "limit"
+    assert row(ada, journal).kind == Kind.JOURNAL
+
+
+@pytest.mark.parametrize("tool", ["protect_memory", "promote_memory"])
+def test_asking_for_what_is_so_already_counts_as_a_failed_call(ada: Agent, tool: str) -> None:
+    [law] = remember(ada, "Never share the harbour code.")
+    protected(ada, law)
+    held = opened(ada, max_failed_calls=2)
+    assert [held.call(tool, id=law).get("session_ended", False) for _ in range(3)] == [False, False, True]
+    assert (held.row.outcome, held.row.reason) == ("incomplete", "limit_failed_calls")
+
+
+# --- once it has ended
+
+
+@pytest.mark.parametrize("outcome", set(Outcome.values) - {Outcome.OPEN})
+@pytest.mark.parametrize("tool", [*tools.TOOLS, "nonsense"])
+def test_after_its_end_every_call_is_refused(ada: Agent, tool: str, outcome: str) -> None:
+    fill(ada, 4, 20)
+    held = opened(ada)
+    if outcome == Outcome.ROLLED_BACK:
+        sessions.close(held.session, Outcome.COMPLETED)
+        type(held.row).objects.update(outcome=outcome)
+    else:
+        sessions.close(held.session, outcome)
+    with untouched(ada):
+        answer = held.send(tool, {"id": 1})
+    assert (answer["code"], answer["session_ended"]) == ("session_ended", True)
+    assert held.row.timeline.count() == 0
+
+
+def test_after_its_end_no_step_begins_and_nothing_is_shown(ada: Agent) -> None:
+    held = opened(ada)
+    held.call("complete_refinement", summary="Done.")
+    with pytest.raises(SessionEnded):
+        held.knife.begin_step()
+    with pytest.raises(SessionEnded):
+        held.knife.show(0, 1, [])
+
+
+def test_whoever_holds_an_ended_session_is_refused(ada: Agent) -> None:
+    fill(ada, 4, 20)
+    held = opened(ada)
+    held.call("complete_refinement", summary="Done.")
+    stranger = Held(held.row, Knife(held.row))
+    assert stranger.call("delete_memory", id=1)["code"] == "session_ended"
+
+
+def test_without_the_lease_a_call_is_refused(ada: Agent) -> None:
+    fill(ada, 4, 20)
+    held = opened(ada)
+    type(held.row).objects.update(lease_token="somebody else's")
+    with untouched(ada):
+        assert held.call("delete_memory", id=1)["code"] == "session_ended"
+
+
+def test_an_older_session_cannot_act_in_the_name_of_the_next(ada: Agent) -> None:
+    fill(ada, 4, 20)
+    old = opened(ada)
+    with time_machine.travel(timezone.now() + timedelta(hours=1)):
+        new = opened(ada)
+        assert old.call("delete_memory", id=1)["code"] == "session_ended"
+        assert new.call("delete_memory", id=1)["ok"]
+    assert sound(ada)
+
+
+def test_the_call_that_ends_a_session_changes_nothing_else(ada: Agent) -> None:
+    fill(ada, 4, 20)
+    protected(ada, 1)
+    held = opened(ada, max_failed_calls=0)
+    held.call("delete_memory", id=1)
+    assert row(ada, 1).discarded_at is None
+    assert ended(held) == (Outcome.INCOMPLETE, "limit_failed_calls")

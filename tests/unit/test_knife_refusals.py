@@ -1,0 +1,276 @@
+"""Bad Knife calls: each leaves everything as it was, and is answered with a code and what would be right."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from memory import store
+from memory.models import Agent, Kind
+from refinement import tools
+from tests.refining import Held, entries, fill, filler, opened, outside, protected, refused
+from tests.steps import ME, remember, says, tell
+
+MARK = "zanzibar"  # in what the model sends; in no answer
+ONE = ["consolidate_memories", "update_memory", "delete_memory", "protect_memory", "promote_memory"]
+EDITS = ["consolidate_memories", "update_memory", "delete_memory"]
+
+
+def naming(tool: str, number: object, other: int = 0) -> dict[str, Any]:
+    """Good arguments of a tool that name this memory."""
+    if tool == "consolidate_memories":
+        return {"ids_to_merge": [other, number], "new_content": filler(40, MARK)}
+    return {"id": number} | ({"content": filler(20, MARK)} if tool == "update_memory" else {})
+
+
+@pytest.fixture
+def held(ada: Agent) -> Held:
+    fill(ada, 10, 20)
+    return opened(ada)
+
+
+# --- the call itself
+
+
+@pytest.mark.parametrize("name", [MARK, "", "delete_memories", "DELETE_MEMORY", "../delete_memory", "x" * 10_000])
+def test_an_unknown_tool(held: Held, name: str) -> None:
+    answer = refused(held, "unknown_tool", name, {"id": 1})
+    assert "delete_memory" in answer["error"]
+    assert MARK not in answer["error"]
+
+
+@pytest.mark.parametrize("arguments", [None, [], [1], "1", 1, True], ids=repr)
+@pytest.mark.parametrize("tool", tools.TOOLS)
+def test_arguments_that_are_no_object(held: Held, tool: str, arguments: object) -> None:
+    refused(held, "bad_arguments", tool, arguments)
+
+
+@pytest.mark.parametrize("tool", tools.TOOLS)
+def test_missing_arguments(held: Held, tool: str) -> None:
+    assert "Field required" in refused(held, "bad_arguments", tool, {})["error"]
+
+
+def test_an_unknown_argument(held: Held) -> None:
+    answer = refused(held, "bad_arguments", "delete_memory", {"id": 1, MARK: MARK})
+    assert MARK not in str(answer)
+
+
+@pytest.mark.parametrize("number", [0, -1, True, 1.0, "one", "#", 2**63, None, [1]], ids=repr)
+@pytest.mark.parametrize("tool", ONE)
+def test_what_is_no_number(held: Held, tool: str, number: object) -> None:
+    refused(held, "bad_arguments", tool, naming(tool, number, 1))
+
+
+@pytest.mark.parametrize(
+    "content", ["", " \n", "x" * 10_001, f"{MARK}\0", f"{MARK}\ud800", 7], ids=lambda c: ascii(c)[:9]
+)
+@pytest.mark.parametrize("tool", ["consolidate_memories", "update_memory"])
+def test_content_that_cannot_be_stored(held: Held, tool: str, content: object) -> None:
+    field = "content" if tool == "update_memory" else "new_content"
+    answer = refused(held, "bad_arguments", tool, naming(tool, 1, 2) | {field: content})
+    assert MARK not in str(answer)
+
+
+@pytest.mark.parametrize("when", ["yesterday", "2026-13-01", "", "9999-12-31T23:59:59-23:00"])
+@pytest.mark.parametrize("field", ["since", "until"])
+def test_a_search_with_a_date_that_is_none(held: Held, field: str, when: str) -> None:
+    if not when:  # empty is not given
+        assert held.call("search_memories", query="x", **{field: when})["ok"]
+        return
+    assert refused(held, "invalid", "search_memories", {"query": "x", field: when})["error"].startswith(field)
+
+
+# --- the memories it names
+
+
+@pytest.mark.parametrize("tool", ONE)
+def test_a_number_nobody_has(held: Held, tool: str) -> None:
+    assert "999" in refused(held, "unknown_memory", tool, naming(tool, 999, 1))["error"]
+
+
+@pytest.mark.parametrize("tool", ONE)
+def test_a_number_of_another_agent(held: Held, bob: Agent, tool: str) -> None:
+    theirs = max(fill(bob, 30, 5))
+    refused(held, "unknown_memory", tool, naming(tool, theirs, 1))
+
+
+def test_each_unknown_number_is_named(held: Held) -> None:
+    answer = refused(held, "unknown_memory", "consolidate_memories", {"ids_to_merge": [1, 77, 88], "new_content": "x"})
+    assert answer["error"] == "No such memory: 77, 88."
+
+
+@pytest.mark.parametrize("tool", ONE)
+def test_a_discarded_memory(held: Held, ada: Agent, tool: str) -> None:
+    store.discard(ada, [3], ME)
+    assert refused(held, "discarded", tool, naming(tool, 3, 1))["error"] == "Already discarded: 3."
+
+
+@pytest.mark.parametrize("ids", [[5, 5], [5, "5"], ["#5", 5], [4, 5, 5]], ids=repr)
+def test_a_number_given_twice(held: Held, ids: list[object]) -> None:
+    answer = refused(held, "repeated", "consolidate_memories", {"ids_to_merge": ids, "new_content": filler(30)})
+    assert answer["error"] == "Given more than once: 5."
+
+
+@pytest.mark.parametrize("tool", EDITS)
+def test_a_journal_memory_where_a_core_one_is_needed(ada: Agent, tool: str) -> None:
+    fill(ada, 5, 20)
+    [journal] = remember(ada, "Watered the tomatoes.", kind=Kind.JOURNAL)
+    held = opened(ada)
+    held.call("search_memories", query="tomatoes")
+    assert str(journal) in refused(held, "not_core", tool, naming(tool, journal, 1))["error"]
+
+
+def test_a_journal_memory_is_not_protected(ada: Agent) -> None:
+    [journal] = remember(ada, "Watered the tomatoes.", kind=Kind.JOURNAL)
+    held = opened(ada)
+    held.call("search_memories", query="tomatoes")
+    refused(held, "not_core", "protect_memory", {"id": journal})
+
+
+@pytest.mark.parametrize("tool", ONE)
+def test_a_notice_of_the_system(ada: Agent, tool: str) -> None:
+    fill(ada, 5, 20)
+    notice = tell(ada, "Watered the tomatoes.")
+    held = opened(ada)
+    held.call("search_memories", query="tomatoes")
+    refused(held, "notice", tool, naming(tool, notice, 1))
+
+
+@pytest.mark.parametrize("category", ["credentials", "keys", "sensitive"])
+@pytest.mark.parametrize("tool", ONE)
+def test_a_private_memory(ada: Agent, tool: str, category: str) -> None:
+    fill(ada, 5, 20)
+    [private] = remember(ada, "The door opens at four.", category=category)
+    answer = refused(opened(ada), "private_category", tool, naming(tool, private, 1))
+    assert "door" not in str(answer)
+
+
+@pytest.mark.parametrize("category", ["credentials", "keys", "sensitive"])
+def test_a_private_memory_is_not_found(ada: Agent, category: str) -> None:
+    remember(ada, "The door opens at four.", category=category)
+    assert opened(ada).call("search_memories", query="door")["found"] == []
+
+
+def test_memories_of_two_scopes_are_not_merged(ada: Agent) -> None:
+    remember(ada, filler(20, 1), category="behavioral")
+    [personal] = remember(ada, filler(20, 2), category="personal")
+    answer = refused(opened(ada), "mixed_scope", "consolidate_memories", naming("consolidate_memories", personal, 1))
+    assert str(personal) in answer["error"]
+
+
+def test_memories_of_two_projects_are_not_merged(ada: Agent) -> None:
+    remember(ada, filler(20, 1), project="shop")
+    [other] = remember(ada, filler(20, 2), project="blog")
+    refused(opened(ada), "mixed_scope", "consolidate_memories", naming("consolidate_memories", other, 1))
+
+
+@pytest.mark.parametrize("category", ["", MARK, "personal", "credentials", "contextual"])
+def test_a_merge_of_two_categories_needs_one_of_their_scope(ada: Agent, category: str) -> None:
+    remember(ada, filler(20, 1), category="behavioral")
+    [other] = remember(ada, filler(20, 2), category="technical")
+    wrong = naming("consolidate_memories", other, 1) | {"category": category}
+    answer = refused(opened(ada), "invalid", "consolidate_memories", wrong)
+    assert answer["error"].startswith("category: ")
+    assert MARK not in str(answer)
+
+
+# --- constitutional memories
+
+
+@pytest.mark.parametrize("tool", ["update_memory", "delete_memory"])
+def test_a_constitutional_memory_is_neither_rewritten_nor_deleted(ada: Agent, tool: str) -> None:
+    fill(ada, 5, 20)
+    protected(ada, 2)
+    held = opened(ada, retention=Decimal("1.00"))  # whatever else forbids it, this is what is told
+    assert "2" in refused(held, "constitutional", tool, naming(tool, 2) | tighter(tool))["error"]
+
+
+def tighter(tool: str) -> dict[str, str]:
+    return {"content": "x"} if tool == "update_memory" else {}
+
+
+@pytest.mark.parametrize("ids", [[1, 2], [1, 2, 3]])
+def test_a_merge_with_fewer_than_two_left_does_nothing(ada: Agent, ids: list[int]) -> None:
+    fill(ada, 5, 20)
+    protected(ada, 2, 3)
+    answer = refused(opened(ada), "constitutional", "consolidate_memories", {"ids_to_merge": ids, "new_content": "x"})
+    assert answer["error"].endswith(": " + ", ".join(str(n) for n in ids if n in (2, 3)) + ".")
+
+
+def test_protected_meanwhile_is_protected(held: Held, ada: Agent) -> None:
+    protected(ada, 4)
+    refused(held, "stale_memory", "delete_memory", {"id": 4})
+    refused(held, "constitutional", "delete_memory", {"id": 4})
+
+
+# --- what the agent was shown
+
+
+@pytest.mark.parametrize("tool", ONE)
+def test_a_memory_changed_since_it_was_shown(held: Held, ada: Agent, tool: str) -> None:
+    outside(ada, 3, "It was rewritten meanwhile.")
+    answer = refused(held, "stale_memory", tool, naming(tool, 3, 1))
+    [present] = answer["present"]
+    assert (present["id"], present["content"]) == (3, "It was rewritten meanwhile.")
+
+
+def test_after_its_present_content_was_shown_it_may_be_edited(held: Held, ada: Agent) -> None:
+    outside(ada, 3, "It was rewritten meanwhile.")
+    refused(held, "stale_memory", "delete_memory", {"id": 3})
+    assert held.call("delete_memory", id=3)["ok"]
+
+
+def test_a_memory_that_was_never_shown(held: Held, ada: Agent) -> None:
+    [late] = remember(ada, "Came later.")
+    answer = refused(held, "stale_memory", "delete_memory", {"id": late})
+    assert answer["present"][0]["content"] == "Came later."
+
+
+def test_a_memory_of_another_batch(ada: Agent) -> None:
+    fill(ada, 4, 20)
+    held = opened(ada)
+    held.knife.show(1, 2, [entry for entry in entries(ada) if entry.memory.number > 2])
+    refused(held, "stale_memory", "delete_memory", {"id": 1})
+
+
+def test_one_error_shows_ten_memories_at_most(ada: Agent) -> None:
+    made = fill(ada, 30, 5)
+    held = opened(ada, shown=False)
+    answer = refused(held, "stale_memory", "consolidate_memories", {"ids_to_merge": made, "new_content": filler(200)})
+    assert [memory["id"] for memory in answer["present"]] == made[:10]
+
+
+def test_a_refused_call_changes_nothing_of_the_agents_outsider(held: Held, bob: Agent) -> None:
+    [theirs] = remember(bob, "Bob's own.")
+    held.call("delete_memory", id=theirs + 500)
+    assert says(bob, theirs).content == "Bob's own."
+
+
+def test_a_refusal_is_counted_and_noted_in_the_timeline(held: Held) -> None:
+    held.call("delete_memory", id=999)
+    held.call(MARK)
+    assert held.row.failed_calls == 2
+    steps = held.row.timeline.order_by("pk").values_list("tool", "result", "memories")
+    assert list(steps) == [("delete_memory", "unknown_memory", 0), ("unknown", "unknown_tool", 0)]
+
+
+def test_a_refusal_tells_what_is_left(held: Held) -> None:
+    answer = held.call("delete_memory", id=999)
+    assert answer["left"]["failed_calls"] == 19
+    assert "session_ended" not in answer
+
+
+def test_sources_that_would_take_long_to_compare(ada: Agent) -> None:
+    made = remember(ada, *(filler(2_500, place) for place in range(21)))
+    refused(opened(ada), "too_much", "consolidate_memories", {"ids_to_merge": made, "new_content": "All of it."})
+
+
+def test_more_changes_than_are_left_are_refused_before_anything_is_read(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refinement.effects.missing", lambda *_: pytest.fail("the sources were compared"))
+    held.row.__class__.objects.filter(pk=held.row.pk).update(max_changes=1)
+    answer = held.call("consolidate_memories", ids_to_merge=[1, 2], new_content="Both.")
+    assert answer["code"] == "too_many_changes"

@@ -1,0 +1,212 @@
+"""Connections to model servers: reuse, isolation between tenants, pauses, addresses and keys."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+import time_machine
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from refinement.llm import http
+from refinement.llm.base import Message, ModelNotConfigured, ModelUnavailable, Request
+from refinement.llm.openai import OpenAI
+from tests.model_server import ModelServer, Raw, Say, Status
+
+REQUEST = Request("some-model", (Message("user", "hello"),), retries=0)
+
+
+@pytest.fixture(autouse=True)
+def _no_connection_left() -> Iterator[None]:
+    yield
+    http.close_clients()
+
+
+def test_calls_share_a_connection() -> None:
+    with ModelServer() as server:
+        for key in ("one", "two", "three"):
+            OpenAI(key, server.openai_url).complete(REQUEST)
+        assert server.connections == 1
+        assert [one.headers["authorization"] for one in server.requests] == ["Bearer one", "Bearer two", "Bearer three"]
+
+
+def test_a_connection_closed_by_the_server_is_opened_again() -> None:
+    with ModelServer([Raw(b"{}", {"Connection": "close"}), Say("hello")]) as server:
+        with pytest.raises(Exception, match="form of its protocol"):
+            OpenAI("key", server.openai_url).complete(REQUEST)
+        assert OpenAI("key", server.openai_url).complete(REQUEST).text == "hello"
+
+
+def test_threads_may_call_at_once() -> None:
+    with ModelServer() as server:
+        model = OpenAI("key", server.openai_url)
+        threads = [threading.Thread(target=model.complete, args=(REQUEST,)) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(server.requests) == 16
+
+
+def test_a_forked_process_gets_a_client_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = http.client_for("http://127.0.0.1:1")
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert http.client_for("http://127.0.0.1:1") is not ours
+    http.close_clients()
+
+
+def test_no_cookie_is_kept() -> None:
+    with ModelServer([Status(401, {"Set-Cookie": "tenant=a; Path=/"}), Say()]) as server:
+        with pytest.raises(Exception, match="401"):
+            OpenAI("a", server.openai_url).complete(REQUEST)
+        OpenAI("b", server.openai_url).complete(REQUEST)
+        assert "cookie" not in server.requests[1].headers
+
+
+def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with ModelServer() as server:
+        assert OpenAI("key", server.openai_url).complete(REQUEST).text == "hello"
+
+
+def test_nothing_compressed_is_asked_for() -> None:
+    with ModelServer() as server:
+        OpenAI("key", server.openai_url).complete(REQUEST)
+        assert server.requests[0].headers["accept-encoding"] == "identity"
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A key and a certificate for 127.0.0.1 that only those who are shown it trust."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a model server")])
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path = tmp_path / "server.pem"
+    path.write_bytes(secret + signed.public_bytes(Encoding.PEM))
+    return path
+
+
+@pytest.fixture
+def secure(certificate: Path) -> Iterator[str]:
+    """The address of a model server behind TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server = ModelServer()
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    http._trusted.cache_clear()
+    with server:
+        yield server.openai_url.replace("http:", "https:")
+    http._trusted.cache_clear()
+
+
+def test_a_certificate_authority_of_ones_own_is_trusted(
+    secure: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert OpenAI("key", secure).complete(REQUEST).text == "hello"
+
+
+def test_a_certificate_nobody_vouches_for_is_not(secure: str) -> None:
+    with pytest.raises(ModelUnavailable):
+        OpenAI("key", secure).complete(REQUEST)
+
+
+# --- pauses -----------------------------------------------------------------------------------------------------
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    pauses = http.Pauses(first=1.0, longest=5.0, jitter=0.0)
+    assert [pauses.after(attempt) for attempt in (1, 2, 3, 4, 999)] == [1.0, 2.0, 4.0, 5.0, 5.0]
+
+
+def test_jitter_comes_on_top() -> None:
+    assert 1.0 <= http.Pauses(first=1.0, jitter=0.5).after(1) <= 1.5
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("0", 0.0),
+        ("7", 7.0),
+        (" 1.5 ", 1.5),
+        ("Wed, 01 Jul 2026 12:00:30 GMT", 30.0),
+        ("Wed, 01 Jul 2026 12:00:30 -0000", 30.0),
+        ("Wed, 01 Jul 2026 11:00:00 GMT", 0.0),
+        (None, None),
+        ("", None),
+        ("soon", None),
+        ("-5", None),
+        ("nan", None),
+        ("9" * 5000, None),
+        ("Wed, 99 Jul 2026 12:00:30 GMT", None),
+    ],
+)
+def test_retry_after(value: str | None, seconds: float | None) -> None:
+    with time_machine.travel("2026-07-01T12:00:00Z", tick=False):
+        assert http.retry_after(value) == seconds
+
+
+# --- addresses and keys -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8080/v1", " https://models.example/ "])
+def test_a_usable_address_is_taken_without_its_slash(address: str) -> None:
+    assert http.checked_address(address, "It") == address.strip().rstrip("/")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "marker",
+        "ftp://marker.example",
+        "https://",
+        "https://user:marker@models.example",
+        "https://models.example/v1?key=marker",
+        "https://models.example/#marker",
+        "https://marker.example:99999999",
+        "https://[marker",
+        "https://marker.example:0",
+        "https://marker\x00.example",
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused_unquoted(address: str) -> None:
+    with pytest.raises(ModelNotConfigured) as caught:
+        http.checked_address(address, "It")
+    assert "marker" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+def test_the_newline_at_the_end_of_a_key_file_is_no_part_of_the_key() -> None:
+    assert http.checked_key("sk-1\n", "It") == "sk-1"
+
+
+@pytest.mark.parametrize("key", ["sk 1", "sk-\r\nX: 1", "sk-é", "sk-\x00"])
+def test_a_key_that_cannot_be_sent_is_refused(key: str) -> None:
+    with pytest.raises(ModelNotConfigured):
+        http.checked_key(key, "It")
+
+
+def test_a_host_that_cannot_be_looked_up_is_unavailable() -> None:
+    model = OpenAI("key", f"http://{'a' * 64}.invalid")
+    with pytest.raises(ModelUnavailable):
+        model.complete(REQUEST)

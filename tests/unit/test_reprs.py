@@ -1,0 +1,42 @@
+"""What holds content does not show it: a `repr` printed by mistake ends up in logs and error reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memory.intake import Draft
+from memory.models import Memory
+from memory.silo.search import Document
+from memory.silo.silo import Opened
+from refinement.knife import Result
+from refinement.ledger import Entry
+from refinement.llm.base import Message, Reply, Request, ToolCall
+from refinement.specifics import extract
+from refinement.tools import UpdateMemory
+from tests.privacy.marker import MARKER
+
+CALL = ToolCall("1", "update_memory", {"content": MARKER})
+SAID = Message("user", MARKER)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        Opened(MARKER, (MARKER,)),
+        Draft(MARKER, tags=(MARKER,)),
+        Entry(Memory(number=1), Opened(MARKER, ())),
+        CALL,
+        SAID,
+        Request("m", (SAID,)),
+        Reply(MARKER, (CALL,)),
+        Result(True, MARKER),
+        UpdateMemory(id=1, content=MARKER),
+        Document(1, MARKER, (), None, "core", "technical", ""),  # type: ignore[arg-type]
+        extract(f'She said "{MARKER}" to Ana.')[0],
+    ],
+    ids=lambda held: type(held).__name__,
+)
+def test_a_repr_shows_no_content(held: Any) -> None:
+    assert MARKER not in f"{held!r} {held}"

@@ -1,0 +1,371 @@
+"""The query language and the order of what it finds."""
+
+import pickle
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from memory.silo.search import Document, Index
+from memory.silo.search.index import WORD_LIMIT
+from memory.silo.search.query import QUERY_LIMIT, Query, parse
+from memory.silo.search.words import split, split_any
+
+BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def document(number: int, text: str, **changes: object) -> Document:
+    fields = {"tags": (), "origin": BEGINNING + timedelta(days=number), "kind": "core", "category": "", "project": ""}
+    return Document(number, text, **(fields | changes))  # type: ignore[arg-type]
+
+
+def index_of(*texts: str, language: str = "english") -> Index:
+    index = Index(language)
+    index.extend(document(number, text) for number, text in enumerate(texts, 1))
+    return index
+
+
+def numbers(index: Index, query: str, **filters: object) -> list[int]:
+    return [hit.number for hit in index.search(query, **filters)]  # type: ignore[arg-type]
+
+
+# Words
+
+
+def test_any_word_finds_and_more_of_them_rank_higher() -> None:
+    index = index_of("A boat on the lake", "The lake and the mountain", "A train")
+    assert numbers(index, "mountain lake") == [2, 1]
+
+
+def test_forms_of_a_word_are_one_word() -> None:
+    assert numbers(index_of("She was painting houses"), "paint house") == [1]
+
+
+def test_case_and_compatibility_forms_do_not_matter() -> None:
+    assert sorted(numbers(index_of("STRASSE", "ｆｕｌｌ width", "Ⅷ"), "straße full viii")) == [1, 2, 3]
+
+
+def test_a_rare_word_counts_more_than_a_common_one() -> None:
+    index = index_of("garden party", "garden walk", "garden gate", "garden wall", "old quince")
+    assert numbers(index, "garden quince")[0] == 5
+
+
+def test_a_word_said_twice_counts_more_than_once() -> None:
+    index = index_of("quince pear apple plum", "quince quince apple plum")
+    assert numbers(index, "quince") == [2, 1]
+
+
+def test_related_words_are_found_after_the_word_itself() -> None:
+    index = index_of("A counselor came", "She wants counseling")
+    assert numbers(index, "counseling") == [2, 1]
+
+
+def test_a_word_no_memory_holds_still_finds_its_relatives() -> None:
+    assert numbers(index_of("She wants counseling"), "counselors") == [1]
+
+
+def test_words_near_each_other_rank_higher() -> None:
+    index = index_of("support came late when our big noisy group met", "our noisy support group came late when big met")
+    assert numbers(index, "support group") == [2, 1]
+
+
+def test_words_without_a_match_find_nothing() -> None:
+    assert numbers(index_of("A boat"), "submarine", kind="core") == []
+
+
+def test_equal_scores_are_ordered_by_number() -> None:
+    index = Index()
+    for number in (30, 10, 20):
+        index.add(document(number, "the same words"))
+    assert numbers(index, "same words") == [10, 20, 30]
+
+
+def test_a_larger_limit_only_adds() -> None:
+    index = index_of(*(f"quince {'and more ' * (number % 7)} tart" for number in range(300)))
+    everything = numbers(index, "quince tart more", limit=300)
+    assert [numbers(index, "quince tart more", limit=limit) for limit in (1, 10, 60)] == [
+        everything[:limit] for limit in (1, 10, 60)
+    ]
+
+
+def test_common_words_are_counted_for_the_best_although_not_listed() -> None:
+    rare = [f"rare pear {number}" for number in range(60)]
+    index = index_of(
+        *(f"river stone {number}" for number in range(500)), *rare, "rare river quince", "rare river stone"
+    )
+    assert numbers(index, "rare river stone", limit=3) == [562, 561, 501]
+
+
+def test_words_of_a_tag_are_words_of_the_memory() -> None:
+    index = Index()
+    index.add(document(1, "Peanuts make Bob ill", tags=("Food allergy",)))
+    assert numbers(index, "allergies") == [1]
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_no_limit_no_hits(limit: int) -> None:
+    assert numbers(index_of("A boat"), "boat", limit=limit) == []
+
+
+# Stop words
+
+
+def test_stop_words_do_not_find_when_there_are_others() -> None:
+    assert numbers(index_of("What is it", "A boat"), "what is the boat") == [2]
+
+
+def test_a_query_of_stop_words_alone_finds_them() -> None:
+    assert numbers(index_of("A boat", "Who is it?"), "who is it") == [2]
+
+
+def test_a_language_without_a_list_has_no_stop_words() -> None:
+    assert numbers(index_of("the boat", "the train", language="klingon"), "the") == [1, 2]
+
+
+# Phrases, exclusions, tags
+
+
+def test_a_phrase_must_stand_in_order() -> None:
+    assert numbers(index_of("red car", "car red", "red fast car"), '"red car"') == [1]
+
+
+def test_a_phrase_counts_its_stop_words() -> None:
+    assert numbers(index_of("went to the moon", "went to a moon"), '"went to the moon"') == [1]
+
+
+def test_a_phrase_of_stop_words_alone() -> None:
+    assert numbers(index_of("to be or not to be", "not or be"), '"to be or not"') == [1]
+
+
+def test_a_phrase_does_not_reach_from_the_text_into_a_tag() -> None:
+    index = Index()
+    index.add(document(1, "deep blue", tags=("sea", "salt")))
+    assert numbers(index, '"blue sea"') == []
+    assert numbers(index, '"sea salt"') == []
+
+
+def test_a_phrase_with_an_unknown_word_finds_nothing() -> None:
+    assert numbers(index_of("red car"), 'car "red submarine"') == []
+
+
+def test_several_phrases_must_all_be_there() -> None:
+    assert numbers(index_of("red car, blue boat", "red car"), '"red car" "blue boat"') == [1]
+
+
+def test_an_excluded_word_excludes_its_forms() -> None:
+    assert numbers(index_of("boat race", "boats and cats"), "boat -cat") == [1]
+
+
+@pytest.mark.parametrize("query", ["-boat", "-the", '-"the boat"'])
+def test_exclusions_alone_list_the_rest(query: str) -> None:
+    assert numbers(index_of("the boat", "a train", "a tram"), query) == [3, 2]
+
+
+def test_an_excluded_compound_is_a_phrase() -> None:
+    assert numbers(index_of("well known song", "song known well"), "song -well-known") == [2]
+
+
+def test_tags_are_exact_but_for_case() -> None:
+    index = Index()
+    index.add(document(1, "x", tags=("Travel",)))
+    index.add(document(2, "x", tags=("travel plans",)))
+    assert numbers(index, "tag:travel") == [1]
+    assert numbers(index, 'tag:"Travel  Plans"') == [2]
+    assert numbers(index, "-tag:TRAVEL") == [2]
+    assert numbers(index, "x", tags=("TRAVEL",)) == [1]
+
+
+# Filters and lists
+
+
+@pytest.fixture
+def mixed() -> Index:
+    index = Index()
+    index.add(document(1, "boat", kind="core", category="fact", project="a"))
+    index.add(document(2, "boat", kind="constitutional", category="rule", project="b"))
+    index.add(document(3, "train", kind="core", category="rule", project="b"))
+    return index
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"kind": "core"}, [3, 1]),
+        ({"category": "rule"}, [3, 2]),
+        ({"project": "a"}, [1]),
+        ({"project": ""}, []),
+        ({"since": BEGINNING + timedelta(days=2)}, [3, 2]),
+        ({"until": BEGINNING + timedelta(days=2)}, [2, 1]),
+        ({"kind": "core", "category": "rule"}, [3]),
+        ({}, [3, 2, 1]),
+    ],
+)
+def test_an_empty_query_lists_what_the_filters_leave_newest_first(
+    mixed: Index, filters: dict[str, object], expected: list[int]
+) -> None:
+    assert numbers(mixed, "", **filters) == expected
+    assert numbers(mixed, ' "" ', **filters) == expected
+
+
+def test_filters_hold_for_words_too(mixed: Index) -> None:
+    assert numbers(mixed, "boat", kind="core") == [1]
+    assert numbers(mixed, "boat train", since=BEGINNING + timedelta(days=3)) == [3]
+
+
+def test_listed_memories_of_one_date_are_in_order_of_number() -> None:
+    index = Index()
+    for number in (2, 3, 1):
+        index.add(document(number, "x", origin=BEGINNING))
+    assert numbers(index, "", limit=2) == [1, 2]
+
+
+# Literal text
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("a -b", Query("a", (), ("b",), (), ())),
+        ('say "b c', Query('say " b c', (), (), (), ())),
+        ('5" x 3" pipe', Query('5 " x 3 " pipe', (), (), (), ())),
+        ("- -- --flag a-b", Query("- -- --flag a-b", (), (), (), ())),
+        ('tag: x tag:y -tag:"z z"', Query("tag: x", (), (), ("y",), ("z z",))),
+        ('("b c") -"d e"', Query("( )", ("b c",), ("d e",), (), ())),
+        ("hashtag:y", Query("hashtag:y", (), (), (), ())),
+    ],
+)
+def test_what_is_no_operator_is_text(query: str, expected: Query) -> None:
+    assert parse(query) == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["-", '"', '"""', "()[*+?\\", "\0", "\ud800", "-\ud800", "tag:", "tag:\0", "🎉", "%s {x}", "' OR 1=1 --", "\u202e"],
+)
+def test_queries_without_words_find_nothing_and_do_not_raise(query: str) -> None:
+    assert numbers(index_of("A boat"), query) == []
+
+
+@pytest.mark.parametrize("unit", ["word ", '"', '" ', "-a ", "x", 'tag:" ', "水", "e\u0301", "-", '"a" '])
+def test_a_huge_query_is_read_up_to_its_limit(unit: str) -> None:
+    index = index_of("A word", "水が")
+    huge = unit * (1_000_000 // len(unit))
+    assert numbers(index, huge) == numbers(index, huge[:QUERY_LIMIT])
+
+
+def test_of_many_words_the_rarest_are_ranked_by() -> None:
+    index = index_of(*("alpha common" for _ in range(5)), "unique")
+    many = " ".join(f"nowhere{number}" for number in range(10 * WORD_LIMIT))
+    assert numbers(index, f"{many} unique")[0] == 6
+
+
+# Scripts
+
+
+def test_chinese_is_found_by_its_character_pairs() -> None:
+    assert numbers(index_of("我喜欢喝绿茶", "我喜欢咖啡"), "绿茶") == [1]
+
+
+def test_a_single_character_finds_the_pairs_it_opens_and_the_end_of_a_run() -> None:
+    assert sorted(numbers(index_of("猫が好き", "黒猫", "犬"), "猫")) == [1, 2]
+
+
+@pytest.mark.parametrize(("query", "expected"), [('"東京タワー"', [1]), ('"東京 タワー"', [1, 2])])
+def test_a_cjk_phrase_is_matched_character_by_character(query: str, expected: list[int]) -> None:
+    assert sorted(numbers(index_of("昨日東京タワーに行った", "東京 タワー", "タワー東京"), query)) == expected
+
+
+def test_scripts_side_by_side_are_words_of_their_own() -> None:
+    assert numbers(index_of("iPhoneを買った"), "iphone") == [1]
+
+
+def test_combining_marks_belong_to_their_word() -> None:
+    assert split("हिन्दी भाषा") == ["हिन्दी", "भाषा"]
+    assert split("cafe\u0301") == ["café"]
+
+
+def test_right_to_left_text_is_found() -> None:
+    assert numbers(index_of("שלום עולם", "مرحبا بالعالم"), "עולם") == [1]
+
+
+def test_the_fast_ways_find_the_same_words_as_the_full_one() -> None:
+    for code in (*range(0x250), *range(0x2000, 0x2800), *range(0x1F300, 0x1FB00)):
+        for text in (chr(code), f"Ab{chr(code)}cD", f"x {chr(code)}y"):
+            assert split(text) == split_any(text), hex(code)
+
+
+def test_german_words_are_stemmed_in_german() -> None:
+    assert numbers(index_of("Sie kaufte zwei Häuser", language="german"), "das Haus") == [1]
+
+
+# Life of an index
+
+
+def test_adding_a_number_again_replaces_it() -> None:
+    index = index_of("A boat", "A train")
+    index.add(document(1, "A tram"))
+    assert (numbers(index, "boat"), numbers(index, "tram"), len(index)) == ([], [1], 2)
+
+
+def test_the_last_of_one_number_in_a_batch_stays() -> None:
+    index = Index()
+    index.extend([document(1, "A boat"), document(1, "A tram")])
+    assert (numbers(index, "boat"), numbers(index, "tram"), len(index)) == ([], [1], 1)
+
+
+def test_a_word_that_is_another_words_stem_but_not_its_own_can_be_forgotten() -> None:
+    index = index_of("As agreed, by the lake", "The agre is a misspelling", "A boat")  # agreed → agre, agre → agr
+    index.remove(1)
+    index.remove(2)
+    assert numbers(index, "agreed agre boat") == [3]
+
+
+def test_a_removed_memory_is_gone_and_a_missing_one_is_ignored() -> None:
+    index = index_of("A boat", "Another boat")
+    index.remove(1)
+    index.remove(7)
+    assert (numbers(index, "boat"), 1 in index, 2 in index) == ([2], False, True)
+
+
+def test_no_word_outlives_its_last_memory() -> None:
+    index = index_of("Zanzibar boats " + "x" * 200, "A boat")
+    index.remove(1)
+    vocabulary = index._holdings.vocabulary
+    assert set(vocabulary.terms) == {"boat"}
+    assert not {"zanzibar", "boats", "x" * 200} & vocabulary.keys()
+    assert not any("zan" in stem or "xx" in stem for stem in vocabulary.stems)
+    assert vocabulary.long_letters == 0
+
+
+def test_an_emptied_index_is_as_small_as_a_new_one() -> None:
+    index = index_of("A boat", "Zanzibar " + "x" * 200)
+    index.remove(1)
+    index.remove(2)
+    assert index.bytes_used == Index().bytes_used
+
+
+def test_a_search_learns_nothing() -> None:
+    index = index_of("A boat")
+    before = dict(index._holdings.vocabulary)
+    numbers(index, 'Zanzibar "zebra" -zeal')
+    assert index._holdings.vocabulary == before
+
+
+def test_bytes_used_grows_with_long_words_and_many_memories() -> None:
+    index = index_of("A boat")
+    before = index.bytes_used
+    index.add(document(2, "x" * 100_000))
+    assert index.bytes_used > before + 100_000
+
+
+def test_an_index_is_not_pickled_nor_content_shown() -> None:
+    with pytest.raises(TypeError, match="not pickled"):
+        pickle.dumps(index_of("A secret"))
+    assert "secret" not in repr(document(1, "A secret", tags=("secret",)))
+
+
+def test_categories_can_be_left_out() -> None:
+    index = Index()
+    origin = datetime(2026, 1, 1, tzinfo=UTC)
+    for number, category in enumerate(["keys", "technical"], 1):
+        index.add(Document(number, "the harbour key", (), origin, "core", category, ""))
+    assert [hit.number for hit in index.search("harbour", without_categories=frozenset({"keys"}))] == [2]

@@ -1,0 +1,404 @@
+"""A session's life: opening, lease, ending, and what it leaves behind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Barrier
+from typing import Any
+
+import pytest
+import time_machine
+from django.db import IntegrityError, connection, transaction
+from django.utils import timezone
+
+from audit.models import AuditEntry, Operation
+from memory.errors import MemoryDisabled
+from memory.models import Agent, Memory
+from refinement import loop
+from refinement import session as sessions
+from refinement.errors import SessionEnded, SessionOpen
+from refinement.knife import Knife
+from refinement.models import Mode, Outcome, RefinementSession
+from tests.refining import Held, change, everything, fill, filler, notice, opened, protected, sound, untouched
+from tests.steps import active, fresh, last_entry, remember, row, says
+
+LATER = timedelta(hours=1)  # a lease is shorter
+ENDINGS = [
+    (Outcome.COMPLETED, "", "Refinement completed."),
+    (Outcome.DECLINED, "", "Refinement declined."),
+    (Outcome.INCOMPLETE, "limit_steps", "Refinement ended early (limit steps)."),
+    (Outcome.INCOMPLETE, "floor", "Refinement ended early (floor)."),
+    (Outcome.INCOMPLETE, "no_tool_call", "Refinement ended early (no tool call)."),
+    (Outcome.FAILED, "model_unavailable", "Refinement failed (model unavailable)."),
+    (Outcome.ABANDONED, "lease_expired", "Refinement was abandoned (lease expired)."),
+]
+
+
+# --- opening
+
+
+def test_what_a_session_may_do_is_frozen_when_it_opens(ada: Agent) -> None:
+    fill(ada, 4, 100)
+    held = opened(ada, budget_tokens=900, target_tokens=200, max_steps=3)
+    change(ada, budget_tokens=9_000, target_tokens=1, max_steps=99, model="openai/other")
+    row = held.row
+    terms = (row.model, row.budget_tokens, row.target_tokens, row.floor_tokens, row.max_steps, row.max_seconds)
+    assert terms == ("builtin/dedupe", 900, 200, 150, 3, 900)
+    assert (row.tokens_before, row.memories_before, row.outcome) == (400, 4, Outcome.OPEN)
+
+
+def test_opening_is_in_the_trail(ada: Agent) -> None:
+    fill(ada, 4, 100)
+    opened(ada, mode=Mode.DEDUPE_ONLY)
+    entry = last_entry(ada)
+    assert (entry.operation, entry.actor_kind, entry.session) == (Operation.SESSION_OPENED, "system", 1)
+    assert entry.detail == {
+        "mode": "dedupe_only",
+        "driver": "server",
+        "trigger": "manual",
+        "model": "builtin/dedupe",
+        "tokens": 400,
+        "target": 5_000,
+        "floor": 300,
+    }
+
+
+def test_sessions_are_numbered_per_agent(ada: Agent, bob: Agent) -> None:
+    for agent in (ada, bob, ada):
+        sessions.close(opened(agent).session, Outcome.COMPLETED)
+    assert list(RefinementSession.objects.order_by("pk").values_list("agent", "number")) == [
+        (ada.pk, 1),
+        (bob.pk, 1),
+        (ada.pk, 2),
+    ]
+
+
+def test_exact_duplicates_are_removed_first(ada: Agent) -> None:
+    remember(ada, "Tea.", "Tea.", "Coffee.", "Tea.")
+    held = opened(ada)
+    assert (held.row.duplicates_removed, held.row.memories_before) == (2, 2)
+    assert active(ada) == [1, 3]
+    operations = AuditEntry.objects.filter(agent_id=ada.pk).order_by("seq").values_list("operation", flat=True)
+    assert list(operations)[-2:] == [Operation.DEDUPLICATED, Operation.SESSION_OPENED]
+
+
+def test_a_second_session_is_refused(ada: Agent) -> None:
+    opened(ada)
+    with untouched(ada), pytest.raises(SessionOpen):
+        opened(ada)
+
+
+def test_the_database_refuses_a_second_open_session(ada: Agent) -> None:
+    row = opened(ada).row
+    row.pk, row.number = None, 2
+    with transaction.atomic(), pytest.raises(IntegrityError), transaction.atomic():
+        row.save(force_insert=True)
+
+
+def test_another_agents_session_is_no_hindrance(ada: Agent, bob: Agent) -> None:
+    opened(ada)
+    assert opened(bob).row.outcome == Outcome.OPEN
+
+
+def test_with_memory_off_none_opens(ada: Agent) -> None:
+    change(ada, memory_enabled=False)
+    with untouched(ada), pytest.raises(MemoryDisabled):
+        opened(ada)
+
+
+def test_a_session_that_fails_to_open_leaves_nothing(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    remember(ada, "Tea.", "Tea.")
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(sessions, "_terms", broken)
+    with untouched(ada), pytest.raises(RuntimeError):
+        opened(ada)
+
+
+def at_once(do: Callable[[], Any], times: int = 4) -> list[Any]:
+    """Do it in so many threads, at the same moment; what each returned or raised."""
+    together = Barrier(times)
+
+    def one(_: int) -> Any:
+        try:
+            together.wait()
+            return do()
+        except Exception as error:  # noqa: BLE001 it is looked at by the test
+            return error
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(times) as pool:
+        return list(pool.map(one, range(times)))
+
+
+def test_of_two_opens_at_once_one_wins(transactional_db: None, ada: Agent) -> None:
+    remember(ada, "Tea.", "Tea.")
+    results = at_once(lambda: sessions.open_session(fresh(ada), trigger="manual"))
+    assert sorted(type(result).__name__ for result in results) == ["RefinementSession"] + ["SessionOpen"] * 3
+    assert RefinementSession.objects.count() == 1
+    assert sound(ada)
+
+
+def test_of_two_closes_at_once_one_is_written(transactional_db: None, ada: Agent) -> None:
+    held = opened(ada)
+    at_once(lambda: sessions.close(held.session, Outcome.COMPLETED))
+    assert AuditEntry.objects.filter(operation=Operation.SESSION_CLOSED).count() == 1
+    assert sound(ada)
+
+
+def test_calls_at_once_are_made_one_after_the_other(transactional_db: None, ada: Agent) -> None:
+    fill(ada, 8, 20)
+    held = opened(ada)
+    results = at_once(lambda: held.call("delete_memory", id=3)["ok"])
+    assert sorted(results) == [False, False, False, True]
+    assert (held.row.deleted, held.row.failed_calls) == (1, 3)
+    assert sound(ada)
+
+
+# --- the lease
+
+
+def test_a_lease_lasts_as_the_settings_say(ada: Agent, settings: Any) -> None:
+    assert settings.LEASE_SECONDS == 600
+    row = opened(ada).row
+    assert row.lease_until - row.opened_at == timedelta(seconds=600)
+
+
+def test_each_step_renews_the_lease(ada: Agent) -> None:
+    held = opened(ada)
+    with time_machine.travel(timezone.now() + timedelta(seconds=300), tick=False):
+        held.knife.begin_step()
+        assert held.row.lease_until == timezone.now() + timedelta(seconds=600)
+
+
+def test_a_lost_lease_is_not_renewed(ada: Agent) -> None:
+    held = opened(ada)
+    RefinementSession.objects.update(lease_token="somebody else's")
+    with pytest.raises(SessionEnded):
+        sessions.renew(held.session)
+
+
+def test_an_ended_session_is_not_renewed(ada: Agent) -> None:
+    held = opened(ada)
+    sessions.close(held.session, Outcome.COMPLETED)
+    with pytest.raises(SessionEnded):
+        sessions.renew(held.session)
+
+
+def test_a_stale_session_is_closed_as_abandoned_with_its_edits_intact(ada: Agent) -> None:
+    fill(ada, 8, 20)
+    held = opened(ada)
+    held.call("delete_memory", id=1)
+    with time_machine.travel(timezone.now() + LATER):
+        assert [row.number for row in sessions.close_stale()] == [1]
+    assert (held.row.outcome, held.row.reason) == (Outcome.ABANDONED, "lease_expired")
+    assert row(ada, 1).discarded_at is not None
+    assert notice(ada).startswith("Refinement was abandoned (lease expired). Compressed 8 → 7")
+    assert sound(ada)
+
+
+def test_a_live_session_is_not_stale(ada: Agent) -> None:
+    held = opened(ada)
+    assert sessions.close_stale() == []
+    assert held.row.outcome == Outcome.OPEN
+
+
+def test_a_session_renewed_at_the_last_moment_is_left_open_and_the_next_is_closed(
+    ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed, stale = opened(ada), opened(bob)
+    lock = sessions.editing.lock
+
+    def slow_lock(agent: Agent) -> Agent:
+        if agent.pk == ada.pk:
+            sessions.renew(renewed.session)
+        return lock(agent)
+
+    with time_machine.travel(timezone.now() + LATER):
+        monkeypatch.setattr(sessions.editing, "lock", slow_lock)
+        assert [row.pk for row in sessions.close_stale()] == [stale.session.pk]
+    assert renewed.row.outcome == Outcome.OPEN
+
+
+def test_a_stale_session_is_closed_once(ada: Agent) -> None:
+    opened(ada)
+    with time_machine.travel(timezone.now() + LATER):
+        assert len(sessions.close_stale()) == 1
+        assert sessions.close_stale() == []
+
+
+def test_opening_closes_a_stale_session_first(ada: Agent) -> None:
+    old = opened(ada)
+    with time_machine.travel(timezone.now() + LATER):
+        new = opened(ada)
+    assert (old.row.outcome, new.row.outcome, new.row.number) == (Outcome.ABANDONED, Outcome.OPEN, 2)
+    assert new.row.trigger == "manual"
+    assert sound(ada)
+
+
+def test_a_stale_session_is_closed_in_the_transaction_that_opens_the_next(
+    ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(ada)
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(sessions, "_new_session", broken)
+    with untouched(ada), time_machine.travel(timezone.now() + LATER), pytest.raises(RuntimeError):
+        opened(ada)
+
+
+# --- ending
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "told"), ENDINGS, ids=[reason or outcome for outcome, reason, _ in ENDINGS]
+)
+def test_the_agent_finds_a_journal_memory_whatever_the_outcome(
+    ada: Agent, outcome: str, reason: str, told: str
+) -> None:
+    fill(ada, 8, 20)
+    held = opened(ada)
+    held.call("delete_memory", id=1)
+    sessions.close(held.session, outcome, reason)
+    journal = Memory.objects.get(agent_id=ada.pk, kind="journal")
+    assert (journal.source, journal.discarded_at) == ("system", None)
+    assert says(ada, journal.number).content == (
+        f"{told} Compressed 8 → 7 core memories; saved 20 tokens; merged 0, rewrote 0, deleted 1, promoted 0; "
+        "protected 0; exact duplicates removed 0."
+    )
+
+
+def test_ending_is_one_entry_with_counted_figures_and_no_content(ada: Agent) -> None:
+    fill(ada, 8, 20)
+    held = opened(ada)
+    held.call("delete_memory", id=1)
+    held.call("complete_refinement", summary="Zanzibar 999.")
+    entry = last_entry(ada)
+    assert (entry.operation, entry.session, entry.changes) == (Operation.SESSION_CLOSED, 1, 1)
+    assert entry.detail == {
+        "outcome": "completed",
+        "reason": "",
+        "tokens_before": 160,
+        "tokens_after": 140,
+        "memories_before": 8,
+        "memories_after": 7,
+        "duplicates_removed": 0,
+        "merged": 0,
+        "updated": 0,
+        "deleted": 1,
+        "protected": 0,
+        "promoted": 0,
+    }
+
+
+def test_an_agent_that_grew_is_told_so(ada: Agent) -> None:
+    fill(ada, 8, 20)
+    held = opened(ada)
+    fill(ada, 1, 500, "meanwhile")
+    sessions.close(held.session, Outcome.COMPLETED)
+    assert "Compressed 8 → 9 core memories; grew by 500 tokens;" in notice(ada)
+
+
+def test_closing_twice_changes_nothing_more(ada: Agent) -> None:
+    held = opened(ada)
+    sessions.close(held.session, Outcome.COMPLETED)
+    with untouched(ada):
+        assert sessions.close(held.session, Outcome.FAILED, "late").outcome == Outcome.COMPLETED
+
+
+def test_closing_stores_no_list_of_what_was_shown(ada: Agent) -> None:
+    fill(ada, 8, 20)
+    held = opened(ada)
+    assert held.row.shown
+    sessions.close(held.session, Outcome.COMPLETED)
+    assert (held.row.shown, held.row.summaries) == ({}, None)
+
+
+def test_with_memory_switched_off_meanwhile_the_agent_is_still_told(ada: Agent) -> None:
+    held = opened(ada)
+    change(ada, memory_enabled=False)
+    sessions.close(held.session, Outcome.INCOMPLETE, "memory_disabled")
+    assert notice(ada).startswith("Refinement ended early (memory disabled).")
+
+
+def test_a_failure_while_closing_leaves_the_session_open(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = opened(ada)
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(sessions.schedule, "set_next", broken)
+    with untouched(ada), pytest.raises(RuntimeError):
+        sessions.close(held.session, Outcome.COMPLETED)
+
+
+# --- whose memories
+
+
+def test_a_session_reaches_no_other_agents_memories(ada: Agent, bob: Agent) -> None:
+    fill(ada, 3, 20)
+    theirs = fill(bob, 12, 20)
+    before = everything(bob)
+    held = opened(ada)
+    for number in theirs:
+        held.call("delete_memory", id=number)
+        held.call("update_memory", id=number, content=filler(19, number))
+    assert everything(bob) == before
+
+
+def test_constitutional_memories_outlive_a_session_that_tries_everything(ada: Agent) -> None:
+    made = fill(ada, 8, 20)
+    protected(ada, made[0], made[1])
+    held = opened(ada, max_failed_calls=100)
+    before = [says(ada, number).content for number in made[:2]]
+    for number in made[:2]:
+        held.call("delete_memory", id=number)
+        held.call("update_memory", id=number, content="x")
+        held.call("consolidate_memories", ids_to_merge=[number, made[2]], new_content="x")
+        held.call("promote_memory", id=number)
+    held.call("consolidate_memories", ids_to_merge=made, new_content=filler(120, "all"))
+    assert [says(ada, number).content for number in made[:2]] == before
+    assert all(row(ada, number).constitutional for number in made[:2])
+
+
+def test_a_seal_that_is_broken_is_an_error_without_content(ada: Agent) -> None:
+    made = fill(ada, 8, 20)
+    held = opened(ada)
+    Memory.objects.filter(agent_id=ada.pk, number=made[0]).update(sealed=b"broken")
+    answer = held.call("update_memory", id=made[0], content=filler(19))
+    assert answer["code"] == "seal_broken"
+    assert not re.search(r"broken\b.*sealed=", answer["error"])
+
+
+def test_a_knife_of_a_session_nobody_opened_is_refused(ada: Agent) -> None:
+    held = opened(ada)
+    forged = RefinementSession(pk=held.session.pk, agent=ada, lease_token="", number=1)
+    assert Held(forged, Knife(forged)).call("delete_memory", id=1)["code"] == "session_ended"
+
+
+@pytest.mark.parametrize("broken", [b"", b"\x01garbage!" + b"0" * 60])
+def test_a_session_whose_silo_does_not_open_is_closed_all_the_same(ada: Agent, broken: bytes) -> None:
+    fill(ada, 3, 20)
+    held = opened(ada)
+    change(ada, wrapped_key=broken)
+    assert sessions.close(held.session, Outcome.FAILED, "seal_broken").outcome == Outcome.FAILED
+    assert AuditEntry.objects.filter(agent_id=ada.pk).latest("seq").operation == "session_closed"
+
+
+def test_a_session_stopped_from_outside_is_closed(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("refinement.loop.open_model", stop)
+    with pytest.raises(KeyboardInterrupt):
+        loop.refine(ada, trigger="manual")
+    session = RefinementSession.objects.get(agent=ada)
+    assert (session.outcome, session.reason) == ("failed", "interrupted")

@@ -1,0 +1,81 @@
+"""A session over several batches: what they share, and what becomes of what was said at the end of each."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+import time_machine
+from django.utils import timezone
+
+from memory.models import Agent
+from refinement import session as sessions
+from refinement.models import Outcome
+from tests.refining import Held, entries, fill, notice, opened
+from tests.steps import fresh
+
+LATER = timedelta(hours=1)  # a lease is shorter
+
+
+def in_batches(agent: Agent, batches: int) -> Held:
+    held = opened(agent, shown=False)
+    held.knife.show(0, batches, entries(agent))
+    return held
+
+
+def test_completing_a_batch_does_not_end_the_session(ada: Agent) -> None:
+    held = in_batches(ada, 3)
+    result = held.knife.call("complete_refinement", {"summary": "First part."})
+    assert (result.is_batch_done, result.is_over, held.row.outcome) == (True, False, Outcome.OPEN)
+
+
+def test_the_last_batch_ends_it_with_all_summaries_together(ada: Agent) -> None:
+    held = in_batches(ada, 3)
+    for place, words in enumerate(["Part\none.", "Part two.", "Part three."]):
+        held.knife.show(place, 3, entries(ada))
+        held.call("complete_refinement", summary=words)
+    assert held.row.outcome == Outcome.COMPLETED
+    assert notice(ada).endswith('removed 0. In your own words: "Part one. Part two. Part three."')
+
+
+def test_summaries_wait_sealed(ada: Agent) -> None:
+    held = in_batches(ada, 2)
+    held.call("complete_refinement", summary="Zanzibar.")
+    assert b"Zanzibar" not in bytes(held.row.summaries or b"")
+    assert sessions.read_summaries(fresh(ada), held.row) == ["Zanzibar."]
+
+
+def test_what_was_said_before_a_session_was_lost_is_kept(ada: Agent) -> None:
+    held = in_batches(ada, 2)
+    held.call("complete_refinement", summary="Part one.")
+    with time_machine.travel(timezone.now() + LATER):
+        sessions.close_stale()
+    assert notice(ada).endswith(' "Part one."')
+
+
+def test_summaries_longer_than_a_memory_are_cut(ada: Agent) -> None:
+    held = in_batches(ada, 9)
+    for place in range(9):
+        held.knife.show(place, 9, [])
+        held.call("complete_refinement", summary="x" * 2_000)
+    assert held.row.outcome == Outcome.COMPLETED
+    assert len(notice(ada)) == 10_000
+    assert notice(ada).startswith("Refinement completed. Compressed")
+
+
+@pytest.mark.parametrize("words", ["a\0b", "\ud800", " "], ids=ascii)
+def test_words_that_cannot_be_stored_do_not_lock_a_session(ada: Agent, words: str) -> None:
+    held = in_batches(ada, 2)
+    assert held.call("complete_refinement", summary=words)["code"] == "bad_arguments"
+    held.call("complete_refinement", summary="Part one.")
+    assert sessions.close(held.session, Outcome.COMPLETED).outcome == Outcome.COMPLETED
+
+
+def test_limits_and_floor_are_the_sessions_not_the_batchs(ada: Agent) -> None:
+    made = fill(ada, 8, 20)
+    held = in_batches(ada, 2)
+    held.call("delete_memory", id=made[0])
+    held.call("delete_memory", id=made[1])
+    held.call("complete_refinement", summary="Part one.")
+    held.knife.show(1, 2, entries(ada))
+    assert held.call("delete_memory", id=made[2])["code"] == "floor"

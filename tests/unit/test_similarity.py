@@ -1,0 +1,157 @@
+"""Similar memories and near duplicates: what counts as the same words, and what it costs to find out."""
+
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refinement.similarity import clusters, near_duplicate, near_groups, similar, stand_in
+
+BASE = "On Mondays the team reviews the open bookings, and Jonas writes the summary for Mirela."
+
+SAME = [
+    "On Mondays the team reviews open bookings and Jonas writes the summary for Mirela",
+    "On Mondays the team always reviews the open bookings, and Jonas writes the summary for Mirela.",
+    "Note: on Mondays the team reviews the open bookings, and Jonas writes the summary for Mirela.",
+    "On Mondays, the team reviews the open bookings – and Jonas writes the summary for Mirela.",
+    "The team reviews the open bookings on Mondays, and Jonas writes the summary for Mirela.",
+]
+LOOK_ALIKES = [
+    ("The pool has 40 connections on db-1.", "The pool has 60 connections on db-1."),
+    ("The pool has 40 connections on db-1.", "The pool has 40 connections on db-2."),
+    ("Reviews with Priya are on 6 May.", "Reviews with Priya are on 26 May."),
+    ("Ask Ingrid about the layout.", "Ask Marit about the layout."),
+    ("Imports may overwrite corrected heights.", "Imports may not overwrite corrected heights."),
+    ("He does not always answer the phone.", "He does not answer the phone."),
+    ("Heights are given in metres.", "Heights are given in feet."),
+    ("Tideline 2.3 went to the stores.", "Tideline 2.4 went to the stores."),
+    ("Retries are enabled for mails.", "Retries are disabled for mails."),
+    ("Priya prefers screenshots over recordings.", "Priya prefers recordings over screenshots."),
+    ("Tomasz reviews the code of Jonas.", "Jonas reviews the code of Tomasz."),
+    ("Only Priya can approve a release.", "Priya can only approve a release."),
+    ("Priya is out on Mondays. On Fridays Jonas is.", "Priya is out on Fridays. On Mondays Jonas is."),
+    ("Is the harbour open in winter?", "The harbour is open in winter."),
+    ("The office usually closes at noon.", "The office always closes at noon."),
+    ("The season went well 🙂", "The season went well 🙁"),
+    ("テントは青い", "テントは赤い"),
+]
+
+
+@pytest.mark.parametrize("text", SAME)
+def test_wording_alone_makes_no_other_memory(text: str) -> None:
+    assert near_duplicate(BASE, text)
+    assert near_duplicate(text, BASE)
+
+
+@pytest.mark.parametrize(("one", "other"), LOOK_ALIKES)
+def test_look_alikes_are_no_duplicates(one: str, other: str) -> None:
+    assert not near_duplicate(one, other)
+    assert not near_duplicate(other, one)
+    assert near_groups([one, other]) == []
+
+
+def test_spellings_of_one_word_are_the_same() -> None:
+    assert near_duplicate(
+        "He doesn't answer e-mail; six marinas can't pay.", "He does not answer email, 6 marinas cannot pay."
+    )
+
+
+def test_texts_without_words_match_only_themselves() -> None:
+    assert near_duplicate("🙂", "🙂")
+    assert not near_duplicate("...", "…!")
+    assert similar("", "") == 1
+
+
+def test_similar_ignores_order_and_is_a_share() -> None:
+    assert similar("berth by the breakwater", "by the breakwater berth") == 1
+    assert similar("one two three four", "one two three five") == 0.75
+    assert similar("berth", "invoice") == 0
+
+
+def test_the_fullest_wording_stands_for_its_group() -> None:
+    texts = [SAME[0], "Port Ellery has 118 berths.", SAME[1], BASE]
+    (group,) = near_groups(texts)
+    assert group.members == (0, 2, 3)
+    assert group.fullest == 2
+
+
+def test_no_group_where_neither_wording_has_everything() -> None:
+    assert near_groups(["The office always closes at noon.", "The office really closes at noon."]) == []
+
+
+def test_a_stand_in_keeps_every_adverb() -> None:
+    fuller, plain = SAME[1], BASE
+    assert stand_in(plain, ["Something else.", fuller]) == 1
+    assert stand_in(fuller, [plain]) is None
+    assert stand_in(plain, [plain]) == 0
+
+
+def test_clusters_join_similar_texts_and_leave_the_rest() -> None:
+    texts = [BASE, "Port Ellery has 118 berths.", SAME[1], "Port Ellery has 120 berths.", "Skarvik is full in August."]
+    assert clusters(texts) == [[0, 2], [1, 3]]
+    assert clusters(texts, threshold=1) == []
+    assert clusters([]) == []
+
+
+def test_equal_texts_are_a_cluster() -> None:
+    assert clusters(["Nothing to do.", "Something.", "Nothing to do."]) == [[0, 2]]
+
+
+@given(st.lists(st.sampled_from([*SAME, BASE, *sum(LOOK_ALIKES, ())]), max_size=20), st.randoms())
+@settings(max_examples=50, deadline=None)
+def test_order_of_the_texts_changes_nothing(texts: list[str], chance: random.Random) -> None:
+    shuffled = chance.sample(texts, len(texts))
+    assert _contents(texts, clusters(texts)) == _contents(shuffled, clusters(shuffled))
+    assert _contents(texts, [list(group.members) for group in near_groups(texts)]) == _contents(
+        shuffled, [list(group.members) for group in near_groups(shuffled)]
+    )
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+@settings(deadline=None)
+def test_any_texts_compare_the_same_both_ways(one: str, other: str) -> None:
+    assert near_duplicate(one, one)
+    assert near_duplicate(one, other) == near_duplicate(other, one)
+    assert similar(one, other) == similar(other, one)
+
+
+@given(st.lists(st.sampled_from([*SAME, *sum(LOOK_ALIKES, ())]), max_size=12))
+@settings(max_examples=50, deadline=None)
+def test_every_pair_of_a_group_is_a_near_duplicate(texts: list[str]) -> None:
+    for group in near_groups(texts):
+        assert all(near_duplicate(texts[i], texts[j]) for i in group.members for j in group.members)
+        assert all(stand_in(texts[i], [texts[group.fullest]]) == 0 for i in group.members)
+
+
+@pytest.mark.parametrize(("make", "count"), [("prose", 2_000), ("one template", 2_000), ("one wording", 100)])
+def test_time_grows_with_the_number_of_texts(make: str, count: int) -> None:
+    small, large = _seconds(_many(make, count)), _seconds(_many(make, 4 * count))
+    assert large < 5.5 * small + 0.1  # four times the texts; quadratic growth would be sixteen times
+
+
+def _contents(texts: list[str], groups: list[list[int]]) -> list[list[str]]:
+    return sorted(sorted(texts[i] for i in group) for group in groups)
+
+
+def _many(make: str, count: int) -> list[str]:
+    if make == "one template":
+        return [f"The nightly backup of host {i} ended without errors after {i % 97} seconds" for i in range(count)]
+    if make == "one wording":
+        return [f"The harbour is open{',' * (i % 50)} and so is the office{'.' * (i // 50)}" for i in range(count)]
+    chance = random.Random(7)
+    words = [f"word{i}" for i in range(5_000)]
+    return [" ".join(chance.choices(words, k=20)) for _ in range(count)]
+
+
+def _seconds(texts: list[str]) -> float:
+    """The best of two runs: the machine may be busy."""
+    return min(_run(texts) for _ in range(2))
+
+
+def _run(texts: list[str]) -> float:
+    start = time.process_time()
+    clusters(texts)
+    near_groups(texts)
+    return time.process_time() - start

@@ -1,0 +1,105 @@
+"""Promote and notify."""
+
+from __future__ import annotations
+
+import pytest
+
+from memory import errors, store
+from memory.models import Agent
+from tests import steps
+from tests.steps import ME, SESSION, SYSTEM, last_entry, refused, remember, row, says
+
+
+@pytest.fixture
+def log(ada: Agent) -> int:
+    return remember(ada, "x" * 40, kind="journal")[0]
+
+
+def test_a_promoted_memory_is_core_and_counts(ada: Agent, log: int) -> None:
+    edited = store.promote(ada, log, ME, session=SESSION)
+    agent = steps.fresh(ada)
+    assert (row(ada, log).kind, row(ada, log).version) == ("core", edited.seq)
+    assert (agent.core_count, agent.core_tokens, agent.journal_count, agent.high_water_tokens) == (1, 10, 0, 10)
+    assert (last_entry(ada).operation, last_entry(ada).session, last_entry(ada).changes) == ("promoted", SESSION, 1)
+
+
+def test_promotion_records_both_states(ada: Agent, log: int) -> None:
+    before = steps.snapshot(row(ada, log))
+    edited = store.promote(ada, log, ME)
+    [change] = steps.changes(ada, edited.seq or 0)
+    assert (bytes(change.before), bytes(change.after)) == (before, steps.snapshot(row(ada, log)))
+
+
+def test_promoting_into_a_repeat_counts_it_as_one(ada: Agent, log: int) -> None:
+    remember(ada, "x" * 40)
+    store.promote(ada, log, ME)
+    assert (steps.fresh(ada).duplicate_tokens, steps.fresh(ada).high_water_tokens) == (10, 10)
+
+
+def test_promoting_a_core_memory_is_no_edit(ada: Agent, log: int) -> None:
+    store.promote(ada, log, ME)
+    before = steps.state(ada)
+    assert store.promote(ada, log, ME).seq is None
+    assert steps.state(ada) == before
+
+
+def test_a_constitutional_journal_memory_may_be_promoted(ada: Agent, log: int) -> None:
+    steps.protect(ada, log)
+    store.promote(ada, log, ME)
+    assert (row(ada, log).kind, row(ada, log).constitutional) == ("core", True)
+
+
+def test_a_notice_is_not_promoted(ada: Agent) -> None:
+    number = steps.tell(ada)
+    with refused(ada, errors.Notice):
+        store.promote(ada, number, ME)
+
+
+def test_a_discarded_memory_is_not_promoted(ada: Agent, log: int) -> None:
+    store.discard(ada, [log], ME)
+    with refused(ada, errors.Discarded):
+        store.promote(ada, log, ME)
+
+
+def test_an_unknown_memory_is_not_promoted(ada: Agent, bob: Agent, log: int) -> None:
+    with refused(bob, errors.UnknownMemory):
+        store.promote(bob, log, ME)
+
+
+def test_a_stale_promotion_is_refused(ada: Agent, log: int) -> None:
+    with refused(ada, errors.Stale):
+        store.promote(ada, log, ME, expect={log: 1})
+
+
+def test_nothing_is_promoted_while_memory_is_off(ada: Agent, log: int) -> None:
+    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
+    with refused(ada, errors.MemoryDisabled):
+        store.promote(ada, log, ME)
+
+
+def test_a_notice_is_one_entry_with_its_detail(ada: Agent) -> None:
+    edited = store.notify(
+        ada, "closed", operation="session_closed", actor=SYSTEM, detail={"merged": 3}, session=SESSION
+    )
+    entry = last_entry(ada)
+    assert (entry.seq, entry.operation, entry.session, entry.changes) == (edited.seq, "session_closed", SESSION, 1)
+    assert (entry.detail, entry.actor_kind) == ({"merged": 3}, "system")
+
+
+def test_a_notice_is_a_sealed_journal_memory_of_the_system(ada: Agent) -> None:
+    number = steps.tell(ada, "closed")
+    memory = row(ada, number)
+    assert (memory.kind, memory.source, memory.scope, memory.constitutional) == ("journal", "system", "common", False)
+    assert says(ada, number).content == "closed"
+    assert steps.fresh(ada).journal_count == 1
+
+
+def test_a_notice_passes_the_switch(ada: Agent) -> None:
+    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
+    assert says(ada, steps.tell(ada, "closed")).content == "closed"
+
+
+@pytest.mark.parametrize("text", ["", "x" * 10_001])
+def test_a_notice_that_cannot_be_stored_is_refused(ada: Agent, text: str) -> None:
+    with refused(ada, errors.Invalid):
+        steps.tell(ada, text)

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from memory import errors, store
+from memory.intake import Draft
+from memory.models import Agent
+from tests import steps
+from tests.steps import ME, last_entry, refused, remember, row, says
+
+
+def test_what_is_remembered_reads_back_as_it_was_given(ada: Agent) -> None:
+    [number] = remember(ada, "  Tea, with milk.\n", tags=("drink", "habit"))
+    assert says(ada, number).content == "  Tea, with milk.\n"
+    assert says(ada, number).tags == ("drink", "habit")
+
+
+def test_numbers_follow_each_other_within_an_agent(ada: Agent, bob: Agent) -> None:
+    assert remember(ada, "one", "two") == [1, 2]
+    assert remember(bob, "one") == [1]
+    assert remember(ada, "three") == [3]
+
+
+def test_a_remembered_memory_starts_core_common_and_unprotected(ada: Agent) -> None:
+    remember(ada, "tea")
+    memory = row(ada, 1)
+    assert (memory.kind, memory.category, memory.scope, memory.project) == ("core", "behavioral", "common", "")
+    assert (memory.source, memory.constitutional, memory.discarded_at) == ("agent", False, None)
+
+
+def test_a_project_memory_without_a_category_is_contextual(ada: Agent) -> None:
+    remember(ada, "uses tabs", project="site")
+    memory = row(ada, 1)
+    assert (memory.category, memory.scope, memory.project) == ("contextual", "project", "site")
+
+
+def test_a_project_category_without_a_project_goes_to_the_default_project(ada: Agent) -> None:
+    remember(ada, "uses tabs", category="topic")
+    assert row(ada, 1).project == "default-project"
+
+
+def test_origin_is_now_unless_it_is_given(ada: Agent) -> None:
+    given = datetime(2024, 2, 1, 9, 30, tzinfo=timezone(timedelta(hours=2)))
+    remember(ada, "new")
+    remember(ada, "old", origin=given)
+    assert row(ada, 1).origin == row(ada, 1).created_at == last_entry_time(ada, 1)
+    assert row(ada, 2).origin == given
+    assert row(ada, 2).origin.tzinfo == UTC
+
+
+def last_entry_time(agent: Agent, number: int) -> datetime:
+    from audit.models import AuditEntry
+
+    return AuditEntry.objects.get(agent_id=agent.pk, seq=row(agent, number).version).at
+
+
+def test_remembering_writes_one_entry_with_a_change_for_each(ada: Agent) -> None:
+    edited = store.remember(ada, [Draft("one"), Draft("two")], ME)
+    entry = last_entry(ada)
+    assert (entry.seq, entry.operation, entry.actor_kind, entry.actor_label) == (
+        edited.seq,
+        "remembered",
+        "agent",
+        "runtime",
+    )
+    assert entry.changes == len(steps.changes(ada, entry.seq)) == 2
+    assert (entry.agent_label, entry.tenant_id, entry.session, entry.sealed) == ("acme/ada", ada.tenant_id, None, None)
+
+
+def test_a_new_memory_has_no_before_and_its_row_as_after(ada: Agent) -> None:
+    remember(ada, "tea")
+    [change] = steps.changes(ada, last_entry(ada).seq)
+    assert change.before is None
+    assert change.before_digest is None
+    assert bytes(change.after) == steps.snapshot(row(ada, 1))
+
+
+def test_the_version_is_the_number_of_the_entry(ada: Agent) -> None:
+    remember(ada, "tea")
+    assert row(ada, 1).version == last_entry(ada).seq
+
+
+def test_remembering_counts_core_and_journal(ada: Agent) -> None:
+    remember(ada, "x" * 9, "y" * 8)
+    remember(ada, "z" * 100, kind="journal")
+    agent = steps.fresh(ada)
+    assert (agent.core_count, agent.core_tokens, agent.journal_count) == (2, 5, 1)
+    assert (agent.high_water_tokens, agent.duplicate_tokens, agent.next_number) == (5, 0, 4)
+
+
+def test_exact_repeats_are_counted_and_do_not_raise_the_high_water_mark(ada: Agent) -> None:
+    remember(ada, "x" * 40, "x" * 40, "x" * 40)
+    agent = steps.fresh(ada)
+    assert (agent.core_tokens, agent.duplicate_tokens, agent.high_water_tokens) == (30, 20, 10)
+
+
+def test_the_same_text_elsewhere_is_no_repeat(ada: Agent) -> None:
+    remember(ada, "x" * 40)
+    remember(ada, "x" * 40, project="site")
+    remember(ada, "x" * 40, kind="journal")
+    assert steps.fresh(ada).duplicate_tokens == 0
+
+
+def test_one_bad_draft_stores_none(ada: Agent) -> None:
+    with refused(ada, errors.Invalid):
+        store.remember(ada, [Draft("good"), Draft(" ")], ME)
+
+
+def test_remembering_nothing_writes_nothing(ada: Agent) -> None:
+    before = steps.state(ada)
+    edited = store.remember(ada, [], ME)
+    assert (edited.seq, edited.memories) == (None, ())
+    assert steps.state(ada) == before
+
+
+def test_nothing_is_remembered_while_memory_is_off(ada: Agent) -> None:
+    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
+    with refused(ada, errors.MemoryDisabled):
+        remember(ada, "tea")
+
+
+def test_the_switch_is_read_from_the_database_not_from_the_caller(ada: Agent) -> None:
+    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
+    ada.memory_enabled = True
+    with refused(ada, errors.MemoryDisabled):
+        remember(ada, "tea")
+
+
+def test_an_erased_agent_remembers_nothing(ada: Agent) -> None:
+    Agent.objects.filter(pk=ada.pk).update(wrapped_key=b"")
+    with refused(ada, errors.SiloKeyMissing):
+        remember(ada, "tea")
+
+
+def test_an_agent_that_is_gone_is_not_found(ada: Agent) -> None:
+    with pytest.raises(errors.NotFound):
+        store.remember(Agent(pk=10**9), [Draft("tea")], ME)
+
+
+def test_growing_over_the_budget_makes_the_agent_due_at_once(ada: Agent) -> None:
+    Agent.objects.filter(pk=ada.pk).update(budget_tokens=10, target_tokens=5)
+    remember(ada, "x" * 40)
+    assert steps.fresh(ada).due_reason == "weekly"
+    remember(ada, "y")
+    agent = steps.fresh(ada)
+    assert (agent.due_reason, agent.due_at) == ("over_budget", last_entry(ada).at)
+
+
+def test_an_agent_told_to_keep_quiet_is_due_when_the_quiet_ends(ada: Agent) -> None:
+    quiet = last_entry(ada).at + timedelta(hours=24)
+    Agent.objects.filter(pk=ada.pk).update(budget_tokens=10, target_tokens=5, quiet_until=quiet, quiet_below_tokens=100)
+    remember(ada, "x" * 80)
+    assert (steps.fresh(ada).due_reason, steps.fresh(ada).due_at) == ("over_budget", quiet)
+    remember(ada, "y" * 320)
+    assert steps.fresh(ada).due_at == last_entry(ada).at
+
+
+def test_a_sooner_due_date_is_kept(ada: Agent) -> None:
+    sooner = last_entry(ada).at - timedelta(hours=1)
+    Agent.objects.filter(pk=ada.pk).update(budget_tokens=10, target_tokens=5, due_at=sooner, due_reason="manual")
+    remember(ada, "x" * 80)
+    assert (steps.fresh(ada).due_reason, steps.fresh(ada).due_at) == ("manual", sooner)
+
+
+def test_repeats_counted_under_two_token_counters_still_agree_with_the_rows(
+    ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(ada, "x" * 40)
+    monkeypatch.setattr("memory.tokens.count", len)
+    remember(ada, "x" * 40, "x" * 40)
+    assert steps.fresh(ada).duplicate_tokens == 50
+    assert steps.problems(ada) == []
+    store.discard(ada, [2], ME)
+    store.revise(ada, 1, ME, tags=["counted anew"])
+    assert steps.problems(ada) == []

@@ -1,0 +1,216 @@
+"""The Knife's tools as they are offered, and what becomes of arguments that are wrong in themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from refinement import tools
+from refinement.errors import BadCall
+from refinement.models import Mode
+
+MARK = "zanzibar"  # in what the model sends; in no error
+ID = [("delete_memory", {}), ("protect_memory", {}), ("promote_memory", {}), ("update_memory", {"content": "x"})]
+
+
+def parse(name: str, **arguments: Any) -> Any:
+    return tools.parse(Mode.FULL, name, arguments)
+
+
+def problem(name: str, arguments: Any, mode: str = Mode.FULL) -> BadCall:
+    with pytest.raises(BadCall) as refusal:
+        tools.parse(mode, name, arguments)
+    assert MARK not in str(refusal.value)
+    return refusal.value
+
+
+def test_the_tools_of_a_full_session() -> None:
+    assert list(tools.offered(Mode.FULL)) == [
+        "search_memories",
+        "consolidate_memories",
+        "update_memory",
+        "delete_memory",
+        "protect_memory",
+        "promote_memory",
+        "decline_refinement",
+        "complete_refinement",
+    ]
+
+
+def test_the_tools_of_dedupe_only() -> None:
+    assert list(tools.offered(Mode.DEDUPE_ONLY)) == [
+        "search_memories",
+        "delete_memory",
+        "protect_memory",
+        "complete_refinement",
+    ]
+
+
+@pytest.mark.parametrize("mode", Mode.values)
+def test_a_schema_is_of_an_object_that_takes_no_more_arguments(mode: str) -> None:
+    schemas = tools.schemas(mode)
+    assert [tool.name for tool in schemas] == list(tools.offered(mode))
+    assert all((tool.schema["type"], tool.schema["additionalProperties"]) == ("object", False) for tool in schemas)
+    assert all(tool.description for tool in schemas)
+
+
+def test_a_schema_names_what_is_required() -> None:
+    [merge] = [tool for tool in tools.schemas(Mode.FULL) if tool.name == "consolidate_memories"]
+    assert merge.schema["required"] == ["ids_to_merge", "new_content"]
+
+
+@pytest.mark.parametrize("given", [12, "12", "#12", " 12 ", " #12\n", "012"])
+def test_a_number_may_be_written_as_ledgers_and_models_do(given: object) -> None:
+    assert parse("delete_memory", id=given).id == 12
+
+
+@pytest.mark.parametrize(
+    "given",
+    [0, -1, "0", "-1", "#0", True, False, 1.0, 1.5, "1.0", "1e3", 2**63, 10**400, "9" * 30, "", "#", "##1", "twelve"]
+    + ["1,2", "12a", None, [], [1], {}, {"id": 1}, float("nan"), float("inf"), "0x1", "1_000", "1 2"],
+    ids=lambda value: repr(value)[:20],
+)
+@pytest.mark.parametrize(("tool", "rest"), ID)
+def test_what_is_no_number_is_refused_for_its_argument(tool: str, rest: dict[str, Any], given: object) -> None:
+    refusal = problem(tool, {"id": given, **rest})
+    assert refusal.code == "bad_arguments"
+    assert str(refusal).startswith(f"{tool}: id: ")
+
+
+@pytest.mark.parametrize("mode", Mode.values)
+def test_an_unknown_tool_is_answered_with_those_there_are(mode: str) -> None:
+    refusal = problem(MARK, {}, mode)
+    assert refusal.code == "unknown_tool"
+    assert all(name in str(refusal) for name in tools.offered(mode))
+
+
+@pytest.mark.parametrize("tool", ["consolidate_memories", "update_memory", "promote_memory", "decline_refinement"])
+def test_a_tool_of_full_sessions_is_unknown_in_dedupe_only(tool: str) -> None:
+    assert problem(tool, {}, Mode.DEDUPE_ONLY).code == "unknown_tool"
+
+
+@pytest.mark.parametrize("given", [None, [], [1], MARK, 3, True, [["id", 1]]], ids=repr)
+@pytest.mark.parametrize("tool", tools.TOOLS)
+def test_arguments_that_are_no_object_are_refused(tool: str, given: object) -> None:
+    assert problem(tool, given).code == "bad_arguments"
+
+
+@pytest.mark.parametrize("tool", tools.TOOLS)
+def test_missing_arguments_are_named(tool: str) -> None:
+    required = [name for name, field in tools.TOOLS[tool].model_fields.items() if field.is_required()]
+    refusal = problem(tool, {})
+    assert all(f"{name}: Field required" in str(refusal) for name in required)
+
+
+@pytest.mark.parametrize("tool", tools.TOOLS)
+def test_an_unknown_argument_is_refused_without_its_name(tool: str) -> None:
+    good = {"id": 1, "content": "x", "ids_to_merge": [1, 2], "new_content": "x", "query": "x", "reason": "x"}
+    known = {name: good.get(name, "x") for name, field in tools.TOOLS[tool].model_fields.items() if field.is_required()}
+    tools.parse(Mode.FULL, tool, known)
+    assert "an unknown argument (known: " in str(problem(tool, known | {MARK: 1}))
+
+
+@pytest.mark.parametrize("given", [[], [1], "1,2", MARK, 3, None, {"a": 1}, [1, MARK], [1, None], [1, [2]]], ids=repr)
+def test_a_merge_needs_a_list_of_two_or_more_numbers(given: object) -> None:
+    refusal = problem("consolidate_memories", {"ids_to_merge": given, "new_content": "x"})
+    assert (refusal.code, "ids_to_merge" in str(refusal)) == ("bad_arguments", True)
+
+
+def test_a_merge_takes_at_most_a_thousand() -> None:
+    assert len(parse("consolidate_memories", ids_to_merge=list(range(1, 1001)), new_content="x").ids_to_merge) == 1_000
+    problem("consolidate_memories", {"ids_to_merge": list(range(1, 1002)), "new_content": "x"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", " ", "\n\t", "x" * 10_001, None, 3, [MARK], {MARK: 1}, True],
+    ids=lambda value: ascii(value)[:20],
+)
+@pytest.mark.parametrize(
+    ("tool", "field", "rest"),
+    [
+        ("consolidate_memories", "new_content", {"ids_to_merge": [1, 2]}),
+        ("update_memory", "content", {"id": 1}),
+    ],
+)
+def test_content_that_cannot_be_stored_is_refused(tool: str, field: str, rest: dict[str, Any], given: object) -> None:
+    refusal = problem(tool, {field: given, **rest})
+    assert (refusal.code, f"{tool}: {field}: " in str(refusal)) == ("bad_arguments", True)
+
+
+@pytest.mark.parametrize("bad", ["\0", "\ud800"], ids=ascii)
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("search_memories", {"query": "@"}),
+        ("search_memories", {"query": "tea", "since": "@"}),
+        ("consolidate_memories", {"ids_to_merge": [1, 2], "new_content": "@"}),
+        ("consolidate_memories", {"ids_to_merge": [1, 2], "new_content": "x", "category": "@"}),
+        ("consolidate_memories", {"ids_to_merge": [1, 2], "new_content": "x", "dropping": ["@"]}),
+        ("update_memory", {"id": 1, "content": "@"}),
+        ("delete_memory", {"id": "@"}),
+        ("delete_memory", {"id": 1, "@": 1}),
+        ("delete_memory", {"id": {"a": [{"@": 1}]}}),
+        ("decline_refinement", {"reason": "@"}),
+        ("complete_refinement", {"summary": "@"}),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_half_surrogates_and_nul_are_refused_wherever_they_stand(tool: str, arguments: Any, bad: str) -> None:
+    given = eval(repr(arguments).replace("@", MARK + bad.encode("unicode_escape").decode()))  # noqa: S307
+    assert problem(tool, given).code == "bad_arguments"
+
+
+def test_content_of_10_000_characters_is_taken() -> None:
+    assert len(parse("update_memory", id=1, content="x" * 10_000).content) == 10_000
+
+
+@pytest.mark.parametrize("given", ["", " ", "x" * 2_001, None, 3, [MARK]], ids=lambda value: ascii(value)[:20])
+@pytest.mark.parametrize(("tool", "field"), [("complete_refinement", "summary"), ("decline_refinement", "reason")])
+def test_words_that_cannot_be_kept_are_refused(tool: str, field: str, given: object) -> None:
+    refusal = problem(tool, {field: given})
+    assert (refusal.code, f"{tool}: {field}: " in str(refusal)) == ("bad_arguments", True)
+
+
+@pytest.mark.parametrize(
+    "given", [MARK, [3], [None], ["x" * 501], ["x"] * 101, {MARK: 1}, ["\0"], ["\ud800"]], ids=ascii
+)
+def test_what_is_dropped_is_a_list_of_short_texts(given: object) -> None:
+    assert problem("update_memory", {"id": 1, "content": "x", "dropping": given}).code == "bad_arguments"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"query": "x" * 2_001},
+        {"query": None},
+        {"query": 3},
+        {"query": "\ud800"},
+        {"kind": MARK},
+        {"kind": 1},
+        {"limit": 0},
+        {"limit": 51},
+        {"limit": -1},
+        {"limit": MARK},
+        {"since": 3},
+        {"until": [MARK]},
+    ],
+    ids=lambda wrong: ascii(wrong)[:30],
+)
+def test_a_search_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+    assert problem("search_memories", {"query": "tea"} | wrong).code == "bad_arguments"
+
+
+def test_a_thousand_wrong_numbers_are_told_in_a_short_error() -> None:
+    refusal = problem("consolidate_memories", {"ids_to_merge": [MARK] * 1_000, "new_content": "x"})
+    assert len(str(refusal)) < 2_000
+
+
+def test_ten_thousand_unknown_arguments_are_told_in_a_short_error() -> None:
+    refusal = problem("delete_memory", {"id": 1} | {f"{MARK}{n}": n for n in range(10_000)})
+    assert len(str(refusal)) < 2_000
+
+
+def test_unknown_arguments_with_unprintable_names_are_refused() -> None:
+    assert problem("delete_memory", {"id": 1, "\ud800": 1, "\0": 2}).code == "bad_arguments"

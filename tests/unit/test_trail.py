@@ -1,0 +1,79 @@
+"""Appending: inside the edit's transaction, and chained."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+
+import pytest
+
+from audit import trail
+from audit.errors import NotLocked
+from audit.models import AuditEntry
+from audit.trail import Actor, Draft, Head, Subject, Touch
+from config.keyring import keyring
+from memory import store
+from memory.models import Agent
+from memory.snapshot import snapshot
+from tests import steps
+from tests.steps import ME, last_entry, remember
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+DRAFT = Draft(ME, "remembered", NOW)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_entry_outside_a_transaction_is_refused() -> None:
+    with pytest.raises(NotLocked):
+        trail.append(Subject(1, 1, "acme/ada"), Head(0, b"", None), DRAFT, [])
+    assert not AuditEntry.objects.exists()
+
+
+def test_an_entrys_time_is_now_but_never_before_the_last() -> None:
+    later = datetime(2999, 1, 1, tzinfo=UTC)
+    assert Head(1, b"", later).next_at() == later
+    assert Head(1, b"", NOW).next_at() > NOW
+    assert Head(0, b"", None).next_at() > NOW
+
+
+def test_changes_are_written_in_order_of_number(db: None) -> None:
+    touches = [Touch(number, None, bytes([number])) for number in (3, 1, 2)]
+    head = trail.append(Subject(77, 1, "acme/ada"), Head(0, b"", None), DRAFT, touches)
+    rows = steps.changes(Agent(pk=77), head.seq)
+    assert [change.number for change in rows] == [1, 2, 3]
+    assert bytes(rows[0].after_digest) == hashlib.sha256(b"\x01").digest()
+
+
+def test_an_entry_names_the_key_of_its_mac(ada: Agent) -> None:
+    assert last_entry(ada).key_id == keyring().audit[0].id
+
+
+def test_the_agents_row_names_the_last_entry(ada: Agent) -> None:
+    remember(ada, "tea")
+    entry, agent = last_entry(ada), steps.fresh(ada)
+    assert (agent.audit_seq, bytes(agent.audit_mac), agent.audit_at) == (entry.seq, bytes(entry.mac), entry.at)
+
+
+def test_equal_edits_of_two_agents_have_different_macs(ada: Agent, bob: Agent) -> None:
+    assert bytes(last_entry(ada).mac) != bytes(last_entry(bob).mac)
+
+
+@pytest.mark.parametrize("kind", ["agent", "system", "operator", "person"])
+def test_every_kind_of_actor_is_recorded(ada: Agent, kind: str) -> None:
+    remember(ada, "tea")
+    store.restore(ada, [1], getattr(Actor, kind)("x"))
+    store.discard(ada, [1], getattr(Actor, kind)("somebody"))
+    assert (last_entry(ada).actor_kind, last_entry(ada).actor_label) == (kind, "somebody")
+
+
+def test_people_read_an_entry_by_agent_number_and_operation(ada: Agent) -> None:
+    remember(ada, "tea")
+    assert str(last_entry(ada)) == "acme/ada #3 remembered"
+    assert str(steps.changes(ada, 3)[0]) == f"agent {ada.pk} #3: memory 1"
+
+
+def test_a_snapshot_is_the_same_before_and_after_the_database(ada: Agent) -> None:
+    from memory.intake import Draft as New
+
+    edited = store.remember(ada, [New("tea", tags=("a",), project="site", origin=NOW)], ME)
+    assert snapshot(edited.memory) == snapshot(steps.row(ada, 1))
