@@ -10,6 +10,7 @@ from pathlib import Path
 # What each file holds, in the order `create_keys` makes them.
 NAMES = ("django", "silo", "audit", "pepper", "heads")
 KEY_BYTES = 32
+DJANGO_KEY_BYTES = 48  # Django asks for 50 characters or more
 
 
 def read_key_file(folder: Path, name: str) -> str:
@@ -33,15 +34,16 @@ def _mode(path: Path) -> int:
         return 0
 
 
-def new_key() -> str:
-    return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
+def new_key(size: int = KEY_BYTES) -> str:
+    return base64.b64encode(secrets.token_bytes(size)).decode("ascii")
 
 
 def create_key_file(folder: Path, name: str) -> bool:
     """Make the file with one new key. False when it exists: an existing key is never replaced."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = folder / f".{name}.{secrets.token_hex(4)}"
-    _write_out(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), new_key() + "\n")
+    size = DJANGO_KEY_BYTES if name == "django" else KEY_BYTES
+    _write_out(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), new_key(size) + "\n")
     try:
         os.link(draft, folder / name)  # whole, and only where there is none: a crash leaves no empty key behind
     except FileExistsError:

@@ -29,9 +29,9 @@ def test_makes_a_file_for_each_key_that_its_owner_alone_can_read(db: None, folde
     assert ran.err.splitlines() == [f"made {folder / name}" for name in NAMES]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
-    secrets = [base64.b64decode(text, validate=False) for text in contents(folder).values()]
-    assert {len(secret) for secret in secrets} == {32}
-    assert len(set(secrets)) == len(NAMES)
+    secrets = {name: base64.b64decode(text, validate=False) for name, text in contents(folder).items()}
+    assert {name: len(secret) for name, secret in secrets.items()} == dict.fromkeys(NAMES, 32) | {"django": 48}
+    assert len(set(secrets.values())) == len(NAMES)
 
 
 def test_shows_no_key(db: None, folder: Path) -> None:
