@@ -1,11 +1,14 @@
 """Search under any text: it never raises, keeps its promises, and does not depend on how the index came about."""
 
 from datetime import UTC, datetime, timedelta
+from random import Random
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.silo.search import Document, Hit, Index
+from memory.silo.search.query import Query
 
 BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
 KINDS = ("core", "constitutional")
@@ -113,3 +116,19 @@ def test_the_first_hits_are_the_first_of_all_hits(said: list[list[str]], words: 
     every: list[Hit] = index.search(" ".join(words), limit=1_000)
     assert index.search(" ".join(words), limit=limit) == every[:limit]
     assert all(hit.score > 0 for hit in every)
+
+
+@given(st.integers(0, 10**6), plain, st.sampled_from([1, 30, 90, 99]), st.sampled_from([5, 60]))
+def test_filters_find_the_best_of_what_they_allow(seed: int, words: list[str], excluded: int, limit: int) -> None:
+    """However many they leave out (per cent): the short way and the long one give the same."""
+    random = Random(seed)
+    said = ["alpha", "beta", "gamma", "delta", "eta", "of"]
+    index = Index()
+    for number in range(1_200):
+        text = " ".join(random.choices(said, k=random.randint(1, 9)))
+        category = "private" if random.randrange(100) < excluded else ""
+        index.add(Document(number, text, (), BEGINNING, "core", category, ""))
+    left_out = frozenset({"private"})
+    found = index.search(" ".join(words), without_categories=left_out, limit=limit)
+    with patch.object(Query, "restricts", True):
+        assert index.search(" ".join(words), without_categories=left_out, limit=limit) == found

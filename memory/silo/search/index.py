@@ -100,10 +100,23 @@ class Index:
         terms = self._terms(words)
         if not terms:
             return []
-        ranking = Ranking(self._holdings, terms, select(self._holdings, asked, filters, terms))
-        ranked = ranking.best(max(limit, _FIRST_LOOK))
+        ranking = Ranking(self._holdings, terms)
+        ranked = self._best(ranking, asked, filters, max(limit, _FIRST_LOOK))
         exact = [term for found in words.values() if len(found) == 1 for term in found]
         return [Hit(number, score) for score, number in ranking.nearest_first(ranked, exact)[:limit]]
+
+    def _best(self, ranking: Ranking, asked: Query, filters: Filters, wanted: int) -> list[tuple[float, int]]:
+        """At least the `wanted` best of the allowed (score, number).
+
+        Most filters let most memories through: then the best of all, filtered, are quicker had than all, filtered, and
+        their best. They are the same ones.
+        """
+        if filters.any() and not asked.restricts:
+            best = ranking.best(2 * wanted)
+            allowed = [(score, number) for score, number in best if filters.allow(self._holdings.by_number[number])]
+            if len(allowed) >= wanted or len(best) < 2 * wanted:
+                return allowed
+        return ranking.best(wanted, select(self._holdings, asked, filters, ranking.terms))
 
     def _words(self, asked: Query) -> dict[str, set[int]]:
         """The words to rank by, with their terms: without stop words, unless there are no others."""

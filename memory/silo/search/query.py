@@ -29,6 +29,10 @@ class Query:
     tags: tuple[str, ...]
     without_tags: tuple[str, ...]
 
+    @property
+    def restricts(self) -> bool:
+        return bool(self.phrases or self.without or self.tags or self.without_tags)
+
 
 def parse(query: str) -> Query:
     """`words`, `"quoted phrases"`, `-word`, `-"phrase"`, `tag:NAME`, `-tag:NAME`; never raises."""

@@ -32,9 +32,8 @@ class Ranking:
     holdings give equal scores to the last bit, however they came about.
     """
 
-    def __init__(self, holdings: Holdings, terms: Terms, allowed: Collection[int] | None) -> None:
+    def __init__(self, holdings: Holdings, terms: Terms) -> None:
         self._holdings = holdings
-        self._allowed = allowed
         self._numbers = holdings.numbers_with(terms)
         self._mean = max(holdings.total_length / max(len(holdings), 1), 1.0)
         self._once = _ByLength(self._mean)
@@ -45,17 +44,21 @@ class Ranking:
         frequency = len(self._numbers[term])
         return log(1 + (len(self._holdings) - frequency + 0.5) / (frequency + 0.5))
 
-    def best(self, wanted: int) -> list[tuple[float, int]]:
-        """At least the `wanted` best (score, number), best first; equal scores by number."""
-        scores = self._scores(wanted)
+    @property
+    def terms(self) -> Collection[int]:
+        return self._scales
+
+    def best(self, wanted: int, allowed: Collection[int] | None = None) -> list[tuple[float, int]]:
+        """At least the `wanted` best (score, number) of the allowed, best first; equal scores by number."""
+        scores = self._scores(wanted, allowed)
         if len(scores) > 4 * wanted:
             floor = _nth(scores, wanted)
             scores = {number: score for number, score in scores.items() if score >= floor}
         return sorted(((score, number) for number, score in scores.items()), key=_best_first)
 
-    def _scores(self, wanted: int) -> dict[int, float]:
+    def _scores(self, wanted: int, allowed: Collection[int] | None) -> dict[int, float]:
         scores: dict[int, float] = {}
-        among = self._allowed
+        among = allowed
         left = sum(self._bound(term) for term in self._scales)
         for term, scale in self._scales.items():
             numbers = self._numbers[term]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from memory.silo.search.holdings import Holdings, holds_run, packed
+from memory.silo.search.holdings import Holding, Holdings, holds_run, packed
 from memory.silo.search.query import Query
 from memory.silo.search.vocabulary import Vocabulary
 from memory.silo.search.words import is_cjk, name_key, split
@@ -28,6 +28,17 @@ class Filters:
     def any(self) -> bool:
         return self != Filters()
 
+    def allow(self, holding: Holding) -> bool:
+        return (
+            self.kind in (None, holding.kind)
+            and self.category in (None, holding.category)
+            and self.project in (None, holding.project)
+            and holding.category not in self.without_categories
+            and (self.since is None or holding.origin >= self.since)
+            and (self.until is None or holding.origin <= self.until)
+            and all(name_key(tag) in holding.tags for tag in self.tags)
+        )
+
 
 def readings(vocabulary: Vocabulary, word: str) -> set[int]:
     """The terms a word of a query stands for; a single CJK character stands for every pair it opens."""
@@ -40,10 +51,12 @@ def readings(vocabulary: Vocabulary, word: str) -> set[int]:
 def select(holdings: Holdings, asked: Query, filters: Filters, ranked: Iterable[int] | None) -> set[int] | None:
     """The allowed memories among those that hold a ranked term (or among all); None when nothing is forbidden."""
     phrases, without = (_phrases(holdings.vocabulary, texts) for texts in (asked.phrases, asked.without))
-    if not (phrases or without or asked.tags or asked.without_tags or filters.any()):
+    if not (asked.restricts or filters.any()):
         return None
-    numbers = _by_metadata(holdings, filters, _start(holdings, phrases, ranked))
-    numbers = _by_tags(holdings, (*asked.tags, *filters.tags), asked.without_tags, numbers)
+    numbers = list(_start(holdings, phrases, ranked))
+    if filters.any():
+        numbers = [number for number in numbers if filters.allow(holdings.by_number[number])]
+    numbers = _by_tags(holdings, asked.tags, asked.without_tags, numbers)
     for phrase in phrases:
         numbers = _containing(holdings, phrase, numbers)
     allowed = set(numbers)
@@ -73,21 +86,6 @@ def _holding_any(holdings: Holdings, terms: set[int]) -> Sequence[int] | set[int
     if len(postings) == 1:
         return postings[0]
     return None if sum(map(len, postings)) > len(holdings) else set[int]().union(*postings)
-
-
-def _by_metadata(holdings: Holdings, filters: Filters, numbers: Iterable[int]) -> list[int]:
-    by_number = holdings.by_number
-    numbers = list(numbers)
-    for name in ("kind", "category", "project"):
-        if (value := getattr(filters, name)) is not None:
-            numbers = [number for number in numbers if getattr(by_number[number], name) == value]
-    if filters.without_categories:
-        numbers = [number for number in numbers if by_number[number].category not in filters.without_categories]
-    if (since := filters.since) is not None:
-        numbers = [number for number in numbers if by_number[number].origin >= since]
-    if (until := filters.until) is not None:
-        numbers = [number for number in numbers if by_number[number].origin <= until]
-    return numbers
 
 
 def _by_tags(holdings: Holdings, tags: Iterable[str], without: Iterable[str], numbers: list[int]) -> list[int]:
