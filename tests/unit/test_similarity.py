@@ -1,13 +1,13 @@
 """Similar memories and near duplicates: what counts as the same words, and what it costs to find out."""
 
 import random
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refinement.similarity import clusters, near_duplicate, near_groups, similar, stand_in
+from tests.growth import growth
 
 BASE = "On Mondays the team reviews the open bookings, and Jonas writes the summary for Mirela."
 
@@ -127,8 +127,9 @@ def test_every_pair_of_a_group_is_a_near_duplicate(texts: list[str]) -> None:
 
 @pytest.mark.parametrize(("make", "count"), [("prose", 2_000), ("one template", 2_000), ("one wording", 100)])
 def test_time_grows_with_the_number_of_texts(make: str, count: int) -> None:
-    small, large = _seconds(_many(make, count)), _seconds(_many(make, 4 * count))
-    assert large < 5.5 * small + 0.1  # four times the texts; quadratic growth would be sixteen times
+    texts = {size: _many(make, size) for size in (count, 4 * count)}
+    # Four times the texts: quadratic growth would be sixteen times.
+    assert growth(lambda size: (clusters(texts[size]), near_groups(texts[size])), count) < 8
 
 
 def _contents(texts: list[str], groups: list[list[int]]) -> list[list[str]]:
@@ -143,15 +144,3 @@ def _many(make: str, count: int) -> list[str]:
     chance = random.Random(7)
     words = [f"word{i}" for i in range(5_000)]
     return [" ".join(chance.choices(words, k=20)) for _ in range(count)]
-
-
-def _seconds(texts: list[str]) -> float:
-    """The best of two runs: the machine may be busy."""
-    return min(_run(texts) for _ in range(2))
-
-
-def _run(texts: list[str]) -> float:
-    start = time.process_time()
-    clusters(texts)
-    near_groups(texts)
-    return time.process_time() - start

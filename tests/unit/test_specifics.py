@@ -1,12 +1,12 @@
 """The specifics check: what must be kept, in which forms it is, and what counts as lost."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 
 from refinement.specifics import Specific, differ, extract, missing
+from tests.growth import growth
 
 SHIPPED = Path(__file__).parent.parent / "data" / "rewrites.jsonl"
 
@@ -325,14 +325,8 @@ HOSTILE += [
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_hostile_text_is_read_in_time_that_grows_with_its_length_only(piece: str) -> None:
-    def seconds(size: int) -> float:
-        text = (piece * size)[:size]
-        started = time.process_time()
-        missing([text], "b")
-        return time.process_time() - started
-
     # Four times the length: linear takes four times as long, quadratic sixteen. How long it takes: tests/bench.
-    assert min(seconds(20_000) for _ in range(2)) < 8 * min(seconds(5_000) for _ in range(3)) + 0.02
+    assert growth(lambda size: missing([(piece * size)[:size]], "b"), 5_000) < 8
 
 
 def _shipped() -> list[dict[str, object]]:
