@@ -70,7 +70,8 @@ def triggers_are_there(databases: Sequence[str] | None = None, **_: Any) -> list
     return _asked(
         databases,
         lambda: [
-            Error(f"The trigger {name} is missing.", hint=hint, id="palimpsest.E003") for name in guards.missing()
+            Error(f"The trigger {name} is missing or altered.", hint=hint, id="palimpsest.E003")
+            for name in guards.missing()
         ],
     )
 

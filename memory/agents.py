@@ -64,9 +64,11 @@ def _clean(row: Tenant | Agent, name: str) -> None:
     """Django's own field checks, told as a domain error without the value."""
     try:
         row.clean_fields()
+        return
     except ValidationError as problem:
         field = next(iter(problem.message_dict))
-        raise Invalid(name if field == "slug" else field, _ADVICE.get(field, "is not valid")) from None
+    # Not in the handler: the error there holds the value.
+    raise Invalid(name if field == "slug" else field, _ADVICE.get(field, "is not valid"))
 
 
 _ADVICE = {

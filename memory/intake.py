@@ -18,6 +18,7 @@ MAX_CONTENT = 10_000  # characters
 MAX_TAGS = 256  # more than an agent needs: merges unite the tags of their sources
 MAX_TAG = 64  # characters
 _KINDS, _SOURCES = tuple(Kind.values), tuple(Source.values)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/@-]{0,99}\Z")
 
 
@@ -132,8 +133,5 @@ def _checked_tag(tag: object) -> str:
 def _storable(field: str, text: str) -> None:
     if "\0" in text:
         raise Invalid(field, "holds a NUL character, which cannot be stored")
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise Invalid(field, "holds half a surrogate pair, which is no character") from None
+    if not text.isascii() and _SURROGATE.search(text):
+        raise Invalid(field, "holds half a surrogate pair, which is no character")

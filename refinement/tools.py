@@ -147,7 +147,8 @@ def parse(mode: str, name: str, arguments: Mapping[str, Any] | None) -> Argument
     try:
         return tools[name].model_validate(arguments)
     except ValidationError as problem:
-        raise BadCall(f"{name}: {_all_told(problem, tools[name])}.", "bad_arguments") from None
+        told = _all_told(problem, tools[name])
+    raise BadCall(f"{name}: {told}.", "bad_arguments")  # not in the handler: the error there holds the arguments
 
 
 def _all_told(problem: ValidationError, arguments: type[Arguments]) -> str:

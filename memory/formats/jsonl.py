@@ -188,15 +188,17 @@ def _drafts(lines: Iterable[bytes], done: Imported) -> Iterator[Draft]:
 def _object(line: bytes) -> dict[str, Any]:
     if len(line) > MAX_LINE:
         raise Invalid("", f"is longer than {MAX_LINE:,} bytes")
+    problem = "is not a JSON object"
     try:
         value = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        raise Invalid("", "is not UTF-8") from None
+        problem = "is not UTF-8"
     except (ValueError, RecursionError):
-        raise Invalid("", "is not JSON") from None
-    if not isinstance(value, dict):
-        raise Invalid("", "is not a JSON object")
-    return value
+        problem = "is not JSON"
+    else:
+        if isinstance(value, dict):
+            return value
+    raise Invalid("", problem)  # not in the handlers: the errors there hold the line, and would go along as context
 
 
 def _draft(value: dict[str, Any], done: Imported) -> Draft | None:

@@ -26,12 +26,12 @@ UNREFINED = frozenset({"credentials", "keys", "sensitive"})
 DEFAULT_PROJECT = "default-project"
 
 
-def scope_of(category: str) -> str:
+def scope_of(category: object) -> str:
     """The scope a category's memories have. Raises Invalid for a category there is none of."""
-    try:
-        return SCOPES[category]
-    except (KeyError, TypeError):
-        raise Invalid("category", f"unknown; choose one of {', '.join(SCOPES)}") from None
+    scope = SCOPES.get(category) if isinstance(category, str) else None
+    if scope is None:
+        raise Invalid("category", f"unknown; choose one of {', '.join(SCOPES)}")
+    return scope
 
 
 def default_category(project: str) -> str:

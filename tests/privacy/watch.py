@@ -77,15 +77,20 @@ class Watch:
 
 
 def told_by(error: BaseException) -> Iterator[str]:
-    """All that an exception tells whoever prints it, its causes included."""
+    """All that an exception tells whoever prints it, or keeps it: causes and contexts, suppressed ones too."""
     yield "".join(traceback.format_exception(error))
     seen: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None and link not in seen:
+    links: list[BaseException | None] = [error]
+    while links:
+        link = links.pop()
+        if link is None or link in seen:
+            continue
         seen.append(link)
         yield f"{link} {link!r} {link.args!r} {getattr(link, '__notes__', '')!r}"
         yield f"{ {name: value for name, value in vars(link).items() if not name.startswith('__')}!r}"
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+        for name in ("object", "doc"):  # what a decoder could not read
+            yield f"{getattr(link, name, '')!r}"
+        links += [link.__cause__, link.__context__]
 
 
 def kept() -> Iterator[tuple[str, bytes]]:
