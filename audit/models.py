@@ -72,7 +72,13 @@ class AuditEntry(models.Model):
             ),
             models.CheckConstraint(condition=models.Q(actor_kind__in=ActorKind.values), name="audit_entry_known_actor"),
         ]
-        indexes = [models.Index(fields=["agent_id", "session"], name="audit_entry_session")]
+        indexes = [
+            models.Index(
+                fields=["agent_id", "session"],
+                condition=models.Q(session__isnull=False),
+                name="audit_entry_session",
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.agent_label} #{self.seq} {self.operation}"

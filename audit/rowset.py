@@ -12,14 +12,14 @@ from __future__ import annotations
 import base64
 import json
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from django.db import connection, models
+from django.db import DEFAULT_DB_ALIAS, connection, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
@@ -34,12 +34,27 @@ def prepare_connections() -> None:
 def insert(model: type[models.Model], rows: Sequence[Row], names: tuple[str, ...] = ()) -> None:
     """Insert `rows` (field attname → value): what is under these names, or, without names, every key of the first."""
     if rows:
-        _execute(_insert(model, names or tuple(rows[0]), connection.vendor, len(rows) > 1), rows)
+        _execute(_insert(model, names or tuple(rows[0]), _vendor(), len(rows) > 1), rows)
 
 
-def update(model: type[models.Model], rows: Sequence[Row], names: tuple[str, ...] = ()) -> int:
-    """Update the rows found by their `id`, one of the names, setting the others. Returns how many there were."""
-    return _execute(_update(model, names or tuple(rows[0]), connection.vendor, len(rows) > 1), rows) if rows else 0
+def update(model: type[models.Model], rows: Sequence[Row], names: tuple[str, ...] = ()) -> None:
+    """Update the rows found by their `id`, one of the names, setting the others."""
+    if rows:
+        _execute(_update(model, names or tuple(rows[0]), _vendor(), len(rows) > 1), rows)
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """What is written in this block goes to PostgreSQL without waiting for each answer: one exchange for all of it.
+
+    A refusal is raised at the end of the block, if not before. On SQLite, in this process, there is nothing to save.
+    """
+    if _vendor() == "sqlite":
+        yield
+        return
+    connection.ensure_connection()
+    with connection.wrap_database_errors, connection.connection.pipeline():
+        yield
 
 
 Wanted = tuple[str, Sequence[int] | Sequence[bytes]]  # a column and the distinct values wanted of it
@@ -54,51 +69,78 @@ def select(
     took to answer it. `lock` holds the rows until the transaction ends (SQLite's transaction does so by itself).
     """
     selection = _selection(model)
-    for_update = " FOR UPDATE" if lock and connection.vendor == "postgresql" else ""
-    rows = _read(model, selection.columns, where, params, among, for_update)
-    return [model.from_db(connection.alias, selection.names, selection.convert(row)) for row in rows]
+    rows = _read(model, selection.columns, where, params, among, lock=lock)
+    return [model.from_db(DEFAULT_DB_ALIAS, selection.names, selection.convert(row)) for row in rows]
 
 
 def values(
-    model: type[models.Model], columns: Sequence[str], where: str, params: Sequence[Any], *, among: Wanted | None = None
+    model: type[models.Model],
+    columns: tuple[str, ...],
+    where: str,
+    params: Sequence[Any],
+    *,
+    among: Wanted | None = None,
 ) -> list[Any]:
     """These columns of the rows that meet `where`, as the database gives them: bytes, numbers and texts."""
-    return _read(model, ", ".join(map(connection.ops.quote_name, columns)), where, params, among)
+    return _read(model, columns, where, params, among)
 
 
 def _read(
     model: type[models.Model],
-    columns: str,
+    columns: tuple[str, ...],
     where: str,
     params: Sequence[Any],
     among: Wanted | None,
-    for_update: str = "",
+    *,
+    lock: bool = False,
 ) -> list[Any]:
-    sql = f"SELECT {columns} FROM {_table(model)} WHERE {where}"
+    vendor = _vendor()
     if among is None:
-        sql += for_update
-    elif connection.vendor == "postgresql":
-        # Each value is looked up by itself: with "= ANY", a planner that has no statistics yet, as after a first
-        # import, goes through all of an agent's memories.
-        kind = model._meta.get_field(among[0]).db_type(connection)
-        each = f'{sql} AND "{among[0]}" = wanted.value OFFSET 0'
-        sql = f"SELECT found.* FROM unnest(%s::{kind}[]) AS wanted(value) CROSS JOIN LATERAL ({each}) AS found"
-        params = [list(among[1]), *params]
+        sql = _query(model, columns, where, vendor, lock=lock)
     else:
-        sql += f' AND "{among[0]}" IN (SELECT {_sqlite_value(among)} FROM json_each(%s))'
-        params = [*params, json.dumps([_base64(v) if isinstance(v, bytes) else v for v in among[1]])]
+        name, wanted = among
+        are_bytes = bool(wanted) and isinstance(wanted[0], bytes)
+        sql = _query_among(model, columns, where, vendor, name, are_bytes=are_bytes)
+        if vendor == "postgresql":
+            params = [list(wanted), *params]
+        else:
+            params = [*params, json.dumps([_base64(v) if isinstance(v, bytes) else v for v in wanted])]
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return list(cursor.fetchall())
 
 
-def _sqlite_value(among: Wanted) -> str:
-    return "from_base64(value)" if among[1] and isinstance(among[1][0], bytes) else "value"
+@lru_cache(maxsize=64)
+def _query(model: type[models.Model], columns: tuple[str, ...], where: str, vendor: str, *, lock: bool = False) -> str:
+    listed = ", ".join(map(connection.ops.quote_name, columns))
+    for_update = " FOR UPDATE" if lock and vendor == "postgresql" else ""
+    return f"SELECT {listed} FROM {_table(model)} WHERE {where}{for_update}"
+
+
+@lru_cache(maxsize=64)
+def _query_among(
+    model: type[models.Model], columns: tuple[str, ...], where: str, vendor: str, name: str, *, are_bytes: bool
+) -> str:
+    sql = _query(model, columns, where, vendor)
+    if vendor == "sqlite":
+        value = "from_base64(value)" if are_bytes else "value"
+        return f'{sql} AND "{name}" IN (SELECT {value} FROM json_each(%s))'
+    # Each value is looked up by itself: with "= ANY", a planner that has no statistics yet, as after a first
+    # import, goes through all of an agent's memories.
+    kind = model._meta.get_field(name).db_type(connection)
+    each = f'{sql} AND "{name}" = wanted.value OFFSET 0'
+    return f"SELECT found.* FROM unnest(%s::{kind}[]) AS wanted(value) CROSS JOIN LATERAL ({each}) AS found"
+
+
+@cache
+def _vendor() -> str:
+    """Which of the two databases this process has. (Asking the connection cost more than some of its answers.)"""
+    return connection.vendor
 
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    columns: str
+    columns: tuple[str, ...]
     names: list[str]
     converters: list[tuple[int, list[Any], Any]]
 
@@ -116,7 +158,7 @@ def _selection(model: type[models.Model]) -> _Selection:
     fields = model._meta.concrete_fields
     converters = [(place, _converters(field), field.cached_col) for place, field in enumerate(fields)]
     return _Selection(
-        ", ".join(connection.ops.quote_name(str(field.column)) for field in fields),
+        tuple(str(field.column) for field in fields),
         [field.attname for field in fields],
         [each for each in converters if each[1]],
     )
@@ -153,17 +195,20 @@ class _Statement:
     def values(self, row: Row) -> list[Any]:
         return [row[c.attname] if c.ready is None else c.ready(row[c.attname]) for c in self.columns]
 
-    def run(self, rows: Sequence[Row]) -> int:
+    def run(self, rows: Sequence[Row]) -> None:
         params = [_payload(self.columns, rows)] if self.takes_json else [v for row in rows for v in self.values(row)]
         repeated = self.one_row if self.takes_json else ", ".join([self.one_row] * len(rows))
         with connection.cursor() as cursor:
             cursor.execute(self.before + repeated + self.after, params)
-            return int(cursor.rowcount)
 
 
-def _execute(statement: _Statement, rows: Sequence[Row]) -> int:
-    at_once = len(rows) if connection.vendor == "postgresql" else _sqlite_parameters() // len(statement.columns)
-    return sum(statement.run(rows[start : start + at_once]) for start in range(0, len(rows), at_once))
+def _execute(statement: _Statement, rows: Sequence[Row]) -> None:
+    if len(rows) == 1 or statement.takes_json:
+        statement.run(rows)
+        return
+    at_once = _sqlite_parameters() // len(statement.columns)
+    for start in range(0, len(rows), at_once):
+        statement.run(rows[start : start + at_once])
 
 
 def _sqlite_parameters() -> int:

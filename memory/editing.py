@@ -120,10 +120,11 @@ class Edit:
             return Edited(None, (), self.agent)
         counters = Counters(self.agent)
         counters.apply([(self._weights[m.number], Weight.of(m)) for m in memories])
-        rowset.insert(Memory, [vars(m) for m in memories if self._before[m.number] is None], _OF_NEW)
-        rowset.update(Memory, [vars(m) for m in memories if self._before[m.number] is not None], _OF_CHANGED)
         touches = [trail.Touch(m.number, self._before[m.number], snapshot(m)) for m in memories]
-        counters.save(trail.append(subject(self.agent), self.head, self._draft(), touches))
+        with rowset.together():
+            rowset.insert(Memory, [vars(m) for m in memories if self._before[m.number] is None], _OF_NEW)
+            rowset.update(Memory, [vars(m) for m in memories if self._before[m.number] is not None], _OF_CHANGED)
+            counters.save(trail.append(subject(self.agent), self.head, self._draft(), touches))
         return Edited(self.seq, memories, self.agent)
 
     def _draft(self) -> trail.Draft:

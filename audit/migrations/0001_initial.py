@@ -33,7 +33,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'verbose_name_plural': 'audit entries',
-                'indexes': [models.Index(fields=['agent_id', 'session'], name='audit_entry_session')],
+                'indexes': [models.Index(condition=models.Q(('session__isnull', False)), fields=['agent_id', 'session'], name='audit_entry_session')],
                 'constraints': [models.UniqueConstraint(fields=('agent_id', 'seq'), name='audit_entry_one_per_seq'), models.CheckConstraint(condition=models.Q(('seq__gt', 0)), name='audit_entry_seq_positive'), models.CheckConstraint(condition=models.Q(('operation__in', ['agent_created', 'agent_changed', 'key_issued', 'key_revoked', 'remembered', 'imported', 'revised', 'discarded', 'restored', 'protected', 'unprotected', 'consolidated', 'promoted', 'trimmed', 'deduplicated', 'session_opened', 'session_closed'])), name='audit_entry_known_operation'), models.CheckConstraint(condition=models.Q(('actor_kind__in', ['agent', 'system', 'person', 'operator'])), name='audit_entry_known_actor')],
             },
         ),
