@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from threading import local
 from typing import Any
 
 from django.db import models, transaction
@@ -136,15 +137,64 @@ def subject(agent: Agent) -> trail.Subject:
     return trail.Subject(agent.pk, agent.tenant_id, agent.label)
 
 
-def lock(agent: Agent) -> Agent:
-    """The agent's row as it stands, locked until the transaction ends. Raises NotFound."""
+@dataclass(slots=True)
+class _Held:
+    """An agent's row, locked by this thread, and the memories read since the last edit: both as they stand."""
+
+    agent: Agent
+    savepoints: list[str]
+    memories: dict[int, Memory] = field(default_factory=dict)
+
+    def take(self, agent: Agent) -> None:
+        self.agent, self.savepoints, self.memories = agent, _savepoints(), {}
+
+    def is_present(self) -> bool:
+        """False once a savepoint was left in which this was read or written: it may have been rolled back."""
+        return _savepoints()[: len(self.savepoints)] == self.savepoints
+
+
+def _savepoints() -> list[str]:
+    return [savepoint for savepoint in transaction.get_connection().savepoint_ids if savepoint is not None]
+
+
+class _Holding(local):
+    def __init__(self) -> None:
+        self.by_agent: dict[int, _Held] = {}
+
+
+_holding = _Holding()
+
+
+@contextmanager
+def locked(agent: Agent) -> Iterator[Agent]:
+    """The agent's row as it stands, locked for this block, which is one transaction. Raises NotFound.
+
+    Edits made inside it are part of the transaction, and neither lock nor read again what cannot have changed. An edit
+    that is refused there takes the transaction with it, unless it stands in a savepoint of its own.
+    """
+    held = _holding.by_agent.get(agent.pk)
+    if held is not None:
+        with transaction.atomic(savepoint=False):
+            if not held.is_present():
+                held.take(_lock(agent))
+            yield held.agent
+        return
+    with transaction.atomic():
+        held = _holding.by_agent[agent.pk] = _Held(_lock(agent), _savepoints())
+        try:
+            yield held.agent
+        finally:
+            del _holding.by_agent[agent.pk]
+
+
+def _lock(agent: Agent) -> Agent:
     rows = rowset.select(Agent, '"id" = %s', [agent.pk], lock=True)
     if not rows:
         raise errors.NotFound("No such agent.")
-    [locked] = rows
-    if locked.tenant_id == agent.tenant_id:  # already here, and needed for the label
-        locked.tenant = agent.tenant
-    return locked
+    [row] = rows
+    if row.tenant_id == agent.tenant_id:  # already here, and needed for the label
+        row.tenant = agent.tenant
+    return row
 
 
 @contextmanager
@@ -155,12 +205,24 @@ def begin(
 
     The system's own notices pass the switch (60-memory-rules, Switches). Raises MemoryDisabled.
     """
-    with transaction.atomic():
-        locked = lock(agent)
-        if not (locked.memory_enabled or is_notice):
+    with locked(agent) as row:
+        if not (row.memory_enabled or is_notice):
             raise errors.MemoryDisabled
-        head = trail.Head(locked.audit_seq, bytes(locked.audit_mac), locked.audit_at)
-        yield Edit(locked, actor, operation, session, head, head.next_at())
+        head = trail.Head(row.audit_seq, bytes(row.audit_mac), row.audit_at)
+        edit = Edit(_copy(row), actor, operation, session, head, head.next_at())
+        held = _holding.by_agent[agent.pk]
+        try:
+            yield edit
+            held.take(edit.agent)
+        finally:
+            held.memories = {}  # the edit has changed them, or was about to
+
+
+def _copy(row: Agent) -> Agent:
+    """For an edit to change: if it is refused, the row held is as it was."""
+    copied = Agent.__new__(Agent)
+    copied.__dict__ = dict(row.__dict__)
+    return copied
 
 
 def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
@@ -168,10 +230,12 @@ def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
     repeated = [number for number, times in Counter(numbers).items() if times > 1] if len(numbers) > 1 else []
     if repeated:
         raise errors.Repeated(repeated)
-    rows = rowset.select(
-        Memory, '"agent_id" = %s', [agent.pk], among=("number", [n for n in numbers if 0 < n <= _LAST])
-    )
-    found = {memory.number: memory for memory in rows}
+    held = _holding.by_agent.get(agent.pk)
+    found = held.memories if held is not None and held.is_present() else {}
+    wanted = [n for n in numbers if n not in found and 0 < n <= _LAST]
+    if wanted:
+        rows = rowset.select(Memory, '"agent_id" = %s', [agent.pk], among=("number", wanted))
+        found |= {memory.number: memory for memory in rows}
     unknown = [number for number in numbers if number not in found]
     if unknown:
         raise errors.UnknownMemory(unknown)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from audit import rowset
+from audit.models import ActorKind, AuditEntry
 from audit.trail import Actor
 from config.errors import DomainError
 from memory import editing, errors, store, tokens
@@ -83,7 +84,6 @@ def _consolidate(cut: Cut, call: tools.ConsolidateMemories) -> None:
     cut.agent = edited.agent
     new = edited.memories[0]
     cut.session.merged += len(sources)
-    _seen(cut, new)
     cut.answer = {
         "id": new.number,
         "merged": [m.number for m in sources],
@@ -111,7 +111,6 @@ def _update(cut: Cut, call: tools.UpdateMemory) -> None:
         _nothing_done(cut, {"id": call.id, "unchanged": True})
         return
     cut.session.updated += 1
-    _seen(cut, edited.memory)
     cut.answer = {"id": call.id, "saved": before - edited.memory.tokens}
 
 
@@ -138,7 +137,6 @@ def _protect(cut: Cut, call: tools.ProtectMemory) -> None:
     cut.answer = {"id": call.id, "constitutional": True, "already": False}
     cut.session.protected += 1
     cut.memories = 1
-    _seen(cut, edited.memory)
 
 
 def _promote(cut: Cut, call: tools.PromoteMemory) -> None:
@@ -153,7 +151,6 @@ def _promote(cut: Cut, call: tools.PromoteMemory) -> None:
     cut.session.promoted += 1
     cut.session.changes += 1
     cut.memories = 1
-    _seen(cut, edited.memory)
 
 
 def _decline(cut: Cut, call: tools.DeclineRefinement) -> None:
@@ -198,8 +195,20 @@ def _shown(cut: Cut, memories: list[Memory]) -> list[Memory]:
     _refuse(errors.Discarded, [m.number for m in memories if m.discarded_at])
     _refuse(errors.Notice, [m.number for m in memories if m.source == Source.SYSTEM])
     _refuse(errors.Private, [m.number for m in memories if m.category in UNREFINED])
-    _refuse(errors.Stale, [m.number for m in memories if cut.session.shown.get(str(m.number)) != m.version])
+    unseen = [m for m in memories if cut.session.shown.get(str(m.number)) != m.version]
+    own = _own_edits(cut, {m.version for m in unseen})
+    _refuse(errors.Stale, [m.number for m in unseen if m.version not in own])
     return memories
+
+
+def _own_edits(cut: Cut, versions: set[int]) -> set[int]:
+    """Those of these versions that the agent itself made in this batch: it knows them without being shown."""
+    since = [version for version in versions if version > cut.session.shown_at]
+    if not since:
+        return set()
+    where, params = '"agent_id" = %s AND "session" = %s AND "actor_kind" = %s', [cut.agent.pk, cut.session.number]
+    entries = rowset.values(AuditEntry, ("seq",), where, [*params, ActorKind.AGENT.value], among=("seq", since))
+    return {seq for (seq,) in entries}
 
 
 def _refuse(error: type[errors.NumbersError], numbers: list[int]) -> None:

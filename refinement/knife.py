@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import transaction
 from django.utils import timezone
 
 from audit import rowset
@@ -54,10 +53,11 @@ class Knife:
     def show(self, batch: int, batches: int, entries: Sequence[ledger.Entry]) -> RefinementSession:
         """Note what the agent is shown in a batch: these memories, at these versions, it may edit. Returns the
         session as it stands."""
-        with self._locked() as (_, row):
+        with self._locked() as (agent, row):
             row.batch, row.batches = batch, batches
             row.shown = {str(entry.memory.number): entry.memory.version for entry in entries}
-            row.save(update_fields=["batch", "batches", "shown"])
+            row.shown_at = agent.audit_seq
+            row.save(update_fields=["batch", "batches", "shown", "shown_at"])
             return row
 
     def begin_step(self) -> None:
@@ -93,8 +93,7 @@ class Knife:
     @contextmanager
     def _locked(self) -> Iterator[tuple[Agent, RefinementSession]]:
         """The transaction of one call: the agent's row locked, the session live. Raises SessionEnded."""
-        with transaction.atomic():
-            agent = editing.lock(self._session.agent)
+        with editing.locked(self._session.agent) as agent:
             yield agent, sessions.live(self._session, agent)
 
     def _done(self, cut: Cut, tool: str, started: float) -> Result:
@@ -155,8 +154,6 @@ def _record(
     row.tokens_after, row.memories_after = agent.core_tokens, agent.core_count
     taken = time.perf_counter() - started
     row.own_microseconds += round(taken * 1_000_000)
-    # What the agent was shown is by far the largest of these, and most calls add nothing to it.
-    rowset.update(RefinementSession, [vars(row)], (*_COUNTED, "shown") if saw_more else _COUNTED)
     step = {
         "session_id": row.pk,
         "at": timezone.now(),
@@ -166,7 +163,10 @@ def _record(
         "core_tokens": row.tokens_after,
         "microseconds": round(taken * 1_000_000),
     }
-    rowset.insert(SessionStep, [step])
+    with rowset.together():
+        # What the agent was shown is by far the largest of these, and most calls add nothing to it.
+        rowset.update(RefinementSession, [vars(row)], (*_COUNTED, "shown") if saw_more else _COUNTED)
+        rowset.insert(SessionStep, [step])
 
 
 _COUNTED = (

@@ -67,8 +67,10 @@ class RefinementSession(models.Model):
     memories_after = models.PositiveBigIntegerField()
     batch = models.PositiveIntegerField(default=0)
     batches = models.PositiveIntegerField(default=1)
-    # Number → version of every memory the agent was shown in this batch: what it may edit.
+    # Number → version of every memory the agent was shown in this batch: what it may edit, and what it itself made of
+    # it since the trail's entry `shown_at`.
     shown = models.JSONField(default=dict)
+    shown_at = models.PositiveBigIntegerField(default=0)
     summaries = models.BinaryField(null=True, help_text="the agent's words so far, sealed")
     lost_tokens = models.PositiveBigIntegerField(default=0)
     changes = models.PositiveBigIntegerField(default=0)

@@ -42,8 +42,7 @@ def open_session(
 
     A session whose lease ran out is closed first, as abandoned. Raises SessionOpen, MemoryDisabled.
     """
-    with transaction.atomic():
-        agent = editing.lock(agent)
+    with editing.locked(agent) as agent:
         if not agent.memory_enabled:
             raise MemoryDisabled
         _end_stale(agent)
@@ -130,8 +129,7 @@ def close(session: RefinementSession, outcome: str, reason: str = "", words: str
 
     `words` are the agent's own (a summary, a reason to decline). A session that has ended is left as it is.
     """
-    with transaction.atomic():
-        agent = editing.lock(session.agent)
+    with editing.locked(session.agent) as agent:
         row = RefinementSession.objects.get(pk=session.pk)
         if row.outcome == Outcome.OPEN:
             _end(agent, row, outcome, reason, words)
@@ -144,8 +142,8 @@ def close_stale() -> list[RefinementSession]:
     ended = []
     for session in stale:
         try:
-            with transaction.atomic():
-                ended += _end_stale(editing.lock(session.agent))
+            with editing.locked(session.agent) as agent:
+                ended += _end_stale(agent)
         except SessionOpen:
             continue  # renewed at the last moment, or the next one has begun
         except DomainError as failure:  # an agent whose key is gone must not keep the others waiting
@@ -175,15 +173,15 @@ def _end(agent: Agent, row: RefinementSession, outcome: str, reason: str, words:
     row.shown, row.summaries = {}, None
     row.save()
     try:
-        text = notice(row, " ".join(said))
-        store.notify(
-            agent,
-            text,
-            operation=Operation.SESSION_CLOSED,
-            actor=SYSTEM,
-            detail=figures(row),
-            session=row.number,
-        )
+        with transaction.atomic():
+            store.notify(
+                agent,
+                notice(row, " ".join(said)),
+                operation=Operation.SESSION_CLOSED,
+                actor=SYSTEM,
+                detail=figures(row),
+                session=row.number,
+            )
     except (SealBroken, SiloKeyMissing):  # nothing can be sealed for it, and the session ends all the same
         with editing.begin(agent, Operation.SESSION_CLOSED, SYSTEM, session=row.number, is_notice=True) as edit:
             edit.detail = figures(row)

@@ -17,6 +17,7 @@ from refinement.errors import BadCall
 from refinement.llm.base import Tool
 from refinement.models import Mode
 
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _NUMBER = re.compile(r"#?(\d{1,18})\Z")
 TOLD_AT_ONCE = 10  # things wrong with one call
 
@@ -164,7 +165,7 @@ def _storable(value: object) -> bool:
     waiting = [value]
     while waiting:
         part = waiting.pop()
-        if isinstance(part, str) and ("\0" in part or any("\ud800" <= c <= "\udfff" for c in part)):
+        if isinstance(part, str) and _UNSTORABLE.search(part):
             return False
         if isinstance(part, Mapping):
             waiting += [*part.keys(), *part.values()]

@@ -45,6 +45,7 @@ class Migration(migrations.Migration):
                 ('batch', models.PositiveIntegerField(default=0)),
                 ('batches', models.PositiveIntegerField(default=1)),
                 ('shown', models.JSONField(default=dict)),
+                ('shown_at', models.PositiveBigIntegerField(default=0)),
                 ('summaries', models.BinaryField(help_text="the agent's words so far, sealed", null=True)),
                 ('lost_tokens', models.PositiveBigIntegerField(default=0)),
                 ('changes', models.PositiveBigIntegerField(default=0)),

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import connection, connections, transaction
+from django.db import connection, connections
 
 from audit.models import AuditEntry
 from memory import access, agents, editing, errors, store
@@ -69,8 +69,7 @@ def at_once(*works: Callable[[], Any]) -> list[Any]:
 
 def whole(agent: Agent) -> None:
     """Trail, replay and numbering are as if one writer had written everything."""
-    with transaction.atomic():
-        editing.lock(agent)  # waits for what a killed client's server is still ending
+    with editing.locked(agent):  # waits for what a killed client's server is still ending
         seqs = list(AuditEntry.objects.filter(agent_id=agent.pk).order_by("seq").values_list("seq", flat=True))
         numbers = list(Memory.objects.filter(agent=agent).order_by("number").values_list("number", flat=True))
         assert problems(agent) == []

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from audit.trail import Actor
 from memory import store
 from memory.models import Agent, Kind
 from refinement import tools
 from tests.refining import Held, entries, fill, filler, opened, outside, protected, refused
-from tests.steps import ME, remember, says, tell
+from tests.steps import ME, SYSTEM, remember, says, tell
 
 MARK = "zanzibar"  # in what the model sends; in no answer
 ONE = ["consolidate_memories", "update_memory", "delete_memory", "protect_memory", "promote_memory"]
@@ -274,3 +275,42 @@ def test_more_changes_than_are_left_are_refused_before_anything_is_read(
     held.row.__class__.objects.filter(pk=held.row.pk).update(max_changes=1)
     answer = held.call("consolidate_memories", ids_to_merge=[1, 2], new_content="Both.")
     assert answer["code"] == "too_many_changes"
+
+
+def test_what_the_agent_made_itself_it_may_edit_again(ada: Agent) -> None:
+    remember(ada, "One cup of tea is enough.", "Two cups of tea are too many.", "Coffee is for guests.")
+    held = opened(ada, retention=0.5, target_tokens=1)
+    merged = held.call("consolidate_memories", ids_to_merge=[1, 2], new_content="One cup of tea, not two cups of tea.")
+    assert held.call("update_memory", id=merged["id"], content="One cup of tea, never two cups of tea.")["ok"]
+    assert held.call("protect_memory", id=merged["id"])["ok"]
+
+
+def test_what_others_made_of_it_since_it_may_not(ada: Agent) -> None:
+    remember(ada, "One cup of tea is enough.", "Coffee is for guests.")
+    held = opened(ada)
+    held.call("update_memory", id=1, content="One cup of tea is surely enough.")
+    store.revise(ada, 1, ME, content="Two cups.", session=None)
+    refused(held, "stale_memory", "delete_memory", {"id": 1})
+    assert held.call("update_memory", id=1, content="Two cups. So be it.")["ok"]  # for now it was shown
+
+
+def test_an_entry_of_the_system_in_the_session_is_not_the_agents_own(ada: Agent) -> None:
+    remember(ada, "One cup of tea is enough.", "Coffee is for guests.")
+    held = opened(ada)
+    store.revise(ada, 1, SYSTEM, content="Two cups.", session=held.session.number)
+    refused(held, "stale_memory", "delete_memory", {"id": 1})
+
+
+def test_an_earlier_sessions_edit_is_not_this_ones(ada: Agent) -> None:
+    remember(ada, "One cup of tea is enough.", "Coffee is for guests.")
+    held = opened(ada)
+    store.revise(ada, 1, Actor.agent("session 9"), content="Two cups.", session=held.session.number + 8)
+    refused(held, "stale_memory", "delete_memory", {"id": 1})
+
+
+def test_what_it_made_in_an_earlier_batch_it_must_be_shown_again(ada: Agent) -> None:
+    remember(ada, "One cup of tea is enough.", "Coffee is for guests.")
+    held = opened(ada)
+    held.call("update_memory", id=1, content="One cup of tea is surely enough.")
+    held.knife.show(1, 2, [])
+    refused(held, "stale_memory", "delete_memory", {"id": 1})

@@ -213,7 +213,7 @@ def test_a_session_renewed_at_the_last_moment_is_left_open_and_the_next_is_close
     ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     renewed, stale = opened(ada), opened(bob)
-    lock = sessions.editing.lock
+    lock = sessions.editing._lock
 
     def slow_lock(agent: Agent) -> Agent:
         if agent.pk == ada.pk:
@@ -221,7 +221,7 @@ def test_a_session_renewed_at_the_last_moment_is_left_open_and_the_next_is_close
         return lock(agent)
 
     with time_machine.travel(timezone.now() + LATER):
-        monkeypatch.setattr(sessions.editing, "lock", slow_lock)
+        monkeypatch.setattr(sessions.editing, "_lock", slow_lock)
         assert [row.pk for row in sessions.close_stale()] == [stale.session.pk]
     assert renewed.row.outcome == Outcome.OPEN
 

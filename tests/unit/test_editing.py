@@ -1,0 +1,143 @@
+"""An agent held for several edits: read and locked once, and never taken for what a rollback undid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.db import connection, transaction
+from django.db.transaction import TransactionManagementError
+from django.test.utils import CaptureQueriesContext
+
+from memory import editing, errors, store
+from memory.intake import Draft
+from memory.models import Agent, Memory
+from tests import steps
+from tests.steps import ME, problems, remember
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    """A savepoint that is rolled back."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+def contents(agent: Agent) -> list[int]:
+    return list(Memory.objects.filter(agent=agent).order_by("number").values_list("number", flat=True))
+
+
+def test_edits_of_an_agent_held_read_it_once(ada: Agent) -> None:
+    with CaptureQueriesContext(connection) as asked, editing.locked(ada):
+        store.remember(ada, [Draft("one")], ME)
+        store.remember(ada, [Draft("two")], ME)
+    reads = [q["sql"] for q in asked.captured_queries if 'FROM "memory_agent"' in q["sql"]]
+    assert len(reads) == 1
+    assert contents(ada) == [1, 2]
+    assert problems(ada) == []
+
+
+def test_memories_read_before_an_edit_are_not_read_for_it_again(ada: Agent) -> None:
+    remember(ada, "one", "two")
+    with CaptureQueriesContext(connection) as asked, editing.locked(ada):
+        editing.fetch(ada, [1, 2])
+        store.discard(ada, [1], ME)
+    reads = [q["sql"] for q in asked.captured_queries if 'FROM "memory_memory" WHERE "agent_id" = ' in q["sql"]]
+    assert len([sql for sql in reads if '"sealed"' in sql]) == 1
+
+
+def test_memories_read_after_an_edit_are_as_it_left_them(ada: Agent) -> None:
+    remember(ada, "one")
+    with editing.locked(ada):
+        [before] = editing.fetch(ada, [1])
+        assert before.discarded_at is None
+        store.discard(ada, [1], ME)
+        [after] = editing.fetch(ada, [1])
+        assert after.discarded_at is not None
+        with pytest.raises(errors.Discarded), transaction.atomic():
+            store.discard(ada, [1], ME)
+    assert problems(ada) == []
+
+
+def test_an_edit_rolled_back_to_a_savepoint_is_not_built_upon(ada: Agent) -> None:
+    remember(ada, "one")
+    with editing.locked(ada):
+        with undone():
+            store.remember(ada, [Draft("undone")], ME)
+            store.discard(ada, [1], ME)
+            editing.fetch(ada, [1, 2])
+        store.remember(ada, [Draft("two")], ME)
+        [one, _] = editing.fetch(ada, [1, 2])
+        assert one.discarded_at is None
+        with pytest.raises(errors.UnknownMemory):
+            editing.fetch(ada, [3])
+    assert steps.fresh(ada).core_count == 2
+    assert problems(ada) == []
+
+
+def test_an_edit_in_a_savepoint_that_is_kept_is_built_upon(ada: Agent) -> None:
+    with editing.locked(ada):
+        with transaction.atomic():
+            store.remember(ada, [Draft("one")], ME)
+        store.remember(ada, [Draft("two")], ME)
+    assert contents(ada) == [1, 2]
+    assert problems(ada) == []
+
+
+def spoil(agent: Agent) -> None:
+    with editing.begin(agent, "remembered", ME) as edit:
+        edit.agent.next_number += 5
+        raise errors.Invalid("content", "is not to be")
+
+
+def test_a_refused_edit_in_a_savepoint_leaves_the_agent_as_it_was(ada: Agent) -> None:
+    remember(ada, "one")
+    with editing.locked(ada) as held:
+        before = dict(held.__dict__)
+        with pytest.raises(errors.Invalid), transaction.atomic():
+            spoil(ada)
+        assert held.__dict__ == before
+        store.remember(ada, [Draft("two")], ME)
+    assert contents(ada) == [1, 2]
+    assert problems(ada) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_refused_edit_without_one_takes_the_transaction_with_it(ada: Agent) -> None:
+    remember(ada, "one")
+    before = steps.state(ada)
+    with pytest.raises(TransactionManagementError):
+        go_on_after_a_refusal(ada)
+    assert steps.state(ada) == before
+
+
+def go_on_after_a_refusal(agent: Agent) -> None:
+    with editing.locked(agent):
+        store.remember(agent, [Draft("two")], ME)
+        with pytest.raises(errors.UnknownMemory):
+            store.discard(agent, [99], ME)
+        store.remember(agent, [Draft("three")], ME)
+
+
+def test_an_agent_is_held_no_longer_than_its_block(ada: Agent) -> None:
+    with editing.locked(ada):
+        pass
+    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
+    with pytest.raises(errors.MemoryDisabled):
+        store.remember(ada, [Draft("one")], ME)
+
+
+def test_one_agent_held_is_not_taken_for_another(ada: Agent, bob: Agent) -> None:
+    with editing.locked(ada), editing.locked(bob):
+        store.remember(ada, [Draft("one")], ME)
+        store.remember(bob, [Draft("one"), Draft("two")], ME)
+    assert (contents(ada), contents(bob)) == ([1], [1, 2])
+    assert problems(ada) == problems(bob) == []
+
+
+def test_an_agent_there_is_none_of_is_not_held(ada: Agent) -> None:
+    with pytest.raises(errors.NotFound), editing.locked(Agent(pk=10**9, tenant=ada.tenant)):
+        pass
+    assert not editing._holding.by_agent
