@@ -48,6 +48,15 @@ class Cut:
     answer: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def shown(self) -> dict[str, int]:
+        """What the agent was shown in this batch; read when first asked for, as many calls do without."""
+        kept = vars(self.session)
+        if "shown" not in kept:
+            kept["shown"] = sessions.read_shown(self.session)
+        found: dict[str, int] = kept["shown"]
+        return found
+
+    @property
     def actor(self) -> Actor:
         return Actor.agent(f"session {self.session.number}")
 
@@ -195,7 +204,7 @@ def _shown(cut: Cut, memories: list[Memory]) -> list[Memory]:
     _refuse(errors.Discarded, [m.number for m in memories if m.discarded_at])
     _refuse(errors.Notice, [m.number for m in memories if m.source == Source.SYSTEM])
     _refuse(errors.Private, [m.number for m in memories if m.category in UNREFINED])
-    unseen = [m for m in memories if cut.session.shown.get(str(m.number)) != m.version]
+    unseen = [m for m in memories if cut.shown.get(str(m.number)) != m.version]
     own = _own_edits(cut, {m.version for m in unseen})
     _refuse(errors.Stale, [m.number for m in unseen if m.version not in own])
     return memories
@@ -329,8 +338,8 @@ def _show(cut: Cut, memory: Memory) -> dict[str, Any]:
 
 def _seen(cut: Cut, memory: Memory) -> None:
     number = str(memory.number)
-    if cut.session.shown.get(number) != memory.version:
-        cut.session.shown[number] = memory.version
+    if cut.shown.get(number) != memory.version:
+        cut.shown[number] = memory.version
         cut.saw_more = True
 
 

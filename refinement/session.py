@@ -6,6 +6,7 @@ memories never change at the same time from two sides, and no two locks are ever
 
 from __future__ import annotations
 
+import json
 import secrets
 from datetime import datetime, timedelta
 from typing import Any
@@ -93,17 +94,25 @@ def _terms(session: RefinementSession) -> dict[str, Any]:
 
 
 def live(session: RefinementSession, agent: Agent) -> RefinementSession:
-    """The session as it stands, for its lease's holder. The caller holds the agent's row locked.
+    """The session as it stands, for its lease's holder; `shown` is left to `read_shown`. The caller holds the agent's
+    row locked.
 
     Raises SessionEnded; MemoryDisabled when memory was switched off meanwhile.
     """
     if not agent.memory_enabled:
         raise MemoryDisabled
-    [row] = rowset.select(RefinementSession, '"id" = %s', [session.pk])
+    [row] = rowset.select(RefinementSession, '"id" = %s', [session.pk], without=("shown",))
     row.agent = agent
     if row.outcome != Outcome.OPEN or row.lease_token != session.lease_token:
         raise SessionEnded("This refinement session has ended. Nothing was changed.")
     return row
+
+
+def read_shown(session: RefinementSession) -> dict[str, int]:
+    """Number → version of what the agent was shown in this batch."""
+    [[shown]] = rowset.values(RefinementSession, ("shown",), '"id" = %s', [session.pk])
+    found: dict[str, int] = json.loads(shown)
+    return found
 
 
 def renew(session: RefinementSession) -> None:
