@@ -66,7 +66,10 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
 else:
     DATABASES["default"]["CONN_MAX_AGE"] = env.whole("CONN_MAX_AGE", 60)
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
-    DATABASES["default"].setdefault("OPTIONS", {}).update(server_side_binding=True, prepare_threshold=5)
+    # Parameters bound by the server allow statements that are prepared, and several sent together (audit/rowset.py).
+    DATABASES["default"].setdefault("OPTIONS", {}).update(
+        server_side_binding=True, prepare_threshold=5 if env.switch("PREPARED_STATEMENTS", default=True) else None
+    )
 
 REDIS_URL = env.text("REDIS_URL")
 CACHES: dict[str, dict[str, Any]] = {
