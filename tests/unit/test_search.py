@@ -306,6 +306,25 @@ def test_adding_a_number_again_replaces_it() -> None:
     assert (numbers(index, "boat"), numbers(index, "tram"), len(index)) == ([], [1], 2)
 
 
+def test_adding_the_same_words_again_keeps_them_and_takes_what_filters_ask_for() -> None:
+    index = Index()
+    index.extend([document(1, "A boat", kind="journal"), document(2, "A boat")])
+    index.add(document(1, "A boat", kind="core"))
+    assert [hit.number for hit in index.search("boat", kind="core")] == [1, 2]
+    assert index.search("boat", kind="journal") == []
+    index.add(document(1, "A boat", tags=("Red",)))
+    assert numbers(index, "tag:red") == [1]
+    index.remove(1)
+    assert numbers(index, "boat") == [2]
+
+
+def test_of_another_spelling_of_the_same_words_nothing_is_left() -> None:
+    index = index_of("paints", "painting")
+    assert "paints" in index._holdings.vocabulary
+    index.add(document(1, "painting"))
+    assert "paints" not in index._holdings.vocabulary
+
+
 def test_the_last_of_one_number_in_a_batch_stays() -> None:
     index = Index()
     index.extend([document(1, "A boat"), document(1, "A tram")])

@@ -18,7 +18,7 @@ from memory.silo.search.words import name_key, split
 _BATCH = 1_000
 
 # Bytes, measured with tracemalloc over memories of 5 to 200 words (CPython 3.11 and 3.13).
-_PER_MEMORY = 300
+_PER_MEMORY = 340
 _PER_POSITION = 4
 _PER_POSTING = 12
 _PER_TERM = 330
@@ -63,6 +63,7 @@ class Holding:
     """What is kept of one memory."""
 
     packed: bytes
+    said: int
     tags: tuple[str, ...]
     origin: datetime
     kind: str
@@ -72,6 +73,17 @@ class Holding:
     @property
     def terms(self) -> "array[int]":
         return array("I", self.packed)
+
+
+def _holding(document: Document, held: bytes) -> Holding:
+    tags = tuple(map(name_key, document.tags)) if document.tags else ()
+    said = _said(document)
+    return Holding(held, said, tags, document.origin, document.kind, document.category, document.project)
+
+
+def _said(document: Document) -> int:
+    """Tells texts apart, spellings included. Of this process alone: its seed changes with each."""
+    return hash((document.text, document.tags))
 
 
 @contextmanager
@@ -114,7 +126,12 @@ class Holdings:
 
     def _add(self, batch: dict[int, Document]) -> None:
         for number in batch.keys() & self.by_number.keys():
-            self.remove(number)
+            if self.by_number[number].said == _said(
+                batch[number]
+            ):  # protected, promoted: only what filters ask for is new
+                self.by_number[number] = _holding(batch.pop(number), self.by_number[number].packed)
+            else:
+                self.remove(number)
         words: list[str] = []
         ends = []
         for document in batch.values():
@@ -125,14 +142,7 @@ class Holdings:
         start = 0
         for document, end in zip(batch.values(), ends, strict=True):
             self._list(document.number, terms[start:end])
-            self.by_number[document.number] = Holding(
-                held[start * _PER_POSITION : end * _PER_POSITION],
-                tuple(map(name_key, document.tags)) if document.tags else (),
-                document.origin,
-                document.kind,
-                document.category,
-                document.project,
-            )
+            self.by_number[document.number] = _holding(document, held[start * _PER_POSITION : end * _PER_POSITION])
             start = end
         self._positions += len(terms)
 

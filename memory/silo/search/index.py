@@ -13,6 +13,8 @@ from memory.silo.search.words import split, without_tails
 # Of a longer query, so many distinct words are ranked by: the rarest.
 WORD_LIMIT = 64
 _FIRST_LOOK = 50
+# How many more than wanted are ranked at first, for filters to take away.
+_SPARE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +114,9 @@ class Index:
         their best. They are the same ones.
         """
         if filters.any() and not asked.restricts:
-            best = ranking.best(2 * wanted)
+            best = ranking.best(wanted + _SPARE)
             allowed = [(score, number) for score, number in best if filters.allow(self._holdings.by_number[number])]
-            if len(allowed) >= wanted or len(best) < 2 * wanted:
+            if len(allowed) >= wanted or len(best) < wanted + _SPARE:
                 return allowed
         return ranking.best(wanted, select(self._holdings, asked, filters, ranking.terms))
 
