@@ -126,10 +126,9 @@ class Holdings:
 
     def _add(self, batch: dict[int, Document]) -> None:
         for number in batch.keys() & self.by_number.keys():
-            if self.by_number[number].said == _said(
-                batch[number]
-            ):  # protected, promoted: only what filters ask for is new
-                self.by_number[number] = _holding(batch.pop(number), self.by_number[number].packed)
+            held = self.by_number[number]
+            if held.said == _said(batch[number]):  # protected or promoted: only what filters ask for is new
+                self.by_number[number] = _holding(batch.pop(number), held.packed)
             else:
                 self.remove(number)
         words: list[str] = []
@@ -138,11 +137,13 @@ class Holdings:
             words += _words(document)
             ends.append(len(words))
         terms = list(map(self.vocabulary.__getitem__, words))
-        held = packed(terms)
+        all_packed = packed(terms)
         start = 0
         for document, end in zip(batch.values(), ends, strict=True):
             self._list(document.number, terms[start:end])
-            self.by_number[document.number] = _holding(document, held[start * _PER_POSITION : end * _PER_POSITION])
+            self.by_number[document.number] = _holding(
+                document, all_packed[start * _PER_POSITION : end * _PER_POSITION]
+            )
             start = end
         self._positions += len(terms)
 
