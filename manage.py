@@ -9,13 +9,22 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
+    from django.db import OperationalError
 
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as wrong:
         sys.stderr.write(f"error: {wrong}\n")
         sys.exit(2)
+    except OperationalError as trouble:  # Django's own commands: migrate, check
+        advice = "is it up, is DATABASE_URL right, and can VAR_DIR be written to?"
+        sys.stderr.write(f"error: The database cannot be used ({type(trouble).__name__}): {advice}\n")
+        sys.exit(2)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:  # also while modules are still being imported
+        sys.stderr.write("error: interrupted\n")
+        sys.exit(1)

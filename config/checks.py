@@ -12,10 +12,10 @@ from django.db import DatabaseError, connection
 
 from audit import guards
 from audit.models import AuditEntry
-from config.errors import DomainError
 from config.keyfiles import exposed
 from config.keyring import KeysMissing, keyring
 from memory import tokens
+from memory.errors import SealBroken, SiloKeyMissing
 from memory.silo import keys
 
 
@@ -60,8 +60,11 @@ def token_counter_is_there(**_: Any) -> list[CheckMessage]:
 
 @register(Tags.database)
 def silos_open(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """One agent under each key-encryption key is tried: a service that cannot open its silos is not to start."""
-    return _asked(databases, lambda: [Error(problem, id="palimpsest.E002") for problem in _unopenable()])
+    """One agent under each key-encryption key is tried: a service whose silos' keys are missing is not to start.
+
+    A key that was altered or moved is its agent's trouble alone, and no reason to keep the others waiting.
+    """
+    return _asked(databases, _unopenable)
 
 
 @register(Tags.database)
@@ -116,13 +119,15 @@ def _unverifiable() -> list[str]:
     ]
 
 
-def _unopenable() -> list[str]:
-    problems = []
+def _unopenable() -> list[CheckMessage]:
+    problems: list[CheckMessage] = []
     for agent_id, wrapped in _one_agent_per_key():
         try:
             keys.cipher_for(agent_id, wrapped)
-        except DomainError as refused:
-            problems.append(str(refused))
+        except SiloKeyMissing as missing:
+            problems.append(Error(str(missing), id="palimpsest.E002"))
+        except SealBroken as broken:
+            problems.append(Warning(str(broken), id="palimpsest.W003"))
     return problems
 
 

@@ -54,7 +54,8 @@ def secret_key(name: str, folder: Path) -> str:
         return text(name) or read_key_file(folder, "django")
     except OSError as failure:
         problem = f"{folder / 'django'} cannot be read ({failure.strerror})"
-        raise ImproperlyConfigured(f"{problem}: mend that key file, or set {name}") from None
+        advice = f"mend that key file, or set {name}" if folder.is_dir() else "KEYS_DIR, or VAR_DIR, must be a folder"
+        raise ImproperlyConfigured(f"{problem}: {advice}") from None
 
 
 def database(name: str, embedded: Path) -> dict[str, Any]:
@@ -87,7 +88,7 @@ def _are_ports(given: str) -> bool:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as failure:
         problem = f"the folder {folder} cannot be made ({failure.strerror})"
         raise ImproperlyConfigured(f"VAR_DIR: {problem}: name one that can be written to") from None

@@ -23,6 +23,14 @@ def _place_of_exception(_: Any, __: str, event: EventDict) -> EventDict:
     return event
 
 
+def _no_request_line(_: Any, __: str, event: EventDict) -> EventDict:
+    """Django's own lines about a request quote its path or its headers, which may hold anything."""
+    record = event.get("_record")
+    if record is not None and record.name.startswith(("django.request", "django.security", "django.server")):
+        event["event"] = f"HTTP {record.status_code}" if hasattr(record, "status_code") else "a request was refused"
+    return event
+
+
 _SHARED: list[Any] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
@@ -38,6 +46,7 @@ LOGGING: dict[str, Any] = {
             "()": structlog.stdlib.ProcessorFormatter,
             "foreign_pre_chain": _SHARED,
             "processors": [
+                _no_request_line,
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 _place_of_exception,
                 structlog.processors.JSONRenderer(),

@@ -35,10 +35,18 @@ log = structlog.get_logger("palimpsest.refinement")
 Report = Callable[[str], None]
 
 
-def refine(agent: Agent, *, trigger: str, mode: str = Mode.FULL, report: Report = lambda _: None) -> RefinementSession:
+def refine(
+    agent: Agent,
+    *,
+    trigger: str,
+    mode: str = Mode.FULL,
+    report: Report = lambda _: None,
+    failed: Callable[[DomainError], None] = lambda _: None,
+) -> RefinementSession:
     """Run a whole session with the agent's own model, in the foreground. Returns it closed, whatever its outcome.
 
-    `report` is told, in words without content, what goes on. Raises SessionOpen, MemoryDisabled.
+    `report` is told, in words without content, what goes on; `failed` what made it fail, of which the session keeps
+    the code alone. Raises SessionOpen, MemoryDisabled.
     """
     session = sessions.open_session(agent, trigger=trigger, mode=mode)
     report(
@@ -54,6 +62,7 @@ def refine(agent: Agent, *, trigger: str, mode: str = Mode.FULL, report: Report 
     except SessionEnded:
         pass  # closed by the Knife, or by somebody who took the session for lost
     except DomainError as failure:  # the model's, or a memory whose seal is broken
+        failed(failure)
         sessions.close(session, Outcome.FAILED, failure.code)
     except BaseException:  # stopped from outside, or a fault of the program: the agent is not kept waiting for it
         with suppress(Exception):

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import structlog
+from django.core.checks import Tags, run_checks
 from django.core.management.base import BaseCommand, CommandError, CommandParser, SystemCheckError
 from django.db import Error as DatabaseTrouble
 from django.db import OperationalError, ProgrammingError
@@ -37,7 +38,13 @@ def exit_code(error: DomainError) -> int:
 
 
 class Task(BaseCommand):
-    """A command of Palimpsest. Subclasses write `run`, which takes the options and returns the exit code or nothing."""
+    """A command of Palimpsest. Subclasses write `run`, which takes the options and returns the exit code or nothing.
+
+    `needs_sound_database`: whether the checks that ask the database (keys that open its silos and continue its trail,
+    triggers in place) must pass first. What is written under a wrong key could never be verified.
+    """
+
+    needs_sound_database = True
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
@@ -54,9 +61,18 @@ class Task(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         # A person at a terminal is told what happened by the command itself.
         logging.getLogger("palimpsest").setLevel(logging.WARNING)
+        if self.needs_sound_database:
+            self._require_sound_database()
         code = self.run(**options)
         if code:
             sys.exit(code)
+
+    def _require_sound_database(self) -> None:
+        wrong = [check for check in run_checks(tags=[Tags.database], databases=["default"]) if check.is_serious()]
+        for check in wrong[1:]:
+            self.say(f"error: {check.msg}")
+        if wrong:
+            self.fail(f"{wrong[0].msg} {wrong[0].hint or ''}".rstrip(), USAGE)
 
     @contextmanager
     def _told(self, *, traceback: bool) -> Iterator[None]:
@@ -73,9 +89,12 @@ class Task(BaseCommand):
             raise
         except CommandError:
             raise
-        except BrokenPipeError:  # whoever read the output went away; what is still unwritten goes nowhere
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except BrokenPipeError:  # whoever read the output went away
+            _drop_output()
             sys.exit(FAILED)
+        except OSError as failure:
+            _drop_output()
+            self.fail(f"The output cannot be written, or a file read ({failure.strerror}).", FAILED)
         except KeyboardInterrupt:
             self.fail("interrupted", FAILED)
         except Exception as fault:
@@ -86,7 +105,7 @@ class Task(BaseCommand):
     def _fault(self, fault: Exception) -> NoReturn:
         kind = type(fault).__name__
         if isinstance(fault, OperationalError | ProgrammingError):
-            advice = "is it up, is DATABASE_URL right, and was 'manage.py migrate' run?"
+            advice = "is it up, is DATABASE_URL right, can VAR_DIR be written to, and was 'manage.py migrate' run?"
             self.fail(f"The database cannot be used ({kind}): {advice}", USAGE)
         log.error("command failed", exc_info=(type(fault), fault, fault.__traceback__))
         what = "The database refused" if isinstance(fault, DatabaseTrouble) else "An error in the program"
@@ -106,3 +125,8 @@ class Task(BaseCommand):
     def result(self, value: Any) -> None:
         """The result as one line of JSON on standard output."""
         self.stdout.write(json.dumps(value, ensure_ascii=False))
+
+
+def _drop_output() -> None:
+    """What is still unwritten goes nowhere: Python would try again on its way out, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

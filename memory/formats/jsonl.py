@@ -71,12 +71,16 @@ def opened(path: str) -> Iterator[Iterator[bytes]]:
 
     Whatever is no file (a pipe, a device) is read to its end here, before anything is locked: it may keep one waiting.
     """
+    if path == "-" and sys.stdin is None:
+        raise Invalid("file", "standard input is closed")
     try:
         file = sys.stdin.buffer if path == "-" else Path(path).open("rb")  # noqa: SIM115  closed below
     except OSError as failure:
-        raise _unreadable(failure) from None
+        raise _unreadable(path, failure) from None
     try:
         yield lines_of(file if _is_file(file) else _held(file))
+    except OSError as failure:
+        raise _unreadable(path, failure) from None
     finally:
         if path != "-":
             file.close()
@@ -91,17 +95,14 @@ def _is_file(file: IO[bytes]) -> bool:
 
 def _held(file: IO[bytes]) -> IO[bytes]:
     """All of it, in memory: what it says is not to lie on a disk."""
-    try:
-        held = file.read(MAX_HELD + 1)
-    except OSError as failure:
-        raise _unreadable(failure) from None
+    held = file.read(MAX_HELD + 1)
     if len(held) > MAX_HELD:
         raise Invalid("file", f"more than {MAX_HELD // 2**20} MB came by a pipe or device: give it as a file")
     return io.BytesIO(held)
 
 
-def _unreadable(failure: OSError) -> Invalid:
-    return Invalid("file", f"cannot be read ({failure.strerror})")
+def _unreadable(path: str, failure: OSError) -> Invalid:
+    return Invalid("file", f"{path} cannot be read ({failure.strerror})")
 
 
 def lines_of(file: IO[bytes]) -> Iterator[bytes]:

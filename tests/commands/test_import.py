@@ -163,8 +163,9 @@ def test_a_file_is_read_as_standard_input_is(ada: Agent, tmp_path: Path) -> None
 
 
 def test_a_file_that_cannot_be_read_is_a_usage_error(ada: Agent, tmp_path: Path) -> None:
-    failed(run("import_memories", "acme/ada", str(tmp_path / "none")), 2, "file: cannot be read (No such file")
-    failed(run("import_memories", "acme/ada", str(tmp_path)), 2, "file: cannot be read (Is a directory)")
+    missing = tmp_path / "none"
+    failed(run("import_memories", "acme/ada", str(missing)), 2, f"file: {missing} cannot be read (No such file")
+    failed(run("import_memories", "acme/ada", str(tmp_path)), 2, f"file: {tmp_path} cannot be read (Is a directory)")
 
 
 def test_a_format_there_is_none_of_is_a_usage_error(ada: Agent) -> None:

@@ -15,7 +15,7 @@ from memory.formats import jsonl
 from memory.intake import Draft, parse_moment
 from memory.models import Agent
 from refinement import session as sessions
-from refinement.llm import http
+from refinement.llm import connections
 from refinement.models import RefinementSession, SessionStep
 from tests import refining, steps
 from tests.commands import scripted
@@ -31,7 +31,7 @@ DRY += ["ledger_tokens", "max_steps", "max_searches", "max_failed_calls", "max_s
 @pytest.fixture(autouse=True)
 def _no_connection_left() -> Iterator[None]:
     yield
-    http.close_clients()
+    connections.close_clients()
 
 
 @pytest.fixture

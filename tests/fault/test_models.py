@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from refinement.llm import http
+from refinement.llm import connections, http
 from refinement.llm.anthropic import Anthropic
 from refinement.llm.base import (
     Message,
@@ -45,7 +45,7 @@ OPENERS: dict[str, Opener] = {
 @pytest.fixture(autouse=True)
 def _no_connection_left() -> Iterator[None]:
     yield
-    http.close_clients()
+    connections.close_clients()
 
 
 @pytest.fixture(params=OPENERS)

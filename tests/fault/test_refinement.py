@@ -17,7 +17,7 @@ from memory.access import agent_named
 from memory.models import Agent, Memory
 from refinement import loop
 from refinement import session as sessions
-from refinement.llm import http
+from refinement.llm import connections, http
 from refinement.models import Mode, Outcome, RefinementSession
 from tests.model_server import (
     BAD_JSON,
@@ -47,7 +47,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     pauses = http.Pauses(first=0.001, longest=0.001, jitter=0.0)
     monkeypatch.setattr(http, "Pauses", lambda: pauses)
     yield
-    http.close_clients()
+    connections.close_clients()
 
 
 @pytest.fixture(params=PROVIDERS)

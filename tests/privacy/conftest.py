@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from refinement.llm import http
+from refinement.llm import connections
 from tests.privacy.watch import Watch, watching
 
 
@@ -13,5 +13,5 @@ def watch(transactional_db: None) -> Iterator[Watch]:
     """A marker to put into memories; when the test is over, it must be nowhere."""
     with watching() as watch:
         yield watch
-        http.close_clients()
+        connections.close_clients()
     assert watch.leaks() == []

@@ -236,7 +236,10 @@ def test_log_lines_have_a_fixed_text_and_values_by_name() -> None:
                 assert isinstance(node.args[0], ast.Constant), f"{module}: {ast.unparse(node)}"
 
 
-NAMED_IN_LOGS = {"agent", "session", "outcome", "exc_info", "operation", "seq", "number", "error", "code"}
+NAMED_IN_LOGS = {"agent", "session", "outcome", "exc_info", "operation", "seq", "number", "error", "code"} | {
+    "attempt",
+    "wait_seconds",
+}
 
 
 def test_log_lines_name_ids_numbers_and_codes_alone() -> None:

@@ -36,6 +36,13 @@ def test_one_agent_under_each_key_is_tried(ada: Agent, bob: Agent) -> None:
     assert problems() == ["palimpsest.E002"]
 
 
+def test_a_data_key_that_was_altered_is_its_agents_trouble_alone(ada: Agent) -> None:
+    wrapped = bytes(ada.wrapped_key)
+    Agent.objects.filter(pk=ada.pk).update(wrapped_key=wrapped[:-1] + bytes([wrapped[-1] ^ 1]))
+    assert problems() == ["palimpsest.W003"]
+    checks.require_sound()
+
+
 def test_an_erased_silo_is_nothing_to_open(ada: Agent) -> None:
     Agent.objects.filter(pk=ada.pk).update(wrapped_key=b"")
     assert problems() == []

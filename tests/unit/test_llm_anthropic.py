@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from refinement.llm import http
+from refinement.llm import connections
 from refinement.llm.anthropic import Anthropic
 from refinement.llm.base import Message, Reply, Request, Tool, ToolCall, Usage
 from tests.model_server import Broken, Call, ModelServer, Say, Script, Spent
@@ -27,7 +27,7 @@ TALK = (
 @pytest.fixture(autouse=True)
 def _no_connection_left() -> Iterator[None]:
     yield
-    http.close_clients()
+    connections.close_clients()
 
 
 def ask(

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from refinement.llm import http
+from refinement.llm import connections, http
 from refinement.llm.base import Message, ModelNotConfigured, ModelUnavailable, Request
 from refinement.llm.openai import OpenAI
 from tests.model_server import ModelServer, Raw, Say, Status
@@ -29,7 +29,7 @@ REQUEST = Request("some-model", (Message("user", "hello"),), retries=0)
 @pytest.fixture(autouse=True)
 def _no_connection_left() -> Iterator[None]:
     yield
-    http.close_clients()
+    connections.close_clients()
 
 
 def test_calls_share_a_connection() -> None:
@@ -59,10 +59,10 @@ def test_threads_may_call_at_once() -> None:
 
 
 def test_a_forked_process_gets_a_client_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = http.client_for("http://127.0.0.1:1")
+    ours = connections.client_for("http://127.0.0.1:1")
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert http.client_for("http://127.0.0.1:1") is not ours
-    http.close_clients()
+    assert connections.client_for("http://127.0.0.1:1") is not ours
+    connections.close_clients()
 
 
 def test_no_cookie_is_kept() -> None:
@@ -112,10 +112,10 @@ def secure(certificate: Path) -> Iterator[str]:
     context.load_cert_chain(certificate)
     server = ModelServer()
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    http._trusted.cache_clear()
+    connections._trusted.cache_clear()
     with server:
         yield server.openai_url.replace("http:", "https:")
-    http._trusted.cache_clear()
+    connections._trusted.cache_clear()
 
 
 def test_a_certificate_authority_of_ones_own_is_trusted(

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from refinement.llm import http
+from refinement.llm import connections
 from refinement.llm.anthropic import Anthropic
 from refinement.llm.base import Message, Model, Reply, Request, Tool
 from refinement.llm.ollama import Ollama
@@ -33,7 +33,7 @@ SAYS = {"role": "user", "content": [TEXT]}
 @pytest.fixture(autouse=True)
 def _no_connection_left() -> Iterator[None]:
     yield
-    http.close_clients()
+    connections.close_clients()
 
 
 def status(path: str, body: dict[str, Any], headers: dict[str, str]) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from refinement.llm import http
+from refinement.llm import connections
 from refinement.llm.base import Message, Reply, Request, Tool, ToolCall, Usage
 from refinement.llm.ollama import Ollama, context_tokens
 from tests.model_server import Broken, Call, ModelServer, Say, Script, Spent
@@ -25,7 +25,7 @@ TALK = (
 @pytest.fixture(autouse=True)
 def _no_connection_left() -> Iterator[None]:
     yield
-    http.close_clients()
+    connections.close_clients()
 
 
 def ask(script: Script, messages: tuple[Message, ...] = TALK, **fields: Any) -> tuple[Reply, dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refinement.llm import http
+from refinement.llm import connections
 from refinement.llm.base import Message, ModelNotConfigured, Reply, Request, Tool, ToolCall, Usage
 from refinement.llm.openai import OpenAI
 from tests.model_server import Broken, Call, ModelServer, Say, Script, Spent
@@ -26,7 +26,7 @@ TALK = (
 @pytest.fixture(autouse=True)
 def _no_connection_left() -> Iterator[None]:
     yield
-    http.close_clients()
+    connections.close_clients()
 
 
 def ask(script: Script, **fields: Any) -> tuple[Reply, dict[str, Any], dict[str, str]]:

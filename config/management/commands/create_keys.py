@@ -16,6 +16,7 @@ from memory.models import Agent
 
 
 class Command(Task):
+    needs_sound_database = False  # it makes what is missing
     help = (
         "Make the keys that are missing under KEYS_DIR: Django's own, the key that wraps every silo's key, the audit "
         "trail's, the pepper of API keys and the one that signs audit heads. Existing keys are never replaced. "

@@ -29,6 +29,7 @@ SHOWN = 2  # merged memories shown, read with the agent's own key
 
 
 class Command(Task):
+    needs_sound_database = False  # it makes its own
     help = (
         "Make a tenant and an agent, import the demo ledger, refine it with builtin/dedupe and show what happened. "
         "Needs no key and no network, and an empty database of its own ('make demo' sees to that)."

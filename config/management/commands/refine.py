@@ -23,7 +23,8 @@ from refinement.models import Mode, Outcome, RefinementSession
 class Command(Task):
     help = (
         "Run a refinement session of an agent with its own model, and print what was counted; no content is shown. "
-        "Exit 0 when it completed, declined or ended early with its edits whole; 3 when the model failed."
+        "Exit 0 when it completed, declined or ended early with its edits whole; 3 when it failed, "
+        "which standard error then explains."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -64,8 +65,12 @@ class Command(Task):
             self._show(preview.preview(agent), as_json=options["json"])
             return 0
         mode = Mode.DEDUPE_ONLY if options["dedupe_only"] else Mode.FULL
-        session = loop.refine(agent, trigger=schedule.why(agent) or DueReason.MANUAL, mode=mode, report=self._report)
+        failures: list[DomainError] = []
+        trigger = schedule.why(agent) or DueReason.MANUAL
+        session = loop.refine(agent, trigger=trigger, mode=mode, report=self._report, failed=failures.append)
         self._show(report_of(session), as_json=options["json"])
+        for failure in failures:
+            self.say(f"error: {agent.label}: {failure}")
         return MODEL if session.outcome == Outcome.FAILED else 0
 
     def _report(self, line: str) -> None:
@@ -78,6 +83,8 @@ class Command(Task):
             return
         width = max(map(len, figures))
         for name, value in figures.items():
+            if value in (None, ""):
+                continue
             self.stdout.write(
                 f"{name.replace('_', ' '):<{width}}  {value:,}"
                 if type(value) is int

@@ -21,6 +21,7 @@ MAX_SHOWN = 100  # problems; one is enough to know, a thousand help nobody
 
 
 class Command(Task):
+    needs_sound_database = False  # it tells what is wrong
     help = (
         "Verify audit trails: every entry is as it was written and follows the one before it, and the memories and "
         "counters are what the entries, replayed from empty, give. Opens no content. Exit 1 names the first bad entry."
