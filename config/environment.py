@@ -7,6 +7,7 @@ secret, or hold one.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,14 @@ def whole(name: str, default: int) -> int:
     if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS):
         raise ImproperlyConfigured(f"{name} must be a whole number of at most {_DIGITS} digits")
     return int(value)
+
+
+def redis(name: str) -> str:
+    """The address of a Redis server; empty when none is named."""
+    url = text(name)
+    if url and not re.fullmatch(r"(rediss?://[^\s/]|unix:///)\S*", url):
+        raise ImproperlyConfigured(f"{name} must be redis://HOST:PORT/NUMBER, rediss://… or unix:///PATH")
+    return url
 
 
 def listed(name: str, default: list[str]) -> list[str]:

@@ -114,5 +114,7 @@ def _key(name: str, encoded: str) -> Key:
     except (binascii.Error, ValueError):
         secret = b""
     if len(secret) != KEY_BYTES:
-        raise KeysMissing(f"The {name} key is not {KEY_BYTES} bytes of base64.") from None
+        variable = "SILO_KEYS" if name == "silo" else f"{name.upper()}_KEY"
+        problem = f"is not {KEY_BYTES} bytes of base64: see {variable}, or the file '{name}' in KEYS_DIR"
+        raise KeysMissing(f"The {name} key {problem}.") from None
     return Key(hashlib.sha256(b"palimpsest key id" + secret).hexdigest()[:8], secret)

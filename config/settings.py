@@ -71,7 +71,7 @@ else:
         server_side_binding=True, prepare_threshold=5 if env.switch("PREPARED_STATEMENTS", default=True) else None
     )
 
-REDIS_URL = env.text("REDIS_URL")
+REDIS_URL = env.redis("REDIS_URL")
 CACHES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
     if REDIS_URL

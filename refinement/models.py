@@ -88,6 +88,7 @@ class RefinementSession(models.Model):
     cached_tokens = models.PositiveBigIntegerField(default=0)
     completion_tokens = models.PositiveBigIntegerField(default=0)
     model_milliseconds = models.PositiveBigIntegerField(default=0)
+    # Of the service itself: opening the session and carrying out the agent's calls.
     own_microseconds = models.PositiveBigIntegerField(default=0)
 
     class Meta:

@@ -9,10 +9,11 @@ from memory.errors import MemoryDisabled
 from memory.models import Agent
 from memory.silo.silo import Silo
 from refinement import breaker, ledger, limits, schedule
+from refinement.models import Mode
 
 
-def preview(agent: Agent) -> dict[str, Any]:
-    """Why an agent is due, where it stands, and how large its briefing would be; figures only, tokens and counts.
+def preview(agent: Agent, mode: str = Mode.FULL) -> dict[str, Any]:
+    """Why an agent is due, where it stands, and how large its briefing would be; figures and codes only.
 
     Raises MemoryDisabled.
     """
@@ -22,6 +23,8 @@ def preview(agent: Agent) -> dict[str, Any]:
     entries = [e for e in ledger.read(agent, Silo.for_agent(agent)) if e.memory.number not in removable]
     batches = ledger.batches(entries)
     return {
+        "mode": mode,
+        "model": agent.model,
         "due": schedule.why(agent) or None,
         "tokens": agent.core_tokens,
         "target": agent.target_tokens,

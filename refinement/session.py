@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -43,6 +44,7 @@ def open_session(
 
     A session whose lease ran out is closed first, as abandoned. Raises SessionOpen, MemoryDisabled.
     """
+    started = time.perf_counter()
     with editing.locked(agent) as agent:
         if not agent.memory_enabled:
             raise MemoryDisabled
@@ -51,6 +53,7 @@ def open_session(
         removed = duplicates.remove(agent, session=number)
         session = _new_session(removed.agent if removed.seq else agent, number, trigger, mode, driver)
         session.duplicates_removed = sum(m.discarded_at is not None for m in removed.memories)
+        session.own_microseconds = round((time.perf_counter() - started) * 1_000_000)
         session.save(force_insert=True)
         with editing.begin(agent, Operation.SESSION_OPENED, SYSTEM, session=number) as edit:
             edit.detail = _terms(session)

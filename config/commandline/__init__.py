@@ -94,7 +94,7 @@ class Task(BaseCommand):
             sys.exit(FAILED)
         except OSError as failure:
             _drop_output()
-            self.fail(f"The output cannot be written, or a file read ({failure.strerror}).", FAILED)
+            self.fail(f"Input or output failed ({failure.strerror}).", FAILED)
         except KeyboardInterrupt:
             self.fail("interrupted", FAILED)
         except Exception as fault:

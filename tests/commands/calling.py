@@ -72,14 +72,29 @@ class Installation:
 
     folder: Path
 
+    @property
+    def environment(self) -> dict[str, str]:
+        inherited = {key: value for key, value in os.environ.items() if key not in _UNWANTED}
+        return inherited | {"VAR_DIR": str(self.folder), "KEYS_DIR": str(self.folder / "keys")}
+
     def manage(self, name: str, *args: str, stdin: bytes = b"", **more: str) -> Ran:
-        environment = {key: value for key, value in os.environ.items() if key not in _UNWANTED}
-        environment |= {"VAR_DIR": str(self.folder), "KEYS_DIR": str(self.folder / "keys")} | more
         done = subprocess.run(
             [sys.executable, "-W", "error", "manage.py", name, *args],
             cwd=ROOT,
-            env=environment,
+            env=self.environment | more,
             input=stdin,
+            capture_output=True,
+            check=False,
+            timeout=120,
+        )
+        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def shell(self, line: str) -> Ran:
+        """A line of shell in which $manage is `manage.py`: for redirections."""
+        done = subprocess.run(
+            ["/bin/sh", "-c", line],
+            cwd=ROOT,
+            env=self.environment | {"manage": f"{sys.executable} -W error manage.py"},
             capture_output=True,
             check=False,
             timeout=120,

@@ -91,6 +91,13 @@ def test_a_key_file_that_is_no_text_is_told(house: House, folder: Path) -> None:
     failed(run("verify_audit", "--all"), 2, "32 bytes of base64")
 
 
+def test_a_key_file_that_holds_none_is_told_and_kept(db: None, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "pepper").write_text("c2VjcmV0")
+    failed(run("create_keys"), 2, "pepper key is not 32 bytes of base64", "PEPPER_KEY")
+    assert (folder / "pepper").read_text() == "c2VjcmV0"
+
+
 def test_a_folder_that_cannot_be_made_is_told(db: None, folder: Path) -> None:
     folder.parent.parent.mkdir(exist_ok=True)
     folder.parent.write_text("a file where the folder should be")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,27 @@ def test_a_good_database_is_taken(url: str, name: str, monkeypatch: pytest.Monke
     assert environment.database("DATABASE_URL", tmp_path / "db")["NAME"] == name
 
 
+@pytest.mark.parametrize("url", ["foo", "redis://", "redis:/h", "http://h", "h:6379", "redis://h /0", "unix://h"])
+def test_a_bad_redis_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", url)
+    with pytest.raises(ImproperlyConfigured, match=r"^REDIS_URL must be redis://"):
+        environment.redis("REDIS_URL")
+
+
+@pytest.mark.parametrize(
+    "url", ["", "redis://h", "redis://u:p@h:6379/0", "rediss://h:6380/1", "unix:///run/redis?db=1"]
+)
+def test_a_good_redis_is_taken_as_it_is(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", url)
+    assert environment.redis("REDIS_URL") == url
+
+
+def test_the_data_folder_is_its_owners_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    environment.database("DATABASE_URL", tmp_path / "var" / "db")
+    assert stat.S_IMODE((tmp_path / "var").stat().st_mode) == 0o700
+
+
 @pytest.mark.parametrize("value", ["maybe", "2", "tru e"])
 def test_a_switch_is_true_or_false(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEBUG", value)
@@ -73,7 +95,14 @@ def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("DATABASE_URL", BAD_DATABASES[1]), ("LEASE_SECONDS", "abc"), ("DEBUG", "maybe"), ("VAR_DIR", "/dev/null/x")],
+    [
+        ("DATABASE_URL", BAD_DATABASES[1]),
+        ("REDIS_URL", "s3cret"),
+        ("LEASE_SECONDS", "abc"),
+        ("DEBUG", "maybe"),
+        ("VAR_DIR", "/dev/null/x"),
+        ("KEYS_DIR", "/dev/null"),
+    ],
 )
 @pytest.mark.parametrize("command", ["check", "verify_audit"])
 def test_every_command_tells_it_in_one_line(service: Installation, command: str, name: str, value: str) -> None:

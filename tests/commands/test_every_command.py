@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import load_command_class
-from django.db import IntegrityError, OperationalError, connections
+from django.db import IntegrityError, OperationalError, connection, connections
 
+from audit.models import AuditEntry
 from config import keyfiles
 from memory.silo import keys
-from tests.commands.calling import NAMES, failed, run
+from tests.commands.calling import NAMES, Installation, failed, run
 from tests.conftest import House
 from tests.privacy import logbook
 from tests.privacy.marker import unique
@@ -149,3 +151,72 @@ def test_ctrl_c_is_no_traceback(house: House, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("audit.verify.missing_guards", interrupted)
     failed(run("verify_audit", "--all"), 1, "interrupted")
+
+
+# --- a database that is not sound ---------------------------------------------------------------------------------
+
+
+WRITES = {
+    "create_agent": ("acme/new", "--model", "builtin/dedupe"),
+    "import_memories": ("acme/ada", "-"),
+    "refine": ("acme/ada",),
+    "rotate_silo_keys": (),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_nothing_is_written_under_an_audit_key_that_the_trail_was_not_begun_with(
+    name: str, house: House, settings: Any
+) -> None:
+    settings.AUDIT_KEY = keyfiles.new_key()
+    before = AuditEntry.objects.count()
+    failed(run(name, *WRITES[name], stdin=b'{"content": "x"}'), 2, "audit trail", "backup")
+    assert AuditEntry.objects.count() == before
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_nothing_is_written_while_a_trigger_is_missing(name: str, house: House) -> None:
+    on = " ON audit_change" if connection.vendor == "postgresql" else ""
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TRIGGER audit_change_no_update{on}")
+    before = AuditEntry.objects.count()
+    failed(run(name, *WRITES[name], stdin=b'{"content": "x"}'), 2, "audit_change_no_update", "migrate")
+    assert AuditEntry.objects.count() == before
+
+
+# --- a shell's ways to lose input and output ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(service: Installation) -> Installation:
+    """With an agent that has a memory; its key is kept under the folder."""
+    made = service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe")
+    assert made.code == 0, made
+    (service.folder / "agent.key").write_text(made.json["key"])
+    assert service.manage("import_memories", "acme/ada", "-", stdin=b'{"content": "drinks tea"}').code == 0
+    return service
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is Linux's")
+def test_a_full_disk_under_the_output_is_told_in_a_line(filled: Installation) -> None:
+    key = (filled.folder / "agent.key").read_text()
+    ran = filled.shell(f"PALIMPSEST_AGENT_KEY={key} $manage export_memories acme/ada > /dev/full")
+    assert (ran.code, ran.err) == (
+        1,
+        "error: Input or output failed (No space left on device).\n",
+    )
+
+
+def test_a_closed_standard_input_is_told_in_a_line(filled: Installation) -> None:
+    ran = filled.shell("$manage import_memories acme/ada - <&-")
+    assert (ran.code, ran.err) == (2, "error: file: standard input is closed\n")
+
+
+def test_djangos_own_commands_tell_a_database_that_is_down_in_a_line(service: Installation) -> None:
+    with socket.socket() as nobody:  # bound and not listening: nobody else gets the port, and nobody answers
+        nobody.bind(("127.0.0.1", 0))
+        ran = service.manage("migrate", DATABASE_URL=f"postgres://u:s3cret@127.0.0.1:{nobody.getsockname()[1]}/x")
+    assert ran.code == 2
+    assert ran.err.splitlines()[-1].startswith("error: The database cannot be used")
+    assert "Traceback" not in ran.err
+    assert "s3cret" not in ran.err

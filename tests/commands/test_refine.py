@@ -107,6 +107,10 @@ def test_a_model_that_is_not_configured_is_a_failed_session(model: str, ada: Age
     refining.change(ada, model=model)
     ran = refine("--json")
     assert (ran.code, ran.json["error"], ran.json["model_calls"]) == (3, "model_not_configured", 0)
+    assert ran.err.startswith("error: acme/ada: ")
+    assert refine().err == ran.err
+    dry = refine("--dry-run", "--json")
+    assert (dry.code, dry.json["error"], dry.err) == (3, "model_not_configured", ran.err)
 
 
 def test_a_dry_run_changes_nothing_and_calls_nobody(ada: Agent, served: ModelServer) -> None:
@@ -116,6 +120,8 @@ def test_a_dry_run_changes_nothing_and_calls_nobody(ada: Agent, served: ModelSer
     assert (ran.code, served.requests) == (0, [])
     assert (ran.json["memories"], ran.json["duplicates"], ran.json["batches"]) == (13, 1, 1)
     assert set(ran.json) >= set(DRY)
+    assert [ran.json[name] for name in ("mode", "model", "error")] == ["full", "openai/scripted", None]
+    assert refine("--dry-run", "--dedupe-only", "--json").json["mode"] == "dedupe_only"
     assert MARKER not in ran.out
 
 

@@ -48,6 +48,16 @@ def _no_connection_left() -> Iterator[None]:
     connections.close_clients()
 
 
+def test_a_call_that_is_tried_again_is_logged_by_its_number_alone(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "palimpsest")
+    with ModelServer([Status(500), Status(503), Say("hello")]) as server:
+        OpenAI(KEY, server.openai_url, MINE).complete(asking())
+        address = server.openai_url
+    told = [record.msg for record in caplog.records if record.name == "palimpsest.models"]
+    assert [(line["event"], line["attempt"]) for line in told] == [("model call is tried again", n) for n in (2, 3)]
+    assert not any(word in caplog.text for word in (KEY, PROMPT, address, "500", "503"))
+
+
 @pytest.fixture(params=OPENERS)
 def provider(request: pytest.FixtureRequest) -> str:
     return str(request.param)

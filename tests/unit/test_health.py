@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import InterfaceError, OperationalError, connections
+from django.db import InterfaceError, OperationalError, connection, connections, transaction
 from django.test import Client
 
 from config import settings as module
 from tests.conftest import House
+from tests.privacy import logbook
+from tests.privacy.marker import unique
 
 ADDRESSES = ("/healthz", "/readyz")
 
@@ -47,6 +50,14 @@ def test_unready_when_the_database_is_down(
     assert (response.status_code, response.json()["database"]) == (503, "failed")
     assert response.json()["status"] == "unready"
     assert b"10.0.0.7" not in response.content
+
+
+def test_unready_when_the_database_was_never_migrated(client: Client, db: None) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE memory_agent RENAME TO memory_elsewhere")
+        response = client.get("/readyz")
+        transaction.set_rollback(True)
+    assert (response.status_code, response.json()["database"]) == (503, "failed")
 
 
 def test_unready_when_the_keys_are_missing(client: Client, db: None, settings: Any, tmp_path: Path) -> None:
@@ -107,3 +118,14 @@ def test_a_query_is_ignored(client: Client) -> None:
 def test_debug_is_off_unless_it_is_asked_for() -> None:
     assert module.env.switch("DEBUG", default=False) is module.DEBUG
     assert "DEBUG" in os.environ or module.DEBUG is False
+
+
+@pytest.mark.parametrize(
+    "ask", [{"path": "/{}"}, {"path": "/readyz?{}"}, {"path": "/healthz", "HTTP_HOST": "{}.example"}]
+)
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_no_log_line_quotes_what_was_asked(method: str, ask: dict[str, str], client: Client, db: None) -> None:
+    marker = unique()
+    with logbook.kept(logging.INFO) as log:
+        getattr(client, method)(**{name: value.format(marker) for name, value in ask.items()})
+    assert marker not in log.text

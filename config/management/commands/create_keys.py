@@ -12,6 +12,7 @@ from django.db import connection
 
 from config.commandline import FAILED, USAGE, Task
 from config.keyfiles import NAMES, create_key_file, prepend_key, read_key_file
+from config.keyring import keyring
 from memory.models import Agent
 
 
@@ -58,6 +59,7 @@ class Command(Task):
                 self.fail(
                     f"{folder / name} is there and holds no key that can be read: remove it, or restore it", FAILED
                 )
+        keyring()  # says which of those that were there is none
         if add_silo_key:
             prepend_key(folder, "silo")
             self.say(

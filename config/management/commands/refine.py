@@ -17,6 +17,8 @@ from memory.models import Agent, DueReason
 from refinement import loop, preview, schedule
 from refinement import session as sessions
 from refinement.errors import SessionOpen
+from refinement.llm import catalog
+from refinement.llm.base import ModelNotConfigured
 from refinement.models import Mode, Outcome, RefinementSession
 
 
@@ -61,10 +63,9 @@ class Command(Task):
             return exit_code(error)
 
     def _one(self, agent: Agent, **options: Any) -> int:
-        if options["dry_run"]:
-            self._show(preview.preview(agent), as_json=options["json"])
-            return 0
         mode = Mode.DEDUPE_ONLY if options["dedupe_only"] else Mode.FULL
+        if options["dry_run"]:
+            return self._preview(agent, mode, as_json=options["json"])
         failures: list[DomainError] = []
         trigger = schedule.why(agent) or DueReason.MANUAL
         session = loop.refine(agent, trigger=trigger, mode=mode, report=self._report, failed=failures.append)
@@ -72,6 +73,17 @@ class Command(Task):
         for failure in failures:
             self.say(f"error: {agent.label}: {failure}")
         return MODEL if session.outcome == Outcome.FAILED else 0
+
+    def _preview(self, agent: Agent, mode: Mode, *, as_json: bool) -> int:
+        figures = preview.preview(agent, mode)
+        try:
+            catalog.check(agent.model)
+        except ModelNotConfigured as failure:
+            self._show(figures | {"error": failure.code}, as_json=as_json)
+            self.say(f"error: {agent.label}: {failure}")
+            return MODEL
+        self._show(figures | {"error": None}, as_json=as_json)
+        return 0
 
     def _report(self, line: str) -> None:
         if self.stderr.isatty():
