@@ -78,9 +78,7 @@ def opened(path: str) -> Iterator[Iterator[bytes]]:
     except OSError as failure:
         raise _unreadable(path, failure) from None
     try:
-        yield lines_of(file if _is_file(file) else _held(file))
-    except OSError as failure:
-        raise _unreadable(path, failure) from None
+        yield lines_of(path, file if _is_file(file) else _held(path, file))
     finally:
         if path != "-":
             file.close()
@@ -93,9 +91,12 @@ def _is_file(file: IO[bytes]) -> bool:
         return False
 
 
-def _held(file: IO[bytes]) -> IO[bytes]:
+def _held(path: str, file: IO[bytes]) -> IO[bytes]:
     """All of it, in memory: what it says is not to lie on a disk."""
-    held = file.read(MAX_HELD + 1)
+    try:
+        held = file.read(MAX_HELD + 1)
+    except OSError as failure:
+        raise _unreadable(path, failure) from None
     if len(held) > MAX_HELD:
         raise Invalid("file", f"more than {MAX_HELD // 2**20} MB came by a pipe or device: give it as a file")
     return io.BytesIO(held)
@@ -105,9 +106,13 @@ def _unreadable(path: str, failure: OSError) -> Invalid:
     return Invalid("file", f"{path} cannot be read ({failure.strerror})")
 
 
-def lines_of(file: IO[bytes]) -> Iterator[bytes]:
-    """Lines, of which no more is read than shows that one is too long."""
-    return iter(lambda: file.readline(MAX_LINE + 1), b"")
+def lines_of(path: str, file: IO[bytes]) -> Iterator[bytes]:
+    """Lines, of which no more is read than shows that one is too long. Raises Invalid."""
+    try:
+        while line := file.readline(MAX_LINE + 1):
+            yield line
+    except OSError as failure:
+        raise _unreadable(path, failure) from None
 
 
 def load(
