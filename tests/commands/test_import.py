@@ -228,7 +228,7 @@ def test_a_line_without_end_is_not_taken_into_memory() -> None:
             return len(buffer)
 
     with pytest.raises(jsonl.BadLine, match="line 1: is longer"):
-        list(jsonl._drafts(jsonl.lines_of(io.BufferedReader(Endless())), jsonl.Imported()))
+        list(jsonl._drafts(jsonl.lines_of("-", io.BufferedReader(Endless())), jsonl.Imported()))
 
 
 _NAMES = itertools.count()
