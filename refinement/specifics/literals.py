@@ -95,10 +95,11 @@ def _pieces(plain: str) -> Iterator[Mark]:
     if not _CODELIKE.search(plain):
         return
     for match in _PIECE.finditer(plain):
-        if match[0].isalpha() and (match[0].islower() or match[0][0].isupper()):
+        piece = match[0]
+        if piece.isalpha() and (piece.islower() or piece[0].isupper()):
             continue
-        text = match[0].rstrip(".,:!?/-" if "//" not in match[0] else ".,:!?").lstrip(":!?")
-        start = match.start() + match[0].index(text) if text else 0
+        text = piece.rstrip(".,:!?/-" if "//" not in piece else ".,:!?").lstrip(":!?")
+        start = match.start() + piece.index(text) if text else 0
         if text and _is_identifier(text):
             yield _mark("identifier", start, text, _identifier_key(text))
 

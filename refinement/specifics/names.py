@@ -51,6 +51,8 @@ def names_in(plain: str, shown: str, words: Sequence[Word], context: Context) ->
     shouts = _shouts(words)
     run: list[Word] = []
     for word in words:
+        if not run and word.text[0].islower():  # most words
+            continue
         is_part = _is_name(plain, word, context, shouts, bool(run) and _adjoins(plain, run[-1], word))
         if run and not (is_part and _adjoins(plain, run[-1], word) and not _parts_run(run[-1], word)):
             yield from _mark(plain, shown, run)

@@ -77,7 +77,10 @@ def stem(word: str) -> str:
     """Just enough to bring "likes", "liked" and "liking" together; no linguistics."""
     if len(word) < 4:
         return word
-    if word[-1] in "sdg":
+    last = word[-1]
+    if last not in "sdgey" and last != word[-2]:  # most words
+        return word
+    if last in "sdg":
         word = _without_suffix(word)
     if len(word) > 3 and word[-1] in "ey":
         return word[:-1] + ("i" if word[-1] == "y" else "")
@@ -100,11 +103,11 @@ def words_of(plain: str) -> list[Word]:
     """Every word, its possessive left out; "doesn't" stays whole, for the negation."""
     found = []
     for match in _WORD.finditer(plain):
-        text = match[0]
+        text, start = match[0], match.start()
         if text[-1] in "sS":
             text = _singular(text)
         fold = text.casefold()
-        found.append(Word(match.start(), match.start() + len(text), text, fold, stem(fold)))
+        found.append(Word(start, start + len(text), text, fold, stem(fold)))
     return found
 
 

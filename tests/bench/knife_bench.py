@@ -32,6 +32,7 @@ ME = Actor.operator("bench")
 SHOWN = 1_000
 LIMITS = dict.fromkeys(("max_changes", "max_steps", "max_searches", "max_failed_calls", "max_seconds"), 1_000_000)
 COLD = {10_000: 0.1, 100_000: 1.0}  # seconds
+MOST = {1_000: 5, 100_000: 10}  # milliseconds
 
 
 def run(database: str, *, quick: bool) -> Iterator[Figure]:
@@ -45,8 +46,8 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
             middle = statistics.median(seconds) * 1e3
             medians.setdefault(tool, []).append(middle)
             high = statistics.quantiles(seconds, n=20)[-1] * 1e3
-            if size in (sizes[0], sizes[-1]):
-                yield at_most("knife", database, f"{tool}, {size:,} memories, median", middle, "ms", 5)
+            if most := MOST.get(size):
+                yield at_most("knife", database, f"{tool}, {size:,} memories, median", middle, "ms", most)
             else:
                 yield Figure("knife", database, f"{tool}, {size:,} memories, median", middle, "ms")
             yield Figure("knife", database, f"{tool}, {size:,} memories, 95 %", high, "ms")
