@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.commands import scripted
 from tests.commands.calling import ROOT, Installation, Ran, failed
-from tests.model_server import ModelServer, tidy
+from tests.model_server import Action, ModelServer, Slow, Turn, tidy
 from tests.privacy.marker import MARKER
 
 
@@ -54,6 +58,35 @@ def test_a_model_that_is_not_configured_fails_with_three(service: Installation) 
     made(service, "ollama/scripted", lines({"content": f"{MARKER} drinks tea"}))
     ran = service.manage("refine", "acme/ada", "--json", OLLAMA_BASE_URL="gopher://nowhere")
     assert (ran.code, ran.json["outcome"], ran.json["error"]) == (3, "failed", "model_not_configured")
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_a_session_that_is_asked_to_stop_is_closed_at_once(by: signal.Signals, service: Installation) -> None:
+    made(service, "openai/scripted", lines(*scripted.LEDGER))
+    asked = threading.Event()
+
+    def thinks(_: Turn) -> Action:
+        asked.set()
+        return Slow(60)
+
+    with ModelServer(thinks) as server:
+        process = subprocess.Popen(
+            [sys.executable, "manage.py", "refine", "acme/ada", "--json"],
+            cwd=ROOT,
+            env=service.environment | {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "any"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert asked.wait(60)
+        process.send_signal(by)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (1, "", "error: interrupted\n")
+    with ModelServer(tidy) as server:  # at once: nobody waits for the stopped one's lease
+        address = {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "any"}
+        again = service.manage("refine", "acme/ada", "--json", **address)
+    assert (again.code, again.json["session"], again.json["outcome"]) == (0, 2, "completed")
+    assert service.manage("verify_audit", "acme/ada").code == 0
 
 
 def test_a_service_without_tables_says_how_they_are_made(tmp_path: Path) -> None:

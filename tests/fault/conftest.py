@@ -1,0 +1,49 @@
+"""Whole sessions against a real model server, in each of its three protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from memory.models import Agent
+from refinement import loop
+from refinement.llm import connections, http
+from refinement.models import Mode, RefinementSession
+from tests.fault.playing import PROVIDERS, Play, ended_well
+from tests.model_server import ModelServer, Script
+from tests.refining import change
+from tests.steps import fresh
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Retries without their pauses, and no connection left behind."""
+    pauses = http.Pauses(first=0.001, longest=0.001, jitter=0.0)
+    monkeypatch.setattr(http, "Pauses", lambda: pauses)
+    yield
+    connections.close_clients()
+
+
+@pytest.fixture(params=PROVIDERS)
+def provider(request: pytest.FixtureRequest, quick: None, settings: Any) -> str:
+    settings.OPENAI_API_KEY = settings.ANTHROPIC_API_KEY = "sk-test"
+    return str(request.param)
+
+
+@pytest.fixture
+def play(provider: str, ada: Agent, settings: Any) -> Play:
+    """Refine ada with a model that plays this script; the closed session, after what always holds was checked."""
+
+    def run(script: Script, mode: str = Mode.FULL, report: Any = print, **changes: Any) -> RefinementSession:
+        change(ada, model=f"{provider}/scripted", **changes)
+        with ModelServer(script) as server:
+            settings.OPENAI_BASE_URL, settings.ANTHROPIC_BASE_URL = server.openai_url, server.anthropic_url
+            settings.OLLAMA_BASE_URL = server.ollama_url
+            session = loop.refine(fresh(ada), trigger="manual", mode=mode, report=report)
+            assert server.refused == []
+        ended_well(ada, session)
+        return session
+
+    return run
