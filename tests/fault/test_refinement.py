@@ -213,7 +213,8 @@ MODELS: dict[str, tuple[Script, str]] = {
     "ten thousand deletions of nothing": ([[Call("delete_memory", {"id": 999})] * 10_000], "limit_failed_calls"),
     "ten thousand searches": ([[Call("search_memories", {"query": "tea"})] * 10_000], "limit_searches"),
     "ten thousand calls that do nothing": ([[Call("promote_memory", {"id": 1})] * 10_000], "limit_failed_calls"),
-    "never ends": (Call("promote_memory", {"id": 1}), "limit_failed_calls"),
+    "does nothing for ever": (Call("promote_memory", {"id": 1}), "limit_failed_calls"),
+    "never ends": ([Call("search_memories", {"query": "tea"}), Call("promote_memory", {"id": 1})] * 16, "limit_steps"),
     "wants it all gone": ([[Call("delete_memory", {"id": n}) for n in range(1, 11)]], "floor"),
 }
 

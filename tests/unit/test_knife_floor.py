@@ -55,7 +55,9 @@ def test_a_rewrite_counts_by_what_it_saves(ada: Agent) -> None:
 
 def test_a_merge_counts_by_what_it_saves(ada: Agent) -> None:
     made = fill(ada, 4, 100)
-    refused(opened(ada), "floor", "consolidate_memories", {"ids_to_merge": made, "new_content": filler(299, "x")})
+    held = opened(ada)
+    refused(held, "floor", "consolidate_memories", {"ids_to_merge": made, "new_content": filler(299, "x")})
+    assert held.call("consolidate_memories", ids_to_merge=made, new_content=filler(300, "x"))["ok"]
 
 
 def test_a_refusal_shows_its_arithmetic_and_what_is_left(ada: Agent) -> None:

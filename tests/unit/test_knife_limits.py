@@ -163,10 +163,13 @@ def test_limits_are_frozen_when_the_session_opens(ada: Agent) -> None:
 
 def test_promoting_counts_as_a_change(ada: Agent) -> None:
     [journal] = remember(ada, "Watered the tomatoes.", kind=Kind.JOURNAL)
-    held = opened(ada, max_changes=0)
-    held.call("search_memories", query="tomatoes")
-    assert held.call("promote_memory", id=journal)["code"] == "limit"
-    assert row(ada, journal).kind == Kind.JOURNAL
+    [other] = remember(ada, "Watered the beans.", kind=Kind.JOURNAL)
+    held = opened(ada, max_changes=1)
+    held.call("search_memories", query="watered")
+    assert held.call("promote_memory", id=journal)["ok"]
+    assert held.row.changes == 1
+    assert held.call("promote_memory", id=other)["code"] == "limit"
+    assert row(ada, other).kind == Kind.JOURNAL
 
 
 @pytest.mark.parametrize("tool", ["protect_memory", "promote_memory"])

@@ -245,14 +245,18 @@ def test_opening_closes_a_stale_session_first(ada: Agent) -> None:
 def test_a_stale_session_is_closed_in_the_transaction_that_opens_the_next(
     ada: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened(ada)
+    stale = opened(ada)
 
     def broken(*_: Any) -> None:
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr(sessions, "_new_session", broken)
-    with untouched(ada), time_machine.travel(timezone.now() + LATER), pytest.raises(RuntimeError):
-        opened(ada)
+    with time_machine.travel(timezone.now() + LATER):
+        with monkeypatch.context() as patch, untouched(ada):
+            patch.setattr(sessions, "_new_session", broken)
+            with pytest.raises(RuntimeError):
+                opened(ada)
+        assert opened(ada).row.outcome == Outcome.OPEN
+    assert stale.row.outcome == Outcome.ABANDONED
 
 
 # --- ending
@@ -344,10 +348,10 @@ def test_a_failure_while_closing_leaves_the_session_open(ada: Agent, monkeypatch
 
 
 def test_a_session_reaches_no_other_agents_memories(ada: Agent, bob: Agent) -> None:
-    fill(ada, 3, 20)
+    fill(ada, 3, 200)
     theirs = fill(bob, 12, 20)
     before = everything(bob)
-    held = opened(ada)
+    held = opened(ada, max_failed_calls=100)
     for number in theirs:
         held.call("delete_memory", id=number)
         held.call("update_memory", id=number, content=filler(19, number))

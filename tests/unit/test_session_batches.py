@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import time_machine
@@ -17,8 +18,8 @@ from tests.steps import fresh
 LATER = timedelta(hours=1)  # a lease is shorter
 
 
-def in_batches(agent: Agent, batches: int) -> Held:
-    held = opened(agent, shown=False)
+def in_batches(agent: Agent, batches: int, **changes: Any) -> Held:
+    held = opened(agent, shown=False, **changes)
     held.knife.show(0, batches, entries(agent))
     return held
 
@@ -79,3 +80,13 @@ def test_limits_and_floor_are_the_sessions_not_the_batchs(ada: Agent) -> None:
     held.call("complete_refinement", summary="Part one.")
     held.knife.show(1, 2, entries(ada))
     assert held.call("delete_memory", id=made[2])["code"] == "floor"
+    assert held.row.lost_tokens == 40
+
+
+def test_changes_of_every_batch_count_together(ada: Agent) -> None:
+    made = fill(ada, 20, 20)
+    held = in_batches(ada, 2, max_changes=1)
+    held.call("delete_memory", id=made[0])
+    held.call("complete_refinement", summary="Part one.")
+    held.knife.show(1, 2, entries(ada))
+    assert held.call("delete_memory", id=made[1])["code"] == "limit"

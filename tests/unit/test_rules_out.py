@@ -1,0 +1,38 @@
+"""The table of rules that can be taken out: it fits the project as it is, and leaves out no test of the docs."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.rules_out.table import RULES, Rule
+
+ROOT = Path(__file__).resolve().parents[2]
+_NAMED = re.compile(r"`(?:tests/\w+/)?(?:test_\w+\.py::)?(test_\w+)`")
+
+
+@cache
+def read(file: str) -> str:
+    return (ROOT / file).read_text("utf-8")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.what)
+def test_what_is_taken_out_is_there(rule: Rule) -> None:
+    for change in rule.changes:
+        assert change.there in read(change.file)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.what)
+def test_the_tests_that_hold_it_exist(rule: Rule) -> None:
+    for test in rule.tests:
+        file, _, name = test.partition("[")[0].partition("::")
+        assert f"def {name}(" in read(file)
+
+
+def test_every_test_of_the_docs_is_seen_to_fail() -> None:
+    tried = {test.partition("[")[0].partition("::")[2] for rule in RULES for test in rule.tests}
+    named = set(_NAMED.findall(read("docs/refinement.md")))
+    assert named - tried == set()
