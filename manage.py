@@ -9,20 +9,21 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
-    from django.db import OperationalError
+    from django.db import DatabaseError
 
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as wrong:
         sys.stderr.write(f"error: {wrong}\n")
         sys.exit(2)
-    except OperationalError as trouble:  # Django's own commands: migrate, check
+    except DatabaseError as trouble:  # Django's own commands: migrate, check
         advice = "is it up, is DATABASE_URL right, and can VAR_DIR be written to?"
         sys.stderr.write(f"error: The database cannot be used ({type(trouble).__name__}): {advice}\n")
         sys.exit(2)
 
 
 if __name__ == "__main__":
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115  closed by the caller, and many write to it
     try:
         main()
     except KeyboardInterrupt:  # also while modules are still being imported

@@ -1,4 +1,4 @@
-"""What the database itself refuses: changing or removing a row of the trail, removing a memory.
+"""What the database itself refuses: changing or removing a row of the trail, leaving one out, removing a memory.
 
 Triggers, because they hold for SQL typed by hand, for `queryset.delete()` and for a road nobody thought of.
 Changing a column on SQLite rebuilds its table and silently drops them, so they are put back after every
@@ -16,15 +16,17 @@ from django.db import connection, transaction
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What `table` refuses, and the columns that identify a row (so that SQLite's REPLACE is refused too)."""
+    """What `table` refuses, the columns that identify a row (so that SQLite's REPLACE is refused too), and whether
+    the last of them counts from 1 without a gap."""
 
     table: str
     refuses: tuple[str, ...]
     identity: tuple[str, ...] = ()
+    counts: bool = False
 
 
 _guards: list[Guard] = [
-    Guard("audit_auditentry", ("UPDATE", "DELETE"), ("agent_id", "seq")),
+    Guard("audit_auditentry", ("UPDATE", "DELETE"), ("agent_id", "seq"), counts=True),
     Guard("audit_change", ("UPDATE", "DELETE"), ("agent_id", "seq", "number")),
 ]
 
@@ -44,7 +46,8 @@ def put_back(**_: Any) -> None:
         if not missing():
             return
         if connection.vendor == "postgresql":
-            cursor.execute(_PG_FUNCTION)
+            for name, body in _PG_FUNCTIONS.items():
+                cursor.execute(f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $${body}$$")
         for guard in reversed(_there()):  # memories first, as edits lock them: neither waits for the other in a ring
             for name, statement in _triggers(guard):
                 cursor.execute(_drop(name, guard.table))
@@ -72,24 +75,34 @@ def triggers() -> list[tuple[str, str]]:
 
 _PG_LOCK = 0x70616C696D  # "palim"
 
-_PG_BODY = """
+_PG_FUNCTIONS = {
+    "palimpsest_refuse": """
 BEGIN
     RAISE EXCEPTION '% on % is refused: it is kept for ever', TG_OP, TG_TABLE_NAME
         USING ERRCODE = 'integrity_constraint_violation';
-END """
+END """,
+    "palimpsest_no_gap": """
+BEGIN
+    IF NEW.seq <> 1 AND NOT EXISTS (
+        SELECT 1 FROM audit_auditentry WHERE agent_id = NEW.agent_id AND seq = NEW.seq - 1
+    ) THEN
+        RAISE EXCEPTION 'refused: the entry before it is missing' USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    RETURN NEW;
+END """,
+}
 
-_PG_FUNCTION = f"CREATE OR REPLACE FUNCTION palimpsest_refuse() RETURNS trigger LANGUAGE plpgsql AS $${_PG_BODY}$$"
-
-# The triggers as the statements that make them; on PostgreSQL those alone that fire and call our function, unaltered.
+# The triggers as the statements that make them; on PostgreSQL those alone that fire and call our functions, unaltered.
 _PRESENT = {
     "sqlite": "SELECT sql FROM sqlite_master WHERE type = 'trigger'",
     "postgresql": """
         SELECT pg_get_triggerdef(t.oid, true)
         FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_language l ON l.oid = p.prolang
-        WHERE NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND l.lanname = 'plpgsql' AND p.prosrc = %s
+        WHERE NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND l.lanname = 'plpgsql'
+        AND p.proname || p.prosrc = ANY(%s)
     """,
 }
-_PRESENT_PARAMETERS = {"sqlite": [], "postgresql": [_PG_BODY]}
+_PRESENT_PARAMETERS = {"sqlite": [], "postgresql": [[name + body for name, body in _PG_FUNCTIONS.items()]]}
 
 
 def _triggers(guard: Guard) -> Iterator[tuple[str, str]]:
@@ -104,6 +117,10 @@ def _triggers(guard: Guard) -> Iterator[tuple[str, str]]:
                     f"FOR EACH {each} EXECUTE FUNCTION palimpsest_refuse()"
                 ),
             )
+        if guard.counts:
+            name = f"{guard.table}_no_gap"
+            on = f"BEFORE INSERT ON {guard.table} FOR EACH ROW"
+            yield name, f"CREATE TRIGGER {name} {on} EXECUTE FUNCTION palimpsest_no_gap()"
         return
     for event in guard.refuses:
         name = f"{guard.table}_no_{event.lower()}"
@@ -126,6 +143,14 @@ def _triggers(guard: Guard) -> Iterator[tuple[str, str]]:
             f"WHEN EXISTS (SELECT 1 FROM {guard.table} WHERE id = NEW.id OR ({same})) BEGIN {_SQLITE_REFUSAL} END"
         ),
     )
+    if guard.counts:
+        name = f"{guard.table}_no_gap"
+        before = f"SELECT 1 FROM {guard.table} WHERE agent_id = NEW.agent_id AND seq = NEW.seq - 1"
+        yield (
+            name,
+            f"CREATE TRIGGER {name} BEFORE INSERT ON {guard.table} WHEN NEW.seq <> 1 AND NOT EXISTS ({before}) "
+            "BEGIN SELECT RAISE(ABORT, 'refused: the entry before it is missing'); END",
+        )
 
 
 _SQLITE_REFUSAL = "SELECT RAISE(ABORT, 'refused: it is kept for ever');"

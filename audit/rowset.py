@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from django.db import DEFAULT_DB_ALIAS, connection, models
+from django.db import DEFAULT_DB_ALIAS, NotSupportedError, connection, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
@@ -28,7 +28,8 @@ M = TypeVar("M", bound=models.Model)
 
 
 def prepare_connections() -> None:
-    connection_created.connect(_teach_sqlite, dispatch_uid="audit.rowset")
+    connection_created.connect(_teach_sqlite, dispatch_uid="audit.rowset.sqlite")
+    connection_created.connect(_expect_migrations, dispatch_uid="audit.rowset.postgresql")
 
 
 def insert(model: type[models.Model], rows: Sequence[Row], names: tuple[str, ...] = ()) -> None:
@@ -291,6 +292,26 @@ for _field in (models.BigIntegerField, models.PositiveBigIntegerField, models.Bi
 def _teach_sqlite(connection: BaseDatabaseWrapper, **_: Any) -> None:
     if connection.vendor == "sqlite":
         connection.connection.create_function("from_base64", 1, _unbase64, deterministic=True)
+
+
+def _expect_migrations(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    if connection.vendor == "postgresql" and _planned_anew not in connection.execute_wrappers:
+        connection.execute_wrappers.append(_planned_anew)
+
+
+def _planned_anew(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
+    """A statement prepared before a migration changed what it gives is prepared anew.
+
+    PostgreSQL refuses it for ever otherwise. In a transaction the refusal stands, and the rollback forgets all of them.
+    """
+    try:
+        return execute(sql, params, many, context)
+    except NotSupportedError:
+        database = context["connection"]
+        if database.in_atomic_block:
+            raise
+        database.connection.execute("DEALLOCATE ALL")
+    return execute(sql, params, many, context)
 
 
 def _unbase64(text: str | None) -> bytes | None:

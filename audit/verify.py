@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import DatabaseError, DataError
+from django.db import DatabaseError, DataError, models
 from django.db.models import Min
 
 from audit import guards
@@ -78,24 +78,47 @@ def missing_guards() -> list[Problem]:
 
 
 def chain(agent_id: int, label: str) -> Iterator[Problem]:
-    """What is wrong with an agent's chain, entry by entry; memory use does not grow with its length."""
+    """What is wrong with an agent's chain, entry by entry; memory use does not grow with its length.
+
+    It ends at a row that cannot be read. Rows come many at a time, so the walk is told of one before it gets there.
+    """
     walk = _Walk(agent_id, label)
     with ill_formed() as found:
         yield from walk.problems()
     if found:
-        yield Problem(label, walk.expected, NOT_OF_THE_FORM)
+        unreadable = _first_unreadable(agent_id, walk.expected)
+        with ill_formed():  # which it is, where the number itself is none
+            yield from (each for each in _Walk(agent_id, label, unreadable).problems() if each.seq >= walk.expected)
+        yield Problem(label, unreadable, NOT_OF_THE_FORM)
+
+
+def _first_unreadable(agent_id: int, start: int) -> int:
+    """The number of the first entry, from `start`, of whose rows one cannot be read."""
+    found = [first_unreadable(model, "seq", agent_id=agent_id, seq__gte=start) for model in (AuditEntry, Change)]
+    return min((seq for seq in found if seq is not None), default=start)
+
+
+def first_unreadable(model: type[models.Model], number: str, **where: Any) -> int | None:
+    """The least `number` of the rows that cannot be read, each asked for by itself."""
+    rows = model._default_manager.filter(**where).order_by(number).values_list("pk", number)
+    for pk, at in rows.iterator():
+        with ill_formed() as found:
+            model._default_manager.filter(pk=pk).values().get()
+        if found:
+            return whole(at)
+    return None
 
 
 class _Walk:
     """Along one chain: the number the next entry should have, and the MAC it should follow."""
 
-    def __init__(self, agent_id: int, label: str) -> None:
+    def __init__(self, agent_id: int, label: str, until: int | None = None) -> None:
         self.expected, self.previous, self.label = 1, b"", label
-        self._agent_id = agent_id
+        self._which = {"agent_id": agent_id} | ({} if until is None else {"seq__lt": until})
 
     def problems(self) -> Iterator[Problem]:
-        entries = AuditEntry.objects.filter(agent_id=self._agent_id).order_by("seq").values()
-        changes = Change.objects.filter(agent_id=self._agent_id).order_by("seq", "number").values()
+        entries = AuditEntry.objects.filter(**self._which).order_by("seq").values()
+        changes = Change.objects.filter(**self._which).order_by("seq", "number").values()
         with streamed(entries) as entry_rows, streamed(changes) as change_rows:
             yield from self._side_by_side(entry_rows, _by_entry(change_rows))
 

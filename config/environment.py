@@ -63,7 +63,7 @@ def secret_key(name: str, folder: Path) -> str:
         return text(name) or read_key_file(folder, "django")
     except OSError as failure:
         problem = f"{folder / 'django'} cannot be read ({failure.strerror})"
-        advice = f"mend that key file, or set {name}" if folder.is_dir() else "KEYS_DIR, or VAR_DIR, must be a folder"
+        advice = f"mend that key file, or set {name}; KEYS_DIR, or VAR_DIR, must be a folder this user may enter"
         raise ImproperlyConfigured(f"{problem}: {advice}") from None
 
 

@@ -59,6 +59,7 @@ LOGGING: dict[str, Any] = {
         "palimpsest": {"level": "INFO"},
         # SQL parameters and request lines may hold content: these stay silent whatever the level above them.
         "django.db.backends": {"level": "CRITICAL", "propagate": False},
+        "psycopg": {"level": "CRITICAL"},  # of what it cannot raise it logs the text, row and all
         "httpx": {"level": "WARNING"},
         "httpcore": {"level": "WARNING"},
     },

@@ -23,6 +23,7 @@ from memory.counters import Counters, Weight
 from memory.intake import Draft
 from memory.models import Agent, Memory
 from memory.rules.categories import scope_of
+from memory.silo import indexes
 from memory.silo.silo import Silo
 from memory.snapshot import snapshot
 
@@ -119,6 +120,7 @@ class Edit:
         memories = tuple(self._touched.values())
         if not memories and not always:
             return Edited(None, (), self.agent)
+        indexes.note_edit(self.agent.pk)
         counters = Counters(self.agent)
         counters.apply([(self._weights[m.number], Weight.of(m)) for m in memories])
         touches = [trail.Touch(m.number, self._before[m.number], snapshot(m)) for m in memories]
@@ -142,15 +144,20 @@ class _Held:
     """An agent's row, locked by this thread, and the memories read since the last edit: both as they stand."""
 
     agent: Agent
+    block: transaction.Atomic  # that holds the lock
     savepoints: list[str]
     memories: dict[int, Memory] = field(default_factory=dict)
 
     def take(self, agent: Agent) -> None:
         self.agent, self.savepoints, self.memories = agent, _savepoints(), {}
 
+    def is_locked(self) -> bool:
+        """False once its block was left. (An interrupt may come at any moment, also just before this is let go.)"""
+        return self.block in transaction.get_connection().atomic_blocks
+
     def is_present(self) -> bool:
         """False once a savepoint was left in which this was read or written: it may have been rolled back."""
-        return _savepoints()[: len(self.savepoints)] == self.savepoints
+        return self.is_locked() and _savepoints()[: len(self.savepoints)] == self.savepoints
 
 
 def _savepoints() -> list[str]:
@@ -172,19 +179,21 @@ def locked(agent: Agent) -> Iterator[Agent]:
     Edits made inside it are part of the transaction, and neither lock nor read again what cannot have changed. An edit
     that is refused there takes the transaction with it, unless it stands in a savepoint of its own.
     """
-    held = _holding.by_agent.get(agent.pk)
-    if held is not None:
+    pk, by_agent = agent.pk, _holding.by_agent
+    held = by_agent.get(pk)
+    if held is not None and held.is_locked():
         with transaction.atomic(savepoint=False):
             if not held.is_present():
                 held.take(_lock(agent))
             yield held.agent
         return
-    with transaction.atomic():
-        held = _holding.by_agent[agent.pk] = _Held(_lock(agent), _savepoints())
+    block = transaction.atomic()
+    with block:
+        held = by_agent[pk] = _Held(_lock(agent), block, _savepoints())
         try:
             yield held.agent
         finally:
-            del _holding.by_agent[agent.pk]
+            by_agent.pop(pk, None)
 
 
 def _lock(agent: Agent) -> Agent:

@@ -9,7 +9,17 @@ from typing import Any
 
 from audit.models import AuditEntry, Change
 from audit.rowset import streamed
-from audit.verify import NOT_OF_THE_FORM, Problem, binary, binary_or_none, chain, ill_formed, told, whole
+from audit.verify import (
+    NOT_OF_THE_FORM,
+    Problem,
+    binary,
+    binary_or_none,
+    chain,
+    first_unreadable,
+    ill_formed,
+    told,
+    whole,
+)
 from memory.counters import Group, recount, repeats_weight
 from memory.models import Agent, Kind, Memory
 from memory.snapshot import restore, snapshot
@@ -46,11 +56,11 @@ def _label(agent_id: int) -> str:
 
 def _tail(agent: Agent) -> Iterator[Problem]:
     """The agent's row names its last entry: a tail that was cut, or added to by SQL, does not fit it."""
-    last = AuditEntry.objects.filter(agent_id=agent.pk).order_by("-seq").values_list("seq", "mac").first()
-    seq, mac = (whole(last[0]), binary(last[1])) if last else (0, b"")
+    last = AuditEntry.objects.filter(agent_id=agent.pk).order_by("-seq").values_list("seq", "mac", "at").first()
+    seq, mac, at = (whole(last[0]), binary(last[1]), last[2]) if last else (0, b"", None)
     if seq < whole(agent.audit_seq):
         yield Problem(agent.label, seq + 1, f"the trail ends before entry {agent.audit_seq}, which was written")
-    elif (seq, mac) != (agent.audit_seq, binary(agent.audit_mac)):
+    elif (seq, mac, at) != (agent.audit_seq, binary(agent.audit_mac), agent.audit_at):
         yield Problem(agent.label, seq, f"not the entry the agent's row names as its last, {agent.audit_seq}")
 
 
@@ -63,6 +73,14 @@ def _names(agent: Agent) -> Iterator[Problem]:
 
 
 def _states(agent: Agent) -> Iterator[Problem]:
+    with ill_formed() as found:
+        yield from _each_state(agent)
+    if found:
+        number = first_unreadable(Memory, "number", agent_id=agent.pk)
+        yield Problem(agent.label, 0, f"memory {number}: {NOT_OF_THE_FORM}" if number is not None else NOT_OF_THE_FORM)
+
+
+def _each_state(agent: Agent) -> Iterator[Problem]:
     memories = Memory.objects.filter(agent_id=agent.pk).order_by("number")
     changes = Change.objects.filter(agent_id=agent.pk).order_by("number", "seq").values()
     with streamed(memories) as rows, streamed(changes) as change_rows:

@@ -1,6 +1,6 @@
 """A memory's whole state as one byte string: what the trail keeps before and after an edit.
 
-Metadata in canonical JSON (what is null, false or empty left out), a NUL, and the sealed bytes as they stand in
+Metadata in canonical JSON (an empty project, false and null left out), a NUL, and the sealed bytes as they stand in
 the row. Taking one opens nothing; putting one back moves sealed bytes.
 """
 
@@ -25,10 +25,13 @@ _PLAIN = (
 )
 
 
+_LEFT_OUT: dict[str, Any] = {"project": "", "constitutional": False, "superseded_by": None}
+
+
 def snapshot(memory: Memory) -> bytes:
     """The state of a memory. `version` is left out: it is the number of the entry that holds the snapshot."""
     plain = {name: getattr(memory, name) for name in _PLAIN}
-    state: dict[str, Any] = {n: value for n, value in plain.items() if value not in (None, "") and value is not False}
+    state: dict[str, Any] = {n: value for n, value in plain.items() if n not in _LEFT_OUT or value is not _LEFT_OUT[n]}
     state |= {name: at.isoformat() for name in _TIMES if (at := getattr(memory, name))}
     state["digest"] = bytes(memory.digest).hex()
     return _encode(state).encode() + b"\0" + bytes(memory.sealed)

@@ -14,9 +14,10 @@ from typing import Any, NoReturn
 
 import structlog
 from django.core.checks import Tags, run_checks
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser, SystemCheckError
+from django.db import DatabaseError, OperationalError, ProgrammingError
 from django.db import Error as DatabaseTrouble
-from django.db import OperationalError, ProgrammingError
 
 from config.errors import ConfigurationError, DomainError
 from memory.errors import Invalid, KeyRejected, NotFound, Taken
@@ -52,6 +53,8 @@ class Task(BaseCommand):
         return parser
 
     def execute(self, *args: Any, **options: Any) -> None:
+        if sys.stdout is None:  # closed by whoever called
+            self.fail("standard output is closed", FAILED)
         if isinstance(sys.stdout, io.TextIOWrapper):  # results are UTF-8, whatever the terminal is set to
             sys.stdout.reconfigure(encoding="utf-8")
         with self._told(traceback=options["traceback"]):
@@ -84,6 +87,8 @@ class Task(BaseCommand):
             yield
         except DomainError as error:
             self.fail(str(error), exit_code(error))
+        except ImproperlyConfigured as wrong:  # an option of DATABASE_URL that only connecting finds out
+            self.fail(str(wrong), USAGE)
         except SystemCheckError as wrong:
             wrong.returncode = USAGE
             raise
@@ -104,7 +109,7 @@ class Task(BaseCommand):
 
     def _fault(self, fault: Exception) -> NoReturn:
         kind = type(fault).__name__
-        if isinstance(fault, OperationalError | ProgrammingError):
+        if isinstance(fault, OperationalError | ProgrammingError) or type(fault) is DatabaseError:
             advice = "is it up, is DATABASE_URL right, can VAR_DIR be written to, and was 'manage.py migrate' run?"
             self.fail(f"The database cannot be used ({kind}): {advice}", USAGE)
         log.error("command failed", exc_info=(type(fault), fault, fault.__traceback__))
@@ -115,16 +120,25 @@ class Task(BaseCommand):
     def run(self, *_: Any, **options: Any) -> int | None: ...
 
     def fail(self, message: str, code: int) -> NoReturn:
-        self.stderr.write(f"error: {message}")
+        self.say(f"error: {message}")
         sys.exit(code)
 
     def say(self, message: str) -> None:
         """Progress and remarks: standard error, so that standard output carries the result alone."""
-        self.stderr.write(message)
+        self.stderr.write(_printable(message))
+
+    def tell(self, line: str) -> None:
+        """A line of the result, for people."""
+        self.stdout.write(_printable(line))
 
     def result(self, value: Any) -> None:
         """The result as one line of JSON on standard output."""
         self.stdout.write(json.dumps(value, ensure_ascii=False))
+
+
+def _printable(line: str) -> str:
+    """One line, whatever SQL put into a name: no command to the terminal, no second line."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
 
 
 def _drop_output() -> None:

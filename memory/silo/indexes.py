@@ -10,10 +10,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from threading import Lock, RLock
+from threading import Lock, RLock, local
 from typing import Any
 
 from django.conf import settings
+from django.db import transaction
 
 from audit.rowset import streamed
 from memory.models import Agent, Memory
@@ -28,6 +29,28 @@ class _Held:
     index: Index
     seen: int = 0  # audit number up to which it is caught up
     lock: RLock = field(default_factory=RLock)
+
+
+class _Edited(local):
+    """Agents edited by this thread in a transaction that is not over, with its block."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, object] = {}
+
+
+_edited = _Edited()
+
+
+def note_edit(agent_id: int) -> None:
+    """To be called in the transaction of each edit: until it is over, its reader gets an index of its own, for it may
+    be rolled back, and the index kept would then hold what never was."""
+    _edited.blocks[agent_id] = _block()
+
+
+def _block() -> object:
+    """The outermost block of this thread's transaction, not counting one that a test is run in."""
+    blocks = transaction.get_connection().atomic_blocks
+    return next((block for block in blocks if not block._from_testcase), None)
 
 
 _held: OrderedDict[tuple[int, bytes, str], _Held] = OrderedDict()
@@ -62,6 +85,9 @@ def forget_all() -> None:
 
 
 def _hold(agent: Agent) -> _Held:
+    edited_in = _edited.blocks.get(agent.pk)
+    if edited_in is not None and edited_in is _block():
+        return _Held(Index(agent.language))
     place = (agent.pk, bytes(agent.wrapped_key), agent.language)
     with _lock:
         held = _held.get(place)

@@ -17,7 +17,7 @@ from django.core.management import get_commands, load_command_class
 from django.db import connections
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-NAMES = sorted(name for name, app in get_commands().items() if app == "config")
+NAMES = sorted(name for name, app in get_commands().items() if app == "config" and name != "migrate")
 _UNWANTED = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "SILO_KEYS", "AUDIT_KEY", "PEPPER_KEY", "HEADS_KEY")
 
 

@@ -102,6 +102,7 @@ def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch, tmp_path:
         ("DEBUG", "maybe"),
         ("VAR_DIR", "/dev/null/x"),
         ("KEYS_DIR", "/dev/null"),
+        ("KEYS_DIR", "/" + "x" * 300),
     ],
 )
 @pytest.mark.parametrize("command", ["check", "verify_audit"])

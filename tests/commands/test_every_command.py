@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from django.db import IntegrityError, OperationalError, connection, connections
 
 from audit.models import AuditEntry
 from config import keyfiles
+from memory.models import Agent
 from memory.silo import keys
 from tests.commands.calling import NAMES, Installation, failed, run
 from tests.conftest import House
@@ -207,9 +210,50 @@ def test_a_full_disk_under_the_output_is_told_in_a_line(filled: Installation) ->
     )
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is Linux's")
+def test_an_agent_whose_key_could_not_be_shown_is_not_made(service: Installation) -> None:
+    making = "$manage create_agent acme/ada --model builtin/dedupe"
+    assert service.shell(f"{making} > /dev/full").code == 1
+    assert service.shell(making).code == 0
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "2>&-"])
+def test_closed_outputs_are_no_fault_of_the_program(closed: str, service: Installation) -> None:
+    ran = service.shell(f"$manage verify_audit --all {closed}")
+    assert ran.code == (0 if closed == "2>&-" else 1)
+    assert ran.err == ("error: standard output is closed\n" if closed == ">&-" else "")
+
+
+def test_a_name_that_sql_made_gives_a_terminal_no_orders(house: House) -> None:
+    Agent.objects.filter(pk=house.ada.pk).update(slug="x\033[31m\nacme/eve entry 0: whole")
+    out = run("verify_audit", "--all").out
+    assert "\033" not in out
+    assert not any(line.startswith("acme/eve") for line in out.splitlines())
+
+
 def test_a_closed_standard_input_is_told_in_a_line(filled: Installation) -> None:
     ran = filled.shell("$manage import_memories acme/ada - <&-")
     assert (ran.code, ran.err) == (2, "error: file: standard input is closed\n")
+
+
+def test_migrate_puts_a_missing_trigger_back(service: Installation) -> None:
+    """Django's own would not begin: its checks find what it is called for."""
+    with closing(sqlite3.connect(service.folder / "data" / "palimpsest.sqlite3")) as database:
+        database.execute("DROP TRIGGER audit_change_no_update")
+        database.commit()
+    failed(service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe"), 2, "manage.py migrate")
+    assert service.manage("migrate", "--verbosity", "0").code == 0
+    assert service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe").code == 0
+
+
+@pytest.mark.parametrize("command", ["migrate", "verify_audit"])
+def test_a_file_that_is_no_database_is_told_in_a_line(service: Installation, command: str) -> None:
+    file = service.folder / "text"
+    file.write_text("This is no database. " * 100)
+    more = ("--all",) if command == "verify_audit" else ()
+    ran = service.manage(command, *more, DATABASE_URL=f"sqlite:///{file}")
+    assert (ran.code, len(ran.err.splitlines())) == (2, 1)
+    assert ran.err.startswith("error: The database cannot be used")
 
 
 def test_djangos_own_commands_tell_a_database_that_is_down_in_a_line(service: Installation) -> None:

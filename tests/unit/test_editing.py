@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.test.utils import CaptureQueriesContext
 
@@ -141,3 +144,58 @@ def test_an_agent_there_is_none_of_is_not_held(ada: Agent) -> None:
     with pytest.raises(errors.NotFound), editing.locked(Agent(pk=10**9, tenant=ada.tenant)):
         pass
     assert not editing._holding.by_agent
+
+
+# --- interrupts: Python hands on a signal where a function is entered, any function
+
+
+def interrupted_at(step: int, agent: Agent) -> bool:
+    """Edit twice, and be interrupted at this step: a call that `memory/editing.py` makes or is made to it, but for
+    those with which Django enters and leaves a transaction. Whether it came to that."""
+    steps_left = step
+
+    def trace(frame: FrameType, *_: Any) -> None:
+        nonlocal steps_left
+        ours = editing.__file__ in (frame.f_code.co_filename, frame.f_back and frame.f_back.f_code.co_filename)
+        steps_left -= ours and frame.f_code.co_filename != transaction.__file__
+        if steps_left == 0:
+            steps_left = -1
+            raise KeyboardInterrupt
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with editing.locked(agent):
+            store.remember(agent, [Draft(f"first {step}")], ME)
+            store.remember(agent, [Draft(f"second {step}")], ME)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_an_interrupt_at_any_step_leaves_nothing_to_be_taken_for_present(ada: Agent) -> None:
+    """80-traps: what was held of a transaction that is over would be written over what others did since."""
+    step = 1
+    while interrupted_at(step, ada):
+        remember(ada, f"after {step}")
+        step += 1
+    assert step > 100
+    assert problems(ada) == []
+    assert len(contents(ada)) == step - 1 + 2
+
+
+def test_what_a_savepoint_made_by_hand_undid_cannot_be_built_upon(ada: Agent) -> None:
+    """Django does not tell of those: the database refuses the entry that would leave one out."""
+
+    def undo_and_build() -> None:
+        with editing.locked(ada):
+            savepoint = transaction.savepoint()
+            store.remember(ada, [Draft("undone")], ME)
+            transaction.savepoint_rollback(savepoint)
+            store.remember(ada, [Draft("built upon it")], ME)
+
+    with pytest.raises(IntegrityError):
+        undo_and_build()
+    assert problems(ada) == []

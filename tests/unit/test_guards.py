@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.core.management import call_command
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from audit import guards, verify
 from audit.models import AuditEntry, Change
@@ -161,6 +161,17 @@ def test_a_row_that_must_not_be_is_refused(ada: Agent, statement: str) -> None:
         run(statement)
 
 
+def test_an_entry_that_leaves_one_out_is_refused(ada: Agent) -> None:
+    """Whatever a program believes of where the trail stands, its number follows on the one before."""
+    remember(ada, "tea")
+    last = AuditEntry.objects.order_by("-seq").values().first()
+    assert last is not None
+    apart = last | {"id": last["id"] + 1, "seq": last["seq"] + 2}
+    with pytest.raises(IntegrityError, match="the entry before it is missing"), transaction.atomic():
+        AuditEntry.objects.create(**apart)
+    AuditEntry.objects.create(**apart | {"seq": last["seq"] + 1})
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_missing_triggers_are_reported_and_put_back(ada: Agent, table: str) -> None:
     drop_guards(table)
@@ -221,11 +232,11 @@ def test_a_trigger_that_does_nothing_counts_as_missing_and_is_put_back(ada: Agen
 
 
 @pytest.mark.postgresql
-def test_a_function_that_refuses_nothing_counts_as_missing_and_is_put_back(ada: Agent) -> None:
-    run(
-        "CREATE OR REPLACE FUNCTION palimpsest_refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN OLD; END'",
-    )
-    assert guards.missing() == [name for name, _ in guards.triggers()]
+@pytest.mark.parametrize("function", ["palimpsest_refuse", "palimpsest_no_gap"])
+def test_a_function_that_refuses_nothing_counts_as_missing_and_is_put_back(ada: Agent, function: str) -> None:
+    run(f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+    calls_it = [name for name, _ in guards.triggers() if name.endswith("_no_gap") == (function == "palimpsest_no_gap")]
+    assert guards.missing() == calls_it
     guards.put_back()
     assert guards.missing() == []
 

@@ -346,12 +346,19 @@ def test_an_entry_of_a_wrong_type_is_found(past: Agent, column: str, value: str)
     found(past)
 
 
-@pytest.mark.parametrize("value", ["'zz'", "1.5", "x'00'", "10000000000000"])
+@pytest.mark.parametrize("value", ["'zz'", "''", "1.5", "x'00'", "x''", "10000000000000"])
 @pytest.mark.parametrize("column", columns(Memory, "agent_id", "kind", "category", "scope", "source", "constitutional"))
 @pytest.mark.sqlite
 def test_a_memory_of_a_wrong_type_is_found(past: Agent, column: str, value: str) -> None:
-    """Not of `constitutional`: whatever else stands there reads as false, and is found where it was true."""
-    sql(f"UPDATE memory_memory SET {column} = {value} WHERE agent_id = {past.pk} AND number = 6")
+    sql(f"UPDATE memory_memory SET {column} = {value} WHERE agent_id = {past.pk} AND number = 5")
+    found(past)
+
+
+@pytest.mark.parametrize("value", ["''", "x''"])
+@pytest.mark.sqlite
+def test_a_flag_that_is_no_flag_is_found(past: Agent, value: str) -> None:
+    """Other values read as false, here as everywhere."""
+    sql(f"UPDATE memory_memory SET constitutional = {value} WHERE agent_id = {past.pk} AND number = 5")
     found(past)
 
 
@@ -373,9 +380,24 @@ def test_an_entry_of_a_wrong_form_is_found(past: Agent, statement: str) -> None:
 @pytest.mark.postgresql
 @pytest.mark.parametrize("at", ["infinity", "20000-01-01", "0044-03-15 BC"])
 def test_a_time_beyond_pythons_is_found(past: Agent, bob: Agent, at: str) -> None:
+    entries(past).filter(seq=2).update(operation="restored")
     sql(f"UPDATE audit_auditentry SET at = '{at}' WHERE agent_id = {past.pk} AND seq = 5")
-    found(past)
+    assert [p.seq for p in found(past) if "form" in p.problem] == [5]
+    assert found(past)[0].seq == 2
     assert problems(bob) == []
+
+
+@pytest.mark.postgresql
+def test_a_memory_of_a_time_beyond_pythons_is_named(past: Agent) -> None:
+    sql(f"UPDATE memory_memory SET origin = 'infinity' WHERE agent_id = {past.pk} AND number = 3")
+    assert any(p.problem.startswith("memory 3: ") for p in found(past))
+
+
+@pytest.mark.parametrize("at", ["2990-01-01 00:00:00+00", "1990-01-01 00:00:00+00", None])
+def test_a_time_of_the_last_entry_that_it_was_not_made_at_is_found(past: Agent, at: str | None) -> None:
+    """From it the next entry's time is taken, which never goes back."""
+    sql(f"UPDATE memory_agent SET audit_at = {'NULL' if at is None else repr(at)} WHERE id = {past.pk}")
+    assert "last" in found(past)[0].problem
 
 
 @pytest.mark.postgresql

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.db import transaction
 
 from audit.trail import Actor
 from config.commandline import Task
@@ -45,18 +46,20 @@ class Command(Task):
         if not 0 < options["target"] <= options["budget"]:
             raise Invalid("target", "must be more than 0 and no more than the budget")
         _check_model(model)
-        made, key = agents.create(
-            tenant,
-            slug,
-            model=model,
-            actor=Actor.operator("create_agent"),
-            steward=options["steward"],
-            memory_enabled=not options["memory_off"],
-            budget_tokens=options["budget"],
-            target_tokens=options["target"],
-        )
+        with transaction.atomic():  # an agent whose key could not be shown is not made
+            made, key = agents.create(
+                tenant,
+                slug,
+                model=model,
+                actor=Actor.operator("create_agent"),
+                steward=options["steward"],
+                memory_enabled=not options["memory_off"],
+                budget_tokens=options["budget"],
+                target_tokens=options["target"],
+            )
+            self.result({"tenant": made.tenant.slug, "agent": made.slug, "key": key})
+            self.stdout.flush()
         self.say("The key is shown this once; only its MAC is kept.")
-        self.result({"tenant": made.tenant.slug, "agent": made.slug, "key": key})
         return None
 
 

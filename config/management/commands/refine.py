@@ -97,7 +97,7 @@ class Command(Task):
         for name, value in figures.items():
             if value in (None, ""):
                 continue
-            self.stdout.write(
+            self.tell(
                 f"{name.replace('_', ' '):<{width}}  {value:,}"
                 if type(value) is int
                 else f"{name.replace('_', ' '):<{width}}  {value}"

@@ -56,9 +56,9 @@ class Command(Task):
             self.result({"valid": not found, "agents": agents, "entries": entries, "problems": problems})
             return
         for problem in found[:MAX_SHOWN]:
-            self.stdout.write(f"{problem.agent or '-'} entry {problem.seq}: {problem.problem}")
+            self.tell(f"{problem.agent or '-'} entry {problem.seq}: {problem.problem}")
         state = f"{len(found):,} problems" if found else "whole"
-        self.stdout.write(f"{agents:,} trails, {entries:,} entries: {state}")
+        self.tell(f"{agents:,} trails, {entries:,} entries: {state}")
 
 
 def _named(label: str) -> list[int]:

@@ -79,7 +79,8 @@ class Index:
 
         Words are ORed and ranked; `"a phrase"` must be there, its words in order; `-word` must not; `tag:NAME` is a
         tag the document has. Anything else is literal text: no string raises. `since` and `until` (both included)
-        are about the origin date. A query that names no word lists what the filters leave, newest first, score 0.
+        are about the origin date. An empty query, or one of tags and exclusions
+        alone, lists what the filters leave, newest first, score 0; one of nothing but signs finds nothing.
         """
         if limit < 1:
             return []
