@@ -16,8 +16,7 @@ help: ## show this
 
 demo: $(VENV)/.runtime ## an agent refines 200 memories in a few seconds, without network
 	@rm -rf var/demo
-	@env -u DATABASE_URL -u REDIS_URL -u SECRET_KEY -u SILO_KEYS -u AUDIT_KEY -u PEPPER_KEY -u HEADS_KEY \
-		VAR_DIR=var/demo KEYS_DIR=var/demo/keys $(MANAGE) demo
+	@env -i PATH="$$PATH" HOME="$$HOME" TERM="$$TERM" LANG=C.UTF-8 VAR_DIR=var/demo $(MANAGE) demo
 
 serve: $(VENV)/.runtime ## run the service at ADDRESS (default 127.0.0.1:8000)
 	@$(MANAGE) create_keys

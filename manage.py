@@ -7,7 +7,11 @@ import sys
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-    from django.core.exceptions import ImproperlyConfigured
+    try:
+        from django.core.exceptions import ImproperlyConfigured
+    except ImportError:
+        sys.stderr.write("error: Django is not installed: use .venv/bin/python, which 'make demo' sets up\n")
+        sys.exit(2)
     from django.core.management import execute_from_command_line
     from django.db import DatabaseError
 

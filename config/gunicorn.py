@@ -1,12 +1,27 @@
-"""gunicorn's own settings: an address that cannot be had is told in one line, and a good one once it is bound."""
+"""gunicorn's own settings: an address that cannot be had is told in one line, and a good one once it is bound.
+
+What a broken request said is not logged, and `make serve` ends with its terminal.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Any
 
-from gunicorn import sock  # type: ignore[import-untyped]
+from gunicorn import glogging, sock  # type: ignore[import-untyped]
+
+
+class _Logger(glogging.Logger):  # type: ignore[misc]
+    def warning(self, msg: str, *args: Any, **kwargs: Any) -> None:
+        """Without the request line or header that could not be read: gunicorn quotes it."""
+        if msg.startswith("Invalid request"):
+            msg, args = msg.partition(": ")[0], ()
+        super().warning(msg, *args, **kwargs)
+
+
+logger_class = _Logger
 
 
 def on_starting(server: Any) -> None:
@@ -19,6 +34,8 @@ def on_starting(server: Any) -> None:
 
 
 def when_ready(server: Any) -> None:
+    if sys.stderr.isatty():  # the end of the terminal would otherwise be taken for "load the code anew"
+        signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     for listener in server.LISTENERS:
         sys.stderr.write(f"Palimpsest answers at {listener}/readyz (stop with Ctrl-C).\n")
     sys.stderr.write(

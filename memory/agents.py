@@ -54,7 +54,9 @@ def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> A
         with transaction.atomic():
             agent.save()
     except IntegrityError:
-        raise Taken(f"There is already an agent {agent.label}.") from None
+        if Agent.objects.filter(tenant=tenant, slug=slug).exists():
+            raise Taken(f"There is already an agent {agent.label}.") from None
+        raise Invalid("agent", "its settings do not fit together: the target is no more than the budget") from None
     agent.wrapped_key = new_wrapped_key(agent.pk)
     agent.save(update_fields=["wrapped_key"])
     return agent

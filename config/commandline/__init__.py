@@ -6,10 +6,12 @@ import io
 import json
 import logging
 import os
+import signal
 import sys
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import current_thread, main_thread
 from typing import Any, NoReturn
 
 import structlog
@@ -57,7 +59,7 @@ class Task(BaseCommand):
             self.fail("standard output is closed", FAILED)
         if isinstance(sys.stdout, io.TextIOWrapper):  # results are UTF-8, whatever the terminal is set to
             sys.stdout.reconfigure(encoding="utf-8")
-        with self._told(traceback=options["traceback"]):
+        with self._told(traceback=options["traceback"]), _stopped_politely():
             super().execute(*args, **options)
             self.stdout.flush()
 
@@ -65,12 +67,12 @@ class Task(BaseCommand):
         # A person at a terminal is told what happened by the command itself.
         logging.getLogger("palimpsest").setLevel(logging.WARNING)
         if self.needs_sound_database:
-            self._require_sound_database()
+            self.require_sound_database()
         code = self.run(**options)
         if code:
             sys.exit(code)
 
-    def _require_sound_database(self) -> None:
+    def require_sound_database(self) -> None:
         wrong = [check for check in run_checks(tags=[Tags.database], databases=["default"]) if check.is_serious()]
         for check in wrong[1:]:
             self.say(f"error: {check.msg}")
@@ -110,7 +112,9 @@ class Task(BaseCommand):
     def _fault(self, fault: Exception) -> NoReturn:
         kind = type(fault).__name__
         if isinstance(fault, OperationalError | ProgrammingError) or type(fault) is DatabaseError:
-            advice = "is it up, is DATABASE_URL right, can VAR_DIR be written to, and was 'manage.py migrate' run?"
+            advice = "is it up, is DATABASE_URL right, and can VAR_DIR be written to?"
+            if isinstance(fault, ProgrammingError) or "no such" in str(fault):  # table or column
+                advice = "run 'manage.py migrate', and see that DATABASE_URL is right."
             self.fail(f"The database cannot be used ({kind}): {advice}", USAGE)
         log.error("command failed", exc_info=(type(fault), fault, fault.__traceback__))
         what = "The database refused" if isinstance(fault, DatabaseTrouble) else "An error in the program"
@@ -120,12 +124,12 @@ class Task(BaseCommand):
     def run(self, *_: Any, **options: Any) -> int | None: ...
 
     def fail(self, message: str, code: int) -> NoReturn:
-        self.say(f"error: {message}")
+        self.stderr.write(_printable(f"error: {message}"))
         sys.exit(code)
 
     def say(self, message: str) -> None:
         """Progress and remarks: standard error, so that standard output carries the result alone."""
-        self.stderr.write(_printable(message))
+        self.stderr.write(_printable(message), lambda plain: plain)  # not in the red of errors
 
     def tell(self, line: str) -> None:
         """A line of the result, for people."""
@@ -134,6 +138,32 @@ class Task(BaseCommand):
     def result(self, value: Any) -> None:
         """The result as one line of JSON on standard output."""
         self.stdout.write(json.dumps(value, ensure_ascii=False))
+
+
+def several(number: int, one: str, many: str = "") -> str:
+    """ "1 trail", "2,000 trails"; `many` where it is not `one` with an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+@contextmanager
+def _stopped_politely() -> Iterator[None]:
+    """A request to end, or the end of the terminal, is as Ctrl-C: what is under way is closed, or was never done."""
+    if current_thread() is not main_thread():  # only there can signals be waited for
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, _stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _printable(line: str) -> str:

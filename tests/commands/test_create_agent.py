@@ -89,7 +89,7 @@ def test_labels_of_64_characters_are_taken() -> None:
         (["--steward", "not-an-address"], "steward"),
         (["--target", "9000"], "target"),
         (["--target", "0"], "target"),
-        (["--budget", "-1"], "target"),
+        (["--budget", "-1"], "budget"),
         (["--budget", "many"], "budget"),
         (["--budget", "9" * 30], "budget"),
     ],
@@ -119,3 +119,9 @@ def test_a_model_that_can_be_nobodys_is_refused_by_its_field(model: str) -> None
 def test_a_budget_past_the_column_is_refused_by_its_field() -> None:
     failed(create("acme/ada", "--budget", "99999999999999"), 2, "error: budget:", "2,147,483,647")
     assert create("acme/ada", "--budget", "2147483647").code == 0
+
+
+@pytest.mark.parametrize(("budget", "target"), [(100, 63), (1, 1), (8_000, 5_000), (100_000, 5_000)])
+def test_the_target_follows_a_smaller_budget(db: None, budget: int, target: int) -> None:
+    assert create("acme/ada", "--budget", str(budget)).code == 0
+    assert Agent.objects.get(slug="ada").target_tokens == target

@@ -118,6 +118,14 @@ def test_an_added_silo_key_comes_before_the_present_ones(db: None, folder: Path)
     assert stat.S_IMODE((folder / "silo").stat().st_mode) == 0o600
 
 
+def test_no_silo_key_is_added_to_another_installations_keys(house: House, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for name in NAMES:
+        (folder / name).write_text(new_key())
+    failed(run("create_keys", "--add-silo-key"), 2, "not in the keyring")
+    assert len((folder / "silo").read_text().split()) == 1
+
+
 def test_a_draft_that_a_crash_left_is_no_obstacle(db: None, folder: Path) -> None:
     run("create_keys")
     (folder / ".silo.new").write_text("half a k")

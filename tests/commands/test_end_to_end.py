@@ -60,7 +60,7 @@ def test_a_model_that_is_not_configured_fails_with_three(service: Installation) 
     assert (ran.code, ran.json["outcome"], ran.json["error"]) == (3, "failed", "model_not_configured")
 
 
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_session_that_is_asked_to_stop_is_closed_at_once(by: signal.Signals, service: Installation) -> None:
     made(service, "openai/scripted", lines(*scripted.LEDGER))
     asked = threading.Event()

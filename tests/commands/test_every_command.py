@@ -217,6 +217,16 @@ def test_an_agent_whose_key_could_not_be_shown_is_not_made(service: Installation
     assert service.shell(making).code == 0
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is Linux's")
+def test_an_import_that_could_not_be_told_is_none(filled: Installation) -> None:
+    """Or it would be run again, and stored twice."""
+    memories = filled.folder / "memories"
+    memories.write_text('{"content": "drinks coffee"}')
+    assert filled.shell(f"$manage import_memories acme/ada {memories} > /dev/full").code == 1
+    told = filled.manage("verify_audit", "--all", "--json").json
+    assert (told["valid"], told["entries"]) == (True, 3)  # made, keyed, and the first import
+
+
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "2>&-"])
 def test_closed_outputs_are_no_fault_of_the_program(closed: str, service: Installation) -> None:
     ran = service.shell(f"$manage verify_audit --all {closed}")

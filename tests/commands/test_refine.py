@@ -202,7 +202,8 @@ def test_all_due_goes_on_after_an_agent_whose_model_fails(ada: Agent, bob: Agent
     Agent.objects.update(due_at=timezone.now() - timedelta(days=1))
     ran = run("refine", "--all-due", "--json")
     assert ran.code == 3
-    assert [json.loads(line)["outcome"] for line in ran.out.splitlines()] == ["failed", "completed"]
+    told = [json.loads(line) for line in ran.out.splitlines()]
+    assert [(one["agent"], one["outcome"]) for one in told] == [("acme/ada", "failed"), ("globex/bob", "completed")]
 
 
 def test_all_due_goes_on_after_an_agent_whose_silo_does_not_open(ada: Agent, bob: Agent) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pty
+import signal
 import socket
 import subprocess
 import sys
@@ -52,3 +54,53 @@ def test_the_address_is_told_once_it_is_bound(service: Installation) -> None:
         process.terminate()
         process.communicate(timeout=60)
     assert said.startswith("Palimpsest answers at http://127.0.0.1:")
+
+
+def test_what_a_broken_request_said_is_not_logged(service: Installation) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = gunicorn(service, f"127.0.0.1:{port}")
+    try:
+        assert process.stderr is not None
+        assert next(line for line in process.stderr if "answers at" in line)
+        for said in (b"ZEBRA secret line\r\n\r\n", b"GET / HTTP/1.1\r\nZEBRA bad header\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as asking:
+                asking.sendall(said)
+                assert b"400" in asking.recv(1000)
+    finally:
+        process.terminate()
+        err = process.communicate(timeout=60)[1]
+    assert err.count("Invalid request from ip=127.0.0.1") == 2
+    assert "ZEBRA" not in err
+
+
+def test_it_ends_with_its_terminal(service: Installation) -> None:
+    """SIGHUP has gunicorn load the code anew, and nobody is there to stop it."""
+    terminal, ours = pty.openpty()
+    places = {"DATABASE_URL": "", "VAR_DIR": str(service.folder), "KEYS_DIR": str(service.folder / "keys")}
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "gunicorn",
+            "config.wsgi",
+            "--config",
+            "python:config.gunicorn",
+            "--bind",
+            "127.0.0.1:0",
+        ],
+        cwd=ROOT,
+        env=os.environ | places,
+        stderr=ours,
+        stdout=ours,
+    )
+    said = b""
+    while b"answers at" not in said:
+        said += os.read(terminal, 1000)
+    process.send_signal(signal.SIGHUP)
+    try:
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        os.close(terminal)
+        os.close(ours)

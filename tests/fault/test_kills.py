@@ -88,7 +88,7 @@ def test_the_rehearsal_does_one_of_each(figures: dict[str, Any]) -> None:
 def test_every_step_of_a_session_is_killed(figures: dict[str, Any]) -> None:
     assert figures["kills"] == KILLS
     missed = STEPS - set(figures["by_step"])
-    assert not missed or len(missed) > len(STEPS) - KILLS
+    assert len(missed) <= max(0, len(STEPS) + 1 - KILLS)  # one more: before the session's own steps
 
 
 def test_nothing_is_lost_or_doubled_and_the_next_session_runs(figures: dict[str, Any]) -> None:

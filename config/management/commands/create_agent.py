@@ -21,7 +21,7 @@ MAX_TOKENS = 2**31 - 1  # of the column
 class Command(Task):
     help = (
         "Make an agent, and its tenant if need be. Prints JSON with the agent's key, once: "
-        '{"tenant": …, "agent": …, "key": …}. Its runtime exchanges that key for one only it has seen.'
+        '{"tenant": …, "agent": …, "key": …}.'
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -35,7 +35,9 @@ class Command(Task):
         parser.add_argument("--steward", default="", metavar="EMAIL", help="the person who speaks for the agent")
         parser.add_argument("--memory-off", action="store_true", help="begin with memory switched off")
         parser.add_argument("--budget", type=int, default=8_000, metavar="TOKENS", help="default: 8000")
-        parser.add_argument("--target", type=int, default=5_000, metavar="TOKENS", help="default: 5000")
+        parser.add_argument(
+            "--target", type=int, metavar="TOKENS", help="default: 5000, or five eighths of a smaller budget"
+        )
 
     def run(self, *, agent: str, model: str, **options: Any) -> int | None:
         tenant, slash, slug = agent.partition("/")
@@ -43,7 +45,10 @@ class Command(Task):
             raise Invalid("agent", "must be given as TENANT/AGENT")
         if options["budget"] > MAX_TOKENS:
             raise Invalid("budget", f"must be no more than {MAX_TOKENS:,}")
-        if not 0 < options["target"] <= options["budget"]:
+        if options["budget"] < 1:
+            raise Invalid("budget", "must be more than 0")
+        target = min(5_000, -(-options["budget"] * 5 // 8)) if options["target"] is None else options["target"]
+        if not 0 < target <= options["budget"]:
             raise Invalid("target", "must be more than 0 and no more than the budget")
         _check_model(model)
         with transaction.atomic():  # an agent whose key could not be shown is not made
@@ -55,7 +60,7 @@ class Command(Task):
                 steward=options["steward"],
                 memory_enabled=not options["memory_off"],
                 budget_tokens=options["budget"],
-                target_tokens=options["target"],
+                target_tokens=target,
             )
             self.result({"tenant": made.tenant.slug, "agent": made.slug, "key": key})
             self.stdout.flush()

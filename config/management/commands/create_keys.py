@@ -35,6 +35,8 @@ class Command(Task):
 
     def run(self, *, add_silo_key: bool, **options: Any) -> None:
         folder = Path(settings.KEYS_DIR)
+        if add_silo_key:
+            self.require_sound_database()  # or the key of another installation would get a new one before it
         if add_silo_key and settings.SILO_KEYS:
             self.fail("SILO_KEYS is set, and the silo file is not read: put a new key before the others there", USAGE)
         try:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.db import transaction
 
 from audit.trail import Actor
-from config.commandline import Task
+from config.commandline import Task, several
 from config.commandline.progress import progress
 from memory.access import agent_named
 from memory.formats import jsonl
@@ -32,12 +33,15 @@ class Command(Task):
 
     def run(self, *, agent: str, file: str, **options: Any) -> int | None:
         target = agent_named(agent)
-        with jsonl.opened(file) as lines, progress("importing", unit="memories") as advance:
-            done = jsonl.load(target, lines, Actor.operator("import_memories"), advance=advance)
+        # One transaction with the figures: an import that could not be told would be run again, and stored twice.
+        with jsonl.opened(file) as lines, transaction.atomic():
+            with progress("importing", unit="memories") as advance:
+                done = jsonl.load(target, lines, Actor.operator("import_memories"), advance=advance)
+            if options["json"]:
+                self.result({"imported": done.imported, "tokens": done.tokens})
+            else:
+                self.tell(f"imported {several(done.imported, 'memory', 'memories')}, {several(done.tokens, 'token')}")
+            self.stdout.flush()
         for warning in done.warnings():
             self.say(f"warning: {warning}")
-        if options["json"]:
-            self.result({"imported": done.imported, "tokens": done.tokens})
-        else:
-            self.stdout.write(f"imported {done.imported:,} memories, {done.tokens:,} tokens")
         return None

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import current_thread, main_thread
-from typing import Any, NoReturn
+from typing import Any
 
 from django.core.management.base import CommandParser
 
@@ -26,8 +22,11 @@ class Command(Task):
     help = (
         "Run a refinement session of an agent with its own model, and print what was counted; no content is shown. "
         "Exit 0 when it completed, declined or ended early with its edits whole; 3 when it failed, "
-        "which standard error then explains."
+        "which standard error then explains. 'Before' is after exact duplicates were removed, with which a session "
+        "begins; a dry run counts them in."
     )
+
+    _shown = False  # figures, after which others need a line between
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?")
@@ -45,8 +44,7 @@ class Command(Task):
             sessions.close_stale()
         agents = [agent_named(agent)] if agent else list(schedule.due())
         one = self._one_of_many if options["all_due"] else self._one
-        with _stopped_politely():
-            codes = [one(each, **options) for each in agents]
+        codes = [one(each, **options) for each in agents]
         if not agents:
             self.say("no agent is due")
         return max(codes, default=0)
@@ -65,17 +63,17 @@ class Command(Task):
     def _one(self, agent: Agent, **options: Any) -> int:
         mode = Mode.DEDUPE_ONLY if options["dedupe_only"] else Mode.FULL
         if options["dry_run"]:
-            return self._preview(agent, mode, as_json=options["json"])
+            return self._preview(agent, mode, _named(agent, **options), as_json=options["json"])
         failures: list[DomainError] = []
         trigger = schedule.why(agent) or DueReason.MANUAL
         session = loop.refine(agent, trigger=trigger, mode=mode, report=self._report, failed=failures.append)
-        self._show(report_of(session), as_json=options["json"])
+        self._show(_named(agent, **options) | report_of(session), as_json=options["json"])
         for failure in failures:
             self.say(f"error: {agent.label}: {failure}")
         return MODEL if session.outcome == Outcome.FAILED else 0
 
-    def _preview(self, agent: Agent, mode: Mode, *, as_json: bool) -> int:
-        figures = preview.preview(agent, mode)
+    def _preview(self, agent: Agent, mode: Mode, named: dict[str, Any], *, as_json: bool) -> int:
+        figures = named | preview.preview(agent, mode)
         try:
             catalog.check(agent.model)
         except ModelNotConfigured as failure:
@@ -93,6 +91,9 @@ class Command(Task):
         if as_json:
             self.result(figures)
             return
+        if self._shown:
+            self.tell("")
+        self._shown = True
         width = max(map(len, figures))
         for name, value in figures.items():
             if value in (None, ""):
@@ -104,21 +105,9 @@ class Command(Task):
             )
 
 
-@contextmanager
-def _stopped_politely() -> Iterator[None]:
-    """A request to end (SIGTERM) closes the session, so that its agent need not wait for the lease to run out."""
-    if current_thread() is not main_thread():  # only there can signals be waited for
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _stop(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
+def _named(agent: Agent, **options: Any) -> dict[str, Any]:
+    """Of many agents' figures, whose they are."""
+    return {"agent": agent.label} if options["all_due"] else {}
 
 
 def report_of(session: RefinementSession) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from django.core.management.base import CommandParser
 from audit import verify
 from audit.models import AuditEntry
 from audit.verify import Problem
-from config.commandline import FAILED, USAGE, Task
+from config.commandline import FAILED, USAGE, Task, several
 from config.commandline.progress import progress
 from memory import replay
 from memory.access import agent_named
@@ -57,8 +57,8 @@ class Command(Task):
             return
         for problem in found[:MAX_SHOWN]:
             self.tell(f"{problem.agent or '-'} entry {problem.seq}: {problem.problem}")
-        state = f"{len(found):,} problems" if found else "whole"
-        self.tell(f"{agents:,} trails, {entries:,} entries: {state}")
+        state = several(len(found), "problem") if found else "whole"
+        self.tell(f"{several(agents, 'trail')}, {several(entries, 'entry', 'entries')}: {state}")
 
 
 def _named(label: str) -> list[int]:
