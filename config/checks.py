@@ -43,10 +43,12 @@ def keys_are_private(**_: Any) -> list[CheckMessage]:
 @register()
 def leases_outlast_calls(**_: Any) -> list[CheckMessage]:
     """A lease is renewed between calls: one shorter than a call would be lost in the midst of it."""
-    if 0 < settings.MODEL_CALL_SECONDS < settings.LEASE_SECONDS and settings.BATCH_TOKENS > 0:
-        return []
-    problem = "MODEL_CALL_SECONDS must be above 0, LEASE_SECONDS above it, and BATCH_TOKENS above 0."
-    return [Error(problem, id="palimpsest.E004")]
+    wrong = {
+        "MODEL_CALL_SECONDS must be above 0.": settings.MODEL_CALL_SECONDS <= 0,
+        "LEASE_SECONDS must be above MODEL_CALL_SECONDS.": settings.LEASE_SECONDS <= settings.MODEL_CALL_SECONDS,
+        "BATCH_TOKENS must be above 0.": settings.BATCH_TOKENS <= 0,
+    }
+    return [Error(problem, id="palimpsest.E004") for problem, is_wrong in wrong.items() if is_wrong]
 
 
 @register()

@@ -60,10 +60,13 @@ def test_without_a_database_named_nothing_is_asked() -> None:
     assert checks.silos_open() == checks.triggers_are_there() == []
 
 
-@pytest.mark.parametrize(("name", "value"), [("LEASE_SECONDS", -1), ("LEASE_SECONDS", 300), ("MODEL_CALL_SECONDS", 0)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("LEASE_SECONDS", -1), ("LEASE_SECONDS", 300), ("MODEL_CALL_SECONDS", 0), ("BATCH_TOKENS", 0)],
+)
 def test_a_lease_that_a_call_could_outlast_keeps_it_from_starting(settings: object, name: str, value: int) -> None:
     setattr(settings, name, value)
-    with pytest.raises(checks.RefusesToStart, match="LEASE_SECONDS"):
+    with pytest.raises(checks.RefusesToStart, match=f"- {name} must be above [^,]*$"):
         checks.require_sound()
 
 
