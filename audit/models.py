@@ -29,6 +29,7 @@ class Operation(models.TextChoices):
     DEDUPLICATED = "deduplicated"
     SESSION_OPENED = "session_opened"
     SESSION_CLOSED = "session_closed"
+    ROLLED_BACK = "rolled_back"
 
 
 class ActorKind(models.TextChoices):

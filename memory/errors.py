@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from config.errors import ConfigurationError, DomainError
+
+TOLD_AT_ONCE = 20  # conflicts that one error lists
 
 
 class MemoryFault(DomainError):
@@ -130,3 +132,39 @@ class SiloKeyMissing(ConfigurationError):
     """No key-encryption key of the keyring opens an agent's key."""
 
     code = "silo_key_missing"
+
+
+class UnknownEntry(MemoryFault):
+    """The trail has no such entry or session."""
+
+    code = "unknown_entry"
+
+
+class NotOver(MemoryFault):
+    """A session that goes on is not rolled back."""
+
+    code = "not_over"
+
+
+class AlreadyUndone(MemoryFault):
+    """Nothing is undone twice by accident."""
+
+    code = "already_undone"
+
+
+class NothingToUndo(MemoryFault):
+    code = "nothing_to_undo"
+
+
+class Conflicting(MemoryFault):
+    """Later entries touched the same memories: `conflicts` says which memories, and which entries."""
+
+    code = "conflict"
+
+    def __init__(self, conflicts: Mapping[int, Sequence[int]]) -> None:
+        self.conflicts = {number: tuple(seqs) for number, seqs in sorted(conflicts.items())}
+        told = [f"memory {n} by {', '.join(map(str, seqs))}" for n, seqs in list(self.conflicts.items())[:TOLD_AT_ONCE]]
+        more = f" and {len(self.conflicts) - TOLD_AT_ONCE:,} more" if len(self.conflicts) > TOLD_AT_ONCE else ""
+        super().__init__(
+            f"Later entries changed the same memories: {'; '.join(told)}{more}. Skip these memories, or force it."
+        )

@@ -1,0 +1,283 @@
+"""The Time Machine, verb by verb: what is put back, what is refused, and what the trail says of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from audit.models import AuditEntry
+from memory import errors, store, time_machine
+from memory.models import Agent, Memory
+from memory.snapshot import snapshot
+from memory.time_machine import Figures, What, preview, roll_back
+from tests import steps
+from tests.steps import ME, PERSON, SESSION, fresh, last_entry, problems, refused, remember, row, says
+
+
+def now(agent: Agent) -> dict[int, bytes]:
+    """Every memory's whole state."""
+    return {memory.number: snapshot(memory) for memory in Memory.objects.filter(agent_id=agent.pk)}
+
+
+def seq(agent: Agent) -> int:
+    return int(fresh(agent).audit_seq)
+
+
+def undo(agent: Agent, what: What, **options: Any) -> Figures:
+    """Roll back; what the preview said is what was done, and the trail holds."""
+    told = preview(fresh(agent), what)
+    did = roll_back(fresh(agent), what, PERSON, **options)
+    assert did.applied
+    if not options:
+        assert (told.restored, told.discarded, told.rewritten, told.protection_changed, told.tokens_after) == (
+            did.restored,
+            did.discarded,
+            did.rewritten,
+            did.protection_changed,
+            did.tokens_after,
+        )
+    assert did.tokens_after == fresh(agent).core_tokens
+    assert problems(agent) == []
+    return did
+
+
+@pytest.fixture
+def past(ada: Agent) -> Agent:
+    """Five memories, and one of every kind of edit after them."""
+    remember(ada, "tea", "milk", "sugar", "lemon")
+    remember(ada, "log", kind="journal")
+    return ada
+
+
+EDITS = {
+    "remembered": lambda agent: remember(agent, "honey"),
+    "revised": lambda agent: store.revise(agent, 1, ME, content="green tea", tags=["hot"]),
+    "discarded": lambda agent: store.discard(agent, [2], ME),
+    "protected": lambda agent: store.protect(agent, [3], PERSON),
+    "consolidated": lambda agent: store.consolidate(agent, [1, 2], "tea with milk", ME),
+    "promoted": lambda agent: store.promote(agent, 5, ME),
+}
+
+
+@pytest.mark.parametrize("edit", [name for name in EDITS if name not in ("remembered", "consolidated")])
+def test_an_edit_undone_leaves_every_memory_as_it_was(past: Agent, edit: str) -> None:
+    before, figures = now(past), (fresh(past).core_tokens, fresh(past).constitutional_tokens)
+    EDITS[edit](past)
+    options = {"include_constitutional": True, "reason": "asked"} if edit == "protected" else {}
+    undo(past, What.entry(seq(past)), **options)
+    assert now(past) == before
+    assert (fresh(past).core_tokens, fresh(past).constitutional_tokens) == figures
+
+
+@pytest.mark.parametrize("edit", ["remembered", "consolidated"])
+def test_what_an_undone_edit_made_is_discarded(past: Agent, edit: str) -> None:
+    before = now(past)
+    EDITS[edit](past)
+    undo(past, What.entry(seq(past)))
+    assert {number: state for number, state in now(past).items() if number in before} == before
+    assert row(past, 6).discarded_at is not None
+
+
+@pytest.mark.parametrize("edit", [name for name in EDITS if name != "protected"])
+def test_a_rollback_is_rolled_back(past: Agent, edit: str) -> None:
+    EDITS[edit](past)
+    after = now(past)
+    undo(past, What.entry(seq(past)))
+    undo(past, What.entry(seq(past)))
+    assert now(past) == after
+
+
+def test_it_is_one_entry_that_names_what_it_undid(past: Agent) -> None:
+    store.discard(past, [2], ME)
+    undone = seq(past)
+    did = undo(past, What.entry(undone))
+    entry = last_entry(past)
+    assert (did.entry, entry.operation, entry.actor_label) == (entry.seq, "rolled_back", PERSON.label)
+    assert entry.detail == {"undid": {"entry": undone}, "entries": [[undone, undone]]}
+    assert time_machine.undone(past) == {undone: entry.seq}
+
+
+def test_figures_say_what_is_done(past: Agent) -> None:
+    start = seq(past)
+    store.revise(past, 1, ME, content="green tea from the hills")
+    store.discard(past, [2], ME)
+    store.protect(past, [3], PERSON)
+    remember(past, "honey")
+    told = preview(past, What.since_entry(start))
+    assert (told.restored, told.discarded, told.rewritten, told.protection_changed) == (1, 1, 1, 1)
+    assert (told.entry, told.applied, told.constitutional) == (None, False, (3,))
+    assert told.tokens_before - told.tokens_after == fresh(past).core_tokens - told.tokens_after
+
+
+def test_a_preview_changes_nothing(past: Agent) -> None:
+    before = steps.state(past)
+    store_seq = seq(past)
+    preview(past, What.since_entry(0))
+    assert (steps.state(past), seq(past)) == (before, store_seq)
+
+
+# --- a session
+
+
+def test_a_session_is_undone_whole(past: Agent) -> None:
+    before = now(past)
+    store.revise(past, 1, ME, content="green tea", session=SESSION)
+    store.consolidate(past, [1, 2], "green tea with milk", ME, session=SESSION)
+    store.discard(past, [3], ME, session=SESSION)
+    store.notify(past, "done", operation="session_closed", actor=steps.SYSTEM, detail={}, session=SESSION)
+    undo(past, What.session(SESSION))
+    assert {number: state for number, state in now(past).items() if number in before} == before
+    assert steps.active(past) == [1, 2, 3, 4, 5]
+
+
+def test_a_session_that_goes_on_is_not_rolled_back(past: Agent) -> None:
+    store.discard(past, [3], ME, session=SESSION)
+    with refused(past, errors.NotOver):
+        roll_back(past, What.session(SESSION), PERSON)
+
+
+# --- since a moment, since an entry
+
+
+def test_everything_since_an_entry_is_undone(past: Agent) -> None:
+    start, before = seq(past), now(past)
+    for edit in ("remembered", "revised", "consolidated", "promoted"):
+        EDITS[edit](past)
+    undo(past, What.since_entry(start))
+    assert {number: state for number, state in now(past).items() if number in before} == before
+
+
+def test_everything_since_a_moment_is_undone(past: Agent, time_machine: Any) -> None:
+    before, moment = now(past), timezone.now()
+    time_machine.move_to(moment + timedelta(hours=1))
+    store.discard(past, [2], ME)
+    store.revise(past, 1, ME, content="green tea")
+    undo(past, What.moment(moment))
+    assert now(past) == before
+
+
+def test_nothing_since_is_nothing_to_undo(past: Agent) -> None:
+    with refused(past, errors.NothingToUndo):
+        roll_back(past, What.since_entry(seq(past)), PERSON)
+    with refused(past, errors.NothingToUndo):
+        roll_back(past, What.moment(timezone.now() + timedelta(days=1)), PERSON)
+
+
+# --- nothing twice
+
+
+def test_nothing_is_undone_twice(past: Agent) -> None:
+    store.discard(past, [2], ME)
+    what = What.entry(seq(past))
+    undo(past, what)
+    with refused(past, errors.AlreadyUndone):
+        roll_back(past, what, PERSON)
+    undo(past, What.entry(seq(past)))
+    undo(past, what)
+
+
+@pytest.mark.parametrize("number", [0, -1, 999, 2**63])
+def test_an_entry_there_is_none_of(past: Agent, number: int) -> None:
+    with refused(past, errors.UnknownEntry):
+        roll_back(past, What.entry(number), PERSON)
+    with refused(past, errors.UnknownEntry):
+        roll_back(past, What.session(number), PERSON)
+
+
+# --- conflicts (80-traps: a rollback overwrote a later edit)
+
+
+def test_a_later_edit_of_the_same_memory_is_not_overwritten(past: Agent) -> None:
+    store.revise(past, 1, ME, content="green tea")
+    first = seq(past)
+    store.revise(past, 1, ME, content="black tea")
+    with refused(past, errors.Conflicting) as caught:
+        roll_back(past, What.entry(first), PERSON)
+    assert caught.value.conflicts == {1: (seq(past),)}
+    assert preview(past, What.entry(first)).conflicts == ((1, (seq(past),)),)
+
+
+def test_conflicts_are_skipped_or_forced_as_asked_and_it_is_written_down(past: Agent) -> None:
+    store.consolidate(past, [1, 2], "tea with milk", ME)
+    first = seq(past)
+    store.revise(past, 6, ME, content="tea with cold milk")
+    undo(past, What.entry(first), skip_conflicts=True)
+    assert last_entry(past).detail["skipped"] == [6]
+    assert steps.active(past) == [1, 2, 3, 4, 5, 6]
+    undo(past, What.entry(seq(past)))
+    undo(past, What.entry(first), force=True)
+    assert last_entry(past).detail["forced"] == [6]
+    assert steps.active(past) == [1, 2, 3, 4, 5]
+
+
+def test_later_edits_that_came_to_nothing_are_no_conflict(past: Agent) -> None:
+    store.revise(past, 1, ME, content="green tea")
+    first = seq(past)
+    store.revise(past, 1, ME, content="black tea")
+    undo(past, What.entry(seq(past)))
+    undo(past, What.entry(first))
+    assert says(past, 1).content == "tea"
+
+
+# --- constitutional
+
+
+def test_a_memory_that_is_constitutional_now_is_touched_with_a_reason_alone(past: Agent) -> None:
+    start = seq(past)
+    store.revise(past, 1, ME, content="green tea")
+    store.protect(past, [1], PERSON)
+    with refused(past, errors.Constitutional):
+        roll_back(past, What.since_entry(start), PERSON)
+    with refused(past, errors.Invalid):
+        roll_back(past, What.since_entry(start), PERSON, include_constitutional=True)
+    undo(past, What.since_entry(start), include_constitutional=True, reason="Protected by mistake.")
+    assert (says(past, 1).content, row(past, 1).constitutional) == ("tea", False)
+    assert last_entry(past).detail["reason"] == "Protected by mistake."
+
+
+def test_what_was_constitutional_then_is_so_again(past: Agent) -> None:
+    store.protect(past, [1], PERSON)
+    start = seq(past)
+    store.unprotect(past, [1], PERSON, reason="asked")
+    store.discard(past, [1], ME)
+    undo(past, What.since_entry(start))
+    assert row(past, 1).constitutional
+
+
+def test_what_was_made_and_protected_since_is_discarded_all_the_same(past: Agent) -> None:
+    start = seq(past)
+    [number] = remember(past, "honey")
+    store.protect(past, [number], PERSON)
+    undo(past, What.since_entry(start), include_constitutional=True, reason="asked")
+    assert (row(past, number).constitutional, row(past, number).discarded_at is None) == (False, False)
+
+
+# --- other agents, switches
+
+
+def test_another_agents_entries_are_not_touched(past: Agent, bob: Agent) -> None:
+    remember(bob, "beer")
+    before = steps.state(bob)
+    undo(past, What.since_entry(0))
+    assert steps.state(bob) == before
+    assert AuditEntry.objects.filter(agent_id=bob.pk, operation="rolled_back").count() == 0
+
+
+def test_it_works_while_memory_is_off(past: Agent) -> None:
+    store.discard(past, [2], ME)
+    Agent.objects.filter(pk=past.pk).update(memory_enabled=False)
+    roll_back(fresh(past), What.entry(seq(past)), PERSON)
+    assert 2 in steps.active(past)
+
+
+def test_a_rollback_that_would_not_restore_exactly_does_not_happen(
+    past: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.discard(past, [2], ME)
+    real = time_machine.restore
+    monkeypatch.setattr(time_machine, "restore", lambda taken: real(taken) | {"project": "elsewhere"})
+    with refused(past, time_machine.RestoredWrong):
+        roll_back(past, What.entry(seq(past)), PERSON)
