@@ -1,0 +1,130 @@
+"""Take edits back."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from audit.trail import Actor
+from config.commandline import FAILED, USAGE, Task
+from memory import time_machine
+from memory.access import agent_named
+from memory.errors import Conflicting, Constitutional
+from memory.intake import parse_moment
+from memory.models import Agent
+from memory.time_machine import Figures, What
+
+
+class Command(Task):
+    help = (
+        "Take back one entry of an agent's audit trail, one refinement session, or everything since a moment or an "
+        "entry. Shows what will happen, in numbers and without content, and asks before it does it, on a terminal. "
+        "A rollback is itself an entry, and can be rolled back."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("agent", metavar="TENANT/AGENT")
+        what = parser.add_mutually_exclusive_group(required=True)
+        what.add_argument("--entry", type=int, metavar="SEQ", help="this entry of the trail alone")
+        what.add_argument("--session", type=int, metavar="ID", help="this refinement session, whole")
+        what.add_argument("--to", metavar="TIMESTAMP", help="everything after this moment (ISO 8601; UTC by default)")
+        what.add_argument("--to-entry", type=int, metavar="SEQ", help="everything after this entry; 0 for all of it")
+        parser.add_argument("--preview", action="store_true", help="say what would happen, and change nothing")
+        conflicts = parser.add_mutually_exclusive_group()
+        conflicts.add_argument(
+            "--skip-conflicts", action="store_true", help="leave memories that later entries changed as they are"
+        )
+        conflicts.add_argument("--force", action="store_true", help="restore memories that later entries changed, too")
+        parser.add_argument(
+            "--include-constitutional", action="store_true", help="also memories that are constitutional now"
+        )
+        parser.add_argument(
+            "--reason", default="", metavar="TEXT", help="why, for the trail; needed with the line above"
+        )
+        parser.add_argument("--yes", action="store_true", help="do not ask")
+        parser.add_argument("--json", action="store_true", help="print the figures as JSON, and do not ask")
+
+    def run(self, *, agent: str, **options: Any) -> int | None:
+        if options["include_constitutional"] and not options["reason"].strip():
+            self.fail("--include-constitutional needs a --reason", USAGE)
+        target, what = agent_named(agent), _what(options)
+        told = time_machine.preview(target, what)
+        if options["preview"]:
+            self._show(told, as_json=options["json"])
+            return None
+        if not self._agreed(told, **options):
+            self.say("nothing was changed")
+            return FAILED
+        return self._roll_back(target, what, told, **options)
+
+    def _roll_back(self, target: Agent, what: What, told: Figures, **options: Any) -> int | None:
+        try:
+            did = time_machine.roll_back(
+                target,
+                what,
+                Actor.operator("rollback"),
+                skip_conflicts=options["skip_conflicts"],
+                force=options["force"],
+                include_constitutional=options["include_constitutional"],
+                reason=options["reason"],
+            )
+        except (Conflicting, Constitutional) as refused:
+            self._show(told, as_json=options["json"])
+            advice = " (--include-constitutional --reason TEXT)" if isinstance(refused, Constitutional) else ""
+            self.fail(f"{refused}{advice} Nothing was changed.", FAILED)
+        self._show(did, as_json=options["json"])
+        return None
+
+    def _agreed(self, told: Figures, **options: Any) -> bool:
+        """Asked on a terminal alone: a script has said what it wants by calling."""
+        if options["yes"] or options["json"] or not (sys.stdin and sys.stdin.isatty()):
+            return True
+        self._show(told, as_json=False)
+        self.stdout.flush()
+        return input("Do it? [y/N] ").strip().lower() in ("y", "yes")
+
+    def _show(self, figures: Figures, *, as_json: bool) -> None:
+        if as_json:
+            self.result(as_record(figures))
+            return
+        state = f"as entry {figures.entry}" if figures.applied else "not done"
+        [(kind, at)] = figures.undid.items()
+        self.tell(f"rollback of {kind.replace('_', ' ')} {at}: {state}")
+        self.tell(
+            f"{figures.restored:,} memories restored, {figures.discarded:,} discarded, "
+            f"{figures.rewritten:,} rewritten; protection changed on {figures.protection_changed:,}; "
+            f"{figures.tokens_before:,} → {figures.tokens_after:,} tokens of core memory"
+        )
+        for number, seqs in figures.conflicts:
+            self.tell(f"conflict: memory {number} was changed later, by entries {', '.join(map(str, seqs))}")
+        if figures.constitutional and not figures.applied:
+            self.tell(f"constitutional now: {', '.join(map(str, figures.constitutional))}")
+
+
+def _what(options: dict[str, Any]) -> What:
+    if options["entry"] is not None:
+        return What.entry(options["entry"])
+    if options["session"] is not None:
+        return What.session(options["session"])
+    if options["to_entry"] is not None:
+        return What.since_entry(options["to_entry"])
+    return What.moment(parse_moment("to", options["to"]))
+
+
+def as_record(figures: Figures) -> dict[str, Any]:
+    """A rollback's figures, as programs read them (40-api, Output that programs read)."""
+    return {
+        "entry": figures.entry,
+        "undid": figures.undid,
+        "restored": figures.restored,
+        "discarded": figures.discarded,
+        "rewritten": figures.rewritten,
+        "protection_changed": figures.protection_changed,
+        "tokens_before": figures.tokens_before,
+        "tokens_after": figures.tokens_after,
+        "conflicts": [{"memory": number, "entries": list(seqs)} for number, seqs in figures.conflicts],
+        "constitutional": list(figures.constitutional),
+        "applied": figures.applied,
+    }
