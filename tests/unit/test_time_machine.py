@@ -222,6 +222,17 @@ def test_later_edits_that_came_to_nothing_are_no_conflict(past: Agent) -> None:
     assert says(past, 1).content == "tea"
 
 
+def test_an_edit_by_others_in_the_midst_of_a_session_is_a_conflict(past: Agent) -> None:
+    store.revise(past, 1, ME, content="green tea", session=SESSION)
+    store.revise(past, 1, ME, content="green tea, said the agent's runtime")
+    others = seq(past)
+    store.revise(past, 1, ME, content="green tea, in short", session=SESSION)
+    store.notify(past, "done", operation="session_closed", actor=steps.SYSTEM, detail={}, session=SESSION)
+    with refused(past, errors.Conflicting) as caught:
+        roll_back(past, What.session(SESSION), PERSON)
+    assert caught.value.conflicts == {1: (others,)}
+
+
 # --- constitutional
 
 
