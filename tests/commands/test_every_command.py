@@ -21,7 +21,7 @@ from tests.conftest import House
 from tests.privacy import logbook
 from tests.privacy.marker import unique
 
-AGENT = ("create_agent", "export_memories", "import_memories", "refine", "verify_audit")
+AGENT = ("create_agent", "export_memories", "import_memories", "refine", "rollback", "verify_audit")
 READS_SILOS = {
     "import_memories": ("acme/ada", "-"),
     "export_memories": ("acme/ada",),
@@ -49,7 +49,12 @@ def another_silo_key(house: House, settings: Any) -> None:
 
 
 def arguments(name: str) -> tuple[str, ...]:
-    more = {"import_memories": ("-",), "create_agent": ("--model", "builtin/dedupe"), "verify_audit": ()}
+    more = {
+        "import_memories": ("-",),
+        "create_agent": ("--model", "builtin/dedupe"),
+        "verify_audit": (),
+        "rollback": ("--to-entry", "0"),
+    }
     return (("acme/new" if name == "create_agent" else "acme/ada"), *more.get(name, ())) if name in AGENT else ()
 
 
@@ -163,6 +168,7 @@ WRITES = {
     "create_agent": ("acme/new", "--model", "builtin/dedupe"),
     "import_memories": ("acme/ada", "-"),
     "refine": ("acme/ada",),
+    "rollback": ("acme/ada", "--to-entry", "0"),
     "rotate_silo_keys": (),
 }
 

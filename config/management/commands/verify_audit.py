@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from audit import verify
+from audit import heads, verify
 from audit.models import AuditEntry
 from audit.verify import Problem
 from config.commandline import FAILED, USAGE, Task, several
 from config.commandline.progress import progress
 from memory import replay
 from memory.access import agent_named
+from memory.errors import Invalid
 from memory.models import Agent
 
 MAX_SHOWN = 100  # problems; one is enough to know, a thousand help nobody
@@ -30,13 +32,17 @@ class Command(Task):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?")
         parser.add_argument("--all", action="store_true", help="every agent's trail")
+        parser.add_argument(
+            "--heads", metavar="FILE", help="an export of audit_heads: nothing it names was cut off or replaced since"
+        )
         parser.add_argument("--json", action="store_true")
 
     def run(self, *, agent: str | None, **options: Any) -> int | None:
         if bool(agent) == options["all"]:
             self.fail("name one TENANT/AGENT, or give --all", USAGE)
         agents = _named(agent) if agent else list(Agent.objects.order_by("pk").values_list("pk", flat=True))
-        found = list(self._problems(agents, check_orphans=options["all"]))
+        exported = _exported(options["heads"], agents if agent else None)
+        found = [*self._problems(agents, check_orphans=options["all"]), *heads.problems(exported)]
         entries = AuditEntry.objects.filter(agent_id__in=agents).count() if agent else AuditEntry.objects.count()
         self._tell(found, len(agents), entries, as_json=options["json"])
         return FAILED if found else None
@@ -59,6 +65,17 @@ class Command(Task):
             self.tell(f"{problem.agent or '-'} entry {problem.seq}: {problem.problem}")
         state = several(len(found), "problem") if found else "whole"
         self.tell(f"{several(agents, 'trail')}, {several(entries, 'entry', 'entries')}: {state}")
+
+
+def _exported(file: str | None, agents: list[int] | None) -> list[dict[str, Any]]:
+    """The heads in the file, of these agents. Raises Invalid, BadHeads."""
+    if file is None:
+        return []
+    try:
+        text = Path(file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        raise Invalid("heads", f"{file} cannot be read ({getattr(failure, 'strerror', None) or 'no text'})") from None
+    return [head for head in heads.read(text) if agents is None or head["agent_id"] in agents]
 
 
 def _named(label: str) -> list[int]:

@@ -1,0 +1,130 @@
+"""Heads: each trail's last entry, exported and signed, to be kept where this database's administrator has no hand.
+
+A chain proves that nothing in it was altered by somebody without the audit key. That its end was cut off, or the whole
+of it written anew with the key, shows only beside a head from before: the entry it names is gone, or is another.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from functools import reduce
+from itertools import islice
+from operator import or_
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from django.db.models import Max, Q
+from django.utils import timezone
+
+from audit.models import AuditEntry
+from audit.rowset import streamed
+from audit.verify import Problem, binary, ill_formed
+from config.errors import ConfigurationError
+from config.keyring import Key, keyring
+
+FORMAT = "palimpsest-heads-1"
+_AT_ONCE = 300  # trails whose last entries one query gets
+
+
+class BadHeads(ConfigurationError):
+    """A file that holds no heads signed by a key of this keyring. Says what is wrong with it."""
+
+    code = "bad_heads"
+
+
+def export(agent_id: int | None = None) -> dict[str, Any]:
+    """The last entry of every trail, or of one, signed (Ed25519) by the newest key. JSON; no content.
+
+    `{"format", "at", "heads": [{"agent_id", "agent", "seq", "mac", "at"}], "key_id", "public_key", "signature"}`
+    """
+    key = keyring().heads[0]
+    private = _private(key)
+    signed: dict[str, Any] = {
+        "format": FORMAT,
+        "at": timezone.now().isoformat(),
+        "heads": list(_heads(agent_id)),
+        "key_id": key.id,
+        "public_key": _base64(private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)),
+    }
+    return signed | {"signature": _base64(private.sign(_canonical(signed)))}
+
+
+def _heads(agent_id: int | None) -> Iterator[dict[str, Any]]:
+    which = Q() if agent_id is None else Q(agent_id=agent_id)
+    ends = AuditEntry.objects.filter(which).order_by("agent_id").values_list("agent_id").annotate(Max("seq"))
+    with streamed(ends) as rows:
+        while batch := list(islice(rows, _AT_ONCE)):
+            these = reduce(or_, (Q(agent_id=agent, seq=seq) for agent, seq in batch))
+            for entry in AuditEntry.objects.filter(these).order_by("agent_id"):
+                yield {
+                    "agent_id": entry.agent_id,
+                    "agent": entry.agent_label,
+                    "seq": entry.seq,
+                    "mac": bytes(entry.mac).hex(),
+                    "at": entry.at.isoformat(),
+                }
+
+
+def read(text: str) -> list[dict[str, Any]]:
+    """The heads of an export, its signature checked. Raises BadHeads."""
+    problem = "is not JSON"
+    try:
+        value = json.loads(text)
+        signature = base64.b64decode(value["signature"], validate=True)
+        signed = {name: each for name, each in value.items() if name != "signature"}
+        problem = "is not an export of heads"
+        if signed["format"] == FORMAT and all(_is_head(head) for head in signed["heads"]):
+            problem = f"was signed by key {signed['key_id']!s:.8}, which is not in the keyring (HEADS_KEY)"
+            for key in keyring().heads:
+                if key.id == signed["key_id"]:
+                    problem = "is not as it was signed"
+                    _private(key).public_key().verify(signature, _canonical(signed))
+                    heads: list[dict[str, Any]] = signed["heads"]
+                    return heads
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error, InvalidSignature):
+        pass
+    raise BadHeads(f"The heads file {problem}.")
+
+
+def _is_head(head: dict[str, Any]) -> bool:
+    return (
+        isinstance(head["agent_id"], int)
+        and isinstance(head["seq"], int)
+        and isinstance(head["agent"], str)
+        and len(bytes.fromhex(head["mac"])) == 32
+        and datetime.fromisoformat(head["at"]).tzinfo is not None
+    )
+
+
+def problems(heads: list[dict[str, Any]]) -> Iterator[Problem]:
+    """Trails that do not hold the entry that was their last when the heads were exported.
+
+    Together with the chain, which leads up to it, that entry proves everything before it.
+    """
+    for head in heads:
+        found = AuditEntry.objects.filter(agent_id=head["agent_id"], seq=head["seq"]).values_list("mac", flat=True)
+        mac = b""
+        with ill_formed():
+            mac = next((binary(each) for each in found[:1]), b"")
+        if not mac:
+            yield Problem(head["agent"], head["seq"], "truncated: this entry was the trail's last, and is missing")
+        elif mac.hex() != head["mac"]:
+            yield Problem(head["agent"], head["seq"], "replaced: another entry was the trail's last at this number")
+
+
+def _private(key: Key) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(key.secret)
+
+
+def _canonical(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")
