@@ -114,6 +114,7 @@ class _Walk:
 
     def __init__(self, agent_id: int, label: str, until: int | None = None) -> None:
         self.expected, self.previous, self.label = 1, b"", label
+        self._has_sought = False
         self._which = {"agent_id": agent_id} | ({} if until is None else {"seq__lt": until})
 
     def problems(self) -> Iterator[Problem]:
@@ -126,8 +127,10 @@ class _Walk:
         waiting = next(changes, None)
         for entry in entries:
             seq = whole(entry["seq"])
-            if seq != self.expected:
-                yield Problem(self.label, seq, f"entries {self.expected} to {seq - 1} are missing")
+            if seq > self.expected:
+                yield Problem(self.label, seq, f"missing: entries {self.expected} to {seq - 1}")
+            elif seq < self.expected:
+                yield Problem(self.label, seq, "duplicated: another entry has this number")
             self.expected = seq
             own: list[Row] = []
             while waiting is not None and waiting[0] <= seq:
@@ -147,13 +150,26 @@ class _Walk:
         previous, self.previous, self.expected = self.previous, b"", entry["seq"] + 1
         with ill_formed() as found:
             for problem in _entry_problems(entry, previous, own):
-                yield Problem(self.label, entry["seq"], problem)
+                yield Problem(self.label, entry["seq"], self._told(problem, entry, own))
             self.previous = binary(entry["mac"])
         if found:
             yield Problem(self.label, entry["seq"], NOT_OF_THE_FORM)
 
+    def _told(self, problem: str, entry: Row, own: list[Row]) -> str:
+        """That an entry stands in another's place, where one can be found that it was written to follow."""
+        if problem != ALTERED or self._has_sought:
+            return problem
+        self._has_sought = True  # once, for the first: it goes through the whole trail
+        before = AuditEntry.objects.filter(agent_id=self._which["agent_id"]).order_by("seq").values_list("seq", "mac")
+        with streamed(before) as rows:
+            for seq, mac in itertools.chain([(0, b"")], rows):
+                for was in (seq, seq + 1):  # the one before it may have been moved up into its place
+                    if was != entry["seq"] and follows({**entry, "seq": was}, binary(mac), own):
+                        return f"reordered: this is entry {was}"
+        return problem
+
     def _without_entry(self, seq: int) -> Problem:
-        return Problem(self.label, seq, "changes stand in the trail without their entry")
+        return Problem(self.label, seq, "missing: changes stand in the trail without their entry")
 
 
 def _by_entry(rows: Iterator[Row]) -> Iterator[tuple[int, list[Row]]]:
@@ -167,14 +183,28 @@ def _entry_problems(entry: Row, previous: bytes, changes: list[Row]) -> Iterator
         yield f"made under audit key {entry['key_id']!s:.8}, which is not in the keyring"
         return
     if len(changes) != whole(entry["changes"]):
-        yield f"holds {len(changes)} changes where {entry['changes']} were written"
-    digests = changes_digest(_as_bytes(change) for change in changes)
-    fields = dict(entry) | {"sealed_digest": binary_or_none(entry["sealed_digest"])}
-    if not hmac.compare_digest(entry_mac(key.secret, previous, fields, digests), binary(entry["mac"])):
-        yield "altered, or not the entry that followed the one before it"
+        kind = "missing" if len(changes) < entry["changes"] else "inserted"
+        yield f"{kind}: holds {len(changes)} changes where {entry['changes']} were written"
+    if not follows(entry, previous, changes):
+        yield ALTERED
     for column, digest in _digested(entry, changes):
-        if (None if column is None else hashlib.sha256(column).digest()) != digest:
-            yield "a sealed snapshot is not the one that was written"
+        if column is None and digest is not None:
+            yield "wiped: a sealed body is gone, and its digest is there"
+        elif (None if column is None else hashlib.sha256(column).digest()) != digest:
+            yield "altered: a sealed body is not the one that was written"
+
+
+ALTERED = "altered: not as it was written, or not after the entry it was written after"
+
+
+def follows(entry: Row, previous: bytes, changes: list[Row]) -> bool:
+    """Whether an entry's MAC is that of its fields and changes after the entry of MAC `previous`."""
+    secrets = [key.secret for key in keyring().audit if key.id == entry["key_id"]]
+    fields = dict(entry) | {"sealed_digest": binary_or_none(entry["sealed_digest"])}
+    digests = changes_digest(_as_bytes(change) for change in changes)
+    return any(
+        hmac.compare_digest(entry_mac(secret, previous, fields, digests), binary(entry["mac"])) for secret in secrets
+    )
 
 
 def _digested(entry: Row, changes: list[Row]) -> Iterator[tuple[bytes | None, bytes | None]]:

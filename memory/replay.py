@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from audit.models import AuditEntry, Change
+from audit.models import AuditEntry, Change, Operation
 from audit.rowset import streamed
 from audit.verify import (
     NOT_OF_THE_FORM,
@@ -21,7 +21,7 @@ from audit.verify import (
     whole,
 )
 from memory.counters import Group, recount, repeats_weight
-from memory.models import Agent, Kind, Memory
+from memory.models import Agent, AgentKey, Kind, Memory
 from memory.snapshot import restore, snapshot
 
 History = tuple[int, Iterator[dict[str, Any]]]  # a memory's number and its changes, in order
@@ -42,7 +42,7 @@ def problems_of(agent_id: int) -> Iterator[Problem]:
 def problems(agent: Agent) -> Iterator[Problem]:
     """All that is wrong with an agent's trail and memories: the chain, each memory's history, the counters."""
     yield from chain(agent.pk, agent.label)
-    for check in (_tail, _names, _states, _counters, _high_water):
+    for check in (_tail, _names, _states, _counters, _high_water, _keys):
         yield from told(agent.label, check(agent))
 
 
@@ -59,7 +59,7 @@ def _tail(agent: Agent) -> Iterator[Problem]:
     last = AuditEntry.objects.filter(agent_id=agent.pk).order_by("-seq").values_list("seq", "mac", "at").first()
     seq, mac, at = (whole(last[0]), binary(last[1]), last[2]) if last else (0, b"", None)
     if seq < whole(agent.audit_seq):
-        yield Problem(agent.label, seq + 1, f"the trail ends before entry {agent.audit_seq}, which was written")
+        yield Problem(agent.label, seq + 1, f"truncated: entries up to {agent.audit_seq} were written")
     elif (seq, mac, at) != (agent.audit_seq, binary(agent.audit_mac), agent.audit_at):
         yield Problem(agent.label, seq, f"not the entry the agent's row names as its last, {agent.audit_seq}")
 
@@ -141,6 +141,17 @@ def _high_water(agent: Agent) -> Iterator[Problem]:
     if whole(agent.high_water_tokens) != highest:
         kept = agent.high_water_tokens
         yield Problem(agent.label, 0, f"the high-water mark is {kept}, and the trail gives {highest}")
+
+
+def _keys(agent: Agent) -> Iterator[Problem]:
+    """The agent's keys are those the trail says were issued: one put in by SQL would open the silo for its maker."""
+    issued = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.KEY_ISSUED).order_by("seq")
+    in_trail = {detail["prefix"]: whole(seq) for seq, detail in issued.values_list("seq", "detail")}
+    there = set(AgentKey.objects.filter(agent_id=agent.pk).values_list("prefix", flat=True))
+    for prefix in sorted(there - set(in_trail)):
+        yield Problem(agent.label, 0, f"inserted: the agent key {prefix} is not in the trail")
+    for prefix in sorted(set(in_trail) - there):
+        yield Problem(agent.label, in_trail[prefix], f"missing: the agent key {prefix}, issued by this entry")
 
 
 class _DistinctMass:

@@ -16,7 +16,7 @@ from audit.trail import Actor
 from config.keyfiles import new_key
 from config.keyring import keyring
 from memory import agents, replay, store
-from memory.models import Agent, Memory
+from memory.models import Agent, AgentKey, Memory
 from memory.silo.silo import Silo
 from tests import steps
 from tests.conftest import drop_guards
@@ -163,7 +163,7 @@ def test_a_last_entry_that_touched_no_memory_cut_off_is_found(past: Agent, bob: 
     agent, _ = agents.create("acme", "eve", model="builtin/dedupe", actor=PERSON)
     assert problems(agent) == []
     entries(agent).filter(seq=2).delete()
-    assert [p.seq for p in found(agent)] == [2]
+    assert [p.seq for p in found(agent)] == [2, 0]  # the key it issued is in no trail now
 
 
 @pytest.mark.parametrize("column", ["audit_seq", "audit_mac"])
@@ -495,3 +495,47 @@ def test_the_entrys_time_never_goes_back(ada: Agent, time_machine: Any) -> None:
 def test_a_change_of_the_triggers_is_no_secret(past: Agent) -> None:
     assert len(verify.missing_guards()) >= 7
     assert connection.vendor in ("sqlite", "postgresql")
+
+
+# --- what a finding calls it
+
+
+def test_an_altered_entry_is_called_so(past: Agent) -> None:
+    entries(past).filter(seq=5).update(operation="restored")
+    assert [(p.seq, p.problem.split(":")[0]) for p in found(past)] == [(5, "altered")]
+
+
+def test_a_missing_entry_is_called_so(past: Agent) -> None:
+    entries(past).filter(seq=5).delete()
+    changes(past).filter(seq=5).delete()
+    assert (found(past)[0].seq, found(past)[0].problem) == (6, "missing: entries 5 to 5")
+
+
+def test_a_wiped_body_is_called_so(past: Agent) -> None:
+    changes(past).filter(seq=5).update(before=None)
+    assert [(p.seq, p.problem.split(":")[0]) for p in found(past)][:1] == [(5, "wiped")]
+
+
+def test_a_truncated_tail_is_called_so(past: Agent) -> None:
+    last = steps.fresh(past).audit_seq
+    entries(past).filter(seq=last).delete()
+    changes(past).filter(seq=last).delete()
+    assert (last, f"truncated: entries up to {last} were written") in [(p.seq, p.problem) for p in found(past)]
+
+
+def test_entries_put_in_each_others_place_with_all_they_changed_are_called_reordered(past: Agent) -> None:
+    for model in (entries, changes):
+        for one, other in ((5, 77), (6, 5), (77, 6)):
+            model(past).filter(seq=one).update(seq=other)
+    assert (found(past)[0].seq, found(past)[0].problem) == (5, "reordered: this is entry 6")
+
+
+def test_a_key_put_in_by_sql_is_found(past: Agent) -> None:
+    mine = AgentKey.objects.get(agent=past)
+    AgentKey.objects.create(agent=past, prefix="x" * 12, mac=mine.mac)
+    assert [p.problem for p in found(past)] == [f"inserted: the agent key {'x' * 12} is not in the trail"]
+
+
+def test_a_key_that_was_removed_is_found(past: Agent) -> None:
+    AgentKey.objects.filter(agent=past).delete()
+    assert [p.seq for p in found(past)] == [2]
