@@ -186,7 +186,7 @@ def wrong_after(whole: list[tuple[str, list[int]]], originals: dict[int, set[str
     from refinement.models import RefinementSession
 
     ada = Agent.objects.select_related("tenant").get()
-    wrong = [problem.what for problem in replay.problems(ada)]
+    wrong = [problem.problem for problem in replay.problems(ada)]
     done = operations()
     if done != whole[: len(done)]:
         wrong.append("what was done is not a beginning of what was asked")
@@ -207,7 +207,7 @@ def wrong_after(whole: list[tuple[str, list[int]]], originals: dict[int, set[str
         if loop.refine(Agent.objects.select_related("tenant").get(), trigger="manual").outcome != "completed":
             wrong.append("the next session did not run")
     fresh = Agent.objects.select_related("tenant").get()
-    return wrong + [f"afterwards: {problem.what}" for problem in replay.problems(fresh)]
+    return wrong + [f"afterwards: {problem.problem}" for problem in replay.problems(fresh)]
 
 
 def choose(steps: list[str], kills: int, seed: int) -> list[int]:

@@ -1,0 +1,117 @@
+"""`python -m tests.fault.killing_rollbacks FOLDER KILLS CHANGES SEED`: kill rollbacks by SIGKILL, at any moment.
+
+A process of its own, so that it can fork: each rollback undoes one entry of so many changes in a child, which is killed
+after a random part of the time that a whole one takes. Before each, the database (a file of SQLite) is put back. Prints
+one line of JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from config.keyfiles import NAMES, create_key_file
+from tests.fault.killing import reset_to
+
+
+def prepare(folder: Path, changes: int) -> None:
+    from django.core.management import call_command
+
+    from audit.trail import Actor
+    from memory import agents, store
+    from memory.intake import Draft
+
+    call_command("migrate", verbosity=0)
+    me = Actor.operator("killing")
+    ada, _ = agents.create("acme", "ada", model="builtin/dedupe", actor=me)
+    store.remember(ada, [Draft(f"The {n}th chair stands in the hall.") for n in range(changes)], me)
+    store.discard(ada, range(1, changes + 1), me)
+    reset_to(folder, save=True)
+
+
+def roll_back() -> None:
+    from audit.trail import Actor
+    from memory import time_machine
+    from memory.models import Agent
+    from memory.time_machine import What
+
+    ada = Agent.objects.select_related("tenant").get()
+    time_machine.roll_back(ada, What.entry(ada.audit_seq), Actor.operator("killing"))
+
+
+def state() -> str:
+    """A digest of every memory's whole state."""
+    from memory.models import Memory
+    from memory.snapshot import snapshot
+
+    whole = hashlib.sha256()
+    for memory in Memory.objects.order_by("number").iterator(2_000):
+        whole.update(memory.number.to_bytes(8, "big") + snapshot(memory))
+    return whole.hexdigest()
+
+
+def killed_after(seconds: float, do: Callable[[], None]) -> bool:
+    """Do it in a child that is killed after so long. Whether it was killed before its end."""
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        try:
+            do()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return os.WIFSIGNALED(status)
+
+
+def main(folder: Path, kills: int, changes: int, seed: int) -> None:
+    started = time.monotonic()
+    for name in NAMES:
+        create_key_file(folder / "keys", name)
+    import django
+
+    django.setup()
+    from memory import replay
+    from memory.models import Agent
+
+    prepare(folder, changes)
+    before = state()
+    reset_to(folder)
+    began = time.monotonic()
+    roll_back()
+    takes = time.monotonic() - began
+    after = state()
+    assert before != after
+    dice, outcomes, wrong = random.Random(seed), Counter[str](), []
+    while outcomes["nothing"] + outcomes["all"] < kills:
+        reset_to(folder)
+        if not killed_after(dice.uniform(0, takes * 1.1), roll_back):
+            outcomes["over before"] += 1
+            continue
+        now = state()
+        outcomes["nothing" if now == before else "all"] += 1
+        if now not in (before, after):
+            wrong.append("some of it was done")
+        ada = Agent.objects.select_related("tenant").get()
+        wrong += [problem.problem for problem in replay.problems(ada)]
+        if now == before:
+            roll_back()
+            if state() != after:
+                wrong.append("afterwards it could not be done")
+    figures = {"outcomes": dict(outcomes), "wrong": wrong, "takes_seconds": round(takes, 2)}
+    print(json.dumps(figures | {"seconds": round(time.monotonic() - started, 1)}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:5]))
