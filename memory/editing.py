@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from threading import local
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db import models, transaction
 
@@ -27,7 +27,6 @@ from memory.silo import indexes
 from memory.silo.silo import Silo
 from memory.snapshot import snapshot
 
-Row = TypeVar("Row", Agent, Memory)
 _LAST = models.BigIntegerField.MAX_BIGINT  # the database holds no number beyond it
 _FIELDS = tuple(f.attname for f in Memory._meta.concrete_fields)
 _OF_NEW = tuple(name for name in _FIELDS if name != "id")
@@ -219,7 +218,7 @@ def begin(
         if not (row.memory_enabled or is_notice):
             raise errors.MemoryDisabled
         head = trail.Head(row.audit_seq, bytes(row.audit_mac), row.audit_at)
-        edit = Edit(copied(row), actor, operation, session, head, head.next_at())
+        edit = Edit(_copied(row), actor, operation, session, head, head.next_at())
         held = _holding.by_agent[agent.pk]
         try:
             yield edit
@@ -228,9 +227,9 @@ def begin(
             held.memories = {}  # the edit has changed them, or was about to
 
 
-def copied(row: Row) -> Row:
+def _copied(row: Agent) -> Agent:
     """For an edit to change: if it is refused, the row it was made of is as it was."""
-    copy = type(row).__new__(type(row))
+    copy = Agent.__new__(Agent)
     copy.__dict__ = dict(row.__dict__)
     return copy
 

@@ -10,7 +10,7 @@ them made is discarded, for nothing is ever removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -25,6 +25,8 @@ from memory.counters import recount, repeats_weight
 from memory.intake import checked_content
 from memory.models import Agent, Kind, Memory
 from memory.snapshot import restore, snapshot
+
+Values = Mapping[str, Any]  # a memory's columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ def preview(agent: Agent, what: What) -> Figures:
     Raises UnknownEntry, NotOver, AlreadyUndone, NothingToUndo.
     """
     with editing.locked(agent) as row:
-        return _figures(row, _plan(row, what), row.audit_at, None)
+        plan = _plan(row, what)
+        return _figures(row, plan, _changes_to_make(plan, row.audit_at), None)
 
 
 def roll_back(
@@ -122,11 +125,12 @@ def roll_back(
     with editing.begin(agent, Operation.ROLLED_BACK, actor, is_notice=True) as edit:
         plan = _plan(edit.agent, what)
         _settle_conflicts(plan, skip=skip_conflicts, force=force)
-        figures = _figures(edit.agent, plan, edit.at, edit.seq)
+        changes = list(_changes_to_make(plan, edit.at))
+        figures = _figures(edit.agent, plan, changes, edit.seq)
         if figures.constitutional and not include_constitutional:
             raise errors.Constitutional(figures.constitutional)
-        for memory in plan.memories:
-            edit.change(memory, **_fields(memory, plan.targets[memory.number], edit.at))
+        for memory, fields in changes:
+            edit.change(memory, **fields)
         edit.detail = _detail(plan, figures, skipped=skip_conflicts, reason=reason)
         edited = edit.finish()
         if edited.seq is None:
@@ -265,13 +269,6 @@ def _others(history: Iterator[Any], undoing: set[int]) -> list[int]:
     return found + (between if between and state != left else [])
 
 
-def _fields(memory: Memory, target: bytes | None, at: datetime | None) -> dict[str, Any]:
-    """The values that make a memory what it was."""
-    if target is not None:
-        return restore(target)
-    return {"discarded_at": memory.discarded_at or at, "superseded_by": None, "constitutional": False}
-
-
 # --- doing it
 
 
@@ -293,18 +290,15 @@ def _detail(plan: _Plan, figures: Figures, *, skipped: bool, reason: str) -> dic
     return detail
 
 
-def _figures(agent: Agent, plan: _Plan, at: datetime | None, entry: int | None) -> Figures:
+def _figures(agent: Agent, plan: _Plan, changes: Iterable[tuple[Memory, dict[str, Any]]], entry: int | None) -> Figures:
     """What it comes to, counted from the states before and after."""
     counts = dict.fromkeys(("restored", "discarded", "rewritten", "protection_changed"), 0)
     tokens, protected = agent.core_tokens, []
-    for memory in plan.memories:
-        target = plan.targets[memory.number]
-        after = _changed(memory, target, at)
-        if snapshot(memory) == snapshot(after):
-            continue
-        for name in _kinds_of_change(memory, after):
+    for memory, fields in changes:
+        after = vars(memory) | fields
+        for name in _kinds_of_change(vars(memory), after):
             counts[name] += 1
-        tokens += _core_weight(after) - _core_weight(memory)
+        tokens += _core_weight(after) - _core_weight(vars(memory))
         if memory.constitutional:
             protected.append(memory.number)
     return Figures(
@@ -318,27 +312,32 @@ def _figures(agent: Agent, plan: _Plan, at: datetime | None, entry: int | None) 
     )
 
 
-def _changed(memory: Memory, target: bytes | None, at: datetime | None) -> Memory:
-    """A copy of the row as it is to be."""
-    after = editing.copied(memory)
-    for name, value in _fields(memory, target, at).items():
-        setattr(after, name, value)
-    return after
+def _changes_to_make(plan: _Plan, at: datetime | None) -> Iterator[tuple[Memory, dict[str, Any]]]:
+    """The memories that are not yet what they were, with the values that make them so."""
+    for memory in plan.memories:
+        target = plan.targets[memory.number]
+        if target is None:
+            fields = {"discarded_at": memory.discarded_at or at, "superseded_by": None, "constitutional": False}
+            if any(getattr(memory, name) != value for name, value in fields.items()):
+                yield memory, fields
+        elif snapshot(memory) != target:
+            yield memory, restore(target)
 
 
-def _kinds_of_change(before: Memory, after: Memory) -> Iterator[str]:
-    if before.discarded_at and not after.discarded_at:
+def _kinds_of_change(before: Values, after: Values) -> Iterator[str]:
+    if before["discarded_at"] and not after["discarded_at"]:
         yield "restored"
-    elif after.discarded_at and not before.discarded_at:
+    elif after["discarded_at"] and not before["discarded_at"]:
         yield "discarded"
-    elif bytes(before.sealed) != bytes(after.sealed) or before.kind != after.kind:
+    elif bytes(before["sealed"]) != bytes(after["sealed"]) or before["kind"] != after["kind"]:
         yield "rewritten"
-    if before.constitutional != after.constitutional:
+    if before["constitutional"] != after["constitutional"]:
         yield "protection_changed"
 
 
-def _core_weight(memory: Memory) -> int:
-    return memory.tokens if memory.kind == Kind.CORE and memory.discarded_at is None else 0
+def _core_weight(memory: Values) -> int:
+    tokens: int = memory["tokens"]
+    return tokens if memory["kind"] == Kind.CORE and memory["discarded_at"] is None else 0
 
 
 def _check(agent: Agent, plan: _Plan) -> None:
