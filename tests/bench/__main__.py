@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.bench import places
 from tests.bench.figures import Figure, read, table
 
-SERVICE = ("writes", "import", "memory", "knife", "due", "queries", "sessions")  # on each database
+SERVICE = ("writes", "import", "memory", "knife", "due", "queries", "sessions", "rollback")  # on each database
 ALGORITHMS = ("search", "specifics", "dedupe")  # without one; these print tables of their own
 
 

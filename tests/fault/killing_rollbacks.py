@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from config.keyfiles import NAMES, create_key_file
-from tests.fault.killing import reset_to
+from tests.fault.killing import in_child, reset_to
 
 
 def prepare(folder: Path, changes: int) -> None:
@@ -89,14 +89,14 @@ def main(folder: Path, kills: int, changes: int, seed: int) -> None:
     before = state()
     reset_to(folder)
     began = time.monotonic()
-    roll_back()
+    assert in_child(roll_back) == 0
     takes = time.monotonic() - began
     after = state()
     assert before != after
     dice, outcomes, wrong = random.Random(seed), Counter[str](), []
     while outcomes["nothing"] + outcomes["all"] < kills:
         reset_to(folder)
-        if not killed_after(dice.uniform(0, takes * 1.1), roll_back):
+        if not killed_after(dice.uniform(0, takes * 1.05), roll_back):
             outcomes["over before"] += 1
             continue
         now = state()

@@ -33,4 +33,4 @@ def test_a_rollback_that_is_killed_is_done_whole_or_not_at_all(tmp_path: Path) -
     print(told)
     assert told["wrong"] == []
     assert told["outcomes"].get("nothing", 0) + told["outcomes"].get("all", 0) == KILLS
-    assert told["outcomes"]["nothing"] > KILLS // 3
+    assert told["outcomes"].get("nothing", 0) > KILLS // 3
