@@ -116,11 +116,12 @@ def roll_back(
 ) -> Figures:
     """Undo, in one transaction and one entry. Works while memory is switched off, as people may have to.
 
-    `skip_conflicts` leaves memories that later entries touched as they are; `force` restores them all the same.
+    `skip_conflicts` leaves memories that later entries touched as they are; `force` restores them all the same. Either
+    way what was asked counts as undone: to settle such a memory otherwise, roll this back first. `reason` is kept.
     A memory that is constitutional now is only touched with `include_constitutional` and a reason.
     Raises UnknownEntry, NotOver, AlreadyUndone, NothingToUndo, Conflicting, Constitutional, Invalid.
     """
-    if include_constitutional:
+    if include_constitutional or reason:
         reason = checked_content(reason, "reason").strip()[:500]
     with editing.begin(agent, Operation.ROLLED_BACK, actor, is_notice=True) as edit:
         plan = _plan(edit.agent, what)
@@ -286,7 +287,9 @@ def _detail(plan: _Plan, figures: Figures, *, skipped: bool, reason: str) -> dic
     if plan.conflicts:
         detail["skipped" if skipped else "forced"] = sorted(plan.conflicts)
     if figures.constitutional:
-        detail |= {"constitutional": list(figures.constitutional), "reason": reason}
+        detail["constitutional"] = list(figures.constitutional)
+    if reason:
+        detail["reason"] = reason
     return detail
 
 

@@ -100,6 +100,12 @@ def test_it_is_one_entry_that_names_what_it_undid(past: Agent) -> None:
     assert time_machine.undone(past) == {undone: entry.seq}
 
 
+def test_a_reason_is_kept_whatever_is_undone(past: Agent) -> None:
+    store.discard(past, [2], ME)
+    undo(past, What.entry(seq(past)), reason=" Asked by the steward. ")
+    assert last_entry(past).detail["reason"] == "Asked by the steward."
+
+
 def test_figures_say_what_is_done(past: Agent) -> None:
     start = seq(past)
     store.revise(past, 1, ME, content="green tea from the hills")

@@ -41,7 +41,7 @@ class Command(Task):
             "--include-constitutional", action="store_true", help="also memories that are constitutional now"
         )
         parser.add_argument(
-            "--reason", default="", metavar="TEXT", help="why, for the trail; needed with the line above"
+            "--reason", default="", metavar="TEXT", help="why; kept in the trail, and needed with the line above"
         )
         parser.add_argument("--yes", action="store_true", help="do not ask")
         parser.add_argument("--json", action="store_true", help="print the figures as JSON, and do not ask")
