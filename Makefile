@@ -18,11 +18,10 @@ demo: $(VENV)/.runtime ## an agent refines 200 memories in a few seconds, withou
 	@rm -rf var/demo
 	@env -i PATH="$$PATH" HOME="$$HOME" TERM="$$TERM" LANG=C.UTF-8 VAR_DIR=var/demo $(MANAGE) demo
 
-serve: $(VENV)/.runtime ## run the service at ADDRESS (default 127.0.0.1:8000)
+serve: $(VENV)/.runtime ## run the service and its workers at ADDRESS (default 127.0.0.1:8000)
 	@$(MANAGE) create_keys
 	@$(MANAGE) migrate --verbosity 0
-	@$(MANAGE) check --database default
-	@exec $(BIN)/gunicorn config.wsgi --config python:config.gunicorn --bind $(ADDRESS) --workers 2 --no-control-socket --access-logfile /dev/null
+	@exec $(MANAGE) serve --bind $(ADDRESS)
 
 test: $(VENV)/.dev ## the whole test suite (SQLite, or what DATABASE_URL names)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_migrate, pre_migrate
 
 
 class AuditConfig(AppConfig):
@@ -12,4 +12,5 @@ class AuditConfig(AppConfig):
         from audit import guards, rowset
 
         rowset.prepare_connections()
+        pre_migrate.connect(guards.let_nothing_through, sender=self, dispatch_uid="audit.guards")
         post_migrate.connect(guards.put_back, dispatch_uid="audit.guards")

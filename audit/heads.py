@@ -76,9 +76,9 @@ def read(text: str) -> list[dict[str, Any]]:
     problem = "is not JSON"
     try:
         value = json.loads(text)
+        problem = "is not an export of heads"
         signature = base64.b64decode(value["signature"], validate=True)
         signed = {name: each for name, each in value.items() if name != "signature"}
-        problem = "is not an export of heads"
         if signed["format"] == FORMAT and all(_is_head(head) for head in signed["heads"]):
             problem = f"was signed by key {signed['key_id']!s:.8}, which is not in the keyring (HEADS_KEY)"
             for key in keyring().heads:

@@ -6,7 +6,31 @@ Nothing but `audit.trail` writes these tables, and the database refuses to chang
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from django.db import models
+
+
+class OneValueEach(json.JSONDecoder):
+    """JSON in which no name stands twice: SQLite takes the first value of such a name, and Python the last, so that
+    what SQL could write there would be verified by the one and found by the other. Raises ValueError."""
+
+    def __init__(self) -> None:
+        """Nothing: a decoder is made for every value there is, and `_DECODER` once."""
+
+    def decode(self, text: str) -> Any:  # type: ignore[override]
+        return _DECODER.decode(text)
+
+
+def _of_one_value_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_of_one_value_each)
 
 
 class Operation(models.TextChoices):
@@ -30,21 +54,44 @@ class Operation(models.TextChoices):
     SESSION_OPENED = "session_opened"
     SESSION_CLOSED = "session_closed"
     ROLLED_BACK = "rolled_back"
+    REDACTION_REQUESTED = "redaction_requested"
+    ERASURE_REQUESTED = "erasure_requested"
+    REQUEST_DECLINED = "request_declined"
+    REDACTED = "redacted"
+    ERASED = "erased"
+    ACCESS_REQUESTED = "access_requested"
+    ACCESS_GRANTED = "access_granted"
+    ACCESS_DENIED = "access_denied"
+    ACCESS_LAPSED = "access_lapsed"
+    ACCESS_EXPIRED = "access_expired"
+    ACCESS_REVOKED = "access_revoked"
+    CONTENT_READ = "content_read"
 
 
 class ActorKind(models.TextChoices):
-    """On whose behalf an edit was made. `operator` is somebody at the service's own command line."""
+    """On whose behalf an edit was made. `operator` is somebody at the service's own command line; `steward` is the
+    person who speaks for the agent."""
 
     AGENT = "agent"
+    STEWARD = "steward"
     SYSTEM = "system"
     PERSON = "person"
     OPERATOR = "operator"
 
 
+# What an agent itself took away or brought back, outside sessions (memory/daily_share.py); has an index of its own.
+OWN_EDITS = models.Q(
+    actor_kind=ActorKind.AGENT,
+    session__isnull=True,
+    operation__in=[Operation.REVISED, Operation.DISCARDED, Operation.RESTORED, Operation.CONSOLIDATED],
+)
+
+
 class AuditEntry(models.Model):
     """One edit of one agent's memory or settings. Seen by the agent's side and, without content, by its tenant.
 
-    Kept for ever. `mac` chains it to the entry before; `sealed` is content only the agent's silo opens.
+    Kept for ever. `mac` chains it to the entry before; `sealed` is content only the agent's silo opens, and a
+    redaction may take away.
     """
 
     agent_id = models.BigIntegerField()
@@ -56,10 +103,13 @@ class AuditEntry(models.Model):
     actor_label = models.CharField(max_length=320)
     operation = models.CharField(max_length=24, choices=Operation.choices)
     session = models.PositiveBigIntegerField(null=True)
-    detail = models.JSONField(default=dict)
+    detail = models.JSONField(default=dict, decoder=OneValueEach)
     sealed = models.BinaryField(null=True)
     sealed_digest = models.BinaryField(null=True, max_length=32)
     changes = models.PositiveIntegerField(default=0)
+    distinct_tokens = models.PositiveBigIntegerField(
+        default=0, help_text="what core memory weighs after it, exact repeats counted once"
+    )
     key_id = models.CharField(max_length=8)
     mac = models.BinaryField(max_length=32)
 
@@ -78,7 +128,9 @@ class AuditEntry(models.Model):
                 fields=["agent_id", "session"],
                 condition=models.Q(session__isnull=False),
                 name="audit_entry_session",
-            )
+            ),
+            models.Index(fields=["agent_id"], condition=models.Q(operation="redacted"), name="audit_entry_redaction"),
+            models.Index(fields=["agent_id", "at"], condition=OWN_EDITS, name="audit_entry_own_edits"),
         ]
 
     def __str__(self) -> str:
@@ -88,7 +140,8 @@ class AuditEntry(models.Model):
 class Change(models.Model):
     """What one entry did to one memory: its snapshot before (none when it is new) and after. Kept for ever.
 
-    The digests stand beside the snapshots so that the chain can be verified, and stays verifiable, without them.
+    The digests stand beside the snapshots so that the chain can be verified, and stays verifiable, without their
+    bodies (`audit.bodies`), which a redaction takes away.
     """
 
     agent_id = models.BigIntegerField()
@@ -107,3 +160,69 @@ class Change(models.Model):
 
     def __str__(self) -> str:
         return f"agent {self.agent_id} #{self.seq}: memory {self.number}"
+
+
+class AccessState(models.TextChoices):
+    """Of a person's asking to read: requested → active | denied | lapsed; active → expired | revoked."""
+
+    REQUESTED = "requested"
+    ACTIVE = "active"
+    DENIED = "denied"
+    LAPSED = "lapsed"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+class AccessRequest(models.Model):
+    """A person's asking to read what an agent remembers and, once it is active, the grant. Seen by its tenant's people
+    and by the agent's side; kept for ever.
+
+    It repeats the entries of the trail, for lists: nobody reads by this row (`audit.consent`). `number` is that of the
+    entry that asked.
+    """
+
+    agent_id = models.BigIntegerField()
+    number = models.PositiveBigIntegerField()
+    tenant_id = models.BigIntegerField()
+    agent_label = models.CharField(max_length=129)
+    person_id = models.BigIntegerField()
+    person = models.CharField(max_length=320)
+    purpose = models.CharField(max_length=1000)
+    scope = models.JSONField()
+    seconds = models.PositiveIntegerField()
+    state = models.CharField(max_length=9, choices=AccessState.choices)
+    asked_at = models.DateTimeField()
+    decided_at = models.DateTimeField(null=True)
+    decided_by = models.CharField(max_length=8, blank=True, choices=ActorKind.choices)
+    until = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["agent_id", "number"], name="access_one_per_entry"),
+            models.UniqueConstraint(
+                fields=["agent_id", "person_id"],
+                condition=models.Q(state="requested"),
+                name="access_one_open_per_person",
+            ),
+            models.CheckConstraint(condition=models.Q(state__in=AccessState.values), name="access_known_state"),
+        ]
+        indexes = [models.Index(fields=["tenant_id", "state"], name="access_by_state")]
+
+    def __str__(self) -> str:
+        return f"access request {self.number} to {self.agent_label}"
+
+
+class ConsentLink(models.Model):
+    """A link by which an agent's steward decides about a request, once, and may revoke what was granted. Seen by
+    nobody: `mac` proves the token, which was mailed and is kept nowhere."""
+
+    agent_id = models.BigIntegerField()
+    number = models.PositiveBigIntegerField()
+    prefix = models.CharField(max_length=12, unique=True)
+    mac = models.BinaryField(max_length=32)
+    steward_mac = models.BinaryField(max_length=32)
+    made_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"link {self.prefix}…"

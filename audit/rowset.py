@@ -76,9 +76,9 @@ def select(
     took to answer it. `lock` holds the rows until the transaction ends (SQLite's transaction does so by itself). The
     fields `without` are left out.
     """
-    selection = _selection(model, without)
-    rows = _read(model, selection.columns, where, params, among, lock=lock)
-    return [model.from_db(DEFAULT_DB_ALIAS, selection.names, selection.convert(row)) for row in rows]
+    chosen = selection(model, without)
+    rows = _read(model, chosen.columns, where, params, among, lock=lock)
+    return [model.from_db(DEFAULT_DB_ALIAS, chosen.names, chosen.convert(row)) for row in rows]
 
 
 def values(
@@ -147,7 +147,9 @@ def _vendor() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Selection:
+class Selection:
+    """The columns of a model's rows, and how their values become the fields'."""
+
     columns: tuple[str, ...]
     names: list[str]
     converters: list[tuple[int, list[Any], Any]]
@@ -162,10 +164,10 @@ class _Selection:
 
 
 @lru_cache(maxsize=64)
-def _selection(model: type[models.Model], without: tuple[str, ...]) -> _Selection:
+def selection(model: type[models.Model], without: tuple[str, ...] = ()) -> Selection:
     fields = [field for field in model._meta.concrete_fields if field.attname not in without]
     converters = [(place, _converters(field), field.cached_col) for place, field in enumerate(fields)]
-    return _Selection(
+    return Selection(
         tuple(str(field.column) for field in fields),
         [field.attname for field in fields],
         [each for each in converters if each[1]],

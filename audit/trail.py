@@ -1,4 +1,4 @@
-"""The trail: one entry per edit, chained per agent by a MAC; appended here and nowhere else.
+"""The trail: one entry per edit, chained per agent by a MAC; written here and nowhere else.
 
 An entry's MAC covers the MAC before it, its own fields and the digests of the sealed snapshots it holds, so
 verification opens nothing, and whoever alters an entry without the audit key cannot make the rest agree.
@@ -17,7 +17,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from audit import rowset
+from audit import bodies, rowset
 from audit.errors import NotLocked
 from audit.models import ActorKind, AuditEntry, Change
 from config.keyring import keyring
@@ -42,6 +42,10 @@ class Actor:
     @classmethod
     def agent(cls, label: str = "agent") -> Actor:
         return cls(ActorKind.AGENT, label)
+
+    @classmethod
+    def steward(cls, address: str) -> Actor:
+        return cls(ActorKind.STEWARD, address)
 
     @classmethod
     def system(cls, label: str) -> Actor:
@@ -84,7 +88,10 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An entry about to be appended. `detail` holds numbers and names, never content."""
+    """An entry about to be appended. `detail` holds numbers and names, never content.
+
+    `distinct_tokens` is what core memory weighs after the edit, exact repeats counted once.
+    """
 
     actor: Actor
     operation: str
@@ -92,6 +99,7 @@ class Draft:
     session: int | None = None
     detail: dict[str, Any] | None = None
     sealed: bytes | None = None
+    distinct_tokens: int = 0
 
 
 def append(subject: Subject, after: Head, draft: Draft, touches: Sequence[Touch]) -> Head:
@@ -115,8 +123,9 @@ def append(subject: Subject, after: Head, draft: Draft, touches: Sequence[Touch]
         "session": draft.session,
         "detail": draft.detail or {},
         "sealed": draft.sealed,
-        "sealed_digest": _digest(draft.sealed),
+        "sealed_digest": None if draft.sealed is None else hashlib.sha256(draft.sealed).digest(),
         "changes": len(changes),
+        "distinct_tokens": draft.distinct_tokens,
         "key_id": key.id,
     }
     entry["mac"] = entry_mac(key.secret, after.mac, entry, changes_digest(changes))
@@ -125,13 +134,22 @@ def append(subject: Subject, after: Head, draft: Draft, touches: Sequence[Touch]
     return Head(entry["seq"], entry["mac"], draft.at)
 
 
+def strip(agent_id: int, numbers: Sequence[int], notes: Sequence[int]) -> None:
+    """Take the bodies of these memories' snapshots, and these entries' notes, out of the trail, for good.
+
+    In the transaction, and after the entry, that names them: the database refuses it otherwise (`audit.redactions`).
+    """
+    heads = {side: bodies.Head(side) for side in ("before", "after")}
+    Change.objects.filter(agent_id=agent_id, number__among=list(numbers)).update(**heads)
+    AuditEntry.objects.filter(agent_id=agent_id, seq__among=list(notes)).update(sealed=None)
+
+
 def entry_mac(secret: bytes, previous: bytes, entry: dict[str, Any], changes: bytes) -> bytes:
     """HMAC-SHA256 over the previous MAC, the entry's fields in canonical JSON and its changes' digest."""
     fields = {name: entry[name] for name in _COVERED}
     fields["at"] = entry["at"].isoformat()
     fields["sealed_digest"] = entry["sealed_digest"].hex() if entry["sealed_digest"] else None
-    body = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    return hmac.digest(secret, previous + changes + body, "sha256")
+    return hmac.digest(secret, previous + changes + _canonical(fields).encode(), "sha256")
 
 
 _COVERED = (
@@ -145,8 +163,11 @@ _COVERED = (
     "session",
     "detail",
     "changes",
+    "distinct_tokens",
     "key_id",
 )
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def changes_digest(changes: Iterable[dict[str, Any]]) -> bytes:
@@ -171,5 +192,5 @@ def _change(agent_id: int, seq: int, touch: Touch) -> dict[str, Any]:
     }
 
 
-def _digest(sealed: bytes | None) -> bytes | None:
-    return None if sealed is None else hashlib.sha256(sealed).digest()
+def _digest(snapshot: bytes | None) -> bytes | None:
+    return None if snapshot is None else bodies.digest(snapshot)

@@ -1,4 +1,4 @@
-"""The project itself as an app: its system checks and the commands that set it up."""
+"""The project itself as an app: its system checks, the commands that set it up, and what it adds to the queue."""
 
 from __future__ import annotations
 
@@ -10,4 +10,8 @@ class ConfigConfig(AppConfig):
     verbose_name = "Palimpsest"
 
     def ready(self) -> None:
-        from config import checks  # noqa: F401  registers the checks
+        from django_q.signals import pre_enqueue
+
+        from config import checks, queue  # noqa: F401  registers the checks
+
+        pre_enqueue.connect(queue.require_known)

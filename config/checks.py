@@ -52,6 +52,19 @@ def leases_outlast_calls(**_: Any) -> list[CheckMessage]:
 
 
 @register()
+def queue_can_work(**_: Any) -> list[CheckMessage]:
+    wrong = {
+        "QUEUE_WORKERS must be above 0.": settings.QUEUE_WORKERS <= 0,
+        "WEB_WORKERS must be above 0.": settings.WEB_WORKERS <= 0,
+        "WEB_THREADS must be above 0.": settings.WEB_THREADS <= 0,
+        "SWEEP_MINUTES must be from 1 to 10080.": not 1 <= settings.SWEEP_MINUTES <= 10_080,
+        "SWEEP_AGENTS must be above 0.": settings.SWEEP_AGENTS <= 0,
+        "TASK_SECONDS must be above MODEL_CALL_SECONDS.": settings.TASK_SECONDS <= settings.MODEL_CALL_SECONDS,
+    }
+    return [Error(problem, id="palimpsest.E007") for problem, is_wrong in wrong.items() if is_wrong]
+
+
+@register()
 def token_counter_is_there(**_: Any) -> list[CheckMessage]:
     try:
         tokens.count("")

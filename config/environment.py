@@ -21,6 +21,13 @@ _FALSE = {"false", "no", "off", "n", "0"}
 _DIGITS = 9  # of a whole number: more than any setting needs, and far from every overflow
 _DATABASES = ("sqlite", "postgres", "postgresql", "psql", "pgsql")
 _DATABASE_ADVICE = "must be postgres://USER:PASSWORD@HOST:PORT/NAME (special characters %-encoded) or sqlite:///PATH"
+_MAIL_ADVICE = (
+    "must be smtp://USER:PASSWORD@HOST:PORT, smtp+tls://… or smtp+ssl://… (special characters %-encoded), "
+    "filemail:///FOLDER or consolemail://"
+)
+_OF_MAIL = tuple(
+    f"EMAIL_{name}" for name in ("BACKEND", "HOST", "PORT", "HOST_USER", "HOST_PASSWORD", "USE_TLS", "USE_SSL")
+)
 
 
 def text(name: str, default: str = "") -> str:
@@ -51,6 +58,27 @@ def redis(name: str) -> str:
     if url and not re.fullmatch(r"(rediss?://[^\s/]|unix:///)\S*", url):
         raise ImproperlyConfigured(f"{name} must be redis://HOST:PORT/NUMBER, rediss://… or unix:///PATH")
     return url
+
+
+def patient(url: str) -> str:
+    """A Redis server's address by which nobody waits for ever for one that does not answer."""
+    if url.startswith("unix:"):
+        return url
+    return f"{url}{'&' if '?' in url else '?'}socket_connect_timeout=3&socket_timeout=10"
+
+
+def email(name: str) -> dict[str, Any]:
+    """Django's settings of how mail is sent; without the variable it is written to standard output."""
+    url = text(name, "consolemail://")
+    try:
+        found: dict[str, Any] = environ.Env.email_url_config(url)
+    except (ValueError, LookupError, TypeError, AttributeError, ImproperlyConfigured):
+        found = {}
+    is_sent = found.get("EMAIL_BACKEND", "").endswith(".smtp.EmailBackend")
+    if not found or found.pop("OPTIONS", None) or (is_sent and not found["EMAIL_HOST"]):
+        raise ImproperlyConfigured(f"{name} {_MAIL_ADVICE}")
+    wanted = _OF_MAIL if is_sent else ("EMAIL_BACKEND", "EMAIL_FILE_PATH")
+    return {setting: value for setting, value in found.items() if setting in wanted and value}
 
 
 def listed(name: str, default: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_safe
 
 from config.errors import DomainError
 from config.keyring import keyring
+from config.queue import depth
 
 
 @require_safe
@@ -20,8 +21,9 @@ def alive(_: HttpRequest) -> JsonResponse:
 
 @require_safe
 def ready(_: HttpRequest) -> JsonResponse:
-    """200 when the database answers for our tables and the keys are there; else 503 and which part is wrong."""
-    parts = {"database": _state(_database), "keys": _state(keyring)}
+    """200 when the database answers for our tables, the keys are there and the queue can be reached; else 503 and which
+    part is wrong."""
+    parts = {"database": _state(_database), "keys": _state(keyring), "queue": _state(depth)}
     ok = all(state == "ok" for state in parts.values())
     return JsonResponse({"status": "ok" if ok else "unready", **parts}, status=200 if ok else 503)
 

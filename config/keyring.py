@@ -57,14 +57,14 @@ def silo_key(key_id: str) -> Key | None:
     Raises KeysMissing.
     """
     found = _silo_key(keyring(), key_id)
-    return found or _silo_key(_read_again(), key_id)
+    return found or _silo_key(read_again(), key_id)
 
 
 def _silo_key(ring: Keyring, key_id: str) -> Key | None:
     return next((key for key in ring.silo if key.id == key_id), None)
 
 
-def _read_again() -> Keyring:
+def read_again() -> Keyring:
     """The keys as they are now; those that were loaded when now they cannot be."""
     try:
         fresh = _load.__wrapped__(*_named())

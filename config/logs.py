@@ -23,11 +23,31 @@ def _place_of_exception(_: Any, __: str, event: EventDict) -> EventDict:
     return event
 
 
+def called(request: Any) -> tuple[str, str]:
+    """A request by what holds nothing of its own: a method there is, and a pattern of ours, never a path."""
+    match = getattr(request, "resolver_match", None)
+    return request.method if request.method in _METHODS else "other", match.route if match else "none"
+
+
+_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
+
 def _no_request_line(_: Any, __: str, event: EventDict) -> EventDict:
     """Django's own lines about a request quote its path or its headers, which may hold anything."""
     record = event.get("_record")
     if record is not None and record.name.startswith(("django.request", "django.security", "django.server")):
         event["event"] = f"HTTP {record.status_code}" if hasattr(record, "status_code") else "a request was refused"
+        request = getattr(record, "request", None)
+        if getattr(request, "method", None):
+            event["method"], event["route"] = called(request)
+    return event
+
+
+def _no_result(_: Any, __: str, event: EventDict) -> EventDict:
+    """The queue's own lines may end in a task's result, or be an exception."""
+    record = event.get("_record")
+    if record is not None and record.name == "django-q":
+        event["event"] = record.getMessage().partition(" - ")[0] if isinstance(record.msg, str) else "it failed"
     return event
 
 
@@ -47,6 +67,7 @@ LOGGING: dict[str, Any] = {
             "foreign_pre_chain": _SHARED,
             "processors": [
                 _no_request_line,
+                _no_result,
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 _place_of_exception,
                 structlog.processors.JSONRenderer(),

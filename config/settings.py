@@ -6,8 +6,11 @@ that `manage.py create_keys` makes; nothing here makes one.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 
 from config import environment as env
 from config.logs import LOGGING as LOGGING
@@ -30,18 +33,37 @@ PEPPER_KEY = env.text("PEPPER_KEY")
 HEADS_KEY = env.text("HEADS_KEY")
 
 INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin.apps.SimpleAdminConfig",  # the site is our own (config/admin)
     "django.contrib.contenttypes",
     "django.contrib.auth",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_otp",
+    "axes",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "drf_standardized_errors",
+    "django_q",
     "config",
     "audit",
     "memory",
     "refinement",
 ]
 MIDDLEWARE = [
+    "config.metrics.counted",
     "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django_otp.middleware.OTPMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "axes.middleware.AxesMiddleware",
 ]
 ROOT_URLCONF = "config.urls"
 WSGI_APPLICATION = "config.wsgi.application"
@@ -50,12 +72,21 @@ TEMPLATES = [
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "DIRS": [BASE_DIR / "templates"],
         "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
     }
 ]
 
 DATABASES: dict[str, dict[str, Any]] = {"default": env.database("DATABASE_URL", DATA_DIR / "palimpsest.sqlite3")}
 DATABASES["default"]["ATOMIC_REQUESTS"] = False  # transactions belong to the write path
+DATABASES["default"]["CONN_MAX_AGE"] = env.whole("CONN_MAX_AGE", 60)
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+    DATABASES["default"]["ENGINE"] = "config.sqlite3"  # Django's own, but that writers wait evenly
     DATABASES["default"]["OPTIONS"] = {
         # Without IMMEDIATE two writers that both read first fail with "database is locked".
         "transaction_mode": "IMMEDIATE",
@@ -64,7 +95,6 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
         "PRAGMA secure_delete=ON;",
     }
 else:
-    DATABASES["default"]["CONN_MAX_AGE"] = env.whole("CONN_MAX_AGE", 60)
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
     # Parameters bound by the server allow statements that are prepared, and several sent together (audit/rowset.py).
     DATABASES["default"].setdefault("OPTIONS", {}).update(
@@ -78,17 +108,58 @@ CACHES: dict[str, dict[str, Any]] = {
     else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 }
 
+# People, who sign in to the admin
+AUTH_USER_MODEL = "memory.Person"
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LOGIN_URL, LOGIN_REDIRECT_URL = "admin:login", "admin:index"
+SESSION_ENGINE = "config.sessions"
+SESSION_COOKIE_AGE = 12 * 3_600
+SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "palimpsest_session", "palimpsest_csrf"
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Strict"
+MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = timedelta(minutes=15)
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "username"]
+AXES_USERNAME_FORM_FIELD = "username"
+AXES_USERNAME_CALLABLE = "config.admin.signing_in.typed_address"
+AXES_SENSITIVE_PARAMETERS = ["username", "password", "code"]
+AXES_RESET_ON_SUCCESS = True
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False  # or who knows an address could keep its owner out for ever
+AXES_DISABLE_ACCESS_LOG = AXES_VERBOSE = False
+AXES_ENABLE_ADMIN = False
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
 STATIC_URL = "static/"
-STATIC_ROOT = VAR_DIR / "static"
+WHITENOISE_USE_FINDERS = True  # where they lie: nothing has to be collected
+WHITENOISE_AUTOREFRESH = WHITENOISE_ALLOW_ALL_ORIGINS = False
 
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "no-referrer"
 X_FRAME_OPTIONS = "DENY"
+# Unfold's Alpine evaluates expressions: 'unsafe-eval'. No page of Unfold's shows what a memory says.
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF, UNSAFE_EVAL],
+        "style-src": [SELF, UNSAFE_INLINE],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+    }
+}
 # Behind a TLS proxy these are set to true (docs/configuration.md); a laptop without TLS keeps working.
 SECURE_SSL_REDIRECT = env.switch("SECURE_SSL_REDIRECT", default=False)
 SECURE_HSTS_SECONDS = env.whole("SECURE_HSTS_SECONDS", 0)
@@ -114,5 +185,81 @@ LEASE_SECONDS = env.whole("LEASE_SECONDS", 600)
 MODEL_CALL_SECONDS = env.whole("MODEL_CALL_SECONDS", 300)
 BATCH_TOKENS = env.whole("BATCH_TOKENS", 24_000)
 
+# The queue: in the database, or in Redis where there is one. Its tasks are in refinement/tasks.py and memory/tasks.py.
+QUEUE_WORKERS = env.whole("QUEUE_WORKERS", 2)
+TASK_SECONDS = env.whole("TASK_SECONDS", 1_800)  # one task may take; more than the longest session
+SWEEP_MINUTES = env.whole("SWEEP_MINUTES", 10)
+SWEEP_AGENTS = env.whole("SWEEP_AGENTS", 1_000)  # that wait at the same time at most, the longest overdue first
+Q_CLUSTER: dict[str, Any] = {
+    "name": "palimpsest",
+    "workers": QUEUE_WORKERS,
+    "queue_limit": QUEUE_WORKERS,
+    "timeout": TASK_SECONDS,
+    # What a worker took and has not answered for is given out again. It may first have waited for two others' end.
+    "retry": 3 * TASK_SECONDS + 60,
+    "max_attempts": 3,
+    "ack_failures": True,
+    "catch_up": False,  # what was missed while no worker ran is run once
+    "save_limit": -1,  # results are codes, and logged: nothing is kept, nor read back out of a pickle
+    "poll": 1,
+    "guard_cycle": 1,
+    **({"redis": env.patient(REDIS_URL)} if REDIS_URL else {"orm": "default"}),
+}
+
+# The admin's looks
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "Palimpsest",
+    "SITE_HEADER": "Palimpsest",
+    "SITE_SYMBOL": "history_edu",
+    "SITE_URL": None,
+    "SHOW_HISTORY": False,
+    "SHOW_VIEW_ON_SITE": False,
+    "LOGIN": {"form": "config.admin.signing_in.SignIn"},
+    "SIDEBAR": {"show_search": False, "show_all_applications": False},
+}
+
+# Serving
+WEB_WORKERS = env.whole("WEB_WORKERS", 2)
+WEB_THREADS = env.whole("WEB_THREADS", 1)  # of each of them
+STOP_SECONDS = env.whole("STOP_SECONDS", 30)  # that what is under way has to end by itself
+METRICS_TOKEN = env.text("METRICS_TOKEN")  # who shows it may read /metrics; without it there is no such address
+
+# Mail
+globals().update(env.email("EMAIL_URL"))
+EMAIL_TIMEOUT = 30
+DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "palimpsest@localhost")
+
 # Search: megabytes of opened indexes one process may hold, least recently used dropped first.
 SEARCH_CACHE_MB = env.whole("SEARCH_CACHE_MB", 512)
+
+# The API
+API_BODY_BYTES = env.whole("API_BODY_BYTES", 8_000_000)  # of a JSON body
+API_IMPORT_BYTES = env.whole("API_IMPORT_BYTES", 256 * 2**20)  # of an import's, held in memory until all of it is here
+API_RATE = env.whole("API_RATE", 1_200)  # requests a minute and key
+CONTEXT_JOURNAL_DAYS = env.whole("CONTEXT_JOURNAL_DAYS", 7)
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["config.api.keys.KeyAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["config.api.keys.Nobody"],
+    "DEFAULT_PARSER_CLASSES": ["config.api.bodies.StrictJSON"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_THROTTLE_CLASSES": ["config.api.limits.PerKey"],
+    "DEFAULT_SCHEMA_CLASS": "config.api.schema.Schema",
+    "EXCEPTION_HANDLER": "drf_standardized_errors.handler.exception_handler",
+    "UNAUTHENTICATED_USER": None,
+    "URL_FORMAT_OVERRIDE": None,  # `format` is for the addresses themselves
+    "UNICODE_JSON": True,
+}
+DRF_STANDARDIZED_ERRORS = {
+    "EXCEPTION_HANDLER_CLASS": "config.api.errors.Handler",
+    "EXCEPTION_FORMATTER_CLASS": "config.api.errors.Formatter",
+    "ENABLE_IN_DEBUG_FOR_UNHANDLED_EXCEPTIONS": True,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Palimpsest",
+    "DESCRIPTION": "Long-term memory for AI agents, which they refine themselves.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "COMPONENT_SPLIT_REQUEST": True,
+}

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from django.urls import include, path
 
-from config import health
+from config import assets, health, metrics
+from config.admin import pages  # noqa: F401  which registers them
+from config.admin.site import site
+
+handler400 = "config.api.errors.bad_request"
 
 urlpatterns = [
     path("healthz", health.alive),
     path("readyz", health.ready),
+    path("metrics", metrics.shown),
+    path("api/v1/", include("config.api.urls")),
+    path("admin/", site.urls),
+    path("static/<path:name>", assets.asset),
 ]

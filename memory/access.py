@@ -6,18 +6,22 @@ import hmac
 import secrets
 import string
 from datetime import timedelta
+from typing import TypeVar
 
+from django.db import transaction
 from django.utils import timezone
 
+from audit import joined
 from config.keyring import Key, keyring
 from memory.errors import Invalid, KeyRejected, NotFound
-from memory.models import Agent, AgentKey
+from memory.models import Agent, AgentKey, ApiKey, TenantKey
 
 _ALPHABET = string.ascii_lowercase + string.digits
-_FORM = "pal"
+_FORMS = {AgentKey: "pal", TenantKey: "palt"}
 PREFIX_CHARACTERS = 12
 SECRET_BYTES = 32
 TOUCH_EVERY = timedelta(minutes=1)  # how often a key's last use is written
+K = TypeVar("K", AgentKey, TenantKey)
 
 
 def agent_named(label: str) -> Agent:
@@ -33,43 +37,73 @@ def agent_named(label: str) -> Agent:
 
 def agent_of_key(key: str) -> Agent:
     """The agent whose side holds this key; notes its last use. Raises KeyRejected, whatever is wrong with it."""
-    prefix, secret = _parts(key)
-    row = AgentKey.objects.select_related("agent__tenant").filter(prefix=prefix).first()
+    return agent_key(key).agent
+
+
+def agent_key(key: str) -> AgentKey:
+    """The same, as the key's row."""
+    return _proven(key, AgentKey, ("agent", "tenant"))
+
+
+def tenant_key(key: str) -> TenantKey:
+    """The row of a tenant's key; notes its last use. Raises KeyRejected, whatever is wrong with it."""
+    return _proven(key, TenantKey, ("tenant",))
+
+
+def prefix_of(key: str) -> str:
+    """A key's name, which is no secret."""
+    return key.split("_")[1]
+
+
+def is_tenants(key: str) -> bool:
+    """Whether this has the form of a tenant's key, rather than of an agent's."""
+    return key.startswith(f"{_FORMS[TenantKey]}_")
+
+
+def _proven(key: str, kind: type[K], path: tuple[str, ...]) -> K:
+    prefix, secret = _parts(key, _FORMS[kind])
+    row = joined.one(kind, path, "prefix", prefix)
     expected = bytes(row.mac) if row else b"\0" * 32
-    agent_id = row.agent_id if row else 0
+    owner_id = getattr(row, path[0]).pk if row else 0
     # Under every pepper of the keyring, so that a new one does not end the keys that are out.
-    proven = [hmac.compare_digest(expected, _mac(p, agent_id, prefix, secret)) for p in keyring().pepper]
+    proven = [hmac.compare_digest(expected, _mac(p, kind, owner_id, prefix, secret)) for p in keyring().pepper]
     if not any(proven) or row is None or row.revoked_at is not None:
-        raise KeyRejected("The agent key is not valid.")
+        raise KeyRejected("The key is not valid.")
     _note_use(row)
-    return row.agent
+    return row
 
 
-def new_key() -> tuple[str, str, str]:
-    """(prefix, secret, the key as its holder keeps it)."""
+def is_key_of(agent: Agent, key: str) -> bool:
+    """Whether this is a valid key to this very silo. Whatever is wrong with a key, the answer is the same."""
+    try:
+        return agent_of_key(key).pk == agent.pk
+    except KeyRejected:
+        return False
+
+
+def new_key(kind: type[K], owner_id: int) -> tuple[str, bytes, str]:
+    """(prefix, MAC, the key as its holder keeps it). The MAC is made under the keyring's pepper, so that a row put in
+    by SQL is worth nothing."""
     prefix = "".join(secrets.choice(_ALPHABET) for _ in range(PREFIX_CHARACTERS))
     secret = secrets.token_urlsafe(SECRET_BYTES)
-    return prefix, secret, f"{_FORM}_{prefix}_{secret}"
+    return prefix, _mac(keyring().pepper[0], kind, owner_id, prefix, secret), f"{_FORMS[kind]}_{prefix}_{secret}"
 
 
-def key_mac(agent_id: int, prefix: str, secret: str) -> bytes:
-    """What is stored of a key: a MAC under the keyring's pepper, so that a row put in by SQL is worth nothing."""
-    return _mac(keyring().pepper[0], agent_id, prefix, secret)
+def _mac(pepper: Key, kind: type[ApiKey], owner_id: int, prefix: str, secret: str) -> bytes:
+    purpose = "agent-key" if kind is AgentKey else "tenant-key"
+    return hmac.digest(pepper.secret, f"{purpose}/{owner_id}/{prefix}/{secret}".encode(), "sha256")
 
 
-def _mac(pepper: Key, agent_id: int, prefix: str, secret: str) -> bytes:
-    return hmac.digest(pepper.secret, f"agent-key/{agent_id}/{prefix}/{secret}".encode(), "sha256")
-
-
-def _parts(key: str) -> tuple[str, str]:
-    form, _, rest = key.partition("_")
+def _parts(key: str, form: str) -> tuple[str, str]:
+    given, _, rest = key.partition("_")
     prefix, _, secret = rest.partition("_")
-    if form != _FORM or len(prefix) != PREFIX_CHARACTERS or not prefix.isalnum() or not secret.isascii():
-        raise KeyRejected("The agent key is not valid.")
+    if given != form or len(prefix) != PREFIX_CHARACTERS or not prefix.isalnum() or not secret.isascii():
+        raise KeyRejected("The key is not valid.")
     return prefix, secret
 
 
-def _note_use(row: AgentKey) -> None:
+def _note_use(row: AgentKey | TenantKey) -> None:
     now = timezone.now()
     if row.last_used_at is None or now - row.last_used_at > TOUCH_EVERY:
-        AgentKey.objects.filter(pk=row.pk).update(last_used_at=now)
+        with transaction.atomic():  # on SQLite it is at its beginning that a transaction waits its turn
+            type(row).objects.filter(pk=row.pk).update(last_used_at=now)

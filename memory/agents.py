@@ -1,20 +1,24 @@
-"""Making agents and issuing their keys. Each change is an entry in the agent's trail."""
+"""Making agents, changing their settings, issuing and ending their keys. Each is an entry in the agent's trail."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from audit.models import Operation
+from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
-from memory import editing
-from memory.access import key_mac, new_key
-from memory.errors import Invalid, Taken
+from memory import editing, letters
+from memory.access import new_key
+from memory.errors import AgentsSide, Invalid, NotFound, Taken
 from memory.models import Agent, AgentKey, Tenant
 from memory.silo.keys import new_wrapped_key
+
+OFTENEST, RAREST = timedelta(hours=1), timedelta(days=3_652)  # a cadence: to ten years, so that its next date is one
 
 
 def create(tenant_slug: str, slug: str, *, model: str, actor: Actor, **settings: Any) -> tuple[Agent, str]:
@@ -28,7 +32,7 @@ def create(tenant_slug: str, slug: str, *, model: str, actor: Actor, **settings:
         with editing.begin(agent, Operation.AGENT_CREATED, actor, is_notice=True) as edit:
             edit.detail = {"model": model, "has_steward": bool(agent.steward)}
             edit.finish(always=True)
-        return agent, _issue_key(agent, actor)
+        return agent, _issue_key(agent, actor, is_handed_out=True)
 
 
 def _tenant(slug: str) -> Tenant:
@@ -64,26 +68,124 @@ def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> A
 
 def _clean(row: Tenant | Agent, name: str) -> None:
     """Django's own field checks, told as a domain error without the value."""
+    field = _wrong_field(row)
+    if field:  # not in a handler: the error there holds the value
+        raise Invalid(name if field == "slug" else field, _ADVICE.get(field, "is not valid"))
+
+
+def _wrong_field(row: Tenant | Agent) -> str:
     try:
         row.clean_fields()
-        return
     except ValidationError as problem:
-        field = next(iter(problem.message_dict))
-    # Not in the handler: the error there holds the value.
-    raise Invalid(name if field == "slug" else field, _ADVICE.get(field, "is not valid"))
+        return next(iter(problem.message_dict))
+    if isinstance(row, Agent):
+        if row.model != row.model.strip() or not row.model.isprintable():
+            return "model"
+        if row.refine_every is not None and not OFTENEST <= row.refine_every <= RAREST:
+            return "refine_every"
+    return ""
 
 
 _ADVICE = {
     "slug": "must be 1 to 64 lower-case letters, digits, '-' and '_', beginning and ending with a letter or digit",
     "steward": "must be an e-mail address",
+    "model": "must be at most 200 characters, none of them a control character, and no white space at its ends",
+    "refine_every": "must be from one hour to ten years, or null for never",
     "retention": "must be a number from 0.50 to 1.00",
 }
 
 
-def _issue_key(agent: Agent, actor: Actor) -> str:
-    prefix, secret, key = new_key()
-    AgentKey.objects.create(agent=agent, prefix=prefix, mac=key_mac(agent.pk, prefix, secret))
+def issue_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
+    """Another key to the silo, for the agent's side. Returned, and never shown again."""
+    with editing.locked(agent) as row:
+        editing.require_key(row)
+        return _issue_key(row, actor, label)
+
+
+def exchange_key(present: AgentKey, actor: Actor, *, label: str = "") -> str:
+    """A new key in the place of all there were: how a runtime makes a silo its own. Who had the present one before may
+    have kept it, and made others with it."""
+    with editing.locked(present.agent) as row:
+        before = AgentKey.objects.filter(agent_id=row.pk, revoked_at=None).order_by("pk")
+        ending = list(before.values_list("prefix", flat=True))
+        key = issue_key(row, actor, label=label)
+        for prefix in ending:
+            revoke_key(row, prefix, actor)
+        return key
+
+
+def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
+    """A key for an agent that remembers nothing yet, which its tenant may hand to the runtime.
+
+    For a silo that ever held a memory, or that a runtime has made its own and will fill, the agent's side alone issues
+    one (20-silo, The agent's side). Raises AgentsSide.
+    """
+    with editing.locked(agent) as row:
+        issued = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.KEY_ISSUED)
+        is_its_own = any(not detail.get("handed_out") for detail in issued.values_list("detail", flat=True))
+        if is_its_own or Change.objects.filter(agent_id=row.pk).exists():  # the rows, SQL may have set back
+            raise AgentsSide("The silo holds memories, or is its runtime's: its agent's side alone issues a key to it.")
+        return _issue_key(row, actor, label, is_handed_out=True)
+
+
+def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:
+    """End a key. One that was ended is left as it is. Raises NotFound."""
+    with editing.locked(agent) as row:
+        key = AgentKey.objects.filter(agent_id=row.pk, prefix=prefix).first()
+        if key is None:
+            raise NotFound("There is no such key.")
+        if key.revoked_at is None:
+            with editing.begin(row, Operation.KEY_REVOKED, actor, is_notice=True) as edit:
+                AgentKey.objects.filter(pk=key.pk).update(revoked_at=edit.at)
+                edit.detail = {"prefix": prefix}
+                edit.finish(always=True)
+                letters.of_key(row, edit.seq)
+
+
+def _issue_key(agent: Agent, actor: Actor, label: str = "", *, is_handed_out: bool = False) -> str:
+    prefix, mac, key = new_key(AgentKey, agent.pk)
+    AgentKey.objects.create(agent_id=agent.pk, prefix=prefix, mac=mac, label=label, is_handed_out=is_handed_out)
     with editing.begin(agent, Operation.KEY_ISSUED, actor, is_notice=True) as edit:
-        edit.detail = {"prefix": prefix}
+        edit.detail = {"prefix": prefix} | ({"handed_out": True} if is_handed_out else {})
         edit.finish(always=True)
+        letters.of_key(edit.agent, edit.seq)
     return key
+
+
+def change(agent: Agent, actor: Actor, **settings: Any) -> Agent:
+    """Set fields of an agent; the trail keeps their names, and the values of those that are no prompts.
+
+    Who may set which is for the edge to say: the agent's side its voice, a tenant the rest. Raises Invalid.
+    """
+    with transaction.atomic(), editing.locked(agent) as row:
+        changed = {name: value for name, value in settings.items() if getattr(row, name) != value}
+        if not changed:
+            return row
+        with editing.begin(row, Operation.AGENT_CHANGED, actor, is_notice=True) as edit:
+            for name, value in changed.items():
+                setattr(edit.agent, name, value)
+            _clean(edit.agent, "agent")
+            _save(edit.agent, changed)
+            edit.detail = {"changed": {name: _told(name, value) for name, value in sorted(changed.items())}}
+            edit.note = row.steward if "steward" in changed and row.wrapped_key else ""
+            edit.finish(always=True)
+            letters.of_change(row, edit.seq, changed)
+        return edit.agent
+
+
+_PROMPTS = ("system_prompt", "refinement_prompt")
+
+
+def _told(name: str, value: Any) -> Any:
+    """A value as the trail keeps it; a prompt by its length alone."""
+    if name in _PROMPTS:
+        return {"characters": len(value)}
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def _save(agent: Agent, fields: Iterable[str]) -> None:
+    try:
+        with transaction.atomic():
+            agent.save(update_fields=list(fields))
+    except IntegrityError:
+        raise Invalid("target_tokens", "is no more than the budget") from None

@@ -11,6 +11,7 @@ from django.db.models import Count, F, Max, Q, QuerySet, Sum
 
 from audit import rowset
 from audit.trail import Head
+from memory.announcements import over_budget
 from memory.models import Agent, DueReason, Kind, Memory
 
 GROUP = ("digest", "category", "scope", "project")
@@ -145,13 +146,15 @@ _SAVED = (
 
 def _note_growth(agent: Agent, at: datetime) -> None:
     """Make an agent due when this edit leaves it over its budget (30-refinement, When)."""
-    if agent.core_tokens <= agent.budget_tokens:
+    if agent.core_tokens <= agent.budget_tokens or not agent.wrapped_key:  # an erased silo is refined no more
         return
     quiet = agent.quiet_until is not None and at < agent.quiet_until
     grown = agent.quiet_below_tokens is not None and agent.core_tokens >= agent.quiet_below_tokens
     when = agent.quiet_until if quiet and not grown else at
     if when is not None and (agent.due_at is None or when < agent.due_at):
         agent.due_at, agent.due_reason = when, DueReason.OVER_BUDGET
+        if when <= at:
+            over_budget.send(Agent, agent=agent)
 
 
 def recount(agent: Agent) -> dict[str, int]:

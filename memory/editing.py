@@ -18,7 +18,7 @@ from django.db import models, transaction
 
 from audit import rowset, trail
 from audit.trail import Actor
-from memory import errors, tokens
+from memory import acting, errors, tokens
 from memory.counters import Counters, Weight
 from memory.intake import Draft
 from memory.models import Agent, Memory
@@ -79,10 +79,13 @@ class Edit:
 
     def change(self, memory: Memory, **values: Any) -> None:
         """Set fields of a memory; written when the edit is finished. Values it already has are no change."""
-        if all(getattr(memory, name) == value for name, value in values.items()):
-            return
+        if any(getattr(memory, name) != value for name, value in values.items()):
+            self.put(memory, None if memory.number in self._before else snapshot(memory), values)
+
+    def put(self, memory: Memory, now: bytes | None, values: Mapping[str, Any]) -> None:
+        """The same, of values that are some change. `now` is its snapshot, where this edit has not touched it yet."""
         if memory.number not in self._before:
-            self._before[memory.number] = snapshot(memory)
+            self._before[memory.number] = now
             self._weights[memory.number] = Weight.of(memory)
         for name, value in values.items():
             setattr(memory, name, value)
@@ -132,7 +135,8 @@ class Edit:
 
     def _draft(self) -> trail.Draft:
         sealed = Silo.for_agent(self.agent).seal_text("note", self.seq, self.note) if self.note else None
-        return trail.Draft(self.actor, self.operation, self.at, self.session, self.detail, sealed)
+        distinct = self.agent.core_tokens - self.agent.duplicate_tokens
+        return trail.Draft(self.actor, self.operation, self.at, self.session, self.detail, sealed, distinct)
 
 
 def subject(agent: Agent) -> trail.Subject:
@@ -174,7 +178,7 @@ _holding = _Holding()
 
 @contextmanager
 def locked(agent: Agent) -> Iterator[Agent]:
-    """The agent's row as it stands, locked for this block, which is one transaction. Raises NotFound.
+    """The agent's row as it stands, locked for this block, which is one transaction. Raises NotFound, KeyRejected.
 
     Edits made inside it are part of the transaction, and neither lock nor read again what cannot have changed. An edit
     that is refused there takes the transaction with it, unless it stands in a savepoint of its own.
@@ -191,6 +195,7 @@ def locked(agent: Agent) -> Iterator[Agent]:
     with block:
         held = by_agent[pk] = _Held(_lock(agent), block, _savepoints())
         try:
+            acting.require_valid()
             yield held.agent
         finally:
             by_agent.pop(pk, None)
@@ -212,9 +217,11 @@ def begin(
 ) -> Iterator[Edit]:
     """An edit of one agent's memory: one transaction, the row locked, the switch checked.
 
-    The system's own notices pass the switch (60-memory-rules, Switches). Raises MemoryDisabled.
+    The system's own notices pass the switch (60-memory-rules, Switches). Raises MemoryDisabled, Erased.
     """
     with locked(agent) as row:
+        if not is_notice:
+            require_key(row)
         if not (row.memory_enabled or is_notice):
             raise errors.MemoryDisabled
         head = trail.Head(row.audit_seq, bytes(row.audit_mac), row.audit_at)
@@ -225,6 +232,12 @@ def begin(
             held.take(edit.agent)
         finally:
             held.memories = {}  # the edit has changed them, or was about to
+
+
+def require_key(row: Agent) -> None:
+    """Raise Erased for an agent whose data key was destroyed."""
+    if not row.wrapped_key:
+        raise errors.Erased(f"The silo of {row.label} was erased: nothing of it is read or changed again.")
 
 
 def _copied(row: Agent) -> Agent:

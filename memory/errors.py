@@ -116,10 +116,28 @@ class Taken(MemoryFault):
     code = "taken"
 
 
+class DiscardShare(MemoryFault):
+    """More of the core memory than a day outside sessions may cost (memory/daily_share.py)."""
+
+    code = "discard_share"
+
+    def __init__(self, allowed: int) -> None:
+        super().__init__(
+            f"At most {allowed:,} of the core memories may be discarded or rewritten within 24 hours outside sessions. "
+            "Refine instead, wait, or have the agent's side lift this (discard_share_lifted_until)."
+        )
+
+
 class KeyRejected(MemoryFault):
     """An agent key that is malformed, unknown, revoked or another agent's."""
 
     code = "key_rejected"
+
+
+class AgentsSide(MemoryFault):
+    """What the agent's side alone decides, asked for by somebody else."""
+
+    code = "agents_side"
 
 
 class SealBroken(MemoryFault):
@@ -134,6 +152,31 @@ class SiloKeyMissing(ConfigurationError):
     code = "silo_key_missing"
 
 
+class Erased(SiloKeyMissing):
+    """The agent's data key was destroyed: nothing of its silo is read or written again."""
+
+    code = "erased"
+
+
+class Redacted(NumbersError):
+    """Memories whose body was removed for good: nothing brings them back."""
+
+    code = "redacted"
+    what = "Redacted, for good"
+
+
+class NoRequest(MemoryFault):
+    """No request of this number is open: there is none, or it was settled."""
+
+    code = "no_request"
+
+
+class ConsentNeeded(MemoryFault):
+    """The agent's side alone, its runtime's key or its steward, agrees to a redaction or an erasure, or declines it."""
+
+    code = "consent_needed"
+
+
 class UnknownEntry(MemoryFault):
     """The trail has no such entry or session."""
 
@@ -144,6 +187,12 @@ class NotOver(MemoryFault):
     """A session that goes on is not rolled back."""
 
     code = "not_over"
+
+
+class Moved(MemoryFault):
+    """More happened since what was agreed to was shown."""
+
+    code = "moved"
 
 
 class AlreadyUndone(MemoryFault):
@@ -168,3 +217,27 @@ class Conflicting(MemoryFault):
         super().__init__(
             f"Later entries changed the same memories: {'; '.join(told)}{more}. Skip these memories, or force it."
         )
+
+
+class AlreadyAsked(MemoryFault):
+    """A person has one open request to an agent at a time."""
+
+    code = "already_asked"
+
+
+class NotOpen(MemoryFault):
+    """What is to be decided, or revoked, is over, or was decided before."""
+
+    code = "not_open"
+
+
+class NotGranted(MemoryFault):
+    """No grant in force covers it."""
+
+    code = "not_granted"
+
+
+class LinkBroken(MemoryFault):
+    """A consent link that is none, is too old, or was mailed to somebody who no longer speaks for the agent."""
+
+    code = "link_broken"

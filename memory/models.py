@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
+from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Lower
+from django_otp.models import Device, ThrottlingMixin
 
 from memory.rules.categories import SCOPES
 
@@ -39,6 +43,94 @@ class Tenant(RefinementLimits):
         return self.slug
 
 
+class People(BaseUserManager["Person"]):
+    """Finds people by their address, in whatever case it is typed."""
+
+    def get_by_natural_key(self, username: str | None) -> Person:
+        return self.get(email=(username or "").strip().casefold())
+
+    def create_user(self, email: str, password: str | None = None, **values: Any) -> Person:
+        """Make a person, who signs in once a password and a second factor are set. Raises ValidationError."""
+        person = self.model(email=email.strip().casefold(), **values)
+        person.set_password(password)
+        person.clean_fields()
+        person.save(using=self._db)
+        return person
+
+    def create_superuser(self, email: str, password: str | None = None, **values: Any) -> Person:
+        return self.create_user(email, password, is_superuser=True, **values)
+
+
+class Person(AbstractBaseUser):
+    """Somebody who signs in to the admin. Seen by owners of their tenants and by superusers; never removed while the
+    trail names them. What they may do is their memberships' to say (`memory.roles`); a superuser reads no more than
+    anybody else."""
+
+    email = models.EmailField(max_length=254, unique=True, help_text="in lower case; they sign in with it")
+    name = models.CharField(max_length=200, blank=True)
+    is_active = models.BooleanField(default=True)
+    is_superuser = models.BooleanField(default=False, help_text="manages tenants and people; reads no memory")
+    joined_at = models.DateTimeField(auto_now_add=True)
+
+    USERNAME_FIELD = "email"
+    objects = People()
+
+    class Meta:
+        verbose_name_plural = "people"
+        constraints = [models.CheckConstraint(condition=Q(email=Lower("email")), name="person_email_lower_case")]
+
+    def __str__(self) -> str:
+        return self.email
+
+    @property
+    def is_staff(self) -> bool:
+        """Whoever is here may open the admin; what it shows them is theirs."""
+        return self.is_active
+
+
+class Authenticator(ThrottlingMixin, Device):  # type: ignore[misc]  # which comes without types
+    """A person's second factor: one at most. Its secret is made of `seed` and the pepper (`memory.people`), so that a
+    dump shows none, and a row put in by SQL is one whose codes nobody has."""
+
+    user = models.OneToOneField(Person, models.CASCADE, related_name="authenticator")
+    seed = models.BinaryField(max_length=16)
+    pepper_id = models.CharField(max_length=8)
+    last_step = models.BigIntegerField(default=-1, help_text="of the last code: none is good twice")
+    made_at = models.DateTimeField(auto_now_add=True)
+
+    def get_throttle_factor(self) -> int:
+        """Seconds to wait after the first code that was wrong; twice as many after each one more."""
+        return 1
+
+    def verify_token(self, token: str) -> bool:
+        from memory import people
+
+        return people.is_right(self, token)
+
+
+class Role(models.TextChoices):
+    OWNER = "owner"
+    ADMIN = "admin"
+    AUDITOR = "auditor"
+
+
+class Membership(models.Model):
+    """What somebody is in a tenant. Seen and set by its owners and by superusers."""
+
+    person = models.ForeignKey(Person, models.CASCADE, related_name="memberships")
+    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=8, choices=Role.choices)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["person", "tenant"], name="membership_once_in_tenant"),
+            models.CheckConstraint(condition=Q(role__in=Role.values), name="membership_known_role"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.person} in {self.tenant}: {self.role}"
+
+
 class DueReason(models.TextChoices):
     """Why an agent's refinement is due."""
 
@@ -66,6 +158,10 @@ class Agent(RefinementLimits):
     language = models.CharField(max_length=32, default="english", help_text="of its memories, for search")
     steward = models.EmailField(blank=True, help_text="the person who speaks for the agent")
     is_steward_only = models.BooleanField(default=False, help_text="only the steward, not the runtime, may consent")
+
+    discard_share_lifted_until = models.DateTimeField(
+        null=True, blank=True, help_text="till then it may discard and rewrite any share of its memory in a day"
+    )
 
     # Switches
     memory_enabled = models.BooleanField(default=True)
@@ -132,13 +228,10 @@ class Agent(RefinementLimits):
         return f"{self.tenant.slug}/{self.slug}"
 
 
-class AgentKey(models.Model):
-    """A runtime's key to one silo. The secret is shown once; `mac` proves it under the keyring's pepper.
+class ApiKey(models.Model):
+    """A program's key. The secret is shown once; `mac` proves it under the keyring's pepper. Revoked keys stay, so that
+    the trail's labels can be told apart."""
 
-    Revoked keys stay, so that the trail's labels can be told apart.
-    """
-
-    agent = models.ForeignKey(Agent, models.PROTECT, related_name="keys")
     prefix = models.CharField(max_length=12, unique=True)
     mac = models.BinaryField(max_length=32)
     label = models.CharField(max_length=100, blank=True)
@@ -146,8 +239,25 @@ class AgentKey(models.Model):
     last_used_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
 
+    class Meta:
+        abstract = True
+
     def __str__(self) -> str:
         return f"{self.prefix}…"
+
+
+class AgentKey(ApiKey):
+    """A runtime's key to one silo."""
+
+    agent = models.ForeignKey(Agent, models.PROTECT, related_name="keys")
+    # By an operator or a tenant, who may have kept it. Once there was one that was not, a tenant is given no more.
+    is_handed_out = models.BooleanField(default=False)
+
+
+class TenantKey(ApiKey):
+    """A program's key to what a tenant may see and set of its agents: metadata, never a word of a silo."""
+
+    tenant = models.ForeignKey(Tenant, models.PROTECT, related_name="keys")
 
 
 class Kind(models.TextChoices):
@@ -193,6 +303,7 @@ class Memory(models.Model):
     constitutional = models.BooleanField(default=False)
     discarded_at = models.DateTimeField(null=True)
     superseded_by = models.PositiveBigIntegerField(null=True)
+    redacted_at = models.DateTimeField(null=True, help_text="its body was removed, here and in the trail, for good")
     version = models.PositiveBigIntegerField()
 
     class Meta:
@@ -205,6 +316,10 @@ class Memory(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(constitutional=False) | ~Q(source="system"), name="memory_notice_never_constitutional"
+            ),
+            models.CheckConstraint(
+                condition=Q(redacted_at__isnull=True) | Q(discarded_at__isnull=False, sealed=b"", digest=b""),
+                name="memory_redacted_says_nothing",
             ),
             models.CheckConstraint(condition=Q(kind__in=Kind.values), name="memory_known_kind"),
             models.CheckConstraint(condition=Q(scope__in=Scope.values), name="memory_known_scope"),
@@ -221,3 +336,23 @@ class Memory(models.Model):
 
     def __str__(self) -> str:
         return f"memory {self.number}"
+
+
+class Creation(models.Model):
+    """What a request with an Idempotency-Key made, for a day: a repeat is answered by it. Seen by nobody.
+
+    `key` and `fingerprint` are keyed digests of the header and of the body under the agent's own data key.
+    """
+
+    agent = models.ForeignKey(Agent, models.CASCADE, related_name="+")
+    key = models.BinaryField(max_length=32)
+    fingerprint = models.BinaryField(max_length=32)
+    numbers = models.JSONField(default=list)
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "key"], name="creation_once_per_key")]
+        indexes = [models.Index(fields=["at"], name="creation_at")]
+
+    def __str__(self) -> str:
+        return f"creation of {self.at:%Y-%m-%d %H:%M}"

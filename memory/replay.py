@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-from audit.models import AuditEntry, Change, Operation
+from django.db.models import Max
+
+from audit import bodies
+from audit.consent import columns, standings
+from audit.models import AccessRequest, AuditEntry, Change, Operation
+from audit.moment import at_one_moment
 from audit.rowset import streamed
 from audit.verify import (
     NOT_OF_THE_FORM,
@@ -20,15 +25,21 @@ from audit.verify import (
     told,
     whole,
 )
-from memory.counters import Group, recount, repeats_weight
-from memory.models import Agent, AgentKey, Kind, Memory
-from memory.snapshot import restore, snapshot
+from memory.counters import recount, repeats_weight
+from memory.models import Agent, AgentKey, Memory
+from memory.snapshot import snapshot
 
-History = tuple[int, Iterator[dict[str, Any]]]  # a memory's number and its changes, in order
+History = tuple[int, Iterator[tuple[Any, ...]]]  # a memory's number and its changes (`_OF_A_CHANGE`), in order
 
 
 def problems_of(agent_id: int) -> Iterator[Problem]:
-    """All that is wrong with the agent of this row, which SQL may have left in a form that cannot be read."""
+    """All that is wrong with the agent of this row, as it stands at one moment: others may go on writing."""
+    with at_one_moment():
+        yield from _problems_of(agent_id)
+
+
+def _problems_of(agent_id: int) -> Iterator[Problem]:
+    """SQL may have left the row in a form that cannot be read."""
     with ill_formed() as found:
         agent = Agent.objects.select_related("tenant").filter(pk=agent_id).first()
     if found:
@@ -42,7 +53,7 @@ def problems_of(agent_id: int) -> Iterator[Problem]:
 def problems(agent: Agent) -> Iterator[Problem]:
     """All that is wrong with an agent's trail and memories: the chain, each memory's history, the counters."""
     yield from chain(agent.pk, agent.label)
-    for check in (_tail, _names, _states, _counters, _high_water, _keys):
+    for check in (_tail, _names, _states, _counters, _high_water, _keys, _data_key, _access):
         yield from told(agent.label, check(agent))
 
 
@@ -60,8 +71,11 @@ def _tail(agent: Agent) -> Iterator[Problem]:
     seq, mac, at = (whole(last[0]), binary(last[1]), last[2]) if last else (0, b"", None)
     if seq < whole(agent.audit_seq):
         yield Problem(agent.label, seq + 1, f"truncated: entries up to {agent.audit_seq} were written")
+    elif seq > agent.audit_seq:
+        told = f"inserted: the agent's row names {agent.audit_seq} as its last entry"
+        yield Problem(agent.label, agent.audit_seq + 1, told)
     elif (seq, mac, at) != (agent.audit_seq, binary(agent.audit_mac), agent.audit_at):
-        yield Problem(agent.label, seq, f"not the entry the agent's row names as its last, {agent.audit_seq}")
+        yield Problem(agent.label, seq, f"altered: not the entry the agent's row names as its last, {agent.audit_seq}")
 
 
 def _names(agent: Agent) -> Iterator[Problem]:
@@ -82,9 +96,12 @@ def _states(agent: Agent) -> Iterator[Problem]:
 
 def _each_state(agent: Agent) -> Iterator[Problem]:
     memories = Memory.objects.filter(agent_id=agent.pk).order_by("number")
-    changes = Change.objects.filter(agent_id=agent.pk).order_by("number", "seq").values()
+    changes = Change.objects.filter(agent_id=agent.pk).order_by("number", "seq").values_list(*_OF_A_CHANGE)
     with streamed(memories) as rows, streamed(changes) as change_rows:
-        yield from _side_by_side(agent, rows, groupby(change_rows, key=lambda change: change["number"]))
+        yield from _side_by_side(agent, rows, groupby(change_rows, key=itemgetter(0)))
+
+
+_OF_A_CHANGE = ("number", "seq", "before_digest", "after_digest")
 
 
 def _side_by_side(agent: Agent, rows: Iterator[Memory], histories: Iterator[History]) -> Iterator[Problem]:
@@ -94,30 +111,30 @@ def _side_by_side(agent: Agent, rows: Iterator[Memory], histories: Iterator[Hist
         while row is not None and row.number < whole(number):
             yield Problem(agent.label, 0, f"memory {row.number} is not in the trail")
             row = next(rows, None)
-        last: dict[str, Any] | None = None
-        for change in history:
-            if not _follows(last, change):
-                yield Problem(agent.label, change["seq"], f"memory {number} is not as the entry before left it")
-            last = change
+        seq, left = 0, None  # the last change, and the digest it left the memory with
+        for _, seq, before, after in history:
+            if binary_or_none(before) != left:
+                yield Problem(agent.label, seq, f"memory {number} is not as the entry before left it")
+            left = binary_or_none(after)
         if row is None or row.number != number:
-            yield Problem(agent.label, last["seq"] if last else 0, f"memory {number} is missing")
+            yield Problem(agent.label, seq, f"memory {number} is missing")
             continue
-        if last is not None and (row.version != last["seq"] or binary_or_none(last["after"]) != _state(row)):
-            yield Problem(agent.label, last["seq"], f"memory {number} is not as this entry left it")
+        if row.version != seq or not _is_left(agent, row, left):
+            yield Problem(agent.label, seq, f"memory {number} is not as this entry left it")
         row = next(rows, None)
     while row is not None:
         yield Problem(agent.label, 0, f"memory {row.number} is not in the trail")
         row = next(rows, None)
 
 
-def _state(row: Memory) -> bytes:
+def _is_left(agent: Agent, row: Memory, digest: bytes | None) -> bool:
+    """Whether a row is what its last change left: by the digest or, where a redaction took the bodies, as it stands."""
     row.sealed, row.digest = binary(row.sealed), binary(row.digest)
-    return snapshot(row)
-
-
-def _follows(last: dict[str, Any] | None, change: dict[str, Any]) -> bool:
-    before = binary_or_none(change["before_digest"])
-    return before is None if last is None else before == binary_or_none(last["after_digest"])
+    state = snapshot(row)
+    if bodies.has_body(state):
+        return bodies.digest(state) == digest
+    left = Change.objects.filter(agent_id=agent.pk, number=row.number, seq=row.version).values_list("after", flat=True)
+    return [binary_or_none(after) for after in left] == [state]
 
 
 def _counters(agent: Agent) -> Iterator[Problem]:
@@ -129,51 +146,58 @@ def _counters(agent: Agent) -> Iterator[Problem]:
 
 
 def _high_water(agent: Agent) -> Iterator[Problem]:
-    """The largest mass of distinct core memories after any entry, from the snapshots and the tokens they name."""
-    mass, highest = _DistinctMass(), 0
-    changes = Change.objects.filter(agent_id=agent.pk).order_by("seq").values_list("seq", "before", "after")
-    with streamed(changes) as rows:
-        for _, entry in groupby(rows, key=lambda change: change[0]):
-            for _, before, after in entry:
-                mass.count(binary_or_none(before), -1)
-                mass.count(binary_or_none(after), +1)
-            highest = max(highest, mass.tokens)
+    """What core memory weighs, and the most it ever weighed, is written down with each entry."""
+    entries = AuditEntry.objects.filter(agent_id=agent.pk)
+    highest = whole(entries.aggregate(highest=Max("distinct_tokens", default=0))["highest"])
     if whole(agent.high_water_tokens) != highest:
         kept = agent.high_water_tokens
         yield Problem(agent.label, 0, f"the high-water mark is {kept}, and the trail gives {highest}")
 
 
 def _keys(agent: Agent) -> Iterator[Problem]:
-    """The agent's keys are those the trail says were issued: one put in by SQL would open the silo for its maker."""
-    issued = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.KEY_ISSUED).order_by("seq")
-    in_trail = {detail["prefix"]: whole(seq) for seq, detail in issued.values_list("seq", "detail")}
-    there = set(AgentKey.objects.filter(agent_id=agent.pk).values_list("prefix", flat=True))
-    for prefix in sorted(there - set(in_trail)):
-        yield Problem(agent.label, 0, f"inserted: the agent key {prefix} is not in the trail")
-    for prefix in sorted(set(in_trail) - there):
-        yield Problem(agent.label, in_trail[prefix], f"missing: the agent key {prefix}, issued by this entry")
+    """The agent's keys are those the trail says were issued, and those that ended have: one put in by SQL, or brought
+    back to life, would open the silo for its maker."""
+    operations = (Operation.KEY_ISSUED, Operation.KEY_REVOKED)
+    entries = AuditEntry.objects.filter(agent_id=agent.pk, operation__in=operations).order_by("seq")
+    in_trail: dict[str, tuple[int, bool, Any]] = {}  # prefix → entry, whether it was handed out, when it ended
+    for seq, operation, at, detail in entries.values_list("seq", "operation", "at", "detail"):
+        issued, handed_out, _ = in_trail.get(detail["prefix"], (whole(seq), bool(detail.get("handed_out")), None))
+        in_trail[detail["prefix"]] = issued, handed_out, at if operation == Operation.KEY_REVOKED else None
+    keys = AgentKey.objects.filter(agent_id=agent.pk).order_by("prefix")
+    there = {prefix: told for prefix, *told in keys.values_list("prefix", "is_handed_out", "revoked_at")}
+    for prefix in sorted(there.keys() | in_trail.keys()):
+        if prefix not in in_trail:
+            yield Problem(agent.label, 0, f"inserted: the agent key {prefix} is not in the trail")
+        elif prefix not in there:
+            yield Problem(agent.label, in_trail[prefix][0], f"missing: the agent key {prefix}, issued by this entry")
+        elif tuple(there[prefix]) != in_trail[prefix][1:]:
+            yield Problem(
+                agent.label, in_trail[prefix][0], f"altered: the agent key {prefix} is not as the trail has it"
+            )
 
 
-class _DistinctMass:
-    """What active core memories weigh when of each group of exact repeats the largest alone counts.
+def _data_key(agent: Agent) -> Iterator[Problem]:
+    """An erased silo's data key is not to come back out of a backup, nor another's to go without a word."""
+    erased = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.ERASED).order_by("-seq")
+    by = next(iter(erased.values_list("seq", flat=True)[:1]), None)
+    if by is not None and agent.wrapped_key:
+        yield Problem(agent.label, whole(by), "inserted: the data key, which this entry destroyed, is there again")
+    if by is None and not agent.wrapped_key:
+        yield Problem(agent.label, 0, "missing: the data key is gone, and no entry destroyed it")
 
-    Holds, of each group there is, a hash and how many memories of which size: some 240 bytes.
-    """
 
-    def __init__(self) -> None:
-        self.tokens = 0
-        self._sizes: dict[bytes, tuple[tuple[int, int], ...]] = {}
-
-    def count(self, taken: bytes | None, sign: int) -> None:
-        state = restore(taken) if taken is not None else {}
-        if state.get("kind") != Kind.CORE or state["discarded_at"] is not None:
-            return
-        group = Group(state["digest"], state["category"], state["scope"], state["project"])
-        key = hashlib.blake2b(repr(group).encode(), digest_size=16).digest()
-        before = self._sizes.pop(key, ())
-        many = dict(before)
-        many[state["tokens"]] = many.get(state["tokens"], 0) + sign
-        after = tuple(each for each in many.items() if each[1])
-        if after:
-            self._sizes[key] = after
-        self.tokens += max(after, default=(0, 0))[0] - max(before, default=(0, 0))[0]
+def _access(agent: Agent) -> Iterator[Problem]:
+    """The rows of access requests repeat the trail."""
+    in_trail = {
+        number: columns(standing, agent.tenant_id, agent.label) for number, standing in standings(agent.pk).items()
+    }
+    rows: dict[int, dict[str, Any]] = {
+        row["number"]: {**row} for row in AccessRequest.objects.filter(agent_id=agent.pk).values()
+    }
+    for number in sorted(in_trail.keys() | rows.keys()):
+        if number not in rows:
+            yield Problem(agent.label, number, "missing: the access request that this entry made")
+        elif number not in in_trail:
+            yield Problem(agent.label, 0, f"inserted: the access request {whole(number)} is not in the trail")
+        elif any(rows[number][name] != value for name, value in in_trail[number].items()):
+            yield Problem(agent.label, number, "altered: the access request is not as the trail has it")

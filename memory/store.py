@@ -11,7 +11,7 @@ from typing import Any
 
 from audit.models import ActorKind, Operation
 from audit.trail import Actor
-from memory import editing, errors, tokens
+from memory import daily_share, editing, errors, tokens
 from memory.editing import Edit, Edited
 from memory.intake import Draft, checked_content, checked_tags
 from memory.models import Agent, Kind, Memory, Source
@@ -42,7 +42,7 @@ def revise(
 ) -> Edited:
     """Change what a memory says or how it is tagged.
 
-    Raises Invalid, UnknownMemory, Discarded, Constitutional, Notice, Stale.
+    Raises Invalid, UnknownMemory, Discarded, Constitutional, Notice, Stale, DiscardShare.
     """
     content = None if content is None else checked_content(content)
     tags = None if tags is None else checked_tags(tags)
@@ -70,7 +70,8 @@ def discard(
     session: int | None = None,
     expect: Mapping[int, int] | None = None,
 ) -> Edited:
-    """Soft-delete memories; they are kept for ever. Raises UnknownMemory, Discarded, Constitutional, Notice, Stale."""
+    """Soft-delete memories; they are kept for ever. Raises UnknownMemory, Discarded, Constitutional, Notice, Stale,
+    DiscardShare."""
     with editing.begin(agent, Operation.DISCARDED, actor, session=session) as edit:
         for memory in _editable(edit, numbers, expect):
             edit.change(memory, discarded_at=edit.at)
@@ -78,9 +79,14 @@ def discard(
 
 
 def restore(agent: Agent, numbers: Sequence[int], actor: Actor) -> Edited:
-    """Bring discarded memories back as they were. Ones that are there already are left alone. Raises UnknownMemory."""
+    """Bring discarded memories back as they were. Ones that are there already are left alone.
+
+    Raises UnknownMemory, Redacted.
+    """
     with editing.begin(agent, Operation.RESTORED, actor) as edit:
-        for memory in edit.take(numbers):
+        memories = edit.take(numbers)
+        _refuse(errors.Redacted, [memory.number for memory in memories if memory.redacted_at])
+        for memory in memories:
             edit.change(memory, discarded_at=None, superseded_by=None)
         return edit.finish()
 
@@ -138,7 +144,7 @@ def consolidate(
     """Replace two or more core memories by one, atomically (seed 003, Consolidation semantics).
 
     The result carries the earliest origin date of its sources, their tags together, and their scope and project.
-    Raises Invalid, UnknownMemory, Repeated, Discarded, Constitutional, NotCore, Apart, Private, Stale.
+    Raises Invalid, UnknownMemory, Repeated, Discarded, Constitutional, NotCore, Apart, Private, Stale, DiscardShare.
     """
     content = checked_content(content, "new_content")
     if len(numbers) < 2:
@@ -207,10 +213,12 @@ def notify(
 
 
 def _editable(edit: Edit, numbers: Sequence[int], expect: Mapping[int, int] | None) -> list[Memory]:
-    """Memories that may be rewritten or discarded."""
+    """Memories that may be rewritten or discarded: by the agent outside its sessions, within the day's share."""
     memories = _active(edit.take(numbers, expect))
     _no_notices(memories)
     _refuse(errors.Constitutional, [m.number for m in memories if m.constitutional])
+    if edit.actor.kind == ActorKind.AGENT and edit.session is None:
+        daily_share.require(edit.agent, memories, edit.at)
     return memories
 
 

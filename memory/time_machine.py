@@ -5,19 +5,20 @@ one transaction whatever its size, and one entry of the trail, which names the e
 in its turn. What is undone is derived from those entries: no row of the trail ever changes.
 
 Of each memory that the undone entries touched, the state before the first of them is put back. A memory that one of
-them made is discarded, for nothing is ever removed.
+them made is discarded, for nothing is ever removed. A memory that was redacted since stays as it is, for good.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Max, QuerySet
 
+from audit import rowset
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
 from memory import editing, errors
@@ -25,6 +26,7 @@ from memory.counters import recount, repeats_weight
 from memory.intake import checked_content
 from memory.models import Agent, Kind, Memory
 from memory.snapshot import restore, snapshot
+from memory.undone import Undone
 
 Values = Mapping[str, Any]  # a memory's columns
 
@@ -68,6 +70,7 @@ class Figures:
     """What a rollback does, or did, in numbers. Tokens are of core memory."""
 
     undid: dict[str, Any]
+    head: int  # the agent's last entry before it
     entry: int | None  # None for a preview
     restored: int
     discarded: int
@@ -77,10 +80,20 @@ class Figures:
     tokens_after: int
     conflicts: tuple[tuple[int, tuple[int, ...]], ...]  # memory, and the later entries that touched it
     constitutional: tuple[int, ...]  # touched by it, and constitutional now
+    redacted: tuple[int, ...]  # left as they are, for good
+    refused: str = ""  # of a preview: the code of what keeps it from being done so
 
     @property
     def applied(self) -> bool:
         return self.entry is not None
+
+
+class _Change(NamedTuple):
+    """A memory that is not yet what it was: its state now, and the values that make it so."""
+
+    memory: Memory
+    now: bytes
+    fields: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -89,19 +102,35 @@ class _Plan:
 
     what: What
     entries: Sequence[int]
+    since: Sequence[int]  # before the first of these each memory is put back
     memories: list[Memory] = field(default_factory=list)
     targets: dict[int, bytes | None] = field(default_factory=dict)  # number → snapshot, None where there was none
+    changes: list[_Change] = field(default_factory=list)
     conflicts: dict[int, list[int]] = field(default_factory=dict)  # number → later entries that touched it
+    redacted: tuple[int, ...] = ()
 
 
-def preview(agent: Agent, what: What) -> Figures:
-    """What `roll_back` would do, conflicting memories included. Changes nothing.
+def preview(
+    agent: Agent,
+    what: What,
+    *,
+    skip_conflicts: bool = False,
+    force: bool = False,
+    include_constitutional: bool = False,
+) -> Figures:
+    """What `roll_back` would do, or what it would if it were not `refused`. Changes nothing.
 
-    Raises UnknownEntry, NotOver, AlreadyUndone, NothingToUndo.
+    Raises UnknownEntry, NotOver, AlreadyUndone, NothingToUndo, Redacted, Erased.
     """
     with editing.locked(agent) as row:
-        plan = _plan(row, what)
-        return _figures(row, plan, _changes_to_make(plan, row.audit_at), None)
+        plan = _plan(row, what, row.audit_at)
+        is_open = bool(plan.conflicts) and not (skip_conflicts or force)
+        if not is_open:
+            _settle_conflicts(plan, skip=skip_conflicts, force=force)
+        figures = _figures(row, plan, None)
+        is_barred = bool(figures.constitutional) and not include_constitutional
+        refused = errors.Conflicting.code if is_open else errors.Constitutional.code if is_barred else ""
+        return replace(figures, refused=refused)
 
 
 def roll_back(
@@ -113,25 +142,29 @@ def roll_back(
     force: bool = False,
     include_constitutional: bool = False,
     reason: str = "",
+    head: int | None = None,
 ) -> Figures:
     """Undo, in one transaction and one entry. Works while memory is switched off, as people may have to.
 
     `skip_conflicts` leaves memories that later entries touched as they are; `force` restores them all the same. Either
     way what was asked counts as undone: to settle such a memory otherwise, roll this back first. `reason` is kept.
-    A memory that is constitutional now is only touched with `include_constitutional` and a reason.
-    Raises UnknownEntry, NotOver, AlreadyUndone, NothingToUndo, Conflicting, Constitutional, Invalid.
+    A memory that is constitutional now is only touched with `include_constitutional` and a reason. With `head`, that of
+    a preview, nothing happens if the trail has grown since.
+    Raises UnknownEntry, NotOver, AlreadyUndone, NothingToUndo, Redacted, Conflicting,
+    Constitutional, Moved, Invalid, Erased.
     """
     if include_constitutional or reason:
         reason = checked_content(reason, "reason").strip()[:500]
     with editing.begin(agent, Operation.ROLLED_BACK, actor, is_notice=True) as edit:
-        plan = _plan(edit.agent, what)
+        if head not in (None, edit.agent.audit_seq):
+            raise errors.Moved(f"The trail has grown from entry {head} to {edit.agent.audit_seq} since: look again.")
+        plan = _plan(edit.agent, what, edit.at)
         _settle_conflicts(plan, skip=skip_conflicts, force=force)
-        changes = list(_changes_to_make(plan, edit.at))
-        figures = _figures(edit.agent, plan, changes, edit.seq)
+        figures = _figures(edit.agent, plan, edit.seq)
         if figures.constitutional and not include_constitutional:
             raise errors.Constitutional(figures.constitutional)
-        for memory, fields in changes:
-            edit.change(memory, **fields)
+        for change in plan.changes:
+            edit.put(change.memory, change.now, change.fields)
         edit.detail = _detail(plan, figures, skipped=skip_conflicts, reason=reason)
         edited = edit.finish()
         if edited.seq is None:
@@ -140,73 +173,75 @@ def roll_back(
     return figures
 
 
-def undone(agent: Agent) -> dict[int, int]:
-    """Entry → the rollback that undid it, of all entries that are undone now.
-
-    A rollback that was itself undone undoes nothing. Each undoes entries before it alone, so that the newest is right.
-    """
-    rollbacks = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.ROLLED_BACK).order_by("-seq")
-    found: dict[int, int] = {}
-    for seq, detail in rollbacks.values_list("seq", "detail"):
-        if seq not in found:
-            for first, last in detail["entries"]:
-                found |= dict.fromkeys(range(first, last + 1), seq)
-    return found
-
-
 # --- what is undone
 
 
-def _plan(agent: Agent, what: What) -> _Plan:
-    plan = _Plan(what, _entries(agent, what))
-    first = _first_changes(agent, plan.entries)
+def _plan(agent: Agent, what: What, at: datetime | None) -> _Plan:
+    """What there is to do. `at` is when: a memory that was made since is discarded then."""
+    editing.require_key(agent)
+    plan = _Plan(what, *_entries(agent, what))
+    first = _first_changes(agent, plan.since)
     if not first:
         raise errors.NothingToUndo("No memory was changed there.")
-    plan.memories = editing.fetch(agent, sorted(first))
-    befores = Change.objects.filter(pk__among=list(first.values())).values_list("number", "before")
+    touched = editing.fetch(agent, sorted(first))
+    plan.memories = [memory for memory in touched if memory.redacted_at is None]
+    plan.redacted = tuple(memory.number for memory in touched if memory.redacted_at is not None)
+    if not plan.memories:
+        raise errors.Redacted(plan.redacted)
+    firsts = [first[memory.number] for memory in plan.memories]
+    befores = Change.objects.filter(pk__among=firsts).values_list("number", "before")
     plan.targets = {number: None if before is None else bytes(before) for number, before in befores}
+    plan.changes = list(_changes_to_make(plan, at))
     if not what.is_suffix:
-        plan.conflicts = _conflicts(agent, plan)
+        changing = {change.memory.number for change in plan.changes}  # the rest is as it was
+        conflicts = _conflicts(agent, plan, set(plan.since))
+        plan.conflicts = {number: seqs for number, seqs in conflicts.items() if number in changing}
     return plan
 
 
-def _entries(agent: Agent, what: What) -> Sequence[int] | range:
-    """The numbers of the entries to undo, in order. Raises what keeps them from being undone."""
-    if what.kind == "moment":
+def _entries(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
+    """The numbers of the entries to undo, in order, and those before the first of which each memory is put back: the
+    same, but of a session all, also those undone already, or what is put back would be a state from its midst.
+
+    Raises what keeps them from being undone.
+    """
+    if what.kind == "session" and isinstance(what.at, int):
+        return _of_session(agent, what.at)
+    entries = _of_one_kind(agent, what)
+    return entries, entries
+
+
+def _of_one_kind(agent: Agent, what: What) -> Sequence[int]:
+    if isinstance(what.at, datetime):
         last = AuditEntry.objects.filter(agent_id=agent.pk, at__lte=what.at).aggregate(last=Max("seq"))["last"] or 0
         return range(last + 1, agent.audit_seq + 1)
-    number = what.at if isinstance(what.at, int) else 0
-    if what.kind == "since_entry":
-        if not 0 <= number <= agent.audit_seq:
-            raise errors.UnknownEntry(f"There is no entry {number}; the last is {agent.audit_seq}.")
-        return range(number + 1, agent.audit_seq + 1)
-    already = undone(agent)
-    if what.kind == "entry":
-        return [_one(agent, number, already)]
-    return _of_session(agent, number, already)
+    is_suffix = what.kind == "since_entry"
+    if not (0 if is_suffix else 1) <= what.at <= agent.audit_seq:
+        raise errors.UnknownEntry(f"There is no entry {what.at}; the last is {agent.audit_seq}.")
+    if is_suffix:
+        return range(what.at + 1, agent.audit_seq + 1)
+    by = Undone(agent).by(what.at)
+    if by is not None:
+        raise errors.AlreadyUndone(f"Entry {what.at} was undone by entry {by}, which can be rolled back itself.")
+    return [what.at]
 
 
-def _one(agent: Agent, seq: int, already: Mapping[int, int]) -> int:
-    if not 0 < seq <= agent.audit_seq:
-        raise errors.UnknownEntry(f"There is no entry {seq}; the last is {agent.audit_seq}.")
-    if seq in already:
-        raise errors.AlreadyUndone(f"Entry {seq} was undone by entry {already[seq]}, which can be rolled back itself.")
-    return seq
-
-
-def _of_session(agent: Agent, number: int, already: Mapping[int, int]) -> list[int]:
-    """The session's entries that changed memories and are not undone yet."""
+def _of_session(agent: Agent, number: int) -> tuple[list[int], list[int]]:
+    """The session's entries that changed memories: those not undone yet, and all."""
     entries = AuditEntry.objects.filter(agent_id=agent.pk, session=number).order_by("seq")
-    if not entries.exists():
+    told = list(entries.values_list("seq", "operation", "changes"))
+    if not told:
         raise errors.UnknownEntry(f"There is no session {number} in the trail.")
-    if not entries.filter(operation=Operation.SESSION_CLOSED).exists():
+    if not any(operation == Operation.SESSION_CLOSED for _, operation, _ in told):
         raise errors.NotOver(f"Session {number} is not over.")
-    seqs = list(entries.filter(changes__gt=0).values_list("seq", flat=True))
-    left = [seq for seq in seqs if seq not in already]
+    already = Undone(agent)
+    seqs = [seq for seq, _, changes in told if changes > 0]
+    undone = {seq: by for seq in seqs if (by := already.by(seq)) is not None}
+    left = [seq for seq in seqs if seq not in undone]
     if seqs and not left:
-        by = ", ".join(map(str, sorted({already[seq] for seq in seqs})))
-        raise errors.AlreadyUndone(f"Session {number} was undone by entry {by}, which can be rolled back itself.")
-    return left
+        them = ", ".join(map(str, sorted(set(undone.values()))))
+        raise errors.AlreadyUndone(f"Session {number} was undone by entry {them}, which can be rolled back itself.")
+    return left, seqs
 
 
 def _as_ranges(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -239,12 +274,11 @@ def _first_changes(agent: Agent, entries: Sequence[int]) -> dict[int, int]:
     return found
 
 
-def _conflicts(agent: Agent, plan: _Plan) -> dict[int, list[int]]:
+def _conflicts(agent: Agent, plan: _Plan, undoing: set[int]) -> dict[int, list[int]]:
     """Memories that later entries, outside of what is undone, left in another state: those entries.
 
     Digests of whole states are compared, so that edits which came to nothing, as one and its rollback, are none.
     """
-    undoing = set(plan.entries)
     since = Change.objects.filter(agent_id=agent.pk, seq__gte=min(undoing), number__among=list(plan.targets))
     rows = since.order_by("number", "seq").values_list("number", "seq", "before_digest", "after_digest")
     found: dict[int, list[int]] = {}
@@ -279,6 +313,7 @@ def _settle_conflicts(plan: _Plan, *, skip: bool, force: bool) -> None:
     if not skip:
         raise errors.Conflicting({number: tuple(seqs) for number, seqs in plan.conflicts.items()})
     plan.memories = [memory for memory in plan.memories if memory.number not in plan.conflicts]
+    plan.changes = [change for change in plan.changes if change.memory.number not in plan.conflicts]
 
 
 def _detail(plan: _Plan, figures: Figures, *, skipped: bool, reason: str) -> dict[str, Any]:
@@ -293,11 +328,11 @@ def _detail(plan: _Plan, figures: Figures, *, skipped: bool, reason: str) -> dic
     return detail
 
 
-def _figures(agent: Agent, plan: _Plan, changes: Iterable[tuple[Memory, dict[str, Any]]], entry: int | None) -> Figures:
+def _figures(agent: Agent, plan: _Plan, entry: int | None) -> Figures:
     """What it comes to, counted from the states before and after."""
-    counts = dict.fromkeys(("restored", "discarded", "rewritten", "protection_changed"), 0)
+    counts: Any = dict.fromkeys(("restored", "discarded", "rewritten", "protection_changed"), 0)
     tokens, protected = agent.core_tokens, []
-    for memory, fields in changes:
+    for memory, _, fields in plan.changes:
         after = vars(memory) | fields
         for name in _kinds_of_change(vars(memory), after):
             counts[name] += 1
@@ -306,25 +341,26 @@ def _figures(agent: Agent, plan: _Plan, changes: Iterable[tuple[Memory, dict[str
             protected.append(memory.number)
     return Figures(
         undid=plan.what.named(),
+        head=agent.audit_seq,
         entry=entry,
         tokens_before=agent.core_tokens,
         tokens_after=tokens,
         conflicts=tuple((number, tuple(seqs)) for number, seqs in sorted(plan.conflicts.items())),
         constitutional=tuple(protected),
+        redacted=plan.redacted,
         **counts,
     )
 
 
-def _changes_to_make(plan: _Plan, at: datetime | None) -> Iterator[tuple[Memory, dict[str, Any]]]:
-    """The memories that are not yet what they were, with the values that make them so."""
+def _changes_to_make(plan: _Plan, at: datetime | None) -> Iterator[_Change]:
     for memory in plan.memories:
-        target = plan.targets[memory.number]
+        target, now = plan.targets[memory.number], snapshot(memory)
         if target is None:
             fields = {"discarded_at": memory.discarded_at or at, "superseded_by": None, "constitutional": False}
             if any(getattr(memory, name) != value for name, value in fields.items()):
-                yield memory, fields
-        elif snapshot(memory) != target:
-            yield memory, restore(target)
+                yield _Change(memory, now, fields)
+        elif now != target:
+            yield _Change(memory, now, restore(target))
 
 
 def _kinds_of_change(before: Values, after: Values) -> Iterator[str]:
@@ -346,7 +382,7 @@ def _core_weight(memory: Values) -> int:
 def _check(agent: Agent, plan: _Plan) -> None:
     """That the rows are what they were, and the counters what the rows give; else the transaction fails."""
     numbers = [memory.number for memory in plan.memories]
-    for row in Memory.objects.filter(agent_id=agent.pk, number__among=numbers).iterator(1_000):
+    for row in rowset.select(Memory, '"agent_id" = %s', [agent.pk], among=("number", numbers)):
         target = plan.targets[row.number]
         is_right = snapshot(row) == target if target is not None else row.discarded_at is not None
         if not is_right:

@@ -6,3 +6,11 @@ from django.apps import AppConfig
 class RefinementConfig(AppConfig):
     name = "refinement"
     verbose_name = "Refinement"
+
+    def ready(self) -> None:
+        from memory import elsewhere
+        from memory.announcements import over_budget
+        from refinement import session, turns
+
+        elsewhere.register(session.end_unheard)
+        over_budget.connect(turns.when_over_budget)

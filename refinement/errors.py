@@ -21,6 +21,18 @@ class SessionEnded(RefinementError):
     code = "session_ended"
 
 
+class BackingOff(RefinementError):
+    """Sessions of the agent ended in trouble: the service tries again by itself, and not sooner for being asked."""
+
+    code = "backing_off"
+
+
+class UnknownSession(RefinementError):
+    """The agent has no session of this number."""
+
+    code = "not_found"
+
+
 class BadCall(RefinementError):
     """A tool call that is wrong in itself; the message says how it would be right."""
 

@@ -81,10 +81,10 @@ class Knife:
                 EFFECTS[name](cut, call)
                 return self._done(cut, known, started)
         except SessionEnded as ended:
-            return _refusal(ended, over=True)
+            return refusal(ended, over=True)
         except errors.MemoryDisabled as off:
             sessions.close(self._session, Outcome.INCOMPLETE, off.code)
-            return _refusal(off, over=True)
+            return refusal(off, over=True)
         except LimitReached as reached:
             return self._over(reached, known, started)
         except DomainError as refused:
@@ -120,9 +120,9 @@ class Knife:
                 reason = _why_over(row)
                 if reason:
                     sessions.close(self._session, Outcome.INCOMPLETE, reason)
-                return _refusal(refused, over=bool(reason), **shown, **({} if reason else _standing(row, agent)))
+                return refusal(refused, over=bool(reason), **shown, **({} if reason else _standing(row, agent)))
         except (SessionEnded, errors.MemoryDisabled) as ended:
-            return _refusal(ended, over=True)
+            return refusal(ended, over=True)
 
     def _over(self, reached: LimitReached, tool: str, started: float) -> Result:
         try:
@@ -131,7 +131,7 @@ class Knife:
                 sessions.close(self._session, Outcome.INCOMPLETE, f"limit_{reached.limit}")
         except (SessionEnded, errors.MemoryDisabled):
             pass  # somebody else ended it first: the answer is the same
-        return _refusal(reached, over=True)
+        return refusal(reached, over=True)
 
 
 def _why_over(row: RefinementSession) -> str:
@@ -206,7 +206,8 @@ def _success(answer: dict[str, Any], *, is_over: bool = False, is_batch_done: bo
     return Result(True, _json({"ok": True, **answer}), is_over=is_over, is_batch_done=is_batch_done)
 
 
-def _refusal(refused: DomainError, *, over: bool, **more: Any) -> Result:
+def refusal(refused: DomainError, *, over: bool, **more: Any) -> Result:
+    """The answer to a call that changed nothing."""
     answer = {"ok": False, "code": refused.code, "error": str(refused), **more}
     return Result(False, _json(answer | ({"session_ended": True} if over else {})), refused.code, is_over=over)
 

@@ -74,6 +74,13 @@ def read(agent: Agent, silo: Silo) -> list[Entry]:
     return [Entry(memory, silo.open(memory)) for memory in memories]
 
 
+def still_there(agent: Agent, numbers: Sequence[int]) -> list[Entry]:
+    """A batch as it stands now: what earlier batches, or others, changed meanwhile is read again."""
+    silo = Silo.for_agent(agent)
+    memories = refinable(agent).filter(number__among=list(numbers)).order_by("origin", "number")
+    return [Entry(memory, silo.open(memory)) for memory in memories]
+
+
 def batches(entries: Sequence[Entry], batch_tokens: int | None = None) -> list[list[Entry]]:
     """The ledger in batches of at most `batch_tokens` tokens (a single memory may exceed it alone).
 

@@ -43,12 +43,21 @@ def refine(
     report: Report = lambda _: None,
     failed: Callable[[DomainError], None] = lambda _: None,
 ) -> RefinementSession:
-    """Run a whole session with the agent's own model, in the foreground. Returns it closed, whatever its outcome.
+    """Open a session and run it. Raises SessionOpen, MemoryDisabled."""
+    return drive(sessions.open_session(agent, trigger=trigger, mode=mode), report=report, failed=failed)
+
+
+def drive(
+    session: RefinementSession,
+    *,
+    report: Report = lambda _: None,
+    failed: Callable[[DomainError], None] = lambda _: None,
+) -> RefinementSession:
+    """Run an open session with the agent's own model, in the foreground. Returns it closed, whatever its outcome.
 
     `report` is told, in words without content, what goes on; `failed` what made it fail, of which the session keeps
-    the code alone. Raises SessionOpen, MemoryDisabled.
+    the code alone.
     """
-    session = sessions.open_session(agent, trigger=trigger, mode=mode)
     report(
         f"session {session.number}: {session.tokens_before:,} tokens, {session.duplicates_removed} duplicates removed"
     )
@@ -69,8 +78,16 @@ def refine(
             sessions.close(session, Outcome.FAILED, "interrupted")
         raise
     session.refresh_from_db()
-    log.info("refinement session closed", agent=agent.pk, session=session.number, outcome=session.outcome)
+    _log_closed(session)
     return session
+
+
+def _log_closed(session: RefinementSession) -> None:
+    agent, number, outcome, reason = session.agent_id, session.number, session.outcome, session.reason
+    if outcome in (Outcome.FAILED, Outcome.ABANDONED):
+        log.warning("refinement session closed", agent=agent, session=number, outcome=outcome, reason=reason)
+    else:
+        log.info("refinement session closed", agent=agent, session=number, outcome=outcome, reason=reason)
 
 
 @dataclass(slots=True)
@@ -93,7 +110,7 @@ class _Run:
         batches = ledger.batches(ledger.read(agent, Silo.for_agent(agent))) or [[]]
         for place, entries in enumerate(batches):
             if place:
-                entries = _still_there(agent, entries)
+                entries = ledger.still_there(agent, [entry.memory.number for entry in entries])
             session = self.knife.show(place, len(batches), entries)
             if self._converse(prompts.opening(agent, session, entries, place + 1, len(batches))):
                 return
@@ -164,11 +181,3 @@ def _estimated(messages: Sequence[Message], reply: Reply) -> Usage:
     said = json.dumps([call.arguments for call in reply.tool_calls], default=str)
     prompt = sum(tokens.heuristic(message.text) for message in messages)
     return Usage(prompt=prompt, completion=tokens.heuristic(reply.text + said))
-
-
-def _still_there(agent: Agent, entries: Sequence[ledger.Entry]) -> list[ledger.Entry]:
-    """A later batch as it stands now: what earlier batches, or others, changed meanwhile is read again."""
-    wanted = [entry.memory.number for entry in entries]
-    silo = Silo.for_agent(agent)
-    memories = ledger.refinable(agent).filter(number__among=wanted).order_by("origin", "number")
-    return [ledger.Entry(memory, silo.open(memory)) for memory in memories]

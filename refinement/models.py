@@ -71,6 +71,11 @@ class RefinementSession(models.Model):
     # it since the trail's entry `shown_at`.
     shown = models.JSONField(default=dict)
     shown_at = models.PositiveBigIntegerField(default=0)
+    # For one that the agent's runtime drives: the memories of each batch, worked out once, the last of its model's
+    # replies that was counted as a step, and how many calls of it there were.
+    plan = models.JSONField(default=list)
+    last_reply = models.CharField(max_length=64, blank=True)
+    reply_calls = models.PositiveIntegerField(default=0)
     summaries = models.BinaryField(null=True, help_text="the agent's words so far, sealed")
     lost_tokens = models.PositiveBigIntegerField(default=0)
     changes = models.PositiveBigIntegerField(default=0)
@@ -127,3 +132,18 @@ class SessionStep(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tool}: {self.result}"
+
+
+class Waiting(models.Model):
+    """An agent whose task waits in the queue, so that it is not queued twice. Seen by nobody; gone when a worker takes
+    the task.
+
+    Names its agent without a constraint: making the row must not wait for whoever holds the agent's.
+    """
+
+    agent_id = models.BigIntegerField(primary_key=True)
+    since = models.DateTimeField()
+    claim = models.BigIntegerField(help_text="by which whoever made the row finds it")
+
+    def __str__(self) -> str:
+        return f"agent {self.agent_id}"

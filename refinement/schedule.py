@@ -7,7 +7,10 @@ from datetime import datetime, timedelta
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
+from memory import editing
+from memory.errors import MemoryDisabled
 from memory.models import Agent, DueReason
+from refinement.errors import BackingOff
 from refinement.models import Outcome, RefinementSession
 
 QUIET = timedelta(hours=24)  # after a session of an agent that is still over its budget
@@ -33,6 +36,28 @@ def why(agent: Agent, now: datetime | None = None) -> str:
     """The reason an agent is due, or an empty text."""
     due = agent.due_at is not None and agent.due_at <= (now or timezone.now())
     return agent.due_reason if due and agent.memory_enabled else ""
+
+
+def ask(agent: Agent) -> Agent:
+    """Make an agent due at once because its own side asked. Raises MemoryDisabled, Erased, BackingOff."""
+    with editing.locked(agent) as row:
+        editing.require_key(row)
+        if not row.memory_enabled:
+            raise MemoryDisabled
+        now = timezone.now()
+        if row.failures_in_a_row and row.quiet_until and now < row.quiet_until:  # each try may cost the operator money
+            raise BackingOff(f"Refinement ended in trouble; ask again from {row.quiet_until:%Y-%m-%d %H:%M:%S} UTC on.")
+        row.due_at, row.due_reason = now, DueReason.AGENT
+        row.save(update_fields=["due_at", "due_reason"])
+        return row
+
+
+def put_off(agent: Agent) -> None:
+    """Have an agent whose session could not even be opened wait as after one that failed."""
+    with editing.locked(agent) as row:
+        row.failures_in_a_row += 1
+        _retry(row, timezone.now())
+        row.save(update_fields=["failures_in_a_row", "quiet_until", "due_at", "due_reason"])
 
 
 def set_next(agent: Agent, session: RefinementSession) -> None:

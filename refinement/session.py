@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,7 +22,6 @@ from django.utils import timezone
 from audit import rowset
 from audit.models import Operation
 from audit.trail import Actor
-from config.errors import DomainError
 from memory import duplicates, editing, store
 from memory.errors import MemoryDisabled, SealBroken, SiloKeyMissing
 from memory.intake import MAX_CONTENT
@@ -42,10 +42,11 @@ def open_session(
 ) -> RefinementSession:
     """Open a session: remove exact duplicates, freeze model, target, floor and limits, take the lease.
 
-    A session whose lease ran out is closed first, as abandoned. Raises SessionOpen, MemoryDisabled.
+    A session whose lease ran out is closed first, as abandoned. Raises SessionOpen, MemoryDisabled, Erased.
     """
     started = time.perf_counter()
     with editing.locked(agent) as agent:
+        editing.require_key(agent)
         if not agent.memory_enabled:
             raise MemoryDisabled
         _end_stale(agent)
@@ -148,6 +149,16 @@ def close(session: RefinementSession, outcome: str, reason: str = "", words: str
         return row
 
 
+def end_unheard(agent: Agent, why: str) -> None:
+    """End the agent's open session without its model's words, because content is removed that may be in them.
+
+    The caller holds the agent's row locked (`memory.elsewhere`).
+    """
+    for row in RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN):
+        row.summaries = None
+        _end(agent, row, Outcome.INCOMPLETE, why, "")
+
+
 def close_stale() -> list[RefinementSession]:
     """End every open session whose lease has run out, as abandoned. Its edits stay, whole and audited."""
     stale = RefinementSession.objects.filter(outcome=Outcome.OPEN, lease_until__lt=timezone.now())
@@ -158,9 +169,16 @@ def close_stale() -> list[RefinementSession]:
                 ended += _end_stale(agent)
         except SessionOpen:
             continue  # renewed at the last moment, or the next one has begun
-        except DomainError as failure:  # an agent whose key is gone must not keep the others waiting
-            log.error("stale session not closed", agent=session.agent_id, session=session.number, code=failure.code)
+        except Exception as failure:  # whatever is wrong with one agent must not keep the others waiting
+            fault = (type(failure), failure, failure.__traceback__)
+            log.error("stale session not closed", agent=session.agent_id, session=session.number, exc_info=fault)
     return ended
+
+
+def end_lapsed(agent: Agent) -> None:
+    """End the agent's open session, as abandoned, if its lease has run out."""
+    with suppress(SessionOpen), editing.locked(agent) as row:
+        _end_stale(row)
 
 
 def _end_stale(agent: Agent) -> list[RefinementSession]:
@@ -182,7 +200,7 @@ def _end(agent: Agent, row: RefinementSession, outcome: str, reason: str, words:
     row.tokens_after, row.memories_after = agent.core_tokens, agent.core_count
     row.closed_at = timezone.now()
     said = [*read_summaries(agent, row), words] if words else read_summaries(agent, row)
-    row.shown, row.summaries = {}, None
+    row.shown, row.plan, row.summaries = {}, [], None
     row.save()
     try:
         with transaction.atomic():

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management.color import no_style
 from django.db import connection
 from django.test import TransactionTestCase
-from hypothesis import HealthCheck
+from hypothesis import HealthCheck, Phase
 from hypothesis import settings as hypothesis_settings
 from pytest_socket import socket_allow_hosts
 
@@ -21,14 +21,20 @@ from memory import agents
 from memory.models import Agent
 from tests import environment
 
-pytest_plugins = ["tests.privacy.plugin"]
+pytest_plugins = ["tests.privacy.plugin", "tests.tampering"]
 
 LOOPBACK = ["127.0.0.1", "::1"]
 OPERATOR = Actor.operator("tests")
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+# Quick tells what failed as it found it: to shorten a walk takes minutes, which "thorough" takes.
 hypothesis_settings.register_profile(
-    "quick", max_examples=25, deadline=None, derandomize="CI" in os.environ, suppress_health_check=_SLOW
+    "quick",
+    max_examples=25,
+    deadline=None,
+    derandomize="CI" in os.environ,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=_SLOW,
 )
 hypothesis_settings.register_profile("thorough", max_examples=400, deadline=None, suppress_health_check=_SLOW)
 hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

@@ -16,6 +16,7 @@ from config.keyfiles import NAMES, create_key_file
 
 _SECRETS = ("SECRET_KEY", "SILO_KEYS", "AUDIT_KEY", "PEPPER_KEY", "HEADS_KEY")
 _MARK = "PALIMPSEST_TEST_FOLDER"
+REDIS = "PALIMPSEST_TEST_REDIS"  # the REDIS_URL the suite was given, for services that tests start
 
 
 def _prepare() -> Path:
@@ -25,7 +26,8 @@ def _prepare() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name in NAMES:
         create_key_file(folder / "keys", name)
-    for name in (*_SECRETS, "REDIS_URL"):
+    os.environ[REDIS] = os.environ.pop("REDIS_URL", "")
+    for name in (*_SECRETS, "EMAIL_URL", "METRICS_TOKEN"):
         os.environ.pop(name, None)
     os.environ |= {_MARK: str(folder), "VAR_DIR": str(folder), "KEYS_DIR": str(folder / "keys")}
     return folder

@@ -51,6 +51,10 @@ def last_entry(agent: Agent) -> AuditEntry:
     return entry
 
 
+def entries(agent: Agent) -> list[AuditEntry]:
+    return list(AuditEntry.objects.filter(agent_id=agent.pk).order_by("seq"))
+
+
 def changes(agent: Agent, seq: int) -> list[Change]:
     return list(Change.objects.filter(agent_id=agent.pk, seq=seq).order_by("number"))
 

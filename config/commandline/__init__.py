@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import current_thread, main_thread
 from typing import Any, NoReturn
@@ -48,6 +48,7 @@ class Task(BaseCommand):
     """
 
     needs_sound_database = True
+    log_level = logging.WARNING  # a person at a terminal is told what happened by the command itself
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
@@ -64,8 +65,7 @@ class Task(BaseCommand):
             self.stdout.flush()
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # A person at a terminal is told what happened by the command itself.
-        logging.getLogger("palimpsest").setLevel(logging.WARNING)
+        logging.getLogger("palimpsest").setLevel(self.log_level)
         if self.needs_sound_database:
             self.require_sound_database()
         code = self.run(**options)
@@ -135,9 +135,26 @@ class Task(BaseCommand):
         """A line of the result, for people."""
         self.stdout.write(_printable(line))
 
+    def agrees(self, show: Callable[[], None], *, yes: bool) -> bool:
+        """Whether a person at the terminal wants what is shown. A script has said what it wants by calling."""
+        if yes or not is_attended():
+            return True
+        show()
+        self.stdout.flush()
+        try:
+            return input("Do it? [y/N] ").strip().lower() in ("y", "yes")
+        except EOFError:
+            return False
+
     def result(self, value: Any) -> None:
         """The result as one line of JSON on standard output."""
-        self.stdout.write(json.dumps(value, ensure_ascii=False))
+        text = json.dumps(value, ensure_ascii=False)
+        self.stdout.write("".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text))
+
+
+def is_attended() -> bool:
+    """Whether a person can be asked."""
+    return bool(sys.stdin and sys.stdin.isatty())
 
 
 def several(number: int, one: str, many: str = "") -> str:

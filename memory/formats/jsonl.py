@@ -7,7 +7,6 @@ import json
 import os
 import stat
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from memory import store
 from memory.errors import Invalid
 from memory.intake import Draft, parse_moment
 from memory.models import Agent, Memory
-from memory.silo.silo import Silo
+from memory.silo.silo import Opened, Silo
 
 BATCH = 1_000  # memories held, and stored as one audited edit
 MAX_LINE = 1_000_000  # bytes
@@ -33,6 +32,10 @@ MAX_HELD = 256 * 2**20  # bytes taken from a pipe, held in memory
 _READ = {"content", "created_at", "origin", "tags", "kind", "category", "project"}
 # Keys of our own export that say where a memory was, not what it is: the silo gives these anew.
 _OURS = {"id", "scope", "tokens", "constitutional", "discarded_at", "superseded_by", "ref"}
+
+
+NAMED = 100  # unknown keys that are kept by name, each cut: a file may hold millions
+NAME = 64  # characters
 
 
 class BadLine(Invalid):
@@ -53,12 +56,17 @@ class Imported:
     tokens: int = 0
     constitutional: int = 0
     discarded: int = 0
-    ignored: Counter[str] = field(default_factory=Counter)
+    ignored: int = 0  # values of unknown keys
+    names: set[str] = field(default_factory=set)  # of unknown keys, the first that came
+
+    def ignore(self, name: str) -> None:
+        self.ignored += 1
+        if len(self.names) < NAMED:
+            self.names.add(name[:NAME].encode(errors="replace").decode())  # half a character cannot be told
 
     def warnings(self) -> Iterator[str]:
         if self.ignored:
-            total = sum(self.ignored.values())
-            yield f"{total:,} values of unknown keys were ignored ({len(self.ignored)} different keys)"
+            yield f"{self.ignored:,} values of unknown keys were ignored"
         if self.constitutional:
             yield f"{self.constitutional:,} memories were constitutional there: here the agent or an admin sets that"
         if self.discarded:
@@ -133,19 +141,18 @@ def load(
 
 
 def dump(agent: Agent, *, with_discarded: bool = False) -> Iterator[str]:
-    """The silo's memories, one line each, in order of number. For the agent's side alone."""
+    """The silo's memories, one line each, in order of number; redacted ones say nothing. For the agent's side alone."""
     silo = Silo.for_agent(agent)
-    memories = Memory.objects.filter(agent_id=agent.pk).order_by("number")
+    memories = Memory.objects.filter(agent_id=agent.pk, redacted_at__isnull=True).order_by("number")
     if not with_discarded:
         memories = memories.filter(discarded_at__isnull=True)
     with streamed(memories, BATCH) as rows:
         for memory in rows:
-            yield json.dumps(record(memory, silo, with_discarded=with_discarded), ensure_ascii=False)
+            yield json.dumps(record(memory, silo.open(memory), with_discarded=with_discarded), ensure_ascii=False)
 
 
-def record(memory: Memory, silo: Silo, *, with_discarded: bool = False) -> dict[str, Any]:
+def record(memory: Memory, opened: Opened, *, with_discarded: bool = False) -> dict[str, Any]:
     """A memory as programs read it."""
-    opened = silo.open(memory)
     fields: dict[str, Any] = {
         "id": memory.number,
         "kind": memory.kind,
@@ -209,7 +216,8 @@ def _object(line: bytes) -> dict[str, Any]:
 
 def _draft(value: dict[str, Any], done: Imported) -> Draft | None:
     """A line's memory, checked; None for one that was discarded where it comes from."""
-    done.ignored.update(value.keys() - _READ - _OURS)
+    for name in value.keys() - _READ - _OURS:
+        done.ignore(name)
     if value.get("discarded_at"):
         done.discarded += 1
         return None

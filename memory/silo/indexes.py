@@ -16,7 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from audit.rowset import streamed
+from audit import rowset
 from memory.models import Agent, Memory
 from memory.silo.search import Document, Index
 from memory.silo.silo import Silo
@@ -84,6 +84,13 @@ def forget_all() -> None:
         _held.clear()
 
 
+def forget(agent_id: int) -> None:
+    """Drop this process's indexes of an agent."""
+    with _lock:
+        for place in [place for place in _held if place[0] == agent_id]:
+            del _held[place]
+
+
 def _hold(agent: Agent) -> _Held:
     edited_in = _edited.blocks.get(agent.pk)
     if edited_in is not None and edited_in is _block():
@@ -98,12 +105,25 @@ def _hold(agent: Agent) -> _Held:
 
 
 def _catch_up(agent: Agent, held: _Held) -> None:
-    """Take in what changed since. Per agent, versions are committed in order, so none below `seen` can be missed."""
+    """Take in what changed since; or everything anew when that was redacted by another process, for an index keeps the
+    words of what was taken out of it."""
+    if not _take_in(agent, held):
+        held.index, held.seen = Index(agent.language), 0
+        _take_in(agent, held)
+
+
+def _take_in(agent: Agent, held: _Held) -> bool:
+    """False when one of the memories it may hold was redacted. Per agent, versions are committed in order, so none
+    below `seen` can be missed."""
+    if held.seen and not _is_behind(agent, held.seen):
+        return True
     silo = Silo.for_agent(agent)
     changed = Memory.objects.filter(agent_id=agent.pk, version__gt=held.seen).order_by("version")
     seen = held.seen
-    with streamed(changed.values_list(*_COLUMNS), _ROWS) as rows:
+    with rowset.streamed(changed.values_list(*_COLUMNS), _ROWS) as rows:
         while batch := list(islice(rows, _ROWS)):
+            if held.seen and any(row[_REDACTED_AT] is not None for row in batch):
+                return False
             for row in batch:
                 if row[_DISCARDED_AT] is not None:
                     held.index.remove(row[_NUMBER])
@@ -111,6 +131,13 @@ def _catch_up(agent: Agent, held: _Held) -> None:
             seen = batch[-1][_VERSION]
     # Only now: the memories of one edit share a version, and what a failure left out would never be asked for again.
     held.seen = seen
+    return True
+
+
+def _is_behind(agent: Agent, seen: int) -> bool:
+    """Whether anything changed since: seldom, so it is asked by a statement that Django need not compose anew."""
+    where = '"agent_id" = %s AND "version" > %s LIMIT 1'
+    return bool(rowset.values(Memory, ("version",), where, [agent.pk, seen]))
 
 
 def _document(silo: Silo, row: Sequence[Any]) -> Document:
@@ -119,8 +146,8 @@ def _document(silo: Silo, row: Sequence[Any]) -> Document:
     return Document(number, opened.content, opened.tags, origin, kind, category, project)
 
 
-_COLUMNS = ("number", "sealed", "origin", "kind", "category", "project", "discarded_at", "version")
-_NUMBER, _DISCARDED_AT, _VERSION = 0, 6, 7
+_COLUMNS = ("number", "sealed", "origin", "kind", "category", "project", "discarded_at", "version", "redacted_at")
+_NUMBER, _DISCARDED_AT, _VERSION, _REDACTED_AT = 0, 6, 7, 8
 _ROWS = 2_000  # rows held at a time
 
 

@@ -12,9 +12,11 @@ from collections import OrderedDict
 from threading import Lock
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from django.db.models import BinaryField, F, Func
 
 from config.keyring import Key, keyring, silo_key
-from memory.errors import SealBroken, SiloKeyMissing
+from memory.errors import Erased, SealBroken, SiloKeyMissing
+from memory.models import Agent
 from memory.silo.cipher import NONCE_BYTES, VERSION, Broken, Cipher, derive, unseal
 
 ID_END = 9  # version byte and key id
@@ -35,6 +37,12 @@ def rewrap(agent_id: int, wrapped: bytes) -> bytes:
 
 def wrapping_key_id(wrapped: bytes) -> str:
     return bytes(wrapped[1:ID_END]).decode("ascii", "replace")
+
+
+def wrapped_by(key_id: str) -> int:
+    """How many agents' data keys this key-encryption key wraps."""
+    begins = Func(F("wrapped_key"), 1, ID_END, function="SUBSTR", output_field=BinaryField())
+    return Agent.objects.annotate(begins=begins).filter(begins=VERSION + key_id.encode("ascii")).count()
 
 
 def cipher_for(agent_id: int, wrapped: bytes) -> Cipher:
@@ -61,10 +69,11 @@ _ciphers: OrderedDict[tuple[int, bytes], Cipher] = OrderedDict()
 _lock = Lock()
 
 
-def forget_unwrapped() -> None:
-    """Drop every unwrapped key of this process."""
+def forget_unwrapped(agent_id: int | None = None) -> None:
+    """Drop every unwrapped key of this process, or those of an agent."""
     with _lock:
-        _ciphers.clear()
+        for place in [place for place in _ciphers if agent_id in (None, place[0])]:
+            del _ciphers[place]
 
 
 def _wrap(key: Key, agent_id: int, data_key: bytes) -> bytes:
@@ -75,7 +84,7 @@ def _wrap(key: Key, agent_id: int, data_key: bytes) -> bytes:
 
 def _unwrap(agent_id: int, wrapped: bytes) -> bytes:
     if not wrapped:
-        raise SiloKeyMissing(f"Agent {agent_id} has no data key: its silo was erased.")
+        raise Erased(f"The silo of agent {agent_id} was erased: nothing of it is read or written again.")
     key_id = wrapping_key_id(wrapped)
     key = silo_key(key_id)
     if key is None:

@@ -102,7 +102,7 @@ def _body(request: Request) -> dict[str, Any]:
     _mark_cached(blocks[-1] for message, blocks in written if message.stable and blocks)
     body: dict[str, Any] = {"model": request.model, "max_tokens": request.max_output_tokens}
     if request.tools:
-        body["tools"] = [_tool(tool) for tool in request.tools]
+        body["tools"] = [tool(each) for each in request.tools]
     system = [block for message, blocks in written if message.role == "system" for block in blocks]
     if system:
         body["system"] = system
@@ -112,7 +112,7 @@ def _body(request: Request) -> dict[str, Any]:
     return body
 
 
-def _tool(tool: Tool) -> dict[str, Any]:
+def tool(tool: Tool) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
 
 

@@ -15,11 +15,16 @@ from refinement.llm.ollama import Ollama
 from refinement.llm.openai import OpenAI
 
 PROVIDERS = ("openai", "anthropic", "ollama", "builtin")
+LONGEST = 200  # of the column
 
 
 def parse(model: str) -> tuple[str, str]:
     """(provider, the provider's own name for the model). Raises `ModelNotConfigured`."""
-    provider, _, name = model.strip().partition("/")
+    if model != model.strip() or not model.isprintable() or len(model) > LONGEST:
+        raise ModelNotConfigured(
+            f"A model has at most {LONGEST} characters, no control character, and no white space at its ends."
+        )
+    provider, _, name = model.partition("/")
     if provider not in PROVIDERS or not name:
         choices = ", ".join(PROVIDERS)
         raise ModelNotConfigured(f"A model is written provider/name, and the provider is one of: {choices}.")

@@ -94,7 +94,7 @@ class OpenAI:
     def _body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {"model": request.model}
         if request.tools:
-            body["tools"] = [_tool(tool) for tool in request.tools]
+            body["tools"] = [tool(each) for each in request.tools]
         body["messages"] = [_message(message) for message in request.messages]
         body["max_completion_tokens" if self.official else "max_tokens"] = request.max_output_tokens
         if self.official:
@@ -104,7 +104,7 @@ class OpenAI:
         return body
 
 
-def _tool(tool: Tool) -> dict[str, Any]:
+def tool(tool: Tool) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
     return {"type": "function", "function": function}
 

@@ -21,7 +21,20 @@ from pathlib import Path
 from tests.bench import places
 from tests.bench.figures import Figure, read, table
 
-SERVICE = ("writes", "import", "memory", "knife", "due", "queries", "sessions", "rollback")  # on each database
+SERVICE = (
+    "writes",
+    "import",
+    "memory",
+    "knife",
+    "due",
+    "queries",
+    "sessions",
+    "rollback",
+    "verify",
+    "api",
+    "compare",
+    "recall",
+)  # on each
 ALGORITHMS = ("search", "specifics", "dedupe")  # without one; these print tables of their own
 
 
@@ -59,7 +72,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="smaller numbers, under a minute")
     parser.add_argument("--check", action="store_true", help="end with 1 when a target is missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
+    parser.add_argument("--ledger", type=Path, metavar="FILE", help="what compare refines (JSON Lines)")
     options = parser.parse_args()
+    if options.ledger:
+        os.environ["BENCH_LEDGER"] = str(options.ledger.resolve(strict=True))
     unknown = set(options.names) - {*SERVICE, *ALGORITHMS}
     if unknown:
         parser.error(f"no such bench: {', '.join(sorted(unknown))}")

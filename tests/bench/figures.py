@@ -49,6 +49,10 @@ def at_most(bench: str, database: str, what: str, value: float, unit: str, limit
     return Figure(bench, database, what, value, unit, target=f"≤ {shown(limit, unit)}", met=value <= limit)
 
 
+def at_least(bench: str, database: str, what: str, value: float, unit: str, limit: float) -> Figure:
+    return Figure(bench, database, what, value, unit, target=f"≥ {shown(limit, unit)}", met=value >= limit)
+
+
 def line(figure: Figure) -> str:
     """How a bench's process tells the one that started it."""
     return "figure " + json.dumps(asdict(figure), ensure_ascii=False)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,12 @@ def failed(ran: Ran, code: int, *words: str) -> str:
     return lines[-1]
 
 
+def _until_closed(terminal: Any) -> Iterator[bytes]:
+    with suppress(OSError):  # how the other end's going away looks
+        while read := terminal.read(4096):
+            yield read
+
+
 @dataclass(frozen=True)
 class Installation:
     """A service of its own under a folder: keys, database, environment. Its commands run in processes of their own."""
@@ -88,6 +96,23 @@ class Installation:
             timeout=120,
         )
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def typed(self, name: str, *args: str, answer: str, **more: str) -> Ran:
+        """A command at a terminal, where a question is answered. Output and errors both come there."""
+        ours, theirs = pty.openpty()
+        with os.fdopen(ours, "r+b", buffering=0) as terminal:
+            process = subprocess.Popen(
+                [sys.executable, "-W", "error", "manage.py", name, *args],
+                cwd=ROOT,
+                env=self.environment | more | {"TERM": "dumb"},
+                stdin=theirs,
+                stdout=theirs,
+                stderr=theirs,
+            )
+            os.close(theirs)
+            terminal.write(answer.encode() + b"\n")
+            shown = b"".join(_until_closed(terminal))
+        return Ran(process.wait(60), shown.decode(), "")
 
     def shell(self, line: str) -> Ran:
         """A line of shell in which $manage is `manage.py`: for redirections."""

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -56,6 +57,62 @@ def test_a_bad_redis_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         environment.redis("REDIS_URL")
 
 
+BAD_MAIL = (
+    "s3cret",
+    "http://u:s3cret@h",
+    "smtp://",
+    "smtp://u:s3cret@h:port",
+    "smtp://u:s3cret@h:99999",
+    "smtp://h?x=s3cret",
+)
+
+
+@pytest.mark.parametrize("url", BAD_MAIL)
+def test_a_bad_mail_server_is_told_without_its_password(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMAIL_URL", url)
+    with pytest.raises(ImproperlyConfigured, match=r"^EMAIL_URL must be smtp://") as caught:
+        environment.email("EMAIL_URL")
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("", {"EMAIL_BACKEND": "django.core.mail.backends.console.EmailBackend"}),
+        (
+            "smtp+tls://u%40h:p%23w@mail:587",
+            {
+                "EMAIL_BACKEND": "django.core.mail.backends.smtp.EmailBackend",
+                "EMAIL_HOST": "mail",
+                "EMAIL_PORT": 587,
+                "EMAIL_HOST_USER": "u@h",
+                "EMAIL_HOST_PASSWORD": "p#w",
+                "EMAIL_USE_TLS": True,
+            },
+        ),
+        (
+            "filemail:////tmp/mail",
+            {"EMAIL_BACKEND": "django.core.mail.backends.filebased.EmailBackend", "EMAIL_FILE_PATH": "/tmp/mail"},  # noqa: S108
+        ),
+    ],
+)
+def test_a_good_mail_server_is_taken(url: str, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMAIL_URL", url)
+    assert environment.email("EMAIL_URL") == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "patient"),
+    [
+        ("redis://h:6379/0", "redis://h:6379/0?socket_connect_timeout=3&socket_timeout=10"),
+        ("rediss://h?db=1", "rediss://h?db=1&socket_connect_timeout=3&socket_timeout=10"),
+        ("unix:///run/redis?db=1", "unix:///run/redis?db=1"),
+    ],
+)
+def test_nobody_waits_for_ever_for_redis(url: str, patient: str) -> None:
+    assert environment.patient(url) == patient
+
+
 @pytest.mark.parametrize(
     "url", ["", "redis://h", "redis://u:p@h:6379/0", "rediss://h:6380/1", "unix:///run/redis?db=1"]
 )
@@ -98,6 +155,7 @@ def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch, tmp_path:
     [
         ("DATABASE_URL", BAD_DATABASES[1]),
         ("REDIS_URL", "s3cret"),
+        ("EMAIL_URL", BAD_MAIL[1]),
         ("LEASE_SECONDS", "abc"),
         ("DEBUG", "maybe"),
         ("VAR_DIR", "/dev/null/x"),

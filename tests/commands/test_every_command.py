@@ -21,7 +21,16 @@ from tests.conftest import House
 from tests.privacy import logbook
 from tests.privacy.marker import unique
 
-AGENT = ("create_agent", "export_memories", "import_memories", "refine", "rollback", "verify_audit")
+AGENT = (
+    "create_agent",
+    "erase_agent",
+    "export_memories",
+    "import_memories",
+    "redact",
+    "refine",
+    "rollback",
+    "verify_audit",
+)
 READS_SILOS = {
     "import_memories": ("acme/ada", "-"),
     "export_memories": ("acme/ada",),
@@ -53,13 +62,19 @@ def arguments(name: str) -> tuple[str, ...]:
         "import_memories": ("-",),
         "create_agent": ("--model", "builtin/dedupe"),
         "verify_audit": (),
+        "redact": ("1", "--reason", "asked", "--yes"),
+        "erase_agent": ("--reason", "asked", "--yes"),
         "rollback": ("--to-entry", "0"),
     }
+    if name == "create_superuser":
+        return ("root@acme.test",)
+    if name == "create_tenant_key":
+        return ("acme",)
     return (("acme/new" if name == "create_agent" else "acme/ada"), *more.get(name, ())) if name in AGENT else ()
 
 
 def test_these_are_the_commands() -> None:
-    assert set(NAMES) >= {*AGENT, "create_keys", "demo", "rotate_silo_keys"}
+    assert set(NAMES) >= {*AGENT, "create_keys", "create_tenant_key", "demo", "rotate_silo_keys"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -108,7 +123,7 @@ def test_a_key_of_the_wrong_size_is_told_without_being_shown(name: str, house: H
     assert settings.SILO_KEYS not in line
 
 
-@pytest.mark.parametrize("name", sorted({*NAMES} - {"create_keys", "demo"}))
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"create_keys", "demo", "serve"}))  # serve: what it starts asks
 def test_a_database_that_fails_is_told_without_a_traceback(
     name: str, house: House, agent_key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,3 +296,7 @@ def test_djangos_own_commands_tell_a_database_that_is_down_in_a_line(service: In
     assert ran.err.splitlines()[-1].startswith("error: The database cannot be used")
     assert "Traceback" not in ran.err
     assert "s3cret" not in ran.err
+
+
+def test_a_worker_without_its_redis_is_told_so(service: Installation) -> None:
+    failed(service.manage("worker", REDIS_URL="redis://127.0.0.1:1/0"), 2, "error: The queue cannot be reached")

@@ -72,7 +72,7 @@ def test_text_is_written_as_it_is_on_one_line(house: House, monkeypatch: pytest.
 
 def test_every_wrong_key_gets_the_same_answer(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     steps.remember(house.ada, f"{MARKER} of ada")
-    unknown = new_key()[2]
+    unknown = new_key(AgentKey, 1)[2]
     form, ours, secret = house.ada_key.split("_", 2)
     wrong: dict[str, str | None] = {
         "missing": None,

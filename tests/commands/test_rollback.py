@@ -6,9 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from memory import store
 from memory.models import Agent
+from refinement import session as sessions
+from refinement.models import RefinementSession
 from tests import refining, steps
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
@@ -27,6 +30,8 @@ KEYS = {
     "tokens_after",
     "conflicts",
     "constitutional",
+    "redacted",
+    "refused",
     "applied",
 }
 
@@ -63,7 +68,7 @@ def test_a_preview_says_it_in_numbers_and_changes_nothing(past: Agent) -> None:
         ran = rollback("--to-entry", "0", "--preview", "--json")
         told = rollback("--to-entry", "0", "--preview")
     assert (ran.code, ran.json["applied"], ran.json["entry"], ran.json["discarded"]) == (0, False, None, 2)
-    assert told.out.startswith("rollback of since entry 0: not done\n0 memories restored, 2 discarded")
+    assert told.out.startswith("a rollback of all after entry 0 would mean:\n0 memories restored, 2 discarded")
     assert MARKER not in ran.out + told.out
 
 
@@ -114,6 +119,49 @@ def test_what_cannot_be_is_told(past: Agent, more: tuple[str, ...], code: int, w
 
 
 # --- from one moment to another, and back (issue: byte-identical exports)
+
+
+def test_a_session_that_nobody_drives_any_more_is_ended_first(past: Agent) -> None:
+    """Also while memory is switched off, as when its driver went wrong."""
+    opened = sessions.open_session(fresh(past), trigger="manual")
+    RefinementSession.objects.filter(pk=opened.pk).update(lease_until=timezone.now())
+    store.revise(past, 1, ME, content=f"{MARKER} green tea", session=opened.number)
+    Agent.objects.filter(pk=past.pk).update(memory_enabled=False)
+    assert rollback("--session", str(opened.number), "--preview").code == 1
+    ran = rollback("--session", str(opened.number), "--json")
+    assert (ran.code, ran.json["rewritten"]) == (0, 1)
+    assert problems(past) == []
+
+
+def test_a_preview_is_of_what_was_asked_for(past: Agent) -> None:
+    """With these flags; and it says when that would be refused."""
+    store.discard(past, [1, 2], ME)
+    undone = seq(past)
+    store.restore(past, [2], ME)
+    store.revise(past, 2, ME, content=f"{MARKER} warm milk")
+    steps.protect(past, 2)
+    plain = rollback("--entry", undone, "--preview", "--json").json
+    assert (plain["refused"], plain["restored"], plain["protection_changed"]) == ("conflict", 1, 1)
+    skipped = rollback("--entry", undone, "--skip-conflicts", "--preview", "--json").json
+    forced = rollback("--entry", undone, "--force", "--preview", "--json").json
+    assert (skipped["refused"], skipped["protection_changed"]) == (None, 0)
+    assert (forced["refused"], forced["protection_changed"]) == ("constitutional", 1)
+    meant = ("--entry", undone, "--force", "--include-constitutional", "--reason", "a test")
+    assert rollback(*meant, "--preview", "--json").json["refused"] is None
+    assert "would be refused for its conflicts" in rollback("--entry", undone, "--preview").out
+    done = rollback("--entry", undone, "--skip-conflicts", "--json").json
+    assert (done["restored"], done["tokens_after"]) == (skipped["restored"], skipped["tokens_after"])
+
+
+def test_what_came_while_the_question_stood_is_not_undone_unseen(past: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers(*_: object, **__: object) -> bool:
+        steps.remember(fresh(past), "honey")
+        return True
+
+    monkeypatch.setattr("config.commandline.Task.agrees", answers)
+    ran = rollback("--to-entry", "0")
+    assert (ran.code, "look again" in ran.err) == (1, True)
+    assert len(steps.active(past)) == 4
 
 
 def tidy_twice(turn: Turn) -> list[Call]:

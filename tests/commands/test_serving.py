@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 
 import pytest
 
@@ -104,3 +107,36 @@ def test_it_ends_with_its_terminal(service: Installation) -> None:
         process.kill()
         os.close(terminal)
         os.close(ours)
+
+
+def test_the_page_of_the_api_has_what_it_names_from_the_service_itself(service: Installation) -> None:
+    process = gunicorn(service, "127.0.0.1:0")
+    try:
+        assert process.stderr is not None
+        told = next(line for line in process.stderr if "answers at" in line)
+        base = told.split()[3].removesuffix("/readyz")
+        page = urllib.request.urlopen(f"{base}/api/v1/docs/", timeout=20).read().decode()
+        named = re.findall(r'(?:src|href)="([^"]+)"', page)
+        assert len(named) >= 4, page
+        for each in named:
+            assert each.startswith("/static/"), each
+            with urllib.request.urlopen(base + each, timeout=20) as answer:
+                assert answer.read(), each
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{base}/static/../config/settings.py", timeout=20)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_head_is_answered_without_a_warning(service: Installation) -> None:
+    process = gunicorn(service, "127.0.0.1:0")
+    try:
+        assert process.stderr is not None
+        base = next(line for line in process.stderr if "answers at" in line).split()[3].removesuffix("/readyz")
+        with urllib.request.urlopen(urllib.request.Request(f"{base}/healthz", method="HEAD"), timeout=20) as answer:
+            assert answer.headers["Content-Length"] == str(len('{"status": "ok"}'))
+    finally:
+        process.terminate()
+        err = process.communicate(timeout=60)[1]
+    assert "body" not in err

@@ -63,7 +63,7 @@ TAMPERING: dict[str, tuple[str, int]] = {
     "an altered time": (f"UPDATE audit_auditentry SET at = '2020-01-01 00:00:00+00' {ENTRY}", 5),
     "an altered actor": (f"UPDATE audit_auditentry SET actor_label = 'mallory' {ENTRY}", 5),
     "an altered operation": (f"UPDATE audit_auditentry SET operation = 'revised' {ENTRY}", 5),
-    "a missing entry": (f"DELETE FROM audit_auditentry {ENTRY}", 6),
+    "a missing entry": (f"DELETE FROM audit_auditentry {ENTRY}", 5),
     "an altered change": (f"UPDATE audit_change SET number = 9 {ENTRY}", 5),
     "a missing change": (f"DELETE FROM audit_change {ENTRY}", 5),
     "a change without its entry": (f"UPDATE audit_change SET seq = 99 {ENTRY}", 5),
@@ -86,7 +86,7 @@ def test_tampering_is_found_and_the_first_bad_entry_named(name: str, trail: Agen
     assert (ran.json["problems"][0]["agent"], ran.json["problems"][0]["seq"]) == ("acme/ada", first)
     words = verify()
     assert words.code == 1
-    assert words.out.startswith(f"acme/ada entry {first}: ")
+    assert words.out.startswith(f"acme/ada entry {first}: " if first else "acme/ada: ")
     assert MARKER not in ran.out + words.out + words.err
 
 
@@ -154,7 +154,7 @@ ILL_TYPED: dict[str, tuple[str, int]] = {
     "a MAC": (f"UPDATE audit_auditentry SET mac = 'zz' {ENTRY}", 5),
     "a MAC that is a number": (f"UPDATE audit_auditentry SET mac = 10000000000000 {ENTRY}", 5),
     "a sealed note": (f"UPDATE audit_auditentry SET sealed = 'zz' {ENTRY}", 5),
-    "an entry's number": (f"UPDATE audit_auditentry SET seq = 'zz' {ENTRY}", 6),
+    "an entry's number": (f"UPDATE audit_auditentry SET seq = 'zz' {ENTRY}", 5),
     "how many changes": (f"UPDATE audit_auditentry SET changes = 'zz' {ENTRY}", 5),
     "a snapshot": (f"UPDATE audit_change SET after = 'zz' {ENTRY}", 5),
     "a digest of a snapshot": (f"UPDATE audit_change SET after_digest = 'zz' {ENTRY}", 5),

@@ -1,8 +1,8 @@
-"""`python -m tests.fault.killing_rollbacks FOLDER KILLS CHANGES SEED`: kill rollbacks by SIGKILL, at any moment.
+"""`python -m tests.fault.killing_rollbacks WHAT FOLDER KILLS CHANGES SEED`: kill by SIGKILL, at any moment.
 
-A process of its own, so that it can fork: each rollback undoes one entry of so many changes in a child, which is killed
-after a random part of the time that a whole one takes. Before each, the database (a file of SQLite) is put back. Prints
-one line of JSON.
+WHAT is `rollback`, of one entry of so many changes, or `redaction`, of so many memories. A process of its own, so that
+it can fork: each is done in a child, which is killed after a random part of the time that a whole one takes. Before
+each, the database (a file of SQLite) is put back. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -16,45 +16,68 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from config.keyfiles import NAMES, create_key_file
 from tests.fault.killing import in_child, reset_to
+
+if TYPE_CHECKING:
+    from memory.models import Agent
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def prepare(folder: Path, changes: int) -> None:
     from django.core.management import call_command
 
     from audit.trail import Actor
-    from memory import agents, store
+    from memory import agents, requests, store
     from memory.intake import Draft
 
     call_command("migrate", verbosity=0)
     me = Actor.operator("killing")
-    ada, _ = agents.create("acme", "ada", model="builtin/dedupe", actor=me)
-    store.remember(ada, [Draft(f"The {n}th chair stands in the hall.") for n in range(changes)], me)
-    store.discard(ada, range(1, changes + 1), me)
+    agent, _ = agents.create("acme", "ada", model="builtin/dedupe", actor=me)
+    store.remember(agent, [Draft(f"The {n}th chair stands in the hall.") for n in range(changes)], me)
+    store.discard(agent, range(1, changes + 1), me)
+    requests.ask_redaction(agent, range(1, min(changes, requests.MOST_MEMORIES) + 1), me, reason="a test")
     reset_to(folder, save=True)
 
 
 def roll_back() -> None:
     from audit.trail import Actor
     from memory import time_machine
-    from memory.models import Agent
     from memory.time_machine import What
 
-    ada = Agent.objects.select_related("tenant").get()
-    time_machine.roll_back(ada, What.entry(ada.audit_seq), Actor.operator("killing"))
+    time_machine.roll_back(ada(), What.entry(ada().audit_seq - 1), Actor.operator("killing"))
+
+
+def redact() -> None:
+    from audit.trail import Actor
+    from memory import redaction
+
+    redaction.redact(ada(), ada().audit_seq, Actor.agent())
+
+
+def ada() -> Agent:
+    from memory.models import Agent
+
+    return Agent.objects.select_related("tenant").get()
 
 
 def state() -> str:
-    """A digest of every memory's whole state."""
+    """A digest of every memory's whole state and of all that the trail keeps of it, but for times of redactions."""
+    from audit.models import Change
     from memory.models import Memory
     from memory.snapshot import snapshot
 
     whole = hashlib.sha256()
     for memory in Memory.objects.order_by("number").iterator(2_000):
+        memory.redacted_at = memory.redacted_at and EPOCH
         whole.update(memory.number.to_bytes(8, "big") + snapshot(memory))
+    for change in Change.objects.filter(seq__lte=4).order_by("pk").values_list("before", "after").iterator(2_000):
+        whole.update(b"/".join(bytes(each) for each in change if each is not None))
     return whole.hexdigest()
 
 
@@ -75,7 +98,7 @@ def killed_after(seconds: float, do: Callable[[], None]) -> bool:
     return os.WIFSIGNALED(status)
 
 
-def main(folder: Path, kills: int, changes: int, seed: int) -> None:
+def main(what: str, folder: Path, kills: int, changes: int, seed: int) -> None:
     started = time.monotonic()
     for name in NAMES:
         create_key_file(folder / "keys", name)
@@ -83,30 +106,29 @@ def main(folder: Path, kills: int, changes: int, seed: int) -> None:
 
     django.setup()
     from memory import replay
-    from memory.models import Agent
 
+    do = {"rollback": roll_back, "redaction": redact}[what]
     prepare(folder, changes)
     before = state()
     reset_to(folder)
     began = time.monotonic()
-    assert in_child(roll_back) == 0
+    assert in_child(do) == 0
     takes = time.monotonic() - began
     after = state()
     assert before != after
     dice, outcomes, wrong = random.Random(seed), Counter[str](), []
     while outcomes["nothing"] + outcomes["all"] < kills:
         reset_to(folder)
-        if not killed_after(dice.uniform(0, takes * 1.05), roll_back):
+        if not killed_after(dice.uniform(0, takes * 1.05), do):
             outcomes["over before"] += 1
             continue
         now = state()
         outcomes["nothing" if now == before else "all"] += 1
         if now not in (before, after):
             wrong.append("some of it was done")
-        ada = Agent.objects.select_related("tenant").get()
-        wrong += [problem.problem for problem in replay.problems(ada)]
+        wrong += [problem.problem for problem in replay.problems(ada())]
         if now == before:
-            roll_back()
+            do()
             if state() != after:
                 wrong.append("afterwards it could not be done")
     figures = {"outcomes": dict(outcomes), "wrong": wrong, "takes_seconds": round(takes, 2)}
@@ -114,4 +136,4 @@ def main(folder: Path, kills: int, changes: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:5]))
+    main(sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:6]))

@@ -1,4 +1,4 @@
-"""Rollbacks killed by SIGKILL at random moments: all of it, or nothing.
+"""Rollbacks, and redactions, killed by SIGKILL at random moments: all of it, or nothing.
 
 A few of 500 changes in every run; KILLS=200 CHANGES=10000 for the figures in docs/reliability.md.
 """
@@ -11,15 +11,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.commands.calling import ROOT, Installation
 
 KILLS = int(os.environ.get("KILLS", "12"))
 CHANGES = int(os.environ.get("CHANGES", "500"))
 
 
-def test_a_rollback_that_is_killed_is_done_whole_or_not_at_all(tmp_path: Path) -> None:
-    """80-traps: deletes executed before the creates that replace them, and a crash between them."""
-    command = [sys.executable, "-m", "tests.fault.killing_rollbacks", str(tmp_path)]
+@pytest.mark.parametrize("what", ["rollback", "redaction"])
+def test_what_is_killed_is_done_whole_or_not_at_all(what: str, tmp_path: Path) -> None:
+    """Trap: deletes executed before the creates that replace them, and a crash between them wiped all."""
+    command = [sys.executable, "-m", "tests.fault.killing_rollbacks", what, str(tmp_path)]
     done = subprocess.run(
         [*command, str(KILLS), str(CHANGES), os.environ.get("SEED", "1")],
         cwd=ROOT,

@@ -1,12 +1,13 @@
-"""Rollbacks beside other writers, in threads with connections of their own: one after the other, and nothing lost."""
+"""Rollbacks and redactions beside other writers, in threads of their own: one after the other, and nothing lost."""
 
 from __future__ import annotations
 
 import pytest
 
-from memory import errors, store
+from audit.verify import Problem
+from memory import errors, redaction, replay, requests, store
 from memory.intake import Draft
-from memory.models import Agent
+from memory.models import Agent, Memory
 from memory.time_machine import Figures, What, roll_back
 from refinement import session as sessions
 from tests import refining, steps
@@ -69,4 +70,56 @@ def test_a_session_is_not_rolled_back_while_it_goes_on(ada: Agent) -> None:
     sessions.close(held.session, "completed")
     roll_back(fresh(ada), What.session(held.session.number), PERSON)
     assert steps.active(ada) == list(range(1, 9))
+    whole(ada)
+
+
+def test_verifying_while_others_write_finds_nothing(ada: Agent) -> None:
+    """Trail, memories and counters are read as they stood at one moment."""
+    numbers = remember(ada, *(f"fact {n}" for n in range(100)))
+
+    def writes() -> None:
+        for n in range(40):
+            store.revise(fresh(ada), numbers[n], ME, content=f"another fact {n}")
+            if n == 20:
+                asked = requests.ask_redaction(ada, numbers[50:], PERSON, reason="asked").number
+                redaction.redact(fresh(ada), asked, ME)
+
+    def verifies() -> list[Problem]:
+        return [problem for _ in range(25) for problem in replay.problems_of(ada.pk)]
+
+    first, second, wrote = at_once(verifies, verifies, writes)
+    assert (first, second, wrote) == ([], [], None)
+
+
+def test_of_two_redactions_by_one_request_one_goes_through(ada: Agent) -> None:
+    numbers = remember(ada, *(f"fact {n}" for n in range(100)))
+    asked = requests.ask_redaction(ada, numbers, PERSON, reason="asked").number
+    outcomes = at_once(*[lambda: redaction.redact(fresh(ada), asked, ME)] * 3)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Figures", "NoRequest", "NoRequest"]
+    assert steps.active(ada) == []
+    whole(ada)
+
+
+def test_edits_and_rollbacks_during_a_redaction_come_before_or_after_it(ada: Agent) -> None:
+    numbers = remember(ada, *(f"fact {n}" for n in range(100)))
+    start = seq(ada)
+    store.discard(ada, numbers[50:], ME)
+    asked = requests.ask_redaction(ada, numbers[25:75], PERSON, reason="asked").number
+
+    def edits() -> None:
+        for number in range(20, 30):
+            try:
+                store.revise(fresh(ada), number, ME, content=f"another fact {number}")
+            except errors.Discarded:
+                assert number > 25
+
+    redacted, rolled, edited = at_once(
+        lambda: redaction.redact(fresh(ada), asked, ME),
+        lambda: roll_back(fresh(ada), What.since_entry(start), PERSON),
+        edits,
+    )
+    assert not any(isinstance(outcome, Exception) for outcome in (redacted, rolled, edited))
+    gone = Memory.objects.filter(agent_id=ada.pk, redacted_at__isnull=False)
+    assert sorted(gone.values_list("number", flat=True)) == numbers[25:75]
+    assert not gone.exclude(sealed=b"").exists()
     whole(ada)

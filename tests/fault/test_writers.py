@@ -85,6 +85,7 @@ def test_threads_writing_to_one_agent_lose_nothing(ada: Agent) -> None:
 
 
 def test_processes_writing_to_one_agent_lose_nothing(ada: Agent, bob: Agent) -> None:
+    """Trap: history in one local file, so that the service could never run twice."""
     first = steps.last_entry(ada).seq
     running = [start(ada.pk, EDITS, seed) for seed in range(PROCESSES)]
     outputs = [process.communicate(timeout=120)[0] for process in running]

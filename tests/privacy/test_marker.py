@@ -257,6 +257,25 @@ def test_the_commands(watch: Watch, ada: Agent, bob: Agent) -> None:
     preview.preview(steps.fresh(ada))
 
 
+def test_the_commands_that_take_back_and_remove(watch: Watch, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    remembered(watch, house.ada)
+    store.consolidate(house.ada, [1, 2], watch.text("both"), steps.ME, dropping=[watch.marker])
+    store.revise(house.ada, 7, steps.ME, content=watch.text("again"))
+    last = steps.last_entry(house.ada).seq
+    conflict = watch.run("rollback", "acme/ada", "--entry", str(last - 1))
+    assert (conflict.code, "conflict" in conflict.out) == (1, True)
+    assert watch.run("rollback", "acme/ada", "--entry", str(last - 1), "--force").code == 0
+    assert watch.run("rollback", "acme/ada", "--to-entry", "0", "--preview", "--json").code == 0
+    assert watch.run("redact", "acme/ada", "1", "--reason", "asked").code == 0
+    assert watch.run("redact", "acme/ada", "--waiting").code == 0
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
+    assert watch.run("redact", "acme/ada", "1", "7", "--reason", "asked", "--yes").code == 0
+    assert watch.run("redact", "acme/ada", "1", "--preview").code == 1
+    assert watch.run("erase_agent", "acme/ada", "--reason", "asked", "--yes", "--json").code == 0
+    assert watch.run("verify_audit", "--all", "--json").code == 0
+    assert watch.run("audit_heads").code == 0
+
+
 def test_imports_that_fail(watch: Watch, ada: Agent) -> None:
     for line, _ in BAD.values():
         bad = line.replace(MARKER.encode(), watch.marker.encode())

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import pickle
+import subprocess
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -96,7 +97,7 @@ def told_by(error: BaseException) -> Iterator[str]:
 def kept() -> Iterator[tuple[str, bytes]]:
     """All that is kept: the database as files and as rows, instances as a queue would pickle them, the cache."""
     for file in database_files():
-        yield file.name, file.read_bytes()
+        yield file.name, said_by(file)
     yield from tables()
     for model in apps.get_models():
         shown = [pickle.dumps(row) + f"{row} {row!r} {row.__dict__!r}".encode() for row in model._default_manager.all()]
@@ -109,6 +110,15 @@ def database_files() -> list[Path]:
         return []
     name = str(connection.settings_dict["NAME"])
     return [Path(name + side) for side in _SIDES if Path(name + side).is_file()]
+
+
+def said_by(file: Path) -> bytes:
+    """What a file of the database holds; nothing once another process, the last to close it, has taken it away.
+
+    Read by a process of its own: when this one closed the file, POSIX would take away the locks that SQLite has on it,
+    and another process that uses the database could end its log of writes under this one.
+    """
+    return subprocess.run(["cat", "--", file], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout
 
 
 def tables() -> Iterator[tuple[str, bytes]]:
@@ -147,7 +157,7 @@ def watching() -> Iterator[Watch]:
 def _begin_the_log_of_writes_anew() -> None:
     """So that it is this test's own. What other tests wrote there is looked through first: it is gone afterwards."""
     for file in database_files():
-        earlier = leaks.find(file.read_bytes(), MARKER, file.name, depth=0)
+        earlier = leaks.find(said_by(file), MARKER, file.name, depth=0)
         assert earlier == [], "an earlier test left this behind"
     if connection.vendor == "sqlite":
         with connection.cursor() as cursor:

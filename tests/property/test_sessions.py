@@ -8,7 +8,7 @@ from typing import Any
 import time_machine
 from django.db import transaction
 from django.utils import timezone
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -28,9 +28,6 @@ from tests.conftest import OPERATOR
 from tests.refining import Held, change, entries, everything, filler, opened, sound
 from tests.steps import ME, PERSON, fresh, remember
 
-# Shrinking runs the machine for minutes: ask for it by HYPOTHESIS_PROFILE=thorough.
-SHORT = [Phase.explicit, Phase.reuse, Phase.generate]
-PHASES = list(Phase) if settings.get_current_profile_name() == "thorough" else SHORT
 NUMBERS = st.one_of(
     st.integers(1, 40),
     st.integers(1, 40).map("#{}".format),
@@ -198,5 +195,5 @@ def test_sessions_keep_every_invariant(db: None) -> None:
     examples = settings.default.max_examples
     run_state_machine_as_test(
         Refining,
-        settings=settings(max_examples=max(examples // 2, 12), stateful_step_count=20, phases=PHASES),
+        settings=settings(max_examples=max(examples // 2, 12), stateful_step_count=20),
     )

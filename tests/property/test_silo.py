@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memory import errors, store
 from memory.intake import Draft
-from memory.models import Agent
+from memory.models import Agent, Memory
 from memory.silo.cipher import Cipher
 from memory.silo.silo import Silo
 from memory.snapshot import restore, snapshot
@@ -78,3 +80,29 @@ def test_a_snapshot_gives_back_every_field(ada: Agent, content: str, tags: list[
     for name, value in restore(snapshot(memory)).items():
         now = getattr(memory, name)
         assert (bytes(now) if isinstance(now, memoryview) else now) == value
+
+
+TIMES = st.datetimes(timezones=ZONES)
+NUMBERS = st.integers(0, 2**63 - 1)
+FIELDS = st.fixed_dictionaries(
+    {"origin": TIMES, "created_at": TIMES, "tokens": NUMBERS, "constitutional": st.booleans()}
+    | {"discarded_at": MOMENTS, "redacted_at": MOMENTS, "superseded_by": st.none() | NUMBERS}
+    | dict.fromkeys(("kind", "category", "scope", "project", "source"), STORABLE)
+    | {"sealed": st.binary(max_size=40), "digest": st.binary(min_size=32, max_size=32)}
+)
+
+
+@given(FIELDS)
+def test_a_snapshot_is_canonical_json_and_its_body(fields: dict[str, Any]) -> None:
+    memory = Memory(agent_id=1, number=1, version=1, **fields)
+    head, _, body = snapshot(memory).partition(b"\0")
+    state = {name: value for name, value in fields.items() if name not in ("sealed", "digest") and value is not None}
+    left_out = [name for name, value in {"project": "", "constitutional": False}.items() if state[name] == value]
+    told = {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in state.items()
+        if name not in left_out
+    }
+    assert head.decode() == json.dumps(told, sort_keys=True, separators=(",", ":"))
+    assert body == fields["digest"] + fields["sealed"]
+    assert restore(snapshot(memory)) == fields

@@ -11,9 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from memory import agents, duplicates, errors, store
+from audit import bodies
+from audit.models import Change
+from memory import agents, duplicates, errors, redaction, requests, store
 from memory.intake import Draft
-from memory.models import Memory
+from memory.models import Agent, Memory
 from memory.snapshot import snapshot
 from memory.time_machine import What, preview, roll_back
 from tests import steps
@@ -131,6 +133,20 @@ class History(RuleBasedStateMachine):
         )
         self.open[who] = False
 
+    @rule(who=WHO, picks=st.lists(PICK, min_size=1, max_size=2))
+    def redact(self, who: str, picks: list[int]) -> None:
+        """Asked for and agreed to. What it covers is as it is from now on, whatever is gone back to."""
+
+        def asked_and_done(agent: Agent) -> None:
+            request = requests.ask_redaction(agent, self.some(who, picks), PERSON, reason="a test")
+            redaction.redact(agent, request.number, ME, include_constitutional=True)
+
+        self.attempt(who, asked_and_done)
+
+    def redacted(self, who: str) -> set[int]:
+        rows = Memory.objects.filter(agent_id=self.agents[who].pk, redacted_at__isnull=False)
+        return set(rows.values_list("number", flat=True))
+
     # Going back
 
     @rule(who=WHO, pick=PICK)
@@ -142,7 +158,7 @@ class History(RuleBasedStateMachine):
         try:
             with transaction.atomic():
                 roll_back(fresh(self.agents[who]), What.since_entry(then), PERSON, **REASON)
-        except errors.NothingToUndo:
+        except (errors.NothingToUndo, errors.Redacted):
             assert self.as_then(present, then, who)
             return
         went = self.state(who)
@@ -155,7 +171,8 @@ class History(RuleBasedStateMachine):
     def as_then(self, state: State, then: int, who: str) -> bool:
         past = self.noted[who][then]
         discarded = {m.number for m in Memory.objects.filter(agent_id=self.agents[who].pk, discarded_at__isnull=False)}
-        return all(state[number] == past[number] for number in past) and set(state) - set(past) <= discarded
+        left = set(past) - self.redacted(who)
+        return all(state[number] == past[number] for number in left) and set(state) - set(past) <= discarded
 
     @rule(who=WHO, pick=PICK, force=st.booleans(), of_session=st.booleans())
     def undo_one(self, who: str, pick: int, force: bool, of_session: bool) -> None:
@@ -181,7 +198,7 @@ class History(RuleBasedStateMachine):
             assert all(after[number] == before[number] for number, _ in told.conflicts)
         assert did.tokens_after == fresh(self.agents[who]).core_tokens
         assert self.state(other) == others
-        with pytest.raises(errors.AlreadyUndone), transaction.atomic():
+        with pytest.raises((errors.AlreadyUndone, errors.Redacted)), transaction.atomic():
             roll_back(fresh(self.agents[who]), what, PERSON, force=True, **REASON)
         self.note(who)
 
@@ -189,6 +206,15 @@ class History(RuleBasedStateMachine):
     def the_trail_holds(self) -> None:
         for agent in self.agents.values():
             assert steps.problems(agent) == []
+
+    @invariant()
+    def what_was_redacted_says_nothing(self) -> None:
+        for who, agent in self.agents.items():
+            numbers = self.redacted(who)
+            rows = Memory.objects.filter(agent_id=agent.pk, number__in=numbers).values_list("sealed", "digest")
+            assert not any(bytes(sealed) or bytes(digest) for sealed, digest in rows)
+            for change in Change.objects.filter(agent_id=agent.pk, number__in=numbers):
+                assert not any(bodies.has_body(bytes(each)) for each in (change.before, change.after) if each)
 
 
 @pytest.mark.django_db

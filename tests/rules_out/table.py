@@ -694,7 +694,7 @@ _BATCHES = (
     _rule(
         "a later batch is read anew",
         "H:numbers_of_a_later_batch_are_read_anew",
-        ("loop", "entries = _still_there(agent, entries)", "pass"),
+        ("loop", "entries = ledger.still_there(agent, [entry.memory.number for entry in entries])", "pass"),
     ),
     _rule(
         "limits and floor are the session's",

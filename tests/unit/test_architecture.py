@@ -15,6 +15,7 @@ from django.conf import settings
 from django.core.management import load_command_class
 from django.db import connection
 
+from config.queue import TASKS
 from tests.commands.calling import NAMES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -35,17 +36,25 @@ OPENS_SILOS = {
     "memory/editing.py",
     "memory/store.py",
     "memory/duplicates.py",
+    "memory/consented.py",  # for a person under a grant
+    "memory/context.py",
+    "memory/history.py",
+    "memory/reading.py",
     "memory/silo/indexes.py",
     "memory/formats/jsonl.py",
     "refinement/effects.py",
     "refinement/knife.py",
+    "refinement/ledger.py",
     "refinement/loop.py",
     "refinement/preview.py",
+    "refinement/runtime.py",
     "refinement/session.py",
+    "config/api/idempotency.py",  # keyed digests of what a caller sent, no reading
     "config/management/commands/demo.py",  # of its own agent, with that agent's key
 }
 OPENS_DATA_KEYS = {"memory/silo/silo.py", "config/checks.py"}
 EXPORTS = {"config/management/commands/export_memories.py"}
+READS = {"config/api/agent.py", "config/api/memories.py", "config/api/trail.py", "config/api/transfer.py"}
 PRINTS = {"config/management/commands/demo.py": "rich's Console, the demo's own page"}
 VAGUE = {"utils", "util", "helpers", "helper", "common", "services", "service", "misc", "shared", "lib", "core"}
 
@@ -112,8 +121,30 @@ def test_silos_are_opened_where_an_agents_own_work_is_done_and_nowhere_else() ->
 
 
 def test_memories_leave_as_text_by_the_commands_of_the_agents_side_alone() -> None:
-    assert callers("jsonl.dump", "jsonl.record") == EXPORTS
-    assert "memory.access.agent_of_key" in set(imported(*EXPORTS))
+    assert callers("jsonl.dump", "jsonl.record") | importers("memory.formats.jsonl.record") <= EXPORTS | READS
+    for module in EXPORTS:
+        assert "memory.access.is_key_of" in set(imported(module))
+
+
+def test_the_api_shows_content_to_the_agents_side_alone() -> None:
+    """Whatever view stands beside what reads a silo is for an agent's key."""
+    reading = importers("memory.reading", "memory.context", "memory.history", "memory.formats.jsonl.record")
+    elsewhere = {"memory/consented.py", "memory/letters.py"}  # under a grant; whom a steward replaced
+    assert (reading | callers("jsonl.dump")) - EXPORTS == READS | elsewhere
+    for module in READS:
+        bases = [
+            ast.unparse(base) for node in tree(module).body if isinstance(node, ast.ClassDef) for base in node.bases
+        ]
+        assert "AgentView" in bases
+        assert not {"TenantView", "View", "APIView"} & set(bases), module
+
+
+def test_a_person_reads_under_a_grant_in_force_alone() -> None:
+    """Each function of the one module that opens a silo for people asks for the grant before anything else."""
+    for node in tree("memory/consented.py").body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            block = next(each for each in node.body if isinstance(each, ast.With))
+            assert ast.unparse(block.body[0]) == "grant = consent.in_force(row, number, person)", node.name
 
 
 def test_models_have_no_field_for_plain_content() -> None:
@@ -157,7 +188,15 @@ def test_only_the_trail_writes_the_trail(model: str) -> None:
 
 
 def test_sql_written_by_hand_stays_in_a_few_places() -> None:
-    allowed = {"audit/guards.py", "audit/rowset.py", "config/checks.py", "config/health.py"}
+    allowed = {
+        "audit/disk.py",
+        "audit/guards.py",
+        "audit/moment.py",
+        "audit/joined.py",
+        "audit/rowset.py",
+        "config/checks.py",
+        "config/health.py",
+    }
     assert callers("cursor.execute", "raw", "RawSQL", "extra") == allowed
 
 
@@ -169,7 +208,12 @@ def test_edits_are_begun_by_the_verbs_and_by_what_ends_in_an_entry_of_its_own() 
     assert callers("editing.begin") == {
         "memory/store.py",
         "memory/agents.py",  # made, given a key
+        "memory/consent.py",
+        "memory/consented.py",  # read
         "memory/duplicates.py",
+        "memory/erasure.py",
+        "memory/redaction.py",
+        "memory/requests.py",
         "memory/time_machine.py",
         "refinement/session.py",  # opened, closed
     }
@@ -178,14 +222,14 @@ def test_edits_are_begun_by_the_verbs_and_by_what_ends_in_an_entry_of_its_own() 
 # --- layers ---------------------------------------------------------------------------------------------------------
 
 EDGES = ("config.management", "config.commandline", "config.urls", "config.health", "config.wsgi", "config.checks")
-ALLOWED_OF_CONFIG = {"config.errors", "config.keyring", "config.keyfiles"}
+ALLOWED_OF_CONFIG = {"config.errors", "config.keyring", "config.keyfiles", "config.queue"}
 
 
 def test_no_domain_module_imports_an_edge() -> None:
     assert {module for module in importers(*EDGES) if not module.startswith("config/")} == set()
 
 
-def test_of_the_house_the_domain_knows_errors_and_keys_alone() -> None:
+def test_of_the_house_the_domain_knows_errors_keys_and_the_queue_alone() -> None:
     for module in MODULES:
         if not module.startswith("config/"):
             own = {name.rsplit(".", 1)[0] for name in imported(module) if name.startswith("config.")}
@@ -216,6 +260,7 @@ def test_nothing_of_the_product_imports_its_tests() -> None:
 
 def test_the_network_is_reached_by_the_model_adapters_alone() -> None:
     network = importers("httpx", "httpcore", "requests", "urllib.request", "socket", "smtplib")
+    network.remove("config/connections.py")  # which names the options of those it accepts
     assert {str(Path(module).parent) for module in network} == {"refinement/llm"}
 
 
@@ -240,6 +285,7 @@ def test_log_lines_have_a_fixed_text_and_values_by_name() -> None:
 NAMED_IN_LOGS = {"agent", "session", "outcome", "exc_info", "operation", "seq", "number", "error", "code"} | {
     "attempt",
     "wait_seconds",
+    "reason",
 }
 
 
@@ -248,6 +294,19 @@ def test_log_lines_name_ids_numbers_and_codes_alone() -> None:
         for called, node in calls(module):
             if called.startswith("log."):
                 assert {str(word.arg) for word in node.keywords} <= NAMED_IN_LOGS, f"{module}: {ast.unparse(node)}"
+
+
+def test_tasks_are_queued_by_the_one_door_and_run_by_the_workers_alone() -> None:
+    """Which lets numbers through, and nothing else; what a task function raises never leaves it."""
+    doors = {"config/queue.py", "config/apps.py", "config/pool.py", "config/management/commands/worker.py"}
+    assert importers("django_q") == doors
+    assert importers("pickle", "picklefield") == set()
+    for module in ("memory/tasks.py", "refinement/tasks.py"):
+        functions = [node for node in tree(module).body if isinstance(node, ast.FunctionDef)]
+        names = {f"{module.removesuffix('.py').replace('/', '.')}.{function.name}" for function in functions}
+        assert names <= TASKS
+        assert all([ast.unparse(each) for each in function.decorator_list] == ["task"] for function in functions)
+        assert importers(module.removesuffix(".py").replace("/", ".")) == set()
 
 
 def test_the_standard_librarys_logging_is_used_to_quieten_alone() -> None:
@@ -271,10 +330,14 @@ def test_no_error_is_swallowed_whole() -> None:
         and (node.type is None or ast.unparse(node.type) in ("Exception", "BaseException"))
     }
     assert broad <= {
+        "config/queue.py",  # the last place before the queue keeps and logs it, text and all
+        "refinement/tasks.py",  # puts the agent off and raises again
         "config/commandline/__init__.py",  # the last place before Python prints it, text and all
         "memory/silo/indexes.py",  # gives its lock back and raises again
         "memory/tokens.py",  # whatever tiktoken's download met
         "refinement/loop.py",  # closes the session and raises again
+        "refinement/session.py",  # logs by type what kept one stale session open, and closes the next
+        "refinement/turns.py",  # logs by type why one agent was not queued, and queues the next
     }
 
 

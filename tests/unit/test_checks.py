@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -53,6 +54,23 @@ def test_a_missing_trigger_keeps_it_from_starting(ada: Agent) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"DROP TRIGGER audit_change_no_update{on}")
     with pytest.raises(checks.RefusesToStart, match="audit_change_no_update"):
+        checks.require_sound()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("QUEUE_WORKERS", 0),
+        ("WEB_WORKERS", 0),
+        ("WEB_THREADS", 0),
+        ("SWEEP_MINUTES", 0),
+        ("SWEEP_AGENTS", 0),
+        ("TASK_SECONDS", 300),
+    ],
+)
+def test_a_queue_that_could_do_nothing_keeps_it_from_starting(name: str, value: int, settings: Any) -> None:
+    setattr(settings, name, value)
+    with pytest.raises(checks.RefusesToStart, match=name):
         checks.require_sound()
 
 

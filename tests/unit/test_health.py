@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from django.db import InterfaceError, OperationalError, connection, connections, transaction
 from django.test import Client
 
@@ -34,7 +36,10 @@ def test_alive_needs_nothing(client: Client, settings: Any, tmp_path: Path) -> N
 
 def test_ready_when_database_and_keys_are(client: Client, db: None) -> None:
     response = client.get("/readyz")
-    assert (response.status_code, response.json()) == (200, {"status": "ok", "database": "ok", "keys": "ok"})
+    assert (response.status_code, response.json()) == (
+        200,
+        {"status": "ok", "database": "ok", "keys": "ok", "queue": "ok"},
+    )
 
 
 @pytest.mark.parametrize("error", [OperationalError, InterfaceError])
@@ -64,7 +69,7 @@ def test_unready_when_the_keys_are_missing(client: Client, db: None, settings: A
     settings.KEYS_DIR = tmp_path / "lost"
     response = client.get("/readyz")
     assert response.status_code == 503
-    assert response.json() == {"status": "unready", "database": "ok", "keys": "failed"}
+    assert response.json() == {"status": "unready", "database": "ok", "keys": "failed", "queue": "ok"}
 
 
 def test_unready_when_a_key_is_not_one(client: Client, db: None, settings: Any) -> None:
@@ -72,6 +77,25 @@ def test_unready_when_a_key_is_not_one(client: Client, db: None, settings: Any) 
     response = client.get("/readyz")
     assert (response.status_code, response.json()["keys"]) == (503, "failed")
     assert b"c2VjcmV0" not in response.content
+
+
+def test_unready_when_the_queue_cannot_be_reached(
+    client: Client, db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("config.queue._broker", lambda: RedisBroker("redis://127.0.0.1:1/0"))
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()["queue"]) == (503, "failed")
+    assert b"127.0.0.1" not in response.content
+
+
+class RedisBroker:
+    """A broker whose server is not there."""
+
+    def __init__(self, url: str) -> None:
+        self.server = redis.from_url(url)
+
+    def queue_size(self) -> int:
+        return int(self.server.llen("queue"))
 
 
 def test_nobody_and_no_place_is_named(client: Client, house: House, settings: Any, tmp_path: Path) -> None:
@@ -92,7 +116,7 @@ def test_other_methods_are_refused(address: str, method: str, client: Client, db
     assert getattr(client, method)(address).status_code == 405
 
 
-@pytest.mark.parametrize("path", ["/", "/healthz/", "/nowhere", "/admin/", "/api/v1/agent", "/static/x", "/%00", "//x"])
+@pytest.mark.parametrize("path", ["/", "/healthz/", "/nowhere", "/api/v2/agent", "/static/x", "/%00", "//x"])
 def test_an_unknown_path_tells_nothing(path: str, client: Client) -> None:
     response = client.get(path)
     told = response.content.decode()
@@ -129,3 +153,14 @@ def test_no_log_line_quotes_what_was_asked(method: str, ask: dict[str, str], cli
     with logbook.kept(logging.INFO) as log:
         getattr(client, method)(**{name: value.format(marker) for name, value in ask.items()})
     assert marker not in log.text
+
+
+def test_a_refusal_is_logged_with_its_method_and_route(client: Client, db: None) -> None:
+    with logbook.kept(logging.INFO) as log:
+        client.get("/api/v1/memories/7")
+        client.post("/healthz")
+    lines = [json.loads(line) for line in log.text.splitlines() if '"HTTP ' in line]
+    assert [(line["event"], line["method"], line["route"]) for line in lines] == [
+        ("HTTP 401", "GET", "api/v1/memories/<int:number>"),
+        ("HTTP 405", "POST", "healthz"),
+    ]

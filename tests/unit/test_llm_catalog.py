@@ -28,7 +28,7 @@ def _configured(settings: Any) -> None:
     [
         ("openai/gpt-4.1", ("openai", "gpt-4.1")),
         ("openai/meta-llama/Llama-3", ("openai", "meta-llama/Llama-3")),
-        (" ollama/llama3:8b ", ("ollama", "llama3:8b")),
+        ("ollama/llama3:8b", ("ollama", "llama3:8b")),
         ("builtin/dedupe", ("builtin", "dedupe")),
     ],
 )
@@ -41,6 +41,15 @@ def test_anything_else_names_the_providers(model: str) -> None:
     with pytest.raises(ModelNotConfigured, match="openai, anthropic, ollama, builtin") as caught:
         catalog.check(model)
     assert "marker" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "model", ["openai/gpt\nX: y", "openai/gpt\r", "openai/g\x00", " openai/gpt", "openai/gpt ", "openai/" + "x" * 194]
+)
+def test_a_model_that_would_break_a_line_is_refused(model: str) -> None:
+    with pytest.raises(ModelNotConfigured, match="control character") as caught:
+        catalog.parse(model)
+    assert "gpt" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

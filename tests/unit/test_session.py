@@ -22,6 +22,7 @@ from refinement import session as sessions
 from refinement.errors import SessionEnded, SessionOpen
 from refinement.knife import Knife
 from refinement.models import Mode, Outcome, RefinementSession
+from tests.privacy import logbook
 from tests.refining import Held, change, everything, fill, filler, notice, opened, protected, sound, untouched
 from tests.steps import active, fresh, last_entry, remember, row, says
 
@@ -231,6 +232,16 @@ def test_a_stale_session_is_closed_once(ada: Agent) -> None:
     with time_machine.travel(timezone.now() + LATER):
         assert len(sessions.close_stale()) == 1
         assert sessions.close_stale() == []
+
+
+def test_one_that_cannot_be_closed_does_not_keep_the_others_open(ada: Agent, bob: Agent) -> None:
+    stuck, stale = opened(ada), opened(bob)
+    change(ada, refine_every=timedelta(days=106_751_990))  # by SQL: no road takes it
+    with time_machine.travel(timezone.now() + LATER), logbook.kept() as log:
+        assert [row.pk for row in sessions.close_stale()] == [stale.session.pk]
+    assert (stuck.row.outcome, stale.row.outcome) == (Outcome.OPEN, Outcome.ABANDONED)
+    assert '"exception": "OverflowError"' in log.text
+    assert "106751990" not in log.text
 
 
 def test_opening_closes_a_stale_session_first(ada: Agent) -> None:

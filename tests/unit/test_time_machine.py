@@ -11,8 +11,10 @@ from django.utils import timezone
 from audit.models import AuditEntry
 from memory import errors, store, time_machine
 from memory.models import Agent, Memory
+from memory.silo import indexes
 from memory.snapshot import snapshot
 from memory.time_machine import Figures, What, preview, roll_back
+from memory.undone import Undone
 from tests import steps
 from tests.steps import ME, PERSON, SESSION, fresh, last_entry, problems, refused, remember, row, says
 
@@ -72,6 +74,26 @@ def test_an_edit_undone_leaves_every_memory_as_it_was(past: Agent, edit: str) ->
     assert (fresh(past).core_tokens, fresh(past).constitutional_tokens) == figures
 
 
+def found(agent: Agent) -> dict[str, list[tuple[int, float]]]:
+    with indexes.Reader(fresh(agent)) as index:
+        return {words: [(hit.number, hit.score) for hit in index.search(words)] for words in ("tea milk", "green", "")}
+
+
+@pytest.mark.parametrize("is_warm", [True, False])
+@pytest.mark.parametrize("edit", EDITS)
+def test_search_finds_what_it_found_then(past: Agent, edit: str, is_warm: bool) -> None:
+    before = found(past)
+    EDITS[edit](past)
+    after = found(past)
+    options = {"include_constitutional": True, "reason": "asked"} if edit == "protected" else {}
+    undo(past, What.entry(seq(past)), **options)
+    if not is_warm:
+        indexes.forget_all()
+    assert found(past) == before
+    undo(past, What.entry(seq(past)), **options)
+    assert found(past) == after
+
+
 @pytest.mark.parametrize("edit", ["remembered", "consolidated"])
 def test_what_an_undone_edit_made_is_discarded(past: Agent, edit: str) -> None:
     before = now(past)
@@ -97,7 +119,8 @@ def test_it_is_one_entry_that_names_what_it_undid(past: Agent) -> None:
     entry = last_entry(past)
     assert (did.entry, entry.operation, entry.actor_label) == (entry.seq, "rolled_back", PERSON.label)
     assert entry.detail == {"undid": {"entry": undone}, "entries": [[undone, undone]]}
-    assert time_machine.undone(past) == {undone: entry.seq}
+    by = Undone(past).by
+    assert [by(seq) for seq in range(undone + 3)] == [None] * undone + [entry.seq, None, None]
 
 
 def test_a_reason_is_kept_whatever_is_undone(past: Agent) -> None:
@@ -175,7 +198,53 @@ def test_nothing_since_is_nothing_to_undo(past: Agent) -> None:
 # --- nothing twice
 
 
+def test_a_memory_restored_meanwhile_is_in_nobodys_way(past: Agent) -> None:
+    """Trap: restoring a row that somebody had restored meanwhile raised, and nothing was rolled back."""
+    for number in (1, 2):
+        store.discard(past, [number], ME, session=SESSION)
+    store.notify(past, "done", operation="session_closed", actor=steps.SYSTEM, detail={}, session=SESSION)
+    store.restore(past, [2], PERSON)
+    did = undo(past, What.session(SESSION))
+    assert (did.restored, did.conflicts) == (1, ())
+    assert steps.active(past) == [1, 2, 3, 4, 5]
+
+
+def test_what_an_entry_made_and_somebody_discarded_is_in_nobodys_way(past: Agent) -> None:
+    remember(past, "honey", "jam")
+    made = seq(past)
+    store.discard(past, [6], ME)
+    did = undo(past, What.entry(made))
+    assert (did.discarded, did.conflicts) == (1, ())
+
+
+def session_of_two_edits(agent: Agent) -> int:
+    """Memory 1 goes from tea to green tea to black tea. The number of the first edit."""
+    store.revise(agent, 1, ME, content="green tea", session=SESSION)
+    first = seq(agent)
+    store.revise(agent, 1, ME, content="black tea", session=SESSION)
+    store.notify(agent, "done", operation="session_closed", actor=steps.SYSTEM, detail={}, session=SESSION)
+    return first
+
+
+def test_a_session_of_which_a_part_was_undone_goes_back_to_before_it(past: Agent) -> None:
+    """Not to a state from its midst."""
+    first = session_of_two_edits(past)
+    roll_back(past, What.entry(first), PERSON, force=True)
+    assert says(past, 1).content == "tea"
+    did = roll_back(fresh(past), What.session(SESSION), PERSON, force=True)
+    assert (did.conflicts, says(past, 1).content) == ((), "tea")
+
+
+def test_what_was_skipped_in_a_part_of_a_session_is_put_back_with_the_rest(past: Agent) -> None:
+    store.revise(past, 2, ME, content="cream", session=SESSION)
+    session_of_two_edits(past)
+    store.discard(past, [3], ME, session=SESSION)
+    undo(past, What.session(SESSION))
+    assert [says(past, number).content for number in (1, 2, 3)] == ["tea", "milk", "sugar"]
+
+
 def test_nothing_is_undone_twice(past: Agent) -> None:
+    """Trap: no marker on what was rolled back, so that it could be replayed."""
     store.discard(past, [2], ME)
     what = What.entry(seq(past))
     undo(past, what)
@@ -183,6 +252,16 @@ def test_nothing_is_undone_twice(past: Agent) -> None:
         roll_back(past, what, PERSON)
     undo(past, What.entry(seq(past)))
     undo(past, what)
+
+
+def test_what_is_done_is_what_was_shown_or_nothing(past: Agent) -> None:
+    store.discard(past, [2], ME)
+    shown = preview(past, What.since_entry(2))
+    remember(past, "honey")
+    with refused(past, errors.Moved):
+        roll_back(fresh(past), What.since_entry(2), PERSON, head=shown.head)
+    again = preview(fresh(past), What.since_entry(2))
+    assert roll_back(fresh(past), What.since_entry(2), PERSON, head=again.head).discarded == again.discarded
 
 
 @pytest.mark.parametrize("number", [0, -1, 999, 2**63])
@@ -197,6 +276,7 @@ def test_an_entry_there_is_none_of(past: Agent, number: int) -> None:
 
 
 def test_a_later_edit_of_the_same_memory_is_not_overwritten(past: Agent) -> None:
+    """Trap: a rollback of an update overwrote a later edit."""
     store.revise(past, 1, ME, content="green tea")
     first = seq(past)
     store.revise(past, 1, ME, content="black tea")
@@ -293,6 +373,7 @@ def test_it_works_while_memory_is_off(past: Agent) -> None:
 def test_a_rollback_that_would_not_restore_exactly_does_not_happen(
     past: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Trap: no check that the state after equals the state before."""
     store.discard(past, [2], ME)
     real = time_machine.restore
     monkeypatch.setattr(time_machine, "restore", lambda taken: real(taken) | {"project": "elsewhere"})

@@ -247,5 +247,5 @@ def test_the_tools_of_refinement_are_defined_in_one_place(ada: Agent) -> None:
         for file in (ROOT / package).rglob("*.py")
         if re.search(r"tools\.(schemas|offered|TOOLS)", file.read_text("utf-8"))
     ]
-    assert sorted(users) == ["refinement/knife.py", "refinement/loop.py"]
+    assert sorted(users) == ["refinement/knife.py", "refinement/loop.py", "refinement/runtime.py"]
     assert set(tools.offered("full")) == set(effects.EFFECTS)

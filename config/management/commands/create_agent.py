@@ -11,7 +11,6 @@ from audit.trail import Actor
 from config.commandline import Task
 from memory import agents
 from memory.errors import Invalid
-from memory.models import Agent
 from refinement.llm import catalog
 from refinement.llm.base import ModelNotConfigured
 
@@ -70,11 +69,6 @@ class Command(Task):
 
 def _check_model(model: str) -> None:
     """That it can be a model's name. Whether its provider can be called is asked when it is."""
-    longest = Agent._meta.get_field("model").max_length or 0
-    if len(model) > longest:
-        raise Invalid("model", f"must be no more than {longest} characters")
-    if not model.isprintable() or " " in model:
-        raise Invalid("model", "must be provider/name without spaces and control characters")
     try:
         provider, _ = catalog.parse(model)
         if provider == "builtin":

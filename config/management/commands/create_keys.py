@@ -12,7 +12,7 @@ from django.db import connection
 
 from config.commandline import FAILED, USAGE, Task
 from config.keyfiles import NAMES, create_key_file, prepend_key, read_key_file
-from config.keyring import keyring
+from config.keyring import keyring, read_again
 from memory.models import Agent
 
 
@@ -64,6 +64,7 @@ class Command(Task):
         keyring()  # says which of those that were there is none
         if add_silo_key:
             prepend_key(folder, "silo")
+            read_again()
             self.say(
                 "added a new silo key; now run 'manage.py rotate_silo_keys' (first restart, with the new key, "
                 "processes that have SILO_KEYS in their environment; others find it in the file)"

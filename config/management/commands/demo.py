@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management import call_command
 from rich.console import Console
 from rich.markup import escape
@@ -17,6 +18,7 @@ import refinement.demo
 from audit.models import AuditEntry
 from audit.trail import Actor
 from config.commandline import FAILED, Task
+from config.environment import secret_key
 from memory import access, agents, replay, store
 from memory.formats import jsonl
 from memory.models import Agent, DueReason, Kind, Memory
@@ -38,6 +40,7 @@ class Command(Task):
 
     def run(self, **options: Any) -> int | None:
         call_command("create_keys", stderr=self.stderr)
+        settings.SECRET_KEY = secret_key("SECRET_KEY", settings.KEYS_DIR)  # there was none when the settings were read
         call_command("migrate", verbosity=0)
         if Agent.objects.exists():
             self.fail("this database has agents already; 'make demo' runs in a database of its own", FAILED)

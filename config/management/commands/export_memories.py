@@ -8,10 +8,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from config.commandline import Task
-from memory.access import agent_named, agent_of_key
+from memory.access import agent_named, is_key_of
 from memory.errors import KeyRejected
 from memory.formats import jsonl
-from memory.models import Agent
 
 
 class Command(Task):
@@ -26,16 +25,8 @@ class Command(Task):
 
     def run(self, *, agent: str, with_discarded: bool, **options: Any) -> int | None:
         target = agent_named(agent)
-        if not _is_of(target, os.environ.get("PALIMPSEST_AGENT_KEY", "")):
+        if not is_key_of(target, os.environ.get("PALIMPSEST_AGENT_KEY", "")):
             raise KeyRejected("Memories are shown to their agent alone: set PALIMPSEST_AGENT_KEY to its valid key.")
         for line in jsonl.dump(target, with_discarded=with_discarded):
             self.stdout.write(line)
         return None
-
-
-def _is_of(agent: Agent, key: str) -> bool:
-    """Whatever is wrong with a key, the answer is the same."""
-    try:
-        return agent_of_key(key).pk == agent.pk
-    except KeyRejected:
-        return False

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from audit.trail import Actor
-from config.commandline import FAILED, USAGE, Task
+from config.commandline import FAILED, USAGE, Task, several
 from memory import time_machine
 from memory.access import agent_named
 from memory.errors import Conflicting, Constitutional
 from memory.intake import parse_moment
 from memory.models import Agent
 from memory.time_machine import Figures, What
+from refinement.session import end_lapsed
 
 
 class Command(Task):
@@ -50,14 +50,18 @@ class Command(Task):
         if options["include_constitutional"] and not options["reason"].strip():
             self.fail("--include-constitutional needs a --reason", USAGE)
         target, what = agent_named(agent), _what(options)
-        told = time_machine.preview(target, what)
+        if what.kind == "session" and not options["preview"]:
+            end_lapsed(target)  # nobody drives it any more
+        settled = {name: options[name] for name in ("skip_conflicts", "force", "include_constitutional")}
+        told = time_machine.preview(target, what, **settled)
         if options["preview"]:
             self._show(told, as_json=options["json"])
             return None
-        if not self._agreed(told, **options):
+        unasked = options["yes"] or options["json"] or bool(told.refused)
+        if not self.agrees(lambda: self._show(told, as_json=False), yes=unasked):
             self.say("nothing was changed")
             return FAILED
-        return self._roll_back(target, what, told, **options)
+        return self._roll_back(target, what, told, head=None if unasked else told.head, **options)
 
     def _roll_back(self, target: Agent, what: What, told: Figures, **options: Any) -> int | None:
         try:
@@ -69,6 +73,7 @@ class Command(Task):
                 force=options["force"],
                 include_constitutional=options["include_constitutional"],
                 reason=options["reason"],
+                head=options["head"],
             )
         except (Conflicting, Constitutional) as refused:
             self._show(told, as_json=options["json"])
@@ -77,30 +82,34 @@ class Command(Task):
         self._show(did, as_json=options["json"])
         return None
 
-    def _agreed(self, told: Figures, **options: Any) -> bool:
-        """Asked on a terminal alone: a script has said what it wants by calling."""
-        if options["yes"] or options["json"] or not (sys.stdin and sys.stdin.isatty()):
-            return True
-        self._show(told, as_json=False)
-        self.stdout.flush()
-        return input("Do it? [y/N] ").strip().lower() in ("y", "yes")
-
     def _show(self, figures: Figures, *, as_json: bool) -> None:
         if as_json:
             self.result(as_record(figures))
             return
-        state = f"as entry {figures.entry}" if figures.applied else "not done"
         [(kind, at)] = figures.undid.items()
-        self.tell(f"rollback of {kind.replace('_', ' ')} {at}: {state}")
+        what = f"a rollback of {_KINDS[kind]} {at}"
+        self.tell(f"{what}, done as entry {figures.entry}:" if figures.applied else f"{what} would mean:")
         self.tell(
-            f"{figures.restored:,} memories restored, {figures.discarded:,} discarded, "
+            f"{several(figures.restored, 'memory', 'memories')} restored, {figures.discarded:,} discarded, "
             f"{figures.rewritten:,} rewritten; protection changed on {figures.protection_changed:,}; "
             f"{figures.tokens_before:,} → {figures.tokens_after:,} tokens of core memory"
         )
         for number, seqs in figures.conflicts:
-            self.tell(f"conflict: memory {number} was changed later, by entries {', '.join(map(str, seqs))}")
+            later = f"{'entry' if len(seqs) == 1 else 'entries'} {', '.join(map(str, seqs))}"
+            self.tell(f"conflict: memory {number} was changed later, by {later}")
+        if figures.redacted:
+            self.tell(f"redacted since, and left so: {', '.join(map(str, figures.redacted))}")
         if figures.constitutional and not figures.applied:
             self.tell(f"constitutional now: {', '.join(map(str, figures.constitutional))}")
+        if figures.refused:
+            self.tell(_REFUSED[figures.refused])
+
+
+_KINDS = {"entry": "entry", "session": "session", "since_entry": "all after entry", "moment": "all after"}
+_REFUSED = {
+    Conflicting.code: "it would be refused for its conflicts: give --skip-conflicts or --force",
+    Constitutional.code: "it would be refused for what is constitutional: give --include-constitutional --reason TEXT",
+}
 
 
 def _what(options: dict[str, Any]) -> What:
@@ -126,5 +135,7 @@ def as_record(figures: Figures) -> dict[str, Any]:
         "tokens_after": figures.tokens_after,
         "conflicts": [{"memory": number, "entries": list(seqs)} for number, seqs in figures.conflicts],
         "constitutional": list(figures.constitutional),
+        "redacted": list(figures.redacted),
+        "refused": figures.refused or None,
         "applied": figures.applied,
     }

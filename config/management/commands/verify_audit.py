@@ -41,10 +41,17 @@ class Command(Task):
         if bool(agent) == options["all"]:
             self.fail("name one TENANT/AGENT, or give --all", USAGE)
         agents = _named(agent) if agent else list(Agent.objects.order_by("pk").values_list("pk", flat=True))
-        exported = _exported(options["heads"], agents if agent else None)
+        exported = [
+            head
+            for head in _exported(options["heads"])
+            if agent is None or head["agent_id"] in agents or head["agent"] == agent  # of one that had its name, too
+        ]
+        if agent and options["heads"] and not exported:
+            self.fail(f"the heads file names no trail of {agent}: nothing can be proved by it", USAGE)
         found = [*self._problems(agents, check_orphans=options["all"]), *heads.problems(exported)]
         entries = AuditEntry.objects.filter(agent_id__in=agents).count() if agent else AuditEntry.objects.count()
-        self._tell(found, len(agents), entries, as_json=options["json"])
+        compared = len(exported) if options["heads"] else None
+        self._tell(found, len(agents), entries, compared, as_json=options["json"])
         return FAILED if found else None
 
     def _problems(self, agents: list[int], *, check_orphans: bool) -> Iterator[Problem]:
@@ -56,26 +63,29 @@ class Command(Task):
         if check_orphans:
             yield from verify.told("", _orphans())
 
-    def _tell(self, found: list[Problem], agents: int, entries: int, *, as_json: bool) -> None:
+    def _tell(self, found: list[Problem], agents: int, entries: int, compared: int | None, *, as_json: bool) -> None:
         if as_json:
             problems = [asdict(problem) for problem in found[:MAX_SHOWN]]
-            self.result({"valid": not found, "agents": agents, "entries": entries, "problems": problems})
+            told: dict[str, Any] = {"valid": not found, "agents": agents, "entries": entries, "problems": problems}
+            self.result(told if compared is None else told | {"heads": compared})
             return
         for problem in found[:MAX_SHOWN]:
-            self.tell(f"{problem.agent or '-'} entry {problem.seq}: {problem.problem}")
+            place = f"{problem.agent} entry {problem.seq}" if problem.seq else problem.agent
+            self.tell(f"{place}: {problem.problem}" if place else problem.problem)
         state = several(len(found), "problem") if found else "whole"
-        self.tell(f"{several(agents, 'trail')}, {several(entries, 'entry', 'entries')}: {state}")
+        beside = "" if compared is None else f", beside {several(compared, 'head')}"
+        self.tell(f"{several(agents, 'trail')}, {several(entries, 'entry', 'entries')}{beside}: {state}")
 
 
-def _exported(file: str | None, agents: list[int] | None) -> list[dict[str, Any]]:
-    """The heads in the file, of these agents. Raises Invalid, BadHeads."""
+def _exported(file: str | None) -> list[dict[str, Any]]:
+    """The heads in the file. Raises Invalid, BadHeads."""
     if file is None:
         return []
     try:
         text = Path(file).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as failure:
         raise Invalid("heads", f"{file} cannot be read ({getattr(failure, 'strerror', None) or 'no text'})") from None
-    return [head for head in heads.read(text) if agents is None or head["agent_id"] in agents]
+    return heads.read(text)
 
 
 def _named(label: str) -> list[int]:

@@ -1,0 +1,216 @@
+"""What each operation is asked and answers, by example: shown on the API's page, and sent by its tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from drf_spectacular.utils import OpenApiExample
+
+_KEY = "pal_k3v9x1m7q2aa_aVeryLongSecretThatIsShownOnceAndKeptByNobody"
+_AGENT: dict[str, Any] = {
+    "tenant": "acme",
+    "agent": "ada",
+    "model": "builtin/dedupe",
+    "language": "english",
+    "retention": "0.75",
+    "has_steward": False,
+    "is_steward_only": False,
+    "discard_share_lifted_until": None,
+    "is_erased": False,
+    "memory_enabled": True,
+    "paused": False,
+    "usage": {
+        "tokens": 7_286,
+        "budget": 8_000,
+        "target": 5_000,
+        "memories": 324,
+        "journal": 12,
+        "constitutional": 2,
+        "duplicate_tokens": 40,
+    },
+    "due": "",
+    "due_at": "2026-02-08T09:30:00Z",
+    "last_refined_at": "2026-02-01T09:30:00Z",
+    "audit_seq": 391,
+    "created_at": "2026-01-02T08:00:00Z",
+}
+_MEMORY: dict[str, Any] = {
+    "id": 1,
+    "kind": "core",
+    "category": "personal",
+    "scope": "common",
+    "project": "",
+    "tags": ["ann"],
+    "origin": "2026-02-01T09:30:00Z",
+    "created_at": "2026-02-01T09:30:00Z",
+    "tokens": 6,
+    "constitutional": False,
+    "content": "Ann prefers green tea.",
+    "discarded_at": None,
+    "superseded_by": None,
+    "version": 5,
+}
+_REMEMBER = {"content": "Ann prefers green tea.", "tags": ["ann"]}
+_SESSION: dict[str, Any] = {
+    "id": 3,
+    "driver": "runtime",
+    "mode": "full",
+    "trigger": "agent",
+    "model": "builtin/dedupe",
+    "outcome": "open",
+    "reason": "",
+    "opened_at": "2026-02-01T09:30:00Z",
+    "closed_at": None,
+    "lease_until": "2026-02-01T09:40:00Z",
+    "budget_tokens": 8_000,
+    "target_tokens": 5_000,
+    "floor_tokens": 5_464,
+    "tokens_before": 7_286,
+    "tokens_after": 0,
+    "memories_before": 324,
+    "memories_after": 0,
+    "duplicates_removed": 2,
+    "batch": 0,
+    "batches": 1,
+    "steps": 0,
+    "max_steps": 100,
+    "changes": 0,
+    "max_changes": 300,
+    "merged": 0,
+    "updated": 0,
+    "deleted": 0,
+    "protected": 0,
+    "promoted": 0,
+}
+_ENTRY: dict[str, Any] = {
+    "seq": 5,
+    "at": "2026-02-01T09:30:00Z",
+    "actor_kind": "agent",
+    "actor": "k3v9x1m7q2aa",
+    "operation": "remembered",
+    "session": None,
+    "changes": 1,
+    "detail": {},
+}
+_STATE = {
+    "kind": "core",
+    "category": "personal",
+    "scope": "common",
+    "project": "",
+    "tokens": 6,
+    "constitutional": False,
+    "origin": "2026-02-01T09:30:00Z",
+    "discarded_at": None,
+    "superseded_by": None,
+    "content": "Ann prefers green tea.",
+    "tags": ["ann"],
+}
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "delete_memory",
+        "description": "Discard a memory.",
+        "parameters": {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]},
+    },
+}
+_LINE = '{"content": "Ann prefers green tea.", "tags": ["ann"]}\n'
+_BLOCK = "# What you remember\n- Ann prefers green tea.\n"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A body to send, where there is one, and what comes back, by status."""
+
+    request: Any = None
+    answers: dict[int, Any] = field(default_factory=dict)
+    media_type: str = "application/json"  # of the request
+
+
+BY_OPERATION = {
+    "agent_read": Example(answers={200: _AGENT}),
+    "agent_change": Example({"retention": "0.80", "refinement_prompt": "Keep names."}, {200: _AGENT}),
+    "agent_key_issue": Example({"exchange": True, "label": "laptop"}, {201: {"key": _KEY, "prefix": "k3v9x1m7q2aa"}}),
+    "context_read": Example(
+        answers={200: {"core": [_MEMORY], "journal": [], "tokens": 6, "left_out": 0, "left_out_tokens": 0}}
+    ),
+    "memories_list": Example(answers={200: {"results": [_MEMORY], "next": "1"}}),
+    "memories_create": Example(_REMEMBER, {201: _MEMORY}),
+    "memories_create_batch": Example({"memories": [_REMEMBER]}, {201: {"results": [_MEMORY]}}),
+    "memories_read": Example(answers={200: _MEMORY}),
+    "memories_revise": Example({"content": "Ann prefers green tea to black."}, {200: _MEMORY}),
+    "memories_discard": Example(),
+    "memories_restore": Example(answers={200: _MEMORY}),
+    "memories_search": Example(
+        {"q": '"green tea" -black tag:ann', "limit": 5}, {200: {"results": [_MEMORY | {"score": 1.25}]}}
+    ),
+    "sessions_list": Example(answers={200: {"results": [_SESSION], "next": None}}),
+    "sessions_open": Example({"driver": "runtime"}, {201: _SESSION, 202: _AGENT | {"due": "agent"}}),
+    "sessions_read": Example(answers={200: _SESSION}),
+    "sessions_briefing": Example(
+        answers={
+            200: {
+                "messages": [
+                    {"role": "system", "content": "You refine your own memory."},
+                    {"role": "user", "content": '{"id": 1, "content": "Ann prefers green tea."}'},
+                ],
+                "tools": [_TOOL],
+                "batch": 1,
+                "batches": 1,
+            }
+        }
+    ),
+    "sessions_call": Example(
+        {"arguments": {"id": 1}, "reply": "1-0"},
+        {
+            200: {
+                "ok": True,
+                "code": "",
+                "result": {"ok": True, "discarded": 1},
+                "session_ended": False,
+                "batch_done": False,
+            }
+        },
+    ),
+    "sessions_abort": Example({"reason": "shutting down"}, {200: _SESSION | {"outcome": "incomplete"}}),
+    "audit_list": Example(answers={200: {"results": [_ENTRY], "next": "5"}}),
+    "audit_read": Example(
+        answers={
+            200: _ENTRY | {"note": "", "results": [{"id": 1, "before": None, "after": _STATE}], "next": None},
+        }
+    ),
+    "export": Example(answers={200: _LINE}),
+    "import": Example(
+        _LINE,
+        {201: {"imported": 1, "tokens": 6, "discarded": 0, "constitutional": 0, "ignored": []}},
+        "application/x-ndjson",
+    ),
+    "agents_list": Example(answers={200: {"results": [_AGENT], "next": None}}),
+    "agents_create": Example(
+        {"agent": "eve", "model": "builtin/dedupe", "budget_tokens": 9_000},
+        {201: _AGENT | {"agent": "eve", "key": _KEY, "prefix": "k3v9x1m7q2aa"}},
+    ),
+    "agents_read": Example(answers={200: _AGENT}),
+    "agents_change": Example({"budget_tokens": 9_000, "paused": False}, {200: _AGENT}),
+    "agents_key_issue": Example({"label": "laptop"}, {201: {"key": _KEY, "prefix": "k3v9x1m7q2aa"}}),
+    "agents_key_revoke": Example(),
+}
+_TEXT = {"export": "application/x-ndjson"}
+
+
+def of(operation_id: str) -> Iterator[OpenApiExample]:
+    """Its examples, as the schema takes them. An operation without an entry here is refused by the schema's test."""
+    example = BY_OPERATION.get(operation_id, Example())
+    if example.request is not None:
+        yield OpenApiExample("request", example.request, request_only=True, media_type=example.media_type)
+    for status, answer in example.answers.items():
+        yield OpenApiExample(
+            f"answer {status}",
+            answer,
+            response_only=True,
+            status_codes=[str(status)],
+            media_type=_TEXT.get(operation_id, "application/json"),
+        )
+    if operation_id == "context_read":
+        yield OpenApiExample("text", _BLOCK, response_only=True, status_codes=["200"], media_type="text/plain")

@@ -1,0 +1,80 @@
+"""A silo's memories out and in, as JSON Lines: out as they are read, in once they are here."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from itertools import chain
+from typing import IO, Any, cast
+
+from django.conf import settings
+from django.http import HttpResponseBase, StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from config.api.bodies import Arriving, Body
+from config.api.views import AgentView
+from memory.formats import jsonl
+
+LINES = "application/x-ndjson"
+
+
+class Lines(BaseParser):
+    """The body itself, of at most API_IMPORT_BYTES. It is here before anything is locked: others write meanwhile."""
+
+    media_type = LINES
+
+    def parse(self, stream: IO[bytes], media_type: str | None = None, parser_context: Any = None) -> Any:
+        return Arriving(stream, media_type, parser_context).whole(settings.API_IMPORT_BYTES)
+
+
+class ExportQuery(Body):
+    discarded = serializers.BooleanField(default=False, help_text="discarded memories too")
+
+
+class ImportedOut(serializers.Serializer[Any]):
+    imported = serializers.IntegerField()
+    tokens = serializers.IntegerField()
+    discarded = serializers.IntegerField(help_text="lines left out: they were discarded where they come from")
+    constitutional = serializers.IntegerField(help_text="lines marked so: the flag is not taken over")
+    ignored = serializers.ListField(
+        child=serializers.CharField(), help_text="keys that mean nothing here: a hundred at most, cut at 64 characters"
+    )
+
+
+class Export(AgentView):
+    @extend_schema(operation_id="export", parameters=[ExportQuery], responses={(200, LINES): OpenApiTypes.STR})
+    def get(self, request: Request) -> HttpResponseBase:
+        """Every memory, one JSON object a line, in order of id; also while memory is switched off."""
+        discarded = self.asked(ExportQuery)["discarded"]
+        lines = self._lines(with_discarded=discarded)
+        first = next(lines, b"")  # what keeps it from beginning is told, not a 200 that breaks off
+        return StreamingHttpResponse(chain([first], lines), content_type=LINES)
+
+    def _lines(self, *, with_discarded: bool) -> Iterator[bytes]:
+        for line in jsonl.dump(self.agent, with_discarded=with_discarded):
+            yield line.encode() + b"\n"
+
+
+class Import(AgentView):
+    parser_classes = (Lines,)
+
+    @extend_schema(operation_id="import", request={LINES: OpenApiTypes.STR}, responses={201: ImportedOut})
+    def post(self, request: Request) -> Response:
+        """Store a memory for each line, or none: the first bad line is told by its number."""
+        body = request.data or io.BytesIO()  # without one the framework has an object of no fields instead
+        done = jsonl.load(self.agent, jsonl.lines_of("the body", cast(IO[bytes], body)), self.actor)
+        return Response(
+            {
+                "imported": done.imported,
+                "tokens": done.tokens,
+                "discarded": done.discarded,
+                "constitutional": done.constitutional,
+                "ignored": sorted(done.names),
+            },
+            status.HTTP_201_CREATED,
+        )

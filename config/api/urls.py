@@ -1,0 +1,55 @@
+"""The addresses under /api/v1/."""
+
+from __future__ import annotations
+
+from django.urls import path, re_path
+from django.views.generic import RedirectView
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from rest_framework.exceptions import NotFound
+from rest_framework.permissions import AllowAny
+from rest_framework.request import Request
+
+from config.api import agent, memories, sessions, tenant, trail, transfer
+from config.api.views import View
+
+
+class Unknown(View):
+    """Whatever no other address is: told in the API's own form."""
+
+    permission_classes = (AllowAny,)
+    schema = None
+
+    def initial(self, request: Request, *args: object, **kwargs: object) -> None:
+        raise NotFound("There is no such address.")
+
+
+_OPEN = {"permission_classes": [AllowAny], "authentication_classes": [], "throttle_classes": []}
+
+urlpatterns = [
+    path("agent", agent.OwnAgent.as_view()),
+    path("agent/keys", agent.Keys.as_view()),
+    path("context", agent.Context.as_view()),
+    path("memories", memories.Memories.as_view()),
+    path("memories/batch", memories.Batch.as_view()),
+    path("memories/search", memories.Search.as_view()),
+    path("memories/<int:number>", memories.OneMemory.as_view()),
+    path("memories/<int:number>/restore", memories.Restore.as_view()),
+    path("refinement-sessions", sessions.Sessions.as_view()),
+    path("refinement-sessions/<int:number>", sessions.OneSession.as_view()),
+    path("refinement-sessions/<int:number>/briefing", sessions.Briefing.as_view()),
+    path("refinement-sessions/<int:number>/tools/<slug:tool>", sessions.Call.as_view()),
+    path("refinement-sessions/<int:number>/abort", sessions.Abort.as_view()),
+    path("audit", trail.Trail.as_view()),
+    path("audit/<int:seq>", trail.OneEntry.as_view()),
+    path("export", transfer.Export.as_view()),
+    path("import", transfer.Import.as_view()),
+    path("agents", tenant.Agents.as_view()),
+    path("agents/<slug:slug>", tenant.OneAgent.as_view()),
+    path("agents/<slug:slug>/keys", tenant.AgentKeys.as_view()),
+    path("agents/<slug:slug>/keys/<slug:prefix>", tenant.OneAgentKey.as_view()),
+    path("schema", RedirectView.as_view(pattern_name="schema")),
+    path("docs", RedirectView.as_view(pattern_name="docs")),
+    path("schema/", SpectacularAPIView.as_view(**_OPEN), name="schema"),
+    path("docs/", SpectacularSwaggerView.as_view(url_name="schema", **_OPEN), name="docs"),
+    re_path("", Unknown.as_view()),
+]

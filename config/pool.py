@@ -1,0 +1,73 @@
+"""The processes of a worker, as django-q runs them, but that a worker does not go on when one of them was killed."""
+
+from __future__ import annotations
+
+import fcntl
+import sys
+import time
+from collections.abc import Callable
+from typing import IO, Any
+
+import structlog
+from django.conf import settings
+from django_q import cluster
+
+from config.commandline import FAILED
+
+log = structlog.get_logger("palimpsest.worker")
+
+LAST_SECONDS = 10  # after which a process that does not end is killed
+
+
+class Sentinel(cluster.Sentinel):  # type: ignore[misc]
+    """Whoever waits for a task holds the lock of the queue between the processes, and so does whoever files a result.
+
+    One that is killed takes the lock with it: those who are left, and whoever came in its place, would wait for ever.
+    So the worker ends, and its supervisor starts another, whose queue is new.
+    """
+
+    def reincarnate(self, process: Any) -> None:
+        if process.exitcode:  # None: it took too long, and is ended now; 0: it ended by itself, its locks given back
+            self._give_up(process.exitcode)
+        super().reincarnate(process)
+
+    def _give_up(self, code: int) -> None:
+        log.error("a process of the worker died: the worker ends", code=code)
+        self.pusher.terminate()
+        until = time.monotonic() + settings.STOP_SECONDS
+        while any(_is_busy(process) for process in self.pool) and time.monotonic() < until:
+            time.sleep(0.1)
+        for process in self.pool:
+            process.terminate()
+        for process in self.pool:
+            process.join(LAST_SECONDS)
+            process.kill()  # one that waits for a lost lock
+        sys.exit(FAILED)
+
+
+def _is_busy(process: Any) -> bool:
+    return bool(process.is_alive() and process.timer.value > 0)
+
+
+class Cluster(cluster.Cluster):  # type: ignore[misc]
+    def start(self) -> int:
+        cluster.Sentinel = Sentinel  # django-q has no setting for it
+        return int(super().start())
+
+
+def join_workers(first: Callable[[], None]) -> IO[bytes]:
+    """Be one of the workers that live: keep what is returned. Who finds no other on this machine does `first`.
+
+    The system takes a lock away when the last process that has it dies, however it dies. A worker's processes share its
+    lock: as long as one of them is left the worker is not lost.
+    """
+    settings.VAR_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = (settings.VAR_DIR / "worker.lock").open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pass
+    else:
+        first()
+    fcntl.flock(file, fcntl.LOCK_SH)
+    return file

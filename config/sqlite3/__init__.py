@@ -1,0 +1,1 @@
+"""Django's SQLite, with writers that wait for each other evenly."""

@@ -1,0 +1,37 @@
+"""The connection: Django's own, but for how it waits for its turn to write.
+
+SQLite lets a writer that finds another at work sleep longer and longer, up to 0.1 s; meanwhile those that came later
+go first. Under load one write of a hundred took twenty times as long as most. Here each waits in the same short steps,
+and as long in all as SQLite would.
+"""
+
+from __future__ import annotations
+
+import time
+
+from django.db import OperationalError
+from django.db.backends.sqlite3 import base
+
+STEP = 0.001  # seconds
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    def _start_transaction_under_autocommit(self) -> None:
+        """Raises OperationalError when no turn comes within the connection's timeout."""
+        patience = float(self.settings_dict["OPTIONS"].get("timeout", 5))
+        until = time.monotonic() + patience
+        self.connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            while not self._begun(is_last=time.monotonic() >= until):
+                time.sleep(STEP)
+        finally:
+            self.connection.execute(f"PRAGMA busy_timeout = {int(patience * 1_000)}")
+
+    def _begun(self, *, is_last: bool) -> bool:
+        try:
+            super()._start_transaction_under_autocommit()  # type: ignore[misc]  # which the stubs do not know
+        except OperationalError as failure:
+            if is_last or "locked" not in str(failure):
+                raise
+            return False
+        return True

@@ -1,0 +1,76 @@
+"""Erasing a silo: the agent's data key is destroyed, and with it all that the agent's memories say.
+
+Rows and trail stay, and verify; nothing here opens them again. With a backup that still holds the wrapped key they
+open until it ages out, or the key-encryption key that wrapped it is retired. Asked for and agreed to as
+`memory/requests.py` has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import transaction
+
+from audit import disk
+from audit.models import AuditEntry, Operation
+from audit.trail import Actor
+from memory import editing, elsewhere, requests
+from memory.models import Agent, Creation, Memory
+from memory.silo import indexes, keys
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What an erasure makes unreadable, or made so, in numbers."""
+
+    request: int | None  # None for a preview
+    entry: int | None  # None until it is carried out
+    memories: int  # discarded ones included
+    entries: int  # of the trail, up to then
+    silo_key: str  # the id of the key-encryption key that wrapped the data key: with it, an older backup opens
+    others: int  # agents whose data keys it wraps as well
+
+
+def preview(agent: Agent) -> Figures:
+    """What `erase` would do. Changes nothing. Raises Erased."""
+    with editing.locked(agent) as row:
+        return _figures(row, None, None)
+
+
+def erase(agent: Agent, request: int, actor: Actor) -> Figures:
+    """Carry out a request, on the agent's side. An open refinement session ends; no other is ever due.
+
+    Raises ConsentNeeded, NoRequest, Erased.
+    """
+    with editing.locked(agent) as row:
+        editing.require_key(row)
+        requests.to_settle(row, request, actor, Operation.ERASURE_REQUESTED)
+        elsewhere.forget(row, "erasure")
+        with editing.begin(row, Operation.ERASED, actor, is_notice=True) as edit:
+            figures = _figures(edit.agent, request, edit.seq)
+            edit.detail = {"request": request, "silo_key": figures.silo_key}
+            disk.fold_log_afterwards()
+            Creation.objects.filter(agent_id=row.pk).delete()
+            edit.agent.wrapped_key, edit.agent.due_at = b"", None
+            edit.agent.save(update_fields=["wrapped_key"])
+            edit.finish(always=True)
+        transaction.on_commit(lambda: _forget(row.pk))
+    return figures
+
+
+def _forget(agent_id: int) -> None:
+    indexes.forget(agent_id)
+    keys.forget_unwrapped(agent_id)
+
+
+def _figures(agent: Agent, request: int | None, entry: int | None) -> Figures:
+    editing.require_key(agent)
+    silo_key = keys.wrapping_key_id(bytes(agent.wrapped_key))
+    return Figures(
+        request=request,
+        entry=entry,
+        memories=Memory.objects.filter(agent_id=agent.pk).count(),
+        entries=AuditEntry.objects.filter(agent_id=agent.pk).count(),
+        silo_key=silo_key,
+        others=keys.wrapped_by(silo_key) - 1,
+    )

@@ -1,0 +1,83 @@
+"""Mail to an agent's steward about changes its side has to know of (20-silo, The agent's side).
+
+A letter is asked for by the numbers of the agent and of the trail's entry, and written out of that entry when it is
+sent: what was changed, when, and by whom in kind. Never content, prompts or keys.
+"""
+
+from __future__ import annotations
+
+from django.core.mail import send_mail
+
+from audit.models import ActorKind, AuditEntry, Operation
+from config.queue import TELL_STEWARD, put
+from memory import history
+from memory.models import Agent
+
+TOLD = ("model", "steward", "is_steward_only")
+BEFORE, AFTER = 0, 1  # the steward there was before the entry, or after it
+
+
+def of_key(agent: Agent, seq: int) -> None:
+    """Write to the steward about a key. In the transaction of the entry, as every letter is asked for."""
+    if agent.steward:
+        put(TELL_STEWARD, agent.pk, seq, BEFORE)
+
+
+def of_change(agent: Agent, seq: int, changed: dict[str, object]) -> None:
+    """… about changed settings; to both stewards where it is the steward. `agent` is as it was before."""
+    if not changed.keys() & set(TOLD):
+        return
+    if agent.steward:
+        put(TELL_STEWARD, agent.pk, seq, BEFORE)
+    if changed.get("steward"):
+        put(TELL_STEWARD, agent.pk, seq, AFTER)
+
+
+def send(agent_id: int, seq: int, whose: int) -> bool:
+    """Write to that steward; False where there is none. Raises OSError when it cannot be sent."""
+    agent = Agent.objects.select_related("tenant").get(pk=agent_id)
+    entry = history.entry(agent, seq)
+    address = _steward(agent, seq, whose)
+    if not address:
+        return False
+    told = _told(entry)
+    body = (
+        f"You are told this as the steward of the agent {agent.label}.\n\n"
+        + "".join(f"- {line}\n" for line in told)
+        + f"\nThat was done by {_DOERS[ActorKind(entry.actor_kind)]}, on {entry.at:%d %B %Y at %H:%M} UTC. It is entry "
+        f"{entry.seq} of the agent's trail.\n"
+    )
+    subject = " ".join(f"{agent.label}: {told[0]}".split())  # one line, whatever was set: a header has no other
+    send_mail(subject, body, None, [address])
+    return True
+
+
+def _steward(agent: Agent, seq: int, whose: int) -> str:
+    """Who it was then: the next change of steward keeps, sealed, whom it replaced; else the present one."""
+    changes = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.AGENT_CHANGED)
+    later = changes.filter(seq__gte=seq + whose, detail__changed__has_key="steward").order_by("seq").first()
+    return history.note(agent, later) if later else agent.steward
+
+
+def _told(entry: AuditEntry) -> list[str]:
+    prefix = entry.detail.get("prefix", "")
+    if entry.operation == Operation.KEY_ISSUED:
+        return [f"a key to its memory was issued ({prefix}…)"]
+    if entry.operation == Operation.KEY_REVOKED:
+        return [f"a key to its memory was ended ({prefix}…)"]
+    changed = entry.detail["changed"]
+    return [_SETTINGS[name].format(changed[name]) for name in TOLD if name in changed]
+
+
+_SETTINGS = {
+    "model": "its model was changed to {}",
+    "steward": "its steward was changed",
+    "is_steward_only": "whether the steward alone may consent was changed: {}",
+}
+_DOERS = {
+    ActorKind.AGENT: "the agent's own runtime",
+    ActorKind.STEWARD: "the agent's steward",
+    ActorKind.SYSTEM: "the service itself",
+    ActorKind.PERSON: "a person",
+    ActorKind.OPERATOR: "an operator, or a program of its tenant",
+}

@@ -1,0 +1,40 @@
+"""What people may do, by their part in a tenant (50-admin, the table of actions). None of it shows a memory."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from django.db.models import QuerySet
+
+from memory.models import Membership, Person, Role, Tenant
+
+
+class Action(Enum):
+    SEE = auto()  # metadata, sessions, the trail; verify it
+    STEER = auto()  # protect, remove protection, restore, roll back, refine now, pause, resume
+    ASK = auto()  # for access; read under a grant of one's own
+    CONFIGURE = auto()  # make and set up agents, revoke keys
+    STAFF = auto()  # people and their roles
+    REMOVE = auto()  # ask for redaction or erasure
+    TENANTS = auto()  # make and end them
+
+
+_AUDITOR = frozenset({Action.SEE, Action.ASK})
+_ADMIN = _AUDITOR | {Action.STEER, Action.CONFIGURE}
+_OF_ROLE = {Role.AUDITOR: _AUDITOR, Role.ADMIN: _ADMIN, Role.OWNER: _ADMIN | {Action.STAFF, Action.REMOVE}}
+_OF_SUPERUSER = frozenset(Action) - {Action.REMOVE}
+
+
+def may(person: Person, action: Action, tenant: Tenant) -> bool:
+    """Whether somebody may do this in this tenant."""
+    return tenants(person, action).filter(pk=tenant.pk).exists()
+
+
+def tenants(person: Person, action: Action = Action.SEE) -> QuerySet[Tenant]:
+    """The tenants in which somebody may do this. Whatever people see or touch is a row of one of these."""
+    if not person.is_active:
+        return Tenant.objects.none()
+    if person.is_superuser and action in _OF_SUPERUSER:
+        return Tenant.objects.all()
+    roles = [role for role, actions in _OF_ROLE.items() if action in actions]
+    return Tenant.objects.filter(pk__in=Membership.objects.filter(person=person, role__in=roles).values("tenant_id"))

@@ -1,0 +1,62 @@
+"""People of two tenants, and how they sign in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+from django_otp.oath import TOTP
+
+from memory import people
+from memory.models import Authenticator, Membership, Person, Role
+from tests.conftest import House
+
+PASSWORD = "a good long passphrase"
+
+
+def code(person: Person, ahead: int = 0) -> str:
+    """What the person's authenticator shows, or will show so many steps later."""
+    totp = TOTP(people._secret(Authenticator.objects.get(user=person)), drift=ahead)
+    return f"{totp.token():06d}"
+
+
+def enrolled(email: str, *, is_superuser: bool = False) -> Person:
+    person = Person.objects.create_user(email, PASSWORD, is_superuser=is_superuser)
+    factor = people.enrol(person)
+    people.confirm(factor, code(person, -1))
+    return person
+
+
+def sign_in(client: Client, person: Person, **instead: str) -> Any:
+    form = {"username": person.email, "password": PASSWORD, "code": code(person), "next": "/admin/"} | instead
+    return client.post("/admin/login/", form)
+
+
+@pytest.fixture
+def browser(settings: Any) -> Callable[[], Client]:
+    settings.ALLOWED_HOSTS = ["testserver"]
+    return lambda: Client(raise_request_exception=False)
+
+
+@pytest.fixture
+def signed_in(browser: Callable[[], Client]) -> Callable[[Person], Client]:
+    def enter(person: Person) -> Client:
+        client = browser()
+        assert sign_in(client, person).status_code == 302
+        return client
+
+    return enter
+
+
+@pytest.fixture
+def staff(house: House) -> dict[str, Person]:
+    """Somebody of each role in acme, a superuser, and a stranger without a part anywhere."""
+    found = {}
+    for role in Role.values:
+        found[role] = enrolled(f"{role}@acme.test")
+        Membership.objects.create(person=found[role], tenant=house.ada.tenant, role=role)
+    found["superuser"] = enrolled("root@service.test", is_superuser=True)
+    found["stranger"] = enrolled("nobody@else.test")
+    return found

@@ -1,0 +1,165 @@
+"""Whoever looks: rows of their tenants alone, by whatever address, and no word of any memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from audit.models import AccessRequest, AuditEntry
+from config.admin.site import site
+from memory.models import Agent, Memory, Person
+from refinement import loop
+from refinement.models import RefinementSession
+from tests import steps
+from tests.conftest import House
+from tests.privacy.marker import MARKER
+from tests.steps import fresh
+
+pytestmark = pytest.mark.django_db
+
+SignedIn = Callable[[Person], Client]
+LINK = re.compile(r'href="(/admin/[^"#]*|\?[^"#]*)"')
+PAGES = {Agent, Memory, RefinementSession, AuditEntry, AccessRequest}
+SEES = ["owner", "admin", "auditor"]
+
+
+@pytest.fixture
+def lived(house: House) -> House:
+    """Both have memories, a session and a trail."""
+    for agent in (house.ada, house.bob):
+        told = f"{MARKER} meets at 09:45 on the quay"
+        steps.remember(agent, told, f"{told} always", f"{MARKER} likes tea")
+        loop.refine(fresh(agent), trigger="manual")
+    return house
+
+
+def crawled(client: Client, most: int = 400) -> dict[str, str]:
+    """Every page that is reached from the first, by address."""
+    seen: dict[str, str] = {}
+    todo = ["/admin/"]
+    while todo and len(seen) < most:
+        address = todo.pop()
+        if address in seen or "/logout" in address:
+            continue
+        answer = client.get(address)
+        assert answer.status_code in (200, 302), (address, answer.status_code)
+        seen[address] = answer.content.decode()
+        path = address.partition("?")[0]
+        todo += [
+            link if link.startswith("/") else path + link for link in LINK.findall(seen[address].replace("&amp;", "&"))
+        ]
+    return seen
+
+
+@pytest.mark.parametrize("role", SEES)
+def test_a_crawl_finds_nothing_of_another_tenant_and_no_word(
+    role: str, lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    pages = crawled(signed_in(staff[role]))
+    assert len(pages) > 40
+    assert any("acme/ada" in page for page in pages.values())
+    for address, page in pages.items():
+        assert not re.search(r"globex|\bbob\b", page), address
+        assert MARKER not in page, address
+
+
+def test_a_superuser_sees_every_tenant_and_no_word(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    pages = crawled(signed_in(staff["superuser"]))
+    assert any("globex/bob" in page for page in pages.values())
+    assert MARKER not in "".join(pages.values())
+
+
+def test_who_has_no_part_anywhere_sees_nothing(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    client = signed_in(staff["stranger"])
+    page = client.get("/admin/").content.decode()
+    assert not re.search(r"acme|globex", page)
+    for model in PAGES:
+        assert (
+            client.get(reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")).status_code == 403
+        )
+
+
+def test_every_page_there_is_is_looked_at_here() -> None:
+    assert set(site._registry) == PAGES
+
+
+@pytest.mark.parametrize("model", PAGES - {AccessRequest})
+def test_another_tenants_row_is_as_one_that_is_not_there(
+    model: Any, lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
+    of_bob = {Agent: {"pk": lived.bob.pk}, Memory: {"agent": lived.bob}, RefinementSession: {"agent": lived.bob}}
+    theirs = model.objects.filter(**of_bob.get(model, {"agent_id": lived.bob.pk})).first()
+    for kind in ("change", "history", "delete"):
+        answers = [client.get(reverse(f"{name}_{kind}", args=[pk])) for pk in (theirs.pk, 99_999_999)]
+        told = [(answer.status_code, answer.headers.get("Location")) for answer in answers]
+        assert told[0] == told[1], kind
+        assert not re.search(rf"globex|\bbob\b|{MARKER}", answers[0].content.decode())
+
+
+@pytest.mark.parametrize("model", PAGES)
+@pytest.mark.parametrize("kind", ["add", "change", "delete"])
+def test_nothing_is_changed_by_a_forged_form(
+    model: Any, kind: str, lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["superuser"])
+    name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{kind}"
+    row = model.objects.first()
+    before = list(model.objects.order_by("pk").values())
+    answer = client.post(reverse(name, args=[] if kind == "add" else [row.pk if row else 1]), {"post": "yes"})
+    assert answer.status_code in (302, 403)
+    assert list(model.objects.order_by("pk").values()) == before
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "sealed__startswith=x",
+        "digest=x",
+        "agent__tenant__slug=globex",
+        "agent__system_prompt__contains=a",
+        "tokens__gt=1",
+    ],
+)
+def test_an_address_asks_only_for_what_its_page_offers(
+    asked: str, lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    answer = signed_in(staff["owner"]).get(f"/admin/memory/memory/?{asked}")
+    assert answer.status_code in (302, 400)
+
+
+@pytest.mark.parametrize(
+    "asked", ["agent=globex/bob", "tenant=globex", "agent=/", "agent=x", "tenant=%00", "kind=%00", "q=%00"]
+)
+def test_a_filter_shows_no_others_row(asked: str, lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    client = signed_in(staff["owner"])
+    for page in ("memory/memory", "refinement/refinementsession", "audit/auditentry"):
+        answer = client.get(f"/admin/{page}/?{asked}")
+        assert answer.status_code in (200, 302)
+        assert not re.search(rf"\bbob\b.*globex|{MARKER}", answer.content.decode().replace(asked, ""))
+
+
+@pytest.mark.parametrize("search", ["ada", "globex", "bob", '"', "\\", "%", "a" * 5_000, "\u0000"])
+def test_searching_for_agents(search: str, lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    answer = signed_in(staff["owner"]).get("/admin/memory/agent/", {"q": search})
+    assert answer.status_code in (200, 302)
+    page = answer.content.decode()
+    assert "globex/bob" not in page
+    assert ("acme/ada" in page) == (search in ("ada", '"')), "the last is no word"
+
+
+@pytest.mark.parametrize("model", PAGES)
+def test_a_list_takes_as_many_queries_however_long(
+    model: Any, house: House, staff: dict[str, Person], signed_in: SignedIn, django_assert_max_num_queries: Any
+) -> None:
+    client = signed_in(staff["owner"])
+    for _ in range(40):
+        steps.remember(fresh(house.ada), f"{MARKER} {_}")
+    with django_assert_max_num_queries(12):
+        client.get(reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"))

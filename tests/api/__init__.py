@@ -1,0 +1,1 @@
+"""The REST API, over Django's own handler."""

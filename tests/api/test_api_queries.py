@@ -1,0 +1,82 @@
+"""What a request asks of the database: first the key, agent and tenant, by one statement; then its own work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from memory.models import Agent
+from memory.silo import indexes
+from tests import steps
+from tests.api.calling import Caller
+from tests.unit.test_queries import ADD, LOCK, RECORD, REPEATS, TAKE, asked
+
+KEY = ["SELECT memory_agentkey"]  # with its agent and tenant
+AGAIN = ["SELECT memory_agentkey"]  # whether the key has ended meanwhile
+FIRST_USE = ["UPDATE memory_agentkey"]  # noted at most once a minute
+BEHIND = ["SELECT memory_memory"]  # whether anything changed since the index was made
+FOUND = ["SELECT memory_memory"]  # the rows of what was found
+TRANSACTION = ["BEGIN", "COMMIT"]
+
+
+@pytest.fixture
+def used(runtime: Caller, ada: Agent) -> Caller:
+    """A runtime whose key was used just now, with a silo that was searched before."""
+    steps.remember(ada, "green tea", "black tea", "milk")
+    indexes.forget_all()
+    assert runtime.post("memories/search", {"q": "tea"}).status == 200
+    return runtime
+
+
+def statements(act: Callable[[], Any]) -> list[str]:
+    return [sql for sql in asked(act) if sql not in TRANSACTION]
+
+
+def test_the_first_use_of_a_key_is_noted_once(runtime: Caller) -> None:
+    assert statements(lambda: runtime.get("context")) == [*KEY, *FIRST_USE, *TAKE]
+    assert statements(lambda: runtime.get("context")) == [*KEY, *TAKE]
+
+
+def test_an_unchanged_context_costs_one(used: Caller) -> None:
+    etag = used.get("context").headers["ETag"]
+    seen: list[int] = []
+    again = lambda: seen.append(used.get("context", if_none_match=etag).status)  # noqa: E731
+    assert statements(again) == KEY
+    assert seen == [304]
+
+
+def test_remembering_reads_nothing_back(used: Caller) -> None:
+    told = lambda: used.post("memories", {"content": "sugar", "tags": ["a"]})  # noqa: E731
+    assert statements(told) == [*KEY, *LOCK, *AGAIN, *REPEATS, *ADD, *RECORD]
+
+
+@pytest.mark.parametrize("many", [2, 200])
+def test_a_batch_asks_the_same_for_few_and_for_many(used: Caller, many: int) -> None:
+    body = {"memories": [{"content": f"text {number}"} for number in range(many)]}
+    assert statements(lambda: used.post("memories/batch", body)) == [*KEY, *LOCK, *AGAIN, *REPEATS, *ADD, *RECORD]
+
+
+@pytest.mark.parametrize("limit", [1, 100])
+def test_a_search_asks_whether_it_is_behind_and_for_what_it_found(used: Caller, limit: int) -> None:
+    found = lambda: used.post("memories/search", {"q": "tea", "limit": limit})  # noqa: E731
+    assert statements(found) == [*KEY, *AGAIN, *BEHIND, *FOUND]
+
+
+def test_a_search_that_finds_nothing_asks_for_nothing(used: Caller) -> None:
+    assert statements(lambda: used.post("memories/search", {"q": "zebra"})) == [*KEY, *AGAIN, *BEHIND]
+
+
+def test_a_search_after_an_edit_takes_it_in(used: Caller, ada: Agent) -> None:
+    steps.remember(ada, "rooibos tea")
+    found = lambda: used.post("memories/search", {"q": "rooibos"})  # noqa: E731
+    assert statements(found) == [*KEY, *AGAIN, *BEHIND, *TAKE, *FOUND]
+    assert [each["id"] for each in used.post("memories/search", {"q": "rooibos"}).json["results"]] == [4]
+
+
+def test_what_a_post_answers_is_what_is_read(used: Caller) -> None:
+    body = {"content": " sugar ", "tags": [" a", "a", "b"], "origin": "2025-03-01T09:30:00+02:00", "project": "site"}
+    made = used.post("memories", body)
+    assert made.json == used.get(f"memories/{made.json['id']}").json
+    assert made.headers["ETag"] == used.get(f"memories/{made.json['id']}").headers["ETag"]

@@ -1,0 +1,311 @@
+"""What is wrong is told in one form, with a stable code, naming the field and quoting nothing; and never a 500."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+from django.test import Client
+
+from memory.models import Agent
+from tests import steps
+from tests.api.calling import BASE, Caller
+from tests.conftest import House
+from tests.privacy.marker import unique
+
+DEEP = b'{"content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "code"),
+    [
+        (b"", 422, "required"),
+        (b"{", 400, "parse_error"),
+        (b'{"content": NaN}', 400, "parse_error"),
+        (b'{"content": "a", "content": "b"}', 400, "parse_error"),
+        (b'{"content": "\xff"}', 400, "parse_error"),
+        (b'{"content": "\\ud800"}', 400, "parse_error"),
+        (b'{"content": "a", "origin": ' + b"9" * 10_000 + b"}", 400, "parse_error"),
+        (DEEP, 400, "parse_error"),
+        (b"[]", 422, "invalid"),
+        (b'"text"', 422, "invalid"),
+        (b"null", 422, "null"),
+        (b'{"content": "a", "x": 1}', 422, "unknown_field"),
+    ],
+)
+def test_a_body_that_is_none(runtime: Caller, ada: Agent, raw: bytes, status: int, code: str) -> None:
+    before = steps.state(ada)
+    answer = runtime.post("memories", raw=raw)
+    assert (answer.status, answer.codes, steps.state(ada)) == (status, [code], before)
+
+
+@pytest.mark.parametrize(
+    ("body", "attr"),
+    [
+        ({}, "content"),
+        ({"content": None}, "content"),
+        ({"content": 5}, "content"),
+        ({"content": ["a"]}, "content"),
+        ({"content": ""}, "content"),
+        ({"content": "  \n"}, "content"),
+        ({"content": "a\0b"}, "content"),
+        ({"content": "x" * 10_001}, "content"),
+        ({"content": "a", "kind": "dream"}, "kind"),
+        ({"content": "a", "kind": ["core"]}, "kind"),
+        ({"content": "a", "category": "none"}, "category"),
+        ({"content": "a", "project": "a/../b"}, "project"),
+        ({"content": "a", "tags": "a"}, "tags"),
+        ({"content": "a", "tags": ["x" * 65]}, "tags.0"),
+        ({"content": "a", "tags": [1]}, "tags.0"),
+        ({"content": "a", "tags": ["x"] * 257}, "tags"),
+        ({"content": "a", "origin": "yesterday"}, "origin"),
+        ({"content": "a", "origin": 5}, "origin"),
+        ({"content": "a", "origin": "0001-01-01T00:00:00+14:00"}, "origin"),
+    ],
+)
+def test_a_value_that_cannot_be_taken(runtime: Caller, ada: Agent, body: Any, attr: str) -> None:
+    before = steps.state(ada)
+    answer = runtime.post("memories", body)
+    assert (answer.status, answer.attrs) == (422, [attr]), answer.content
+    assert steps.state(ada) == before
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["limit=0", "limit=501", "limit=x", "cursor=-1", "kind=dream", "since=soon", "nothing=1", "constitutional=maybe"]
+    + ["cursor=" + "9" * 400, "limit=1.5", "discarded=%00"],
+)
+def test_a_question_that_is_none(runtime: Caller, query: str) -> None:
+    assert runtime.get(f"memories?{query}").status == 422
+
+
+@pytest.mark.parametrize("number", ["0", "99", "9" * 18, "9" * 25])
+def test_a_memory_there_is_none_of(runtime: Caller, number: str) -> None:
+    for answer in (
+        runtime.get(f"memories/{number}"),
+        runtime.patch(f"memories/{number}", {"content": "a"}),
+        runtime.delete(f"memories/{number}"),
+        runtime.post(f"memories/{number}/restore"),
+        runtime.get(f"audit/{number}"),
+        runtime.get(f"refinement-sessions/{number}"),
+    ):
+        assert answer.status == 404
+        assert answer.codes[0] in ("unknown_memory", "unknown_entry", "not_found")
+
+
+@pytest.mark.parametrize("path", ["", "nothing", "memories/", "memories/x", "memories/1/2/3", "agent/../agent", "%00"])
+def test_an_address_there_is_none_of(runtime: Caller, path: str) -> None:
+    answer = runtime.get(path)
+    assert (answer.status, answer.codes) == (404, ["not_found"])
+
+
+def test_a_method_that_is_not_offered(runtime: Caller) -> None:
+    answer = runtime.ask("PUT", "agent", {})
+    assert (answer.status, answer.codes) == (405, ["method_not_allowed"])
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "x"])
+def test_another_content_type(runtime: Caller, kind: str) -> None:
+    answer = runtime.post("memories", raw=b"content=a", kind=kind)
+    assert (answer.status, answer.codes) == (415, ["unsupported_media_type"])
+
+
+def test_a_body_that_is_too_large(runtime: Caller, settings: Any) -> None:
+    settings.API_BODY_BYTES = 1_000
+    answer = runtime.post("memories", {"content": "x" * 1_000})
+    assert (answer.status, answer.codes) == (413, ["too_large"])
+
+
+def test_an_import_that_is_too_large(runtime: Caller, ada: Agent, settings: Any) -> None:
+    settings.API_IMPORT_BYTES = 1_000
+    before = steps.state(ada)
+    answer = runtime.post("import", raw=b'{"content": "a"}\n' * 100, kind="application/x-ndjson")
+    assert (answer.status, answer.codes, steps.state(ada)) == (413, ["too_large"], before)
+
+
+def test_an_import_is_here_before_anything_is_locked(house: House) -> None:
+    """Or who sends it slowly would keep every other from writing."""
+    lines = b'{"content": "a"}\n' * 3
+    depth, seen = len(connection.savepoint_ids), []
+
+    class Watched(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            seen.append(len(connection.savepoint_ids))
+            return super().read(size)
+
+        readline = read  # type: ignore[assignment]
+
+    client = Client(headers={"Authorization": f"Bearer {house.ada_key}"})
+    body = {"wsgi.input": Watched(lines)}
+    answer = client.generic("POST", f"{BASE}import", lines, "application/x-ndjson", **body)  # type: ignore[arg-type]
+    assert (answer.status_code, set(seen)) == (201, {depth})
+
+
+def test_a_database_that_fails(runtime: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker = unique()
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise OperationalError(f"near {marker}")
+
+    monkeypatch.setattr("memory.store.remember", fails)
+    answer = runtime.post("memories", {"content": marker})
+    assert (answer.status, answer.codes) == (503, ["unavailable"])
+    assert marker.encode() not in answer.content
+
+
+def test_a_fault_of_the_program_says_nothing_of_what_was_sent(runtime: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker = unique()
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise KeyError(marker)
+
+    monkeypatch.setattr("memory.store.remember", fails)
+    answer = runtime.post("memories", {"content": marker})
+    assert (answer.status, answer.json["type"]) == (500, "server_error")
+    assert marker.encode() not in answer.content
+
+
+@pytest.mark.parametrize("field", ["kind", "category", "project", "origin"])
+def test_nothing_that_was_sent_is_quoted(runtime: Caller, field: str) -> None:
+    marker = unique()
+    answer = runtime.post("memories", {"content": "a", field: f"{marker} .."})
+    assert answer.status == 422
+    assert marker.encode() not in answer.content
+    assert marker.encode() not in runtime.post("memories", {"content": "a", marker: 1}).content
+
+
+def test_every_answer_is_json_also_where_html_is_asked_for(runtime: Caller) -> None:
+    answer = runtime.get("nothing", accept="text/html")
+    assert json.loads(answer.content)["errors"]
+    assert BASE.endswith("/v1/")
+
+
+@pytest.mark.parametrize(
+    "number", ["1e400", "-1e400", "1" + "0" * 400, "-0", "1.0", "1.5", "true", '"1"', "[1]", "{}", "null", "-1"]
+)
+@pytest.mark.parametrize("field", ["limit"])
+def test_a_number_that_is_none(runtime: Caller, field: str, number: str) -> None:
+    answer = runtime.post("memories/search", raw=f'{{"{field}": {number}}}'.encode())
+    assert (answer.status, answer.attrs) in [(422, [field]), (400, [None])]
+
+
+@pytest.mark.parametrize("number", ["1.0", "1e0", "-1", "+1", "0x1", "١", "1%20", "1;1", "1,2"])
+def test_an_id_that_is_none(runtime: Caller, ada: Agent, number: str) -> None:
+    steps.remember(ada, "tea")
+    assert runtime.delete(f"memories/{number}").status == 404
+    assert steps.active(ada) == [1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "encoding"),
+    [
+        ("application/json; charset=utf-16", ""),
+        ("application/json; charset=latin-1", ""),
+        ("application/json; charset", "gzip"),
+        ("application/json", "gzip, identity"),
+    ],
+)
+def test_a_body_otherwise_written(runtime: Caller, kind: str, encoding: str) -> None:
+    more = {"content_encoding": encoding} if encoding else {}
+    answer = runtime.post("memories", raw=b'{"content": "a"}', kind=kind, **more)
+    assert (answer.status, answer.codes) == (415, ["unsupported_media_type"])
+
+
+def test_no_header_and_no_method_is_quoted(runtime: Caller) -> None:
+    marker = unique()
+    for answer in (
+        runtime.ask(marker, "memories"),
+        runtime.post("memories", raw=b"{}", kind=f"application/{marker}"),
+        runtime.post("memories", raw=b"{}", kind=f"application/json; charset={marker}"),
+        runtime.post("memories", {"content": "a"}, content_encoding=marker),
+        runtime.post("memories", {"content": "a"}, idempotency_key=marker * 20),
+        runtime.patch("memories/1", {"content": "a"}, if_match=marker),
+        runtime.get(f"memories/{marker}"),
+        Caller(marker).get("agent"),
+    ):
+        assert 400 <= answer.status < 500
+        assert answer.codes
+        assert marker.encode() not in answer.content
+
+
+def test_accept_changes_nothing(runtime: Caller) -> None:
+    for path, kind in (("context", "text/plain"), ("export", "application/x-ndjson"), ("agent", "application/json")):
+        for accept in ("text/plain", "application/x-ndjson", "text/html", "image/png", ",;q=,"):
+            answer = runtime.get(path, accept=accept)
+            assert (answer.status, answer.headers["Content-Type"].split(";")[0]) == (200, kind)
+
+
+def test_an_import_of_nothing(runtime: Caller, ada: Agent) -> None:
+    before = steps.state(ada)
+    for raw in (b"", b"\n\n"):
+        answer = runtime.post("import", raw=raw, kind="application/x-ndjson")
+        assert (answer.status, answer.json["imported"]) == (201, 0)
+    assert steps.state(ada) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "attr"),
+    [
+        (b"{", "line 2"),
+        (b"[]", "line 2"),
+        (b'{"content": "\xff"}', "line 2"),
+        (b'{"content": "\\ud800"}', "line 2, content"),
+        (b'{"content": "a\\u0000b"}', "line 2, content"),
+        (b'{"content": "' + b"x" * 10_001 + b'"}', "line 2, content"),
+        (b'{"content": ' + b"[" * 100_000 + b"}", "line 2"),
+        (b'{"content": "a", "origin": ' + b"9" * 10_000 + b"}", "line 2"),
+        (b'{"content": "a", "origin": 1e400}', "line 2, origin"),
+        (b'{"content": "a", "origin": "9999-12-31T23:59:59-14:00"}', "line 2, origin"),
+        (b'{"content": "a", "tags": [1e400]}', "line 2, tags"),
+        (b'{"content": "a", "kind": {"a": 1}}', "line 2, kind"),
+    ],
+)
+def test_an_import_with_a_bad_line(runtime: Caller, ada: Agent, line: bytes, attr: str) -> None:
+    before = steps.state(ada)
+    answer = runtime.post("import", raw=b'{"content": "fine"}\n' + line, kind="application/x-ndjson")
+    assert (answer.status, answer.codes, answer.attrs) == (422, ["bad_line"], [attr])
+    assert steps.state(ada) == before
+
+
+def test_of_a_list_its_length_is_looked_at_before_anything_in_it(runtime: Caller) -> None:
+    for path, body in (
+        ("memories/batch", {"memories": [0] * 501}),
+        ("memories", {"content": "a", "tags": [0] * 257}),
+        ("memories/search", {"tags": [0] * 257}),
+    ):
+        answer = runtime.post(path, body)
+        assert (answer.status, answer.codes, answer.attrs) == (422, ["max_length"], [list(body)[-1]])
+
+
+def test_of_a_list_a_few_errors_are_told(runtime: Caller) -> None:
+    answer = runtime.post("memories/batch", {"memories": [0] * 500})
+    assert (answer.status, answer.attrs) == (422, [f"memories.{place}.non_field_errors" for place in range(10)])
+    answer = runtime.post("memories", {"content": "a", "tags": ["fine"] + [0] * 200})
+    assert (answer.status, answer.attrs) == (422, [f"tags.{place}" for place in range(1, 11)])
+
+
+def test_of_many_names_that_are_none_their_number_is_told(runtime: Caller) -> None:
+    named = {f"{unique()}{place}": 1 for place in range(1_000)}
+    answer = runtime.post("memories/batch", {"memories": [{"content": "a"} | named] * 20})
+    assert (answer.status, answer.codes) == (422, ["unknown_field"] * 10)
+    assert all(error["detail"].startswith("1000 name") for error in answer.json["errors"])
+
+
+@pytest.mark.parametrize(("deep", "status"), [(18, 422), (100, 400)])
+def test_how_deep_a_body_may_be(runtime: Caller, deep: int, status: int) -> None:
+    assert runtime.post("memories", raw=b'{"content": ' + b"[" * deep + b"]" * deep + b"}").status == status
+
+
+def test_of_many_unknown_keys_a_few_are_named_and_none_at_length(runtime: Caller) -> None:
+    line = {"content": "a"} | {f"{place:03}{'x' * 1_000}": 1 for place in range(300)}
+    answer = runtime.post("import", line, kind="application/x-ndjson")
+    assert (answer.status, len(answer.json["ignored"])) == (201, 100)
+    assert {len(name) for name in answer.json["ignored"]} == {64}
+
+
+def test_an_unknown_key_that_is_no_text_is_told_as_well_as_it_can_be(runtime: Caller, ada: Agent) -> None:
+    answer = runtime.post("import", raw=b'{"content": "a", "\\ud800": 1}', kind="application/x-ndjson")
+    assert (answer.status, answer.json["ignored"]) == (201, ["?"])

@@ -1,0 +1,125 @@
+"""A bounded load over loopback: so many clients, each with a connection kept alive, asking one thing after another.
+
+A client is a thread that writes requests made beforehand to a socket and reads each answer to its end: what it takes
+itself is measured beside what it measures (`tests/bench/api_bench.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+CLIENTS = 4
+PATIENCE = 60.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One request, ready to be sent, and the status it must be answered with."""
+
+    bytes: bytes
+    status: int
+
+
+def request(method: str, path: str, key: str, body: Any = None, status: int = 200, **headers: str) -> Wanted:
+    sent = b"" if body is None else json.dumps(body).encode()
+    given = {"Host": "127.0.0.1", "Authorization": f"Bearer {key}", "Content-Length": str(len(sent))}
+    given |= {"Content-Type": "application/json"} if body is not None else {}
+    given |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+    return Wanted(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + sent, status)
+
+
+class Connection:
+    """One connection, made anew when the server has closed it."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self._socket, self._read = port, None, b""
+
+    def ask(self, wanted: Wanted) -> tuple[bytes, bytes]:
+        """The answer's head and body. Raises AssertionError for another status than wanted."""
+        if self._socket is None:
+            self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=PATIENCE)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.sendall(wanted.bytes)
+        head = self._until_blank_line()
+        lower = head.lower()
+        length = int(lower.partition(b"content-length:")[2].split(None, 1)[0]) if b"content-length:" in lower else 0
+        while len(self._read) < length:
+            self._receive()
+        body, self._read = self._read[:length], self._read[length:]
+        if b"connection: close" in lower:
+            self.close()
+        assert int(head.split(None, 2)[1]) == wanted.status, (head, body[:500])
+        return head, body
+
+    def _until_blank_line(self) -> bytes:
+        while b"\r\n\r\n" not in self._read:
+            self._receive()
+        head, _, self._read = self._read.partition(b"\r\n\r\n")
+        return head
+
+    def _receive(self) -> None:
+        part = self._socket.recv(65_536)
+        if not part:
+            raise ConnectionError("the server closed the connection before its answer was whole")
+        self._read += part
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket, self._read = None, b""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What some rounds of requests took, in seconds."""
+
+    wall: float = 0.0
+    client: float = 0.0  # of the processor, by the clients themselves
+    each: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        return len(self.each) / self.wall
+
+    def percentile(self, share: float) -> float:
+        return sorted(self.each)[min(len(self.each) - 1, int(len(self.each) * share))]
+
+
+def run(port: int, wanted: Sequence[Wanted], taken: Taken, clients: int = CLIENTS) -> None:
+    """Ask for all of these, each client its share, and add to `taken` what it took."""
+    started, spent = time.perf_counter(), time.process_time()
+    results: list[list[float] | BaseException] = []
+    threads = [
+        threading.Thread(target=_client, args=(port, wanted[place::clients], results)) for place in range(clients)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    taken.wall += time.perf_counter() - started
+    taken.client += time.process_time() - spent
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        taken.each += result
+
+
+def _client(port: int, wanted: Iterable[Wanted], results: list[list[float] | BaseException]) -> None:
+    connection, seconds = Connection(port), []
+    try:
+        for one in wanted:
+            start = time.perf_counter()
+            connection.ask(one)
+            seconds.append(time.perf_counter() - start)
+        results.append(seconds)
+    except (OSError, AssertionError, ValueError, IndexError) as failure:
+        results.append(failure)
+    finally:
+        connection.close()

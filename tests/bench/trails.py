@@ -1,0 +1,144 @@
+"""Long trails, made in bulk: an entry for each edit, as the verbs of the store write them one by one.
+
+A million calls of a verb would take a quarter of an hour. What is written here is what they would have written, down
+to the MACs, the snapshots and the agent's row: `replay.problems` finds nothing, and the benches see to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from django.db import transaction
+
+from audit import bodies, rowset
+from audit.models import AuditEntry, Change, Operation
+from audit.trail import Actor, Head, changes_digest, entry_mac
+from config.keyring import keyring
+from memory import agents
+from memory.counters import recount
+from memory.formats import jsonl
+from memory.models import Agent, Memory
+from memory.snapshot import snapshot
+from tests.bench import texts
+
+ME = Actor.operator("bench")
+BATCH = 2_000  # entries
+Edit = tuple[str, int]  # an operation, and the number of the memory it is done to
+
+VALUES: dict[str, Callable[[datetime], dict[str, Any]]] = {
+    Operation.PROTECTED: lambda _: {"constitutional": True},
+    Operation.UNPROTECTED: lambda _: {"constitutional": False},
+    Operation.DISCARDED: lambda at: {"discarded_at": at},
+}
+
+
+def grown(slug: str, memories: int) -> Agent:
+    """An agent with so many memories, imported."""
+    agent, _ = agents.create("acme", slug, model="builtin/dedupe", actor=ME)
+    jsonl.load(agent, texts.lines(memories, slug), ME)
+    return fresh(agent)
+
+
+def fresh(agent: Agent) -> Agent:
+    return Agent.objects.select_related("tenant").get(pk=agent.pk)
+
+
+def toggles(memories: int, count: int) -> Iterator[Edit]:
+    """So many edits: every memory protected in turn, then every one unprotected, and so on."""
+    for place in range(count):
+        is_protected = place // memories % 2
+        yield (Operation.UNPROTECTED if is_protected else Operation.PROTECTED), place % memories + 1
+
+
+def lengthen(agent: Agent, edits: Iterable[Edit]) -> None:
+    """Append an entry of one change for each edit, each of which must change something."""
+    pen, waiting = _Pen(fresh(agent)), iter(edits)
+    while batch := list(islice(waiting, BATCH)):
+        with transaction.atomic():
+            pen.write(batch)
+    pen.finish()
+
+
+class _Pen:
+    """Writes a trail on from where it stands."""
+
+    def __init__(self, agent: Agent) -> None:
+        assert not agent.duplicate_tokens, "core memory's weight is counted here without exact repeats"
+        self.agent = agent
+        self.key = keyring().audit[0]
+        self.head = Head(agent.audit_seq, bytes(agent.audit_mac), agent.audit_at)
+        self.distinct = agent.core_tokens
+        self.memories = {memory.number: memory for memory in Memory.objects.filter(agent_id=agent.pk)}
+        self.states = {number: _state(memory) for number, memory in self.memories.items()}
+        self.common = {
+            "agent_id": agent.pk,
+            "tenant_id": agent.tenant_id,
+            "agent_label": agent.label,
+            "actor_kind": ME.kind,
+            "actor_label": ME.label,
+            "session": None,
+            "sealed": None,
+            "sealed_digest": None,
+            "changes": 1,
+            "key_id": self.key.id,
+        }
+
+    def write(self, edits: Iterable[Edit]) -> None:
+        entries, changes = [], []
+        for operation, number in edits:
+            at = self.head.next_at()
+            changes.append(self._change(number, VALUES[operation](at)))
+            entries.append(self._entry(operation, at, changes[-1]))
+        rowset.insert(AuditEntry, entries)
+        rowset.insert(Change, changes)
+
+    def _change(self, number: int, values: dict[str, Any]) -> dict[str, Any]:
+        memory = self.memories[number]
+        was_core = memory.discarded_at is None
+        for name, value in values.items():
+            assert getattr(memory, name) != value
+            setattr(memory, name, value)
+        memory.version = self.head.seq + 1
+        self.distinct -= memory.tokens * (was_core - (memory.discarded_at is None))
+        (before, before_digest), (after, after_digest) = self.states[number], _state(memory)
+        self.states[number] = after, after_digest
+        return {
+            "agent_id": self.agent.pk,
+            "seq": memory.version,
+            "number": number,
+            "before": before,
+            "before_digest": before_digest,
+            "after": after,
+            "after_digest": after_digest,
+        }
+
+    def _entry(self, operation: str, at: datetime, change: dict[str, Any]) -> dict[str, Any]:
+        entry = self.common | {
+            "seq": self.head.seq + 1,
+            "at": at,
+            "operation": str(operation),
+            "detail": {"reason": "bench"} if operation == Operation.UNPROTECTED else {},
+            "distinct_tokens": self.distinct,
+        }
+        entry["mac"] = entry_mac(self.key.secret, self.head.mac, entry, changes_digest([change]))
+        self.head = Head(entry["seq"], entry["mac"], at)
+        return entry
+
+    def finish(self) -> None:
+        """The rows as the last entries left them."""
+        rowset.update(
+            Memory,
+            [vars(memory) for memory in self.memories.values()],
+            ("id", "constitutional", "discarded_at", "version"),
+        )
+        head = {"audit_seq": self.head.seq, "audit_mac": self.head.mac, "audit_at": self.head.at}
+        Agent.objects.filter(pk=self.agent.pk).update(**recount(self.agent), **head)
+
+
+def _state(memory: Memory) -> tuple[bytes, bytes]:
+    """A memory's snapshot, and its digest."""
+    state = snapshot(memory)
+    return state, bodies.digest(state)

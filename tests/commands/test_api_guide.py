@@ -1,0 +1,76 @@
+"""docs/api.md, as a runtime's author follows it: every snippet, in order, against a service of one's own."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.commands.calling import ROOT, Installation
+
+GUIDE = (ROOT / "docs" / "api.md").read_text("utf-8")
+
+
+@pytest.fixture
+def address(service: Installation) -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gunicorn", "config.wsgi", "--bind", place, "--workers", "2", "--no-control-socket"],
+        cwd=ROOT,
+        env=service.environment,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(200):
+            try:
+                urllib.request.urlopen(f"http://{place}/readyz", timeout=5)
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield place
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def script(address: str, folder: Path) -> str:
+    """The snippets as one script, with this address and this Python in the place of those named."""
+    parts = []
+    for language, written in re.findall(r"```(sh|python)\n(.*?)```", GUIDE, re.DOTALL):
+        snippet = written.replace("127.0.0.1:8000", address).replace(".venv/bin/python", sys.executable)
+        if language == "python":
+            snippet = f"cat > {folder}/runtime.py <<'END'\n{snippet}END\n{sys.executable} {folder}/runtime.py\n"
+        parts.append(snippet)
+    return "set -eu\n" + "\n".join(parts)
+
+
+def test_the_guide_works_as_it_stands(service: Installation, address: str, tmp_path: Path) -> None:
+    written = script(address, tmp_path).replace("memories.jsonl", str(tmp_path / "memories.jsonl"))
+    done = subprocess.run(
+        ["/bin/sh", "-c", written],
+        cwd=ROOT,
+        env=service.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "\ncompleted\n" in done.stdout
+    assert '"imported":' in done.stdout
+    assert "# What you remember" in done.stdout
+    assert '"budget":9000' in done.stdout
+    assert service.manage("verify_audit", "--all").code == 0
+
+
+def test_the_python_is_short() -> None:
+    [snippet] = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    assert len(snippet.splitlines()) <= 42

@@ -1,0 +1,308 @@
+"""Consent as a machine with a moving clock: whoever asks, decides, replays a link or steps the clock, nobody reads
+outside an active grant's person, scope and time, and nobody decides about their own request."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import time_machine
+from django.db import transaction
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from audit.consent import LAPSES, Person, Scope, same_address
+from audit.models import AccessRequest, AccessState
+from audit.trail import Actor
+from config.errors import DomainError
+from memory import agents, consent, consented, steward_links, store
+from memory.errors import NotGranted
+from memory.models import Agent
+from tests import steps
+from tests.conftest import OPERATOR
+from tests.steps import ME, fresh
+
+PEOPLE = [Person(1, "pat@acme.test"), Person(2, "eve@acme.test"), Person(3, "Stew+admin@ACME.test")]
+STEWARDS = ["stew@acme.test", "other@elsewhere.test", ""]
+PURPOSE = "to see why it forgot the customer"
+SCOPES = [
+    Scope("silo"),
+    Scope("memories", numbers=(1, 2)),
+    Scope("session", session=7),
+    Scope("entries", first=1, last=4),
+]
+WHO = st.sampled_from(PEOPLE)
+PICK = st.integers(0, 50)
+_run = itertools.count(1)
+
+
+@dataclass
+class Asked:
+    """What a plain reader of the rules makes of a request."""
+
+    number: int
+    person: Person
+    scope: Scope
+    seconds: int
+    at: datetime
+    granted_at: datetime | None = None
+    is_over: bool = False
+
+    def allows(self, person: Person, now: datetime) -> bool:
+        if self.granted_at is None or self.is_over or person != self.person:
+            return False
+        return now < self.granted_at + timedelta(seconds=self.seconds)
+
+    def is_read_by(self, person: Person, now: datetime, clock: datetime) -> bool:
+        """Nor while the clock itself is before the grant: one that was ahead must not make it longer."""
+        return self.allows(person, now) and self.granted_at is not None and self.granted_at <= clock
+
+
+class Consent(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.atomic = transaction.atomic()
+        self.atomic.__enter__()
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.clock = time_machine.travel(self.now, tick=False)
+        self.traveller = self.clock.start()
+        run = next(_run)
+        self.agent = agents.create(f"t{run}", "ada", model="builtin/dedupe", actor=OPERATOR, steward=STEWARDS[0])[0]
+        self.asked: list[Asked] = []
+        self.links: list[tuple[str, Asked, str, datetime]] = []  # token, request, whom it was mailed to, when
+
+    @initialize()
+    def memories(self) -> None:
+        steps.remember(self.agent, "tea", "milk", "sugar")
+        store.revise(self.agent, 3, ME, content="brown sugar", session=7)
+
+    def teardown(self) -> None:
+        self.clock.stop()
+        transaction.set_rollback(True)
+        self.atomic.__exit__(None, None, None)
+
+    def row(self) -> Agent:
+        return fresh(self.agent)
+
+    def latest(self) -> datetime:
+        """Clocks that are set back count for nothing."""
+        at = self.row().audit_at
+        return max(self.now, at) if at else self.now
+
+    def one(self, pick: int) -> Asked:
+        """The newest request as often as any."""
+        return self.asked[-1 if pick % 2 else pick % len(self.asked)]
+
+    # --- what people and the agent's side do
+
+    @rule(person=WHO, scope=st.sampled_from(SCOPES), minutes=st.sampled_from([15, 60, 240]))
+    def ask(self, person: Person, scope: Scope, minutes: int) -> None:
+        mine = [each for each in self.asked if each.person == person and self.is_open(each)]
+        at, seconds = self.latest(), minutes * 60
+        try:
+            with transaction.atomic():
+                told = consent.ask(self.row(), person, purpose=PURPOSE, scope=scope, seconds=seconds)
+        except DomainError:
+            assert mine or (self.row().is_steward_only and same_address(self.row().steward, person.address))
+            return
+        assert not mine
+        self.asked.append(Asked(told.number, person, scope, seconds, at))
+
+    @rule(person=WHO, scope=st.sampled_from(SCOPES), minutes=st.sampled_from([15, 60, 240]))
+    def ask_and_be_granted(self, person: Person, scope: Scope, minutes: int) -> None:
+        before = len(self.asked)
+        self.ask(person, scope, minutes)
+        if len(self.asked) > before:
+            self.decided(1, Actor.agent(), approves=True, may=not self.row().is_steward_only)
+
+    def is_open(self, asked: Asked) -> bool:
+        return asked.granted_at is None and not asked.is_over and self.latest() < asked.at + LAPSES
+
+    @rule(pick=PICK, approves=st.booleans())
+    def runtime_decides(self, pick: int, approves: bool) -> None:
+        self.decided(pick, Actor.agent(), approves, may=not self.row().is_steward_only)
+
+    @rule(pick=PICK, approves=st.booleans(), who=st.sampled_from(["person", "operator", "system"]), person=WHO)
+    def others_decide(self, pick: int, approves: bool, who: str, person: Person) -> None:
+        self.decided(pick, Actor(who, person.address), approves, may=False)
+
+    @rule(pick=PICK, approves=st.booleans(), person=WHO)
+    def somebody_decides_as_steward(self, pick: int, approves: bool, person: Person) -> None:
+        """Also whoever asked, under an address that reaches them."""
+        if self.asked:
+            asked = self.one(pick)
+            is_steward = same_address(person.address, self.row().steward)
+            may = is_steward and not same_address(person.address, asked.person.address)
+            self.decided(pick, Actor.steward(person.address), approves, may=may)
+
+    def decided(self, pick: int, actor: Actor, approves: bool, *, may: bool) -> None:
+        if not self.asked:
+            return
+        asked = self.one(pick)
+        may = may and self.is_open(asked)
+        at = self.latest()
+        try:
+            with transaction.atomic():
+                (consent.approve if approves else consent.deny)(self.row(), asked.number, actor)
+        except DomainError:
+            assert not may
+            return
+        assert may
+        asked.granted_at, asked.is_over = (at, False) if approves else (None, True)
+
+    @rule(pick=PICK)
+    def mail(self, pick: int) -> None:
+        if not self.asked:
+            return
+        asked, steward = self.one(pick), self.row().steward
+        try:
+            with transaction.atomic():
+                token = steward_links.make(self.row(), asked.number)
+        except DomainError:
+            assert not (self.is_open(asked) and steward)
+            return
+        self.links.append((token, asked, steward, self.now))
+
+    @rule(pick=PICK, approves=st.booleans())
+    def steward_decides(self, pick: int, approves: bool) -> None:
+        if not self.links:
+            return
+        token, asked, steward, made = self.links[pick % len(self.links)]
+        may = steward == self.row().steward and not same_address(steward, asked.person.address)
+        may = may and self.is_open(asked) and self.now < made + LAPSES
+        at = self.latest()
+        try:
+            with transaction.atomic():
+                steward_links.decide(token, approve=approves)
+        except DomainError:
+            assert not may
+            return
+        assert may
+        asked.granted_at, asked.is_over = (at, False) if approves else (None, True)
+
+    @rule(pick=PICK, how=st.sampled_from(["altered", "short", "long", "other", "empty"]))
+    def forged(self, pick: int, how: str) -> None:
+        if not self.links:
+            return
+        token = self.links[pick % len(self.links)][0]
+        prefix, _, secret = token.partition("_")
+        made_up = {
+            "altered": f"{prefix}_{secret[:-1]}{'A' if secret[-1] != 'A' else 'B'}",
+            "short": token[:-1],
+            "long": f"{token}A",
+            "other": f"{'a' * 12}_{secret}",
+            "empty": "",
+        }[how]
+        for do in (steward_links.look, steward_links.revoke, lambda t: steward_links.decide(t, approve=True)):
+            with pytest.raises(DomainError) as refused:
+                do(made_up)
+            assert refused.value.code == "link_broken"
+
+    @rule(pick=PICK, by_link=st.booleans())
+    def revoke(self, pick: int, by_link: bool) -> None:
+        if by_link and self.links:
+            token, asked, steward, _ = self.links[pick % len(self.links)]
+            may = steward == self.row().steward
+        elif self.asked:
+            token, asked, may = "", self.one(pick), True
+        else:
+            return
+        may = may and asked.allows(asked.person, self.latest())
+        try:
+            with transaction.atomic():
+                steward_links.revoke(token) if token else consent.revoke(self.row(), asked.number, ME)
+        except DomainError:
+            assert not may
+            return
+        assert may
+        asked.is_over = True
+
+    @rule(person=WHO)
+    def another_password(self, person: Person) -> None:
+        consent.withdraw_all(person.id, "password")
+        for asked in self.asked:
+            if asked.person == person:
+                asked.is_over = True
+
+    @rule(steward=st.sampled_from(STEWARDS), alone=st.booleans())
+    def another_steward(self, steward: str, alone: bool) -> None:
+        agents.change(self.row(), ME, steward=steward, is_steward_only=alone and bool(steward))
+
+    @rule(minutes=st.sampled_from([-600, -1, 1, 1, 1, 14, 15, 16, 59, 60, 61, 239, 241, 72 * 60 - 1, 72 * 60 + 1]))
+    def time_passes(self, minutes: int) -> None:
+        self.now += timedelta(minutes=minutes)
+        self.traveller.move_to(self.now, tick=False)
+
+    @rule()
+    def life_goes_on(self) -> None:
+        steps.remember(self.agent, "honey")
+
+    # --- what is read
+
+    @rule(person=WHO, pick=PICK, number=st.integers(1, 3))
+    def read(self, person: Person, pick: int, number: int) -> None:
+        if not self.asked:
+            return
+        asked = self.one(pick)
+        person = asked.person if pick % 3 else person
+        may = asked.is_read_by(person, self.latest(), self.now) and (
+            asked.scope.kind == "silo" or (asked.scope.kind == "memories" and number in asked.scope.numbers)
+        )
+        try:
+            with transaction.atomic():
+                [read] = consented.memories(self.row(), asked.number, person, [number])
+        except NotGranted:
+            assert not may
+            return
+        assert may
+        assert read.memory.number == number
+        told = steps.last_entry(self.agent)
+        assert (told.operation, told.actor_label, told.detail["memories"]) == ("content_read", person.address, [number])
+
+    @rule(person=WHO, pick=PICK, seq=st.integers(1, 6))
+    def read_entry(self, person: Person, pick: int, seq: int) -> None:
+        if not self.asked:
+            return
+        asked = self.one(pick)
+        person = asked.person if pick % 3 else person
+        entry = steps.entries(self.agent)[seq - 1] if seq <= self.row().audit_seq else None
+        may = entry is not None and asked.is_read_by(person, self.latest(), self.now)
+        kind = asked.scope.kind
+        covered = set(asked.scope.numbers) if kind == "memories" else {1, 2, 3}
+        touched = {change.number for change in steps.changes(self.agent, seq)} & covered
+        may = may and bool(touched) and (kind != "session" or (entry is not None and entry.session == 7))
+        may = may and (kind != "entries" or seq <= 4)
+        try:
+            with transaction.atomic():
+                found = consented.entry(self.row(), asked.number, person, seq)
+        except DomainError:
+            assert not may
+            return
+        assert may
+        assert {step.number for step in found} == touched
+
+    @rule(number=st.integers(1, 3), seq=st.integers(1, 6), entry=st.booleans())
+    def who_asked_last_reads(self, number: int, seq: int, entry: bool) -> None:
+        if self.asked:
+            person = self.asked[-1].person
+            self.read_entry(person, 1, seq) if entry else self.read(person, 1, number)
+
+    # --- what always holds
+
+    @invariant()
+    def rows_repeat_the_trail(self) -> None:
+        assert steps.problems(self.agent) == []
+
+    @invariant()
+    def one_open_request_a_person(self) -> None:
+        opened = AccessRequest.objects.filter(agent_id=self.agent.pk, state=AccessState.REQUESTED)
+        people = list(opened.values_list("person_id", flat=True))
+        assert len(people) == len(set(people))
+
+
+@pytest.mark.django_db
+def test_nobody_reads_outside_a_grant() -> None:
+    run_state_machine_as_test(Consent, settings=settings(stateful_step_count=25))  # type: ignore[no-untyped-call]

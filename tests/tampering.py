@@ -1,0 +1,245 @@
+"""What somebody who owns the database does to a trail by SQL, and what verifying then says first.
+
+Loaded by `pytest_plugins` in the suite's conftest, for the fixture `past`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, models, transaction
+from django.db.models import F, QuerySet
+
+from audit import verify
+from audit.models import ActorKind, AuditEntry, Change, Operation
+from audit.trail import changes_digest, entry_mac
+from config.keyring import keyring
+from memory import store
+from memory.counters import recount, repeats_weight
+from memory.models import Agent, AgentKey, Memory
+from memory.snapshot import restore
+from tests.conftest import drop_guards
+from tests.steps import ME, PERSON, SESSION, fresh, problems, remember
+
+SECRET = "marmalade"  # what the memories say
+LAST = 9  # the number of the last entry of `past`
+
+
+@pytest.fixture
+def past(ada: Agent, bob: Agent) -> Agent:
+    """An agent with a trail that has everything in it, with its triggers taken away."""
+    remember(ada, f"{SECRET} one", f"{SECRET} two", "three", f"{SECRET} one", tags=("jam",))
+    remember(ada, "log", kind="journal", project="site")
+    store.revise(ada, 3, ME, content=f"{SECRET} three", dropping=[SECRET], session=SESSION)
+    store.protect(ada, [4], ME, session=SESSION)
+    store.consolidate(ada, [1, 2], f"{SECRET} one and two", ME, session=SESSION)
+    store.unprotect(ada, [4], PERSON, reason="asked")
+    store.discard(ada, [3], ME)
+    remember(bob, SECRET)
+    assert problems(ada) == problems(bob) == []
+    drop_guards()
+    return ada
+
+
+# --- what is found
+
+
+def found(agent: Agent) -> list[verify.Problem]:
+    """The problems, of which there are some, and which quote nothing."""
+    all_of_them = problems(agent)
+    assert all_of_them
+    text = repr(all_of_them)
+    assert SECRET not in text
+    assert SECRET.encode().hex() not in text
+    return all_of_them
+
+
+def called(problem: verify.Problem) -> tuple[int, str]:
+    """The entry a finding names, and the word for what became of it."""
+    return problem.seq, problem.problem.split(":")[0]
+
+
+def first(agent: Agent) -> tuple[int, str]:
+    return called(found(agent)[0])
+
+
+def all_called(agent: Agent) -> set[tuple[int, str]]:
+    return {called(problem) for problem in found(agent)}
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    """An attack after which everything is as it was before: many of them fit into one test."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+# --- what there is to attack
+
+
+def entries(agent: Agent) -> QuerySet[AuditEntry]:
+    return AuditEntry.objects.filter(agent_id=agent.pk).order_by("seq")
+
+
+def changes(agent: Agent) -> QuerySet[Change]:
+    return Change.objects.filter(agent_id=agent.pk).order_by("seq", "number")
+
+
+def memories(agent: Agent) -> QuerySet[Memory]:
+    return Memory.objects.filter(agent_id=agent.pk).order_by("number")
+
+
+def columns(model: type[models.Model], *without: str) -> list[str]:
+    """Every column but the id, which says nothing and which nothing goes by."""
+    return [field.attname for field in model._meta.concrete_fields if field.attname not in ("id", *without)]
+
+
+def sql(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+# --- other values for a column
+
+_OF_ITS_OWN: dict[str, Iterable[Any]] = {
+    "actor_kind": ActorKind.values,
+    "operation": ("remembered", "imported", "key_issued", "rolled_back", "redacted", "erased"),
+    "kind": ("core", "journal"),
+    "category": ("technical", "topic"),
+    "scope": ("common", "private", "project"),
+    "source": ("agent", "run", "system"),
+    "constitutional": (True, False),
+    "key_id": ("other", ""),
+    # Not the number of another row: moving a row onto one is an attack of its own.
+    "agent_id": (10_077,),
+    "seq": (77, 10_000_000_000),
+    "number": (77, 10_000_000_000),
+}
+
+_FOR_NOTHING: dict[str, Iterable[Any]] = {
+    "BinaryField": (b"", b"x", bytes(32)),
+    "PositiveBigIntegerField": (0, 1),
+    "DateTimeField": (datetime(2001, 1, 1, tzinfo=UTC),),
+}
+
+
+def others(model: type[models.Model], column: str, now: Any) -> list[Any]:
+    """Values for a column that holds `now`: near misses, and what is as far off as can be."""
+    field = next(field for field in model._meta.concrete_fields if field.attname == column)
+    if column in _OF_ITS_OWN:
+        values = list(_OF_ITS_OWN[column])
+    elif now is None:
+        values = list(_FOR_NOTHING[field.get_internal_type()])
+    else:
+        values = list(_near(now)) + ([None] if field.null else [])
+    values = [value for value in values if value != now or type(value) is not type(now)]
+    assert values
+    return values
+
+
+def _near(now: Any) -> Iterator[Any]:
+    match now:
+        case int():
+            yield from (each for each in (now + 1, now - 1, 77) if each >= 0)
+        case str():
+            yield from (now + "x", now.upper(), "")
+        case datetime():
+            yield from (now + timedelta(microseconds=1), now - timedelta(days=1))
+        case bytes():
+            yield from (now[:-1] + bytes([now[-1] ^ 1]), now + b"\0", bytes(len(now)), b"")
+        case dict():
+            yield from ({**now, "x": 1}, [now], *({key: now[key] for key in now if key != gone} for gone in now))
+
+
+# --- what takes several statements
+
+
+def renumber(agent: Agent, *moves: tuple[int, int]) -> None:
+    """Give entries, with all they changed, other numbers."""
+    for old, new in moves:
+        entries(agent).filter(seq=old).update(seq=new)
+        changes(agent).filter(seq=old).update(seq=new)
+
+
+def swap(agent: Agent, one: int, other: int) -> None:
+    renumber(agent, (one, 1000), (other, one), (1000, other))
+
+
+def make_room(agent: Agent, at: int) -> None:
+    """Move every entry from `at` up by one, with its changes and in all that names it by number."""
+    for seq in range(fresh(agent).audit_seq, at - 1, -1):
+        renumber(agent, (seq, seq + 1))
+    memories(agent).filter(version__gte=at).update(version=F("version") + 1)
+    Agent.objects.filter(pk=agent.pk).update(audit_seq=F("audit_seq") + 1)
+
+
+def forge(agent: Agent, place: int, **values: Any) -> AuditEntry:
+    """An entry of this number, made up from the one before it."""
+    entry = entries(agent).get(seq=place - 1)
+    entry.pk, entry.seq, entry.changes, entry.mac = None, place, 0, secrets.token_bytes(32)
+    for name, value in values.items():
+        setattr(entry, name, value)
+    entry.save(force_insert=True)
+    return entry
+
+
+def rechain(agent: Agent, start: int, secret: bytes, key_id: str = "") -> None:
+    """Compute the MACs from an entry on anew, under a key, and let the agent's row name the last."""
+    before = entries(agent).filter(seq=start - 1).values_list("mac", flat=True)
+    previous = next(map(bytes, before), b"")
+    for entry in entries(agent).filter(seq__gte=start).values():
+        own: Any = changes(agent).filter(seq=entry["seq"]).values()
+        fields = entry | {"key_id": key_id or entry["key_id"]}
+        previous = entry_mac(secret, previous, fields, changes_digest(own))
+        entries(agent).filter(pk=entry["id"]).update(mac=previous, key_id=fields["key_id"])
+    last = entries(agent).latest("seq")
+    Agent.objects.filter(pk=agent.pk).update(audit_seq=last.seq, audit_mac=last.mac, audit_at=last.at)
+
+
+def real_key() -> bytes:
+    return keyring().audit[0].secret
+
+
+def cut(agent: Agent, last: int) -> None:
+    """Remove every entry after the last, with its changes."""
+    for rows in (entries(agent), changes(agent)):
+        rows.filter(seq__gt=last).delete()
+
+
+def set_back(agent: Agent, last: int) -> None:
+    """Cut the trail, and put the agent's row, its memories, its counters and its keys back to what they were then."""
+    cut(agent, last)
+    for memory in memories(agent):
+        change = changes(agent).filter(number=memory.number).order_by("-seq").first()
+        if change is None:
+            memory.delete()
+        else:
+            assert change.after is not None
+            values = restore(bytes(change.after)) | {"version": change.seq}
+            Memory.objects.filter(pk=memory.pk).update(**values)
+    issued = entries(agent).filter(operation=Operation.KEY_ISSUED).values_list("detail", flat=True)
+    AgentKey.objects.filter(agent=agent).exclude(prefix__in=[detail["prefix"] for detail in issued]).delete()
+    entry = entries(agent).latest("seq")
+    row = fresh(agent)
+    kept = recount(row) | {"duplicate_tokens": repeats_weight(row)}
+    highest = max(entries(agent).values_list("distinct_tokens", flat=True))
+    head = {"audit_seq": entry.seq, "audit_mac": entry.mac, "audit_at": entry.at}
+    Agent.objects.filter(pk=agent.pk).update(**kept, **head, high_water_tokens=highest)
+
+
+def allow_repeats(model: type[models.Model]) -> None:
+    """Take a table's constraints away, so that a row can be there twice."""
+    table = model._meta.db_table
+    if connection.vendor == "postgresql":
+        for constraint in model._meta.constraints:
+            sql(f"ALTER TABLE {table} DROP CONSTRAINT {constraint.name}")
+        return
+    sql(f"CREATE TABLE without_constraints AS SELECT * FROM {table}")
+    sql(f"DROP TABLE {table}")
+    sql(f"ALTER TABLE without_constraints RENAME TO {table}")

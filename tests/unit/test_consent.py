@@ -1,0 +1,397 @@
+"""The Mechanic's Exception: who asks for what, who decides, what is read, what is written down, what SQL cannot do."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from audit.consent import Person, Scope, Standing, same_address
+from audit.models import AccessRequest, AuditEntry
+from audit.trail import Actor
+from memory import agents, consent, consented, errors, redaction, requests, steward_links, store
+from memory.models import Agent
+from tests import steps
+from tests.conftest import drop_guards
+from tests.steps import ME, fresh, last_entry, problems, refused, remember
+
+PAT = Person(1, "pat@acme.test")
+EVE = Person(2, "eve@acme.test")
+STEWARD = Actor.steward("stew@acme.test")
+SILO = Scope("silo")
+PURPOSE = "to see why it forgot the customer"
+
+
+@pytest.fixture
+def past(ada: Agent) -> Agent:
+    remember(ada, "tea", "milk", "sugar")
+    store.revise(ada, 3, ME, content="brown sugar", session=7)
+    agents.change(ada, ME, steward=STEWARD.label)
+    return fresh(ada)
+
+
+def ask(agent: Agent, person: Person = PAT, **more: Any) -> Standing:
+    asked: dict[str, Any] = {"purpose": PURPOSE, "scope": SILO} | more
+    return consent.ask(fresh(agent), person, **asked)
+
+
+def granted(agent: Agent, scope: Scope = SILO, **more: Any) -> int:
+    number = ask(agent, scope=scope, **more).number
+    consent.approve(fresh(agent), number, ME)
+    return number
+
+
+def read(agent: Agent, number: int, *numbers: int, person: Person = PAT) -> list[str]:
+    return [each.opened.content for each in consented.memories(fresh(agent), number, person, numbers)]
+
+
+def state(agent: Agent, number: int) -> str:
+    return AccessRequest.objects.get(agent_id=agent.pk, number=number).state
+
+
+# --- asking
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"purpose": "because I want to"}, errors.Invalid),
+        ({"purpose": "x" * 1_001}, errors.Invalid),
+        ({"purpose": f"{PURPOSE}\0"}, errors.Invalid),
+        ({"seconds": 14 * 60}, errors.Invalid),
+        ({"seconds": 4 * 3600 + 1}, errors.Invalid),
+        ({"scope": Scope("memories")}, errors.Invalid),
+        ({"scope": Scope("memories", numbers=(1, 9))}, errors.UnknownMemory),
+        ({"scope": Scope("memories", numbers=tuple(range(1, 1_003)))}, errors.Invalid),
+        ({"scope": Scope("session", session=8)}, errors.UnknownEntry),
+        ({"scope": Scope("entries", first=3, last=2)}, errors.Invalid),
+        ({"scope": Scope("entries", first=1, last=999)}, errors.Invalid),
+        ({"scope": Scope("all")}, errors.Invalid),
+    ],
+)
+def test_what_is_asked_has_bounds(past: Agent, more: dict[str, Any], error: type[Exception]) -> None:
+    with refused(past, error):
+        ask(past, **more)
+    assert not AccessRequest.objects.exists()
+
+
+def test_what_was_asked_stands_in_the_trail(past: Agent) -> None:
+    asked = ask(past, scope=Scope("memories", numbers=(1, 2)), seconds=900)
+    entry = last_entry(past)
+    assert (entry.operation, entry.actor_kind, entry.actor_label) == ("access_requested", "person", PAT.address)
+    assert (entry.seq, entry.detail["purpose"], entry.detail["seconds"]) == (asked.number, PURPOSE, 900)
+    assert state(past, asked.number) == "requested"
+    assert problems(past) == []
+
+
+def test_a_person_has_one_open_request_to_an_agent(past: Agent, bob: Agent) -> None:
+    ask(past)
+    with refused(past, errors.AlreadyAsked):
+        ask(past)
+    ask(past, EVE)
+    ask(bob)
+
+
+def test_a_silo_that_was_erased_is_not_asked_for(past: Agent) -> None:
+    Agent.objects.filter(pk=past.pk).update(wrapped_key=b"")
+    with pytest.raises(errors.Erased):
+        ask(past)
+
+
+# --- deciding
+
+
+@pytest.mark.parametrize(
+    "actor",
+    [
+        Actor.person(PAT.address),
+        Actor.person(STEWARD.label),
+        Actor.operator("shell"),
+        Actor.system("sweep"),
+        Actor.steward("another@acme.test"),
+    ],
+)
+def test_the_agents_side_alone_decides(past: Agent, actor: Actor) -> None:
+    number = ask(past).number
+    for decide in (consent.approve, consent.deny):
+        with refused(past, errors.ConsentNeeded):
+            decide(fresh(past), number, actor)
+
+
+def test_where_the_steward_alone_consents_the_runtime_does_not(past: Agent) -> None:
+    agents.change(past, ME, is_steward_only=True)
+    number = ask(past).number
+    with refused(past, errors.ConsentNeeded):
+        consent.approve(fresh(past), number, ME)
+    assert consent.approve(fresh(past), number, STEWARD).decided_by == "steward"
+
+
+@pytest.mark.parametrize("address", ["stew@acme.test", "Stew@ACME.test", "stew+work@acme.test"])
+def test_a_steward_never_decides_for_themselves(past: Agent, address: str) -> None:
+    number = ask(past, Person(3, address)).number
+    with refused(past, errors.ConsentNeeded):
+        consent.approve(fresh(past), number, STEWARD)
+    agents.change(past, ME, is_steward_only=True)
+    with refused(past, errors.ConsentNeeded):
+        ask(past, Person(4, address))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("a@x.test", "A@X.TEST", True),
+        ("a@x.test", " a@x.test. ", True),
+        ("a+b@x.test", "a@x.test", True),
+        ("a.b@gmail.com", "ab@googlemail.com", True),
+        ("a.b@x.test", "ab@x.test", False),
+        ("\uff41@x.test", "a@x.test", True),
+        ('"a"@x.test', "a@x.test", True),
+        ("a@b\u00fccher.example", "a@xn--bcher-kva.example", True),
+        ("a@x.test", "b@x.test", False),
+        ("", "", False),
+    ],
+)
+def test_addresses_that_reach_the_same_person(one: str, other: str, same: bool) -> None:
+    assert same_address(one, other) is same
+
+
+def test_a_request_is_decided_once(past: Agent) -> None:
+    number = granted(past)
+    for decide in (consent.approve, consent.deny):
+        with refused(past, errors.NotOpen):
+            decide(fresh(past), number, ME)
+
+
+def test_what_was_denied_is_not_read(past: Agent) -> None:
+    number = ask(past).number
+    consent.deny(fresh(past), number, ME)
+    with refused(past, errors.NotGranted):
+        read(past, number, 1)
+    ask(past)
+
+
+def test_a_request_nobody_decides_about_lapses(past: Agent, time_machine: Any) -> None:
+    number = ask(past).number
+    time_machine.move_to(timezone.now() + timedelta(hours=72))
+    with pytest.raises(errors.NotOpen):
+        consent.approve(fresh(past), number, ME)
+    ask(past)
+    assert state(past, number) == "lapsed"
+    assert problems(past) == []
+
+
+# --- reading
+
+
+def test_a_read_is_written_down_before_it_is_made_and_told_once(past: Agent) -> None:
+    number = granted(past)
+    assert read(past, number, 1, 3) == ["tea", "brown sugar"]
+    first = last_entry(past)
+    assert (first.operation, first.actor_label) == ("content_read", PAT.address)
+    assert first.detail == {"request": number, "memories": [1, 3]}
+    assert read(past, number, 2) == ["milk"]
+    assert last_entry(past).detail == {"request": number, "memories": [2]}
+    [notice] = [said for memory in steps.active(past) if PURPOSE in (said := steps.says(past, memory).content)]
+    assert PAT.address in notice
+    assert problems(past) == []
+
+
+@pytest.mark.parametrize(
+    ("scope", "numbers", "may"),
+    [
+        (Scope("silo"), (1, 2, 3), True),
+        (Scope("memories", numbers=(1, 3)), (1, 3), True),
+        (Scope("memories", numbers=(1, 3)), (1, 2), False),
+        (Scope("session", session=7), (3,), False),
+        (Scope("entries", first=1, last=4), (1,), False),
+    ],
+)
+def test_memories_are_read_within_the_scope(past: Agent, scope: Scope, numbers: tuple[int, ...], may: bool) -> None:
+    number = granted(past, scope)
+    if may:
+        assert len(read(past, number, *numbers)) == len(numbers)
+        return
+    with refused(past, errors.NotGranted):
+        read(past, number, *numbers)
+
+
+def test_what_an_entry_did_is_read_within_the_scope(past: Agent) -> None:
+    made, revised = (AuditEntry.objects.get(agent_id=past.pk, operation=name) for name in ("remembered", "revised"))
+    readable_by: dict[Scope, dict[int, list[int] | None]] = {
+        SILO: {made.seq: [1, 2, 3], revised.seq: [3]},
+        Scope("memories", numbers=(1, 2)): {made.seq: [1, 2], revised.seq: None},
+        Scope("session", session=7): {made.seq: None, revised.seq: [3]},
+        Scope("entries", first=1, last=made.seq): {made.seq: [1, 2, 3], revised.seq: None},
+    }
+    for scope, readable in readable_by.items():
+        number = granted(past, scope)
+        for seq, expected in readable.items():
+            if expected is None:
+                with refused(past, errors.NotGranted):
+                    consented.entry(fresh(past), number, PAT, seq)
+            else:
+                found = consented.entry(fresh(past), number, PAT, seq)
+                assert [step.number for step in found] == expected
+
+
+def test_nobody_else_reads_by_it(past: Agent, bob: Agent) -> None:
+    number = granted(past)
+    for person in (EVE, Person(PAT.id, EVE.address), Person(EVE.id, PAT.address)):
+        with refused(past, errors.NotGranted):
+            read(past, number, 1, person=person)
+    remember(bob, "coffee")
+    with refused(bob, errors.NotGranted):
+        read(bob, number, 1)
+
+
+def test_it_ends_by_the_clock_without_a_job(past: Agent, time_machine: Any) -> None:
+    number = granted(past, seconds=900)
+    time_machine.move_to(timezone.now() + timedelta(seconds=901))
+    with refused(past, errors.NotGranted):
+        read(past, number, 1)
+    ask(past)
+    assert state(past, number) == "expired"
+
+
+def test_a_clock_that_is_set_back_revives_nothing(past: Agent, time_machine: Any) -> None:
+    now = timezone.now()
+    number = granted(past, seconds=900)
+    time_machine.move_to(now + timedelta(seconds=901))
+    remember(past, "honey")
+    time_machine.move_to(now + timedelta(seconds=1))
+    with refused(past, errors.NotGranted):
+        read(past, number, 1)
+
+
+def test_a_grant_given_while_the_clock_was_ahead_is_not_longer(past: Agent, time_machine: Any) -> None:
+    now = timezone.now()
+    time_machine.move_to(now + timedelta(days=30))
+    number = granted(past, seconds=900)
+    time_machine.move_to(now + timedelta(days=29))
+    with refused(past, errors.NotGranted):
+        read(past, number, 1)
+
+
+@pytest.mark.parametrize("actor", [ME, STEWARD, Actor.person(PAT.address), Actor.person("owner@acme.test")])
+def test_it_is_revoked_at_once(past: Agent, actor: Actor) -> None:
+    number = granted(past)
+    consent.revoke(fresh(past), number, actor)
+    with refused(past, errors.NotGranted):
+        read(past, number, 1)
+    with refused(past, errors.NotOpen):
+        consent.revoke(fresh(past), number, actor)
+
+
+def test_another_password_ends_all_of_a_persons(past: Agent, bob: Agent) -> None:
+    number, other = granted(past), ask(bob).number
+    consent.withdraw_all(PAT.id, "password")
+    assert (state(past, number), state(bob, other)) == ("revoked", "lapsed")
+    with refused(past, errors.NotGranted):
+        read(past, number, 1)
+
+
+def test_it_works_while_memory_is_switched_off(past: Agent) -> None:
+    Agent.objects.filter(pk=past.pk).update(memory_enabled=False)
+    assert read(past, granted(past), 1) == ["tea"]
+
+
+def test_what_was_redacted_says_nothing(past: Agent) -> None:
+    asked = requests.ask_redaction(past, [1], Actor.person("owner@acme.test"), reason="asked for")
+    redaction.redact(fresh(past), asked.number, ME)
+    assert read(past, granted(past), 1, 2) == ["milk"]
+
+
+# --- links
+
+
+def test_a_link_decides_once_and_revokes(past: Agent) -> None:
+    number = ask(past).number
+    token = steward_links.make(fresh(past), number)
+    assert steward_links.look(token).state == "requested"
+    assert steward_links.decide(token, approve=True).decided_by == "steward"
+    with refused(past, errors.NotOpen):
+        steward_links.decide(token, approve=False)
+    assert read(past, number, 1) == ["tea"]
+    steward_links.revoke(token)
+    assert steward_links.look(token).state == "revoked"
+    with refused(past, errors.NotGranted):
+        read(past, number, 1)
+
+
+def test_a_link_ends_with_the_steward_it_was_mailed_to(past: Agent) -> None:
+    token = steward_links.make(fresh(past), ask(past).number)
+    agents.change(past, ME, steward="new@acme.test")
+    for do in (steward_links.look, steward_links.revoke, lambda token: steward_links.decide(token, approve=True)):
+        with refused(past, errors.LinkBroken):
+            do(token)
+
+
+def test_an_old_link_decides_nothing(past: Agent, time_machine: Any) -> None:
+    token = steward_links.make(fresh(past), ask(past).number)
+    time_machine.move_to(timezone.now() + timedelta(hours=72))
+    with refused(past, errors.LinkBroken):
+        steward_links.decide(token, approve=True)
+    assert steward_links.look(token).state == "lapsed"
+
+
+# --- SQL
+
+
+def test_a_row_put_in_by_sql_opens_nothing(past: Agent) -> None:
+    number = ask(past).number
+    AccessRequest.objects.filter(number=number).update(state="active", until=timezone.now() + timedelta(hours=1))
+    with refused(past, errors.NotGranted):
+        read(past, number, 1)
+    assert [problem.seq for problem in problems(past)] == [number]
+    made_up = AccessRequest.objects.get(number=number)
+    made_up.pk, made_up.number, made_up.person_id = None, number + 1, 9
+    made_up.save()
+    with refused(past, errors.NotGranted):
+        read(past, number + 1, 1, person=Person(9, PAT.address))
+
+
+def test_another_password_ends_what_the_rows_do_not_tell(past: Agent, bob: Agent) -> None:
+    number, other = granted(past), ask(bob).number
+    AccessRequest.objects.filter(agent_id=past.pk).update(state="denied")
+    AccessRequest.objects.filter(agent_id=bob.pk).update(person_id=9)
+    consent.withdraw_all(PAT.id, "password")
+    with refused(past, errors.NotGranted):
+        read(past, number, 1)
+    assert (state(past, number), state(bob, other)) == ("revoked", "lapsed")
+
+
+def test_a_revocation_taken_out_by_sql_revives_nothing(past: Agent) -> None:
+    number = granted(past)
+    consent.revoke(fresh(past), number, ME)
+    remember(past, "honey")
+    drop_guards()
+    AuditEntry.objects.filter(agent_id=past.pk, operation="access_revoked").delete()
+    with refused(past, errors.NotGranted):
+        read(past, number, 1)
+
+
+@pytest.mark.parametrize(
+    ("operation", "values"),
+    [
+        ("access_requested", {"detail": {}}),
+        ("access_requested", {"actor_label": "nobody"}),
+        ("access_denied", {"operation": "access_granted"}),
+        ("remembered", {"actor_label": "nobody"}),
+    ],
+)
+def test_an_altered_trail_opens_nothing(past: Agent, operation: str, values: dict[str, Any]) -> None:
+    denied = ask(past).number
+    consent.deny(fresh(past), denied, ME)
+    number = granted(past)
+    remember(past, "honey")
+    assert read(past, number, 1) == ["tea"]
+    drop_guards()
+    changed = AuditEntry.objects.filter(agent_id=past.pk, operation=operation, seq__gte=denied).update(**values)
+    assert changed
+    for each in (denied, number):
+        if each == denied or operation != "access_denied":
+            with refused(past, errors.NotGranted):
+                read(past, each, 1)
+    assert problems(past)

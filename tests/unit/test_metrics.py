@@ -1,0 +1,190 @@
+"""/metrics: for the operator alone; right whoever answers; no name in it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from config import metrics, queue
+from memory.models import Agent
+from refinement import loop
+from refinement.models import Outcome, RefinementSession
+from tests import refining, steps
+from tests.conftest import House
+from tests.model_server import ModelServer, Status, tidy
+from tests.privacy import logbook
+from tests.privacy.marker import MARKER
+from tests.steps import fresh
+from tests.unit.test_health import RedisBroker
+
+pytestmark = pytest.mark.django_db
+
+TOKEN = "scrape-me"
+FULL, PLAIN = f"{MARKER} the team always meets at 09:45 on the quay", f"{MARKER} the team meets at 09:45 on the quay"
+
+
+@pytest.fixture
+def client(settings: Any) -> Client:
+    settings.ALLOWED_HOSTS = ["testserver"]
+    settings.METRICS_TOKEN = TOKEN
+    return Client(raise_request_exception=False)
+
+
+def scraped(client: Client) -> str:
+    answer = client.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert (answer.status_code, answer.headers["Content-Type"].split(";")[0]) == (200, "text/plain")
+    return answer.content.decode()
+
+
+def figure(text: str, name: str) -> float:
+    [found] = re.findall(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
+    return float(found)
+
+
+def test_without_a_token_set_there_is_no_such_address(client: Client, settings: Any) -> None:
+    settings.METRICS_TOKEN = ""
+    missing = client.get("/nowhere")
+    for header in ("", "Bearer ", f"Bearer {TOKEN}"):
+        answer = client.get("/metrics", headers={"Authorization": header})
+        assert (answer.status_code, answer.content) == (404, missing.content)
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer x", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer ü"])
+def test_who_does_not_show_it_is_told_nothing(header: str, client: Client) -> None:
+    answer = client.get("/metrics", headers={"Authorization": header})
+    assert (answer.status_code, answer.content) == (401, b"")
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_an_agents_key_is_not_the_operators(client: Client, house: House) -> None:
+    assert client.get("/metrics", headers={"Authorization": f"Bearer {house.ada_key}"}).status_code == 401
+
+
+def test_it_is_only_read(client: Client) -> None:
+    assert client.post("/metrics", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 405
+
+
+def test_requests_are_counted_by_pattern(client: Client, house: House) -> None:
+    name = 'palimpsest_requests_total{{method="GET",route="api/v1/memories/<int:number>",status="{}"}}'
+    steps.remember(house.ada, "tea")
+    before = scraped(client)
+    for number in (1, 2, 3):
+        client.get(f"/api/v1/memories/{number}", headers={"Authorization": f"Bearer {house.ada_key}"})
+    after = scraped(client)
+    found = after.count(name.format(200)) and figure(after, name.format(404)) - _before(before, name.format(404))
+    assert found == 2
+    seconds = 'palimpsest_request_seconds_count{method="GET",route="api/v1/memories/<int:number>"}'
+    assert figure(after, seconds) - _before(before, seconds) == 3
+
+
+def _before(text: str, name: str) -> float:
+    return figure(text, name) if name in text else 0
+
+
+def test_no_caller_makes_a_label(client: Client) -> None:
+    client.generic("ZEBRACROSSING", "/healthz")
+    client.get("/secret-place")
+    client.get("/api/v1/secret-place")
+    text = scraped(client)
+    assert 'palimpsest_requests_total{method="other",route="healthz",status="405"}' in text
+    assert 'route="none",status="404"' in text
+    assert "ZEBRACROSSING" not in text
+    assert "secret-place" not in text
+
+
+def test_sessions_tokens_and_calls_are_counted(client: Client, ada: Agent, bob: Agent, settings: Any) -> None:
+    steps.remember(ada, FULL, PLAIN)
+    refining.change(ada, high_water_tokens=0)
+    loop.refine(ada, trigger="manual")
+    steps.remember(bob, FULL)
+    refining.change(bob, model="openai/scripted")
+    with ModelServer(Status(500)) as server:
+        settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
+        settings.MODEL_CALL_SECONDS = 1
+        loop.refine(fresh(bob), trigger="manual")
+    text = scraped(client)
+    assert figure(text, 'palimpsest_sessions{outcome="completed",reason=""}') == 1
+    assert figure(text, 'palimpsest_sessions{outcome="failed",reason="model_unavailable"}') == 1
+    saved = RefinementSession.objects.get(agent=ada).lost_tokens
+    assert figure(text, "palimpsest_tokens_saved") == saved > 0
+    assert figure(text, "palimpsest_model_errors") == 1
+    calls = sum(RefinementSession.objects.values_list("model_calls", flat=True))
+    assert figure(text, "palimpsest_model_calls_total") == calls > 0
+
+
+def test_a_session_that_fails_is_a_warning_with_its_reason(bob: Agent, settings: Any) -> None:
+    refining.change(bob, model="openai/scripted")
+    with ModelServer(Status(500)) as server, logbook.kept(logging.INFO) as log:
+        settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
+        settings.MODEL_CALL_SECONDS = 1
+        loop.refine(fresh(bob), trigger="manual")
+    [line] = [json.loads(line) for line in log.text.splitlines() if "refinement session closed" in line]
+    assert (line["level"], line["outcome"], line["reason"]) == ("warning", "failed", "model_unavailable")
+
+
+def test_what_was_taken_back_saved_nothing(client: Client, ada: Agent) -> None:
+    steps.remember(ada, FULL, PLAIN)
+    refining.change(ada, high_water_tokens=0)
+    assert loop.refine(ada, trigger="manual").lost_tokens > 0
+    RefinementSession.objects.update(outcome=Outcome.ROLLED_BACK)
+    text = scraped(client)
+    assert figure(text, "palimpsest_tokens_saved") == 0
+    assert 'outcome="rolled_back"' in text
+
+
+def test_model_tokens_are_counted(client: Client, ada: Agent, settings: Any) -> None:
+    steps.remember(ada, FULL, PLAIN)
+    refining.change(ada, model="openai/scripted", high_water_tokens=0)
+    with ModelServer(tidy) as server:
+        settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
+        session = loop.refine(fresh(ada), trigger="manual")
+    text = scraped(client)
+    for name in ("prompt", "completion", "cached"):
+        assert figure(text, f"palimpsest_model_{name}_tokens_total") == getattr(session, f"{name}_tokens")
+    assert session.prompt_tokens > 0
+
+
+def test_who_is_due_and_what_waits(client: Client, ada: Agent) -> None:
+    text = scraped(client)
+    assert [figure(text, f"palimpsest_{name}") for name in ("due_agents", "due_seconds", "queue_depth")] == [0, 0, 0]
+    refining.change(ada, due_at=timezone.now() - timedelta(hours=2))
+    queue.put(queue.SWEEP)
+    text = scraped(client)
+    assert [figure(text, f"palimpsest_{name}") for name in ("due_agents", "queue_depth", "queue_up")] == [1, 1, 1]
+    assert 7_200 <= figure(text, "palimpsest_due_seconds") < 7_300
+
+
+def test_a_queue_that_is_down_is_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("config.queue._broker", lambda: RedisBroker("redis://127.0.0.1:1/0"))
+    text = scraped(client)
+    assert figure(text, "palimpsest_queue_up") == 0
+    assert "palimpsest_queue_depth" not in text
+
+
+@pytest.mark.parametrize("many", [1, 30])
+def test_it_takes_three_queries_however_much_there_is(
+    many: int, client: Client, ada: Agent, django_assert_num_queries: Any
+) -> None:
+    for _ in range(many):
+        queue.put(queue.SWEEP)
+        loop.refine(fresh(ada), trigger="manual")
+    with django_assert_num_queries(3):  # sessions; who is due; how long the queue is
+        scraped(client)
+
+
+def test_nobody_is_named(client: Client, house: House) -> None:
+    steps.remember(house.ada, FULL, PLAIN)
+    loop.refine(fresh(house.ada), trigger="manual")
+    refining.change(house.bob, due_at=timezone.now())
+    text = scraped(client)
+    assert not re.search(rf"acme|globex|\bada\b|\bbob\b|builtin|{MARKER}", text)
+    labels = set(re.findall(r'[{,](\w+)="', text))
+    assert labels == {"method", "route", "status", "le", "outcome", "reason"}
+    assert metrics.FILES == "PROMETHEUS_MULTIPROC_DIR"

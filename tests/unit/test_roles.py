@@ -1,0 +1,60 @@
+"""People, their parts in tenants, and what each may do."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+
+from memory.models import Agent, Membership, Person, Role
+from memory.roles import Action, may, tenants
+
+TABLE = {  # 50-admin: owner, admin, auditor, superuser
+    Action.SEE: (True, True, True, True),
+    Action.STEER: (True, True, False, True),
+    Action.ASK: (True, True, True, True),
+    Action.CONFIGURE: (True, True, False, True),
+    Action.STAFF: (True, False, False, True),
+    Action.REMOVE: (True, False, False, False),
+    Action.TENANTS: (False, False, False, True),
+}
+
+
+def person(email: str, **values: bool) -> Person:
+    return Person.objects.create_user(email, "a good long passphrase", **values)
+
+
+@pytest.mark.parametrize("action", Action)
+def test_what_a_role_may(ada: Agent, bob: Agent, action: Action) -> None:
+    people = [person(f"{role}@acme.test") for role in Role.values]
+    for each, role in zip(people, Role.values, strict=True):
+        Membership.objects.create(person=each, tenant=ada.tenant, role=role)
+    people.append(Person.objects.create_superuser("root@acme.test", "a good long passphrase"))
+    assert tuple(may(each, action, ada.tenant) for each in people) == TABLE[action]
+    assert [may(each, action, bob.tenant) for each in people[:3]] == [False] * 3
+    for each in people:
+        each.is_active = False
+        assert not tenants(each, action).exists()
+
+
+def test_roles_are_of_a_tenant(ada: Agent, bob: Agent) -> None:
+    pat = person("pat@acme.test")
+    Membership.objects.create(person=pat, tenant=ada.tenant, role=Role.AUDITOR)
+    Membership.objects.create(person=pat, tenant=bob.tenant, role=Role.OWNER)
+    assert set(tenants(pat)) == {ada.tenant, bob.tenant}
+    assert set(tenants(pat, Action.STEER)) == {bob.tenant}
+
+
+def test_an_address_is_one_person_in_whatever_case(db: None) -> None:
+    pat = person("  Pat@ACME.test ")
+    assert pat.email == "pat@acme.test"
+    assert Person.objects.get_by_natural_key("PAT@acme.TEST") == pat
+    for again in ("pat@acme.test", "PAT@acme.test"):
+        with pytest.raises(IntegrityError), transaction.atomic():
+            Person(email=again, password="!").save()
+
+
+@pytest.mark.parametrize("email", ["", "pat", "pat@", "a b@c.test"])
+def test_an_address_must_be_one(db: None, email: str) -> None:
+    with pytest.raises(ValidationError):
+        person(email)

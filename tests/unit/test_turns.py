@@ -1,0 +1,254 @@
+"""Due agents wait in the queue, each once, and are refined by whoever takes them, once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.utils import timezone
+
+from audit.models import Operation
+from config import queue
+from memory import agents, erasure, requests
+from memory.errors import MemoryDisabled
+from memory.models import Agent, DueReason
+from refinement import schedule, tasks, turns
+from refinement import session as sessions
+from refinement.models import RefinementSession, Waiting
+from tests import queueing, refining, steps
+from tests.privacy import logbook
+from tests.queueing import carry_out, waiting, work
+from tests.refining import change, fill, opened
+from tests.steps import ME, PERSON, entries, fresh, problems
+
+REFINE = "refinement.tasks.refine_agent"
+LATE = timezone.now() - timedelta(hours=1)
+
+
+def due(*agents: Agent) -> None:
+    for agent in agents:
+        change(agent, due_at=LATE, due_reason=DueReason.WEEKLY)
+
+
+def outcomes(agent: Agent) -> list[tuple[str, str]]:
+    rows = RefinementSession.objects.filter(agent=agent).order_by("number")
+    return [(row.trigger, row.outcome) for row in rows]
+
+
+def test_a_sweep_queues_who_is_due_longest_overdue_first(ada: Agent, bob: Agent) -> None:
+    due(ada)
+    change(bob, due_at=LATE - timedelta(hours=1))
+    assert tasks.sweep() == "swept"
+    assert waiting() == [(REFINE, (bob.pk,)), (REFINE, (ada.pk,))]
+
+
+def test_nobody_is_queued_who_is_not_due(ada: Agent) -> None:
+    tasks.sweep()
+    assert waiting() == []
+
+
+def test_who_waits_is_not_queued_again(ada: Agent, bob: Agent) -> None:
+    due(ada)
+    tasks.sweep()
+    due(bob)
+    tasks.sweep()
+    turns.ask(ada)
+    assert waiting() == [(REFINE, (ada.pk,)), (REFINE, (bob.pk,))]
+
+
+def test_of_two_sweeps_at_once_one_queues_an_agent(ada: Agent) -> None:
+    """The second has read who is due before the first had queued it."""
+    assert [turns.call([ada.pk]), turns.call([ada.pk])] == [1, 0]
+    assert waiting() == [(REFINE, (ada.pk,))]
+
+
+def test_no_more_wait_than_are_allowed(ada: Agent, bob: Agent, settings: Any) -> None:
+    due(ada, bob)
+    settings.SWEEP_AGENTS = 1
+    tasks.sweep()
+    tasks.sweep()
+    assert len(waiting()) == 1
+    work()
+    tasks.sweep()
+    assert waiting() == [(REFINE, (bob.pk,))]
+
+
+def test_a_sweeps_queries_grow_with_whom_it_queues_alone(ada: Agent, django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(5):  # two of whom was lost, how many wait, who is due, and how long the queue is
+        turns.call_due()
+
+
+def test_one_that_cannot_be_queued_does_not_keep_the_others_waiting(
+    ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put(name: str, agent: int) -> None:
+        if agent == ada.pk:
+            raise OverflowError
+        queue.put(name, agent)
+
+    due(ada, bob)
+    monkeypatch.setattr(turns, "put", put)
+    with logbook.kept() as log:
+        assert turns.call_due() == 1
+    assert waiting() == [(REFINE, (bob.pk,))]
+    assert '"exception": "OverflowError"' in log.text
+
+
+def test_a_due_agent_is_refined_and_waits_no_more(ada: Agent) -> None:
+    steps.remember(ada, "Ann likes green tea in the morning.", "Ann likes green tea in the mornings.")
+    due(ada)
+    tasks.sweep()
+    assert work() == [("refine_agent", "completed")]
+    assert outcomes(ada) == [("weekly", "completed")]
+    assert not Waiting.objects.exists()
+    assert problems(ada) == []
+
+
+def test_a_task_delivered_twice_does_nothing_the_second_time(ada: Agent) -> None:
+    due(ada)
+    assert [carry_out((REFINE, (ada.pk,)))[1] for _ in range(2)] == ["completed", "not_due"]
+    assert len(outcomes(ada)) == 1
+
+
+def test_one_delivered_while_the_first_runs_does_nothing(ada: Agent) -> None:
+    due(ada)
+    held = opened(ada)
+    due(ada)
+    before = len(entries(ada))
+    assert tasks.refine_agent(ada.pk) == "not_due"
+    assert (len(entries(ada)), held.row.outcome) == (before, "open")
+
+
+def test_who_became_paused_meanwhile_is_not_refined(ada: Agent) -> None:
+    due(ada)
+    tasks.sweep()
+    change(ada, paused=True)
+    assert work() == [("refine_agent", "not_due")]
+
+
+def test_its_own_side_asks_and_it_is_queued_at_once(ada: Agent) -> None:
+    turns.ask(ada)
+    assert work() == [("refine_agent", "completed")]
+    assert outcomes(ada) == [("agent", "completed")]
+
+
+def test_who_asks_again_after_a_while_is_queued_once_more(ada: Agent) -> None:
+    """Its task may have died with a worker, and asking must not be answered by nothing."""
+    turns.ask(ada)
+    turns.ask(ada)
+    assert len(waiting()) == 1
+    Waiting.objects.update(since=timezone.now() - timedelta(minutes=2))
+    turns.ask(ada)
+    assert len(waiting()) == 2
+    work()
+    assert [outcome for _, outcome in outcomes(ada)] == ["completed"]
+
+
+def test_who_may_not_ask_is_not_queued(ada: Agent) -> None:
+    change(ada, memory_enabled=False)
+    with pytest.raises(MemoryDisabled):
+        turns.ask(ada)
+    assert waiting() == []
+
+
+def test_a_write_beyond_the_budget_queues_it_at_once_and_once(ada: Agent) -> None:
+    change(ada, budget_tokens=100, target_tokens=60)
+    fill(ada, 3, 30)
+    assert waiting() == []
+    fill(ada, 1, 30, "more")
+    fill(ada, 1, 30, "yet more")
+    assert waiting() == [(REFINE, (ada.pk,))]
+    work()
+    assert outcomes(ada)[0][0] == "over_budget"
+
+
+def test_a_budget_set_below_what_is_there_queues_it_too(ada: Agent) -> None:
+    fill(ada, 3, 30)
+    agents.change(ada, PERSON, budget_tokens=80, target_tokens=60)
+    assert waiting() == [(REFINE, (ada.pk,))]
+
+
+def test_an_agent_that_stays_over_its_budget_is_not_queued_by_every_write(ada: Agent) -> None:
+    """After a session it is left alone for a day, or until it grew by a tenth."""
+    change(ada, budget_tokens=100, target_tokens=60)
+    fill(ada, 20, 30)
+    work()
+    fill(ada, 1, 30, "more")
+    tasks.sweep()
+    assert waiting() == []
+    fill(ada, 2, 30, "a tenth")
+    assert waiting() == [(REFINE, (ada.pk,))]
+
+
+def test_a_session_that_cannot_be_opened_is_put_off(ada: Agent) -> None:
+    """Else it would be tried at every sweep, for ever."""
+    steps.remember(ada, "same", "same")
+    change(ada, wrapped_key=fresh(ada).wrapped_key[:-1] + b"x")
+    due(ada)
+    assert tasks.refine_agent(ada.pk) == "seal_broken"
+    after = fresh(ada)
+    assert (after.due_reason, after.failures_in_a_row) == (DueReason.RETRY, 1)
+    assert after.due_at is not None
+    assert after.due_at > timezone.now() + timedelta(minutes=59)
+    tasks.sweep()
+    assert waiting() == []
+
+
+def test_a_fault_of_the_program_puts_it_off_too(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise KeyError
+
+    due(ada)
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions, "open_session", fails)
+        assert tasks.refine_agent(ada.pk) == "fault"
+    assert fresh(ada).due_reason == DueReason.RETRY
+
+
+def test_an_erased_agent_is_nothing_to_do(ada: Agent) -> None:
+    turns.ask(ada)
+    asked = requests.ask_erasure(ada, PERSON, reason="It is asked for.", asked_by="the owner")
+    erasure.erase(ada, asked.number, ME)
+    assert entries(ada)[-1].operation == Operation.ERASED
+    assert work()[0] == ("refine_agent", "not_due")
+
+
+def test_an_agent_that_is_not_there_is_a_fault_and_no_loop(db: None) -> None:
+    assert tasks.refine_agent(12345) == "fault"
+    assert waiting() == []
+
+
+def test_stale_sessions_are_closed(ada: Agent) -> None:
+    held = opened(ada)
+    with time_machine.travel(timezone.now() + timedelta(hours=1)):
+        assert tasks.close_stale() == "closed"
+    assert held.row.outcome == "abandoned"
+
+
+def test_who_was_lost_with_its_queue_is_queued_again(ada: Agent) -> None:
+    due(ada)
+    tasks.sweep()
+    queueing.OrmQ.objects.all().delete()
+    tasks.sweep()
+    assert waiting() == []
+    with time_machine.travel(timezone.now() + turns.LOST_AFTER + timedelta(seconds=1)):
+        tasks.sweep()
+    assert waiting() == [(REFINE, (ada.pk,))]
+
+
+def test_who_waits_long_in_a_long_queue_is_not_lost(ada: Agent) -> None:
+    due(ada)
+    tasks.sweep()
+    with time_machine.travel(timezone.now() + timedelta(hours=20)):
+        tasks.sweep()
+        assert len(waiting()) == 1
+
+
+def test_the_next_date_is_set_when_the_session_closes(ada: Agent) -> None:
+    due(ada)
+    tasks.refine_agent(ada.pk)
+    assert schedule.due().count() == 0
+    assert fresh(ada).due_reason == DueReason.WEEKLY
+    assert refining.sound(ada)
