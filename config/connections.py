@@ -223,7 +223,7 @@ class _Connection(TConn):  # type: ignore[misc]
         self._expects |= name.lower() == b"expect" and value.lower() == b"100-continue"
 
     def on_headers_complete(self) -> None:
-        self._waits = self._expects
+        self._waits = self._expects and not self._is_whole  # a request that follows one which is here has its turn
 
     def on_message_complete(self) -> None:
         self._is_whole = True
@@ -241,10 +241,13 @@ class _Paced:
     """Reads from a client, as long as it is not too slow on the whole."""
 
     def __init__(self, chunk: Any) -> None:
-        self._chunk, self._began, self._bytes = chunk, time.monotonic(), 0
+        self._chunk, self._bytes = chunk, 0
+        self._began: float | None = None  # with the first read: until then it waited for a thread
 
     def __call__(self, size_hint: int | None = None) -> bytes:
         """Raises TimeoutError."""
+        if self._began is None:
+            self._began = time.monotonic()
         data: bytes = self._chunk(size_hint)
         self._bytes += len(data)
         if time.monotonic() - self._began > STILL_SECONDS + self._bytes / SLOWEST:

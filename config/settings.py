@@ -126,12 +126,12 @@ SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Strict"
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
-AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "username"]
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # by the name alone, anybody could keep its owner out
 AXES_USERNAME_FORM_FIELD = "username"
 AXES_USERNAME_CALLABLE = "config.admin.signing_in.typed_address"
 AXES_SENSITIVE_PARAMETERS = ["username", "password", "code"]
 AXES_RESET_ON_SUCCESS = True
-AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False  # or who knows an address could keep its owner out for ever
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_DISABLE_ACCESS_LOG = AXES_VERBOSE = False
 AXES_ENABLE_ADMIN = False
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -219,6 +219,7 @@ UNFOLD: dict[str, Any] = {
 }
 
 # Serving
+PUBLIC_URL = env.text("PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/")  # where people reach it: links in mail
 WEB_WORKERS = env.whole("WEB_WORKERS", 2)
 WEB_THREADS = env.whole("WEB_THREADS", 1)  # of each of them
 STOP_SECONDS = env.whole("STOP_SECONDS", 30)  # that what is under way has to end by itself

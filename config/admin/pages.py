@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from audit.models import AccessRequest, AuditEntry
-from config.admin.scope import OfAgent, OfTenant, Scoped
+from config.admin.scope import AgentOfRecord, OfAgent, OfTenant, OwnTenant, Scoped, TenantOfRecord
 from config.admin.site import site
 from memory.models import Agent, Memory
 from refinement import schedule
@@ -27,7 +27,7 @@ class AgentPage(Scoped):
     tenant = "tenant"
     list_display = ("name", "weight", "share", "due", "last_refined_at", "state", "model")
     list_select_related = ("tenant",)
-    list_filter = ("paused", "memory_enabled", type("OfTenant", (OfTenant,), {"lookup": "tenant"}))
+    list_filter = ("paused", "memory_enabled", OwnTenant)
     search_fields = ("slug", "tenant__slug")
     search_help_text = "the name of an agent or of its tenant"
     ordering = ("tenant__slug", "slug")
@@ -188,8 +188,8 @@ class EntryPage(Scoped):
     list_filter = (
         "operation",
         "actor_kind",
-        type("OfTenant", (OfTenant,), {"lookup": "tenant_id"}),
-        type("OfAgent", (OfAgent,), {"lookup": "agent_id"}),
+        TenantOfRecord,
+        AgentOfRecord,
     )
     ordering = ("-pk",)
     fieldsets: ClassVar[Any] = [
@@ -214,8 +214,8 @@ class AccessPage(Scoped):
     list_display = ("number", "agent_label", "person", "state", "asked_at", "until")
     list_filter = (
         "state",
-        type("OfTenant", (OfTenant,), {"lookup": "tenant_id"}),
-        type("OfAgent", (OfAgent,), {"lookup": "agent_id"}),
+        TenantOfRecord,
+        AgentOfRecord,
     )
     ordering = ("-pk",)
     fieldsets: ClassVar[Any] = [

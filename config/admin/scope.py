@@ -20,12 +20,17 @@ from memory.roles import Action, tenants
 MOST = 200  # choices that a filter offers
 
 
-def seen_by(request: HttpRequest, action: Action = Action.SEE) -> QuerySet[Tenant]:
+def ids_seen_by(request: HttpRequest, action: Action = Action.SEE) -> list[int]:
     """The tenants in which whoever asks may do this. Asked of the database once a request and action."""
     known: dict[Action, list[int]] = request.__dict__.setdefault("_tenants", {})
     if action not in known:
         known[action] = list(tenants(request.user, action).values_list("pk", flat=True))  # type: ignore[arg-type]
-    return Tenant.objects.filter(pk__in=known[action])
+    return known[action]
+
+
+def seen_by(request: HttpRequest, action: Action = Action.SEE) -> QuerySet[Tenant]:
+    """The same, as rows."""
+    return Tenant.objects.filter(pk__in=ids_seen_by(request, action))
 
 
 class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
@@ -41,7 +46,7 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
-        return rows.filter(**{f"{self.tenant}__in": seen_by(request).values("pk")})
+        return rows.filter(**{f"{self.tenant}__in": ids_seen_by(request)})
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         if any("\0" in value for _, values in request.GET.lists() for value in values):  # which PostgreSQL refuses
@@ -49,7 +54,7 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
         return super().changelist_view(request, extra_context)
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        own = self._may(request, Action.SEE)
+        own = bool(ids_seen_by(request))
         return own if obj is None else own and self.get_queryset(request).filter(pk=obj.pk).exists()
 
     def has_module_permission(self, request: HttpRequest) -> bool:
@@ -72,11 +77,6 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:  # noqa: ARG002
         return [name for _, options in self.fieldsets or [] for name in options["fields"]]
 
-    @staticmethod
-    def _may(request: HttpRequest, action: Action) -> bool:
-        seen_by(request, action)
-        return bool(request.__dict__["_tenants"][action])
-
 
 class OfTenant(SimpleListFilter):
     """Rows of one of the tenants whoever asks may see."""
@@ -93,6 +93,18 @@ class OfTenant(SimpleListFilter):
         return queryset.filter(**{f"{self.lookup}__in": seen_by(request).filter(slug=self.value()).values("pk")})
 
 
+class OwnTenant(OfTenant):
+    """Of agents themselves."""
+
+    lookup = "tenant"
+
+
+class TenantOfRecord(OfTenant):
+    """Of rows of the record, which carry ids."""
+
+    lookup = "tenant_id"
+
+
 class OfAgent(SimpleListFilter):
     """Rows of one agent, `tenant/agent`."""
 
@@ -100,7 +112,7 @@ class OfAgent(SimpleListFilter):
     lookup = "agent"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:  # noqa: ARG002
-        agents = Agent.objects.filter(tenant__in=seen_by(request).values("pk")).order_by("tenant__slug", "slug")
+        agents = Agent.objects.filter(tenant__in=ids_seen_by(request)).order_by("tenant__slug", "slug")
         labels = [f"{tenant}/{slug}" for tenant, slug in agents.values_list("tenant__slug", "slug")[:MOST]]
         if self.value() and self.value() not in labels:
             labels.append(str(self.value()))
@@ -113,3 +125,9 @@ class OfAgent(SimpleListFilter):
         own = seen_by(request).filter(slug=tenant).values("pk")
         agents = list(Agent.objects.filter(tenant__in=own, slug=slug).values_list("pk", flat=True))
         return queryset.filter(**{f"{self.lookup}__in": agents})
+
+
+class AgentOfRecord(OfAgent):
+    """Of rows of the record, which carry ids."""
+
+    lookup = "agent_id"
