@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
+from django.templatetags.static import static
 
 from config import environment as env
 from config.logs import LOGGING as LOGGING
@@ -215,7 +216,12 @@ UNFOLD: dict[str, Any] = {
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "LOGIN": {"form": "config.admin.signing_in.SignIn"},
-    "SIDEBAR": {"show_search": False, "show_all_applications": False},
+    "STYLES": [lambda _: static("palimpsest/admin.css")],
+    "SIDEBAR": {
+        "show_search": False,
+        "show_all_applications": False,
+        "navigation": "config.admin.navigation.sections",
+    },
 }
 
 # Serving
