@@ -208,12 +208,26 @@ Q_CLUSTER: dict[str, Any] = {
     **({"redis": env.patient(REDIS_URL)} if REDIS_URL else {"orm": "default"}),
 }
 
-# The admin's looks
+# The admin's looks, in the colours of palimpsest/plain.css: the theme's own are too faint on a dark ground.
+_PRIMARY = {
+    "50": "#f7f4fb",
+    "100": "#ede6f6",
+    "200": "#dccfee",
+    "300": "#cdb8ec",
+    "400": "#c4a8f0",
+    "500": "#b294e6",
+    "600": "#6a45a0",
+    "700": "#5b3a8c",
+    "800": "#472c70",
+    "900": "#362257",
+    "950": "#22143a",
+}
 UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "Palimpsest",
     "SITE_HEADER": "Palimpsest",
     "SITE_SYMBOL": "history_edu",
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda _: static("palimpsest/icon.svg")}],
+    "COLORS": {"primary": _PRIMARY},
     "STYLES": [lambda _: static("palimpsest/admin.css")],
     "SITE_URL": None,
     "SHOW_HISTORY": False,

@@ -14,13 +14,16 @@ from unfold.decorators import display
 from audit.models import AccessRequest, AuditEntry
 from config.admin.scope import AgentOfRecord, OfAgent, OfTenant, OwnTenant, Scoped, TenantOfRecord
 from config.admin.site import site
-from memory.models import Agent, Memory
+from memory.models import Agent, DueReason, Memory
 from refinement import schedule
 from refinement.models import Outcome, RefinementSession
 
 
 def _link(name: str, label: str, agent: Agent) -> SafeString:
     return format_html('<a class="underline" href="{}?agent={}">{}</a>', reverse(f"admin:{name}"), agent.label, label)
+
+
+_DUE = dict.fromkeys(DueReason, "info") | {DueReason.OVER_BUDGET: "warning", DueReason.RETRY: "danger"}
 
 
 class AgentPage(Scoped):
@@ -45,12 +48,15 @@ class AgentPage(Scoped):
 
     @display(description="core tokens of budget", ordering="core_tokens")
     def weight(self, agent: Agent) -> SafeString:
+        """Yellow above the target, red above the budget."""
         told = f"{agent.core_tokens:,} of {agent.budget_tokens:,} tokens, target {agent.target_tokens:,}"
         return format_html(
-            '<meter min="0" max="{}" high="{}" optimum="0" value="{}" title="{}">{}</meter> {}',
-            agent.budget_tokens,
+            '<meter min="0" low="{}" high="{}" max="{}" optimum="0" value="{}" title="{}" aria-label="{}"></meter>'
+            ' <span class="whitespace-nowrap">{}</span>',
             agent.target_tokens,
-            min(agent.core_tokens, agent.budget_tokens),
+            agent.budget_tokens,
+            max(agent.core_tokens, agent.budget_tokens),
+            agent.core_tokens,
             told,
             told,
             f"{agent.core_tokens:,} / {agent.budget_tokens:,}",
@@ -60,7 +66,7 @@ class AgentPage(Scoped):
     def share(self, agent: Agent) -> str:
         return f"{100 * agent.core_tokens / agent.budget_tokens:.0f} %"
 
-    @display(description="due", label={"weekly": "info", "token_budget": "warning", "agent": "info", "manual": "info"})
+    @display(description="due", label=_DUE)
     def due(self, agent: Agent) -> str | None:
         return schedule.why(agent) or None
 
@@ -176,7 +182,8 @@ class SessionPage(Scoped):
         head = (
             "<tr><th>at</th><th>tool</th><th>result</th><th>memories</th><th>core tokens after</th><th>took</th></tr>"
         )
-        return SafeString(f'<table class="text-left w-full">{head}{"".join(rows)}</table>')
+        table = f'<table class="text-left w-full">{head}{"".join(rows)}</table>'
+        return SafeString(f'<div class="wide" tabindex="0" role="region" aria-label="Timeline">{table}</div>')
 
 
 STEPS = 500  # of a session's, that its page shows

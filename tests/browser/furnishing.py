@@ -17,9 +17,10 @@ from audit.consent import Scope
 from audit.trail import Actor
 from memory import agents, consent, store
 from memory.formats import jsonl
+from memory.intake import Draft
 from memory.models import Agent, DueReason, Membership, Person, Role
 from memory.time_machine import What, roll_back
-from refinement import loop
+from refinement import loop, schedule
 from tests.admin.conftest import enrolled
 
 LEDGER = Path(refinement.demo.__file__).parent / "ledger.jsonl"
@@ -44,6 +45,7 @@ def furnish(mark: str = "") -> Home:
     owner, auditor = enrolled("mirela@quayside.test"), enrolled("jonas@quayside.test")
     ada = _agent("quayside", "ada", mark, steward="lindiwe@stewards.test")
     ines = _agent("quayside", "ines", mark, lines=slice(60, 130))
+    wren = _agent("quayside", "wren", mark)
     otto = _agent("quayside", "otto", mark, lines=slice(0, 200, 2), paused=True)
     bela = _agent("harbourmaster", "bela", mark, lines=slice(100, 216), budget_tokens=2_000, target_tokens=1_500)
     noor = _agent("harbourmaster", "noor", mark, lines=slice(0, 12))
@@ -53,11 +55,12 @@ def furnish(mark: str = "") -> Home:
         (auditor, ada.tenant, Role.AUDITOR),
     ):
         Membership.objects.create(person=person, tenant=tenant, role=role)
+    schedule.ask(noor)
     _refined(ada, ines, bela)
     _edited(ines, mark)
     roll_back(ines, What.session(1), Actor.person(owner.email), reason="two merges went too far")
     _asked(ada, ines, owner, auditor)
-    return Home(owner, auditor, _fresh(ada), tuple(map(_fresh, (ada, ines, otto, bela, noor))))
+    return Home(owner, auditor, _fresh(ada), tuple(map(_fresh, (ada, ines, wren, otto, bela, noor))))
 
 
 def _fresh(agent: Agent) -> Agent:
@@ -84,8 +87,6 @@ def _refined(*of: Agent) -> None:
 
 def _edited(agent: Agent, mark: str) -> None:
     """What happens between sessions."""
-    from memory.intake import Draft
-
     store.remember(agent, [Draft(f"{mark} The pier closes at nine.", kind="journal")], RUNTIME)
     store.discard(agent, [5], RUNTIME)
 

@@ -5,15 +5,17 @@ A new page is a line in tests/browser/places.py.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
-from tests import environment  # first: it says where keys and database are
+import django
+
+from tests import environment  # before the settings are read: it says where keys and database are
 
 
 def main(folder: Path) -> None:
-    import django
-
+    os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
     django.setup()
     from django.core.management import call_command
 

@@ -39,5 +39,5 @@ PLACES: dict[str, Callable[[Home], str]] = {
     "audit-entries": _list("audit_auditentry"),
     "audit-entry": _row("audit_auditentry", lambda home: AuditEntry.objects.filter(agent_id=home.ada.pk).last()),
     "access-requests": _list("audit_accessrequest"),
-    "access-request": _row("audit_accessrequest", lambda home: AccessRequest.objects.filter(state="active").first()),
+    "access-request": _row("audit_accessrequest", lambda _: AccessRequest.objects.filter(state="active").first()),
 }

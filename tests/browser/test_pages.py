@@ -46,7 +46,7 @@ def test_a_page(place: str, size: str, colours: str, new_window: NewWindow, live
     assert window.open(PLACES[place](lived.home)) == 200
     expect(window.page.locator("html")).to_have_class("dark" if colours == "dark" else "")
     assert MARKER not in window.page.content()
-    assert (window.harm(), window.overflow()) == ([], [])
+    window.is_usable()
 
 
 @pytest.mark.parametrize("size", ["desktop", "phone"])

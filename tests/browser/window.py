@@ -62,6 +62,13 @@ class Window:
         assert answer is not None
         return answer.status
 
+    @contextmanager
+    def leaving(self) -> Iterator[None]:
+        """What the block does leads to another page; it ends when that one is drawn."""
+        with self.page.expect_navigation():
+            yield
+        self.settle()
+
     def settle(self) -> None:
         """Wait until scripts and fonts have come, without which nothing is where it will be."""
         self.page.wait_for_load_state("load")
@@ -74,8 +81,13 @@ class Window:
         self.page.get_by_label("Email").fill(person.email)
         self.page.get_by_label("Password").fill(PASSWORD)
         self.page.get_by_label("Code").fill(digits or code(person))
-        self.page.get_by_role("button", name="Sign in").click()
-        self.settle()
+        with self.leaving():
+            self.page.get_by_role("button", name="Sign in").click()
+
+    def is_usable(self) -> None:
+        """Fails the test, with all that is wrong, unless everybody can use the page at this size."""
+        wrong = self.harm() + self.overflow()
+        assert not wrong, "\n".join(wrong)
 
     def overflow(self) -> list[str]:
         """What is wider than the window, so that the whole page moves sideways. Tables that scroll in place may be."""
