@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from django.db import connections
 from playwright.sync_api import Browser, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -44,13 +45,18 @@ def running() -> Iterator[Browser]:
     Playwright keeps an event loop in the thread that it is used in, and Django refuses the database to a thread with
     one: its guard is for coroutines, of which there are none here. So the guard is taken away as long as the browser
     runs. The other way, a thread of Playwright's own, would have each click of each test sent there and back.
+    What the loop does bring about is a connection to the database of its own, which is closed before the loop ends:
+    nothing would reach it afterwards, and PostgreSQL drops no database that somebody holds.
     """
     path = executable()
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
-            yield browser
-            browser.close()
+            try:
+                yield browser
+            finally:
+                connections.close_all()
+                browser.close()
     finally:
         del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
