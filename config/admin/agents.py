@@ -230,14 +230,15 @@ def _link(name: str, label: str, agent: Agent) -> SafeString:
 
 
 def budget_bar(agent: Agent) -> SafeString:
-    """Core tokens as a part of the budget, with the target marked by the colour that changes there."""
+    """Core tokens as a part of the budget: yellow above the target, red above the budget."""
     told = f"{agent.core_tokens:,} of {agent.budget_tokens:,} tokens, target {agent.target_tokens:,}"
     return format_html(
-        '<span class="pal-nowrap"><meter min="0" max="{}" high="{}" optimum="0" value="{}" title="{}">{}</meter> {}'
-        "</span>",
-        max(1, agent.budget_tokens),
+        '<span class="pal-nowrap"><meter min="0" low="{}" high="{}" max="{}" optimum="0" value="{}" title="{}"'
+        ' aria-label="{}"></meter> {}</span>',
         agent.target_tokens,
-        min(agent.core_tokens, agent.budget_tokens),
+        agent.budget_tokens,
+        max(1, agent.core_tokens, agent.budget_tokens),
+        agent.core_tokens,
         told,
         told,
         f"{agent.core_tokens:,} / {agent.budget_tokens:,}",
