@@ -76,11 +76,11 @@ class AccessPage(Scoped):
     @display(
         description="state",
         ordering="state",
-        label={"requested": "info", "active": "success", "denied": "danger", "revoked": "warning"},
+        label={"waiting": "info", "in force": "success", "denied": "danger", "revoked": "warning"},
     )
-    def now(self, row: AccessRequest) -> tuple[str, str]:
+    def now(self, row: AccessRequest) -> str:
         state = state_now(row)
-        return state, {"active": "in force", "requested": "waiting"}.get(state, state)
+        return {"active": "in force", "requested": "waiting"}.get(state, state)
 
     @display(description="could be read")
     def covers(self, row: AccessRequest) -> str:
