@@ -27,7 +27,7 @@
     const seconds = Math.ceil(left() / 1000);
     const shown = document.querySelector("[data-left]");
     if (seconds <= 0) clear("The grant’s time is over. What was shown here was taken off the page.");
-    else if (shown) shown.textContent = written(seconds);
+    else if (shown) shown.textContent = `(${written(seconds)} left)`;
   };
 
   const ticking = setInterval(tick, 1000);
