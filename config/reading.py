@@ -109,7 +109,7 @@ def held(view: View) -> Callable[..., HttpResponse]:
         try:
             grant = _held(request, label, number)
         except Http404:
-            return render(request, "404.html", status=404)
+            return render(request, "reading/missing.html", status=404)
         try:
             return view(request, grant)
         except DomainError as refusal:
