@@ -16,5 +16,6 @@ urlpatterns = [
     path("metrics", metrics.shown),
     path("api/v1/", include("config.api.urls")),
     path("admin/", site.urls),
+    path("reading/", include("config.reading")),
     path("static/<path:name>", assets.asset),
 ]
