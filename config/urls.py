@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from django.urls import include, path
+from django.urls import include, path, register_converter
 
-from config import assets, health, metrics
+from config import assets, health, metrics, steward
 from config.admin import pages  # noqa: F401  which registers them
 from config.admin.site import site
+
+register_converter(steward.AnyToken, "any_token")
 
 handler400 = "config.api.errors.bad_request"
 
@@ -16,5 +18,6 @@ urlpatterns = [
     path("metrics", metrics.shown),
     path("api/v1/", include("config.api.urls")),
     path("admin/", site.urls),
+    path("consent/<any_token:token>", steward.link, name="consent"),
     path("static/<path:name>", assets.asset),
 ]

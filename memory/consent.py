@@ -185,6 +185,18 @@ def find(agent: Agent, number: int) -> Standing:
     return standing
 
 
+def reads(agent: Agent, *, after: int, limit: int) -> list[AuditEntry]:
+    """The next entries, by number, of people's reads."""
+    rows = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.CONTENT_READ, seq__gt=after)
+    return list(rows.order_by("seq")[:limit])
+
+
+def count_reads(agent: Agent, number: int) -> int:
+    """How often was read by the grant of this number."""
+    rows = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.CONTENT_READ, seq__gt=number)
+    return rows.filter(detail__request=number).count()
+
+
 def _standing(agent: Agent, number: int, state: AccessState) -> Standing:
     """The request of this number, which is in this state. Raises NotOpen."""
     standing = standings(agent.pk, number).get(number) if number > 0 else None

@@ -33,6 +33,11 @@ def numbers(asked: Scope) -> str:
     return ", ".join(map(str, asked.numbers[:_LISTED])) + (f" and {more:,} more" if more > 0 else "")
 
 
+def quoted(text: str) -> str:
+    """A person's words, which cannot end their own quotation."""
+    return "\u201c" + text.replace("\u201c", "'").replace("\u201d", "'") + "\u201d"
+
+
 def duration(seconds: int) -> str:
     hours, minutes = divmod(seconds // 60, 60)
     told = [_counted(hours, "hour"), _counted(minutes, "minute")]
@@ -51,6 +56,16 @@ def proposer(kind: str, label: str) -> str:
 def changes(agent: Agent, proposed: dict[str, Any]) -> list[str]:
     """What accepting would change, each in a sentence, beginning with what is so now."""
     return [_CHANGES[name](agent, value) for name, value in sorted(proposed.items())]
+
+
+def proposed(values: dict[str, Any]) -> list[str]:
+    """The same once it is over, when what was so before is not known any more."""
+    told = {
+        "model": f"its model: {values.get('model')}",
+        "steward": f"its steward: {values.get('steward') or 'nobody'}",
+        "is_steward_only": f"its steward alone consents: {'yes' if values.get('is_steward_only') else 'no'}",
+    }
+    return [told[name] for name in sorted(values)]
 
 
 def _model(agent: Agent, model: str) -> str:

@@ -48,7 +48,7 @@ def _request(agent: Agent, asked: Standing, link: str) -> tuple[str, str]:
         f"{asked.person} asks to read {in_words.scope(asked.scope)}{f' ({listed})' if listed else ''}, for "
         f"{in_words.duration(asked.seconds)} from when you say yes.\n\n"
         f"{_deciding(asked, link)}"
-        f"Why, in their own words, which the service did not check:\n\n    \u201c{_plain(asked.purpose)}\u201d\n"
+        f"Why, in their own words, which the service did not check:\n\n    {in_words.quoted(asked.purpose)}\n"
     )
 
 
@@ -68,7 +68,3 @@ def _deciding(asked: steward_links.Asked, link: str) -> str:
         f"The link decides until {asked.asked_at + LAPSES:%d %B %Y at %H:%M} UTC. To open it decides nothing. To do "
         "nothing means no. Give it to nobody: whoever has it can decide in your name.\n\n"
     )
-
-
-def _plain(text: str) -> str:
-    return text.replace("\u201c", "'").replace("\u201d", "'")

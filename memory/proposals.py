@@ -25,7 +25,8 @@ _PROPOSERS = (ActorKind.PERSON, ActorKind.OPERATOR)
 def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
     """Propose other values of `model`, `steward` or `is_steward_only`, in the place of what was proposed before.
 
-    That there is such a model is for the edge to see to. Raises AgentsSide, Invalid, ConsentNeeded, MailNotSent, Erased.
+    That there is such a model is for the edge to see to. The agent's steward, where it has one, is mailed a link.
+    Raises AgentsSide, Invalid, ConsentNeeded, MailNotSent, Erased.
     """
     if actor.kind not in _PROPOSERS:
         raise errors.AgentsSide("The agent's side proposes nothing: it changes these itself.")

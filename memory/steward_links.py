@@ -56,7 +56,7 @@ def make(agent: Agent, number: int) -> str:
         else:
             consent.require_open(row, number)
         prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX))
-        secret = secrets.token_urlsafe(_SECRET)
+        secret = secrets.token_hex(_SECRET)  # letters and digits: nothing a mail program would cut off
         ConsentLink.objects.create(
             agent_id=row.pk,
             number=number,
