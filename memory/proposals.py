@@ -30,8 +30,7 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
     """
     if actor.kind not in _PROPOSERS:
         raise errors.AgentsSide("The agent's side proposes nothing: it changes these itself.")
-    for name in sorted(settings.keys() - set(PROPOSABLE)):
-        raise errors.Invalid(name, f"is not proposed: {', '.join(PROPOSABLE)} are")
+    _require_proposable(settings)
     with editing.locked(agent) as row:
         editing.require_key(row)
         agents.check(row, **settings)
@@ -48,6 +47,16 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
         if row.steward:
             put(ASK_STEWARD, row.pk, made.number)
         return made
+
+
+def _require_proposable(settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        if name not in PROPOSABLE:
+            raise errors.Invalid(name, f"is not proposed: {', '.join(PROPOSABLE)} are")
+        if name == "is_steward_only" and not isinstance(value, bool):
+            raise errors.Invalid(name, "must be true or false")
+        if name != "is_steward_only" and not isinstance(value, str):
+            raise errors.Invalid(name, "must be text")
 
 
 def _close(row: Agent) -> None:

@@ -46,9 +46,10 @@ class Opened:
 def make(agent: Agent, number: int) -> str:
     """A token for the agent's present steward, about an open request or proposal; kept nowhere.
 
-    Raises NotOpen, ConsentNeeded.
+    Raises NotOpen, ConsentNeeded, Erased.
     """
     with editing.locked(agent) as row:
+        editing.require_key(row)
         if not row.steward:
             raise errors.ConsentNeeded("This agent has no steward.")
         if isinstance(asked_by(row, number), Proposal):
