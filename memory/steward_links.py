@@ -107,7 +107,8 @@ def revoke(token: str) -> Standing:
 def _proven(token: str) -> tuple[Agent, ConsentLink]:
     """The row a token proves, and its agent. Whatever is wrong with a token, the answer is the same."""
     prefix, _, secret = token[:_MOST].partition("_")
-    link = ConsentLink.objects.filter(prefix=prefix).first() if prefix.isalnum() and secret.isascii() else None
+    is_formed = len(prefix) == _PREFIX and prefix.isalnum() and secret.isascii()
+    link = ConsentLink.objects.filter(prefix=prefix).first() if is_formed else None
     expected = bytes(link.mac) if link else b"\0" * 32
     told = _told(link.agent_id, link.number, prefix, secret) if link else ""
     proven = [hmac.compare_digest(expected, mac) for mac in _macs(told)]

@@ -1,9 +1,10 @@
-"""The pages behind a steward's link: what they say, that opening one decides nothing, and that each link decides once."""
+"""The pages behind a steward's link: what they say, that opening one decides nothing, and that each decides once."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.contrib.sessions.models import Session
@@ -176,7 +177,7 @@ def test_a_post_from_elsewhere_is_refused(led: Agent) -> None:
 
 
 def test_a_decision_is_not_repeated_nor_turned(led: Agent, visitor: Client) -> None:
-    number, address = asked(led)
+    _, address = asked(led)
     press(visitor, address, "deny")
     before = steps.state(led)
     for decision in ("approve", "deny", "revoke"):
@@ -265,7 +266,7 @@ def test_a_proposal_is_approved_and_the_one_who_is_replaced_sees_that(led: Agent
         (lambda agent, number: proposals.decline(agent, number, ADMIN), "taken back by who proposed it"),
         (lambda agent, number: proposals.decline(agent, number, ME), "denied, by its runtime"),
         (lambda agent, number: proposals.accept(agent, number, ME), "approved, by its runtime"),
-        (lambda agent, number: proposals.propose(agent, ADMIN, model="openai/x"), "Another proposal took the place"),
+        (lambda agent, _: proposals.propose(agent, ADMIN, model="openai/x"), "Another proposal took the place"),
     ],
 )
 def test_a_proposal_that_is_settled_says_how(led: Agent, visitor: Client, end: Any, told: str) -> None:
@@ -306,20 +307,14 @@ def test_a_link_that_is_none_says_so_and_does_nothing(led: Agent, visitor: Clien
         f"{'a' * 12}_{secret}",
     ):
         for answer in (
-            visitor.get("/consent/" + _quoted(token)),
-            press(visitor, "/consent/" + _quoted(token), "approve"),
+            visitor.get(f"/consent/{quote(token)}"),
+            press(visitor, f"/consent/{quote(token)}", "approve"),
         ):
             assert answer.status_code == 404, token
             said.add(answer.content)
     [told] = said
     assert b"This link is not valid" in told
     assert steps.state(led) == before
-
-
-def _quoted(token: str) -> str:
-    from urllib.parse import quote
-
-    return quote(token, safe="/")
 
 
 def test_a_link_of_a_steward_who_was_replaced_does_nothing(led: Agent, visitor: Client) -> None:
@@ -342,7 +337,7 @@ def test_a_link_put_in_by_sql_is_worth_nothing(led: Agent, visitor: Client) -> N
 
 
 def test_a_link_pointed_at_another_request_is_worth_nothing(led: Agent, bob: Agent, visitor: Client) -> None:
-    number, address = asked(led)
+    _, address = asked(led)
     agents.change(bob, ME, steward=STEW)
     other = consent.ask(fresh(bob), PAT, purpose=PURPOSE, scope=Scope("silo")).number
     ConsentLink.objects.update(agent_id=bob.pk, number=other)

@@ -1,4 +1,4 @@
-"""The letter with a link: to the present steward alone, with what there is to decide, and with the only token there is."""
+"""The letter with a link: to the present steward alone, with what there is to decide, and the only token there is."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_a_request_is_mailed_with_a_link_that_decides(stewarded: Agent) -> None:
     assert message.subject == "acme/ada: pat@acme.test asks to read what it remembers"
     assert message.body == (
         "You are asked this as the steward of the agent acme/ada.\n\n"
-        "pat@acme.test asks to read 2 listed memories and their history (1, 2), for 1 hour and 30 minutes from when you "
-        "say yes.\n\n"
+        "pat@acme.test asks to read 2 listed memories and their history (1, 2), for 1 hour and 30 minutes from when "
+        "you say yes.\n\n"
         "Look at it, and say yes or no, here:\n\n"
         f"    {configured.PUBLIC_URL}/consent/{token_of(message)}\n\n"
         f"The link decides until {asked_at + timedelta(hours=72):%d %B %Y at %H:%M} UTC. To open it decides nothing. "
