@@ -31,9 +31,9 @@ class AccessQuery(Page):
 
 
 class ScopeOut(serializers.Serializer[Any]):
-    kind = serializers.ChoiceField(["silo", "memories", "session", "entries"])
+    covers = serializers.ChoiceField(["silo", "memories", "session", "entries"], help_text="silo: all of it")
     memories = serializers.ListField(child=serializers.IntegerField(), help_text="their numbers; of `memories`")
-    session = serializers.IntegerField(allow_null=True)
+    session = serializers.IntegerField(allow_null=True, help_text="its number; of `session`")
     first = serializers.IntegerField(allow_null=True, help_text="audit entry; of `entries`")
     last = serializers.IntegerField(allow_null=True)
 
@@ -94,7 +94,7 @@ class ProposalOut(serializers.Serializer[Any]):
     """A change that somebody else than the agent's side would have, and that its side alone makes."""
 
     number = serializers.IntegerField(help_text="of the audit entry that proposed")
-    proposer_kind = serializers.ChoiceField(ActorKind.values)
+    proposer_kind = serializers.ChoiceField([ActorKind.PERSON.value, ActorKind.OPERATOR.value])
     proposer = serializers.CharField()
     proposed = ProposedOut()
     state = serializers.ChoiceField(ProposalState.values)
@@ -201,7 +201,7 @@ def _shown(standing: Standing, state: AccessState) -> dict[str, Any]:
         "person": standing.person,
         "purpose_in_their_words": standing.purpose,
         "scope": {
-            "kind": scope.kind,
+            "covers": scope.kind,
             "memories": list(scope.numbers),
             "session": scope.session or None,
             "first": scope.first or None,

@@ -111,7 +111,7 @@ _ASKED: dict[str, Any] = {
     "number": 7,
     "person": "pat@acme.example",
     "purpose_in_their_words": "To see why it forgot the customer who called on Monday.",
-    "scope": {"kind": "memories", "memories": [1, 4], "session": None, "first": None, "last": None},
+    "scope": {"covers": "memories", "memories": [1, 4], "session": None, "first": None, "last": None},
     "seconds": 3_600,
     "state": "requested",
     "asked_at": "2026-02-01T09:30:00Z",

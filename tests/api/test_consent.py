@@ -35,7 +35,7 @@ def test_what_is_asked_is_listed_with_the_purpose_as_a_persons_words(runtime: Ca
     [asked] = runtime.get("access-requests").json["results"]
     assert (asked["number"], asked["person"], asked["state"]) == (number, PAT.address, "requested")
     assert asked["purpose_in_their_words"] == PURPOSE
-    assert asked["scope"] == {"kind": "memories", "memories": [1, 2], "session": None, "first": None, "last": None}
+    assert asked["scope"] == {"covers": "memories", "memories": [1, 2], "session": None, "first": None, "last": None}
     assert "purpose" not in asked
 
 
@@ -120,7 +120,7 @@ def test_a_row_altered_by_sql_is_not_what_the_runtime_decides_about(runtime: Cal
     number = ask(ada)
     AccessRequest.objects.filter(number=number).update(scope={"kind": "memories", "numbers": [1]}, purpose="harmless")
     [asked] = runtime.get("access-requests").json["results"]
-    assert (asked["scope"]["kind"], asked["purpose_in_their_words"]) == ("silo", PURPOSE)
+    assert (asked["scope"]["covers"], asked["purpose_in_their_words"]) == ("silo", PURPOSE)
 
 
 def test_a_proposal_is_accepted(runtime: Caller, ada: Agent) -> None:
