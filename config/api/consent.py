@@ -22,9 +22,6 @@ from config.api.views import AgentView, listed
 from memory import consent, proposals
 from refinement.llm.catalog import parse as parse_model
 
-_NOBODY = ""  # who decided, before anybody did
-_DECIDERS = [_NOBODY, *ActorKind.values]
-
 
 class AccessQuery(Page):
     state = Choice(AccessState.values, required=False)
@@ -50,7 +47,7 @@ class AccessOut(serializers.Serializer[Any]):
     asked_at = serializers.DateTimeField()
     decide_until = serializers.DateTimeField(help_text="undecided after this, it lapses")
     decided_at = serializers.DateTimeField(allow_null=True)
-    decided_by = serializers.ChoiceField(_DECIDERS, help_text="agent or steward; empty before")
+    decided_by = serializers.CharField(allow_blank=True, help_text="agent or steward; empty before")
     until = serializers.DateTimeField(allow_null=True, help_text="when the grant ends by itself")
     ended_at = serializers.DateTimeField(allow_null=True)
 
@@ -101,7 +98,9 @@ class ProposalOut(serializers.Serializer[Any]):
     asked_at = serializers.DateTimeField()
     decide_until = serializers.DateTimeField(help_text="undecided after this, it lapses")
     decided_at = serializers.DateTimeField(allow_null=True)
-    decided_by = serializers.ChoiceField(_DECIDERS, help_text="empty before, and where nobody did")
+    decided_by = serializers.CharField(
+        allow_blank=True, help_text="agent or steward, or the proposer's kind where it was taken back; empty before"
+    )
 
 
 class ProposalsOut(serializers.Serializer[Any]):
