@@ -241,3 +241,15 @@ class LinkBroken(MemoryFault):
     """A consent link that is none, is too old, or was mailed to somebody who no longer speaks for the agent."""
 
     code = "link_broken"
+
+
+class MailNotSent(MemoryFault):
+    """A link by which a steward decides would be printed where others than the steward read it."""
+
+    code = "mail_not_sent"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This agent has a steward, and mail is written to the console, where the operator would read the link by "
+            "which the steward decides. Have the operator set EMAIL_URL."
+        )

@@ -17,7 +17,7 @@ from config.admin.page import Scoped
 from config.admin.scope import AgentOfRecord, TenantOfRecord, ids_seen_by
 from config.commandline import several
 from config.errors import DomainError
-from memory import consent
+from memory import consent, in_words
 from memory.models import Agent
 from memory.roles import Action
 
@@ -84,18 +84,9 @@ class AccessPage(Scoped):
 
     @display(description="could be read")
     def covers(self, row: AccessRequest) -> str:
-        return in_words(Scope.of(row.scope))
+        return in_words.scope(Scope.of(row.scope))
 
     @display(description="for")
     def minutes(self, row: AccessRequest) -> str:
         return f"{row.seconds // 60} minutes"
 
-
-def in_words(scope: Scope) -> str:
-    """What a scope covers, for people."""
-    return {
-        "silo": "everything it remembers",
-        "memories": several(len(scope.numbers), "chosen memory", "chosen memories"),
-        "session": f"what session {scope.session} did",
-        "entries": f"what the entries {scope.first} to {scope.last} did",
-    }[scope.kind]

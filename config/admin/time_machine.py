@@ -29,7 +29,7 @@ from config.admin.deeds import actor_of
 from config.admin.scope import ids_seen_by
 from config.commandline import several
 from config.errors import DomainError
-from memory import history, time_machine
+from memory import time_machine
 from memory.errors import Conflicting, Constitutional
 from memory.models import Agent
 from memory.roles import Action
@@ -165,7 +165,7 @@ def _confirmed(
     except DomainError as refused:
         return _previewed(page, request, agent, choose, what, settle, str(refused))
     messages.success(request, f"{agent.label}: taken back, as entry {done.entry} of its trail. {_summary(done)}")
-    entry = history.entry(agent, done.entry or 0)
+    entry = AuditEntry.objects.only("pk").get(agent_id=agent.pk, seq=done.entry or 0)
     return HttpResponseRedirect(reverse("admin:audit_auditentry_change", args=[entry.pk]))
 
 

@@ -39,7 +39,7 @@ def test_whoever_sees_it_may_ask(role: str, lived: House, staff: dict[str, Perso
     assert (row.person, row.purpose, row.state, row.seconds) == (staff[role].email, WHY, "requested", 3600)
     assert row.scope == {"kind": "memories", "numbers": [1, 2, 3]}
     page = client.get(answer["Location"]).content.decode()
-    assert "3 chosen memories" in page
+    assert "3 listed memories" in page
     assert MARKER not in page
     again = client.post(asking.address(lived.ada), ASKED)
     assert "A request of yours to this agent is open" in again.content.decode()
