@@ -28,7 +28,7 @@ from config.admin.site import site
 from config.differences import shown
 from config.errors import DomainError
 from config.plain import plain
-from memory import access, consent, consented, covered, grant_tokens
+from memory import access, consent, consented, covered, grant_tokens, in_words
 from memory.errors import Invalid, NotFound
 from memory.models import Agent
 from memory.roles import Action, may
@@ -66,7 +66,7 @@ class Grant:
         until = self.standing.until
         return {
             "grant": self,
-            "scope": in_words(self.standing),
+            "scope": in_words.scope(self.standing.scope),
             "is_of_memories": self.standing.scope.kind in covered.OF_MEMORIES,
             "until_ms": int(until.timestamp() * 1_000) if until else 0,
             "now_ms": int(timezone.now().timestamp() * 1_000),
@@ -80,20 +80,6 @@ def address(agent_label: str, number: int) -> str:
     """Of the page of the grant that a request of this number became, or may become."""
     tenant, _, agent = agent_label.partition("/")
     return reverse("reading", args=[tenant, agent, number])
-
-
-def in_words(standing: Standing) -> str:
-    """What was asked to be read."""
-    scope = standing.scope
-    if scope.kind == "memories":
-        named = ", ".join(map(str, sorted(scope.numbers)[:A_PAGE]))
-        more = len(scope.numbers) - A_PAGE
-        return f"memories {named}" + (f" and {more:,} more" if more > 0 else "") + ", and what was done to them"
-    if scope.kind == "session":
-        return f"what refinement session {scope.session} did, before and after"
-    if scope.kind == "entries":
-        return f"what the entries {scope.first} to {scope.last} of the trail did, before and after"
-    return "everything the agent remembers, and what was done to it"
 
 
 def held(view: View) -> Callable[..., HttpResponse]:

@@ -12,6 +12,7 @@ from unfold.decorators import display
 from audit.consent import LAPSES, Scope
 from audit.models import AccessRequest, AccessState
 from audit.trail import Actor
+from config import reading
 from config.admin.deeds import Deed, Told
 from config.admin.page import Scoped
 from config.admin.scope import AgentOfRecord, TenantOfRecord, ids_seen_by
@@ -73,6 +74,11 @@ class AccessPage(Scoped):
     def named(self, row: AccessRequest) -> str:
         return f"access request {row.number} to {row.agent_label}"
 
+    def beside(self, request: HttpRequest, row: AccessRequest) -> dict[str, Any]:
+        is_own = row.person_id == request.user.pk and state_now(row) == AccessState.ACTIVE
+        ways = [("Read", reading.address(row.agent_label, row.number))] if is_own else []
+        return super().beside(request, row) | {"ways": ways}
+
     @display(
         description="state",
         ordering="state",
@@ -89,4 +95,3 @@ class AccessPage(Scoped):
     @display(description="for")
     def minutes(self, row: AccessRequest) -> str:
         return f"{row.seconds // 60} minutes"
-

@@ -35,7 +35,7 @@ def test_whoever_sees_it_may_ask(role: str, lived: House, staff: dict[str, Perso
     client = signed_in(staff[role])
     answer = client.post(asking.address(lived.ada), ASKED)
     row = AccessRequest.objects.get()
-    assert answer["Location"] == f"/admin/audit/accessrequest/{row.pk}/"
+    assert answer["Location"] == f"/admin/audit/accessrequest/{row.pk}/change/"
     assert (row.person, row.purpose, row.state, row.seconds) == (staff[role].email, WHY, "requested", 3600)
     assert row.scope == {"kind": "memories", "numbers": [1, 2, 3]}
     page = client.get(answer["Location"]).content.decode()
@@ -66,7 +66,6 @@ def test_what_may_be_asked_for(
         {"purpose": " " * 40},
         {"purpose": "x" * 1_001},
         {"purpose": f"{WHY}\0"},
-        {"purpose": f"{WHY}\ud800"},
         {"kind": "all"},
         {"numbers": ""},
         {"numbers": "x"},

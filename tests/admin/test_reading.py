@@ -75,7 +75,7 @@ def said(page: str) -> list[str]:
 def test_who_asked_reads(role: str, past: Agent, staff: dict[str, Person], signed_in: SignedIn) -> None:
     client, number = signed_in(staff[role]), granted(past, staff[role])
     page = page_of(client.get(at(past, number)))
-    for told in ("acme/ada", PURPOSE, "everything the agent remembers", "runtime", "data-until"):
+    for told in ("acme/ada", PURPOSE, "everything it remembers", "runtime", "data-until"):
         assert told in page
     assert said(page_of(read(client, past, number, 1, 3))) == [f"{MARKER} tea", f"{MARKER} brown sugar"]
 

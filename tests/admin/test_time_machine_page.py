@@ -50,7 +50,7 @@ def test_a_session_is_taken_back(lived: House, staff: dict[str, Person], signed_
     assert active(lived) == before
     answer = client.post(place, {"head": fresh(lived.ada).audit_seq, "conflicts": "", "reason": "too much"})
     entry = AuditEntry.objects.filter(agent_id=lived.ada.pk).latest("seq")
-    assert answer["Location"] == f"/admin/audit/auditentry/{entry.pk}/"
+    assert answer["Location"] == f"/admin/audit/auditentry/{entry.pk}/change/"
     assert (entry.operation, entry.actor_label) == ("rolled_back", "admin@acme.test")
     assert entry.detail["reason"] == "too much"
     assert active(lived) == [1, 2, 3]
