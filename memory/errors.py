@@ -241,3 +241,15 @@ class LinkBroken(MemoryFault):
     """A consent link that is none, is too old, or was mailed to somebody who no longer speaks for the agent."""
 
     code = "link_broken"
+
+
+class NotAllowed(MemoryFault):
+    """Whoever asks for it may not do that."""
+
+    code = "not_allowed"
+
+
+class LastOwner(MemoryFault):
+    """A tenant keeps an owner."""
+
+    code = "last_owner"

@@ -30,6 +30,16 @@ def may(person: Person, action: Action, tenant: Tenant) -> bool:
     return tenants(person, action).filter(pk=tenant.pk).exists()
 
 
+def grantable(person: Person, tenant: Tenant) -> frozenset[str]:
+    """The roles somebody may give in this tenant: none, or at most what they hold."""
+    return frozenset(Role.values) if may(person, Action.STAFF, tenant) else frozenset()
+
+
+def manages(person: Person) -> bool:
+    """Whether somebody manages tenants and people, also where there is none yet."""
+    return person.is_active and person.is_superuser
+
+
 def tenants(person: Person, action: Action = Action.SEE) -> QuerySet[Tenant]:
     """The tenants in which somebody may do this. Whatever people see or touch is a row of one of these."""
     if not person.is_active:
