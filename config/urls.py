@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from config import assets, health, metrics
-from config.admin import pages  # noqa: F401  which registers them
+from config import assets, health, joining, metrics
+from config.admin import keys, pages, people, tenants  # noqa: F401  which registers them
 from config.admin.site import site
 
 handler400 = "config.api.errors.bad_request"
@@ -16,5 +16,6 @@ urlpatterns = [
     path("metrics", metrics.shown),
     path("api/v1/", include("config.api.urls")),
     path("admin/", site.urls),
+    path("join/<str:token>", joining.join, name="join"),
     path("static/<path:name>", assets.asset),
 ]

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from audit.models import AccessRequest, AuditEntry
+from config.admin.configuring import Configuring
 from config.admin.scope import AgentOfRecord, OfAgent, OfTenant, OwnTenant, Scoped, TenantOfRecord
 from config.admin.site import site
 from memory.models import Agent, Memory
@@ -23,7 +24,7 @@ def _link(name: str, label: str, agent: Agent) -> SafeString:
     return format_html('<a class="underline" href="{}?agent={}">{}</a>', reverse(f"admin:{name}"), agent.label, label)
 
 
-class AgentPage(Scoped):
+class AgentPage(Configuring, Scoped):
     tenant = "tenant"
     list_display = ("name", "weight", "share", "due", "last_refined_at", "state", "model")
     list_select_related = ("tenant",)

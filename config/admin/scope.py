@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponseRedirect
 from unfold.admin import ModelAdmin
 
 from memory.models import Agent, Tenant
-from memory.roles import Action, tenants
+from memory.roles import Action, manages, tenants
 
 MOST = 200  # choices that a filter offers
 
@@ -37,6 +37,7 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
     """A page over rows that belong to tenants, to look at. `tenant` is the way from a row to its tenant's id."""
 
     tenant: ClassVar[str]
+    action: ClassVar[Action] = Action.SEE  # that opens the page
     actions = None
     list_per_page = 50
     show_full_result_count = False
@@ -46,7 +47,7 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
-        return rows.filter(**{f"{self.tenant}__in": ids_seen_by(request)})
+        return rows.filter(**{f"{self.tenant}__in": ids_seen_by(request, self.action)})
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         if any("\0" in value for _, values in request.GET.lists() for value in values):  # which PostgreSQL refuses
@@ -54,7 +55,7 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
         return super().changelist_view(request, extra_context)
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        own = bool(ids_seen_by(request))
+        own = bool(ids_seen_by(request, self.action))
         return own if obj is None else own and self.get_queryset(request).filter(pk=obj.pk).exists()
 
     def has_module_permission(self, request: HttpRequest) -> bool:
@@ -76,6 +77,17 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:  # noqa: ARG002
         return [name for _, options in self.fieldsets or [] for name in options["fields"]]
+
+
+class OfService(Scoped):
+    """A page over what belongs to no tenant: for superusers alone."""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = ModelAdmin.get_queryset(self, request)
+        return rows if manages(request.user) else rows.none()  # type: ignore[arg-type]
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
+        return manages(request.user)  # type: ignore[arg-type]
 
 
 class OfTenant(SimpleListFilter):
