@@ -1,4 +1,4 @@
-"""Agents set up by their tenant's owners and admins; keys shown once; what decides who can read is not theirs to set."""
+"""Agents set up by their tenant's owners and admins; keys shown once; what decides who can read is not theirs."""
 
 from __future__ import annotations
 
