@@ -17,7 +17,7 @@ from django.urls import reverse
 from unfold.admin import ModelAdmin
 
 from audit.trail import Actor
-from config.admin.deeds import Deed, button, done, offered, row_or_404, shown_once
+from config.admin.sheets import Sheet, button, done, offered, row_or_404, shown_once
 from config.admin.keys import LabelForm
 from config.admin.scope import ids_seen_by, seen_by
 from config.admin.tenants import LARGEST, LIMITS, LimitsForm
@@ -101,7 +101,7 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         tenants = seen_by(request, Action.CONFIGURE)
         if not tenants.exists():
             raise PermissionDenied
-        deed = Deed(
+        sheet = Sheet(
             title="Add an agent",
             button="Add it",
             back=reverse("admin:memory_agent_changelist"),
@@ -113,20 +113,20 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
             back = reverse("admin:memory_agent_change", args=[made.pk])
             return shown_once(request, title=f"The first key of {made.label}", secret=key, said=HOW_TO_USE, back=back)
 
-        return offered(request, deed, do, NewAgentForm, tenants=tenants)
+        return offered(request, sheet, do, NewAgentForm, tenants=tenants)
 
     @button("Settings", "settings", to="configure")
     def set_up(self, request: HttpRequest, object_id: str) -> HttpResponse:
         agent = self.configured(request, object_id)
         back = reverse("admin:memory_agent_change", args=[agent.pk])
         said = ["Its model, its steward and who may consent are its own side's to change."]
-        deed = Deed(title=f"Settings of {agent.label}", button="Save", back=back, said=said)
+        sheet = Sheet(title=f"Settings of {agent.label}", button="Save", back=back, said=said)
 
         def do(given: dict[str, Any]) -> HttpResponse:
             agents.change(agent, _actor(request), **given)
             return done(request, f"The settings of {agent.label} are saved.", back)
 
-        return offered(request, deed, do, SettingsForm, initial={name: getattr(agent, name) for name in TENANT_SETS})
+        return offered(request, sheet, do, SettingsForm, initial={name: getattr(agent, name) for name in TENANT_SETS})
 
     @button("Keys", "keys", to="configure")
     def keys(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -138,13 +138,13 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         agent = self.configured(request, object_id)
         back = reverse("admin:memory_agent_change", args=[agent.pk])
         said = ["A key is handed out while the silo is empty. From then on its own side alone issues keys."]
-        deed = Deed(title=f"A first key to {agent.label}", button="Make the key", back=back, said=said)
+        sheet = Sheet(title=f"A first key to {agent.label}", button="Make the key", back=back, said=said)
 
         def do(given: dict[str, Any]) -> HttpResponse:
             key = agents.first_key(agent, _actor(request), label=given["label"])
             return shown_once(request, title=f"A first key to {agent.label}", secret=key, said=HOW_TO_USE, back=back)
 
-        return offered(request, deed, do, LabelForm)
+        return offered(request, sheet, do, LabelForm)
 
 
 def _made(request: HttpRequest, given: dict[str, Any]) -> tuple[Agent, str]:

@@ -12,7 +12,7 @@ from django.utils.text import Truncator
 from unfold.decorators import display
 
 from audit.trail import Actor
-from config.admin.deeds import Deed, DeedForm, button, done, offered, row_or_404, shown_once
+from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404, shown_once
 from config.admin.scope import OfAgent, OfTenant, OwnTenant, Scoped, seen_by
 from config.admin.site import site
 from memory import agents, tenants
@@ -22,7 +22,7 @@ from memory.roles import Action
 LABEL = 100  # characters
 
 
-class LabelForm(DeedForm):
+class LabelForm(SheetForm):
     label = forms.CharField(max_length=LABEL, required=False, help_text="to tell it from others")
 
 
@@ -62,7 +62,7 @@ class KeyPage(Scoped):
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         key = row_or_404(self, request, object_id)
         label = f", {Truncator(key.label).chars(40)}" if key.label else ""
-        deed = Deed(
+        sheet = Sheet(
             title=f"Revoke the key {key.prefix}… of {self.owner(key)}",
             button="Revoke",
             back=reverse(f"admin:memory_{self.opts.model_name}_changelist"),
@@ -75,9 +75,9 @@ class KeyPage(Scoped):
 
         def do(_: dict[str, Any]) -> HttpResponse:
             self.end(request, key)
-            return done(request, f"The key {key.prefix}… is revoked.", deed.back)
+            return done(request, f"The key {key.prefix}… is revoked.", sheet.back)
 
-        return offered(request, deed, do)
+        return offered(request, sheet, do)
 
 
 _UNUSED = "It was never used."
@@ -103,7 +103,7 @@ class TenantKeyPage(KeyPage):
 
     @button("New key", "new")
     def add_key(self, request: HttpRequest) -> HttpResponse:
-        deed = Deed(
+        sheet = Sheet(
             title="A new key of a tenant",
             button="Make the key",
             back=reverse("admin:memory_tenantkey_changelist"),
@@ -113,9 +113,9 @@ class TenantKeyPage(KeyPage):
         def do(given: dict[str, Any]) -> HttpResponse:
             key = tenants.issue_key(given["tenant"].slug, label=given["label"])
             said = ["A program sends it with every request: Authorization: Bearer KEY"]
-            return shown_once(request, title="The tenant's key", secret=key, said=said, back=deed.back)
+            return shown_once(request, title="The tenant's key", secret=key, said=said, back=sheet.back)
 
-        return offered(request, deed, do, NewTenantKeyForm, tenants=seen_by(request, Action.CONFIGURE))
+        return offered(request, sheet, do, NewTenantKeyForm, tenants=seen_by(request, Action.CONFIGURE))
 
 
 site.register(AgentKey, AgentKeyPage)

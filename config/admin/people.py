@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from unfold.decorators import display
 
-from config.admin.deeds import Deed, DeedForm, button, done, offered, row_or_404, shown_once
+from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404, shown_once
 from config.admin.scope import OfService, OwnTenant, Scoped, seen_by
 from config.admin.site import site
 from memory import invitations, parts, people
@@ -27,7 +27,7 @@ PARTS = "admin:memory_membership_changelist"
 INVITATIONS = "admin:memory_invitation_changelist"
 
 
-class InviteForm(DeedForm):
+class InviteForm(SheetForm):
     address = forms.CharField(max_length=invitations.LONGEST_ADDRESS, help_text="their e-mail address")
     tenant: forms.ModelChoiceField[Tenant] = forms.ModelChoiceField(Tenant.objects.none())
     role = forms.ChoiceField(choices=Role.choices, initial=Role.AUDITOR)
@@ -37,11 +37,11 @@ class InviteForm(DeedForm):
         self.fields["tenant"].queryset = tenants.order_by("slug")  # type: ignore[attr-defined]
 
 
-class RoleForm(DeedForm):
+class RoleForm(SheetForm):
     role = forms.ChoiceField(choices=Role.choices)
 
 
-class LastOwnerForm(DeedForm):
+class LastOwnerForm(SheetForm):
     """What a superuser says who takes a tenant's last owner away."""
 
     even_the_last_owner = forms.BooleanField(
@@ -94,7 +94,7 @@ class PartPage(Scoped):
     @button("Change the role", "role")
     def change_role(self, request: HttpRequest, object_id: str) -> HttpResponse:
         part: Membership = row_or_404(self, request, object_id)
-        deed = Deed(
+        sheet = Sheet(
             title=f"The role of {part.person.email} in {part.tenant.slug}",
             button="Change the role",
             back=reverse("admin:memory_membership_change", args=[part.pk]),
@@ -103,15 +103,15 @@ class PartPage(Scoped):
 
         def do(given: dict[str, Any]) -> HttpResponse:
             parts.change_role(part, by=_who(request), **given)
-            return done(request, f"{part.person.email} is {given['role']} of {part.tenant.slug} now.", deed.back)
+            return done(request, f"{part.person.email} is {given['role']} of {part.tenant.slug} now.", sheet.back)
 
         form = LastRoleForm if _asks_for_word(request, part) else RoleForm
-        return offered(request, deed, do, form, initial={"role": part.role})
+        return offered(request, sheet, do, form, initial={"role": part.role})
 
     @button("Remove", "remove")
     def remove(self, request: HttpRequest, object_id: str) -> HttpResponse:
         part: Membership = row_or_404(self, request, object_id)
-        deed = Deed(
+        sheet = Sheet(
             title=f"Remove {part.person.email} from {part.tenant.slug}",
             button="Remove",
             back=reverse("admin:memory_membership_change", args=[part.pk]),
@@ -127,7 +127,7 @@ class PartPage(Scoped):
             back = reverse(PARTS) if part.person_id != request.user.pk else reverse("admin:index")
             return done(request, f"{part.person.email} has no part in {part.tenant.slug} any more.", back)
 
-        return offered(request, deed, do, LastOwnerForm if _asks_for_word(request, part) else DeedForm)
+        return offered(request, sheet, do, LastOwnerForm if _asks_for_word(request, part) else SheetForm)
 
 
 class PersonPage(OfService):
@@ -186,7 +186,7 @@ class PersonPage(OfService):
     def deactivate(self, request: HttpRequest, object_id: str) -> HttpResponse:
         person: Person = row_or_404(self, request, object_id)
         owned = [part.tenant.slug for part in person.memberships.select_related("tenant") if parts.is_last_owner(part)]
-        deed = Deed(
+        sheet = Sheet(
             title=f"Deactivate {person.email}",
             button="Deactivate",
             back=reverse("admin:memory_person_change", args=[person.pk]),
@@ -200,14 +200,14 @@ class PersonPage(OfService):
 
         def do(_: dict[str, Any]) -> HttpResponse:
             people.deactivate(person, _who(request))
-            return done(request, f"{person.email} is deactivated.", deed.back)
+            return done(request, f"{person.email} is deactivated.", sheet.back)
 
-        return offered(request, deed, do)
+        return offered(request, sheet, do)
 
     @button("Reactivate", "reactivate", to="activate")
     def reactivate(self, request: HttpRequest, object_id: str) -> HttpResponse:
         person: Person = row_or_404(self, request, object_id)
-        deed = Deed(
+        sheet = Sheet(
             title=f"Reactivate {person.email}",
             button="Reactivate",
             back=reverse("admin:memory_person_change", args=[person.pk]),
@@ -216,9 +216,9 @@ class PersonPage(OfService):
 
         def do(_: dict[str, Any]) -> HttpResponse:
             people.reactivate(person, _who(request))
-            return done(request, f"{person.email} can sign in again.", deed.back)
+            return done(request, f"{person.email} can sign in again.", sheet.back)
 
-        return offered(request, deed, do)
+        return offered(request, sheet, do)
 
 
 class InvitationPage(Scoped):
@@ -252,7 +252,7 @@ class InvitationPage(Scoped):
     @button("Withdraw", "withdraw")
     def withdraw(self, request: HttpRequest, object_id: str) -> HttpResponse:
         invitation: Invitation = row_or_404(self, request, object_id)
-        deed = Deed(
+        sheet = Sheet(
             title=f"Withdraw the invitation of {invitation.address}",
             button="Withdraw",
             back=reverse(INVITATIONS),
@@ -262,15 +262,15 @@ class InvitationPage(Scoped):
 
         def do(_: dict[str, Any]) -> HttpResponse:
             invitations.withdraw(invitation, _who(request))
-            return done(request, f"The invitation of {invitation.address} is withdrawn.", deed.back)
+            return done(request, f"The invitation of {invitation.address} is withdrawn.", sheet.back)
 
-        return offered(request, deed, do)
+        return offered(request, sheet, do)
 
 
 def invite(request: HttpRequest) -> HttpResponse:
     """Invite an address; its link is shown this once, and mailed where mail is sent."""
     tenants = seen_by(request, Action.STAFF)
-    deed = Deed(
+    sheet = Sheet(
         title="Invite somebody",
         button="Make the link",
         back=reverse(PARTS),
@@ -283,7 +283,7 @@ def invite(request: HttpRequest) -> HttpResponse:
         told = _mailed(given["address"], given["tenant"], link)
         return shown_once(request, title="The link", secret=link, said=[_FOR_WHOM, told], back=reverse(INVITATIONS))
 
-    return offered(request, deed, do, InviteForm, tenants=tenants)
+    return offered(request, sheet, do, InviteForm, tenants=tenants)
 
 
 _FOR_WHOM = "It is for the person of that address alone: whoever opens it first takes the part in their name."

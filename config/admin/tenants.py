@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import display
 
-from config.admin.deeds import Deed, DeedForm, button, done, offered, row_or_404
+from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404
 from config.admin.scope import OfService
 from config.admin.site import site
 from memory import tenants
@@ -25,7 +25,7 @@ def limit(told: str, largest: int = LARGEST) -> forms.IntegerField:
     return forms.IntegerField(min_value=0, max_value=largest, required=False, help_text=f"{told}; empty: the default")
 
 
-class LimitsForm(DeedForm):
+class LimitsForm(SheetForm):
     """Bounds of one refinement session."""
 
     max_changes = limit("memories that a session discards or rewrites")
@@ -41,7 +41,7 @@ class TenantForm(LimitsForm):
     name = forms.CharField(max_length=200, required=False, help_text="as people call it")
 
 
-class NewTenantForm(DeedForm):
+class NewTenantForm(SheetForm):
     slug = forms.CharField(max_length=64, help_text="lower-case letters, digits, '-' and '_'; it stays as it is")
     name = forms.CharField(max_length=200, required=False, help_text="as people call it")
 
@@ -81,7 +81,7 @@ class TenantPage(OfService):
     def add_tenant(self, request: HttpRequest) -> HttpResponse:
         if not manages(request.user):  # type: ignore[arg-type]
             raise Http404
-        deed = Deed(
+        sheet = Sheet(
             title="Add a tenant",
             button="Add it",
             back=reverse("admin:memory_tenant_changelist"),
@@ -92,20 +92,20 @@ class TenantPage(OfService):
             made = tenants.create(**given)
             return done(request, f"{made.slug} is there.", reverse("admin:memory_tenant_change", args=[made.pk]))
 
-        return offered(request, deed, do, NewTenantForm)
+        return offered(request, sheet, do, NewTenantForm)
 
     @button("Settings", "settings")
     def set_up(self, request: HttpRequest, object_id: str) -> HttpResponse:
         tenant: Tenant = row_or_404(self, request, object_id)
         back = reverse("admin:memory_tenant_change", args=[tenant.pk])
-        deed = Deed(title=f"Settings of {tenant.slug}", button="Save", back=back)
+        sheet = Sheet(title=f"Settings of {tenant.slug}", button="Save", back=back)
 
         def do(given: dict[str, Any]) -> HttpResponse:
             tenants.change(tenant, **given)
             return done(request, f"{tenant.slug} is changed.", back)
 
         now = {name: getattr(tenant, name) for name in ("name", *LIMITS)}
-        return offered(request, deed, do, TenantForm, initial=now)
+        return offered(request, sheet, do, TenantForm, initial=now)
 
 
 site.register(Tenant, TenantPage)

@@ -1,4 +1,4 @@
-"""Pages that do one thing: a form, or a confirmation that says what will happen. Opening one does nothing.
+"""Sheets: a theme's page with a form, or a confirmation, that does one thing and says what. Opening one does nothing.
 
 Unfold offers its buttons as links, which are opened by GET: each leads to such a page, and the page POSTs. What may be
 shown once only is shown by the answer to that POST, on a page that nobody keeps.
@@ -30,7 +30,7 @@ View = Callable[..., HttpResponse]
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class Sheet:
     """What a page says it will do. `back` is where whoever thinks better of it goes."""
 
     title: str
@@ -40,7 +40,7 @@ class Deed:
     is_grave: bool = False
 
 
-class DeedForm(forms.Form):
+class SheetForm(forms.Form):
     """A form that looks like the theme."""
 
     required_css_class = "required"
@@ -60,9 +60,9 @@ _LOOKS: dict[type[forms.Widget], Any] = {
 
 def offered(
     request: HttpRequest,
-    deed: Deed,
+    sheet: Sheet,
     do: Callable[[dict[str, Any]], HttpResponse],
-    form_class: Callable[..., forms.Form] = DeedForm,
+    form_class: Callable[..., forms.Form] = SheetForm,
     **options: Any,
 ) -> HttpResponse:
     """The page; when it is POSTed and its form is right, what `do` answers. A refusal is told at its field."""
@@ -72,8 +72,8 @@ def offered(
             return do(form.cleaned_data)
         except DomainError as refusal:
             tell(form, refusal)
-    context = site.each_context(request) | {"title": deed.title, "deed": deed, "form": form}
-    return TemplateResponse(request, "admin/deed.html", context)
+    context = site.each_context(request) | {"title": sheet.title, "sheet": sheet, "form": form}
+    return TemplateResponse(request, "admin/sheet.html", context)
 
 
 def tell(form: forms.Form, refusal: DomainError) -> None:
