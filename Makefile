@@ -9,7 +9,7 @@ MANAGE := $(BIN)/python manage.py
 ADDRESS ?= 127.0.0.1:8000
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help demo serve test lint bench format lock clean
+.PHONY: help demo serve test browser lint bench format lock clean
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 16
@@ -25,6 +25,9 @@ serve: $(VENV)/.runtime ## run the service and its workers at ADDRESS (default 1
 
 test: $(VENV)/.dev ## the whole test suite (SQLite, or what DATABASE_URL names)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+browser: $(VENV)/.dev ## the pages in a real browser (needs Chromium on the PATH)
+	@$(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev ## style, types, import contracts, Django's checks, migrations
 	@$(BIN)/ruff check .

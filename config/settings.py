@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
+from django.templatetags.static import static
 
 from config import environment as env
 from config.logs import LOGGING as LOGGING
@@ -134,6 +135,7 @@ AXES_RESET_ON_SUCCESS = True
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_DISABLE_ACCESS_LOG = AXES_VERBOSE = False
 AXES_ENABLE_ADMIN = False
+AXES_LOCKOUT_CALLABLE = "config.admin.signing_in.locked_out"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
@@ -144,7 +146,7 @@ WHITENOISE_USE_FINDERS = True  # where they lie: nothing has to be collected
 WHITENOISE_AUTOREFRESH = WHITENOISE_ALLOW_ALL_ORIGINS = False
 
 SECURE_CONTENT_TYPE_NOSNIFF = True
-SECURE_REFERRER_POLICY = "no-referrer"
+SECURE_REFERRER_POLICY = "same-origin"  # with "no-referrer" browsers post our forms from the origin "null"
 X_FRAME_OPTIONS = "DENY"
 # Unfold's Alpine evaluates expressions: 'unsafe-eval'. No page of Unfold's shows what a memory says.
 CONTENT_SECURITY_POLICY = {
@@ -206,17 +208,37 @@ Q_CLUSTER: dict[str, Any] = {
     **({"redis": env.patient(REDIS_URL)} if REDIS_URL else {"orm": "default"}),
 }
 
-# The admin's looks
+# The admin's looks, in the colours of palimpsest/plain.css: the theme's own are too faint on a dark ground.
+_PRIMARY = {
+    "50": "#f7f4fb",
+    "100": "#ede6f6",
+    "200": "#dccfee",
+    "300": "#cdb8ec",
+    "400": "#c4a8f0",
+    "500": "#b294e6",
+    "600": "#6a45a0",
+    "700": "#5b3a8c",
+    "800": "#472c70",
+    "900": "#362257",
+    "950": "#22143a",
+}
 UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "Palimpsest",
     "SITE_HEADER": "Palimpsest",
     "SITE_SYMBOL": "history_edu",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda _: static("palimpsest/icon.svg")}],
+    "COLORS": {"primary": _PRIMARY},
+    "STYLES": [lambda _: static("palimpsest/admin.css")],
     "SITE_URL": None,
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "LOGIN": {"form": "config.admin.signing_in.SignIn"},
     "ACCOUNT": {"navigation": [{"title": "Your account", "link": "/admin/account/"}]},
-    "SIDEBAR": {"show_search": False, "show_all_applications": False},
+    "SIDEBAR": {
+        "show_search": False,
+        "show_all_applications": False,
+        "navigation": "config.admin.navigation.sections",
+    },
 }
 
 # Serving

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import include, path
 
 from config import assets, health, joining, metrics
-from config.admin import keys, pages, people, tenants  # noqa: F401  which registers them
+from config.admin import pages  # noqa: F401  which registers them
 from config.admin.site import site
 
 handler400 = "config.api.errors.bad_request"

@@ -17,9 +17,12 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
+from audit.trail import Actor
 from config.queue import REFINE_AGENT, depth, put
 from memory import editing
-from memory.models import Agent
+from memory.agents import change
+from memory.errors import MemoryDisabled
+from memory.models import Agent, DueReason
 from refinement import schedule
 from refinement import session as sessions
 from refinement.models import RefinementSession, Waiting
@@ -36,6 +39,21 @@ def ask(agent: Agent) -> Agent:
     """Have a worker refine the agent next, because its own side asked. Raises MemoryDisabled, Erased, BackingOff."""
     with editing.locked(agent) as row:
         due = schedule.ask(row)
+        Waiting.objects.filter(pk=agent.pk, since__lt=timezone.now() - ASKED_AGAIN).delete()
+        call([agent.pk])
+        return due
+
+
+def ask_for(agent: Agent, actor: Actor) -> Agent:
+    """… because a person asked, which the trail keeps: also a paused one, or one that waits after trouble.
+
+    Raises MemoryDisabled, Erased.
+    """
+    with editing.locked(agent) as row:
+        editing.require_key(row)
+        if not row.memory_enabled:
+            raise MemoryDisabled
+        due = change(row, actor, due_at=timezone.now(), due_reason=DueReason.MANUAL)
         Waiting.objects.filter(pk=agent.pk, since__lt=timezone.now() - ASKED_AGAIN).delete()
         call([agent.pk])
         return due

@@ -17,9 +17,9 @@ from django.urls import reverse
 from unfold.admin import ModelAdmin
 
 from audit.trail import Actor
-from config.admin.sheets import Sheet, button, done, offered, row_or_404, shown_once
 from config.admin.keys import LabelForm
 from config.admin.scope import ids_seen_by, seen_by
+from config.admin.sheets import Sheet, button, done, offered, row_or_404, shown_once
 from config.admin.tenants import LARGEST, LIMITS, LimitsForm
 from memory import agents
 from memory.errors import Invalid
@@ -113,7 +113,7 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
             back = reverse("admin:memory_agent_change", args=[made.pk])
             return shown_once(request, title=f"The first key of {made.label}", secret=key, said=HOW_TO_USE, back=back)
 
-        return offered(request, sheet, do, NewAgentForm, tenants=tenants)
+        return offered(self, request, sheet, do, NewAgentForm, tenants=tenants)
 
     @button("Settings", "settings", to="configure")
     def set_up(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -126,7 +126,9 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
             agents.change(agent, _actor(request), **given)
             return done(request, f"The settings of {agent.label} are saved.", back)
 
-        return offered(request, sheet, do, SettingsForm, initial={name: getattr(agent, name) for name in TENANT_SETS})
+        return offered(
+            self, request, sheet, do, SettingsForm, initial={name: getattr(agent, name) for name in TENANT_SETS}
+        )
 
     @button("Keys", "keys", to="configure")
     def keys(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -144,7 +146,7 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
             key = agents.first_key(agent, _actor(request), label=given["label"])
             return shown_once(request, title=f"A first key to {agent.label}", secret=key, said=HOW_TO_USE, back=back)
 
-        return offered(request, sheet, do, LabelForm)
+        return offered(self, request, sheet, do, LabelForm)
 
 
 def _made(request: HttpRequest, given: dict[str, Any]) -> tuple[Agent, str]:

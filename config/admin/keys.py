@@ -12,11 +12,11 @@ from django.utils.text import Truncator
 from unfold.decorators import display
 
 from audit.trail import Actor
+from config.admin.page import Scoped
+from config.admin.scope import OfAgent, OfTenant, OwnTenant, seen_by
 from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404, shown_once
-from config.admin.scope import OfAgent, OfTenant, OwnTenant, Scoped, seen_by
-from config.admin.site import site
 from memory import agents, tenants
-from memory.models import AgentKey, ApiKey, Tenant, TenantKey
+from memory.models import AgentKey, ApiKey, Tenant
 from memory.roles import Action
 
 LABEL = 100  # characters
@@ -77,7 +77,7 @@ class KeyPage(Scoped):
             self.end(request, key)
             return done(request, f"The key {key.prefix}… is revoked.", sheet.back)
 
-        return offered(request, sheet, do)
+        return offered(self, request, sheet, do)
 
 
 _UNUSED = "It was never used."
@@ -98,7 +98,7 @@ class TenantKeyPage(KeyPage):
     list_filter = (OwnTenant,)
     actions_list = ("add_key",)
 
-    def end(self, request: HttpRequest, key: Any) -> None:  # noqa: ARG002
+    def end(self, request: HttpRequest, key: Any) -> None:
         tenants.revoke_key(key.tenant.slug, key.prefix)
 
     @button("New key", "new")
@@ -115,8 +115,4 @@ class TenantKeyPage(KeyPage):
             said = ["A program sends it with every request: Authorization: Bearer KEY"]
             return shown_once(request, title="The tenant's key", secret=key, said=said, back=sheet.back)
 
-        return offered(request, sheet, do, NewTenantKeyForm, tenants=seen_by(request, Action.CONFIGURE))
-
-
-site.register(AgentKey, AgentKeyPage)
-site.register(TenantKey, TenantKeyPage)
+        return offered(self, request, sheet, do, NewTenantKeyForm, tenants=seen_by(request, Action.CONFIGURE))

@@ -16,9 +16,9 @@ from django.urls import reverse
 from django.utils import timezone
 from unfold.decorators import display
 
+from config.admin.page import OfService, Scoped
+from config.admin.scope import OwnTenant, seen_by
 from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404, shown_once
-from config.admin.scope import OfService, OwnTenant, Scoped, seen_by
-from config.admin.site import site
 from memory import invitations, parts, people
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 from memory.roles import Action
@@ -89,7 +89,7 @@ class PartPage(Scoped):
 
     @button("Invite somebody", "invite")
     def invite(self, request: HttpRequest) -> HttpResponse:
-        return invite(request)
+        return invite(self, request)
 
     @button("Change the role", "role")
     def change_role(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -106,7 +106,7 @@ class PartPage(Scoped):
             return done(request, f"{part.person.email} is {given['role']} of {part.tenant.slug} now.", sheet.back)
 
         form = LastRoleForm if _asks_for_word(request, part) else RoleForm
-        return offered(request, sheet, do, form, initial={"role": part.role})
+        return offered(self, request, sheet, do, form, initial={"role": part.role})
 
     @button("Remove", "remove")
     def remove(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -127,7 +127,7 @@ class PartPage(Scoped):
             back = reverse(PARTS) if part.person_id != request.user.pk else reverse("admin:index")
             return done(request, f"{part.person.email} has no part in {part.tenant.slug} any more.", back)
 
-        return offered(request, sheet, do, LastOwnerForm if _asks_for_word(request, part) else SheetForm)
+        return offered(self, request, sheet, do, LastOwnerForm if _asks_for_word(request, part) else SheetForm)
 
 
 class PersonPage(OfService):
@@ -180,7 +180,7 @@ class PersonPage(OfService):
 
     @button("Invite somebody", "invite")
     def invite(self, request: HttpRequest) -> HttpResponse:
-        return invite(request)
+        return invite(self, request)
 
     @button("Deactivate", "deactivate", to="deactivate")
     def deactivate(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -202,7 +202,7 @@ class PersonPage(OfService):
             people.deactivate(person, _who(request))
             return done(request, f"{person.email} is deactivated.", sheet.back)
 
-        return offered(request, sheet, do)
+        return offered(self, request, sheet, do)
 
     @button("Reactivate", "reactivate", to="activate")
     def reactivate(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -218,7 +218,7 @@ class PersonPage(OfService):
             people.reactivate(person, _who(request))
             return done(request, f"{person.email} can sign in again.", sheet.back)
 
-        return offered(request, sheet, do)
+        return offered(self, request, sheet, do)
 
 
 class InvitationPage(Scoped):
@@ -247,7 +247,7 @@ class InvitationPage(Scoped):
 
     @button("Invite somebody", "invite")
     def invite(self, request: HttpRequest) -> HttpResponse:
-        return invite(request)
+        return invite(self, request)
 
     @button("Withdraw", "withdraw")
     def withdraw(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -264,10 +264,10 @@ class InvitationPage(Scoped):
             invitations.withdraw(invitation, _who(request))
             return done(request, f"The invitation of {invitation.address} is withdrawn.", sheet.back)
 
-        return offered(request, sheet, do)
+        return offered(self, request, sheet, do)
 
 
-def invite(request: HttpRequest) -> HttpResponse:
+def invite(page: Scoped, request: HttpRequest) -> HttpResponse:
     """Invite an address; its link is shown this once, and mailed where mail is sent."""
     tenants = seen_by(request, Action.STAFF)
     sheet = Sheet(
@@ -283,7 +283,7 @@ def invite(request: HttpRequest) -> HttpResponse:
         told = _mailed(given["address"], given["tenant"], link)
         return shown_once(request, title="The link", secret=link, said=[_FOR_WHOM, told], back=reverse(INVITATIONS))
 
-    return offered(request, sheet, do, InviteForm, tenants=tenants)
+    return offered(page, request, sheet, do, InviteForm, tenants=tenants)
 
 
 _FOR_WHOM = "It is for the person of that address alone: whoever opens it first takes the part in their name."
@@ -311,7 +311,3 @@ def _asks_for_word(request: HttpRequest, part: Membership) -> bool:
 def _who(request: HttpRequest) -> Person:
     person: Any = request.user
     return Person.objects.get(pk=person.pk)
-
-
-for model, page in {Membership: PartPage, Person: PersonPage, Invitation: InvitationPage}.items():
-    site.register(model, page)

@@ -21,7 +21,6 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget, UnfoldBooleanWidget
 
-from config.admin.site import site
 from config.errors import DomainError
 from config.plain import plain
 from memory.errors import Invalid
@@ -59,6 +58,7 @@ _LOOKS: dict[type[forms.Widget], Any] = {
 
 
 def offered(
+    page: ModelAdmin,
     request: HttpRequest,
     sheet: Sheet,
     do: Callable[[dict[str, Any]], HttpResponse],
@@ -72,7 +72,7 @@ def offered(
             return do(form.cleaned_data)
         except DomainError as refusal:
             tell(form, refusal)
-    context = site.each_context(request) | {"title": sheet.title, "sheet": sheet, "form": form}
+    context = page.admin_site.each_context(request) | {"title": sheet.title, "sheet": sheet, "form": form}
     return TemplateResponse(request, "admin/sheet.html", context)
 
 

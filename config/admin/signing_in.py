@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from unfold.forms import AuthenticationForm
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from config.plain import plain
 from memory import people
 
 WRONG = "The address, the password or the code is not right. Each is checked; a code is good for once."
@@ -42,3 +45,12 @@ def typed_address(request: HttpRequest | None, credentials: dict[str, Any] | Non
     """By which attempts are counted: however it is written, it is one person's."""
     given = (credentials or {}).get("username") or (request.POST.get("username", "") if request else "")
     return str(given).strip().casefold()[:254]
+
+
+@plain
+def locked_out(request: HttpRequest, *_: Any) -> HttpResponse:
+    """What whoever tried too often is answered. Whose address it was is not repeated."""
+    wait = settings.AXES_COOLOFF_TIME.seconds
+    answer = render(request, "admin/locked.html", {"minutes": wait // 60}, status=429)
+    answer["Retry-After"] = str(wait)
+    return answer

@@ -9,11 +9,17 @@ from django.shortcuts import redirect
 from django.urls import URLPattern, path
 from unfold.sites import UnfoldAdminSite
 
+from config.admin import overview
+
 
 class Site(UnfoldAdminSite):  # type: ignore[misc]  # Unfold comes without types
     site_title = site_header = "Palimpsest"
     index_title = "Overview"
     enable_nav_sidebar = True
+    index_template = "admin/overview.html"
+
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        return super().index(request, {"overview": overview.figures(request)} | (extra_context or {}))
 
     def has_permission(self, request: HttpRequest) -> bool:
         """Both factors, or nothing: whoever comes here may ask to read what agents remember."""
@@ -29,7 +35,7 @@ class Site(UnfoldAdminSite):  # type: ignore[misc]  # Unfold comes without types
             path("account/factor/", self.admin_view(account.factor), name="account_factor"),
         ]
 
-    def password_change(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:  # noqa: ARG002
+    def password_change(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """Django's own asks for no code, and would leave grants in force: its place is `account.password`."""
         return redirect("admin:account_password")
 

@@ -10,9 +10,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import display
 
+from config.admin.page import OfService
 from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404
-from config.admin.scope import OfService
-from config.admin.site import site
 from memory import tenants
 from memory.models import Tenant
 from memory.roles import manages
@@ -92,7 +91,7 @@ class TenantPage(OfService):
             made = tenants.create(**given)
             return done(request, f"{made.slug} is there.", reverse("admin:memory_tenant_change", args=[made.pk]))
 
-        return offered(request, sheet, do, NewTenantForm)
+        return offered(self, request, sheet, do, NewTenantForm)
 
     @button("Settings", "settings")
     def set_up(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -105,7 +104,4 @@ class TenantPage(OfService):
             return done(request, f"{tenant.slug} is changed.", back)
 
         now = {name: getattr(tenant, name) for name in ("name", *LIMITS)}
-        return offered(request, sheet, do, TenantForm, initial=now)
-
-
-site.register(Tenant, TenantPage)
+        return offered(self, request, sheet, do, TenantForm, initial=now)

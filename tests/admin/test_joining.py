@@ -263,7 +263,7 @@ def test_the_page_is_kept_by_nobody(token: str, browser: Browser) -> None:
     answer = browser().get(link(token))
     assert "no-store" in answer.headers["Cache-Control"]
     assert "unsafe" not in answer.headers["Content-Security-Policy"]
-    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert answer.headers["Referrer-Policy"] == "same-origin"
 
 
 # --- inviting -------------------------------------------------------------------------------------------------------

@@ -148,7 +148,7 @@ def test_cookies_and_headers(browser: NewClient, pat: Person) -> None:
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
     assert "http:" not in policy
-    assert (page.headers["X-Frame-Options"], page.headers["Referrer-Policy"]) == ("DENY", "no-referrer")
+    assert (page.headers["X-Frame-Options"], page.headers["Referrer-Policy"]) == ("DENY", "same-origin")
     assert "no-store" in page.headers["Cache-Control"]
     assert "no-store" in answer.headers["Cache-Control"]
 

@@ -209,7 +209,9 @@ def test_requests_one_after_the_other_on_one_connection(served: Served, key: str
         connection.sendall(whole[50:])
         answers = b""
         while answers.count(b'"version":') < 3 or not answers.endswith(b"}"):
-            answers += connection.recv(65_536)
+            came = connection.recv(65_536)
+            assert came, "it was closed"
+            answers += came
         time.sleep(0.2)
         connection.sendall(whole)
         assert status(connection) == 201

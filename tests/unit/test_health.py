@@ -131,7 +131,7 @@ def test_answers_carry_the_house_headers(address: str, client: Client, db: None)
     assert headers["Content-Type"] == "application/json"
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["X-Frame-Options"] == "DENY"
-    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Referrer-Policy"] == "same-origin"
     assert "Set-Cookie" not in headers
 
 

@@ -1,0 +1,246 @@
+"""Agents: what they weigh, whether they are due, and what people may have done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from django.contrib.admin import SimpleListFilter
+from django.db.models import F, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.decorators import display
+
+from audit.trail import Actor
+from config.admin import asking, time_machine
+from config.admin.configuring import Configuring
+from config.admin.deeds import Deed, Told, each
+from config.admin.page import Scoped
+from config.admin.scope import OwnTenant, ids_seen_by
+from config.commandline import several
+from memory import agents, replay
+from memory.models import Agent
+from memory.roles import Action
+from refinement import schedule, turns
+from refinement.models import RefinementSession
+
+VERIFIED_AT_ONCE = 20_000  # entries, about a second's; more of them are for the command
+PROBLEMS = 5  # of a trail that are told
+
+
+class RefineNow(Deed):
+    name, label, needs = "refine_now", "Refine now", Action.STEER
+
+    def offered(self, row: Agent) -> bool:
+        return row.memory_enabled and bool(row.wrapped_key)
+
+    def means(self, rows: Sequence[Agent]) -> Iterable[str]:
+        tokens = sum(row.core_tokens for row in rows)
+        yield (
+            f"A worker has {several(len(rows), 'agent')} refine their own core memory, {tokens:,} tokens in all, "
+            "one session each."
+        )
+        yield "Each may merge, rewrite and discard; protected memories stay, and every session can be rolled back."
+        if paused := sum(row.paused for row in rows):
+            yield f"{several(paused, 'agent is', 'agents are')} paused, and refined once all the same."
+
+    def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
+        def ask(row: Agent) -> str:
+            turns.ask_for(row, actor)
+            return "a worker refines it next; its session is listed once it has begun."
+
+        yield from each(rows, ask)
+
+
+class Pause(Deed):
+    name, label, needs = "pause", "Pause", Action.STEER
+
+    def offered(self, row: Agent) -> bool:
+        return not row.paused
+
+    def means(self, rows: Sequence[Agent]) -> Iterable[str]:
+        yield f"{several(len(rows), 'agent')} no longer refined when due. What they remember and recall goes on."
+
+    def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
+        yield from each(rows, lambda row: _set_paused(row, actor, is_paused=True))
+
+
+class Resume(Deed):
+    name, label, needs = "resume", "Resume", Action.STEER
+
+    def offered(self, row: Agent) -> bool:
+        return row.paused
+
+    def means(self, rows: Sequence[Agent]) -> Iterable[str]:
+        due = sum(row.paused and bool(schedule.why(row)) for row in rows)
+        yield f"{several(len(rows), 'agent')} refined again when due, which {due:,} {'is' if due == 1 else 'are'} now."
+
+    def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
+        yield from each(rows, lambda row: _set_paused(row, actor, is_paused=False))
+
+
+def _set_paused(row: Agent, actor: Actor, *, is_paused: bool) -> str:
+    agents.change(row, actor, paused=is_paused)
+    return "paused." if is_paused else "no longer paused."
+
+
+class Verify(Deed):
+    name, label, needs = "verify", "Verify audit trail", Action.SEE
+
+    def means(self, rows: Sequence[Agent]) -> Iterable[str]:
+        entries = sum(row.audit_seq for row in rows)
+        yield (
+            f"{several(entries, 'entry', 'entries')} of {several(len(rows), 'trail')} are checked, each against the "
+            "one before it, and the memories and counters against them. No content is opened, nothing is changed."
+        )
+
+    def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
+        room = VERIFIED_AT_ONCE
+        for row in rows:
+            if row.audit_seq > room:
+                yield Told(
+                    f"{row.label}: not verified here, for it takes long. On the server: manage.py verify_audit "
+                    f"{row.label}",
+                    went_well=False,
+                )
+                continue
+            room -= row.audit_seq
+            yield _verified(row)
+
+
+def _verified(row: Agent) -> Told:
+    found = [problem for problem, _ in zip(replay.problems_of(row.pk), range(PROBLEMS), strict=False)]
+    if not found:
+        return Told(f"{row.label}: the trail is whole, all {several(row.audit_seq, 'entry', 'entries')} of it.")
+    told = "; ".join(f"entry {problem.seq}: {problem.problem}" if problem.seq else problem.problem for problem in found)
+    return Told(f"{row.label}: the trail is broken. {told}", went_well=False)
+
+
+class Needing(SimpleListFilter):
+    """Agents that somebody should look at."""
+
+    title, parameter_name = "need", "need"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:
+        return [("over", "over budget"), ("due", "due for refinement")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Agent]) -> QuerySet[Agent]:
+        if self.value() == "over":
+            return queryset.filter(core_tokens__gt=F("budget_tokens"))
+        return queryset.filter(pk__in=schedule.due().order_by().values("pk")) if self.value() == "due" else queryset
+
+
+class AgentPage(Configuring, Scoped):
+    tenant = "tenant"
+    deeds = (RefineNow(), Pause(), Resume(), Verify())
+    list_display = ("name", "weight", "share", "due", "last_refined_at", "state", "model")
+    list_select_related = ("tenant",)
+    list_filter = (Needing, "paused", "memory_enabled", OwnTenant)
+    search_fields = ("slug", "tenant__slug")
+    search_help_text = "the name of an agent or of its tenant"
+    ordering = ("tenant__slug", "slug")
+    fieldsets: ClassVar[Any] = [
+        (None, {"fields": ["weight", "state", "due", "due_at", "last_refined_at", "last_session", "links"]}),
+        ("Tokens", {"fields": ["core_tokens", "target_tokens", "budget_tokens", "high_water_tokens", "retention"]}),
+        ("Memories", {"fields": ["core_count", "journal_count", "constitutional_count", "constitutional_tokens"]}),
+        ("Whose", {"fields": ["model", "language", "steward", "is_steward_only", "refine_every"]}),
+        ("Trail", {"fields": ["audit_seq", "audit_at", "created_at"]}),
+    ]
+
+    def get_urls(self) -> list[URLPattern]:
+        own = [
+            path("<int:pk>/time-machine/", self._view(time_machine.shown), name="time_machine"),
+            path("<int:pk>/ask/", self._view(asking.shown), name="ask"),
+        ]
+        return [*own, *super().get_urls()]
+
+    def _view(self, view: Any) -> Any:
+        def scoped(request: HttpRequest, pk: int) -> HttpResponse:
+            answer: HttpResponse = view(self, request, pk)
+            return answer
+
+        return self.admin_site.admin_view(scoped)
+
+    def beside(self, request: HttpRequest, row: Agent) -> dict[str, Any]:
+        ways = []
+        if row.tenant_id in ids_seen_by(request, Action.STEER):
+            ways.append(("Time Machine", time_machine.address(row)))
+        if row.tenant_id in ids_seen_by(request, Action.ASK):
+            ways.append(("Ask for access", asking.address(row)))
+        return super().beside(request, row) | {"ways": ways}
+
+    @display(description="agent", ordering="slug")
+    def name(self, agent: Agent) -> str:
+        return agent.label
+
+    @display(description="core tokens of budget", ordering="core_tokens")
+    def weight(self, agent: Agent) -> SafeString:
+        return budget_bar(agent)
+
+    @display(description="share")
+    def share(self, agent: Agent) -> str:
+        return f"{100 * agent.core_tokens / max(1, agent.budget_tokens):.0f} %"
+
+    @display(
+        description="due",
+        label={"weekly": "info", "over_budget": "warning", "agent": "info", "manual": "info", "retry": "warning"},
+    )
+    def due(self, agent: Agent) -> tuple[str, str] | None:
+        why = schedule.why(agent)
+        return (why, WHY[why]) if why else None
+
+    @display(description="state", label={"erased": "danger", "paused": "warning", "memory off": "warning"})
+    def state(self, agent: Agent) -> str | None:
+        if not agent.wrapped_key:
+            return "erased"
+        return "memory off" if not agent.memory_enabled else "paused" if agent.paused else None
+
+    @display(description="last session")
+    def last_session(self, agent: Agent) -> SafeString | None:
+        last = RefinementSession.objects.filter(agent=agent).order_by("-number").first()
+        if last is None:
+            return None
+        place = reverse("admin:refinement_refinementsession_change", args=[last.pk])
+        told = f"{last.tokens_before:,} → {last.tokens_after:,} tokens, {last.outcome.replace('_', ' ')}"
+        return format_html('<a class="underline" href="{}">session {}</a>: {}', place, last.number, told)
+
+    @display(description="more of it")
+    def links(self, agent: Agent) -> SafeString:
+        return format_html(
+            "{} · {} · {} · {}",
+            _link("memory_memory_changelist", "memories", agent),
+            _link("refinement_refinementsession_changelist", "sessions", agent),
+            _link("audit_auditentry_changelist", "audit entries", agent),
+            _link("audit_accessrequest_changelist", "access requests", agent),
+        )
+
+
+WHY = {
+    "weekly": "its date",
+    "over_budget": "over budget",
+    "manual": "asked for by a person",
+    "agent": "asked for by itself",
+    "retry": "once more, after trouble",
+}
+
+
+def _link(name: str, label: str, agent: Agent) -> SafeString:
+    return format_html('<a class="underline" href="{}?agent={}">{}</a>', reverse(f"admin:{name}"), agent.label, label)
+
+
+def budget_bar(agent: Agent) -> SafeString:
+    """Core tokens as a part of the budget: yellow above the target, red above the budget."""
+    told = f"{agent.core_tokens:,} of {agent.budget_tokens:,} tokens, target {agent.target_tokens:,}"
+    return format_html(
+        '<span class="pal-nowrap"><meter min="0" low="{}" high="{}" max="{}" optimum="0" value="{}" title="{}"'
+        ' aria-label="{}"></meter> {}</span>',
+        agent.target_tokens,
+        agent.budget_tokens,
+        max(1, agent.core_tokens, agent.budget_tokens),
+        agent.core_tokens,
+        told,
+        told,
+        f"{agent.core_tokens:,} / {agent.budget_tokens:,}",
+    )

@@ -1,0 +1,138 @@
+"""Refinement sessions: what an agent did with its own memory, step by step, in figures."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from unfold.decorators import display
+
+from config.admin import asking, time_machine
+from config.admin.deeds import Deed
+from config.admin.page import Scoped
+from config.admin.scope import OfAgent, OfTenant, ids_seen_by
+from memory.models import DueReason
+from memory.roles import Action
+from refinement.models import Outcome, RefinementSession
+
+STEPS = 500  # of a session's, that its page shows
+
+
+class RollBack(Deed):
+    """Leads to the Time Machine, which says in numbers what it would mean."""
+
+    name, label, needs, is_grave = "roll_back", "Roll back session", Action.STEER, True
+
+    def offered(self, row: RefinementSession) -> bool:
+        return row.outcome != Outcome.OPEN
+
+    def __call__(self, page: Any, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponse | None:
+        row = time_machine.one_of(self._rows(page, request, chosen), request)
+        return row and HttpResponseRedirect(time_machine.address(row.agent, "session", row.number))
+
+
+class SessionPage(Scoped):
+    tenant = "agent__tenant"
+    deeds = (RollBack(),)
+    list_display = (
+        "number",
+        "owner",
+        "result",
+        "why",
+        "opened_at",
+        "tokens_before",
+        "tokens_after",
+        "changes",
+        "steps",
+    )
+    list_select_related = ("agent__tenant",)
+    list_filter = ("outcome", "mode", "driver", "trigger", OfTenant, OfAgent)
+    ordering = ("-pk",)
+    fieldsets: ClassVar[Any] = [
+        (None, {"fields": ["number", "owner", "result", "reason", "mode", "driver", "why", "model"]}),
+        ("When", {"fields": ["opened_at", "closed_at"]}),
+        ("Tokens", {"fields": ["tokens_before", "tokens_after", "budget_tokens", "target_tokens", "breaker_state"]}),
+        (
+            "Edits",
+            {"fields": ["duplicates_removed", "merged", "updated", "deleted", "protected", "promoted", "changes"]},
+        ),
+        (
+            "The model",
+            {"fields": ["model_calls", "prompt_tokens", "cached_tokens", "completion_tokens", "model_milliseconds"]},
+        ),
+        ("Calls", {"fields": ["steps", "searches", "failed_calls", "floor_refusals"]}),
+        ("Timeline", {"fields": ["timeline"]}),
+    ]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[RefinementSession]:
+        return super().get_queryset(request).defer("shown", "plan", "summaries")
+
+    def named(self, row: RefinementSession) -> str:
+        return f"session {row.number} of {row.agent.label}"
+
+    def beside(self, request: HttpRequest, row: RefinementSession) -> dict[str, Any]:
+        ways = []
+        if row.agent.tenant_id in ids_seen_by(request, Action.ASK):
+            ways.append(("Ask to read it", f"{asking.address(row.agent)}?kind=session&session={row.number}"))
+        return super().beside(request, row) | {"ways": ways}
+
+    @display(description="agent")
+    def owner(self, session: RefinementSession) -> str:
+        return session.agent.label
+
+    @display(
+        description="outcome",
+        ordering="outcome",
+        label={
+            Outcome.COMPLETED: "success",
+            Outcome.OPEN: "info",
+            Outcome.FAILED: "danger",
+            Outcome.INCOMPLETE: "warning",
+        },
+    )
+    def result(self, session: RefinementSession) -> tuple[str, str]:
+        return session.outcome, session.outcome.replace("_", " ")
+
+    @display(description="why", ordering="trigger")
+    def why(self, session: RefinementSession) -> str:
+        return DueReason(session.trigger).value.replace("_", " ")
+
+    @display(description="breaker")
+    def breaker_state(self, session: RefinementSession) -> str:
+        floor, counted = session.floor_tokens, session.counted_tokens
+        if not floor:
+            return "no floor was set"
+        state = "it held: cuts beyond it were refused" if session.floor_refusals else "not reached"
+        return f"floor {floor:,} tokens; {counted:,} counted; {state}"
+
+    @display(description="steps")
+    def timeline(self, session: RefinementSession) -> SafeString:
+        steps = list(session.timeline.order_by("pk")[: STEPS + 1])
+        if not steps:
+            return format_html("No call was made.")
+        rows = format_html_join(
+            "",
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{} ms</td></tr>",
+            (
+                (
+                    f"{step.at:%H:%M:%S}",
+                    step.tool.replace("_", " "),
+                    step.result.replace("_", " "),
+                    step.memories,
+                    f"{step.core_tokens:,}",
+                    f"{step.microseconds / 1_000:,.1f}",
+                )
+                for step in steps[:STEPS]
+            ),
+        )
+        more = format_html("<p>The first {} calls are shown.</p>", STEPS) if len(steps) > STEPS else ""
+        return format_html(
+            '<div class="pal-wide" tabindex="0" role="region" aria-label="The session\'s calls">'
+            '<table class="pal-table"><thead><tr><th>at</th><th>call</th><th>result</th><th>memories</th>'
+            "<th>core tokens after</th><th>took</th></tr></thead><tbody>{}</tbody></table></div>{}",
+            rows,
+            more,
+        )

@@ -1,0 +1,73 @@
+"""People sign in and out with a keyboard alone, and are told what is wrong on pages that they can read."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from config.admin.signing_in import WRONG
+from memory.models import Person
+from tests.admin.conftest import PASSWORD, code
+from tests.browser.conftest import NewWindow
+from tests.browser.window import LOOKS, Window
+
+
+def test_by_keyboard_alone(window: Window, pat: Person) -> None:
+    window.open("/admin/")
+    keys = window.page.keyboard
+    expect(window.page.get_by_label("Email")).to_be_focused()
+    for typed in (pat.email, PASSWORD):
+        keys.type(typed)
+        keys.press("Tab")
+    expect(window.page.get_by_label("Code")).to_be_focused()
+    keys.type(code(pat))
+    keys.press("Enter")
+    expect(window.page).to_have_url(f"{window.origin}/admin/")
+    expect(window.page).to_have_title("Overview | Palimpsest")
+
+
+def test_a_wrong_code_is_told(window: Window, pat: Person) -> None:
+    window.sign_in(pat, "000000")
+    expect(window.page.get_by_role("alert")).to_have_text(WRONG)
+    window.is_usable()
+    expect(window.page.get_by_label("Password")).to_have_value("")
+
+
+@pytest.mark.parametrize(("size", "colours"), LOOKS)
+def test_being_locked_out_is_told_on_a_readable_page(
+    size: str, colours: str, new_window: NewWindow, pat: Person
+) -> None:
+    window = new_window(size, colours)
+    window.meant.append("429")
+    for _ in range(6):
+        window.open("/admin/login/")
+        window.page.get_by_label("Email").fill(pat.email)
+        window.page.get_by_label("Password").fill("another passphrase")
+        window.page.get_by_label("Code").fill("000000")
+        with window.leaving():
+            window.page.keyboard.press("Enter")
+        if window.page.get_by_role("alert").inner_text() != WRONG:
+            break
+    expect(window.page.get_by_role("heading")).to_have_text("Too many wrong attempts")
+    expect(window.page.get_by_role("alert")).to_contain_text("15 minutes")
+    assert pat.email not in window.page.content()
+    window.is_usable()
+    window.page.get_by_role("link", name="Back to signing in").click()
+    expect(window.page.get_by_label("Email")).to_be_visible()
+
+
+def test_signing_out(window: Window, pat: Person) -> None:
+    window.sign_in(pat)
+    window.page.get_by_text(pat.email).first.click()
+    with window.leaving():
+        window.page.get_by_role("button", name="Log out").click()
+    window.is_usable()
+    window.open("/admin/")
+    expect(window.page).to_have_url(f"{window.origin}/admin/login/?next=/admin/")
+
+
+@pytest.mark.parametrize(("size", "colours"), LOOKS)
+def test_the_form_itself(size: str, colours: str, new_window: NewWindow, transactional_db: None) -> None:
+    window = new_window(size, colours)
+    window.open("/admin/login/")
+    window.is_usable()
