@@ -35,6 +35,15 @@ def grantable(person: Person, tenant: Tenant) -> frozenset[str]:
     return frozenset(Role.values) if may(person, Action.STAFF, tenant) else frozenset()
 
 
+def actions(person: Person) -> frozenset[Action]:
+    """What somebody may do in one tenant or another."""
+    if not person.is_active:
+        return frozenset()
+    roles = Membership.objects.filter(person=person).order_by().values_list("role", flat=True).distinct()
+    own = _OF_SUPERUSER if person.is_superuser else frozenset[Action]()
+    return own.union(*(_OF_ROLE[Role(role)] for role in roles))
+
+
 def manages(person: Person) -> bool:
     """Whether somebody manages tenants and people, also where there is none yet."""
     return person.is_active and person.is_superuser
