@@ -66,6 +66,8 @@ class Operation(models.TextChoices):
     ACCESS_EXPIRED = "access_expired"
     ACCESS_REVOKED = "access_revoked"
     CONTENT_READ = "content_read"
+    CHANGE_PROPOSED = "change_proposed"
+    CHANGE_DECLINED = "change_declined"
 
 
 class ActorKind(models.TextChoices):
@@ -214,8 +216,9 @@ class AccessRequest(models.Model):
 
 
 class ConsentLink(models.Model):
-    """A link by which an agent's steward decides about a request, once, and may revoke what was granted. Seen by
-    nobody: `mac` proves the token, which was mailed and is kept nowhere."""
+    """A link by which an agent's steward decides about a request or a proposal, once, and may revoke what was granted.
+    Seen by nobody: `mac` proves the token, which was mailed and is kept nowhere. `number` is that of the entry that
+    asked, or proposed."""
 
     agent_id = models.BigIntegerField()
     number = models.PositiveBigIntegerField()

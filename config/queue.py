@@ -34,7 +34,8 @@ SWEEP = "refinement.tasks.sweep"
 REFINE_AGENT = "refinement.tasks.refine_agent"
 CLOSE_STALE = "refinement.tasks.close_stale"
 TELL_STEWARD = "memory.tasks.tell_steward"
-TASKS = frozenset({SWEEP, REFINE_AGENT, CLOSE_STALE, TELL_STEWARD})
+ASK_STEWARD = "memory.tasks.ask_steward"
+TASKS = frozenset({SWEEP, REFINE_AGENT, CLOSE_STALE, TELL_STEWARD, ASK_STEWARD})
 
 STALE_MINUTES = 5
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from django.urls import include, path
+from django.urls import include, path, register_converter
 
-from config import assets, health, joining, metrics
+from config import assets, health, joining, metrics, steward
 from config.admin import pages  # noqa: F401  which registers them
 from config.admin.site import site
+
+register_converter(steward.AnyToken, "any_token")
 
 handler400 = "config.api.errors.bad_request"
 
@@ -17,5 +19,6 @@ urlpatterns = [
     path("api/v1/", include("config.api.urls")),
     path("admin/", site.urls),
     path("join/<str:token>", joining.join, name="join"),
+    path("consent/<any_token:token>", steward.link, name="consent"),
     path("static/<path:name>", assets.asset),
 ]

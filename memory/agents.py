@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from datetime import timedelta
 from typing import Any
 
@@ -152,14 +153,23 @@ def _issue_key(agent: Agent, actor: Actor, label: str = "", *, is_handed_out: bo
     return key
 
 
-def change(agent: Agent, actor: Actor, **settings: Any) -> Agent:
+def check(agent: Agent, **settings: Any) -> None:
+    """Raise Invalid for values that these fields cannot have."""
+    trial = copy(agent)
+    for name, value in settings.items():
+        setattr(trial, name, value)
+    _clean(trial, "agent")
+
+
+def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) -> Agent:
     """Set fields of an agent; the trail keeps their names, and the values of those that are no prompts.
 
-    Who may set which is for the edge to say: the agent's side its voice, a tenant the rest. Raises Invalid.
+    Who may set which is for the edge to say: the agent's side its voice, a tenant the rest. `proposal` is the number
+    of the one that is accepted by this (`memory.proposals`). Raises Invalid.
     """
     with transaction.atomic(), editing.locked(agent) as row:
         changed = {name: value for name, value in settings.items() if getattr(row, name) != value}
-        if not changed:
+        if not changed and not proposal:
             return row
         with editing.begin(row, Operation.AGENT_CHANGED, actor, is_notice=True) as edit:
             for name, value in changed.items():
@@ -167,6 +177,7 @@ def change(agent: Agent, actor: Actor, **settings: Any) -> Agent:
             _clean(edit.agent, "agent")
             _save(edit.agent, changed)
             edit.detail = {"changed": {name: _told(name, value) for name, value in sorted(changed.items())}}
+            edit.detail |= {"proposal": proposal} if proposal else {}
             edit.note = row.steward if "steward" in changed and row.wrapped_key else ""
             edit.finish(always=True)
             letters.of_change(row, edit.seq, changed)

@@ -29,7 +29,8 @@ from audit.consent import (
 )
 from audit.models import AccessRequest, AccessState, ActorKind, AuditEntry, Operation
 from audit.trail import Actor
-from memory import editing, errors
+from config.queue import ASK_STEWARD, put
+from memory import editing, errors, letters
 from memory.intake import checked_content
 from memory.models import Agent
 
@@ -41,7 +42,8 @@ def ask(
 ) -> Standing:
     """Ask to read. `purpose` is kept for ever, and told to the agent's side.
 
-    Raises Invalid, UnknownMemory, Repeated, UnknownEntry, AlreadyAsked, ConsentNeeded, Erased.
+    The agent's steward, where it has one, is mailed a link. Raises Invalid, UnknownMemory, Repeated, UnknownEntry,
+    AlreadyAsked, ConsentNeeded, MailNotSent, Erased.
     """
     told = " ".join(checked_content(purpose, "purpose").split())
     if not LEAST_PURPOSE <= len(told) <= MOST_PURPOSE:
@@ -57,9 +59,13 @@ def ask(
         mine = AccessRequest.objects.filter(agent_id=row.pk, person_id=person.id, state=AccessState.REQUESTED)
         if mine.exists():
             raise errors.AlreadyAsked("A request of yours to this agent is open: wait until it is decided.")
+        letters.require_sent(row)
         asked: dict[str, Any] = {"person_id": person.id, "person": person.address, "purpose": told}
         asked |= {"scope": scope.told(), "seconds": seconds}
-        return _step(row, Operation.ACCESS_REQUESTED, Actor.person(person.address), asked)
+        made = _step(row, Operation.ACCESS_REQUESTED, Actor.person(person.address), asked)
+        if row.steward:
+            put(ASK_STEWARD, row.pk, made.number)
+        return made
 
 
 def _require_scope(agent: Agent, scope: Scope) -> None:
@@ -171,6 +177,26 @@ def in_force(agent: Agent, number: int, person: Person) -> Standing:
     if any(verify.chain_since(agent.pk, agent.label, number, head)):
         raise errors.NotGranted("The agent's trail is not as it was written since this was asked: nothing is read.")
     return standing
+
+
+def find(agent: Agent, number: int) -> Standing:
+    """The request of this number, whatever became of it. Raises NotFound."""
+    standing = standings(agent.pk, number).get(number) if number > 0 else None
+    if standing is None:
+        raise errors.NotFound("There is no such access request.")
+    return standing
+
+
+def reads(agent: Agent, *, after: int, limit: int) -> list[AuditEntry]:
+    """The next entries, by number, of people's reads."""
+    rows = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.CONTENT_READ, seq__gt=after)
+    return list(rows.order_by("seq")[:limit])
+
+
+def count_reads(agent: Agent, number: int) -> int:
+    """How often was read by the grant of this number."""
+    rows = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.CONTENT_READ, seq__gt=number)
+    return rows.filter(detail__request=number).count()
 
 
 def _standing(agent: Agent, number: int, state: AccessState) -> Standing:

@@ -253,3 +253,15 @@ class LastOwner(MemoryFault):
     """A tenant keeps an owner."""
 
     code = "last_owner"
+
+
+class MailNotSent(MemoryFault):
+    """A link by which a steward decides would be printed where others than the steward read it."""
+
+    code = "mail_not_sent"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This agent has a steward, and mail is written to the console, where the operator would read the link by "
+            "which the steward decides. Have the operator set EMAIL_URL."
+        )

@@ -6,13 +6,18 @@ sent: what was changed, when, and by whom in kind. Never content, prompts or key
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.core.mail import send_mail
 
-from audit.models import ActorKind, AuditEntry, Operation
-from config.queue import TELL_STEWARD, put
+from audit.consent import standings
+from audit.models import AccessState, ActorKind, AuditEntry, Operation
+from audit.proposals import ProposalState, proposals
+from config.queue import ASK_STEWARD, TELL_STEWARD, put
 from memory import history
+from memory.errors import MailNotSent
 from memory.models import Agent
 
+_CONSOLE = "django.core.mail.backends.console.EmailBackend"
 TOLD = ("model", "steward", "is_steward_only")
 BEFORE, AFTER = 0, 1  # the steward there was before the entry, or after it
 
@@ -31,15 +36,29 @@ def of_change(agent: Agent, seq: int, changed: dict[str, object]) -> None:
         put(TELL_STEWARD, agent.pk, seq, BEFORE)
     if changed.get("steward"):
         put(TELL_STEWARD, agent.pk, seq, AFTER)
+        for number in _undecided(agent):  # what is open waits for the new steward now, who has no link to it
+            put(ASK_STEWARD, agent.pk, number)
 
 
-def send(agent_id: int, seq: int, whose: int) -> bool:
-    """Write to that steward; False where there is none. Raises OSError when it cannot be sent."""
+def _undecided(agent: Agent) -> list[int]:
+    requests = (each.number for each in standings(agent.pk).values() if each.state == AccessState.REQUESTED)
+    proposed = (each.number for each in proposals(agent.pk).values() if each.state == ProposalState.OPEN)
+    return [*requests, *proposed]
+
+
+def require_sent(agent: Agent) -> None:
+    """Raise MailNotSent where a link to the agent's steward would be printed instead of sent."""
+    if agent.steward and settings.EMAIL_BACKEND == _CONSOLE and not settings.DEBUG:
+        raise MailNotSent
+
+
+def send(agent_id: int, seq: int, whose: int) -> str:
+    """Write to that steward, if there is one; a code for it. Raises OSError when it cannot be sent."""
     agent = Agent.objects.select_related("tenant").get(pk=agent_id)
     entry = history.entry(agent, seq)
-    address = _steward(agent, seq, whose)
+    address = steward_at(agent, seq, whose)
     if not address:
-        return False
+        return "no_steward"
     told = _told(entry)
     body = (
         f"You are told this as the steward of the agent {agent.label}.\n\n"
@@ -49,10 +68,10 @@ def send(agent_id: int, seq: int, whose: int) -> bool:
     )
     subject = " ".join(f"{agent.label}: {told[0]}".split())  # one line, whatever was set: a header has no other
     send_mail(subject, body, None, [address])
-    return True
+    return "sent"
 
 
-def _steward(agent: Agent, seq: int, whose: int) -> str:
+def steward_at(agent: Agent, seq: int, whose: int) -> str:
     """Who it was then: the next change of steward keeps, sealed, whom it replaced; else the present one."""
     changes = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.AGENT_CHANGED)
     later = changes.filter(seq__gte=seq + whose, detail__changed__has_key="steward").order_by("seq").first()

@@ -16,12 +16,13 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from unfold.admin import ModelAdmin
 
+from audit.proposals import PROPOSABLE
 from audit.trail import Actor
 from config.admin.keys import LabelForm
 from config.admin.scope import ids_seen_by, seen_by
-from config.admin.sheets import Sheet, button, done, offered, row_or_404, shown_once
+from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404, shown_once
 from config.admin.tenants import LARGEST, LIMITS, LimitsForm
-from memory import agents
+from memory import agents, proposals
 from memory.errors import Invalid
 from memory.models import Agent, Tenant
 from memory.roles import Action
@@ -29,7 +30,7 @@ from refinement.llm.base import ModelNotConfigured
 from refinement.llm.catalog import parse as parse_model
 
 ON_LIST = ("add_agent",)
-ON_AGENT = ("set_up", "keys", "hand_out_key")  # and a place for proposals to the agent's side
+ON_AGENT = ("set_up", "propose", "keys", "hand_out_key")
 TENANT_SETS = ("budget_tokens", "target_tokens", "refine_every", "paused", *LIMITS)
 HOW_TO_USE = (
     "The runtime sends it with every request: Authorization: Bearer KEY",
@@ -70,6 +71,16 @@ class NewAgentForm(BudgetForm):
     def __init__(self, *args: Any, tenants: QuerySet[Tenant], **options: Any) -> None:
         super().__init__(*args, **options)
         self.fields["tenant"].queryset = tenants.order_by("slug")  # type: ignore[attr-defined]
+
+
+class ProposalForm(SheetForm):
+    """What the agent's side decides, and others may propose to it."""
+
+    model = forms.CharField(max_length=200, help_text="provider/model-name; whoever runs it reads what is refined")
+    steward = forms.EmailField(required=False, help_text="the address of the person who speaks for the agent")
+    is_steward_only = forms.BooleanField(
+        required=False, label="Its steward alone consents", help_text="and not its runtime"
+    )
 
 
 class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
@@ -130,6 +141,24 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
             self, request, sheet, do, SettingsForm, initial={name: getattr(agent, name) for name in TENANT_SETS}
         )
 
+    @button("Propose a change", "propose", to="configure")
+    def propose(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        agent = self.configured(request, object_id)
+        back = reverse("admin:memory_agent_change", args=[agent.pk])
+        said = [
+            "Its own side decides these, for they decide who can read. Nothing changes until its runtime or its "
+            "steward accepts, within 72 hours. A proposal that is open is replaced by this one.",
+        ]
+        sheet = Sheet(title=f"Propose a change of {agent.label}", button="Propose it", back=back, said=said)
+
+        def do(given: dict[str, Any]) -> HttpResponse:
+            _require_model(given["model"])
+            proposals.propose(agent, _actor(request), **given)
+            return done(request, "It is proposed to the agent's side.", back)
+
+        now = {name: getattr(agent, name) for name in PROPOSABLE}
+        return offered(self, request, sheet, do, ProposalForm, initial=now)
+
     @button("Keys", "keys", to="configure")
     def keys(self, request: HttpRequest, object_id: str) -> HttpResponse:
         agent = self.configured(request, object_id)
@@ -149,11 +178,15 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         return offered(self, request, sheet, do, LabelForm)
 
 
-def _made(request: HttpRequest, given: dict[str, Any]) -> tuple[Agent, str]:
+def _require_model(model: str) -> None:
     try:
-        parse_model(given["model"])
+        parse_model(model)
     except ModelNotConfigured as refusal:
         raise Invalid("model", f"is none: {refusal}") from None
+
+
+def _made(request: HttpRequest, given: dict[str, Any]) -> tuple[Agent, str]:
+    _require_model(given["model"])
     tenant, slug = given.pop("tenant").slug, given.pop("agent")
     return agents.create(tenant, slug, actor=_actor(request), **given)
 

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from config.admin.scope import ids_seen_by
-from memory.roles import Action, actions, manages
+from memory.roles import Action, manages
 
 _SEEN = [
     ("Agents", "smart_toy", "memory_agent"),
@@ -36,8 +36,8 @@ def sections(request: HttpRequest) -> list[dict[str, Any]]:
     items = [_item("Overview", "dashboard", reverse("admin:index"))]
     if ids_seen_by(request):
         items += _lists(_SEEN)
-        mine = actions(request.user)  # type: ignore[arg-type]
-        items += [item for action, lists in _OF_ROLE.items() if action in mine for item in _lists(lists)]
+    for action, lists in _OF_ROLE.items():
+        items += _lists(lists) if ids_seen_by(request, action) else []
     items += _lists(_OF_SUPERUSERS) if manages(request.user) else []  # type: ignore[arg-type]
     return [{"items": items}]
 

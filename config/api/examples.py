@@ -107,6 +107,41 @@ _STATE = {
     "content": "Ann prefers green tea.",
     "tags": ["ann"],
 }
+_ASKED: dict[str, Any] = {
+    "number": 7,
+    "person": "pat@acme.example",
+    "purpose_in_their_words": "To see why it forgot the customer who called on Monday.",
+    "scope": {"covers": "memories", "memories": [1, 4], "session": None, "first": None, "last": None},
+    "seconds": 3_600,
+    "state": "requested",
+    "asked_at": "2026-02-01T09:30:00Z",
+    "decide_until": "2026-02-04T09:30:00Z",
+    "decided_at": None,
+    "decided_by": "",
+    "until": None,
+    "ended_at": None,
+}
+_DECIDED = {"decided_at": "2026-02-01T09:40:00Z", "decided_by": "agent"}
+_GRANTED = _ASKED | _DECIDED | {"state": "active", "until": "2026-02-01T10:40:00Z"}
+_PROPOSED: dict[str, Any] = {
+    "number": 9,
+    "proposer_kind": "person",
+    "proposer": "pat@acme.example",
+    "proposed": {"model": "openai/gpt-4.1", "steward": None, "is_steward_only": None},
+    "state": "open",
+    "asked_at": "2026-02-01T09:30:00Z",
+    "decide_until": "2026-02-04T09:30:00Z",
+    "decided_at": None,
+    "decided_by": "",
+}
+_READ = {
+    "seq": 12,
+    "at": "2026-02-01T09:45:00Z",
+    "person": "pat@acme.example",
+    "grant": 7,
+    "memories": [1],
+    "entry": None,
+}
 _TOOL = {
     "type": "function",
     "function": {
@@ -180,6 +215,14 @@ BY_OPERATION = {
             200: _ENTRY | {"note": "", "results": [{"id": 1, "before": None, "after": _STATE}], "next": None},
         }
     ),
+    "access_requests_list": Example(answers={200: {"results": [_ASKED], "next": None}}),
+    "access_requests_approve": Example(answers={200: _GRANTED}),
+    "access_requests_deny": Example(answers={200: _ASKED | _DECIDED | {"state": "denied"}}),
+    "grants_revoke": Example(answers={200: _GRANTED | {"state": "revoked", "ended_at": "2026-02-01T09:50:00Z"}}),
+    "content_reads_list": Example(answers={200: {"results": [_READ], "next": None}}),
+    "proposals_list": Example(answers={200: {"results": [_PROPOSED], "next": None}}),
+    "proposals_accept": Example(answers={200: _PROPOSED | _DECIDED | {"state": "accepted"}}),
+    "proposals_decline": Example(answers={200: _PROPOSED | _DECIDED | {"state": "declined"}}),
     "export": Example(answers={200: _LINE}),
     "import": Example(
         _LINE,

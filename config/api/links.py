@@ -7,6 +7,8 @@ from typing import Any
 _MEMORY = ("memories_read", "memories_revise", "memories_discard", "memories_restore")
 _SESSION = ("sessions_read", "sessions_briefing", "sessions_call", "sessions_abort")
 _AGENT = ("agents_read", "agents_change", "agents_key_issue")
+_ACCESS = ("access_requests_approve", "access_requests_deny", "grants_revoke")
+_PROPOSAL = ("proposals_accept", "proposals_decline")
 
 # (operation, status) → (parameter of the next, where its value stands in the answer, the next operations)
 _FROM: dict[tuple[str, str], list[tuple[str, str, tuple[str, ...]]]] = {
@@ -21,6 +23,13 @@ _FROM: dict[tuple[str, str], list[tuple[str, str, tuple[str, ...]]]] = {
     ("agent_read", "200"): [("seq", "/audit_seq", ("audit_read",))],
     ("audit_list", "200"): [("seq", "/results/0/seq", ("audit_read",)), ("cursor", "/next", ("audit_list",))],
     ("audit_read", "200"): [("number", "/results/0/id", ("memories_read",))],
+    ("access_requests_list", "200"): [
+        ("number", "/results/0/number", _ACCESS),
+        ("cursor", "/next", ("access_requests_list",)),
+    ],
+    ("access_requests_approve", "200"): [("number", "/number", ("grants_revoke",))],
+    ("content_reads_list", "200"): [("seq", "/results/0/seq", ("audit_read",))],
+    ("proposals_list", "200"): [("number", "/results/0/number", _PROPOSAL), ("cursor", "/next", ("proposals_list",))],
     ("agents_create", "201"): [("slug", "/agent", _AGENT)],
     ("agents_list", "200"): [("slug", "/results/0/agent", _AGENT)],
 }

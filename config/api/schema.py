@@ -30,7 +30,7 @@ _WRITES = ("POST", "PATCH", "PUT", "DELETE")
 _SUCCESS = {"200": "as asked", "201": "made", "202": "will be done", "204": "done; there is nothing to say"}
 # Parts of addresses: what they are, and one.
 _PARTS: dict[str, tuple[str, Any]] = {
-    "number": ("the number of the memory, or of the session, within the agent", 1),
+    "number": ("the number of the memory, session, request or proposal within the agent", 1),
     "seq": ("the entry's number", 5),
     "slug": ("the agent's name within the tenant", "ada"),
     "prefix": ("the part of the key between its two underscores", "k3v9x1m7q2aa"),

@@ -9,7 +9,7 @@ from rest_framework.exceptions import NotFound
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 
-from config.api import agent, memories, sessions, tenant, trail, transfer
+from config.api import agent, consent, memories, sessions, tenant, trail, transfer
 from config.api.views import View
 
 
@@ -41,6 +41,14 @@ urlpatterns = [
     path("refinement-sessions/<int:number>/abort", sessions.Abort.as_view()),
     path("audit", trail.Trail.as_view()),
     path("audit/<int:seq>", trail.OneEntry.as_view()),
+    path("access-requests", consent.AccessRequests.as_view()),
+    path("access-requests/<int:number>/approve", consent.Approve.as_view()),
+    path("access-requests/<int:number>/deny", consent.Deny.as_view()),
+    path("grants/<int:number>/revoke", consent.Revoke.as_view()),
+    path("content-reads", consent.ContentReads.as_view()),
+    path("proposals", consent.Proposals.as_view()),
+    path("proposals/<int:number>/accept", consent.Accept.as_view()),
+    path("proposals/<int:number>/decline", consent.Decline.as_view()),
     path("export", transfer.Export.as_view()),
     path("import", transfer.Import.as_view()),
     path("agents", tenant.Agents.as_view()),

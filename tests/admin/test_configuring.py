@@ -215,6 +215,42 @@ def test_an_agent_that_is_none(
     assert Agent.objects.count() == 2
 
 
+# --- what is its own side's to accept -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("role", "may"), ROLES)
+def test_who_may_propose_a_change(role: str, may: bool, staff: Staff, ada: Agent, signed_in: SignedIn) -> None:
+    client = signed_in(staff[role])
+    refused = 404 if role == "stranger" else 403
+    assert client.get(page(ada, "propose")).status_code == (200 if may else refused)
+    form = {"model": "openai/gpt", "steward": "sam@acme.test"}
+    assert client.post(page(ada, "propose"), form).status_code == (302 if may else refused)
+    entries = AuditEntry.objects.filter(agent_id=ada.pk, operation=Operation.CHANGE_PROPOSED)
+    assert [entry.actor_label for entry in entries] == ([staff[role].email] if may else [])
+    assert (fresh(ada).model, fresh(ada).steward) == ("builtin/dedupe", ""), "until its own side accepts"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({}, "changes nothing"),
+        ({"model": "gpt"}, "provider/name"),
+        ({"model": "\0"}, "Null characters"),
+        ({"steward": "sam"}, "valid email"),
+        ({"model": ""}, "required"),
+    ],
+)
+def test_a_proposal_that_is_none(
+    wrong: dict[str, str], told: str, staff: Staff, house: House, signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    answer = client.post(page(house.ada, "propose"), {"model": "builtin/dedupe"} | wrong)
+    assert answer.status_code == 200
+    assert told in answer.content.decode()
+    assert client.post(page(house.bob, "propose"), {"model": "openai/gpt"}).status_code == 404
+    assert not AuditEntry.objects.filter(operation=Operation.CHANGE_PROPOSED).exists()
+
+
 # --- keys -----------------------------------------------------------------------------------------------------------
 
 

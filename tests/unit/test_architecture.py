@@ -212,6 +212,7 @@ def test_edits_are_begun_by_the_verbs_and_by_what_ends_in_an_entry_of_its_own() 
         "memory/consented.py",  # read
         "memory/duplicates.py",
         "memory/erasure.py",
+        "memory/proposals.py",
         "memory/redaction.py",
         "memory/requests.py",
         "memory/time_machine.py",

@@ -16,7 +16,7 @@ from django_q.models import Schedule
 from audit.models import ActorKind
 from audit.trail import Actor
 from config.queue import TELL_STEWARD
-from memory import agents, history, tasks
+from memory import agents, history, posting, tasks
 from memory.errors import SealBroken
 from memory.models import Agent, AgentKey
 from memory.silo.silo import Silo
@@ -181,9 +181,9 @@ def test_a_letter_that_fails_is_tried_again_a_few_times(stewarded: Agent, settin
     [(_, numbers)] = waiting()
     done = []
     with logbook.kept() as log:
-        for tried in range(len(tasks.WAITS) + 1):
+        for tried in range(len(posting.WAITS) + 1):
             done.append(tasks.tell_steward(*numbers, tried))
-            expected = tasks.WAITS[tried] if tried < len(tasks.WAITS) else None
+            expected = posting.WAITS[tried] if tried < len(posting.WAITS) else None
             assert _next_in() == expected
     assert done == ["put_off"] * 4 + ["given_up"]
     assert log.text.count("letter not sent") == 5

@@ -1,0 +1,105 @@
+"""The pages a steward comes to by a link: what is asked, and yes or no. Signed out: the link is all there is.
+
+To open one decides nothing; a decision is a POST, which leads back to the page. It keeps no session, and no cookie but
+that of the form.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.middleware.csrf import get_token
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from audit.consent import LAPSES, Standing, same_address, same_domain
+from audit.models import AccessState, ActorKind
+from audit.proposals import Proposal, ProposalState
+from config.plain import plain
+from memory import consent, in_words, steward_links
+from memory.errors import ConsentNeeded, Erased, LinkBroken, NotOpen
+from memory.steward_links import Opened
+
+
+class AnyToken:
+    """Whatever stands where a token should: what is none is told on the same page as one that was altered."""
+
+    regex = r"[\s\S]*"
+
+    def to_python(self, value: str) -> str:
+        return value
+
+    def to_url(self, value: str) -> str:
+        return value
+
+
+@plain
+@require_http_methods(["GET", "HEAD", "POST"])
+def link(request: HttpRequest, token: str) -> HttpResponse:
+    try:
+        answer = _decided(request, token) if request.method == "POST" else _page(request, steward_links.look(token))
+    except LinkBroken:
+        answer = HttpResponse(render_to_string("consent/broken.html"), status=404)
+    # The token is in the address: no other place is told more than that this one exists. (With "no-referrer" a browser
+    # says of a form that it comes from nowhere, and it is refused.)
+    answer["Referrer-Policy"] = "strict-origin"
+    return answer
+
+
+def _decided(request: HttpRequest, token: str) -> HttpResponse:
+    """Do what the form says, once, and lead back to what is so then: also where somebody else was faster."""
+    decision = request.POST.get("decision", "")
+    with suppress(NotOpen, ConsentNeeded, Erased, LinkBroken):
+        if decision in ("approve", "deny"):
+            steward_links.decide(token, approve=decision == "approve")
+        elif decision == "revoke":
+            steward_links.revoke(token)
+    steward_links.look(token)
+    return HttpResponse(status=303, headers={"Location": reverse("consent", args=[token])})
+
+
+def _page(request: HttpRequest, opened: Opened) -> HttpResponse:
+    agent, asked = opened.agent, opened.asked
+    is_request = isinstance(asked, Standing)
+    shown = _request(opened, asked) if isinstance(asked, Standing) else _proposal(opened, asked)
+    is_open = opened.state in (AccessState.REQUESTED, ProposalState.OPEN)
+    may_decide = is_open and bool(agent.wrapped_key) and not same_address(agent.steward, shown["asker"])
+    may_revoke = opened.state == AccessState.ACTIVE
+    shown |= {
+        "agent": agent.label,
+        "state": opened.state.value,
+        "is_open": is_open,
+        "is_erased": not agent.wrapped_key,
+        "may_decide": may_decide,
+        "may_revoke": may_revoke,
+        "is_of_own_domain": same_domain(agent.steward, shown["asker"]),
+        "until": asked.asked_at + LAPSES,
+        "decided_by": "its steward" if asked.decided_by == ActorKind.STEWARD else "its runtime",
+        "csrf_token": get_token(request) if may_decide or may_revoke else "",  # which sets the cookie
+    }
+    return HttpResponse(render_to_string(f"consent/{'request' if is_request else 'proposal'}.html", shown))
+
+
+def _request(opened: Opened, asked: Standing) -> dict[str, Any]:
+    return {
+        "asked": asked,
+        "asker": asked.person,
+        "purpose": in_words.quoted(asked.purpose),
+        "scope": in_words.scope(asked.scope),
+        "numbers": in_words.numbers(asked.scope),
+        "duration": in_words.duration(asked.seconds),
+        "reads": consent.count_reads(opened.agent, asked.number),
+    }
+
+
+def _proposal(opened: Opened, asked: Proposal) -> dict[str, Any]:
+    is_past = opened.state != ProposalState.OPEN
+    return {
+        "asked": asked,
+        "asker": asked.proposer,
+        "who": in_words.proposer(asked.proposer_kind, asked.proposer),
+        "changes": in_words.proposed(asked.proposed) if is_past else in_words.changes(opened.agent, asked.proposed),
+    }

@@ -1,0 +1,92 @@
+"""What a steward is asked, in plain words: the same in the letter and on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from audit.consent import Scope
+from audit.models import ActorKind
+from memory.models import Agent
+
+_LISTED = 20  # numbers that are named one by one
+
+
+def scope(asked: Scope) -> str:
+    """What could be read."""
+    if asked.kind == "memories":
+        many = len(asked.numbers)
+        what = "one memory" if many == 1 else f"{many:,} listed memories"
+        return f"{what} and its history" if many == 1 else f"{what} and their history"
+    return {
+        "silo": "everything it remembers, and all that it ever remembered",
+        "session": f"what session {asked.session} changed, before and after",
+        "entries": f"what entries {asked.first:,} to {asked.last:,} of its trail changed, before and after",
+    }[asked.kind]
+
+
+def numbers(asked: Scope) -> str:
+    """Which memories, by number; empty where none are listed."""
+    if not asked.numbers:
+        return ""
+    more = len(asked.numbers) - _LISTED
+    return ", ".join(map(str, asked.numbers[:_LISTED])) + (f" and {more:,} more" if more > 0 else "")
+
+
+def quoted(text: str) -> str:
+    """A person's words, which cannot end their own quotation."""
+    return "\u201c" + text.replace("\u201c", "'").replace("\u201d", "'") + "\u201d"
+
+
+def duration(seconds: int) -> str:
+    hours, minutes = divmod(seconds // 60, 60)
+    told = [_counted(hours, "hour"), _counted(minutes, "minute")]
+    return " and ".join(part for part in told if part)
+
+
+def _counted(many: int, what: str) -> str:
+    return "" if not many else f"{many} {what}" + ("s" if many > 1 else "")
+
+
+def proposer(kind: str, label: str) -> str:
+    """A person by the address; an operator, or a program, by what it is."""
+    return label if kind == ActorKind.PERSON else f"an operator, or a program of its tenant ({label})"
+
+
+def changes(agent: Agent, proposed: dict[str, Any]) -> list[str]:
+    """What accepting would change, each in a sentence, beginning with what is so now."""
+    return [_CHANGES[name](agent, value) for name, value in sorted(proposed.items())]
+
+
+def proposed(values: dict[str, Any]) -> list[str]:
+    """The same once it is over, when what was so before is not known any more."""
+    told = {
+        "model": f"its model: {values.get('model')}",
+        "steward": f"its steward: {values.get('steward') or 'nobody'}",
+        "is_steward_only": f"its steward alone consents: {'yes' if values.get('is_steward_only') else 'no'}",
+    }
+    return [told[name] for name in sorted(values)]
+
+
+def _model(agent: Agent, model: str) -> str:
+    return f"its model would change from {agent.model} to {model}: what it refines is read by that model's provider"
+
+
+def _steward(agent: Agent, steward: str) -> str:
+    now = agent.steward or "nobody"
+    if not steward:
+        return f"its steward would change from {now} to nobody: its runtime would decide alone who reads"
+    return f"its steward would change from {now} to {steward}: {steward} would decide who reads, and {now} no longer"
+
+
+def _steward_only(_: Agent, alone: bool) -> str:
+    if alone:
+        return "its steward alone would consent for it, and no longer its runtime"
+    return "its runtime, a program, would consent for it as well as its steward"
+
+
+_CHANGES: dict[str, Callable[[Agent, Any], str]] = {
+    "model": _model,
+    "steward": _steward,
+    "is_steward_only": _steward_only,
+}

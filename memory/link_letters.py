@@ -1,0 +1,70 @@
+"""Letters that ask a steward to decide: the only place where a link's token is, beside the steward's mailbox.
+
+Written when they are sent, out of the trail, and never of what a memory says. What a person gave as their purpose is
+quoted after the link and called theirs: they could write a link of their own into it.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.core.mail import send_mail
+
+from audit.consent import LAPSES, Standing, same_address
+from audit.proposals import Proposal
+from memory import errors, in_words, letters, steward_links
+from memory.models import Agent
+
+
+def send(agent_id: int, number: int) -> str:
+    """Write to the agent's steward about a request or a proposal; a code for what became of it.
+
+    Raises OSError when it cannot be sent, MailNotSent.
+    """
+    agent = Agent.objects.select_related("tenant").get(pk=agent_id)
+    asked = steward_links.asked_by(agent, number)
+    if asked is None:
+        return "unknown"
+    letters.require_sent(agent)
+    if not agent.steward or same_address(agent.steward, _asker(asked)):  # nobody decides about what they asked
+        return "nobody_to_ask"
+    try:
+        token = steward_links.make(agent, number)
+    except (errors.NotOpen, errors.Erased):
+        return "over"
+    link = f"{settings.PUBLIC_URL}/consent/{token}"
+    subject, body = _request(agent, asked, link) if isinstance(asked, Standing) else _proposal(agent, asked, link)
+    send_mail(" ".join(f"{agent.label}: {subject}".split()), body, None, [agent.steward])
+    return "sent"
+
+
+def _asker(asked: steward_links.Asked) -> str:
+    return asked.person if isinstance(asked, Standing) else asked.proposer
+
+
+def _request(agent: Agent, asked: Standing, link: str) -> tuple[str, str]:
+    listed = in_words.numbers(asked.scope)
+    return f"{asked.person} asks to read what it remembers", (
+        f"You are asked this as the steward of the agent {agent.label}.\n\n"
+        f"{asked.person} asks to read {in_words.scope(asked.scope)}{f' ({listed})' if listed else ''}, for "
+        f"{in_words.duration(asked.seconds)} from when you say yes.\n\n"
+        f"{_deciding(asked, link)}"
+        f"Why, in their own words, which the service did not check:\n\n    {in_words.quoted(asked.purpose)}\n"
+    )
+
+
+def _proposal(agent: Agent, asked: Proposal, link: str) -> tuple[str, str]:
+    who = in_words.proposer(asked.proposer_kind, asked.proposer)
+    changes = "".join(f"- {line}\n" for line in in_words.changes(agent, asked.proposed))
+    return "a change of what its side decides is proposed", (
+        f"You are asked this as the steward of the agent {agent.label}.\n\n"
+        f"{who} proposes this:\n\n{changes}\n"
+        f"{_deciding(asked, link)}"
+    )
+
+
+def _deciding(asked: steward_links.Asked, link: str) -> str:
+    return (
+        f"Look at it, and say yes or no, here:\n\n    {link}\n\n"
+        f"The link decides until {asked.asked_at + LAPSES:%d %B %Y at %H:%M} UTC. To open it decides nothing. To do "
+        "nothing means no. Give it to nobody: whoever has it can decide in your name.\n\n"
+    )

@@ -1,0 +1,346 @@
+"""The pages behind a steward's link: what they say, that opening one decides nothing, and that each decides once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.contrib.sessions.models import Session
+from django.test import Client
+from django.utils import timezone
+
+from audit.consent import Person, Scope
+from audit.models import ConsentLink
+from audit.trail import Actor
+from memory import agents, consent, consented, errors, proposals, steward_links
+from memory.models import Agent
+from tests import steps
+from tests.steps import ME, fresh, problems
+
+PAT = Person(1, "pat@else.test")
+STEW = "stew@acme.test"
+ADMIN = Actor.person("admin@else.test")
+PURPOSE = "to see why it <script>forgot</script> the customer"
+
+
+@pytest.fixture(autouse=True)
+def _hosts(settings: Any) -> None:
+    settings.ALLOWED_HOSTS = ["testserver"]
+
+
+@pytest.fixture
+def led(ada: Agent) -> Agent:
+    steps.remember(ada, "tea", "milk")
+    agents.change(ada, ME, steward=STEW)
+    return fresh(ada)
+
+
+@pytest.fixture
+def visitor() -> Client:
+    return Client(raise_request_exception=False)
+
+
+def asked(agent: Agent, person: Person = PAT, **more: Any) -> tuple[int, str]:
+    """A request's number, and the address its link leads to."""
+    given: dict[str, Any] = {"purpose": PURPOSE, "scope": Scope("silo")} | more
+    number = consent.ask(fresh(agent), person, **given).number
+    return number, f"/consent/{steward_links.make(fresh(agent), number)}"
+
+
+def proposed(agent: Agent, actor: Actor = ADMIN, **settings: Any) -> tuple[int, str]:
+    number = proposals.propose(fresh(agent), actor, **settings).number
+    return number, f"/consent/{steward_links.make(fresh(agent), number)}"
+
+
+def press(client: Client, address: str, decision: str) -> Any:
+    return client.post(address, {"decision": decision})
+
+
+def page(client: Client, address: str) -> str:
+    answer = client.get(address)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def buttons(shown: str) -> list[str]:
+    return [each for each in ("Approve", "Deny", "Revoke") if f">{each}</button>" in shown]
+
+
+# --- what is shown
+
+
+def test_a_request_is_shown_whole(led: Agent, visitor: Client) -> None:
+    number, address = asked(led, scope=Scope("memories", numbers=(1, 2)), seconds=900)
+    shown = page(visitor, address)
+    until = consent.find(led, number).asked_at + timedelta(hours=72)
+    for told in (
+        PAT.address,
+        "acme/ada",
+        "2 listed memories and their history",
+        "Numbers 1, 2",
+        "15 minutes",
+        "<blockquote>\u201cto see why it &lt;script&gt;forgot&lt;/script&gt; the customer\u201d</blockquote>",
+        f"{until:%H:%M} UTC",
+    ):
+        assert told in shown
+    assert buttons(shown) == ["Approve", "Deny"]
+    assert "mail domain" not in shown
+    assert "tea" not in shown
+
+
+def test_somebody_of_the_stewards_own_mail_domain_is_marked(led: Agent, visitor: Client) -> None:
+    assert "of the same mail domain as yours" in page(visitor, asked(led, Person(2, "pat@ACME.test"))[1])
+
+
+def test_a_proposal_is_shown_whole(led: Agent, visitor: Client) -> None:
+    _, address = proposed(led, model="openai/gpt-4.1", steward="tom@acme.test", is_steward_only=True)
+    shown = page(visitor, address)
+    for told in (
+        ADMIN.label,
+        "from builtin/dedupe to openai/gpt-4.1",
+        f"from {STEW} to tom@acme.test",
+        "its steward alone would consent for it",
+    ):
+        assert told in shown
+    assert buttons(shown) == ["Approve", "Deny"]
+
+
+def test_the_pages_are_plain_and_kept_by_nobody(led: Agent, visitor: Client) -> None:
+    for address, status in ((asked(led)[1], 200), ("/consent/none", 404)):
+        answer = visitor.get(address)
+        assert answer.status_code == status
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["Cache-Control"] == "no-store, private"
+        assert answer.headers["Referrer-Policy"] == "strict-origin"  # no address, and forms still say whence they come
+        assert b"<script" not in answer.content
+        assert b"style=" not in answer.content
+
+
+def test_no_session_and_no_cookie_but_the_forms(led: Agent, visitor: Client) -> None:
+    _, address = asked(led)
+    visitor.get("/consent/none")
+    assert not visitor.cookies
+    visitor.get(address)
+    assert set(visitor.cookies) == {"palimpsest_csrf"}
+    press(visitor, address, "approve")
+    visitor.get(address)
+    assert set(visitor.cookies) == {"palimpsest_csrf"}
+    assert not Session.objects.exists()
+
+
+# --- deciding
+
+
+@pytest.mark.parametrize(("decision", "state"), [("approve", "active"), ("deny", "denied")])
+def test_a_decision_leads_back_to_the_page(led: Agent, visitor: Client, decision: str, state: str) -> None:
+    number, address = asked(led)
+    answer = press(visitor, address, decision)
+    assert (answer.status_code, answer.headers["Location"]) == (303, address)
+    decided = consent.find(fresh(led), number)
+    assert (decided.state, decided.decided_by) == (state, "steward")
+    shown = page(visitor, address)
+    assert buttons(shown) == (["Revoke"] if state == "active" else [])
+    assert ("This was approved, by its steward" in shown) is (state == "active")
+    assert problems(led) == []
+
+
+@pytest.mark.parametrize("method", ["get", "head", "options", "put", "delete"])
+def test_opening_and_prefetching_decide_nothing(led: Agent, visitor: Client, method: str) -> None:
+    before: Any = None
+    for address in (asked(led)[1], proposed(led, model="openai/gpt-4.1")[1]):
+        before = steps.state(led)
+        for query in ("", "?decision=approve", "?decision=deny"):
+            assert getattr(visitor, method)(f"{address}{query}").status_code in (200, 405)
+    assert steps.state(led) == before
+
+
+@pytest.mark.parametrize("decision", ["", "yes", "APPROVE", "approve ", "revoke"])
+def test_what_is_no_decision_decides_nothing(led: Agent, visitor: Client, decision: str) -> None:
+    _, address = asked(led)
+    before = steps.state(led)
+    assert press(visitor, address, decision).status_code == 303
+    assert steps.state(led) == before
+
+
+def test_a_post_from_elsewhere_is_refused(led: Agent) -> None:
+    _, address = asked(led)
+    before = steps.state(led)
+    strict = Client(enforce_csrf_checks=True)
+    assert press(strict, address, "approve").status_code == 403
+    strict.get(address)
+    assert strict.post(address, {"decision": "approve"}, headers={"Origin": "https://evil.test"}).status_code == 403
+    assert steps.state(led) == before
+
+
+def test_a_decision_is_not_repeated_nor_turned(led: Agent, visitor: Client) -> None:
+    _, address = asked(led)
+    press(visitor, address, "deny")
+    before = steps.state(led)
+    for decision in ("approve", "deny", "revoke"):
+        assert press(visitor, address, decision).status_code == 303
+    assert steps.state(led) == before
+    assert "This was denied" in page(visitor, address)
+
+
+def test_a_grant_is_revoked_by_the_same_link(led: Agent, visitor: Client) -> None:
+    number, address = asked(led)
+    press(visitor, address, "approve")
+    consented.memories(fresh(led), number, PAT, [1])
+    assert "has read 1 time so far" in page(visitor, address)
+    assert press(visitor, address, "revoke").status_code == 303
+    with pytest.raises(errors.NotGranted):
+        consented.memories(fresh(led), number, PAT, [1])
+    shown = page(visitor, address)
+    assert ("was revoked on" in shown, buttons(shown)) == (True, [])
+
+
+def test_a_grant_that_ended_by_itself_is_told_as_such(led: Agent, visitor: Client, time_machine: Any) -> None:
+    _, address = asked(led, seconds=900)
+    press(visitor, address, "approve")
+    time_machine.move_to(timezone.now() + timedelta(seconds=901))
+    shown = page(visitor, address)
+    assert ("ended by itself" in shown, buttons(shown)) == (True, [])
+
+
+def test_what_the_runtime_decided_the_steward_sees_and_revokes(led: Agent, visitor: Client) -> None:
+    number, address = asked(led)
+    consent.approve(fresh(led), number, ME)
+    shown = page(visitor, address)
+    assert ("approved, by its runtime" in shown, buttons(shown)) == (True, ["Revoke"])
+    press(visitor, address, "revoke")
+    assert consent.find(fresh(led), number).state == "revoked"
+
+
+def test_after_72_hours_a_link_decides_nothing_and_says_so(led: Agent, visitor: Client, time_machine: Any) -> None:
+    links = [asked(led)[1], proposed(led, model="openai/gpt-4.1")[1]]
+    time_machine.move_to(timezone.now() + timedelta(hours=72))
+    before = steps.state(led)
+    for address in links:
+        shown = page(visitor, address)
+        assert ("ended without a decision, which means no" in shown, buttons(shown)) == (True, [])
+        assert press(visitor, address, "approve").status_code == 303
+    assert steps.state(led) == before
+
+
+@pytest.mark.parametrize("address", [STEW, "STEW@Acme.Test", "stew+x@acme.test"])
+def test_a_steward_is_given_no_buttons_for_what_they_asked(led: Agent, visitor: Client, address: str) -> None:
+    for where, told in (
+        (asked(led, Person(2, address))[1], "Nobody decides about their own request"),
+        (proposed(led, Actor.person(address), model="openai/gpt-4.1")[1], "Nobody accepts what they proposed"),
+    ):
+        before = steps.state(led)
+        shown = page(visitor, where)
+        assert (told in shown, buttons(shown)) == (True, [])
+        assert press(visitor, where, "approve").status_code == 303
+        assert steps.state(led) == before
+
+
+def test_of_an_erased_silo_nothing_is_decided(led: Agent, visitor: Client) -> None:
+    links = [asked(led)[1], proposed(led, model="openai/gpt-4.1")[1]]
+    Agent.objects.update(wrapped_key=b"")
+    for address in links:
+        shown = page(visitor, address)
+        assert ("was erased" in shown, buttons(shown)) == (True, [])
+        assert press(visitor, address, "approve").status_code == 303
+    assert consent.find(fresh(led), fresh(led).audit_seq - 1).state == "requested"
+
+
+def test_a_proposal_is_approved_and_the_one_who_is_replaced_sees_that(led: Agent, visitor: Client) -> None:
+    number, address = proposed(led, steward="tom@acme.test")
+    assert press(visitor, address, "approve").status_code == 303
+    assert fresh(led).steward == "tom@acme.test"
+    shown = page(visitor, address)
+    assert ("This was approved, by its steward" in shown, buttons(shown)) == (True, [])
+    assert press(visitor, address, "deny").status_code == 303
+    assert proposals.find(fresh(led), number).state == "accepted"
+    assert problems(led) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (lambda agent, number: proposals.decline(agent, number, ADMIN), "taken back by who proposed it"),
+        (lambda agent, number: proposals.decline(agent, number, ME), "denied, by its runtime"),
+        (lambda agent, number: proposals.accept(agent, number, ME), "approved, by its runtime"),
+        (lambda agent, _: proposals.propose(agent, ADMIN, model="openai/x"), "Another proposal took the place"),
+    ],
+)
+def test_a_proposal_that_is_settled_says_how(led: Agent, visitor: Client, end: Any, told: str) -> None:
+    number, address = proposed(led, model="openai/gpt-4.1")
+    end(fresh(led), number)
+    shown = page(visitor, address)
+    assert (told in shown, buttons(shown)) == (True, [])
+
+
+# --- what is no link
+
+
+def test_a_link_that_is_none_says_so_and_does_nothing(led: Agent, visitor: Client) -> None:
+    _, address = asked(led)
+    prefix, _, secret = address.removeprefix("/consent/").partition("_")
+    turned = "0" if secret[-1] != "0" else "1"
+    before = steps.state(led)
+    said = set()
+    for token in (
+        "",
+        "x",
+        "/",
+        "a/b",
+        "\n",
+        "\0",
+        "é_é",
+        "%",
+        "\U0001f600" * 50,
+        "x" * 4_000,
+        prefix,
+        f"{prefix}_",
+        f"_{secret}",
+        f"{prefix}_{secret[:-1]}",
+        f"{prefix}_{secret[:-1]}{turned}",
+        f"{prefix}_{secret}0",
+        f"{prefix}_{secret}/",
+        f"{prefix.upper()}_{secret}",
+        f"{'a' * 12}_{secret}",
+    ):
+        for answer in (
+            visitor.get(f"/consent/{quote(token)}"),
+            press(visitor, f"/consent/{quote(token)}", "approve"),
+        ):
+            assert answer.status_code == 404, token
+            said.add(answer.content)
+    [told] = said
+    assert b"This link is not valid" in told
+    assert steps.state(led) == before
+
+
+def test_a_link_of_a_steward_who_was_replaced_does_nothing(led: Agent, visitor: Client) -> None:
+    links = [asked(led)[1], proposed(led, model="openai/gpt-4.1")[1]]
+    agents.change(led, ME, steward="new@acme.test")
+    before = steps.state(led)
+    for address in links:
+        for answer in (visitor.get(address), press(visitor, address, "approve"), press(visitor, address, "revoke")):
+            assert answer.status_code == 404
+    assert steps.state(led) == before
+
+
+def test_a_link_put_in_by_sql_is_worth_nothing(led: Agent, visitor: Client) -> None:
+    _, address = asked(led)
+    secret = address.partition("_")[2]
+    row = ConsentLink.objects.get()
+    row.pk, row.prefix = None, "a" * 12
+    row.save()
+    assert visitor.get(f"/consent/{'a' * 12}_{secret}").status_code == 404
+
+
+def test_a_link_pointed_at_another_request_is_worth_nothing(led: Agent, bob: Agent, visitor: Client) -> None:
+    _, address = asked(led)
+    agents.change(bob, ME, steward=STEW)
+    other = consent.ask(fresh(bob), PAT, purpose=PURPOSE, scope=Scope("silo")).number
+    ConsentLink.objects.update(agent_id=bob.pk, number=other)
+    assert visitor.get(address).status_code == 404
+    assert press(visitor, address, "approve").status_code == 404
+    assert consent.find(fresh(bob), other).state == "requested"

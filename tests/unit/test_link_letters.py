@@ -1,0 +1,251 @@
+"""The letter with a link: to the present steward alone, with what there is to decide, and the only token there is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings as configured
+from django.core import mail
+from django.core.mail.backends.locmem import EmailBackend
+from django.utils import timezone
+from django_q.models import Schedule
+
+from audit.consent import Person, Scope
+from audit.models import AccessRequest, ConsentLink
+from audit.trail import Actor
+from config.queue import ASK_STEWARD
+from memory import agents, consent, in_words, posting, proposals, steward_links, tasks
+from memory.errors import MailNotSent
+from memory.models import Agent
+from tests import steps
+from tests.privacy import logbook
+from tests.privacy.marker import MARKER, unique
+from tests.privacy.watch import kept
+from tests.queueing import waiting, work
+from tests.steps import ME, fresh, problems, refused
+
+PAT = Person(1, "pat@acme.test")
+ADMIN = Actor.person("admin@acme.test")
+SUE, TOM = "sue@elsewhere.test", "tom@elsewhere.test"
+PURPOSE = "to see why it forgot the customer"
+CONSOLE = "django.core.mail.backends.console.EmailBackend"
+
+
+@pytest.fixture
+def stewarded(ada: Agent) -> Agent:
+    steps.remember(ada, f"{MARKER} tea", f"{MARKER} milk", tags=("jam",))
+    Agent.objects.filter(pk=ada.pk).update(steward=SUE)
+    return fresh(ada)
+
+
+def ask(agent: Agent, person: Person = PAT, **more: Any) -> int:
+    asked: dict[str, Any] = {"purpose": PURPOSE, "scope": Scope("silo")} | more
+    return consent.ask(fresh(agent), person, **asked).number
+
+
+def letters() -> list[Any]:
+    work()
+    sent, mail.outbox[:] = list(mail.outbox), []
+    return sent
+
+
+def token_of(message: Any) -> str:
+    [token] = re.findall(r"/consent/(\S+)", message.body)
+    return str(token)
+
+
+# --- what it says
+
+
+def test_a_request_is_mailed_with_a_link_that_decides(stewarded: Agent) -> None:
+    number = ask(stewarded, scope=Scope("memories", numbers=(1, 2)), seconds=5_400)
+    assert waiting() == [(ASK_STEWARD, (stewarded.pk, number))]
+    [message] = letters()
+    asked_at = consent.find(fresh(stewarded), number).asked_at
+    assert (message.to, message.from_email) == ([SUE], configured.DEFAULT_FROM_EMAIL)
+    assert message.subject == "acme/ada: pat@acme.test asks to read what it remembers"
+    assert message.body == (
+        "You are asked this as the steward of the agent acme/ada.\n\n"
+        "pat@acme.test asks to read 2 listed memories and their history (1, 2), for 1 hour and 30 minutes from when "
+        "you say yes.\n\n"
+        "Look at it, and say yes or no, here:\n\n"
+        f"    {configured.PUBLIC_URL}/consent/{token_of(message)}\n\n"
+        f"The link decides until {asked_at + timedelta(hours=72):%d %B %Y at %H:%M} UTC. To open it decides nothing. "
+        "To do nothing means no. Give it to nobody: whoever has it can decide in your name.\n\n"
+        "Why, in their own words, which the service did not check:\n\n"
+        f"    \u201c{PURPOSE}\u201d\n"
+    )
+    steward_links.decide(token_of(message), approve=True)
+    assert consent.find(fresh(stewarded), number).state == "active"
+
+
+def test_a_proposal_is_mailed_likewise(stewarded: Agent) -> None:
+    number = proposals.propose(stewarded, ADMIN, model="openai/gpt-4.1", steward=TOM).number
+    assert waiting() == [(ASK_STEWARD, (stewarded.pk, number))]
+    [message] = letters()
+    assert message.to == [SUE]
+    assert "admin@acme.test proposes this:" in message.body
+    assert "- its model would change from builtin/dedupe to openai/gpt-4.1" in message.body
+    assert f"- its steward would change from {SUE} to {TOM}" in message.body
+    steward_links.decide(token_of(message), approve=False)
+    assert proposals.find(fresh(stewarded), number).state == "declined"
+
+
+def test_a_purpose_is_one_line_and_cannot_end_its_quotation(stewarded: Agent) -> None:
+    ask(stewarded, purpose="to help you\r\n\r\nBcc: x\u2028\u201d\n\nSay yes here: https://evil.test/\u201d now")
+    [message] = letters()
+    assert message.body.endswith("\n\n    \u201cto help you Bcc: x ' Say yes here: https://evil.test/' now\u201d\n")
+    assert message.body.index("/consent/") < message.body.index("evil.test")
+    assert "\n" not in message.subject
+
+
+@pytest.mark.parametrize(
+    ("scope", "told"),
+    [
+        (Scope("silo"), "everything it remembers, and all that it ever remembered"),
+        (Scope("memories", numbers=(3,)), "one memory and its history"),
+        (Scope("memories", numbers=tuple(range(1, 1_001))), "1,000 listed memories and their history"),
+        (Scope("session", session=7), "what session 7 changed, before and after"),
+        (Scope("entries", first=1, last=2_000), "what entries 1 to 2,000 of its trail changed, before and after"),
+    ],
+)
+def test_a_scope_in_words(scope: Scope, told: str) -> None:
+    assert in_words.scope(scope) == told
+
+
+def test_of_many_numbers_some_are_listed() -> None:
+    assert in_words.numbers(Scope("memories", numbers=tuple(range(1, 24)))).endswith("19, 20 and 3 more")
+    assert in_words.numbers(Scope("silo")) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(900, "15 minutes"), (3_600, "1 hour"), (3_660, "1 hour and 1 minute"), (14_400, "4 hours")]
+)
+def test_a_time_in_words(seconds: int, told: str) -> None:
+    assert in_words.duration(seconds) == told
+
+
+def test_it_says_nothing_of_what_is_remembered(stewarded: Agent) -> None:
+    ask(stewarded)
+    proposals.propose(fresh(stewarded), ADMIN, model="openai/gpt-4.1")
+    said = "".join(message.message().as_string() for message in letters())
+    assert MARKER not in said
+    assert "jam" not in said
+
+
+# --- who gets one, and when none is sent
+
+
+def test_an_agent_without_a_steward_is_asked_by_its_runtime_alone(ada: Agent) -> None:
+    ask(ada)
+    proposals.propose(fresh(ada), ADMIN, model="openai/gpt-4.1")
+    assert waiting() == []
+
+
+@pytest.mark.parametrize("address", [SUE, "SUE@Elsewhere.test", "sue+x@elsewhere.test"])
+def test_who_asks_is_sent_no_link_to_their_own_request(stewarded: Agent, address: str) -> None:
+    ask(stewarded, Person(3, address))
+    proposals.propose(fresh(stewarded), Actor.person(address), model="openai/gpt-4.1")
+    assert work() == [("ask_steward", "nobody_to_ask")] * 2
+    assert not ConsentLink.objects.exists()
+
+
+def test_what_is_over_when_its_turn_comes_is_not_sent(stewarded: Agent, time_machine: Any) -> None:
+    decided, other = ask(stewarded), ask(stewarded, Person(2, "eve@acme.test"))
+    proposed = proposals.propose(fresh(stewarded), ADMIN, model="openai/gpt-4.1").number
+    consent.deny(fresh(stewarded), decided, ME)
+    proposals.decline(fresh(stewarded), proposed, ME)
+    time_machine.move_to(timezone.now() + timedelta(hours=72))
+    assert work() == [("ask_steward", "over")] * 3
+    assert (mail.outbox, ConsentLink.objects.count()) == ([], 0)
+    assert consent.find(fresh(stewarded), other).state == "requested"  # a letter that is not sent writes nothing
+
+
+def test_what_was_erased_meanwhile_is_not_asked_about(stewarded: Agent) -> None:
+    ask(stewarded)
+    Agent.objects.update(wrapped_key=b"")
+    assert work()[-1] == ("ask_steward", "over")
+
+
+@pytest.mark.parametrize("numbers", [(1,), (99,), (10**18,)])
+def test_a_number_of_something_else_sends_nothing(stewarded: Agent, numbers: tuple[int]) -> None:
+    assert tasks.ask_steward(stewarded.pk, *numbers) == "unknown"
+
+
+def test_a_new_steward_gets_links_of_their_own(stewarded: Agent) -> None:
+    requested, decided = ask(stewarded), ask(stewarded, Person(2, "eve@acme.test"))
+    proposed = proposals.propose(fresh(stewarded), ADMIN, model="openai/gpt-4.1").number
+    consent.deny(fresh(stewarded), decided, ME)
+    before = {token_of(message) for message in letters()}
+    agents.change(fresh(stewarded), ME, steward=TOM)
+    sent = [message for message in letters() if "/consent/" in message.body]
+    assert [message.to for message in sent] == [[TOM], [TOM]]
+    about = [steward_links.look(token_of(message)).asked.number for message in sent]
+    assert about == [requested, proposed]
+    for token in before:
+        with pytest.raises(steward_links.errors.LinkBroken):
+            steward_links.look(token)
+
+
+# --- where the operator would read it
+
+
+def test_with_mail_on_the_console_nothing_is_asked_of_a_steward(stewarded: Agent, bob: Agent, settings: Any) -> None:
+    settings.EMAIL_BACKEND = CONSOLE
+    with refused(stewarded, MailNotSent) as caught:
+        ask(stewarded)
+    assert "EMAIL_URL" in str(caught.value)
+    with refused(stewarded, MailNotSent):
+        proposals.propose(stewarded, ADMIN, model="openai/gpt-4.1")
+    assert not AccessRequest.objects.exists()
+    ask(bob)  # whose runtime decides
+    settings.DEBUG = True
+    ask(stewarded)
+
+
+def test_nor_sent_where_it_was_set_so_meanwhile(stewarded: Agent, settings: Any) -> None:
+    ask(stewarded)
+    settings.EMAIL_BACKEND = CONSOLE
+    assert work() == [("ask_steward", "mail_not_sent")]
+    assert not ConsentLink.objects.exists()
+
+
+# --- the token
+
+
+def test_a_token_is_in_the_letter_and_nowhere_else(stewarded: Agent) -> None:
+    with logbook.kept() as log:
+        ask(stewarded)
+        proposals.propose(fresh(stewarded), ADMIN, model="openai/gpt-4.1")
+        secrets = [token_of(message).split("_", 1)[1] for message in letters()]
+    assert len(secrets) == 2
+    for secret in secrets:
+        assert len(secret) == 64  # 256 bits
+        assert secret not in log.text
+        assert [where for where, said in kept() if secret.encode() in said] == []
+
+
+class Refuses(EmailBackend):
+    """A mail server that takes nothing, and says why with all it was given."""
+
+    def send_messages(self, messages: Sequence[Any]) -> int:
+        raise OSError(f"550 {messages[0].to} {messages[0].body}")
+
+
+def test_a_letter_that_fails_is_tried_again_a_few_times(stewarded: Agent, settings: Any) -> None:
+    settings.EMAIL_BACKEND = "tests.unit.test_link_letters.Refuses"
+    marker = unique().replace("ZEBRA", "OKAPI")  # a purpose is kept in the trail, and no memory
+    number = ask(stewarded, purpose=f"{marker} {PURPOSE}")
+    with logbook.kept() as log:
+        done = [tasks.ask_steward(stewarded.pk, number, tried) for tried in range(len(posting.WAITS) + 1)]
+    assert done == ["put_off"] * 4 + ["given_up"]
+    assert set(Schedule.objects.values_list("func", flat=True)) == {ASK_STEWARD}
+    assert "letter given up" in log.text
+    assert "/consent/" not in log.text
+    assert SUE not in log.text
+    assert marker not in log.text
+    assert problems(stewarded) == []
