@@ -233,6 +233,7 @@ UNFOLD: dict[str, Any] = {
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "LOGIN": {"form": "config.admin.signing_in.SignIn"},
+    "ACCOUNT": {"navigation": [{"title": "Your account", "link": "/admin/account/"}]},
     "SIDEBAR": {
         "show_search": False,
         "show_all_applications": False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import include, path, register_converter
 
-from config import assets, health, metrics, steward
+from config import assets, health, joining, metrics, steward
 from config.admin import pages  # noqa: F401  which registers them
 from config.admin.site import site
 
@@ -19,6 +19,7 @@ urlpatterns = [
     path("api/v1/", include("config.api.urls")),
     path("admin/", site.urls),
     path("reading/", include("config.reading")),
+    path("join/<str:token>", joining.join, name="join"),
     path("consent/<any_token:token>", steward.link, name="consent"),
     path("static/<path:name>", assets.asset),
 ]

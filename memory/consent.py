@@ -126,10 +126,12 @@ def revoke(agent: Agent, number: int, actor: Actor, *, why: str = "") -> Standin
         return _step(row, Operation.ACCESS_REVOKED, actor, {"request": number} | ({"why": why} if why else {}))
 
 
-def withdraw_all(person_id: int, why: str) -> None:
-    """End every request and grant of a person who may have become another: a new password, address or device."""
+def withdraw_all(person_id: int, why: str, *, tenant_id: int | None = None) -> None:
+    """End every request and grant of a person who may have become another: a new password, address or device. Or
+    those to one tenant's agents, of somebody who has no part in it any more."""
     asked = AuditEntry.objects.filter(operation=Operation.ACCESS_REQUESTED, detail__person_id=person_id)
-    for agent in Agent.objects.select_related("tenant").filter(pk__in=asked.values("agent_id")):
+    agents = Agent.objects.select_related("tenant").filter(pk__in=asked.values("agent_id"))
+    for agent in agents if tenant_id is None else agents.filter(tenant_id=tenant_id):
         with editing.locked(agent) as row:
             close_stale(row)
             for standing in standings(row.pk).values():

@@ -243,6 +243,18 @@ class LinkBroken(MemoryFault):
     code = "link_broken"
 
 
+class NotAllowed(MemoryFault):
+    """Whoever asks for it may not do that."""
+
+    code = "not_allowed"
+
+
+class LastOwner(MemoryFault):
+    """A tenant keeps an owner."""
+
+    code = "last_owner"
+
+
 class MailNotSent(MemoryFault):
     """A link by which a steward decides would be printed where others than the steward read it."""
 

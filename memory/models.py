@@ -11,6 +11,7 @@ from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
+from django.utils.crypto import salted_hmac
 from django_otp.models import Device, ThrottlingMixin
 
 from memory.rules.categories import SCOPES
@@ -71,6 +72,7 @@ class Person(AbstractBaseUser):
     is_active = models.BooleanField(default=True)
     is_superuser = models.BooleanField(default=False, help_text="manages tenants and people; reads no memory")
     joined_at = models.DateTimeField(auto_now_add=True)
+    generation = models.PositiveIntegerField(default=0, help_text="of their sessions: the next one ends all there are")
 
     USERNAME_FIELD = "email"
     objects = People()
@@ -87,10 +89,15 @@ class Person(AbstractBaseUser):
         """Whoever is here may open the admin; what it shows them is theirs."""
         return self.is_active
 
+    def _get_session_auth_hash(self, secret: Any = None) -> str:
+        """What a session was begun with. Another password, address or generation ends it."""
+        told = f"{self.password}/{self.generation}/{self.email}"
+        return salted_hmac("palimpsest.session", told, secret=secret, algorithm="sha256").hexdigest()
+
 
 class Authenticator(ThrottlingMixin, Device):  # type: ignore[misc]  # which comes without types
-    """A person's second factor: one at most. Its secret is made of `seed` and the pepper (`memory.people`), so that a
-    dump shows none, and a row put in by SQL is one whose codes nobody has."""
+    """A person's second factor: one at most. Its secret is made of their address, `seed` and the pepper
+    (`memory.people`), so that a dump shows none, and a row put in by SQL is one whose codes nobody has."""
 
     user = models.OneToOneField(Person, models.CASCADE, related_name="authenticator")
     seed = models.BinaryField(max_length=16)
@@ -129,6 +136,26 @@ class Membership(models.Model):
 
     def __str__(self) -> str:
         return f"{self.person} in {self.tenant}: {self.role}"
+
+
+class Invitation(models.Model):
+    """A link by which somebody takes a part in a tenant, once. Seen by its owners and by superusers. `mac` proves the
+    token, which is kept nowhere, and with it every other column but the last."""
+
+    prefix = models.CharField(max_length=12, unique=True)
+    mac = models.BinaryField(max_length=32)
+    address = models.EmailField(max_length=254)
+    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="invitations")
+    role = models.CharField(max_length=8, choices=Role.choices)
+    invited_by = models.ForeignKey(Person, models.CASCADE, related_name="+")
+    made_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(role__in=Role.values), name="invitation_known_role")]
+
+    def __str__(self) -> str:
+        return f"invitation of {self.address} to {self.tenant}"
 
 
 class DueReason(models.TextChoices):

@@ -10,14 +10,19 @@ from urllib.parse import quote, urlencode
 
 from django.contrib.auth.password_validation import validate_password
 from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
 from django_otp.oath import TOTP
 
+from audit.consent import LAPSES
+from audit.models import AccessRequest, AccessState
 from config.keyring import keyring
 from memory import consent
-from memory.errors import Invalid
+from memory.errors import Invalid, NotAllowed
 from memory.models import Authenticator, Person
 
 SEED_BYTES, SECRET_BYTES = 16, 20
+DIGITS = 6
 STEP, TOLERANCE = 30, 1  # seconds that a code is good for; codes before and after that are taken too
 ISSUER = "Palimpsest"
 
@@ -31,19 +36,71 @@ def set_password(person: Person, password: str) -> None:
         consent.withdraw_all(person.pk, "password")
 
 
+def deactivate(person: Person, by: Person) -> None:
+    """Keep somebody out: their sessions, requests and grants end at once. Raises NotAllowed."""
+    with transaction.atomic():
+        _require_manager(by)
+        if person.pk == by.pk:
+            raise NotAllowed("Nobody deactivates themselves: another superuser does.")
+        Person.objects.filter(pk=person.pk).update(is_active=False, generation=F("generation") + 1)
+        consent.withdraw_all(person.pk, "deactivated")
+
+
+def reactivate(person: Person, by: Person) -> None:
+    """Let somebody sign in again. What was ended stays ended. Raises NotAllowed."""
+    with transaction.atomic():
+        _require_manager(by)
+        Person.objects.filter(pk=person.pk).update(is_active=True, generation=F("generation") + 1)
+
+
+def _require_manager(by: Person) -> None:
+    """As it is now, and until this is done: of two who deactivate each other at once, the second may not any more."""
+    managers = Person.objects.select_for_update().filter(is_superuser=True).order_by("pk")
+    if not any(each.pk == by.pk and each.is_active for each in managers):
+        raise NotAllowed("Superusers alone do that.")
+
+
+def would_end(person: Person, *, tenant_id: int | None = None) -> str:
+    """What a change of either factor ends, in numbers; or leaving a tenant."""
+    asked = AccessRequest.objects.filter(person_id=person.pk)
+    asked = asked if tenant_id is None else asked.filter(tenant_id=tenant_id)
+    now = timezone.now()
+    grants = asked.filter(state=AccessState.ACTIVE, until__gt=now).count()
+    requests = asked.filter(state=AccessState.REQUESTED, asked_at__gt=now - LAPSES).count()
+    return f"Grants in force that will end: {grants}. Open requests that will end: {requests}."
+
+
 def enrol(person: Person) -> Authenticator:
     """A new second factor, in place of the one there was. It counts once a code of it was given (`confirm`)."""
+    return _kept(_factor(person, secrets.token_bytes(SEED_BYTES)))
+
+
+def candidate(person: Person, told: str) -> Authenticator:
+    """A second factor that is kept nowhere yet: the same one whenever it is made of the same words."""
+    seed = hmac.digest(keyring().pepper[0].secret, b"palimpsest/candidate/" + told.encode(), "sha256")
+    return _factor(person, seed[:SEED_BYTES])
+
+
+def install(factor: Authenticator, code: str) -> None:
+    """Put a candidate in the place of the second factor there was, if this is its present code. Raises Invalid."""
     with transaction.atomic():
-        Authenticator.objects.filter(user=person).delete()
-        consent.withdraw_all(person.pk, "second factor")
-        made: Authenticator = Authenticator.objects.create(
-            user=person,
-            name="authenticator",
-            confirmed=False,
-            seed=secrets.token_bytes(SEED_BYTES),
-            pepper_id=keyring().pepper[0].id,
-        )
-        return made
+        confirm(_kept(factor), code)
+
+
+def _factor(person: Person, seed: bytes) -> Authenticator:
+    pepper_id = keyring().pepper[0].id
+    made: Authenticator = Authenticator(
+        user=person, name="authenticator", confirmed=False, seed=seed, pepper_id=pepper_id
+    )
+    return made
+
+
+def _kept(factor: Authenticator) -> Authenticator:
+    with transaction.atomic():
+        Authenticator.objects.filter(user=factor.user).delete()
+        consent.withdraw_all(factor.user.pk, "second factor")
+        factor.save()
+    return factor
 
 
 def confirm(authenticator: Authenticator, code: str) -> None:
@@ -65,11 +122,9 @@ def is_right(factor: Authenticator, code: str) -> bool:
     """Whether this is the present code, for the first time. Each that is wrong makes the next wait longer."""
     if not factor.verify_is_allowed()[0]:
         return False
-    totp = TOTP(_secret(factor), STEP)
-    totp.time = time.time()
-    digits = code.replace(" ", "")
-    if digits.isascii() and digits.isdigit() and totp.verify(int(digits), TOLERANCE, factor.last_step + 1):
-        factor.last_step = totp.t()
+    step = _step(factor, code)
+    if step is not None:
+        factor.last_step = step
         factor.throttle_reset(commit=False)
         factor.save()
         return True
@@ -77,18 +132,36 @@ def is_right(factor: Authenticator, code: str) -> bool:
     return False
 
 
+def shows(factor: Authenticator, code: str) -> bool:
+    """Whether this is its present code. Uses up nothing: for one that does not count yet."""
+    return _step(factor, code) is not None
+
+
+def _step(factor: Authenticator, code: str) -> int | None:
+    totp = TOTP(_secret(factor), STEP)
+    totp.time = time.time()
+    digits = code.replace(" ", "")
+    is_number = digits.isascii() and digits.isdigit() and len(digits) == DIGITS
+    return totp.t() if is_number and totp.verify(int(digits), TOLERANCE, factor.last_step + 1) else None
+
+
 def address(factor: Authenticator) -> str:
     """What an authenticator app reads, as text or from a QR code: shown once, to the person alone."""
-    options = {"secret": _written(factor), "issuer": ISSUER, "period": STEP, "digits": 6, "algorithm": "SHA1"}
+    options = {"secret": written(factor), "issuer": ISSUER, "period": STEP, "digits": DIGITS, "algorithm": "SHA1"}
     return f"otpauth://totp/{quote(f'{ISSUER}:{factor.user.email}')}?{urlencode(options)}"
 
 
-def _written(factor: Authenticator) -> str:
+def written(factor: Authenticator) -> str:
+    """Its secret, to be typed into an app by hand."""
     return b32encode(_secret(factor)).decode()
 
 
 def _secret(factor: Authenticator) -> bytes:
-    """20 bytes made of the row and its pepper; of a pepper that is gone, some that nobody knows."""
+    """20 bytes made of the row and its pepper; of a pepper that is gone, some that nobody knows.
+
+    Of the person's address, which there is before the person: another one has no codes until it is enrolled anew, and
+    ends the sessions there are (`Person`).
+    """
     pepper = next((key.secret for key in keyring().pepper if key.id == factor.pepper_id), secrets.token_bytes(32))
-    told = b"palimpsest/authenticator/%d/" % factor.user_id + bytes(factor.seed)
+    told = b"palimpsest/authenticator/" + factor.user.email.encode() + b"/" + bytes(factor.seed)
     return hmac.digest(pepper, told, "sha256")[:SECRET_BYTES]

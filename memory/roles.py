@@ -30,6 +30,16 @@ def may(person: Person, action: Action, tenant: Tenant) -> bool:
     return tenants(person, action).filter(pk=tenant.pk).exists()
 
 
+def grantable(person: Person, tenant: Tenant) -> frozenset[str]:
+    """The roles somebody may give in this tenant: none, or at most what they hold."""
+    return frozenset(Role.values) if may(person, Action.STAFF, tenant) else frozenset()
+
+
+def manages(person: Person) -> bool:
+    """Whether somebody manages tenants and people, also where there is none yet."""
+    return person.is_active and person.is_superuser
+
+
 def tenants(person: Person, action: Action = Action.SEE) -> QuerySet[Tenant]:
     """The tenants in which somebody may do this. Whatever people see or touch is a row of one of these."""
     if not person.is_active:
@@ -38,3 +48,17 @@ def tenants(person: Person, action: Action = Action.SEE) -> QuerySet[Tenant]:
         return Tenant.objects.all()
     roles = [role for role, actions in _OF_ROLE.items() if action in actions]
     return Tenant.objects.filter(pk__in=Membership.objects.filter(person=person, role__in=roles).values("tenant_id"))
+
+
+def tenant_ids(person: Person) -> dict[Action, list[int]]:
+    """The ids of the same tenants for every action, asked for at once."""
+    found: dict[Action, list[int]] = {action: [] for action in Action}
+    if not person.is_active:
+        return found
+    for tenant_id, role in Membership.objects.filter(person=person).values_list("tenant_id", "role"):
+        for action in _OF_ROLE[Role(role)]:
+            found[action].append(tenant_id)
+    if person.is_superuser:
+        every = list(Tenant.objects.values_list("pk", flat=True))
+        found |= dict.fromkeys(_OF_SUPERUSER, every)
+    return found

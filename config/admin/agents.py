@@ -15,6 +15,7 @@ from unfold.decorators import display
 
 from audit.trail import Actor
 from config.admin import asking, time_machine
+from config.admin.configuring import Configuring
 from config.admin.deeds import Deed, Told, each
 from config.admin.page import Scoped
 from config.admin.scope import OwnTenant, ids_seen_by
@@ -138,7 +139,7 @@ class Needing(SimpleListFilter):
         return queryset.filter(pk__in=schedule.due().order_by().values("pk")) if self.value() == "due" else queryset
 
 
-class AgentPage(Scoped):
+class AgentPage(Configuring, Scoped):
     tenant = "tenant"
     deeds = (RefineNow(), Pause(), Resume(), Verify())
     list_display = ("name", "weight", "share", "due", "last_refined_at", "state", "model")

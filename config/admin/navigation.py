@@ -8,6 +8,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from config.admin.scope import ids_seen_by
+from memory.roles import Action, manages
 
 _SEEN = [
     ("Agents", "smart_toy", "memory_agent"),
@@ -18,11 +19,31 @@ _SEEN = [
 ]
 
 
+_OF_ROLE = {
+    Action.CONFIGURE: [
+        ("Agents' keys", "key", "memory_agentkey"),
+        ("Tenants' keys", "vpn_key", "memory_tenantkey"),
+    ],
+    Action.STAFF: [
+        ("People", "group", "memory_membership"),
+        ("Invitations", "mail", "memory_invitation"),
+    ],
+}
+_OF_SUPERUSERS = [("Everybody", "groups", "memory_person"), ("Tenants", "domain", "memory_tenant")]
+
+
 def sections(request: HttpRequest) -> list[dict[str, Any]]:
     items = [_item("Overview", "dashboard", reverse("admin:index"))]
     if ids_seen_by(request):
-        items += [_item(title, icon, reverse(f"admin:{name}_changelist")) for title, icon, name in _SEEN]
+        items += _lists(_SEEN)
+    for action, lists in _OF_ROLE.items():
+        items += _lists(lists) if ids_seen_by(request, action) else []
+    items += _lists(_OF_SUPERUSERS) if manages(request.user) else []  # type: ignore[arg-type]
     return [{"items": items}]
+
+
+def _lists(named: list[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    return [_item(title, icon, reverse(f"admin:{name}_changelist")) for title, icon, name in named]
 
 
 def _item(title: str, icon: str, link: str) -> dict[str, Any]:

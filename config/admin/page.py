@@ -18,12 +18,14 @@ from unfold.admin import ModelAdmin
 
 from config.admin.deeds import buttons, list_address
 from config.admin.scope import ids_seen_by
+from memory.roles import Action, manages
 
 
 class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
     """A page over rows that belong to tenants, to look at. `tenant` is the way from a row to its tenant's id."""
 
     tenant: ClassVar[str]
+    action: ClassVar[Action] = Action.SEE  # that opens the page
     deeds: ClassVar[Sequence[Any]] = ()  # what may be done to its rows (config/admin/deeds.py)
     change_form_outer_before_template = "admin/buttons.html"
     list_per_page = 50
@@ -34,7 +36,7 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
-        return rows.filter(**{f"{self.tenant}__in": ids_seen_by(request)})
+        return rows.filter(**{f"{self.tenant}__in": ids_seen_by(request, self.action)})
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         if any("\0" in value for _, values in request.GET.lists() for value in values):  # which PostgreSQL refuses
@@ -80,7 +82,7 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
         return super().response_action(request, queryset)
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        own = bool(ids_seen_by(request))
+        own = bool(ids_seen_by(request, self.action))
         return own if obj is None else own and self.get_queryset(request).filter(pk=obj.pk).exists()
 
     def has_module_permission(self, request: HttpRequest) -> bool:
@@ -102,6 +104,17 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
         return [name for _, options in self.fieldsets or [] for name in options["fields"]]
+
+
+class OfService(Scoped):
+    """A page over what belongs to no tenant: for superusers alone."""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = ModelAdmin.get_queryset(self, request)
+        return rows if manages(request.user) else rows.none()  # type: ignore[arg-type]
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return manages(request.user)  # type: ignore[arg-type]
 
 
 def _is_id(text: str) -> bool:

@@ -9,16 +9,16 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from memory.models import Agent, Tenant
-from memory.roles import Action, tenants
+from memory.roles import Action, tenant_ids
 
 MOST = 200  # choices that a filter offers
 
 
 def ids_seen_by(request: HttpRequest, action: Action = Action.SEE) -> list[int]:
-    """The tenants in which whoever asks may do this. Asked of the database once a request and action."""
-    known: dict[Action, list[int]] = request.__dict__.setdefault("_tenants", {})
-    if action not in known:
-        known[action] = list(tenants(request.user, action).values_list("pk", flat=True))  # type: ignore[arg-type]
+    """The tenants in which whoever asks may do this. Asked of the database once a request."""
+    known: dict[Action, list[int]] | None = request.__dict__.get("_tenants")
+    if known is None:
+        known = request.__dict__["_tenants"] = tenant_ids(request.user)  # type: ignore[arg-type]
     return known[action]
 
 

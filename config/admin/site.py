@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import URLPattern, path
 from unfold.sites import UnfoldAdminSite
 
 from config.admin import overview
@@ -23,6 +25,21 @@ class Site(UnfoldAdminSite):  # type: ignore[misc]  # Unfold comes without types
         """Both factors, or nothing: whoever comes here may ask to read what agents remember."""
         person: Any = request.user  # with what OTPMiddleware adds
         return bool(person.is_active and person.is_verified())
+
+    def extra_urls(self) -> list[URLPattern]:
+        from config.admin import account  # whose pages stand on this site
+
+        return [
+            path("account/", self.admin_view(account.own), name="account"),
+            path("account/password/", self.admin_view(account.password), name="account_password"),
+            path("account/factor/", self.admin_view(account.factor), name="account_factor"),
+        ]
+
+    def password_change(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """Django's own asks for no code, and would leave grants in force: its place is `account.password`."""
+        return redirect("admin:account_password")
+
+    password_change_done = password_change
 
 
 site = Site()

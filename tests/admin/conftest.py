@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.test import Client
 from django_otp.oath import TOTP
 
@@ -32,6 +33,17 @@ def enrolled(email: str, *, is_superuser: bool = False) -> Person:
 def sign_in(client: Client, person: Person, **instead: str) -> Any:
     form = {"username": person.email, "password": PASSWORD, "code": code(person), "next": "/admin/"} | instead
     return client.post("/admin/login/", form)
+
+
+class Quick(PBKDF2PasswordHasher):
+    """Half of these tests' time went into a million rounds."""
+
+    iterations = 10
+
+
+@pytest.fixture(autouse=True)
+def _quick_passwords(settings: Any) -> None:
+    settings.PASSWORD_HASHERS = [f"{__name__}.Quick"]
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from django.urls import reverse
 
 from audit.models import AccessRequest, AuditEntry
 from config.admin.site import site
-from memory.models import Agent, Memory, Person
+from memory import invitations, tenants
+from memory.models import Agent, AgentKey, Invitation, Membership, Memory, Person, Role, Tenant, TenantKey
 from refinement import loop
 from refinement.models import RefinementSession
 from tests import steps
@@ -24,7 +25,9 @@ pytestmark = pytest.mark.django_db
 
 SignedIn = Callable[[Person], Client]
 LINK = re.compile(r'href="(/admin/[^"#]*|\?[^"#]*)"')
-PAGES = {Agent, Memory, RefinementSession, AuditEntry, AccessRequest}
+OF_OWNERS = {AgentKey, TenantKey, Membership, Invitation}
+OF_SUPERUSERS = {Tenant, Person}
+PAGES = {Agent, Memory, RefinementSession, AuditEntry, AccessRequest} | OF_OWNERS | OF_SUPERUSERS
 SEES = ["owner", "admin", "auditor"]
 
 
@@ -35,6 +38,11 @@ def lived(house: House) -> House:
         told = f"{MARKER} meets at 09:45 on the quay"
         steps.remember(agent, told, f"{told} always", f"{MARKER} likes tea")
         loop.refine(fresh(agent), trigger="manual")
+        tenants.issue_key(agent.tenant.slug)
+    root = Person.objects.create_superuser("made@service.test")
+    outsider = Person.objects.create_user("bob@globex.test")
+    Membership.objects.create(person=outsider, tenant=house.bob.tenant, role=Role.OWNER)
+    invitations.invite(house.bob.tenant, "more@globex.test", Role.ADMIN, root)
     return house
 
 
@@ -94,7 +102,10 @@ def test_another_tenants_row_is_as_one_that_is_not_there(
 ) -> None:
     client = signed_in(staff["owner"])
     name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
-    of_bob = {Agent: {"pk": lived.bob.pk}, Memory: {"agent": lived.bob}, RefinementSession: {"agent": lived.bob}}
+    of_bob: dict[Any, dict[str, Any]] = {Agent: {"pk": lived.bob.pk}, Person: {"email": "bob@globex.test"}}
+    of_bob |= {each: {"agent": lived.bob} for each in (Memory, RefinementSession, AgentKey)}
+    of_bob |= {each: {"tenant": lived.bob.tenant} for each in (TenantKey, Membership, Invitation)}
+    of_bob[Tenant] = {"pk": lived.bob.tenant.pk}
     theirs = model.objects.filter(**of_bob.get(model, {"agent_id": lived.bob.pk})).first()
     for kind in ("change", "history", "delete"):
         answers = [client.get(reverse(f"{name}_{kind}", args=[pk])) for pk in (theirs.pk, 99_999_999)]

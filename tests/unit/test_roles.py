@@ -7,7 +7,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
 from memory.models import Agent, Membership, Person, Role
-from memory.roles import Action, may, tenants
+from memory.roles import Action, may, tenant_ids, tenants
 
 TABLE = {  # 50-admin: owner, admin, auditor, superuser
     Action.SEE: (True, True, True, True),
@@ -33,7 +33,10 @@ def test_what_a_role_may(ada: Agent, bob: Agent, action: Action) -> None:
     assert tuple(may(each, action, ada.tenant) for each in people) == TABLE[action]
     assert [may(each, action, bob.tenant) for each in people[:3]] == [False] * 3
     for each in people:
+        assert set(tenant_ids(each)[action]) == set(tenants(each, action).values_list("pk", flat=True))
+    for each in people:
         each.is_active = False
+        assert tenant_ids(each)[action] == []
         assert not tenants(each, action).exists()
 
 

@@ -1,0 +1,107 @@
+"""Tenants, for superusers: made, named and bounded. None is ended here: agents' trails outlive agents, and name it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.db.models import Count, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
+from unfold.decorators import display
+
+from config.admin.page import OfService
+from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404
+from memory import tenants
+from memory.models import Tenant
+from memory.roles import manages
+
+LARGEST = 2**31 - 1
+LIMITS = ("max_changes", "max_steps", "max_searches", "max_failed_calls", "max_seconds", "max_model_tokens")
+
+
+def limit(told: str, largest: int = LARGEST) -> forms.IntegerField:
+    return forms.IntegerField(min_value=0, max_value=largest, required=False, help_text=f"{told}; empty: the default")
+
+
+class LimitsForm(SheetForm):
+    """Bounds of one refinement session."""
+
+    max_changes = limit("memories that a session discards or rewrites")
+    max_steps = limit("replies of the model")
+    max_searches = limit("searches")
+    max_failed_calls = limit("calls that fail")
+    max_seconds = limit("seconds")
+    max_model_tokens = limit("tokens of prompts and replies", 2**53)
+
+
+class TenantForm(LimitsForm):
+    field_order = ("slug", "name")
+    name = forms.CharField(max_length=200, required=False, help_text="as people call it")
+
+
+class NewTenantForm(SheetForm):
+    slug = forms.CharField(max_length=64, help_text="lower-case letters, digits, '-' and '_'; it stays as it is")
+    name = forms.CharField(max_length=200, required=False, help_text="as people call it")
+
+
+class TenantPage(OfService):
+    list_display = ("slug", "name", "agent_count", "people_count", "created_at")
+    search_fields = ("slug", "name")
+    ordering = ("slug",)
+    fieldsets: ClassVar[Any] = [
+        (
+            None,
+            {
+                "fields": ["slug", "name", "created_at"],
+                "description": "A tenant is not ended here: the trails of its agents name it, and outlive them.",
+            },
+        ),
+        ("Limits of a session, where an agent has none of its own", {"fields": list(LIMITS)}),
+    ]
+    actions_list = ("add_tenant",)
+    actions_detail = ("set_up",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Tenant]:
+        rows = super().get_queryset(request)
+        agents, people = Count("agents", distinct=True), Count("memberships", distinct=True)
+        counted: QuerySet[Tenant] = rows.annotate(agents_there=agents, people_there=people)
+        return counted
+
+    @display(description="agents")
+    def agent_count(self, tenant: Any) -> int:
+        return int(tenant.agents_there)
+
+    @display(description="people")
+    def people_count(self, tenant: Any) -> int:
+        return int(tenant.people_there)
+
+    @button("Add a tenant", "new")
+    def add_tenant(self, request: HttpRequest) -> HttpResponse:
+        if not manages(request.user):  # type: ignore[arg-type]
+            raise Http404
+        sheet = Sheet(
+            title="Add a tenant",
+            button="Add it",
+            back=reverse("admin:memory_tenant_changelist"),
+            said=["Then invite its first owner, who sets up its people."],
+        )
+
+        def do(given: dict[str, Any]) -> HttpResponse:
+            made = tenants.create(**given)
+            return done(request, f"{made.slug} is there.", reverse("admin:memory_tenant_change", args=[made.pk]))
+
+        return offered(self, request, sheet, do, NewTenantForm)
+
+    @button("Settings", "settings")
+    def set_up(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        tenant: Tenant = row_or_404(self, request, object_id)
+        back = reverse("admin:memory_tenant_change", args=[tenant.pk])
+        sheet = Sheet(title=f"Settings of {tenant.slug}", button="Save", back=back)
+
+        def do(given: dict[str, Any]) -> HttpResponse:
+            tenants.change(tenant, **given)
+            return done(request, f"{tenant.slug} is changed.", back)
+
+        now = {name: getattr(tenant, name) for name in ("name", *LIMITS)}
+        return offered(self, request, sheet, do, TenantForm, initial=now)

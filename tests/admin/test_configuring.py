@@ -1,0 +1,363 @@
+"""Agents set up by their tenant's owners and admins; keys shown once; what decides who can read is not theirs."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.messages import get_messages
+from django.contrib.sessions.models import Session
+from django.test import Client
+from django.urls import reverse
+
+from audit.models import ActorKind, AuditEntry, Operation
+from config.admin.configuring import NewAgentForm, SettingsForm
+from config.api.tenant import NewAgentIn, SettingsIn
+from memory import access, agents, tenants
+from memory.errors import KeyRejected
+from memory.models import Agent, AgentKey, Person, TenantKey
+from tests import steps
+from tests.conftest import OPERATOR, House
+from tests.privacy.marker import MARKER
+from tests.steps import fresh
+
+pytestmark = pytest.mark.django_db
+
+SignedIn = Callable[[Person], Client]
+Staff = dict[str, Person]
+ROLES = [("owner", True), ("admin", True), ("superuser", True), ("auditor", False), ("stranger", False)]
+SETTINGS = {"budget_tokens": "9000", "target_tokens": "4000", "refine_every": "3 00:00:00"}
+NEW_AGENT = "/admin/memory/agent/new/"
+NEW_KEY = "/admin/memory/tenantkey/new/"
+
+
+def page(agent: Agent, name: str) -> str:
+    return reverse(f"admin:memory_agent_{name}", args=[agent.pk])
+
+
+def new_agent(house: House, **instead: str) -> dict[str, str]:
+    made = {"tenant": str(house.ada.tenant.pk), "agent": "eve", "model": "builtin/dedupe", "language": "english"}
+    return made | SETTINGS | instead
+
+
+def key_in(answer: Any) -> str:
+    return re.search(r"palt?_[a-z0-9]{12}_[A-Za-z0-9_-]+", answer.content.decode()).group()
+
+
+def test_the_forms_offer_what_the_api_takes() -> None:
+    """The tenant's programs and its people set the same things."""
+    assert set(SettingsForm.base_fields) == set(SettingsIn().get_fields())
+    assert set(NewAgentForm.base_fields) - {"tenant"} == set(NewAgentIn().get_fields()) - {"paused"}
+
+
+@pytest.mark.parametrize(("role", "may"), ROLES)
+def test_who_may_add_an_agent(role: str, may: bool, staff: Staff, house: House, signed_in: SignedIn) -> None:
+    client = signed_in(staff[role])
+    assert client.get(NEW_AGENT).status_code == (200 if may else 403)
+    answer = client.post(NEW_AGENT, new_agent(house, steward="sam@acme.test"))
+    assert answer.status_code == (200 if may else 403)
+    made = Agent.objects.filter(slug="eve").first()
+    assert (made is not None) == may
+    if made is not None:
+        assert (made.label, made.steward, made.budget_tokens) == ("acme/eve", "sam@acme.test", 9_000)
+        assert made.refine_every == timedelta(days=3)
+        assert access.is_key_of(made, key_in(answer))
+        by = AuditEntry.objects.filter(agent_id=made.pk).values_list("actor_kind", "actor_label").distinct()
+        assert list(by) == [(ActorKind.PERSON, staff[role].email)]
+
+
+@pytest.mark.parametrize(("role", "may"), ROLES)
+def test_who_may_set_an_agent_up(role: str, may: bool, staff: Staff, ada: Agent, signed_in: SignedIn) -> None:
+    client, refused = signed_in(staff[role]), (404 if role == "stranger" else 403)
+    listed = client.get(reverse("admin:memory_agent_change", args=[ada.pk])).content.decode()
+    for name in ("set_up", "hand_out_key"):
+        assert client.get(page(ada, name)).status_code == (200 if may else refused)
+        assert (page(ada, name) in listed) == may, "the button"
+    assert client.post(page(ada, "set_up"), SETTINGS).status_code == (302 if may else refused)
+    assert client.post(page(ada, "hand_out_key"), {"label": "x"}).status_code == (200 if may else refused)
+    key = AgentKey.objects.filter(agent=ada).order_by("pk").first()
+    revoke = reverse("admin:memory_agentkey_revoke", args=[key.pk])
+    assert client.post(revoke).status_code == (302 if may else 404)
+    ada, key = fresh(ada), AgentKey.objects.get(pk=key.pk)
+    assert (ada.budget_tokens, ada.target_tokens) == ((9_000, 4_000) if may else (8_000, 5_000))
+    assert (key.revoked_at is not None) == may
+    assert AgentKey.objects.filter(agent=ada).count() == (2 if may else 1)
+    mine = AuditEntry.objects.filter(agent_id=ada.pk, actor_label=staff[role].email, actor_kind=ActorKind.PERSON)
+    done = [Operation.AGENT_CHANGED, Operation.KEY_ISSUED, Operation.KEY_REVOKED] if may else []
+    assert list(mine.order_by("seq").values_list("operation", flat=True)) == done
+
+
+@pytest.mark.parametrize("role", ["owner", "admin", "auditor", "stranger"])
+def test_another_tenants_agent_is_as_one_that_is_not_there(
+    role: str, staff: Staff, house: House, signed_in: SignedIn
+) -> None:
+    client, before = signed_in(staff[role]), AuditEntry.objects.filter(agent_id=house.bob.pk).count()
+    of_bob = AgentKey.objects.get(agent=house.bob).pk
+    tenants.issue_key("globex")
+    of_globex = TenantKey.objects.get().pk
+    for name in ("set_up", "keys", "hand_out_key"):
+        for pk in (house.bob.pk, 99_999_999, "x", 10**30, "\0"):
+            address = reverse(f"admin:memory_agent_{name}", args=[pk])
+            assert client.get(address).status_code == 404
+            assert client.post(address, SETTINGS).status_code == 404
+    for name, pk in (("agentkey", of_bob), ("tenantkey", of_globex), ("agentkey", 99_999_999)):
+        assert client.post(reverse(f"admin:memory_{name}_revoke", args=[pk])).status_code == 404
+    client.post(NEW_AGENT, new_agent(house, tenant=str(house.bob.tenant.pk)))
+    client.post(NEW_KEY, {"tenant": str(house.bob.tenant.pk)})
+    assert AuditEntry.objects.filter(agent_id=house.bob.pk).count() == before
+    assert (Agent.objects.count(), AgentKey.objects.count(), TenantKey.objects.count()) == (2, 2, 1)
+    assert not AgentKey.objects.exclude(revoked_at=None).exists()
+    assert not TenantKey.objects.exclude(revoked_at=None).exists()
+
+
+def test_what_the_agents_side_decides_is_not_set_here(staff: Staff, ada: Agent, signed_in: SignedIn) -> None:
+    client = signed_in(staff["owner"])
+    forged = {"model": "openai/gpt", "steward": "eve@acme.test", "is_steward_only": "on", "system_prompt": "x"}
+    forged |= {"retention": "0.50", "language": "german", "refinement_prompt": "x", "memory_enabled": "", "slug": "x"}
+    for address in (page(ada, "set_up"), reverse("admin:memory_agent_change", args=[ada.pk])):
+        client.post(address, SETTINGS | forged)
+    after = fresh(ada)
+    same = (*forged, "wrapped_key")
+    assert [getattr(after, name) for name in same] == [getattr(ada, name) for name in same]
+
+
+def test_opening_a_page_changes_nothing(staff: Staff, house: House, signed_in: SignedIn) -> None:
+    client = signed_in(staff["owner"])
+    key = AgentKey.objects.get(agent=house.ada)
+    addresses = [page(house.ada, "set_up"), page(house.ada, "hand_out_key"), NEW_AGENT, NEW_KEY]
+    addresses.append(reverse("admin:memory_agentkey_revoke", args=[key.pk]))
+    before = AuditEntry.objects.count(), AgentKey.objects.count()
+    for address in addresses:
+        assert client.get(address, new_agent(house) | {"label": "x", "post": "yes"}).status_code == 200
+    assert (AuditEntry.objects.count(), AgentKey.objects.count()) == before
+    assert not TenantKey.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"target_tokens": "9001"}, "no more than the budget"),
+        ({"budget_tokens": "-1"}, "greater than or equal to 0"),
+        ({"budget_tokens": "x"}, "whole number"),
+        ({"budget_tokens": "9" * 5_000}, "whole number"),
+        ({"budget_tokens": str(2**31)}, "less than or equal to"),
+        ({"budget_tokens": ""}, "required"),
+        ({"budget_tokens": "\0"}, "whole number"),
+        ({"refine_every": "00:59:59"}, "from one hour to ten years"),
+        ({"refine_every": "3653 00:00:00"}, "from one hour to ten years"),
+        ({"refine_every": "999999999999 00:00:00"}, "days must be between"),
+        ({"refine_every": "soon"}, "valid duration"),
+        ({"refine_every": "\0"}, "valid duration"),
+        ({"max_steps": "-1"}, "greater than or equal to 0"),
+        ({"max_model_tokens": str(2**53 + 1)}, "less than or equal to"),
+    ],
+)
+def test_settings_that_are_none(
+    wrong: dict[str, str], told: str, staff: Staff, ada: Agent, signed_in: SignedIn
+) -> None:
+    seq = fresh(ada).audit_seq
+    answer = signed_in(staff["owner"]).post(page(ada, "set_up"), SETTINGS | wrong)
+    assert answer.status_code == 200
+    assert told in answer.content.decode()
+    assert fresh(ada).budget_tokens == 8_000
+    assert fresh(ada).audit_seq == seq
+
+
+def test_a_cadence_is_switched_off_and_an_agent_paused(staff: Staff, ada: Agent, signed_in: SignedIn) -> None:
+    client = signed_in(staff["admin"])
+    assert client.post(page(ada, "set_up"), SETTINGS | {"refine_every": "", "paused": "on", "max_steps": "5"})
+    after = fresh(ada)
+    assert (after.refine_every, after.paused, after.max_steps) == (None, True, 5)
+    shown = client.get(page(ada, "set_up")).content.decode()
+    assert re.search(r'name="paused"[^>]*checked', shown)
+    seq = after.audit_seq
+    assert client.post(page(ada, "set_up"), SETTINGS | {"refine_every": "", "paused": "on", "max_steps": "5"})
+    assert fresh(ada).audit_seq == seq, "the same again is no change"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"agent": "ada"}, "already an agent acme/ada"),
+        ({"agent": ""}, "required"),
+        ({"agent": "A b"}, "lower-case letters"),
+        ({"agent": "a" * 65}, "at most 64 characters"),
+        ({"agent": "a\0"}, "Null characters"),
+        ({"agent": "\ud800"}, "lower-case letters"),
+        ({"model": "gpt"}, "provider/name"),
+        ({"model": "openai/\x07"}, "control character"),
+        ({"model": "x" * 201}, "at most 200 characters"),
+        ({"model": "\0"}, "Null characters"),
+        ({"language": "x" * 33}, "at most 32 characters"),
+        ({"steward": "sam"}, "valid email"),
+        ({"steward": "a@b.test\nBcc: c@d.test"}, "valid email"),
+        ({"tenant": "99999999"}, "not one of the available choices"),
+        ({"tenant": "\0"}, "Null characters"),
+        ({"tenant": "9" * 5_000}, "not one of the available choices"),
+        ({"target_tokens": "9001"}, "no more than the budget"),
+        ({"refine_every": "00:00:01"}, "from one hour to ten years"),
+    ],
+)
+def test_an_agent_that_is_none(
+    wrong: dict[str, str], told: str, staff: Staff, house: House, signed_in: SignedIn
+) -> None:
+    form = urlencode(new_agent(house) | wrong, errors="surrogatepass")
+    answer = signed_in(staff["owner"]).post(NEW_AGENT, form, content_type="application/x-www-form-urlencoded")
+    assert answer.status_code == 200
+    assert told in answer.content.decode()
+    assert Agent.objects.count() == 2
+
+
+# --- what is its own side's to accept -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("role", "may"), ROLES)
+def test_who_may_propose_a_change(role: str, may: bool, staff: Staff, ada: Agent, signed_in: SignedIn) -> None:
+    client = signed_in(staff[role])
+    refused = 404 if role == "stranger" else 403
+    assert client.get(page(ada, "propose")).status_code == (200 if may else refused)
+    form = {"model": "openai/gpt", "steward": "sam@acme.test"}
+    assert client.post(page(ada, "propose"), form).status_code == (302 if may else refused)
+    entries = AuditEntry.objects.filter(agent_id=ada.pk, operation=Operation.CHANGE_PROPOSED)
+    assert [entry.actor_label for entry in entries] == ([staff[role].email] if may else [])
+    assert (fresh(ada).model, fresh(ada).steward) == ("builtin/dedupe", ""), "until its own side accepts"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({}, "changes nothing"),
+        ({"model": "gpt"}, "provider/name"),
+        ({"model": "\0"}, "Null characters"),
+        ({"steward": "sam"}, "valid email"),
+        ({"model": ""}, "required"),
+    ],
+)
+def test_a_proposal_that_is_none(
+    wrong: dict[str, str], told: str, staff: Staff, house: House, signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    answer = client.post(page(house.ada, "propose"), {"model": "builtin/dedupe"} | wrong)
+    assert answer.status_code == 200
+    assert told in answer.content.decode()
+    assert client.post(page(house.bob, "propose"), {"model": "openai/gpt"}).status_code == 404
+    assert not AuditEntry.objects.filter(operation=Operation.CHANGE_PROPOSED).exists()
+
+
+# --- keys -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_shown_once_and_kept_nowhere(staff: Staff, house: House, signed_in: SignedIn, caplog: Any) -> None:
+    caplog.set_level(logging.DEBUG)
+    said = io.StringIO()
+    handler = logging.StreamHandler(said)
+    logging.getLogger().addHandler(handler)
+    client = signed_in(staff["owner"])
+    answers = [
+        client.post(NEW_AGENT, new_agent(house)),
+        client.post(page(house.ada, "hand_out_key"), {"label": "x"}),
+        client.post(NEW_KEY, {"tenant": str(house.ada.tenant.pk), "label": "x"}),
+    ]
+    logging.getLogger().removeHandler(handler)
+    for answer in answers:
+        assert answer.status_code == 200
+        assert "no-store" in answer.headers["Cache-Control"]
+        assert "unsafe" not in answer.headers["Content-Security-Policy"]
+        assert "Authorization: Bearer KEY" in answer.content.decode()
+    assert all("POST /api/v1/agent/keys" in answer.content.decode() for answer in answers[:2])
+    kept = [*AgentKey.objects.values(), *TenantKey.objects.values(), *LogEntry.objects.values()]
+    kept += [*AuditEntry.objects.values(), *Session.objects.values()]
+    kept += [row.get_decoded() for row in Session.objects.all()]
+    kept += [str(message) for answer in answers for message in get_messages(answer.wsgi_request)]
+    kept += [caplog.text, said.getvalue()]
+    lists = ("agent", "agentkey", "tenantkey", "membership")
+    kept += [client.get(f"/admin/memory/{name}/").content.decode() for name in lists]
+    for answer in answers:
+        secret = key_in(answer).split("_", 2)[2]
+        assert len(secret) > 40
+        assert secret not in str(kept)
+
+
+def test_a_silo_that_holds_something_is_given_no_key(staff: Staff, ada: Agent, signed_in: SignedIn) -> None:
+    steps.remember(ada, f"{MARKER} likes tea")
+    client = signed_in(staff["owner"])
+    answer = client.post(page(ada, "hand_out_key"), {"label": "x"})
+    assert "side alone issues a key" in answer.content.decode()
+    assert page(ada, "hand_out_key") not in client.get(page(ada, "change")).content.decode()
+    assert AgentKey.objects.filter(agent=ada).count() == 1
+
+
+def test_a_runtimes_own_silo_is_given_no_key(staff: Staff, ada: Agent, signed_in: SignedIn) -> None:
+    agents.exchange_key(AgentKey.objects.get(agent=ada), OPERATOR)
+    answer = signed_in(staff["owner"]).post(page(ada, "hand_out_key"), {"label": ""})
+    assert "side alone issues a key" in answer.content.decode()
+
+
+@pytest.mark.parametrize("label", ["x" * 101, "\0"])
+def test_a_label_that_is_none(label: str, label_forms: list[str], staff: Staff, signed_in: SignedIn) -> None:
+    client = signed_in(staff["owner"])
+    for address in label_forms:
+        tenant = str(Agent.objects.get(slug="ada").tenant_id)
+        assert client.post(address, {"label": label, "tenant": tenant}).status_code == 200
+    assert (AgentKey.objects.count(), TenantKey.objects.count()) == (2, 0)
+
+
+@pytest.fixture
+def label_forms(ada: Agent) -> list[str]:
+    return [page(ada, "hand_out_key"), NEW_KEY]
+
+
+def test_the_keys_of_an_agent_are_listed_by_name_alone(staff: Staff, house: House, signed_in: SignedIn) -> None:
+    client = signed_in(staff["admin"])
+    moved = client.get(page(house.ada, "keys"))
+    shown = client.get(moved.headers["Location"]).content.decode()
+    assert AgentKey.objects.get(agent=house.ada).prefix in shown
+    assert AgentKey.objects.get(agent=house.bob).prefix not in shown
+
+
+def test_a_key_is_revoked_once_it_is_confirmed(staff: Staff, house: House, signed_in: SignedIn) -> None:
+    client, key = signed_in(staff["admin"]), AgentKey.objects.get(agent=house.ada)
+    address = reverse("admin:memory_agentkey_revoke", args=[key.pk])
+    assert "never used" in client.get(address).content.decode()
+    assert access.is_key_of(house.ada, house.ada_key)
+    for _ in range(2):
+        assert client.post(address).status_code == 302
+    assert not access.is_key_of(house.ada, house.ada_key)
+    assert AuditEntry.objects.filter(agent_id=house.ada.pk, operation=Operation.KEY_REVOKED).count() == 1
+
+
+@pytest.mark.parametrize(("role", "may"), ROLES)
+def test_who_may_make_and_end_a_tenants_keys(
+    role: str, may: bool, staff: Staff, house: House, signed_in: SignedIn
+) -> None:
+    client = signed_in(staff[role])
+    answer = client.post(NEW_KEY, {"tenant": str(house.ada.tenant.pk), "label": "ci"})
+    assert TenantKey.objects.exists() == may
+    if may:
+        key = key_in(answer)
+        assert access.tenant_key(key).tenant == house.ada.tenant
+        row = TenantKey.objects.get()
+        assert client.post(reverse("admin:memory_tenantkey_revoke", args=[row.pk])).status_code == 302
+        with pytest.raises(KeyRejected):
+            access.tenant_key(key)
+
+
+@pytest.mark.parametrize("many", [10, 200])
+@pytest.mark.parametrize("model", ["agentkey", "tenantkey", "agent"])
+def test_lists_take_as_many_queries_however_long(
+    model: str, many: int, staff: Staff, house: House, signed_in: SignedIn, django_assert_max_num_queries: Any
+) -> None:
+    acme = house.ada.tenant
+    AgentKey.objects.bulk_create(AgentKey(prefix=f"a{n}", mac=b"", agent=house.ada) for n in range(many))
+    TenantKey.objects.bulk_create(TenantKey(prefix=f"t{n}", mac=b"", tenant=acme) for n in range(many))
+    Agent.objects.bulk_create(Agent(tenant=acme, slug=f"a{n}", model="builtin/dedupe") for n in range(many))
+    client = signed_in(staff["owner"])
+    with django_assert_max_num_queries(12):
+        assert client.get(f"/admin/memory/{model}/").status_code == 200

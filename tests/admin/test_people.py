@@ -1,0 +1,351 @@
+"""People and their parts: an owner's for their tenant, a superuser's for all, and nobody else's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from audit.consent import Person as Asker
+from audit.consent import Scope
+from audit.models import AccessRequest, AccessState
+from audit.trail import Actor
+from memory import consent, parts, people
+from memory.errors import LastOwner, NotAllowed, NotFound
+from memory.models import Agent, Invitation, Membership, Person, Role, Tenant
+from tests.admin.conftest import PASSWORD, code, enrolled, sign_in
+from tests.conftest import House
+from tests.steps import fresh
+
+pytestmark = pytest.mark.django_db
+
+SignedIn = Callable[[Person], Client]
+Staff = dict[str, Person]
+PURPOSE = "To find out why it greets people twice"
+
+
+@pytest.fixture
+def theirs(house: House) -> Membership:
+    """A part in the other tenant."""
+    outsider = Person.objects.create_user("bob@globex.test")
+    return Membership.objects.create(person=outsider, tenant=house.bob.tenant, role=Role.OWNER)
+
+
+def part_of(person: Person) -> Membership:
+    return Membership.objects.get(person=person)
+
+
+def page(part: Membership, name: str) -> str:
+    return reverse(f"admin:memory_membership_{name}", args=[part.pk])
+
+
+def granted(agent: Agent, person: Person) -> AccessRequest:
+    asked = consent.ask(fresh(agent), Asker(person.pk, person.email), purpose=PURPOSE, scope=Scope("silo"))
+    consent.approve(fresh(agent), asked.number, Actor.agent())
+    return AccessRequest.objects.get(agent_id=agent.pk, number=asked.number)
+
+
+@pytest.mark.parametrize(("role", "may"), [("owner", True), ("superuser", True), ("admin", False), ("auditor", False)])
+def test_who_may_set_up_people(role: str, may: bool, staff: Staff, theirs: Membership, signed_in: SignedIn) -> None:
+    client, part = signed_in(staff[role]), part_of(staff["auditor" if role != "auditor" else "admin"])
+    assert client.get("/admin/memory/membership/").status_code == (200 if may else 403)
+    for name, form in (("change_role", {"role": "owner"}), ("remove", {})):
+        assert client.get(page(part, name)).status_code == (200 if may else 404)
+        assert client.post(page(part, name), form).status_code == (302 if may else 404)
+    assert Membership.objects.filter(pk=part.pk).exists() != may
+    assert may or part_of(part.person).role == part.role
+
+
+@pytest.mark.parametrize("role", ["owner", "admin", "auditor", "stranger"])
+def test_another_tenants_part_is_as_one_that_is_not_there(
+    role: str, staff: Staff, theirs: Membership, signed_in: SignedIn
+) -> None:
+    client = signed_in(staff[role])
+    for name in ("change_role", "remove"):
+        for pk in (theirs.pk, 99_999_999, "x", 10**30):
+            address = reverse(f"admin:memory_membership_{name}", args=[pk])
+            assert client.get(address).status_code == 404
+            assert client.post(address, {"role": "auditor"}).status_code == 404
+    theirs.refresh_from_db()
+    assert theirs.role == Role.OWNER
+    assert "bob@globex" not in client.get("/admin/memory/membership/").content.decode()
+
+
+def test_opening_a_page_changes_nothing(staff: Staff, signed_in: SignedIn) -> None:
+    client, before = signed_in(staff["superuser"]), list(Membership.objects.order_by("pk").values())
+    for name in ("change_role", "remove"):
+        assert client.get(page(part_of(staff["admin"]), name), {"role": "owner", "post": "yes"}).status_code == 200
+    for name in ("deactivate", "reactivate"):
+        assert client.get(reverse(f"admin:memory_person_{name}", args=[staff["admin"].pk])).status_code == 200
+    assert list(Membership.objects.order_by("pk").values()) == before
+    assert Person.objects.get(pk=staff["admin"].pk).is_active
+
+
+def test_nobody_changes_their_own_role(staff: Staff, signed_in: SignedIn) -> None:
+    Membership.objects.create(person=enrolled("second@acme.test"), tenant=Tenant.objects.get(slug="acme"), role="owner")
+    client, part = signed_in(staff["owner"]), part_of(staff["owner"])
+    assert "Nobody changes their own role" in client.post(page(part, "change_role"), {"role": "admin"}).content.decode()
+    assert part_of(staff["owner"]).role == Role.OWNER
+    assert client.post(page(part, "remove")).status_code == 302, "but leaves, while there is another owner"
+    assert client.get("/admin/memory/membership/").status_code == 403
+
+
+def test_a_tenant_keeps_an_owner_unless_a_superuser_says_otherwise(staff: Staff, signed_in: SignedIn) -> None:
+    part = part_of(staff["owner"])
+    assert "keeps an owner" in signed_in(staff["owner"]).post(page(part, "remove"), {}).content.decode()
+    forged = signed_in(enrolled("root2@service.test", is_superuser=True))
+    for name in ("remove", "change_role"):
+        assert "keeps an owner" in forged.post(page(part, name), {"role": "admin"}).content.decode()
+    assert part_of(staff["owner"]).role == Role.OWNER
+    word = {"even_the_last_owner": "on"}
+    assert forged.post(page(part, "change_role"), {"role": "admin"} | word).status_code == 302
+    assert part_of(staff["owner"]).role == Role.ADMIN
+
+
+def test_an_owner_who_cannot_sign_in_is_none(staff: Staff) -> None:
+    left = Person.objects.create_user("left@acme.test", is_active=False)
+    Membership.objects.create(person=left, tenant=Tenant.objects.get(slug="acme"), role=Role.OWNER)
+    with pytest.raises(LastOwner):
+        parts.remove(part_of(staff["owner"]), staff["owner"])
+
+
+def test_of_two_owners_who_remove_each_other_the_second_is_none(staff: Staff) -> None:
+    acme = Tenant.objects.get(slug="acme")
+    other = Person.objects.create_user("second@acme.test")
+    second = Membership.objects.create(person=other, tenant=acme, role=Role.OWNER)
+    first = part_of(staff["owner"])
+    parts.remove(second, staff["owner"])
+    with pytest.raises(NotFound):
+        parts.remove(first, other)
+    assert part_of(staff["owner"]).role == Role.OWNER
+
+
+def test_who_leaves_a_tenant_reads_nothing_of_it(staff: Staff, house: House, theirs: Membership) -> None:
+    auditor = staff["auditor"]
+    Membership.objects.create(person=auditor, tenant=house.bob.tenant, role=Role.AUDITOR)
+    here, there = granted(house.ada, auditor), granted(house.bob, auditor)
+    assert people.would_end(auditor, tenant_id=here.tenant_id).startswith("Grants in force that will end: 1.")
+    parts.remove(Membership.objects.get(person=auditor, tenant=house.ada.tenant), staff["owner"])
+    here.refresh_from_db()
+    there.refresh_from_db()
+    assert (here.state, there.state) == (AccessState.REVOKED, AccessState.ACTIVE)
+
+
+def test_a_superuser_deactivates_and_reactivates(staff: Staff, house: House, signed_in: SignedIn) -> None:
+    admin, root = signed_in(staff["admin"]), signed_in(staff["superuser"])
+    grant = granted(house.ada, staff["admin"])
+    address = reverse("admin:memory_person_deactivate", args=[staff["admin"].pk])
+    assert "Grants in force that will end: 1." in root.get(address).content.decode()
+    assert root.post(address).status_code == 302
+    grant.refresh_from_db()
+    assert grant.state == AccessState.REVOKED
+    assert admin.get("/admin/").status_code == 302
+    assert root.post(reverse("admin:memory_person_reactivate", args=[staff["admin"].pk])).status_code == 302
+    assert admin.get("/admin/").status_code == 302, "a session that was ended stays ended"
+    assert sign_in(Client(), staff["admin"], code=code(staff["admin"], 1)).status_code == 302
+
+
+def test_nobody_deactivates_themselves(staff: Staff, signed_in: SignedIn) -> None:
+    client = signed_in(staff["superuser"])
+    answer = client.post(reverse("admin:memory_person_deactivate", args=[staff["superuser"].pk]))
+    assert "Nobody deactivates themselves" in answer.content.decode()
+    assert client.get("/admin/").status_code == 200
+
+
+@pytest.mark.parametrize("role", ["owner", "admin", "auditor", "stranger"])
+def test_superusers_alone_manage_people_and_tenants(role: str, staff: Staff, signed_in: SignedIn) -> None:
+    client = signed_in(staff[role])
+    for name in ("person", "tenant"):
+        assert client.get(f"/admin/memory/{name}/").status_code == 403
+    for name in ("deactivate", "reactivate"):
+        assert client.post(reverse(f"admin:memory_person_{name}", args=[staff["superuser"].pk])).status_code == 404
+    acme = Tenant.objects.get(slug="acme")
+    assert client.post(reverse("admin:memory_tenant_set_up", args=[acme.pk]), {"name": "x"}).status_code == 404
+    assert client.post(reverse("admin:memory_tenant_add_tenant"), {"slug": "mine"}).status_code == 404
+    assert set(Tenant.objects.values_list("slug", "name")) == {("acme", ""), ("globex", "")}
+    with pytest.raises(NotAllowed):
+        people.deactivate(staff["superuser"], staff[role])
+    assert Person.objects.get(pk=staff["superuser"].pk).is_active
+
+
+def test_nobody_is_made_a_superuser_by_a_page(staff: Staff, signed_in: SignedIn) -> None:
+    client = signed_in(staff["superuser"])
+    admin = staff["admin"]
+    page = client.get(reverse("admin:memory_person_change", args=[admin.pk])).content.decode()
+    assert "create_superuser" in page
+    forged = {"is_superuser": "on", "role": "auditor", "address": "new@acme.test", "tenant": part_of(admin).tenant_id}
+    client.post(reverse("admin:memory_person_change", args=[admin.pk]), forged)
+    client.post(reverse("admin:memory_person_reactivate", args=[admin.pk]), forged)
+    client.post(reverse("admin:memory_membership_change_role", args=[part_of(admin).pk]), forged)
+    assert list(Person.objects.filter(is_superuser=True)) == [staff["superuser"]]
+
+
+def test_a_superuser_makes_and_names_tenants(staff: Staff, signed_in: SignedIn) -> None:
+    client, new = signed_in(staff["superuser"]), reverse("admin:memory_tenant_add_tenant")
+    assert client.post(new, {"slug": "initech", "name": "Initech"}).status_code == 302
+    assert "already a tenant" in client.post(new, {"slug": "initech"}).content.decode()
+    made = Tenant.objects.get(slug="initech")
+    settings = reverse("admin:memory_tenant_set_up", args=[made.pk])
+    assert client.post(settings, {"name": "Initech AG", "max_steps": "7", "slug": "other"}).status_code == 302
+    made.refresh_from_db()
+    assert (made.slug, made.name, made.max_steps, made.max_changes) == ("initech", "Initech AG", 7, None)
+
+
+@pytest.mark.parametrize("slug", ["", "A", "a b", "-a", "a" * 65, "a\0b", "\ud800", "ä", "a\n", "../a"])
+def test_a_tenants_slug_that_is_none(slug: str, staff: Staff, signed_in: SignedIn) -> None:
+    form = urlencode({"slug": slug, "name": "x"}, errors="surrogatepass")
+    client, address = signed_in(staff["superuser"]), reverse("admin:memory_tenant_add_tenant")
+    answer = client.post(address, form, content_type="application/x-www-form-urlencoded")
+    assert answer.status_code == (302 if slug == "a\n" else 200), "which is trimmed"
+    assert Tenant.objects.count() == (3 if slug == "a\n" else 2)
+
+
+@pytest.mark.parametrize("value", ["-1", "x", "9" * 5_000, str(2**31), "1.5", "\0", "١"])
+def test_a_tenants_limit_that_is_none(value: str, staff: Staff, signed_in: SignedIn) -> None:
+    acme = Tenant.objects.get(slug="acme")
+    address = reverse("admin:memory_tenant_set_up", args=[acme.pk])
+    answer = signed_in(staff["superuser"]).post(address, {"max_steps": value})
+    acme.refresh_from_db()
+    assert (answer.status_code, acme.max_steps) in {(200, None), (302, 1)}
+
+
+# --- one's own account ----------------------------------------------------------------------------------------------
+
+
+def nonce_of(page: str) -> str:
+    return re.search(r'name="nonce" value="([0-9a-f]{32})"', page).group(1)
+
+
+def shown_code(person: Person, nonce: str) -> str:
+    return code_of(people.candidate(person, f"replacing/{person.pk}/{nonce}"))
+
+
+def code_of(factor: Any) -> str:
+    from django_otp.oath import TOTP
+
+    return f"{TOTP(people._secret(factor)).token():06d}"
+
+
+NEW = "another good passphrase"
+
+
+def test_one_changes_ones_own_password(staff: Staff, house: House, signed_in: SignedIn) -> None:
+    pat = staff["auditor"]
+    client, other = signed_in(pat), Client()
+    other.force_login(pat, backend="django.contrib.auth.backends.ModelBackend")
+    grant = granted(house.ada, pat)
+    address = reverse("admin:account_password")
+    assert "Grants in force that will end: 1." in client.get(address).content.decode()
+    form = {"present": PASSWORD, "present_code": code(pat, 1), "password": NEW, "again": NEW}
+    assert "Your password is changed" in client.post(address, form).content.decode()
+    grant.refresh_from_db()
+    assert grant.state == AccessState.REVOKED
+    assert client.get("/admin/").status_code == other.get("/admin/").status_code == 302
+    assert Person.objects.get(pk=pat.pk).check_password(NEW)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"present": "not this one"},
+        {"present_code": "000000"},
+        {"again": "something different"},
+        {"password": "short", "again": "short"},
+        {"password": "auditor@acme.test", "again": "auditor@acme.test"},
+        {"present": "x" * 2_000},
+        {"present_code": "\0"},
+    ],
+)
+def test_a_password_that_is_not_changed(wrong: dict[str, str], staff: Staff, signed_in: SignedIn) -> None:
+    pat = staff["auditor"]
+    client = signed_in(pat)
+    form = {"present": PASSWORD, "present_code": code(pat, 1), "password": NEW, "again": NEW} | wrong
+    answer = client.post(reverse("admin:account_password"), form)
+    assert answer.status_code == 200
+    assert Person.objects.get(pk=pat.pk).check_password(PASSWORD)
+    assert client.get("/admin/").status_code == 200
+    assert PASSWORD not in answer.content.decode()
+    assert NEW not in answer.content.decode()
+
+
+def test_djangos_own_page_of_passwords_is_not_there(staff: Staff, signed_in: SignedIn) -> None:
+    """It asks for no code."""
+    client = signed_in(staff["auditor"])
+    form = {"old_password": PASSWORD, "new_password1": NEW, "new_password2": NEW}
+    assert client.post("/admin/password_change/", form).headers["Location"] == "/admin/account/password/"
+    assert Person.objects.get(pk=staff["auditor"].pk).check_password(PASSWORD)
+
+
+def test_one_replaces_ones_own_second_factor(staff: Staff, house: House, signed_in: SignedIn) -> None:
+    pat = staff["auditor"]
+    client, grant, address = signed_in(pat), granted(house.ada, pat), reverse("admin:account_factor")
+    before = bytes(pat.authenticator.seed)
+    nonce = nonce_of(client.get(address).content.decode())
+    form = {"present": PASSWORD, "present_code": code(pat, 1), "nonce": nonce}
+    wrong = client.post(address, form | {"code": "000000"}).content.decode()
+    assert nonce_of(wrong) == nonce, "the same one is shown again"
+    assert bytes(Person.objects.get(pk=pat.pk).authenticator.seed) == before
+    new_code = shown_code(pat, nonce)
+    assert new_code != "000000"
+    assert "replaced" in client.post(address, form | {"code": new_code}).content.decode()
+    factor = Person.objects.get(pk=pat.pk).authenticator
+    assert factor.confirmed
+    assert bytes(factor.seed) != before
+    grant.refresh_from_db()
+    assert grant.state == AccessState.REVOKED
+    assert client.get("/admin/").status_code == 302
+    assert sign_in(client, pat, code=code(pat, 1)).status_code == 302
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"present": "not this one"}, {"present_code": "000000"}, {"nonce": "x" * 32}, {"nonce": ""}, {"nonce": "\0" * 32}],
+)
+def test_a_second_factor_that_is_not_replaced(wrong: dict[str, str], staff: Staff, signed_in: SignedIn) -> None:
+    pat = staff["auditor"]
+    client, nonce = signed_in(pat), "0" * 32
+    before = bytes(pat.authenticator.seed)
+    form = {"present": PASSWORD, "present_code": code(pat, 1), "nonce": nonce, "code": shown_code(pat, nonce)} | wrong
+    assert client.post(reverse("admin:account_factor"), form).status_code == 200
+    assert bytes(Person.objects.get(pk=pat.pk).authenticator.seed) == before
+    assert client.get("/admin/").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["account", "account_password", "account_factor"])
+def test_an_account_is_for_who_signed_in(name: str, browser: Callable[[], Client], staff: Staff) -> None:
+    client = browser()
+    assert client.get(reverse(f"admin:{name}")).status_code == 302
+    client.force_login(staff["admin"], backend="django.contrib.auth.backends.ModelBackend")
+    assert client.get(reverse(f"admin:{name}")).status_code == 302, "one factor alone"
+
+
+def test_pages_of_the_account_are_kept_by_nobody(staff: Staff, signed_in: SignedIn) -> None:
+    client = signed_in(staff["admin"])
+    for name in ("account", "account_password", "account_factor"):
+        answer = client.get(reverse(f"admin:{name}"))
+        assert "no-store" in answer.headers["Cache-Control"]
+        assert "unsafe" not in answer.headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("many", [10, 200])
+@pytest.mark.parametrize("model", ["membership", "person", "invitation", "tenant"])
+def test_lists_take_as_many_queries_however_long(
+    model: str, many: int, staff: Staff, house: House, signed_in: SignedIn, django_assert_max_num_queries: Any
+) -> None:
+    acme, root = house.ada.tenant, staff["superuser"]
+    Person.objects.bulk_create(Person(email=f"p{n}@acme.test", password="!") for n in range(many))
+    added = Person.objects.filter(email__startswith="p")
+    Membership.objects.bulk_create(Membership(person=each, tenant=acme, role="auditor") for each in added)
+    Tenant.objects.bulk_create(Tenant(slug=f"t{n}") for n in range(many))
+    Invitation.objects.bulk_create(
+        Invitation(prefix=f"p{n}", address=f"i{n}@acme.test", tenant=acme, role="admin", invited_by=root, made_at=at)
+        for n, at in enumerate([acme.created_at] * many)
+    )
+    client = signed_in(root)
+    with django_assert_max_num_queries(12):
+        assert client.get(f"/admin/memory/{model}/").status_code == 200
