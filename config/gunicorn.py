@@ -68,11 +68,12 @@ def when_ready(server: Any) -> None:
     if sys.stderr.isatty():  # the end of the terminal would otherwise be taken for "load the code anew"
         signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     for listener in server.LISTENERS:
-        sys.stderr.write(f"Palimpsest answers at {listener}/readyz (stop with Ctrl-C).\n")
-    sys.stderr.write(
-        "A first agent and its key: "
-        f"{os.path.relpath(sys.executable)} manage.py create_agent TENANT/AGENT --model PROVIDER/NAME\n"
-    )
+        sys.stderr.write(
+            f"Palimpsest answers at {listener}/readyz (stop with Ctrl-C); its admin at {listener}/admin/\n"
+        )
+    manage = f"{os.path.relpath(sys.executable)} manage.py"
+    sys.stderr.write(f"A first agent and its key: {manage} create_agent TENANT/AGENT --model PROVIDER/NAME\n")
+    sys.stderr.write(f"A first person who signs in to the admin: {manage} create_superuser EMAIL\n")
 
 
 def _empty(folder: Path) -> None:

@@ -17,6 +17,7 @@ from audit.models import AccessRequest, AccessState
 from config.admin.agents import WHY, budget_bar
 from config.admin.scope import ids_seen_by
 from memory.models import Agent
+from memory.roles import Action, manages
 from refinement import schedule
 from refinement.models import Outcome, RefinementSession
 
@@ -35,8 +36,20 @@ def figures(request: HttpRequest) -> dict[str, Any]:
         "counts": _counts(agents, tenants),
         "heaviest": _heaviest(agents),
         "charts": [_saved(tenants), _outcomes(tenants)],
-        "next": [],
+        "next": _next(request),
     }
+
+
+def _next(request: HttpRequest) -> list[tuple[str, str]]:
+    """What an empty service needs, as far as whoever asks may do it."""
+    offered = []
+    if manages(request.user):  # type: ignore[arg-type]  # who is signed in
+        offered.append(("Add a tenant", reverse("admin:memory_tenant_add_tenant")))
+    if ids_seen_by(request, Action.CONFIGURE):
+        offered.append(("Add an agent", reverse("admin:memory_agent_add_agent")))
+    if ids_seen_by(request, Action.STAFF):
+        offered.append(("Invite people", reverse("admin:memory_invitation_changelist")))
+    return offered
 
 
 def _counts(agents: Any, tenants: list[int]) -> list[dict[str, Any]]:
