@@ -60,5 +60,5 @@ def tenant_ids(person: Person) -> dict[Action, list[int]]:
             found[action].append(tenant_id)
     if person.is_superuser:
         every = list(Tenant.objects.values_list("pk", flat=True))
-        found |= {action: every for action in _OF_SUPERUSER}
+        found |= dict.fromkeys(_OF_SUPERUSER, every)
     return found
