@@ -19,6 +19,7 @@ urlpatterns = [
     path("api/v1/", include("config.api.urls")),
     path("admin/", site.urls),
     path("join/<str:token>", joining.join, name="join"),
+    path("reading/", include("config.reading")),
     path("consent/<any_token:token>", steward.link, name="consent"),
     path("static/<path:name>", assets.asset),
 ]

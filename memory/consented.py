@@ -13,9 +13,10 @@ from audit.consent import Person, Standing
 from audit.models import AuditEntry, Operation
 from audit.trail import Actor
 from memory import consent, editing, errors, history, in_words, store
-from memory.history import Step
+from memory.history import State as State
+from memory.history import Step as Step
 from memory.models import Agent
-from memory.reading import Read
+from memory.reading import Read as Read
 from memory.silo.silo import Silo
 
 MOST = 100  # memories, or steps of an entry, that one read shows

@@ -12,12 +12,13 @@ from unfold.decorators import display
 from audit.consent import LAPSES, Scope
 from audit.models import AccessRequest, AccessState
 from audit.trail import Actor
+from config import reading
 from config.admin.deeds import Deed, Told
 from config.admin.page import Scoped
 from config.admin.scope import AgentOfRecord, TenantOfRecord, ids_seen_by
 from config.commandline import several
 from config.errors import DomainError
-from memory import consent
+from memory import consent, in_words
 from memory.models import Agent
 from memory.roles import Action
 
@@ -73,29 +74,24 @@ class AccessPage(Scoped):
     def named(self, row: AccessRequest) -> str:
         return f"access request {row.number} to {row.agent_label}"
 
+    def beside(self, request: HttpRequest, row: AccessRequest) -> dict[str, Any]:
+        is_own = row.person_id == request.user.pk and state_now(row) == AccessState.ACTIVE
+        ways = [("Read", reading.address(row.agent_label, row.number))] if is_own else []
+        return super().beside(request, row) | {"ways": ways}
+
     @display(
         description="state",
         ordering="state",
-        label={"requested": "info", "active": "success", "denied": "danger", "revoked": "warning"},
+        label={"waiting": "info", "in force": "success", "denied": "danger", "revoked": "warning"},
     )
-    def now(self, row: AccessRequest) -> tuple[str, str]:
+    def now(self, row: AccessRequest) -> str:
         state = state_now(row)
-        return state, {"active": "in force", "requested": "waiting"}.get(state, state)
+        return {"active": "in force", "requested": "waiting"}.get(state, state)
 
     @display(description="could be read")
     def covers(self, row: AccessRequest) -> str:
-        return in_words(Scope.of(row.scope))
+        return in_words.scope(Scope.of(row.scope))
 
     @display(description="for")
     def minutes(self, row: AccessRequest) -> str:
         return f"{row.seconds // 60} minutes"
-
-
-def in_words(scope: Scope) -> str:
-    """What a scope covers, for people."""
-    return {
-        "silo": "everything it remembers",
-        "memories": several(len(scope.numbers), "chosen memory", "chosen memories"),
-        "session": f"what session {scope.session} did",
-        "entries": f"what the entries {scope.first} to {scope.last} did",
-    }[scope.kind]

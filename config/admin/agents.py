@@ -26,6 +26,13 @@ from memory.roles import Action
 from refinement import schedule, turns
 from refinement.models import RefinementSession
 
+WHY = {
+    "weekly": "its date",
+    "over_budget": "over budget",
+    "manual": "asked for by a person",
+    "agent": "asked for by itself",
+    "retry": "once more, after trouble",
+}
 VERIFIED_AT_ONCE = 20_000  # entries, about a second's; more of them are for the command
 PROBLEMS = 5  # of a trail that are told
 
@@ -163,6 +170,9 @@ class AgentPage(Configuring, Scoped):
 
         return self.admin_site.admin_view(scoped)
 
+    def named(self, row: Agent) -> str:
+        return f"agent {row.label}"
+
     def beside(self, request: HttpRequest, row: Agent) -> dict[str, Any]:
         ways = []
         if row.tenant_id in ids_seen_by(request, Action.STEER):
@@ -183,13 +193,9 @@ class AgentPage(Configuring, Scoped):
     def share(self, agent: Agent) -> str:
         return f"{100 * agent.core_tokens / max(1, agent.budget_tokens):.0f} %"
 
-    @display(
-        description="due",
-        label={"weekly": "info", "over_budget": "warning", "agent": "info", "manual": "info", "retry": "warning"},
-    )
-    def due(self, agent: Agent) -> tuple[str, str] | None:
-        why = schedule.why(agent)
-        return (why, WHY[why]) if why else None
+    @display(description="due", label=dict.fromkeys(WHY.values(), "info") | {WHY["over_budget"]: "warning"})
+    def due(self, agent: Agent) -> str | None:
+        return WHY.get(schedule.why(agent))
 
     @display(description="state", label={"erased": "danger", "paused": "warning", "memory off": "warning"})
     def state(self, agent: Agent) -> str | None:
@@ -215,15 +221,6 @@ class AgentPage(Configuring, Scoped):
             _link("audit_auditentry_changelist", "audit entries", agent),
             _link("audit_accessrequest_changelist", "access requests", agent),
         )
-
-
-WHY = {
-    "weekly": "its date",
-    "over_budget": "over budget",
-    "manual": "asked for by a person",
-    "agent": "asked for by itself",
-    "retry": "once more, after trouble",
-}
 
 
 def _link(name: str, label: str, agent: Agent) -> SafeString:

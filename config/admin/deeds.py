@@ -49,6 +49,7 @@ class Deed:
     needs: ClassVar[Action]
     form: ClassVar[type[forms.Form]] = Nothing
     is_grave: ClassVar[bool] = False  # its button is red
+    do_not_call_in_templates = True  # which call whatever can be
 
     def offered(self, row: Any) -> bool:
         """Whether it makes sense for this row as it stands; what is posted all the same is answered in a line."""

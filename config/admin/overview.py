@@ -112,7 +112,13 @@ def _outcomes(tenants: list[int]) -> dict[str, Any]:
 
 def _chart(title: str, unit: str, pairs: list[tuple[str, int]]) -> dict[str, Any]:
     """A chart's data as Unfold's component takes it, and the pairs for the table beside it."""
-    dataset = {"label": unit, "data": [value for _, value in pairs], "backgroundColor": "#7c3aed"}
+    dataset = {
+        "label": unit,
+        "data": [value for _, value in pairs],
+        "backgroundColor": "#7c5cb8",
+        "maxBarThickness": 28,
+    }
+    dataset["displayYAxis"] = True
     data = json.dumps({"labels": [label for label, _ in pairs], "datasets": [dataset]})
     return {"title": title, "unit": unit, "pairs": pairs, "data": data, "is_empty": not any(v for _, v in pairs)}
 

@@ -93,8 +93,8 @@ class SessionPage(Scoped):
             Outcome.INCOMPLETE: "warning",
         },
     )
-    def result(self, session: RefinementSession) -> tuple[str, str]:
-        return session.outcome, session.outcome.replace("_", " ")
+    def result(self, session: RefinementSession) -> str:
+        return session.outcome.replace("_", " ")
 
     @display(description="why", ordering="trigger")
     def why(self, session: RefinementSession) -> str:

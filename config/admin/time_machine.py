@@ -27,8 +27,9 @@ from unfold.widgets import (
 from audit.models import AuditEntry
 from config.admin.deeds import actor_of
 from config.admin.scope import ids_seen_by
+from config.commandline import several
 from config.errors import DomainError
-from memory import history, time_machine
+from memory import time_machine
 from memory.errors import Conflicting, Constitutional
 from memory.models import Agent
 from memory.roles import Action
@@ -164,7 +165,7 @@ def _confirmed(
     except DomainError as refused:
         return _previewed(page, request, agent, choose, what, settle, str(refused))
     messages.success(request, f"{agent.label}: taken back, as entry {done.entry} of its trail. {_summary(done)}")
-    entry = history.entry(agent, done.entry or 0)
+    entry = AuditEntry.objects.only("pk").get(agent_id=agent.pk, seq=done.entry or 0)
     return HttpResponseRedirect(reverse("admin:audit_auditentry_change", args=[entry.pk]))
 
 
@@ -195,6 +196,8 @@ def _answer(page: Any, request: HttpRequest, agent: Agent, choose: Choose, **mor
         "agent": agent,
         "agent_address": page.address(agent),
         "here": address(agent),
+        "holds": f"{agent.core_count:,} core memories of {agent.core_tokens:,} tokens. Its trail has "
+        f"{several(agent.audit_seq, 'entry', 'entries')}",
         "choose": choose,
         "what": _in_words(choose) if figures else "",
         "told": _told(figures, agent) if figures else [],
@@ -235,7 +238,7 @@ def _told(figures: Figures, agent: Agent) -> list[tuple[str, str]]:
         ("Core tokens", f"{figures.tokens_before:,} → {figures.tokens_after:,} ({change:+,})"),
     ]
     if figures.tokens_after > agent.budget_tokens:
-        told.append(("Budget", f"{agent.budget_tokens:,}: it will be over it, and due for refinement"))
+        told.append(("Over its budget of", f"{agent.budget_tokens:,}"))
     if figures.redacted:
         told.append(("Redacted since, and left so", f"{len(figures.redacted):,}"))
     return told
@@ -271,6 +274,7 @@ def _sessions(agent: Agent) -> list[dict[str, Any]]:
         {
             "session": row,
             "outcome": row.outcome.replace("_", " "),
+            "tokens": f"{row.tokens_before:,} → {row.tokens_after:,}",
             "address": address(agent, "session", row.number),
         }
         for row in rows[:SESSIONS]

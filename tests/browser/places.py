@@ -8,6 +8,7 @@ from django.db.models import Model
 from django.urls import reverse
 
 from audit.models import AccessRequest, AuditEntry
+from config.admin import asking, time_machine
 from memory.models import Memory
 from refinement.models import RefinementSession
 from tests.browser.furnishing import Home
@@ -30,6 +31,9 @@ PLACES: dict[str, Callable[[Home], str]] = {
     "overview": lambda _: reverse("admin:index"),
     "agents": _list("memory_agent"),
     "agent": _row("memory_agent", lambda home: home.ada),
+    "time-machine": lambda home: time_machine.address(home.ada),
+    "time-machine-preview": lambda home: time_machine.address(home.ada, "session", 1),
+    "ask-for-access": lambda home: f"{asking.address(home.ada)}?kind=session&session=1",
     "memories": _list("memory_memory"),
     "memory": _row("memory_memory", lambda home: Memory.objects.filter(agent=home.ada, constitutional=True).first()),
     "sessions": _list("refinement_refinementsession"),

@@ -147,6 +147,13 @@ def test_a_person_reads_under_a_grant_in_force_alone() -> None:
             assert ast.unparse(block.body[0]) == "grant = consent.in_force(row, number, person)", node.name
 
 
+def test_people_read_on_the_grants_pages_and_by_its_token_alone() -> None:
+    shows = {"config/reading.py", "config/differences.py", "config/management/commands/export_memories.py"}
+    assert importers("memory.consented") == shows
+    assert callers("consented.memories", "consented.entry") == shows - {"config/differences.py"}
+    assert callers("grant_tokens.proven") == EXPORTS
+
+
 def test_models_have_no_field_for_plain_content() -> None:
     from django.apps import apps
 

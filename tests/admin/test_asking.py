@@ -1,0 +1,121 @@
+"""Asking for access: by whom, for what; whatever is wrong is told at its field; nothing is read by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from audit.models import AccessRequest, AuditEntry
+from config.admin import asking
+from memory.models import Agent, Person
+from tests import steps
+from tests.conftest import House
+from tests.privacy.marker import MARKER
+from tests.steps import fresh
+
+pytestmark = pytest.mark.django_db
+
+SignedIn = Callable[[Person], Client]
+WHY = "A customer was told an opening hour that is wrong."
+ASKED = {"purpose": WHY, "kind": "memories", "numbers": "1, 2-3", "minutes": "60"}
+
+
+@pytest.fixture
+def lived(house: House) -> House:
+    for agent in (house.ada, house.bob):
+        steps.remember(agent, f"{MARKER} tea", f"{MARKER} boats", f"{MARKER} nets")
+    return house
+
+
+@pytest.mark.parametrize("role", ["owner", "admin", "auditor", "superuser"])
+def test_whoever_sees_it_may_ask(role: str, lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    client = signed_in(staff[role])
+    answer = client.post(asking.address(lived.ada), ASKED)
+    row = AccessRequest.objects.get()
+    assert answer["Location"] == f"/admin/audit/accessrequest/{row.pk}/change/"
+    assert (row.person, row.purpose, row.state, row.seconds) == (staff[role].email, WHY, "requested", 3600)
+    assert row.scope == {"kind": "memories", "numbers": [1, 2, 3]}
+    page = client.get(answer["Location"]).content.decode()
+    assert "3 listed memories" in page
+    assert MARKER not in page
+    again = client.post(asking.address(lived.ada), ASKED)
+    assert "A request of yours to this agent is open" in again.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"kind": "silo"}, {"kind": "silo"}),
+        ({"kind": "entries", "first": "2", "last": "3"}, {"kind": "entries", "first": 2, "last": 3}),
+    ],
+)
+def test_what_may_be_asked_for(
+    more: dict[str, str], told: Any, lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    assert signed_in(staff["auditor"]).post(asking.address(lived.ada), ASKED | more).status_code == 302
+    assert AccessRequest.objects.get().scope == told
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"purpose": "short"},
+        {"purpose": " " * 40},
+        {"purpose": "x" * 1_001},
+        {"purpose": f"{WHY}\0"},
+        {"kind": "all"},
+        {"numbers": ""},
+        {"numbers": "x"},
+        {"numbers": "3-1"},
+        {"numbers": "0"},
+        {"numbers": "1-1000000000"},
+        {"numbers": "99"},
+        {"numbers": "\u0661"},
+        {"kind": "session"},
+        {"kind": "session", "session": "7"},
+        {"kind": "session", "session": "9" * 30},
+        {"kind": "entries", "first": "1"},
+        {"kind": "entries", "first": "3", "last": "2"},
+        {"kind": "entries", "first": "1", "last": "9999"},
+        {"minutes": "1"},
+        {"minutes": "241"},
+        {"minutes": "x"},
+    ],
+)
+def test_what_is_wrong_is_told(
+    wrong: dict[str, str], lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    answer = signed_in(staff["auditor"]).post(asking.address(lived.ada), ASKED | wrong)
+    assert answer.status_code == 200
+    page = answer.content.decode()
+    assert "pal-wrong" in page or "pal-error" in page
+    assert not AccessRequest.objects.exists()
+
+
+def test_another_tenants_agent_is_as_one_that_is_not_there(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    for agent in (lived.bob, Agent(pk=99_999_999)):
+        place = asking.address(agent)
+        assert [client.get(place).status_code, client.post(place, ASKED).status_code] == [404, 404]
+    assert not AccessRequest.objects.exists()
+
+
+def test_a_steward_is_told_that_nobody_decides_for_themselves(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn, settings: Any
+) -> None:
+    settings.DEBUG = True  # mail to the console is for trying it out
+    Agent.objects.filter(pk=lived.ada.pk).update(steward="Owner+x@acme.test", is_steward_only=True)
+    client = signed_in(staff["owner"])
+    assert "nobody decides about their own request" in client.get(asking.address(lived.ada)).content.decode()
+    assert "nobody decides for themselves" in client.post(asking.address(lived.ada), ASKED).content.decode()
+    assert not AccessRequest.objects.exists()
+
+
+def test_asking_reads_nothing(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    signed_in(staff["auditor"]).post(asking.address(lived.ada), ASKED)
+    assert not AuditEntry.objects.filter(agent_id=fresh(lived.ada).pk, operation="content_read").exists()

@@ -1,0 +1,295 @@
+"""What people do in the admin: who may, by button and by forged form; what it says before; what becomes of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.messages import get_messages
+from django.test import Client
+from django.urls import reverse
+
+from audit.consent import Person as Asking
+from audit.consent import Scope
+from audit.models import AccessRequest, AuditEntry
+from audit.trail import Actor
+from config.admin.site import site
+from memory import agents, consent, store
+from memory.models import Agent, Memory, Person
+from refinement import loop, schedule
+from refinement.models import RefinementSession, Waiting
+from tests import steps
+from tests.conftest import House
+from tests.privacy.marker import MARKER
+from tests.steps import fresh
+
+pytestmark = pytest.mark.django_db
+
+SignedIn = Callable[[Person], Client]
+WHY = "A customer was told an opening hour that is wrong."
+RUNTIME = Actor.agent("runtime")
+
+STEERS, SEES = {"owner", "admin", "superuser"}, {"owner", "admin", "auditor", "superuser"}
+EVERYBODY = sorted(SEES | {"stranger"})
+# Each deed of the table in 50-admin: whose it is, and the row it is done to.
+TABLE: dict[str, tuple[set[str], type[Any]]] = {
+    "refine_now": (STEERS, Agent),
+    "pause": (STEERS, Agent),
+    "resume": (STEERS, Agent),
+    "verify": (SEES, Agent),
+    "protect": (STEERS, Memory),
+    "unprotect": (STEERS, Memory),
+    "restore": (STEERS, Memory),
+    "ask_to_read": (SEES, Memory),
+    "roll_back": (STEERS, RefinementSession),
+    "roll_back_entry": (STEERS, AuditEntry),
+    "roll_back_before": (STEERS, AuditEntry),
+    "revoke": (STEERS, AccessRequest),
+}
+LEADS_ON = {"ask_to_read", "roll_back", "roll_back_entry", "roll_back_before"}  # to a page that asks
+
+
+@pytest.fixture
+def lived(house: House, staff: dict[str, Person]) -> House:
+    """Both agents with memories in each state, a session, and a grant in force of somebody else."""
+    for agent in (house.ada, house.bob):
+        steps.remember(agent, f"{MARKER} likes tea", f"{MARKER} likes tea", f"{MARKER} sails", f"{MARKER} paints")
+        store.protect(fresh(agent), [3], Actor.person("owner@acme.test"))
+        loop.refine(fresh(agent), trigger="manual")
+        other = Asking(999, "other@acme.test")
+        asked = consent.ask(fresh(agent), other, purpose=WHY, scope=Scope("silo"))
+        consent.approve(fresh(agent), asked.number, RUNTIME)
+    return house
+
+
+def row_for(deed: str, agent: Agent) -> Any:
+    """A row of the agent's to which the deed makes sense."""
+    if deed == "resume":
+        agents.change(fresh(agent), RUNTIME, paused=True)
+    memories = Memory.objects.filter(agent=agent)
+    return {
+        "protect": lambda: memories.get(number=4),
+        "unprotect": lambda: memories.get(number=3),
+        "restore": lambda: memories.filter(discarded_at__isnull=False).first(),
+        "ask_to_read": lambda: memories.get(number=4),
+        "roll_back": lambda: RefinementSession.objects.get(agent=agent),
+        "roll_back_entry": lambda: AuditEntry.objects.filter(agent_id=agent.pk, changes=1).last(),
+        "roll_back_before": lambda: AuditEntry.objects.filter(agent_id=agent.pk, changes=1).last(),
+        "revoke": lambda: AccessRequest.objects.get(agent_id=agent.pk),
+    }.get(deed, lambda: fresh(agent))()
+
+
+def pages_of(row: Any) -> tuple[str, str]:
+    name = f"admin:{row._meta.app_label}_{row._meta.model_name}"
+    return reverse(f"{name}_changelist"), reverse(f"{name}_change", args=[row.pk])
+
+
+def post(client: Client, deed: str, *rows: Any, **more: str) -> Any:
+    form = {"action": deed, "_selected_action": [str(row.pk) for row in rows]} | more
+    return client.post(pages_of(rows[0])[0], form)
+
+
+def confirm(client: Client, deed: str, *rows: Any, **more: str) -> Any:
+    return post(client, deed, *rows, confirmed="1", reason="asked for by the owner", **more)
+
+
+def said(answer: Any) -> str:
+    return " / ".join(str(message) for message in get_messages(answer.wsgi_request))
+
+
+def state(*of: Agent) -> list[Any]:
+    """All that a deed could change."""
+    ids = [agent.pk for agent in of]
+    rows = [Agent.objects.filter(pk__in=ids), Memory.objects.filter(agent__in=ids), AccessRequest.objects.all()]
+    return [list(each.order_by("pk").values()) for each in rows]
+
+
+def test_every_deed_there_is_stands_in_the_table() -> None:
+    there = {deed.name: page.model for page in site._registry.values() for deed in getattr(page, "deeds", ())}
+    assert there.items() <= {name: model for name, (_, model) in TABLE.items()}.items()
+    assert set(TABLE) <= set(there)
+
+
+@pytest.mark.parametrize("role", EVERYBODY)
+@pytest.mark.parametrize("deed", sorted(TABLE))
+def test_who_may(deed: str, role: str, lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    """By the button on the row's page, in the list's choice, and by a forged form: all say the same."""
+    allowed, _ = TABLE[deed]
+    row = row_for(deed, lived.ada)
+    client = signed_in(staff[role])
+    in_list, page = pages_of(row)
+    may = role in allowed
+    button = f'name="action" value="{deed}"'
+    assert (button in client.get(page).content.decode()) == may
+    if role != "stranger" and deed != "revoke":  # which everybody may of their own
+        assert (f'<option value="{deed}"' in client.get(in_list).content.decode()) == may
+    before = state(lived.ada, lived.bob)
+    asked, done = post(client, deed, row), confirm(client, deed, row)
+    if not may:
+        assert asked.status_code in (302, 403, 404)
+        assert done.status_code in (302, 403, 404)
+        assert state(lived.ada, lived.bob) == before
+    elif deed in LEADS_ON:
+        assert asked.status_code == 302
+        assert client.get(asked["Location"]).status_code == 200
+        assert state(lived.ada, lived.bob) == before
+    else:
+        assert "What will happen" in asked.content.decode()
+        assert done.status_code == 302
+        assert deed == "verify" or state(lived.ada) != before[:1]
+        assert said(done), "what became of it"
+
+
+@pytest.mark.parametrize("deed", sorted(TABLE))
+def test_another_tenants_row_is_as_one_that_is_not_there(
+    deed: str, lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    theirs, own = row_for(deed, lived.bob), row_for(deed, lived.ada)
+    missing = type(theirs)(pk=99_999_999)
+    before = state(lived.ada, lived.bob)
+    told = [confirm(client, deed, *rows) for rows in ((theirs,), (missing,), (own, theirs), (own, missing))]
+    assert {answer.status_code for answer in told} == {404}
+    assert len({answer.content for answer in told}) == 1
+    assert state(lived.ada, lived.bob) == before
+
+
+@pytest.mark.parametrize("chosen", ["x", "", "-1", "1.5", "9" * 30, "\u0661", "1 or 1=1", "\0"])
+def test_what_is_no_row_is_a_missing_page(
+    chosen: str, lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    form = {"action": "pause", "_selected_action": [chosen], "confirmed": "1"}
+    assert client.post(reverse("admin:memory_agent_changelist"), form).status_code in (302, 404)
+    assert not fresh(lived.ada).paused
+
+
+def test_a_deed_without_the_token_of_its_form_is_refused(lived: House, staff: dict[str, Person], settings: Any) -> None:
+    from tests.admin.conftest import code
+
+    settings.ALLOWED_HOSTS = ["testserver"]
+    client = Client(enforce_csrf_checks=True)
+    page = client.get("/admin/login/").content.decode()
+    token = re.search(r'csrfmiddlewaretoken" value="([^"]+)"', page)
+    assert token
+    owner = staff["owner"]
+    form = {"username": owner.email, "password": "a good long passphrase", "code": code(owner)}
+    assert client.post("/admin/login/", form | {"csrfmiddlewaretoken": token[1]}).status_code == 302
+    assert confirm(client, "pause", lived.ada).status_code == 403
+    assert not fresh(lived.ada).paused
+
+
+def test_nothing_happens_by_looking(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    client = signed_in(staff["owner"])
+    before = state(lived.ada, lived.bob)
+    for deed in TABLE:
+        row = row_for(deed, lived.ada) if deed != "resume" else lived.ada
+        in_list, page = pages_of(row)
+        for address in (in_list, page):
+            client.get(address, {"action": deed, "_selected_action": row.pk, "confirmed": "1", "index": "0"})
+        post(client, deed, row)  # asks
+    assert state(lived.ada, lived.bob) == before
+
+
+# --- what they come to
+
+
+def test_each_is_in_the_trail_with_the_person(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    client = signed_in(staff["admin"])
+    done = [deed for deed in sorted(TABLE) if deed not in LEADS_ON | {"verify"}]
+    for deed in done:
+        seq = fresh(lived.ada).audit_seq
+        row = row_for(deed, lived.ada)
+        confirm(client, deed, row)
+        entries = AuditEntry.objects.filter(agent_id=lived.ada.pk, seq__gt=seq)
+        assert ("person", "admin@acme.test") in set(entries.values_list("actor_kind", "actor_label")), deed
+    assert steps.problems(lived.ada) == []
+
+
+def test_refining_now_queues_it_though_it_is_paused(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    agents.change(fresh(lived.ada), RUNTIME, paused=True)
+    answer = confirm(signed_in(staff["owner"]), "refine_now", lived.ada)
+    assert "a worker refines it next" in said(answer)
+    assert schedule.due().filter(pk=lived.ada.pk).exists()
+    assert Waiting.objects.filter(pk=lived.ada.pk).exists()
+
+
+def test_several_memories_are_one_edit_and_those_refused_are_named(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    rows = list(Memory.objects.filter(agent=lived.ada, kind="core").order_by("number"))
+    gone = [row.number for row in rows if row.discarded_at]
+    seq = fresh(lived.ada).audit_seq
+    answer = confirm(signed_in(staff["owner"]), "protect", *rows)
+    assert f"Already discarded: {gone[0]}" in said(answer)
+    assert f"protected, as entry {seq + 1}" in said(answer)
+    assert fresh(lived.ada).audit_seq == seq + 1
+    assert Memory.objects.filter(agent=lived.ada, kind="core", constitutional=True).count() == len(rows) - len(gone)
+
+
+def test_a_superuser_acts_on_agents_of_several_tenants_each_for_itself(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    answer = confirm(signed_in(staff["superuser"]), "pause", lived.ada, lived.bob)
+    assert "acme/ada: paused." in said(answer)
+    assert "globex/bob: paused." in said(answer)
+    assert fresh(lived.ada).paused
+    assert fresh(lived.bob).paused
+
+
+def test_removing_protection_needs_a_reason(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    client = signed_in(staff["owner"])
+    row = row_for("unprotect", lived.ada)
+    answer = post(client, "unprotect", row, confirmed="1", reason="   ")
+    assert answer.status_code == 200
+    assert "This field is required" in answer.content.decode()
+    assert Memory.objects.get(pk=row.pk).constitutional
+    confirm(client, "unprotect", row)
+    entry = AuditEntry.objects.filter(agent_id=lived.ada.pk, operation="unprotected").get()
+    assert entry.detail["reason"] == "asked for by the owner"
+
+
+def test_a_broken_trail_is_told_with_its_first_bad_entry(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["auditor"])
+    assert "the trail is whole" in said(confirm(client, "verify", lived.ada))
+    Agent.objects.filter(pk=lived.ada.pk).update(core_tokens=1)
+    assert "the trail is broken" in said(confirm(client, "verify", lived.ada))
+
+
+def test_a_trail_too_long_to_verify_here_says_how(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("config.admin.agents.VERIFIED_AT_ONCE", 3)
+    answer = confirm(signed_in(staff["auditor"]), "verify", lived.ada)
+    assert "manage.py verify_audit acme/ada" in said(answer)
+
+
+def test_an_erased_agent_is_left_as_it_is(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    Agent.objects.filter(pk=lived.ada.pk).update(wrapped_key=b"")
+    client = signed_in(staff["owner"])
+    for deed in ("refine_now", "protect", "restore"):
+        answer = confirm(client, deed, row_for(deed, lived.ada))
+        assert answer.status_code == 302
+        assert "erased" in said(answer).lower(), deed
+
+
+def test_ones_own_grant_may_be_ended_by_an_auditor_and_anothers_not(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    auditor = staff["auditor"]
+    client = signed_in(auditor)
+    asked = consent.ask(fresh(lived.ada), Asking(auditor.pk, auditor.email), purpose=WHY, scope=Scope("silo"))
+    consent.approve(fresh(lived.ada), asked.number, RUNTIME)
+    own = AccessRequest.objects.get(agent_id=lived.ada.pk, number=asked.number)
+    other = AccessRequest.objects.get(agent_id=lived.ada.pk, person="other@acme.test")
+    assert confirm(client, "revoke", other).status_code == 404
+    assert "is ended" in said(confirm(client, "revoke", own))
+    states = dict(AccessRequest.objects.filter(agent_id=lived.ada.pk).values_list("person", "state"))
+    assert states == {auditor.email: "revoked", "other@acme.test": "active"}
+    assert "There is no grant in force" in said(confirm(client, "revoke", own))

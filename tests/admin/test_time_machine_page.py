@@ -1,0 +1,171 @@
+"""The Time Machine's page: nothing before it is confirmed, in numbers first, and as the trail stood then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from audit.models import AuditEntry
+from config.admin import time_machine
+from memory import store
+from memory.models import Memory, Person
+from refinement import loop
+from tests import steps
+from tests.conftest import House
+from tests.privacy.marker import MARKER
+from tests.steps import fresh
+
+pytestmark = pytest.mark.django_db
+
+SignedIn = Callable[[Person], Client]
+
+
+@pytest.fixture
+def lived(house: House) -> House:
+    for agent in (house.ada, house.bob):
+        steps.remember(agent, f"{MARKER} tea", f"{MARKER} tea", f"{MARKER} sails")
+        loop.refine(fresh(agent), trigger="manual")
+    return house
+
+
+def active(house: House) -> list[int]:
+    rows = Memory.objects.filter(agent=house.ada, kind="core", discarded_at=None)
+    return list(rows.order_by("number").values_list("number", flat=True))
+
+
+def test_a_session_is_taken_back(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    client = signed_in(staff["admin"])
+    assert "session 1" in client.get(time_machine.address(lived.ada)).content.decode().lower()
+    before = active(lived)
+    place = time_machine.address(lived.ada, "session", 1)
+    page = client.get(place)
+    told = page.content.decode()
+    assert "To take back session 1 would mean" in told
+    assert MARKER not in told
+    assert active(lived) == before
+    answer = client.post(place, {"head": fresh(lived.ada).audit_seq, "conflicts": "", "reason": "too much"})
+    entry = AuditEntry.objects.filter(agent_id=lived.ada.pk).latest("seq")
+    assert answer["Location"] == f"/admin/audit/auditentry/{entry.pk}/change/"
+    assert (entry.operation, entry.actor_label) == ("rolled_back", "admin@acme.test")
+    assert entry.detail["reason"] == "too much"
+    assert active(lived) == [1, 2, 3]
+    assert "taken back, as entry" in client.get(answer["Location"]).content.decode()
+
+
+def test_what_changed_since_it_was_shown_is_shown_again(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["admin"])
+    place = time_machine.address(lived.ada, "session", 1)
+    head = fresh(lived.ada).audit_seq
+    steps.remember(fresh(lived.ada), f"{MARKER} new")
+    answer = client.post(place, {"head": head})
+    assert answer.status_code == 200
+    assert "look again" in answer.content.decode()
+    assert not AuditEntry.objects.filter(agent_id=lived.ada.pk, operation="rolled_back").exists()
+
+
+def test_conflicts_are_listed_and_settled(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    client = signed_in(staff["admin"])
+    store.revise(fresh(lived.ada), 3, steps.ME, content=f"{MARKER} sails far")
+    seq = fresh(lived.ada).audit_seq
+    store.revise(fresh(lived.ada), 3, steps.ME, content=f"{MARKER} sails further")
+    place = time_machine.address(lived.ada, "entry", seq)
+    page = client.get(place).content.decode()
+    assert f"memory 3, by entry {seq + 1}" in page
+    refused = client.post(place, {"head": seq + 1, "conflicts": ""})
+    assert "Later entries changed the same memories" in refused.content.decode()
+    looked = client.post(place, {"head": seq + 1, "conflicts": "force", "look": "1"})
+    assert looked.status_code == 200
+    assert fresh(lived.ada).audit_seq == seq + 1
+    assert client.post(place, {"head": seq + 1, "conflicts": "force"}).status_code == 302
+    entry = AuditEntry.objects.filter(agent_id=lived.ada.pk).latest("seq")
+    assert entry.detail["forced"] == [3]
+
+
+def test_constitutional_memories_need_the_box_and_a_reason(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    store.protect(fresh(lived.ada), [3], steps.PERSON)
+    place = time_machine.address(lived.ada, "since_entry", 0)
+    head = fresh(lived.ada).audit_seq
+    assert "tick the box" in client.get(place).content.decode()
+    assert client.post(place, {"head": head}).status_code == 200
+    without = client.post(place, {"head": head, "include_constitutional": "on"})
+    assert "is needed for constitutional memories" in without.content.decode()
+    assert active(lived)
+    given = {"head": head, "include_constitutional": "on", "reason": "all of it"}
+    assert client.post(place, given).status_code == 302
+    assert active(lived) == []
+
+
+def test_everything_since_a_moment(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    client = signed_in(staff["owner"])
+    place = time_machine.address(lived.ada, "moment", (timezone.now() - timedelta(days=1)).strftime("%Y-%m-%d %H:%M"))
+    assert "would mean" in client.get(place).content.decode()
+    assert client.post(place, {"head": fresh(lived.ada).audit_seq}).status_code == 302
+    assert active(lived) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "at"),
+    [
+        ("entry", "x"),
+        ("entry", "-1"),
+        ("entry", "9" * 30),
+        ("entry", "0"),
+        ("entry", "999"),
+        ("session", "999"),
+        ("since_entry", "999"),
+        ("moment", "yesterday"),
+        ("moment", "0001-01-01"),
+        ("moment", "9999-12-31 23:59"),
+        ("moment", "2026-02-30"),
+        ("moment", "\0"),
+        ("nothing", "1"),
+        ("", ""),
+    ],
+)
+@pytest.mark.parametrize("by", ["get", "post"])
+def test_what_makes_no_sense_is_told(
+    by: str, kind: str, at: str, lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    place = time_machine.address(lived.ada, kind, at) if kind else f"{time_machine.address(lived.ada)}?kind="
+    before = active(lived)
+    answer = getattr(client, by)(place, **({"data": {"head": "x", "conflicts": "none"}} if by == "post" else {}))
+    assert answer.status_code == 200
+    if (kind, at) != ("moment", "0001-01-01"):  # which is everything
+        assert "pal-wrong" in answer.content.decode() or "pal-error" in answer.content.decode()
+    assert active(lived) == before
+
+
+@pytest.mark.parametrize("role", ["auditor", "stranger"])
+def test_it_is_for_those_who_steer(role: str, lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    client = signed_in(staff[role])
+    place = time_machine.address(lived.ada, "session", 1)
+    assert [client.get(place).status_code, client.post(place, {"head": 1}).status_code] == [404, 404]
+
+
+def test_another_tenants_agent_is_as_one_that_is_not_there(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    for place in (time_machine.address(lived.bob, "session", 1), "/admin/memory/agent/99999999/time-machine/"):
+        assert [client.get(place).status_code, client.post(place, {"head": 1}).status_code] == [404, 404]
+
+
+def test_it_takes_as_many_queries_however_long_the_trail(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn, django_assert_max_num_queries: Any
+) -> None:
+    client = signed_in(staff["owner"])
+    for number in range(60):
+        steps.remember(fresh(lived.ada), f"{MARKER} {number}")
+    with django_assert_max_num_queries(12):
+        client.get(time_machine.address(lived.ada))
