@@ -28,6 +28,7 @@ WHOLE_SECONDS = 30.0  # after which a request is to be here, or HELD of it
 STILL_SECONDS = 20  # that a thread waits for the next bytes of a body, or for a client to take some of its answer
 HELD = 2**18  # bytes of a request that are collected: times 1,000 connections, what a process may come to hold of them
 SLOWEST = 10_000  # bytes a second of a longer body, on average, once STILL_SECONDS are over
+SPARE = 16  # descriptors for what requests open, once there were none left
 DRAIN_SECONDS = 0.05  # for the rest of a body that nobody asked for, which is as a rule here
 LINGER_SECONDS = 2.0  # that a client has to close once it has its last answer, or it might not come to read it
 GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -55,7 +56,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             if failure.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
             self.log.warning("no file descriptor is left for another connection")
-            self._make_room()
+            self._keep_fewer()
             time.sleep(DRAIN_SECONDS)  # it is still there to be accepted, and would be at once
             return
         for option in (SO_RCVTIMEO, SO_SNDTIMEO):
@@ -120,12 +121,19 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         """Whether the thread is at the next request's beginning; a body that is still to come is not waited for."""
         return bool(keepalive and conn.parser.finish_body(deadline=time.monotonic() + DRAIN_SECONDS))
 
-    def _make_room(self) -> None:
-        """Close whoever has been silent for longest, before its first request or between two."""
+    def _keep_fewer(self) -> None:
+        """From now on, so that descriptors are left for files and databases, too."""
+        self.worker_connections = max(1, self.nr_conns - SPARE)
+        while self.nr_conns >= self.worker_connections and self._make_room():
+            pass
+
+    def _make_room(self) -> bool:
+        """Close whoever has been silent for longest, before its first request or between two; whether there was one."""
         for waiting in (self.pending_conns, self.keepalived_conns):
             if waiting:
                 self._forget(waiting.popleft())
-                return
+                return True
+        return False
 
     def _linger(self, conn: Any) -> None:
         """Close it once the client has, or soon: closed at once, its last answer could be lost."""

@@ -269,11 +269,12 @@ def _entries(agent: Agent) -> list[dict[str, Any]]:
 
 def _sessions(agent: Agent) -> list[dict[str, Any]]:
     rows = RefinementSession.objects.filter(agent=agent).exclude(outcome=Outcome.OPEN)
-    rows = rows.only("number", "opened_at", "outcome", "tokens_before", "tokens_after", "changes").order_by("-number")
+    rows = rows.defer("shown", "plan", "summaries").order_by("-number")
     return [
         {
             "session": row,
             "outcome": row.outcome.replace("_", " "),
+            "changed": row.changes + row.duplicates_removed,
             "tokens": f"{row.tokens_before:,} → {row.tokens_after:,}",
             "address": address(agent, "session", row.number),
         }

@@ -276,7 +276,7 @@ def test_a_read_takes_as_many_queries_however_much(
     ("scope", "words", "memories", "entries"),
     [
         (Scope("silo"), "everything", [1, 2, 3], ["remembered", "revised"]),
-        (Scope("memories", numbers=(1, 3)), "memories 1, 3", [1, 3], ["remembered", "revised"]),
+        (Scope("memories", numbers=(1, 3)), "2 listed memories", [1, 3], ["remembered", "revised"]),
         (Scope("session", session=7), "session 7", [], ["revised"]),
         (Scope("entries", first=1, last=3), "entries 1 to 3", [], ["remembered"]),
     ],

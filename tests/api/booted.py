@@ -6,6 +6,7 @@ For gunicorn alone: importing it sets this process up to count requests as one o
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from typing import Any
 
@@ -20,5 +21,8 @@ for seconds in ("WHOLE_SECONDS", "STILL_SECONDS"):
 
 def post_worker_init(worker: Any) -> None:
     gunicorn.post_worker_init(worker)
+    if "FILES_LEFT" in os.environ:  # descriptors that it may still open
+        most = int(os.environ["FILES_LEFT"]) + max(map(int, os.listdir("/proc/self/fd")))  # noqa: PTH208
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     sys.stderr.write(f"{BOOTED}\n")
     sys.stderr.flush()

@@ -169,6 +169,18 @@ def test_the_silent_make_room_for_who_speaks(key: str) -> None:
                 assert status(quick) == 201
 
 
+def test_who_speaks_is_answered_though_no_descriptor_is_left(key: str) -> None:
+    """The silent hold them all; the worker neither ends nor turns round and round, and gives up who was silent."""
+    with serving(FILES_LEFT="24") as service, ExitStack() as opened:
+        for _ in range(80):
+            opened.enter_context(socket.create_connection(service.address, timeout=30))
+        for _ in range(4):
+            with socket.create_connection(service.address, timeout=20) as quick:
+                quick.sendall(post(key))
+                assert status(quick) == 201
+    assert any("no file descriptor is left" in line for line in service.said)
+
+
 def test_a_large_body_that_stands_still_is_given_up(served: Served, key: str) -> None:
     lines = (BODY + b"\n") * (HELD // len(BODY) + 10)
     head = imports(post(key, f"Content-Length: {len(lines) * 2}", body=b""))

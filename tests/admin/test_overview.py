@@ -1,0 +1,134 @@
+"""The first page: figures of one's own tenants, in as many queries however many agents; and what to do when empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from audit.consent import Person as Asking
+from audit.consent import Scope
+from audit.trail import Actor
+from config.admin import overview
+from config.admin.site import site
+from memory import agents, consent
+from memory.models import Agent, Person, Tenant
+from refinement import loop, schedule
+from tests import steps
+from tests.admin.conftest import enrolled
+from tests.conftest import House
+from tests.privacy.marker import MARKER
+from tests.steps import fresh
+
+pytestmark = pytest.mark.django_db
+
+SignedIn = Callable[[Person], Client]
+RUNTIME = Actor.agent("runtime")
+
+
+def shown(client: Client) -> dict[str, Any]:
+    answer = client.get("/admin/")
+    assert answer.status_code == 200
+    assert MARKER not in answer.content.decode()
+    found: dict[str, Any] = answer.context["overview"]
+    return found
+
+
+def counts(client: Client) -> dict[str, int]:
+    return {each["name"]: each["count"] for each in shown(client)["counts"]}
+
+
+def test_what_needs_somebody_is_counted(house: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    for agent in (house.ada, house.bob):
+        steps.remember(agent, f"{MARKER} tea", f"{MARKER} tea", f"{MARKER} boats")
+    client = signed_in(staff["auditor"])
+    nothing = {"over budget": 0, "due for refinement": 0, "paused": 0, "open access requests": 0, "grants in force": 0}
+    assert counts(client) == nothing | {"agents": 1}
+    agents.change(fresh(house.ada), RUNTIME, paused=True, target_tokens=1, budget_tokens=1)
+    ada = Asking(staff["auditor"].pk, staff["auditor"].email)
+    granted = consent.ask(fresh(house.ada), ada, purpose="a fault that a customer told us of", scope=Scope("silo"))
+    consent.approve(fresh(house.ada), granted.number, RUNTIME)
+    consent.ask(fresh(house.ada), ada, purpose="another fault that we were told of", scope=Scope("silo"))
+    told = {"agents": 1, "over budget": 1, "paused": 1, "open access requests": 1, "grants in force": 1}
+    assert counts(client) == nothing | told
+    agents.change(fresh(house.ada), RUNTIME, paused=False)
+    schedule.ask(fresh(house.ada))
+    assert counts(client)["due for refinement"] == 1
+    assert counts(signed_in(staff["superuser"]))["agents"] == 2
+
+
+def test_the_charts_are_of_ones_own_sessions(
+    house: House, staff: dict[str, Person], signed_in: SignedIn, time_machine: Any
+) -> None:
+    for agent in (house.ada, house.bob):
+        steps.remember(agent, *[f"{MARKER} drinks tea"] * 3)
+    saved = 0
+    for _ in range(2):
+        session = loop.refine(fresh(house.ada), trigger="manual")
+        session.refresh_from_db()
+        saved += session.tokens_before - session.tokens_after
+    loop.refine(fresh(house.bob), trigger="manual")
+    weekly, outcomes = shown(signed_in(staff["owner"]))["charts"]
+    assert len(weekly["pairs"]) == overview.WEEKS
+    assert weekly["pairs"][-1][1] == saved
+    assert [value for _, value in weekly["pairs"][:-1]] == [0] * (overview.WEEKS - 1)
+    assert outcomes["pairs"] == [("completed", 2)]
+    time_machine.move_to(timezone.now() + timedelta(weeks=overview.WEEKS))
+    weekly, outcomes = shown(signed_in(staff["admin"]))["charts"]
+    assert not any(value for _, value in weekly["pairs"])
+    assert outcomes["pairs"] == []
+
+
+@pytest.mark.parametrize("count", [10, 1_000])
+def test_it_takes_few_queries_however_many_agents(
+    count: int, house: House, staff: dict[str, Person], signed_in: SignedIn, django_assert_max_num_queries: Any
+) -> None:
+    client = signed_in(staff["owner"])
+    now = timezone.now()
+    rest = {"tenant": house.ada.tenant, "model": "builtin/dedupe", "due_at": now, "wrapped_key": b"x"}
+    many = [Agent(slug=f"a{n}", core_tokens=n + 1, **rest) for n in range(count)]
+    Agent.objects.bulk_create(many)
+    with django_assert_max_num_queries(20):
+        heaviest = shown(client)["heaviest"]
+    assert [row["agent"].slug for row in heaviest][:10] == [f"a{n}" for n in range(count - 1, count - 11, -1)]
+    with django_assert_max_num_queries(12):
+        assert client.get(reverse("admin:memory_agent_changelist")).status_code == 200
+
+
+def test_each_figure_leads_to_its_rows(house: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    client = signed_in(staff["owner"])
+    for each in shown(client)["counts"]:
+        answer = client.get(each["address"])
+        assert answer.status_code == 200, each["name"]
+        assert len(answer.context["cl"].result_list) == each["count"]
+
+
+def test_an_empty_service_says_what_to_do_next(signed_in: SignedIn, db: None) -> None:
+    client = signed_in(enrolled("root@service.test", is_superuser=True))
+    page = client.get("/admin/").content.decode()
+    assert "Nothing is here yet" in page
+    assert reverse("admin:memory_tenant_add_tenant") in page
+    assert "manage.py create_agent" in page
+    Tenant.objects.create(slug="acme")
+    page = client.get("/admin/").content.decode()
+    assert "No agent yet" in page
+    assert reverse("admin:memory_agent_add_agent") in page
+
+
+def test_who_has_no_part_anywhere_is_told_how_to_get_one(
+    house: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    page = signed_in(staff["stranger"]).get("/admin/").content.decode()
+    assert "You have no part in any tenant yet" in page
+    assert "acme" not in page
+
+
+def test_every_list_leads_from_the_menu(house: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    page = signed_in(staff["superuser"]).get("/admin/").content.decode()
+    for model in site._registry:
+        assert reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist") in page
