@@ -34,6 +34,7 @@ SERVICE = (
     "api",
     "compare",
     "recall",
+    "admin",
 )  # on each
 ALGORITHMS = ("search", "specifics", "dedupe")  # without one; these print tables of their own
 
