@@ -15,7 +15,7 @@ import refinement.demo
 from audit.consent import Person as Asking
 from audit.consent import Scope
 from audit.trail import Actor
-from memory import agents, consent, store
+from memory import agents, consent, invitations, store
 from memory.formats import jsonl
 from memory.intake import Draft
 from memory.models import Agent, DueReason, Membership, Person, Role
@@ -56,6 +56,7 @@ def furnish(mark: str = "") -> Home:
         (auditor, ada.tenant, Role.AUDITOR),
     ):
         Membership.objects.create(person=person, tenant=tenant, role=role)
+    invitations.invite(ada.tenant, "tomasz@quayside.test", Role.AUDITOR, owner)
     schedule.ask(noor)
     _refined(ada, ines, bela)
     _edited(ines, mark)
