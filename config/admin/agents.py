@@ -191,7 +191,7 @@ class AgentPage(Configuring, Scoped):
 
     @display(description="share")
     def share(self, agent: Agent) -> str:
-        return f"{100 * agent.core_tokens / max(1, agent.budget_tokens):.0f} %"
+        return f"{100 * agent.core_tokens / max(1, agent.budget_tokens):.0f}\N{NO-BREAK SPACE}%"
 
     @display(description="due", label=dict.fromkeys(WHY.values(), "info") | {WHY["over_budget"]: "warning"})
     def due(self, agent: Agent) -> str | None:

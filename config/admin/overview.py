@@ -94,7 +94,7 @@ def _heaviest(agents: Any) -> list[dict[str, Any]]:
             "agent": row,
             "address": reverse("admin:memory_agent_change", args=[row.pk]),
             "bar": budget_bar(row),
-            "share": f"{100 * row.core_tokens / row.budget_tokens:.0f} %",
+            "share": f"{100 * row.core_tokens / row.budget_tokens:.0f}\N{NO-BREAK SPACE}%",
             "due": WHY.get(schedule.why(row), ""),
         }
         for row in rows

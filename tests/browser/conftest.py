@@ -16,6 +16,7 @@ from tests.browser import chromium
 from tests.browser.window import Window, opened
 
 NewWindow = Callable[..., Window]
+NOWHERE = "memorymail://"  # where the service sends what it mails itself: links to stewards it leaves to the workers
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +27,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def served(django_db_setup: None, django_db_blocker: Any) -> Iterator[Served]:
-    with django_db_blocker.unblock(), serving() as service:
+    with django_db_blocker.unblock(), serving(EMAIL_URL=NOWHERE) as service:
         yield service
 
 

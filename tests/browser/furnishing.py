@@ -15,7 +15,7 @@ import refinement.demo
 from audit.consent import Person as Asking
 from audit.consent import Scope
 from audit.trail import Actor
-from memory import agents, consent, store
+from memory import agents, consent, invitations, store
 from memory.formats import jsonl
 from memory.intake import Draft
 from memory.models import Agent, DueReason, Membership, Person, Role
@@ -36,6 +36,7 @@ class Home:
 
     owner: Person
     auditor: Person
+    root: Person
     ada: Agent
     agents: tuple[Agent, ...]
 
@@ -55,12 +56,14 @@ def furnish(mark: str = "") -> Home:
         (auditor, ada.tenant, Role.AUDITOR),
     ):
         Membership.objects.create(person=person, tenant=tenant, role=role)
+    invitations.invite(ada.tenant, "tomasz@quayside.test", Role.AUDITOR, owner)
     schedule.ask(noor)
     _refined(ada, ines, bela)
     _edited(ines, mark)
     roll_back(ines, What.session(1), Actor.person(owner.email), reason="two merges went too far")
     _asked(ada, ines, owner, auditor)
-    return Home(owner, auditor, _fresh(ada), tuple(map(_fresh, (ada, ines, wren, otto, bela, noor))))
+    root = enrolled("root@service.test", is_superuser=True)
+    return Home(owner, auditor, root, _fresh(ada), tuple(map(_fresh, (ada, ines, wren, otto, bela, noor))))
 
 
 def _fresh(agent: Agent) -> Agent:
@@ -96,6 +99,7 @@ def _asked(ada: Agent, ines: Agent, owner: Person, auditor: Person) -> None:
     mine, theirs = (Asking(person.pk, person.email) for person in (owner, auditor))
     denied = consent.ask(ada, theirs, purpose=WHY, scope=Scope("silo"))
     consent.deny(ada, denied.number, RUNTIME)
+    consent.ask(ada, theirs, purpose=WHY, scope=Scope("session", session=1))
     granted = consent.ask(ada, mine, purpose=WHY, scope=Scope("memories", numbers=(1, 2, 3)))
     consent.approve(ada, granted.number, RUNTIME)
     ended = consent.ask(ines, mine, purpose=WHY, scope=Scope("session", session=1))

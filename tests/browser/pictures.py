@@ -13,9 +13,11 @@ import django
 
 from tests import environment  # before the settings are read: it says where keys and database are
 
+TALLEST = 1_600  # pixels of a page that are pictured
+
 
 def main(folder: Path) -> None:
-    os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
+    os.environ |= {"DJANGO_SETTINGS_MODULE": "config.settings", "EMAIL_URL": "memorymail://"}  # which goes nowhere
     django.setup()
     from django.core.management import call_command
 
@@ -32,20 +34,21 @@ def main(folder: Path) -> None:
 
 
 def _taken(browser, origin, home, folder):  # type: ignore[no-untyped-def]  # what it is given is imported after set-up
-    from tests.browser.places import PLACES
+    from tests.browser.places import BY_LINK, OF_SERVICE, PLACES
     from tests.browser.window import SIZES, opened
 
-    cookies = None
-    for size in SIZES:
-        with opened(browser, origin, size, "light", cookies) as window:
-            if cookies is None:
-                window.sign_in(home.owner)
-                cookies = window.page.context.storage_state()
-            for place, address in PLACES.items():
-                window.open(address(home))
-                picture = folder / f"{place}-{size}.png"
-                window.page.screenshot(path=picture)
-                yield picture
+    for places, person in ((PLACES, home.owner), (OF_SERVICE, home.root), (BY_LINK, None)):
+        cookies = None
+        for size in SIZES:
+            with opened(browser, origin, size, "light", cookies) as window:
+                if person and cookies is None:
+                    window.sign_in(person)
+                    cookies = window.page.context.storage_state()
+                for place, address in places.items():
+                    window.open(address(home))
+                    picture = folder / f"{place}-{size}.png"
+                    window.pictured(picture, TALLEST)
+                    yield picture
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ from django.db.models import Model
 from django.urls import reverse
 
 from audit.models import AccessRequest, AuditEntry
+from config import reading
 from config.admin import asking, time_machine
-from memory.models import Memory
+from memory import invitations, steward_links
+from memory.models import Memory, Role
 from refinement.models import RefinementSession
 from tests.browser.furnishing import Home
 
@@ -25,6 +27,26 @@ def _row(name: str, row: Callable[[Home], Model | None]) -> Callable[[Home], str
         return reverse(f"admin:{name}_change", args=[found.pk])
 
     return address
+
+
+def _form(name: str, row: Callable[[Home], Model]) -> Callable[[Home], str]:
+    return lambda home: reverse(f"admin:{name}", args=[row(home).pk])
+
+
+def _reading(home: Home) -> str:
+    grant = AccessRequest.objects.filter(state="active", person_id=home.owner.pk).get()
+    return reading.address(grant.agent_label, grant.number)
+
+
+def _consent(home: Home) -> str:
+    """By a link as it is mailed."""
+    asked = AccessRequest.objects.filter(agent_id=home.ada.pk, state="requested").get()
+    return reverse("consent", args=[steward_links.make(home.ada, asked.number)])
+
+
+def _joining(home: Home) -> str:
+    token = invitations.invite(home.ada.tenant, "priya@quayside.test", Role.ADMIN, home.owner)
+    return reverse("join", args=[token])
 
 
 PLACES: dict[str, Callable[[Home], str]] = {
@@ -44,4 +66,31 @@ PLACES: dict[str, Callable[[Home], str]] = {
     "audit-entry": _row("audit_auditentry", lambda home: AuditEntry.objects.filter(agent_id=home.ada.pk).last()),
     "access-requests": _list("audit_accessrequest"),
     "access-request": _row("audit_accessrequest", lambda _: AccessRequest.objects.filter(state="active").first()),
+    "reading": _reading,
+    "agent-new": lambda _: reverse("admin:memory_agent_add_agent"),
+    "agent-settings": _form("memory_agent_set_up", lambda home: home.ada),
+    "agent-proposal": _form("memory_agent_propose", lambda home: home.ada),
+    "agents-keys": _list("memory_agentkey"),
+    "tenants-keys": _list("memory_tenantkey"),
+    "people": _list("memory_membership"),
+    "invitations": _list("memory_invitation"),
+    "invite": lambda _: reverse("admin:memory_membership_invite"),
+    "account": lambda _: reverse("admin:account"),
+    "account-password": lambda _: reverse("admin:account_password"),
+    "account-second-factor": lambda _: reverse("admin:account_factor"),
+}
+
+# For whoever has a link, and is not signed in.
+BY_LINK: dict[str, Callable[[Home], str]] = {
+    "consent": _consent,
+    "joining": _joining,
+}
+
+# For superusers.
+OF_SERVICE: dict[str, Callable[[Home], str]] = {
+    "everybody": _list("memory_person"),
+    "person": _row("memory_person", lambda home: home.owner),
+    "tenants": _list("memory_tenant"),
+    "tenant": _row("memory_tenant", lambda home: home.ada.tenant),
+    "tenant-new": lambda _: reverse("admin:memory_tenant_add_tenant"),
 }

@@ -10,20 +10,27 @@ import pytest
 from django.test import TransactionTestCase
 from playwright.sync_api import Browser, expect
 
+from memory.models import Person
 from tests.api.serving import Served
 from tests.browser.conftest import NewWindow
 from tests.browser.furnishing import Home, furnish
-from tests.browser.places import PLACES
+from tests.browser.places import BY_LINK, OF_SERVICE, PLACES
 from tests.browser.window import LOOKS, opened
 from tests.privacy.marker import MARKER
+
+EVERY = PLACES | BY_LINK | OF_SERVICE
+EACH_LOOK = ("overview", "agents", "agent", "time-machine-preview", "reading", "consent")  # one of each kind
+USUAL = (("desktop", "light"), ("phone", "dark"))
+SEEN = [(place, *look) for place in EVERY for look in (LOOKS if place in EACH_LOOK else USUAL)]
 
 
 @dataclass(frozen=True)
 class Lived:
-    """A house that is lived in, and the cookies of its owner, who signed in once for all these tests."""
+    """A house that is lived in, and the cookies of who signed in once for all these tests."""
 
     home: Home
-    cookies: Any
+    owner: Any
+    root: Any
 
 
 @pytest.fixture(scope="module")
@@ -31,20 +38,25 @@ def lived(browser: Browser, served: Served, django_db_blocker: Any) -> Iterator[
     with django_db_blocker.unblock():
         try:
             home = furnish(MARKER)
-            with opened(browser, served.url, "desktop", "light") as window:
-                window.sign_in(home.owner)
-                cookies = window.page.context.storage_state()
-            yield Lived(home, cookies)
+            cookies = [_cookies(browser, served, person) for person in (home.owner, home.root)]
+            yield Lived(home, *cookies)
         finally:
             TransactionTestCase()._fixture_teardown()  # as after a test that commits (tests/conftest.py)
 
 
-@pytest.mark.parametrize(("size", "colours"), LOOKS)
-@pytest.mark.parametrize("place", PLACES)
+def _cookies(browser: Browser, served: Served, person: Person) -> Any:
+    with opened(browser, served.url, "desktop", "light") as window:
+        window.sign_in(person)
+        return window.page.context.storage_state()
+
+
+@pytest.mark.parametrize(("place", "size", "colours"), SEEN)
 def test_a_page(place: str, size: str, colours: str, new_window: NewWindow, lived: Lived) -> None:
-    window = new_window(size, colours, lived.cookies)
-    assert window.open(PLACES[place](lived.home)) == 200
-    expect(window.page.locator("html")).to_have_class("dark" if colours == "dark" else "")
+    cookies = None if place in BY_LINK else lived.root if place in OF_SERVICE else lived.owner
+    window = new_window(size, colours, cookies)
+    assert window.open(EVERY[place](lived.home)) == 200
+    if themed := window.page.locator("html[x-data]").all():  # those of the plain pages are dark by their style alone
+        expect(themed[0]).to_have_class("dark" if colours == "dark" else "")
     assert MARKER not in window.page.content()
     window.is_usable()
 

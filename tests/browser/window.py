@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -83,6 +84,16 @@ class Window:
         self.page.get_by_label("Code").fill(digits or code(person))
         with self.leaving():
             self.page.get_by_role("button", name="Sign in").click()
+
+    def pictured(self, file: Path, tallest: int) -> None:
+        """The whole page, down to so many pixels. The window grows for it: what scrolls in itself is pictured, too."""
+        size = self.page.viewport_size
+        assert size is not None
+        whole: int = self.page.evaluate("document.documentElement.scrollHeight")
+        self.page.set_viewport_size({**size, "height": max(size["height"], min(whole, tallest))})
+        self.settle()
+        self.page.screenshot(path=file)
+        self.page.set_viewport_size(size)
 
     def is_usable(self) -> None:
         """Fails the test, with all that is wrong, unless everybody can use the page at this size."""

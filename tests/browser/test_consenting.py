@@ -1,0 +1,135 @@
+"""Consent from end to end: asked for on a page, mailed, given by somebody who never signs in, used, and over."""
+
+from __future__ import annotations
+
+import base64
+import re
+from urllib.parse import urlsplit
+
+import pytest
+from django.core import mail
+from django.urls import reverse
+from django_otp.oath import TOTP
+from playwright.sync_api import expect
+
+from memory import agents
+from memory.models import Agent, Membership, Person
+from tests import queueing, steps
+from tests.admin.conftest import PASSWORD, code
+from tests.browser.conftest import NewWindow
+from tests.browser.walking import Walk
+from tests.conftest import House
+from tests.privacy.marker import MARKER
+from tests.steps import ME
+
+LOOKS = [("desktop", "light"), ("phone", "dark")]
+TEA = f"{MARKER} drinks tea"
+STEWARD = "sue@stewards.test"
+WHY = "A customer was told an opening hour that is wrong."
+
+
+@pytest.fixture
+def past(house: House, pat: Person) -> Agent:
+    """An agent with a steward, and pat, who may ask to read it."""
+    steps.remember(house.ada, TEA, f"{MARKER} drinks milk")
+    agents.change(house.ada, ME, steward=STEWARD)
+    Membership.objects.create(person=pat, tenant=house.ada.tenant, role="auditor")
+    queueing.work()  # the letters about all that
+    mail.outbox.clear()
+    return steps.fresh(house.ada)
+
+
+def mailed() -> str:
+    """The address in the letter that the steward gets, without the host."""
+    assert queueing.work() == [("ask_steward", "sent")]
+    assert mail.outbox[-1].to == [STEWARD]
+    found = re.search(r"https?://\S+/consent/\S+", str(mail.outbox[-1].body))
+    assert found
+    return urlsplit(found[0]).path
+
+
+@pytest.mark.parametrize(("size", "colours"), LOOKS)
+def test_asking_consenting_reading_and_its_end(
+    size: str, colours: str, new_window: NewWindow, past: Agent, pat: Person
+) -> None:
+    reader, steward = Walk(new_window(size, colours)), Walk(new_window(size, colours))
+    reader.page.clock.install()
+    reader.enter(pat)
+    reader.open(reverse("admin:memory_agent_change", args=[past.pk]))
+    reader.follow("Ask for access")
+    reader.page.get_by_label("Purpose").fill(WHY)
+    reader.page.get_by_label("Numbers").fill("1")
+    reader.page.get_by_label("For how long").select_option("15 minutes")
+    reader.press("Ask")
+    reader.sees("Its steward decides, by a link that is mailed now", "waiting")
+    asked = reader.page.url
+
+    link = mailed()
+    steward.open(link)
+    steward.sees("May pat@acme.test read what acme/ada remembers?", WHY, "15 minutes", "one memory and its history")
+    assert steward.page.context.cookies(reader.window.origin + "/admin/") != []  # the form's alone
+    steward.press("Approve")
+    steward.sees("This was approved, by its steward", "has read nothing so far")
+
+    reader.open(asked)
+    reader.sees("in force")
+    reader.follow("Read")
+    grant = reader.page.url
+    reader.read("Read memory 1")
+    reader.sees(TEA)
+    assert "milk" not in reader.page.content()
+    reader.page.clock.fast_forward(16 * 60_000)
+    expect(reader.page.get_by_role("alert")).to_contain_text("time is over")
+    reader.arrive()  # with nothing of it left
+
+    reader.open(grant)
+    steward.open(link)
+    steward.sees("has read 1 time so far")
+    steward.press("Revoke")
+    steward.sees("was revoked on", "Before that pat@acme.test read 1 time.")
+    reader.window.meant.append("409")
+    reader.press("Read memory 1")
+    reader.sees("That was not done")
+    reader.follow("To the grant’s page")
+    reader.sees("Revoked: it was ended before its time.")
+
+
+@pytest.mark.parametrize(("size", "colours"), LOOKS)
+def test_joining_by_an_invitation(size: str, colours: str, new_window: NewWindow, past: Agent) -> None:
+    owner, guest = Walk(new_window(size, colours)), Walk(new_window(size, colours))
+    pat = Person.objects.get(email="pat@acme.test")
+    Membership.objects.update(role="owner")
+    owner.enter(pat)
+    owner.open(reverse("admin:memory_membership_changelist"))
+    owner.choose("Invite somebody")
+    owner.page.get_by_label("Tenant").select_option("acme")
+    owner.page.get_by_label("Address").fill("new@acme.test")
+    owner.page.get_by_label("Role").select_option("auditor")
+    owner.press("Make the link")
+    link = urlsplit(owner.page.locator("pre.once").inner_text()).path
+
+    guest.open(link)
+    guest.sees("new@acme.test", "auditor of acme")
+    expect(guest.page.get_by_role("img", name="QR code").locator("svg")).to_be_visible()
+    key = base64.b32decode(guest.page.locator("pre.once").inner_text().replace(" ", ""))
+    guest.page.get_by_label("Your name").fill("New")
+    for label in ("New password", "New password, once more"):
+        guest.page.get_by_label(label, exact=True).fill(PASSWORD)
+    guest.page.get_by_role("textbox", name="Code").fill("000000")
+    guest.press("Join")  # the page comes back with the same second factor, and says what is wrong
+    assert not Person.objects.filter(email="new@acme.test").exists()
+    for label in ("New password", "New password, once more"):
+        guest.page.get_by_label(label, exact=True).fill(PASSWORD)
+    guest.page.get_by_role("textbox", name="Code").fill(f"{TOTP(key).token():06d}")
+    guest.press("Join")
+    guest.sees("You are auditor of acme now")
+
+    new = Person.objects.get(email="new@acme.test")
+    guest.window.sign_in(new, code(new, 1))
+    guest.arrive()
+    expect(guest.page).to_have_title("Overview | Palimpsest")
+    guest.open(reverse("admin:memory_agent_change", args=[past.pk]))
+    guest.window.meant.append("409")
+    assert guest.window.open(link) == 409
+    guest.sees("This invitation was used.")
+    guest.arrive()

@@ -1,0 +1,133 @@
+"""What whoever steers an agent does, page by page, and without a word of what it remembers."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from memory.models import Agent, Membership, Memory, Person
+from refinement.models import RefinementSession
+from tests import queueing, steps
+from tests.browser.conftest import NewWindow
+from tests.browser.walking import Walk
+from tests.browser.window import Window
+from tests.conftest import House
+from tests.privacy.marker import MARKER
+from tests.refining import filler
+
+LOOKS = [("desktop", "light"), ("phone", "dark")]
+TWICE = f"{MARKER} likes green tea in the morning."
+ALL = list(range(1, 12))
+
+
+@pytest.fixture(params=LOOKS, ids="-".join)
+def walk(request: pytest.FixtureRequest, new_window: NewWindow) -> Walk:
+    return Walk(new_window(*request.param))
+
+
+@pytest.fixture
+def past(house: House, pat: Person) -> Agent:
+    """An agent with the same said twice, and pat, who may steer it."""
+    others = [f"{MARKER} {filler(12, seed)}" for seed in range(9)]  # for a session may not drop a third of everything
+    steps.remember(house.ada, TWICE, TWICE, *others)
+    Membership.objects.create(person=pat, tenant=house.ada.tenant, role="admin")
+    return house.ada
+
+
+def page_of(agent: Agent) -> str:
+    return reverse("admin:memory_agent_change", args=[agent.pk])
+
+
+def memory_page(agent: Agent, number: int) -> str:
+    return reverse("admin:memory_memory_change", args=[Memory.objects.get(agent=agent, number=number).pk])
+
+
+def kept(agent: Agent) -> list[int]:
+    """Without what the service tells the agent in its journal."""
+    rows = Memory.objects.filter(agent=agent, discarded_at=None, kind="core").order_by("number")
+    return list(rows.values_list("number", flat=True))
+
+
+def test_protecting_a_memory_and_no_longer(walk: Walk, past: Agent, pat: Person) -> None:
+    walk.enter(pat)
+    walk.open(memory_page(past, 1))
+    walk.press("Protect")
+    walk.sees("1 memory of 1 agent", "No session discards, merges or rewrites them.")
+    assert not steps.row(past, 1).constitutional
+    walk.press("Protect")
+    walk.sees(f"acme/ada: 1 memory protected, as entry {steps.last_entry(past).seq} of its trail.")
+    assert steps.row(past, 1).constitutional
+    walk.press("Remove protection")
+    walk.sees("1 memory of 1 agent", "A session may discard, merge or rewrite them from now on.")
+    reason = walk.page.get_by_label("Reason")
+    walk.page.get_by_role("button", name="Remove protection").click()
+    expect(reason).to_be_focused()  # the browser itself asks for one
+    assert steps.row(past, 1).constitutional
+    reason.fill("It was meant for a week.")
+    walk.press("Remove protection")
+    walk.sees("acme/ada: 1 memory no longer protected")
+    assert not steps.row(past, 1).constitutional
+
+
+def test_refining_and_rolling_it_back(walk: Walk, past: Agent, pat: Person) -> None:
+    walk.enter(pat)
+    walk.open(page_of(past))
+    walk.press("Refine now")
+    walk.sees("A worker has 1 agent refine their own core memory")
+    walk.press("Refine now")
+    walk.sees("acme/ada: a worker refines it next")
+    assert queueing.work() == [("refine_agent", "completed")]
+    assert len(kept(past)) == len(ALL) - 1
+    walk.open(page_of(past))
+    walk.follow("session 1")
+    timeline = walk.page.get_by_role("region", name="The session's calls")
+    expect(timeline.get_by_role("row")).to_have_count(1 + RefinementSession.objects.get().timeline.count())
+    walk.press("Roll back session")
+    walk.sees("To take back session 1 would mean", "Restored")
+    assert len(kept(past)) == len(ALL) - 1
+    walk.press("Take it back")
+    assert kept(past) == ALL
+    entry = steps.last_entry(past)
+    walk.sees(f"acme/ada: taken back, as entry {entry.seq} of its trail.", "rolled back")
+    expect(walk.page).to_have_url(f"{walk.window.origin}{reverse('admin:audit_auditentry_change', args=[entry.pk])}")
+    walk.open(page_of(past))
+    walk.follow("Time Machine")
+    walk.sees(f"Its trail has {entry.seq} entries", "The latest sessions")
+
+
+def test_the_time_machine_by_date(walk: Walk, past: Agent, pat: Person) -> None:
+    moment = timezone.now().replace(microsecond=0) + timedelta(seconds=1)
+    time.sleep(max(0.0, (moment - timezone.now()).total_seconds()))
+    steps.remember(past, f"{MARKER} it rains")
+    walk.enter(pat)
+    walk.open(page_of(past))
+    walk.follow("Time Machine")
+    walk.page.get_by_label("Take back").select_option("everything since a moment")
+    walk.page.get_by_label("Which").fill("some day")
+    walk.press("Show what it would mean")
+    expect(walk.page.get_by_role("alert").first).to_be_visible()
+    walk.page.get_by_label("Which").fill(f"{moment:%Y-%m-%d %H:%M:%S}")
+    walk.press("Show what it would mean")
+    walk.sees(f"To take back everything since {moment:%Y-%m-%d %H:%M:%S} UTC would mean")
+    assert kept(past) == [*ALL, len(ALL) + 1]
+    walk.press("Take it back")
+    walk.sees("acme/ada: taken back")
+    assert kept(past) == ALL
+
+
+def test_pausing_by_keyboard_alone(window: Window, past: Agent, pat: Person) -> None:
+    walk = Walk(window)
+    walk.enter(pat)
+    page = walk.page
+    walk.strike(page.get_by_role("link", name="Agents").first)
+    walk.strike(page.get_by_role("link", name="acme/ada").first)
+    walk.strike(page.get_by_role("button", name="Pause"))
+    walk.sees("1 agent no longer refined when due.")
+    walk.strike(page.get_by_role("button", name="Pause"), "Space")
+    walk.sees("acme/ada: paused.")
+    assert steps.fresh(past).paused
