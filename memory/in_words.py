@@ -34,7 +34,7 @@ def numbers(asked: Scope) -> str:
 
 
 _UNQUOTED = dict.fromkeys(map(ord, "\u201c\u201d"), "'")
-_UNQUOTED |= dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+_UNQUOTED |= dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "")
 
 
 def quoted(text: str) -> str:

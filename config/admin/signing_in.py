@@ -54,10 +54,11 @@ def typed_address(request: HttpRequest | None, credentials: dict[str, Any] | Non
 def client_address(request: HttpRequest) -> str:
     """From where somebody tries. Behind a proxy it is what the proxy itself has added last: what stands before that,
     anybody writes; and of the proxy's own address everybody would keep everybody else out."""
+    is_behind: Any = settings.SECURE_PROXY_SSL_HEADER
     direct = str(request.META.get("REMOTE_ADDR", ""))
     added = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip()
     try:
-        return str(ip_address(added)) if settings.SECURE_PROXY_SSL_HEADER and added else direct
+        return str(ip_address(added)) if is_behind and added else direct
     except ValueError:
         return direct
 
