@@ -130,6 +130,7 @@ AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # by the name alone, anybody could keep its owner out
 AXES_USERNAME_FORM_FIELD = "username"
 AXES_USERNAME_CALLABLE = "config.admin.signing_in.typed_address"
+AXES_CLIENT_IP_CALLABLE = "config.admin.signing_in.client_address"
 AXES_SENSITIVE_PARAMETERS = ["username", "password", "code"]
 AXES_RESET_ON_SUCCESS = True
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False

@@ -33,9 +33,13 @@ def numbers(asked: Scope) -> str:
     return ", ".join(map(str, asked.numbers[:_LISTED])) + (f" and {more:,} more" if more > 0 else "")
 
 
+_UNQUOTED = dict.fromkeys(map(ord, "\u201c\u201d"), "'")
+_UNQUOTED |= dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "")
+
+
 def quoted(text: str) -> str:
-    """A person's words, which cannot end their own quotation."""
-    return "\u201c" + text.replace("\u201c", "'").replace("\u201d", "'") + "\u201d"
+    """A person's words, which cannot end their own quotation; nor set the direction of what stands around it."""
+    return "\u201c" + text.translate(_UNQUOTED) + "\u201d"
 
 
 def duration(seconds: int) -> str:

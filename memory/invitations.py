@@ -159,8 +159,13 @@ def _require_grantable(by: Person, tenant: Tenant, role: str) -> None:
         raise NotAllowed("Nobody gives more than they hold.")
 
 
+def written(address: str) -> str:
+    """As it is kept, and mailed to: what was typed may be another mailbox (of "ß", "ss" is made)."""
+    return address.strip().casefold()
+
+
 def _checked(address: str) -> str:
-    to = address.strip().casefold()
+    to = written(address)
     try:
         validate_email(to)
     except (ValidationError, UnicodeError):

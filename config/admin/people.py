@@ -280,7 +280,7 @@ def invite(page: Scoped, request: HttpRequest) -> HttpResponse:
     def do(given: dict[str, Any]) -> HttpResponse:
         token = invitations.invite(given["tenant"], given["address"], given["role"], _who(request))
         link = f"{settings.PUBLIC_URL}{reverse('join', args=[token])}"
-        told = _mailed(given["address"], given["tenant"], link)
+        told = _mailed(invitations.written(given["address"]), given["tenant"], link)
         return shown_once(request, title="The link", secret=link, said=[_FOR_WHOM, told], back=reverse(INVITATIONS))
 
     return offered(page, request, sheet, do, InviteForm, tenants=tenants)
@@ -298,7 +298,7 @@ def _mailed(address: str, tenant: Tenant, link: str) -> str:
         "Opening it does nothing yet. Whoever did not expect it may leave it.\n"
     )
     try:
-        send_mail(f"An invitation to {tenant.slug}", body, None, [address.strip()])
+        send_mail(f"An invitation to {tenant.slug}", body, None, [address])
     except OSError:  # the mail server's refusals are, too
         return "It could not be mailed: hand the link over yourself."
     return "It was mailed to them, too."

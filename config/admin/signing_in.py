@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Any
 
 from django import forms
 from django.conf import settings
+from django.contrib.auth.signals import user_login_failed
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -36,7 +38,9 @@ class SignIn(AuthenticationForm):  # type: ignore[misc]  # Unfold comes without 
         person = self.get_user()
         if person is not None:
             person.otp_device = people.is_verified(person, cleaned.get("code", ""))
-            if person.otp_device is None:
+            if person.otp_device is None:  # counted as a wrong password is, or it would tell that this one is right
+                told = {"username": cleaned.get("username", "")}
+                user_login_failed.send(sender=__name__, credentials=told, request=self.request)
                 raise ValidationError(WRONG, code="invalid_login")
         return cleaned
 
@@ -45,6 +49,18 @@ def typed_address(request: HttpRequest | None, credentials: dict[str, Any] | Non
     """By which attempts are counted: however it is written, it is one person's."""
     given = (credentials or {}).get("username") or (request.POST.get("username", "") if request else "")
     return str(given).strip().casefold()[:254]
+
+
+def client_address(request: HttpRequest) -> str:
+    """From where somebody tries. Behind a proxy it is what the proxy itself has added last: what stands before that,
+    anybody writes; and of the proxy's own address everybody would keep everybody else out."""
+    is_behind: Any = settings.SECURE_PROXY_SSL_HEADER
+    direct = str(request.META.get("REMOTE_ADDR", ""))
+    added = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip()
+    try:
+        return str(ip_address(added)) if is_behind and added else direct
+    except ValueError:
+        return direct
 
 
 @plain

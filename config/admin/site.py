@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.core.paginator import InvalidPage
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path
 from unfold.sites import UnfoldAdminSite
@@ -34,6 +35,13 @@ class Site(UnfoldAdminSite):  # type: ignore[misc]  # Unfold comes without types
             path("account/password/", self.admin_view(account.password), name="account_password"),
             path("account/factor/", self.admin_view(account.factor), name="account_factor"),
         ]
+
+    def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        """The theme's own, which finds pages by their names; but of a page of results that is not there it breaks."""
+        try:
+            return super().search(request, extra_context)
+        except (InvalidPage, ValueError):
+            raise Http404 from None
 
     def password_change(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """Django's own asks for no code, and would leave grants in force: its place is `account.password`."""

@@ -320,6 +320,17 @@ def test_a_link_is_shown_once_and_kept_nowhere(
     assert secret not in client.get("/admin/memory/invitation/").content.decode()
 
 
+@pytest.mark.parametrize(
+    ("typed", "kept"), [("lee@stra\u00dfe.test", "lee@strasse.test"), (" \u212aim@x.test", "kim@x.test")]
+)
+def test_a_link_is_mailed_to_the_address_that_it_is_for(
+    typed: str, kept: str, staff: Staff, acme: Tenant, signed_in: SignedIn
+) -> None:
+    form = {"address": typed, "tenant": str(acme.pk), "role": "auditor"}
+    assert signed_in(staff["owner"]).post("/admin/memory/invitation/invite/", form).status_code == 200
+    assert [each.address for each in Invitation.objects.all()] == mail.outbox[0].to == [kept]
+
+
 def test_no_mail_is_sent_to_a_console(staff: Staff, acme: Tenant, signed_in: SignedIn, settings: Any) -> None:
     settings.EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
     page = invite(signed_in(staff["owner"]), acme).content.decode()

@@ -174,3 +174,13 @@ def test_a_list_takes_as_many_queries_however_long(
         steps.remember(fresh(house.ada), f"{MARKER} {_}")
     with django_assert_max_num_queries(12):
         client.get(reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"))
+
+
+@pytest.mark.parametrize("page", ["abc", "99", "0", "-1", "9" * 40, ""])
+@pytest.mark.parametrize("more", ["", "&extended=1"])
+def test_a_page_of_results_that_is_not_there(
+    page: str, more: str, house: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    assert "Agents" in client.get(f"/admin/search/?s=age{more}").content.decode()
+    assert client.get(f"/admin/search/?s=age{more}&page={page}").status_code == 404

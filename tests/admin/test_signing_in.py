@@ -171,3 +171,31 @@ def test_what_is_kept_of_attempts_holds_no_secret(browser: NewClient, pat: Perso
     kept = json.dumps(list(AccessAttempt.objects.values()), default=str)
     assert "my other passphrase" not in kept
     assert "424242" not in kept
+
+
+def test_a_right_password_with_wrong_codes_is_locked_out_as_a_wrong_one_is(browser: NewClient, pat: Person) -> None:
+    """Or who tries passwords would learn, without a code, which one is right."""
+    told = [
+        [sign_in(browser(), person, password=password, code="000000").status_code for _ in range(6)]
+        for person, password in ((pat, PASSWORD), (enrolled("lee@acme.test"), "another passphrase"))
+    ]
+    assert told[0] == told[1]
+    assert told[0][-1] == 429
+
+
+def test_behind_a_proxy_attempts_are_counted_by_where_they_come_from(
+    browser: NewClient, pat: Person, settings: Any
+) -> None:
+    """By the proxy's own address, anybody would keep everybody out."""
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+
+    def tried(written: str) -> int:
+        form = {"username": pat.email, "password": "another passphrase", "code": "000000"}
+        status: int = browser().post("/admin/login/", form, headers={"X-Forwarded-For": written}).status_code
+        return status
+
+    assert [tried(f"10.9.9.{n}, 192.0.2.1") for n in range(6)][-1] == 429, "what is before the last, anybody writes"
+    assert tried("192.0.2.2") == 200
+    assert [tried("no address\x7f") for _ in range(6)][-1] == 429
+    settings.SECURE_PROXY_SSL_HEADER = None
+    assert tried("192.0.2.77") == 429, "that of the connection, where there is no proxy"

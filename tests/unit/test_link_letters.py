@@ -103,6 +103,12 @@ def test_a_purpose_is_one_line_and_cannot_end_its_quotation(stewarded: Agent) ->
     assert "\n" not in message.subject
 
 
+def test_a_purpose_sets_no_direction_of_what_stands_around_it(stewarded: Agent) -> None:
+    ask(stewarded, purpose="to help\u202e you, \u2066and you\u200f alone \u05e9\u05dc\u05d5\u05dd")
+    [message] = letters()
+    assert message.body.endswith("    \u201cto help you, and you alone \u05e9\u05dc\u05d5\u05dd\u201d\n")
+
+
 @pytest.mark.parametrize(
     ("scope", "told"),
     [
