@@ -155,8 +155,31 @@ def same_domain(one: str, other: str) -> bool:
 def _normalized(address: str) -> str:
     local, _, domain = unicodedata.normalize("NFKC", address).strip().casefold().rpartition("@")
     local = local.strip('"').replace("\\", "").partition("+")[0]
+    domain = ".".join(map(_spelled_out, domain.split(".")))
     with suppress(UnicodeError):
         domain = domain.encode("idna").decode()
-    if domain in ("gmail.com", "googlemail.com"):
-        local, domain = local.replace(".", ""), "gmail.com"
-    return f"{local}@{domain.rstrip('.')}"
+    domain = _SAME.get(domain.rstrip("."), domain.rstrip("."))
+    if domain in _WITHOUT_DOTS:
+        local = local.replace(".", "")
+    return f"{local}@{domain}"
+
+
+# Domains of which mail to one reaches the other. As good as such a list can be: the steward's page shows the address.
+_SAME = {
+    "googlemail.com": "gmail.com",
+    "protonmail.com": "proton.me",
+    "pm.me": "proton.me",
+    "me.com": "icloud.com",
+    "mac.com": "icloud.com",
+    "ya.ru": "yandex.ru",
+    "yandex.com": "yandex.ru",
+}
+_WITHOUT_DOTS = ("gmail.com", "proton.me")
+
+
+def _spelled_out(label: str) -> str:
+    """A part of a domain as people write it, not as machines do."""
+    if label.startswith("xn--"):
+        with suppress(UnicodeError):
+            return label[4:].encode("ascii").decode("punycode").casefold()
+    return label

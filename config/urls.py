@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.urls import include, path, register_converter
+from django.views.generic import RedirectView
 
 from config import assets, health, joining, metrics, steward
 from config.admin import pages  # noqa: F401  which registers them
@@ -13,6 +14,7 @@ register_converter(steward.AnyToken, "any_token")
 handler400 = "config.api.errors.bad_request"
 
 urlpatterns = [
+    path("", RedirectView.as_view(pattern_name="admin:index")),
     path("healthz", health.alive),
     path("readyz", health.ready),
     path("metrics", metrics.shown),

@@ -61,7 +61,7 @@ def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> A
     except IntegrityError:
         if Agent.objects.filter(tenant=tenant, slug=slug).exists():
             raise Taken(f"There is already an agent {agent.label}.") from None
-        raise Invalid("agent", "its settings do not fit together: the target is no more than the budget") from None
+        raise Invalid("target_tokens", "must be no more than the budget") from None
     agent.wrapped_key = new_wrapped_key(agent.pk)
     agent.save(update_fields=["wrapped_key"])
     return agent
@@ -105,13 +105,16 @@ def issue_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
 
 def exchange_key(present: AgentKey, actor: Actor, *, label: str = "") -> str:
     """A new key in the place of all there were: how a runtime makes a silo its own. Who had the present one before may
-    have kept it, and made others with it."""
+    have kept it, and made others with it; and may have named a steward, to consent to their own reading: with the first
+    exchange that ends, too, and the runtime names whom it trusts."""
     with editing.locked(present.agent) as row:
         before = AgentKey.objects.filter(agent_id=row.pk, revoked_at=None).order_by("pk")
         ending = list(before.values_list("prefix", flat=True))
         key = issue_key(row, actor, label=label)
         for prefix in ending:
             revoke_key(row, prefix, actor)
+        if present.is_handed_out and row.steward:
+            change(row, actor, steward="", is_steward_only=False)
         return key
 
 
@@ -199,4 +202,4 @@ def _save(agent: Agent, fields: Iterable[str]) -> None:
         with transaction.atomic():
             agent.save(update_fields=list(fields))
     except IntegrityError:
-        raise Invalid("target_tokens", "is no more than the budget") from None
+        raise Invalid("target_tokens", "must be no more than the budget") from None

@@ -102,6 +102,7 @@ class Authenticator(ThrottlingMixin, Device):  # type: ignore[misc]  # which com
     user = models.OneToOneField(Person, models.CASCADE, related_name="authenticator")
     seed = models.BinaryField(max_length=16)
     pepper_id = models.CharField(max_length=8)
+    proof = models.BinaryField(max_length=32, help_text="that the service itself gave it to this very person")
     last_step = models.BigIntegerField(default=-1, help_text="of the last code: none is good twice")
     made_at = models.DateTimeField(auto_now_add=True)
 

@@ -99,6 +99,7 @@ def _kept(factor: Authenticator) -> Authenticator:
     with transaction.atomic():
         Authenticator.objects.filter(user=factor.user).delete()
         consent.withdraw_all(factor.user.pk, "second factor")
+        factor.proof = _proof(factor, _pepper(factor))
         factor.save()
     return factor
 
@@ -115,7 +116,7 @@ def is_verified(person: Person, code: str) -> Authenticator | None:
     """The person's second factor, when this is its present code and not too many were wrong just before."""
     with transaction.atomic():
         factor = Authenticator.objects.select_for_update().filter(user=person, confirmed=True).first()
-        return factor if factor is not None and factor.verify_token(code) else None
+        return factor if factor is not None and _is_proven(factor) and factor.verify_token(code) else None
 
 
 def is_right(factor: Authenticator, code: str) -> bool:
@@ -162,6 +163,19 @@ def _secret(factor: Authenticator) -> bytes:
     Of the person's address, which there is before the person: another one has no codes until it is enrolled anew, and
     ends the sessions there are (`Person`).
     """
-    pepper = next((key.secret for key in keyring().pepper if key.id == factor.pepper_id), secrets.token_bytes(32))
     told = b"palimpsest/authenticator/" + factor.user.email.encode() + b"/" + bytes(factor.seed)
-    return hmac.digest(pepper, told, "sha256")[:SECRET_BYTES]
+    return hmac.digest(_pepper(factor), told, "sha256")[:SECRET_BYTES]
+
+
+def _pepper(factor: Authenticator) -> bytes:
+    return next((key.secret for key in keyring().pepper if key.id == factor.pepper_id), secrets.token_bytes(32))
+
+
+def _is_proven(factor: Authenticator) -> bool:
+    """Whether it was given to this very person, and not moved by SQL from another who had the same address."""
+    return hmac.compare_digest(bytes(factor.proof), _proof(factor, _pepper(factor)))
+
+
+def _proof(factor: Authenticator, pepper: bytes) -> bytes:
+    told = f"palimpsest/authenticator-of/{factor.user.pk}/{factor.user.email}/{bytes(factor.seed).hex()}"
+    return hmac.digest(pepper, told.encode(), "sha256")

@@ -5,7 +5,8 @@ one transaction whatever its size, and one entry of the trail, which names the e
 in its turn. What is undone is derived from those entries: no row of the trail ever changes.
 
 Of each memory that the undone entries touched, the state before the first of them is put back. A memory that one of
-them made is discarded, for nothing is ever removed. A memory that was redacted since stays as it is, for good.
+them made is discarded, for nothing is ever removed. A memory that was redacted since stays as it is, for good; so does
+a notice to the agent that somebody reads.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from memory.counters import recount, repeats_weight
 from memory.intake import checked_content
 from memory.models import Agent, Kind, Memory
 from memory.snapshot import restore, snapshot
-from memory.undone import Undone
+from memory.undone import Undone, told_of_reads
 
 Values = Mapping[str, Any]  # a memory's columns
 
@@ -181,6 +182,8 @@ def _plan(agent: Agent, what: What, at: datetime | None) -> _Plan:
     editing.require_key(agent)
     plan = _Plan(what, *_entries(agent, what))
     first = _first_changes(agent, plan.since)
+    for number in told_of_reads(agent):
+        first.pop(number, None)
     if not first:
         raise errors.NothingToUndo("No memory was changed there.")
     touched = editing.fetch(agent, sorted(first))

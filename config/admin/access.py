@@ -68,8 +68,19 @@ class AccessPage(Scoped):
     ordering = ("-pk",)
     fieldsets: ClassVar[Any] = [
         (None, {"fields": ["number", "agent_label", "person", "purpose", "covers", "minutes"]}),
-        ("State", {"fields": ["now", "asked_at", "decided_at", "decided_by", "until", "ended_at"]}),
+        ("State", {"fields": ["now", "asked_at", "deciding", "decided_at", "until", "ended_at"]}),
     ]
+
+    @display(description="decided")
+    def deciding(self, row: AccessRequest) -> str:
+        """By whom, and until when; for who runs the agent, also how."""
+        if state_now(row) != AccessState.REQUESTED:
+            return row.decided_by or "by nobody"
+        return (
+            f"not yet. Until {row.asked_at + LAPSES:%Y-%m-%d %H:%M} UTC its steward may, by the mailed link; or "
+            f"its runtime, unless its steward alone consents: POST /api/v1/access-requests/{row.number}/approve, or "
+            "/deny, with the agent's key. After that it is a no."
+        )
 
     def named(self, row: AccessRequest) -> str:
         return f"access request {row.number} to {row.agent_label}"

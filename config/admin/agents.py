@@ -13,6 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
+from audit.consent import LAPSES
 from audit.trail import Actor
 from config.admin import asking, time_machine
 from config.admin.configuring import Configuring
@@ -20,7 +21,7 @@ from config.admin.deeds import Deed, Told, each
 from config.admin.page import Scoped
 from config.admin.scope import OwnTenant, ids_seen_by
 from config.commandline import several
-from memory import agents, replay
+from memory import agents, proposals, replay
 from memory.models import Agent
 from memory.roles import Action
 from refinement import schedule, turns
@@ -90,7 +91,12 @@ class Resume(Deed):
 
 def _set_paused(row: Agent, actor: Actor, *, is_paused: bool) -> str:
     agents.change(row, actor, paused=is_paused)
-    return "paused." if is_paused else "no longer paused."
+    if is_paused:
+        return "paused."
+    if not schedule.due().filter(pk=row.pk).exists():
+        return "no longer paused."
+    turns.call([row.pk])
+    return "no longer paused, and due: a worker refines it next."
 
 
 class Verify(Deed):
@@ -152,7 +158,7 @@ class AgentPage(Configuring, Scoped):
         (None, {"fields": ["weight", "state", "due", "due_at", "last_refined_at", "last_session", "links"]}),
         ("Tokens", {"fields": ["core_tokens", "target_tokens", "budget_tokens", "high_water_tokens", "retention"]}),
         ("Memories", {"fields": ["core_count", "journal_count", "constitutional_count", "constitutional_tokens"]}),
-        ("Whose", {"fields": ["model", "language", "steward", "is_steward_only", "refine_every"]}),
+        ("Whose", {"fields": ["model", "language", "steward", "is_steward_only", "proposed", "refine_every"]}),
         ("Trail", {"fields": ["audit_seq", "audit_at", "created_at"]}),
     ]
 
@@ -202,6 +208,17 @@ class AgentPage(Configuring, Scoped):
         if not agent.wrapped_key:
             return "erased"
         return "memory off" if not agent.memory_enabled else "paused" if agent.paused else None
+
+    @display(description="proposed to its side")
+    def proposed(self, agent: Agent) -> str | None:
+        proposal = proposals.open_one(agent)
+        if proposal is None:
+            return None
+        what = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in sorted(proposal.proposed.items()))
+        return (
+            f"{what}. Until {proposal.asked_at + LAPSES:%Y-%m-%d %H:%M} UTC for the mailed link, or its runtime: "
+            f"POST /api/v1/proposals/{proposal.number}/accept with the agent's key."
+        )
 
     @display(description="last session")
     def last_session(self, agent: Agent) -> SafeString | None:

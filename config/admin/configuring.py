@@ -66,7 +66,7 @@ class NewAgentForm(BudgetForm):
     agent = forms.CharField(max_length=64, help_text="its name: lower-case letters, digits, '-' and '_'")
     model = forms.CharField(max_length=200, help_text="provider/model-name, such as builtin/dedupe")
     language = forms.CharField(max_length=32, initial="english", help_text="of its memories, for search")
-    steward = forms.EmailField(required=False, help_text="the address of the person who speaks for the agent")
+    steward = forms.EmailField(required=False, help_text="who speaks for it until its runtime exchanges its key")
 
     def __init__(self, *args: Any, tenants: QuerySet[Tenant], **options: Any) -> None:
         super().__init__(*args, **options)
@@ -182,7 +182,7 @@ def _require_model(model: str) -> None:
     try:
         parse_model(model)
     except ModelNotConfigured as refusal:
-        raise Invalid("model", f"is none: {refusal}") from None
+        raise Invalid("model", f"is not one that can be called. {str(refusal).rstrip('.')}") from None
 
 
 def _made(request: HttpRequest, given: dict[str, Any]) -> tuple[Agent, str]:

@@ -80,7 +80,8 @@ def tell(form: forms.Form, refusal: DomainError) -> None:
     """Put a refusal where it belongs."""
     is_of_field = isinstance(refusal, Invalid) and refusal.field in form.fields
     if is_of_field and isinstance(refusal, Invalid):
-        form.add_error(refusal.field, f"It {refusal.problem}.")
+        problem = refusal.problem.rstrip(".")
+        form.add_error(refusal.field, f"{problem[:1].upper()}{problem[1:]}.")
     else:
         form.add_error(None, str(refusal))
 

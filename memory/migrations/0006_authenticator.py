@@ -22,6 +22,7 @@ class Migration(migrations.Migration):
                 ('throttling_failure_count', models.PositiveIntegerField(default=0, help_text='Number of successive failed attempts.')),
                 ('seed', models.BinaryField(max_length=16)),
                 ('pepper_id', models.CharField(max_length=8)),
+                ('proof', models.BinaryField(help_text='that the service itself gave it to this very person', max_length=32)),
                 ('last_step', models.BigIntegerField(default=-1, help_text='of the last code: none is good twice')),
                 ('made_at', models.DateTimeField(auto_now_add=True)),
                 ('user', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='authenticator', to=settings.AUTH_USER_MODEL)),

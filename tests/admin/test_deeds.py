@@ -293,3 +293,11 @@ def test_ones_own_grant_may_be_ended_by_an_auditor_and_anothers_not(
     states = dict(AccessRequest.objects.filter(agent_id=lived.ada.pk).values_list("person", "state"))
     assert states == {auditor.email: "revoked", "other@acme.test": "active"}
     assert "There is no grant in force" in said(confirm(client, "revoke", own))
+
+
+def test_resuming_one_that_is_due_has_it_refined(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    agents.change(fresh(lived.ada), RUNTIME, paused=True)
+    schedule.ask(fresh(lived.ada))
+    Waiting.objects.all().delete()
+    assert "a worker refines it next" in said(confirm(signed_in(staff["owner"]), "resume", lived.ada))
+    assert Waiting.objects.filter(pk=lived.ada.pk).exists()

@@ -199,3 +199,15 @@ def test_behind_a_proxy_attempts_are_counted_by_where_they_come_from(
     assert [tried("no address\x7f") for _ in range(6)][-1] == 429
     settings.SECURE_PROXY_SSL_HEADER = None
     assert tried("192.0.2.77") == 429, "that of the connection, where there is no proxy"
+
+
+def test_a_second_factor_moved_by_sql_to_another_person_is_none(browser: NewClient, pat: Person) -> None:
+    """Also where SQL lent the one the other's address, of which the secret is made."""
+    Person.objects.filter(pk=pat.pk).update(email="lent@acme.test")
+    eve = enrolled("pat@acme.test")
+    shown = code(eve, 1)
+    moved = {name: getattr(eve.authenticator, name) for name in ("seed", "pepper_id", "proof", "confirmed")}
+    Person.objects.filter(pk=eve.pk).update(email="eve@acme.test")
+    Person.objects.filter(pk=pat.pk).update(email="pat@acme.test", password=eve.password)
+    Authenticator.objects.filter(user=pat).update(**moved)
+    assert sign_in(browser(), Person.objects.get(pk=pat.pk), code=shown).status_code == 200

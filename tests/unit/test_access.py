@@ -219,3 +219,15 @@ def test_a_bad_value_names_its_field_and_makes_nothing(house: House, values: dic
         agents.create(**{"tenant_slug": "acme", "slug": "eve", "model": "x/y", "actor": OPERATOR} | values)
     assert caught.value.field == field
     assert Agent.objects.count() == 2
+
+
+def test_with_the_first_exchange_a_steward_named_before_is_none(house: House) -> None:
+    """Who made the agent, or had its first key, may have named themselves."""
+    agents.change(house.ada, OPERATOR, steward="maker@acme.test", is_steward_only=True)
+    key = agents.exchange_key(access.agent_key(house.ada_key), steps.ME)
+    ada = steps.fresh(house.ada)
+    assert (ada.steward, ada.is_steward_only) == ("", False)
+    agents.change(ada, steps.ME, steward="stew@acme.test")
+    agents.exchange_key(access.agent_key(key), steps.ME)
+    assert steps.fresh(house.ada).steward == "stew@acme.test", "its own side named them"
+    assert steps.problems(house.ada) == []

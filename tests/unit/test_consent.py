@@ -11,8 +11,9 @@ from django.utils import timezone
 from audit.consent import Person, Scope, Standing, same_address
 from audit.models import AccessRequest, AuditEntry
 from audit.trail import Actor
-from memory import agents, consent, consented, errors, redaction, requests, steward_links, store
+from memory import agents, consent, consented, errors, redaction, requests, steward_links, store, time_machine
 from memory.models import Agent
+from memory.time_machine import What
 from tests import steps
 from tests.conftest import drop_guards
 from tests.steps import ME, fresh, last_entry, problems, refused, remember
@@ -149,6 +150,10 @@ def test_a_steward_never_decides_for_themselves(past: Agent, address: str) -> No
         ("\uff41@x.test", "a@x.test", True),
         ('"a"@x.test', "a@x.test", True),
         ("a@b\u00fccher.example", "a@xn--bcher-kva.example", True),
+        ("a@stra\u00dfe.de", "a@XN--STRAE-OQA.de", True),
+        ("a.b@pm.me", "ab@protonmail.com", True),
+        ("a@me.com", "a@icloud.com", True),
+        ("a@ya.ru", "a@yandex.ru", True),
         ("a@x.test", "b@x.test", False),
         ("", "", False),
     ],
@@ -195,6 +200,24 @@ def test_a_read_is_written_down_before_it_is_made_and_told_once(past: Agent) -> 
     assert last_entry(past).detail == {"request": number, "memories": [2]}
     [notice] = [said for memory in steps.active(past) if PURPOSE in (said := steps.says(past, memory).content)]
     assert PAT.address in notice
+    assert problems(past) == []
+
+
+@pytest.mark.parametrize("what", ["entry", "all"])
+def test_that_somebody_read_is_taken_back_by_nobody(past: Agent, what: str) -> None:
+    """The agent is told by a notice, which a rollback would discard like whatever else was made since."""
+    number = granted(past)
+    steps.remember(past, "bread")
+    read(past, number, 1)
+    told = last_entry(past)
+    if what == "entry":
+        with refused(past, errors.NothingToUndo):
+            time_machine.roll_back(past, What.entry(told.seq), steps.PERSON)
+    else:
+        time_machine.roll_back(past, What.since_entry(number), steps.PERSON)
+    said = [steps.says(past, memory).content for memory in steps.active(past)]
+    assert [PAT.address in each for each in said].count(True) == 1
+    assert ("bread" in said) == (what == "entry")
     assert problems(past) == []
 
 

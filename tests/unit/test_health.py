@@ -116,7 +116,12 @@ def test_other_methods_are_refused(address: str, method: str, client: Client, db
     assert getattr(client, method)(address).status_code == 405
 
 
-@pytest.mark.parametrize("path", ["/", "/healthz/", "/nowhere", "/api/v2/agent", "/static/x", "/%00", "//x"])
+def test_the_root_leads_to_the_admin(client: Client) -> None:
+    answer = client.get("/")
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/")
+
+
+@pytest.mark.parametrize("path", ["/healthz/", "/nowhere", "/api/v2/agent", "/static/x", "/%00", "/x//"])
 def test_an_unknown_path_tells_nothing(path: str, client: Client) -> None:
     response = client.get(path)
     told = response.content.decode()

@@ -95,6 +95,7 @@ def test_an_exchange_tells_of_the_new_key_and_of_those_that_end(stewarded: Agent
     assert [subject.split(" (")[0] for _, subject in letters()] == [
         "acme/ada: a key to its memory was issued",
         "acme/ada: a key to its memory was ended",
+        "acme/ada: its steward was changed",  # for who held the first key had named them
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import io
 import sys
+import textwrap
 from typing import Any
 
 import qrcode
@@ -73,7 +74,11 @@ class Command(Task):
         drawn.add_data(address)
         picture = io.StringIO()
         drawn.print_ascii(out=picture, invert=True)
-        self.say(f"{picture.getvalue()}\nScan this with an authenticator app, or enter it there by hand:\n{address}\n")
+        for line in picture.getvalue().splitlines():
+            self.say(line.replace("\u00a0", " "))  # which is no printable character
+        self.say("Scan this with an authenticator app, or enter this key there by hand:")
+        self.say(" ".join(textwrap.wrap(people.written(factor), 4)))
+        self.say(f"The same as an address: {address}")
         for _ in range(TRIES):
             code = getpass.getpass("The six digits it shows now: ", sys.stderr)
             try:

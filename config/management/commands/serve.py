@@ -55,6 +55,8 @@ class Command(Task):
             "graceful-timeout": settings.STOP_SECONDS,
             "pythonpath": settings.BASE_DIR,
         }
+        if ":" in bind and "/" not in bind:  # links lead here, unless it is said where people reach it
+            os.environ.setdefault("PUBLIC_URL", f"http://{bind}")
         named = [f"--{name}={value}" for name, value in web.items()]
         both: dict[str, Process] = {}
         try:
