@@ -52,7 +52,9 @@ def crawled(client: Client, most: int = 400) -> dict[str, str]:
     todo = ["/admin/"]
     while todo and len(seen) < most:
         address = todo.pop()
-        if address in seen or "/logout" in address or address.count("=") > 1:  # one filter at a time
+        if address in seen or "/logout" in address or "?o=" in address:  # another order shows the same
+            continue
+        if address.count("=") > 1:  # one filter at a time
             continue
         answer = client.get(address)
         assert answer.status_code in (200, 302), (address, answer.status_code)
