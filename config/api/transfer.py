@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from itertools import chain
 from typing import IO, Any, cast
 
@@ -51,13 +52,31 @@ class Export(AgentView):
     def get(self, request: Request) -> HttpResponseBase:
         """Every memory, one JSON object a line, in order of id; also while memory is switched off."""
         discarded = self.asked(ExportQuery)["discarded"]
-        lines = self._lines(with_discarded=discarded)
-        first = next(lines, b"")  # what keeps it from beginning is told, not a 200 that breaks off
-        return StreamingHttpResponse(chain([first], lines), content_type=LINES)
+        lines = _Begun(self._lines(with_discarded=discarded))
+        return StreamingHttpResponse(lines, content_type=LINES)
 
-    def _lines(self, *, with_discarded: bool) -> Iterator[bytes]:
-        for line in jsonl.dump(self.agent, with_discarded=with_discarded):
-            yield line.encode() + b"\n"
+    def _lines(self, *, with_discarded: bool) -> Generator[bytes, None, None]:
+        with closing(jsonl.dump(self.agent, with_discarded=with_discarded)) as lines:
+            for line in lines:
+                yield line.encode() + b"\n"
+
+
+class _Begun:
+    """Lines of which the first is there already: what keeps them from beginning is told, not a 200 that breaks off.
+
+    They are closed with the answer, also when its client is given up. Left to the garbage, their cursor would be closed
+    whenever that is collected: in the midst of another request's statements on the same connection, whose lock this
+    thread has, and would wait for for ever.
+    """
+
+    def __init__(self, lines: Generator[bytes, None, None]) -> None:
+        self._lines, self._first = lines, next(lines, b"")
+
+    def __iter__(self) -> Iterator[bytes]:
+        return chain([self._first], self._lines)
+
+    def close(self) -> None:
+        self._lines.close()
 
 
 class Import(AgentView):

@@ -7,7 +7,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -140,7 +140,7 @@ def load(
     return done
 
 
-def dump(agent: Agent, *, with_discarded: bool = False) -> Iterator[str]:
+def dump(agent: Agent, *, with_discarded: bool = False) -> Generator[str, None, None]:
     """The silo's memories, one line each, in order of number; redacted ones say nothing. For the agent's side alone."""
     silo = Silo.for_agent(agent)
     memories = Memory.objects.filter(agent_id=agent.pk, redacted_at__isnull=True).order_by("number")

@@ -11,13 +11,16 @@ from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import pytest
+from django.test import RequestFactory
 from gunicorn.config import Config  # type: ignore[import-untyped]
 
+from config.api.transfer import Export
 from config.connections import HELD, _Connection
 from memory import agents
 from memory.models import Memory
+from tests import steps
 from tests.api.serving import Served, serving
-from tests.conftest import OPERATOR
+from tests.conftest import OPERATOR, House
 from tests.privacy.marker import MARKER
 
 BODY = json.dumps({"content": f"{MARKER} tea"}).encode()
@@ -249,3 +252,16 @@ def test_what_a_stopping_process_has_taken_in_is_answered(key: str) -> None:
     ending.join()
     with closing(late), closing(idle):
         assert (status(late), status(idle)) == (201, 0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_export_whose_client_is_given_up_is_over_at_once(house: House, settings: Any) -> None:
+    """Not whenever it is collected as garbage: in the midst of another request's statements it stood still for ever."""
+    settings.ALLOWED_HOSTS = ["testserver"]
+    steps.remember(house.ada, f"{MARKER} tea", f"{MARKER} boats")
+    request = RequestFactory().get("/api/v1/export", headers={"Authorization": f"Bearer {house.ada_key}"})
+    answer: Any = Export.as_view()(request)  # as gunicorn has it: Django's test client closes more than it would
+    lines = iter(answer.streaming_content)
+    assert MARKER.encode() in next(lines)
+    answer.close()
+    assert list(lines) == []
