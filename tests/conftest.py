@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from django.conf import settings
@@ -81,8 +80,7 @@ def _flush_past_the_guards() -> Iterator[None]:
 
 
 def _empty(tables: list[str]) -> None:
-    """On PostgreSQL, where TRUNCATE makes new files of every table and index: a suite makes so many that its disk is at
-    a standstill for seconds when they are written out, and with it whoever commits just then."""
+    """On PostgreSQL, where TRUNCATE makes new files of every table and index, tens of thousands in a run of the suite."""
     guarded = sorted({table for _, table in guards.triggers()} & set(tables))
     with transaction.atomic(), connection.cursor() as cursor:
         for table in guarded:
@@ -92,16 +90,6 @@ def _empty(tables: list[str]) -> None:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         for table in guarded:
             cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
-
-
-@pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
-    """The test database. PostgreSQL's commits wait for no disk there: these tests kill processes, never the machine."""
-    if connection.vendor == "postgresql":
-        with django_db_blocker.unblock(), connection.cursor() as cursor:
-            name = connection.ops.quote_name(connection.settings_dict["NAME"])
-            cursor.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")  # for who connects from now on
-            cursor.execute("SET synchronous_commit = off")
 
 
 def drop_guards(table: str = "") -> None:
