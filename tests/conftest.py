@@ -80,7 +80,7 @@ def _flush_past_the_guards() -> Iterator[None]:
 
 
 def _empty(tables: list[str]) -> None:
-    """On PostgreSQL, where TRUNCATE makes new files of every table and index, tens of thousands in a run of the suite."""
+    """On PostgreSQL, where TRUNCATE makes new files of every table and index: tens of thousands in one run."""
     guarded = sorted({table for _, table in guards.triggers()} & set(tables))
     with transaction.atomic(), connection.cursor() as cursor:
         for table in guarded:
