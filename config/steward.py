@@ -13,14 +13,17 @@ from django.http import HttpRequest, HttpResponse
 from django.middleware.csrf import get_token
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from audit.consent import LAPSES, Standing, same_address, same_domain
 from audit.models import AccessState, ActorKind
 from audit.proposals import Proposal, ProposalState
+from audit.removals import Removal, RemovalState
 from config.plain import plain
-from memory import consent, in_words, steward_links
-from memory.errors import ConsentNeeded, Erased, LinkBroken, NotOpen
+from memory import consent, in_words, redaction, steward_links
+from memory.errors import ConsentNeeded, Erased, LinkBroken, NoRequest, NotOpen, Redacted
+from memory.link_letters import askers
 from memory.steward_links import Opened
 
 
@@ -52,7 +55,7 @@ def link(request: HttpRequest, token: str) -> HttpResponse:
 def _decided(request: HttpRequest, token: str) -> HttpResponse:
     """Do what the form says, once, and lead back to what is so then: also where somebody else was faster."""
     decision = request.POST.get("decision", "")
-    with suppress(NotOpen, ConsentNeeded, Erased, LinkBroken):
+    with suppress(NotOpen, NoRequest, ConsentNeeded, Erased, LinkBroken, Redacted):
         if decision in ("approve", "deny"):
             steward_links.decide(token, approve=decision == "approve")
         elif decision == "revoke":
@@ -63,33 +66,43 @@ def _decided(request: HttpRequest, token: str) -> HttpResponse:
 
 def _page(request: HttpRequest, opened: Opened) -> HttpResponse:
     agent, asked = opened.agent, opened.asked
-    is_request = isinstance(asked, Standing)
-    shown = _request(opened, asked) if isinstance(asked, Standing) else _proposal(opened, asked)
-    is_open = opened.state in (AccessState.REQUESTED, ProposalState.OPEN)
-    may_decide = is_open and bool(agent.wrapped_key) and not same_address(agent.steward, shown["asker"])
+    template, shown = _shown(opened)
+    is_open = opened.state in (AccessState.REQUESTED, ProposalState.OPEN, RemovalState.OPEN)
+    is_own = any(same_address(agent.steward, asker) for asker in askers(asked))
+    # Of an erased silo nothing can be read or changed, but what is sealed in it can still be removed.
+    is_erased = not (agent.wrapped_key or (isinstance(asked, Removal) and not asked.is_erasure))
+    may_decide = is_open and not (is_erased or is_own)
     may_revoke = opened.state == AccessState.ACTIVE
     shown |= {
         "agent": agent.label,
         "state": opened.state.value,
         "is_open": is_open,
-        "is_erased": not agent.wrapped_key,
+        "is_erased": is_erased,
         "may_decide": may_decide,
         "may_revoke": may_revoke,
-        "is_of_own_domain": same_domain(agent.steward, shown["asker"]),
-        "until": asked.asked_at + LAPSES,
+        "is_of_own_domain": any(same_domain(agent.steward, asker) for asker in askers(asked)),
         "decided_by": "its steward" if asked.decided_by == ActorKind.STEWARD else "its runtime",
         "csrf_token": get_token(request) if may_decide or may_revoke else "",  # which sets the cookie
     }
-    return HttpResponse(render_to_string(f"consent/{'request' if is_request else 'proposal'}.html", shown))
+    return HttpResponse(render_to_string(f"consent/{template}.html", shown))
+
+
+def _shown(opened: Opened) -> tuple[str, dict[str, Any]]:
+    """The page's template, and what it says of what is asked."""
+    if isinstance(opened.asked, Standing):
+        return "request", _request(opened, opened.asked)
+    if isinstance(opened.asked, Removal):
+        return "removal", _removal(opened, opened.asked)
+    return "proposal", _proposal(opened, opened.asked)
 
 
 def _request(opened: Opened, asked: Standing) -> dict[str, Any]:
     return {
         "asked": asked,
-        "asker": asked.person,
+        "until": asked.asked_at + LAPSES,
         "purpose": in_words.quoted(asked.purpose),
         "scope": in_words.scope(asked.scope),
-        "numbers": in_words.numbers(asked.scope),
+        "numbers": in_words.numbered(asked.scope.numbers),
         "duration": in_words.duration(asked.seconds),
         "reads": consent.count_reads(opened.agent, asked.number),
     }
@@ -99,7 +112,28 @@ def _proposal(opened: Opened, asked: Proposal) -> dict[str, Any]:
     is_past = opened.state != ProposalState.OPEN
     return {
         "asked": asked,
-        "asker": asked.proposer,
+        "until": asked.asked_at + LAPSES,
         "who": in_words.proposer(asked.proposer_kind, asked.proposer),
         "changes": in_words.proposed(asked.proposed) if is_past else in_words.changes(opened.agent, asked.proposed),
+    }
+
+
+def _removal(opened: Opened, asked: Removal) -> dict[str, Any]:
+    shown = {
+        "asked": asked,
+        "until": opened.until,
+        "is_too_old": timezone.now() >= opened.until,
+        "who": in_words.asker(asked.asker_kind, asked.asker, asked.asked_by),
+        "what": in_words.removed(asked),
+        "numbers": in_words.numbered(asked.memories),
+        "reason": in_words.quoted(asked.reason),
+    }
+    if opened.state != RemovalState.OPEN or asked.is_erasure:
+        return shown
+    figures = redaction.preview(opened.agent, asked.left)
+    related = [each.number for each in figures.related]
+    return shown | {
+        "figures": figures,
+        "constitutional": in_words.numbered(figures.constitutional),
+        "related": in_words.numbered(related),
     }

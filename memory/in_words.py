@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from audit.consent import Scope
 from audit.models import ActorKind
+from audit.removals import Removal
 from memory.models import Agent
 
 _LISTED = 20  # numbers that are named one by one
@@ -25,12 +26,26 @@ def scope(asked: Scope) -> str:
     }[asked.kind]
 
 
-def numbers(asked: Scope) -> str:
+def numbered(memories: Sequence[int]) -> str:
     """Which memories, by number; empty where none are listed."""
-    if not asked.numbers:
-        return ""
-    more = len(asked.numbers) - _LISTED
-    return ", ".join(map(str, asked.numbers[:_LISTED])) + (f" and {more:,} more" if more > 0 else "")
+    more = len(memories) - _LISTED
+    return ", ".join(map(str, memories[:_LISTED])) + (f" and {more:,} more" if more > 0 else "")
+
+
+def removed(asked: Removal) -> str:
+    """What would be removed."""
+    if asked.is_erasure:
+        return "everything it remembers, and all that it ever remembered: the key to it is destroyed"
+    many = len(asked.memories)
+    what, whose = ("one memory says", "its history") if many == 1 else (f"{many:,} memories say", "their history")
+    return f"what {what}, in {whose} as well"
+
+
+def asker(kind: str, label: str, asked_by: str) -> str:
+    """A person by the address; an operator by whom they say they ask for."""
+    if kind == ActorKind.PERSON:
+        return label
+    return "an operator" if asked_by == label else f"an operator, for {asked_by}"
 
 
 _UNQUOTED = dict.fromkeys(map(ord, "\u201c\u201d"), "'")

@@ -12,6 +12,7 @@ from django.core.mail import send_mail
 from audit.consent import standings
 from audit.models import AccessState, ActorKind, AuditEntry, Operation
 from audit.proposals import ProposalState, proposals
+from audit.removals import RemovalState, removals
 from config.queue import ASK_STEWARD, TELL_STEWARD, put
 from memory import history
 from memory.errors import MailNotSent
@@ -43,12 +44,18 @@ def of_change(agent: Agent, seq: int, changed: dict[str, object]) -> None:
 def _undecided(agent: Agent) -> list[int]:
     requests = (each.number for each in standings(agent.pk).values() if each.state == AccessState.REQUESTED)
     proposed = (each.number for each in proposals(agent.pk).values() if each.state == ProposalState.OPEN)
-    return [*requests, *proposed]
+    removed = (each.number for each in removals(agent.pk).values() if each.state == RemovalState.OPEN)
+    return [*requests, *proposed, *removed]
+
+
+def are_sent() -> bool:
+    """Whether letters are sent, and not printed, where a link in them would be for anybody to see."""
+    return bool(settings.DEBUG) or settings.EMAIL_BACKEND != _CONSOLE
 
 
 def require_sent(agent: Agent) -> None:
     """Raise MailNotSent where a link to the agent's steward would be printed instead of sent."""
-    if agent.steward and settings.EMAIL_BACKEND == _CONSOLE and not settings.DEBUG:
+    if agent.steward and not are_sent():
         raise MailNotSent
 
 

@@ -6,17 +6,21 @@ quoted after the link and called theirs: they could write a link of their own in
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.conf import settings
 from django.core.mail import send_mail
+from django.utils import timezone
 
 from audit.consent import LAPSES, Standing, same_address
 from audit.proposals import Proposal
+from audit.removals import Removal
 from memory import errors, in_words, letters, steward_links
 from memory.models import Agent
 
 
 def send(agent_id: int, number: int) -> str:
-    """Write to the agent's steward about a request or a proposal; a code for what became of it.
+    """Write to the agent's steward about a request, or a proposal; a code for what became of it.
 
     Raises OSError when it cannot be sent, MailNotSent.
     """
@@ -25,29 +29,39 @@ def send(agent_id: int, number: int) -> str:
     if asked is None:
         return "unknown"
     letters.require_sent(agent)
-    if not agent.steward or same_address(agent.steward, _asker(asked)):  # nobody decides about what they asked
+    if not agent.steward or any(same_address(agent.steward, asker) for asker in askers(asked)):  # who do not decide
         return "nobody_to_ask"
     try:
         token = steward_links.make(agent, number)
     except (errors.NotOpen, errors.Erased):
         return "over"
     link = f"{settings.PUBLIC_URL}/consent/{token}"
-    subject, body = _request(agent, asked, link) if isinstance(asked, Standing) else _proposal(agent, asked, link)
+    subject, body = _written(agent, asked, link)
     send_mail(" ".join(f"{agent.label}: {subject}".split()), body, None, [agent.steward])
     return "sent"
 
 
-def _asker(asked: steward_links.Asked) -> str:
-    return asked.person if isinstance(asked, Standing) else asked.proposer
+def askers(asked: steward_links.Asked) -> tuple[str, ...]:
+    """Whose wish it is, by their addresses or labels."""
+    if isinstance(asked, Removal):
+        return asked.asker, asked.asked_by
+    return (asked.person if isinstance(asked, Standing) else asked.proposer,)
+
+
+def _written(agent: Agent, asked: steward_links.Asked, link: str) -> tuple[str, str]:
+    """Subject and body."""
+    if isinstance(asked, Standing):
+        return _request(agent, asked, link)
+    return _removal(agent, asked, link) if isinstance(asked, Removal) else _proposal(agent, asked, link)
 
 
 def _request(agent: Agent, asked: Standing, link: str) -> tuple[str, str]:
-    listed = in_words.numbers(asked.scope)
+    listed = in_words.numbered(asked.scope.numbers)
     return f"{asked.person} asks to read what it remembers", (
         f"You are asked this as the steward of the agent {agent.label}.\n\n"
         f"{asked.person} asks to read {in_words.scope(asked.scope)}{f' ({listed})' if listed else ''}, for "
         f"{in_words.duration(asked.seconds)} from when you say yes.\n\n"
-        f"{_deciding(asked, link)}"
+        f"{_deciding(link, asked.asked_at + LAPSES)}"
         f"Why, in their own words, which the service did not check:\n\n    {in_words.quoted(asked.purpose)}\n"
     )
 
@@ -58,13 +72,24 @@ def _proposal(agent: Agent, asked: Proposal, link: str) -> tuple[str, str]:
     return "a change of what its side decides is proposed", (
         f"You are asked this as the steward of the agent {agent.label}.\n\n"
         f"{who} proposes this:\n\n{changes}\n"
-        f"{_deciding(asked, link)}"
+        f"{_deciding(link, asked.asked_at + LAPSES)}"
     )
 
 
-def _deciding(asked: steward_links.Asked, link: str) -> str:
+def _removal(agent: Agent, asked: Removal, link: str) -> tuple[str, str]:
+    listed = in_words.numbered(asked.memories)
+    return "somebody asks to remove what it remembers, for good", (
+        f"You are asked this as the steward of the agent {agent.label}.\n\n"
+        f"{in_words.asker(asked.asker_kind, asked.asker, asked.asked_by)} asks to remove, for good, "
+        f"{in_words.removed(asked)}{f' (numbers {listed})' if listed else ''}. Nothing brings it back.\n\n"
+        f"{_deciding(link, timezone.now() + LAPSES, 'To do nothing removes nothing.')}"
+        f"Why, in their own words, which the service did not check:\n\n    {in_words.quoted(asked.reason)}\n"
+    )
+
+
+def _deciding(link: str, until: datetime, otherwise: str = "To do nothing means no.") -> str:
     return (
         f"Look at it, and say yes or no, here:\n\n    {link}\n\n"
-        f"The link decides until {asked.asked_at + LAPSES:%d %B %Y at %H:%M} UTC. To open it decides nothing. To do "
-        "nothing means no. Give it to nobody: whoever has it can decide in your name.\n\n"
+        f"The link decides until {until:%d %B %Y at %H:%M} UTC. To open it decides nothing. {otherwise} "
+        "Give it to nobody: whoever has it can decide in your name.\n\n"
     )

@@ -1,18 +1,21 @@
 """Requests to remove content for good: asked for by a tenant's owner with a reason, agreed to by the agent's side.
 
-A request is an entry of the agent's trail, and so is what became of it: open is a request that no later entry carries
-out or declines. The one who asks never agrees, nor does anybody else on the agent's behalf.
+A request is an entry of the agent's trail, and so is what became of it (`audit.removals`). The one who asks never
+agrees, nor does anybody else on the agent's behalf. Its steward, where it has one, is mailed a link.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from typing import Any
 
-from audit.models import ActorKind, AuditEntry, Operation
+from audit import verify
+from audit.consent import same_address
+from audit.models import Operation
+from audit.removals import Removal, RemovalState, removals
 from audit.trail import Actor
-from memory import editing, errors
+from config.queue import ASK_STEWARD, put
+from memory import editing, errors, letters, sides
 from memory.intake import checked_content
 from memory.models import Agent
 
@@ -23,25 +26,12 @@ _ASKS_FOR = {
     Operation.REDACTION_REQUESTED.value: ("a redaction", "redact"),
     Operation.ERASURE_REQUESTED.value: ("an erasure", "erase_agent"),
 }
-_SETTLED = (Operation.REDACTED, Operation.ERASED, Operation.REQUEST_DECLINED)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What was asked. `number` is that of its entry; `memories` is empty for an erasure."""
-
-    number: int
-    operation: str
-    at: datetime
-    asked_by: str
-    reason: str
-    memories: tuple[int, ...]
-
-
-def ask_redaction(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str, asked_by: str = "") -> Request:
+def ask_redaction(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str, asked_by: str = "") -> Removal:
     """Ask for the removal of what these memories say. `reason` is kept for ever: it must not repeat it.
 
-    Raises Invalid, UnknownMemory, Repeated, Redacted.
+    Raises Invalid, UnknownMemory, Repeated, Redacted, ConsentNeeded, MailNotSent, Erased.
     """
     if not numbers:
         raise errors.Invalid("id", "must name one memory or more")
@@ -54,20 +44,25 @@ def ask_redaction(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason:
         return _ask(row, Operation.REDACTION_REQUESTED, sorted(numbers), actor, reason, asked_by)
 
 
-def ask_erasure(agent: Agent, actor: Actor, *, reason: str, asked_by: str = "") -> Request:
-    """Ask for the destruction of the agent's data key. Raises Invalid, Erased."""
+def ask_erasure(agent: Agent, actor: Actor, *, reason: str, asked_by: str = "") -> Removal:
+    """Ask for the destruction of the agent's data key. Raises Invalid, ConsentNeeded, MailNotSent, Erased."""
     with editing.locked(agent) as row:
         return _ask(row, Operation.ERASURE_REQUESTED, [], actor, reason, asked_by)
 
 
-def _ask(agent: Agent, operation: str, numbers: list[int], actor: Actor, reason: str, asked_by: str) -> Request:
+def _ask(agent: Agent, operation: str, numbers: list[int], actor: Actor, reason: str, asked_by: str) -> Removal:
     reason = _one_line(reason, "reason")
     asked_by = _one_line(asked_by, "asked_by") if asked_by else actor.label
     editing.require_key(agent)
-    with editing.begin(agent, operation, actor, is_notice=True) as edit:
-        edit.detail = {"reason": reason, "asked_by": asked_by} | ({"memories": numbers} if numbers else {})
-        edit.finish(always=True)
-        return Request(edit.seq, operation, edit.at, asked_by, reason, tuple(numbers))
+    if agent.is_steward_only:
+        if _is_by(actor.label, asked_by, agent.steward):
+            raise errors.ConsentNeeded("Its steward alone agrees for this agent, and nobody agrees to what they asked.")
+        letters.require_sent(agent)
+    detail: dict[str, Any] = {"reason": reason, "asked_by": asked_by}
+    made = _step(agent, operation, actor, detail | ({"memories": numbers} if numbers else {}))
+    if agent.steward and letters.are_sent():
+        put(ASK_STEWARD, agent.pk, made.number)
+    return made
 
 
 def _one_line(text: str, field: str) -> str:
@@ -77,55 +72,58 @@ def _one_line(text: str, field: str) -> str:
     return told
 
 
-def waiting(agent: Agent) -> list[Request]:
-    """The open requests, oldest first. One whose every memory another redaction covered is settled by that."""
-    entries = AuditEntry.objects.filter(agent_id=agent.pk, operation__in=(*_ASKED, *_SETTLED)).order_by("seq")
-    asked: dict[int, Request] = {}
-    gone: set[int] = set()
-    for entry in entries:
-        if entry.operation in _ASKED:
-            asked[entry.seq] = _request(entry)
-        else:
-            asked.pop(entry.detail["request"], None)
-            gone.update(map(int, entry.detail.get("redacted", ())))
-        if entry.operation == Operation.ERASED:  # as every other one asked
-            asked = {seq: each for seq, each in asked.items() if each.operation != Operation.ERASURE_REQUESTED}
-    return [request for request in asked.values() if not request.memories or set(request.memories) - gone]
+def waiting(agent: Agent) -> list[Removal]:
+    """The open requests, oldest first."""
+    return [each for each in removals(agent.pk).values() if each.state == RemovalState.OPEN]
 
 
-def _request(entry: AuditEntry) -> Request:
-    detail = entry.detail
-    memories = tuple(detail.get("memories", ()))
-    return Request(entry.seq, entry.operation, entry.at, detail["asked_by"], detail["reason"], memories)
-
-
-def to_settle(agent: Agent, number: int, actor: Actor, *operations: str) -> Request:
+def to_settle(agent: Agent, number: int, actor: Actor, *operations: str) -> Removal:
     """The open request, of one of these operations, that the agent's side is about to settle. The caller holds the
     agent's row locked. Raises ConsentNeeded, NoRequest.
     """
-    if actor.kind != ActorKind.AGENT:
-        raise errors.ConsentNeeded("The agent's side alone agrees to a request, or declines it.")
-    if agent.is_steward_only:
-        raise errors.ConsentNeeded("For this agent its steward alone agrees to a request, or declines it.")
-    return open_request(agent, number, *operations)
+    sides.require(agent, actor)
+    asked = open_request(agent, number, *operations)
+    if _is_by(asked.asker, asked.asked_by, actor.label):
+        raise errors.ConsentNeeded("Nobody agrees to what they asked.")
+    if any(verify.chain_since(agent.pk, agent.label, number, (agent.audit_seq, bytes(agent.audit_mac)))):
+        raise errors.NoRequest("The agent's trail is not as it was written since this was asked.")
+    return asked
 
 
-def open_request(agent: Agent, number: int, *operations: str) -> Request:
+def _is_by(asker: str, asked_by: str, address: str) -> bool:
+    return same_address(asker, address) or same_address(asked_by, address)
+
+
+def open_request(agent: Agent, number: int, *operations: str) -> Removal:
     """The open request of this number, of one of these operations. Raises NoRequest."""
-    for request in waiting(agent):
-        if request.number == number:
-            if request.operation in operations:
-                return request
-            what, command = _ASKS_FOR[request.operation]
-            raise errors.NoRequest(f"Request {number} asks for {what}: see '{command}'.")
-    raise errors.NoRequest(f"No such request, {number}, is open.")
+    asked = removals(agent.pk, number).get(number) if number > 0 else None
+    if asked is None or asked.state != RemovalState.OPEN:
+        raise errors.NoRequest(f"No such request, {number}, is open.")
+    if asked.operation not in operations:
+        what, command = _ASKS_FOR[asked.operation]
+        raise errors.NoRequest(f"Request {number} asks for {what}: see '{command}'.")
+    return asked
 
 
-def decline(agent: Agent, number: int, actor: Actor) -> Request:
-    """Say no to a request, on the agent's side. Raises ConsentNeeded, NoRequest."""
+def find(agent: Agent, number: int) -> Removal:
+    """The request of this number, whatever became of it. Raises NotFound."""
+    asked = removals(agent.pk, number).get(number) if number > 0 else None
+    if asked is None:
+        raise errors.NotFound("There is no such request.")
+    return asked
+
+
+def decline(agent: Agent, number: int, actor: Actor) -> Removal:
+    """Say no to a request, on the agent's side; or take it back, as who asked. Raises ConsentNeeded, NoRequest."""
     with editing.locked(agent) as row:
-        request = to_settle(row, number, actor, *_ASKED)
-        with editing.begin(row, Operation.REQUEST_DECLINED, actor, is_notice=True) as edit:
-            edit.detail = {"request": number}
-            edit.finish(always=True)
-        return request
+        asked = open_request(row, number, *_ASKED)
+        if (actor.kind, actor.label) != (asked.asker_kind, asked.asker):
+            to_settle(row, number, actor, *_ASKED)
+        return _step(row, Operation.REQUEST_DECLINED, actor, {"request": number})
+
+
+def _step(agent: Agent, operation: str, actor: Actor, detail: dict[str, Any]) -> Removal:
+    with editing.begin(agent, operation, actor, is_notice=True) as edit:
+        edit.detail = detail
+        edit.finish(always=True)
+    return find(agent, detail.get("request", edit.seq))

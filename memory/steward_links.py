@@ -1,5 +1,5 @@
-"""Links by which a steward decides about a request, or a proposal: made when they are mailed, proven by a MAC, good for
-one decision.
+"""Links by which a steward decides about a request, to read or to remove, or a proposal: made when they are mailed,
+proven by a MAC, good for one decision.
 
 Opening one decides nothing. Once it is decided, a link shows what became of it and, while the grant holds, revokes it.
 It ends with the steward it was mailed to: who came after has a link of their own.
@@ -10,8 +10,10 @@ from __future__ import annotations
 import hmac
 import secrets
 import string
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.utils import timezone
 
@@ -19,10 +21,11 @@ from audit.consent import LAPSES, Standing, standings
 from audit.models import AccessState, ConsentLink
 from audit.proposals import Proposal, ProposalState
 from audit.proposals import proposals as proposed
+from audit.removals import Removal, RemovalState, removals
 from audit.trail import Actor
 from config.errors import DomainError
 from config.keyring import keyring
-from memory import consent, editing, errors, letters, proposals
+from memory import consent, editing, erasure, errors, letters, proposals, redaction, requests
 from memory.models import Agent
 
 _ALPHABET = string.ascii_lowercase + string.digits
@@ -31,7 +34,7 @@ _SECRET = 32  # bytes
 _MOST = 200  # characters that are looked at of a token
 
 
-Asked = Standing | Proposal
+Asked = Standing | Proposal | Removal
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class Opened:
 
     agent: Agent
     asked: Asked
-    state: AccessState | ProposalState
+    state: AccessState | ProposalState | RemovalState
+    until: datetime  # it decides
 
 
 def make(agent: Agent, number: int) -> str:
@@ -52,10 +56,7 @@ def make(agent: Agent, number: int) -> str:
         editing.require_key(row)
         if not row.steward:
             raise errors.ConsentNeeded("This agent has no steward.")
-        if isinstance(asked_by(row, number), Proposal):
-            proposals.require_open(row, number)
-        else:
-            consent.require_open(row, number)
+        _require_open(row, number)
         prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX))
         secret = secrets.token_hex(_SECRET)  # letters and digits: nothing a mail program would cut off
         ConsentLink.objects.create(
@@ -69,9 +70,24 @@ def make(agent: Agent, number: int) -> str:
         return f"{prefix}_{secret}"
 
 
+def _require_open(agent: Agent, number: int) -> None:
+    asked = asked_by(agent, number)
+    if isinstance(asked, Removal):
+        if asked.state != RemovalState.OPEN:
+            raise errors.NotOpen(f"There is no open request {number}.")
+    elif isinstance(asked, Proposal):
+        proposals.require_open(agent, number)
+    else:
+        consent.require_open(agent, number)
+
+
 def asked_by(agent: Agent, number: int) -> Asked | None:
     """What the entry of this number asked, or proposed."""
-    return standings(agent.pk, number).get(number) or proposed(agent.pk, number).get(number)
+    finders: tuple[Callable[[int, int], Mapping[int, Asked]], ...] = (standings, proposed, removals)
+    for found in finders:
+        if number in (asked := found(agent.pk, number)):
+            return asked[number]
+    return None
 
 
 def look(token: str) -> Opened:
@@ -80,20 +96,38 @@ def look(token: str) -> Opened:
     asked = asked_by(agent, link.number)
     if asked is None or not (_is_mailed_to(link, agent.steward) or _has_replaced_itself(agent, link, asked)):
         raise errors.LinkBroken(_BROKEN)
-    return Opened(agent, asked, asked.at(consent.clock(agent)))
+    return Opened(agent, asked, asked.at(consent.clock(agent)), _until(link))
 
 
 def decide(token: str, *, approve: bool) -> Asked:
-    """Decide, once. Raises LinkBroken, NotOpen, ConsentNeeded, Invalid, Erased."""
+    """Decide, once. Raises LinkBroken, NotOpen, NoRequest, ConsentNeeded, Invalid, Erased."""
     agent, link = _proven(token)
     with editing.locked(agent) as row:
         _require_steward(row, link)
-        if timezone.now() >= link.made_at + LAPSES:
+        if timezone.now() >= _until(link):
             raise errors.LinkBroken("This link is too old to decide by.")
         actor = Actor.steward(row.steward)
-        if isinstance(asked_by(row, link.number), Proposal):
+        asked = asked_by(row, link.number)
+        if isinstance(asked, Removal):
+            return _settle(row, asked, actor, approve=approve)
+        if isinstance(asked, Proposal):
             return (proposals.accept if approve else proposals.decline)(row, link.number, actor)
         return (consent.approve if approve else consent.deny)(row, link.number, actor)
+
+
+def _settle(agent: Agent, asked: Removal, actor: Actor, *, approve: bool) -> Removal:
+    """Constitutional memories are meant, too: the page says which of them are."""
+    if not approve:
+        return requests.decline(agent, asked.number, actor)
+    if asked.is_erasure:
+        erasure.erase(agent, asked.number, actor)
+    else:
+        redaction.redact(agent, asked.number, actor, include_constitutional=True)
+    return requests.find(agent, asked.number)
+
+
+def _until(link: ConsentLink) -> datetime:
+    return link.made_at + LAPSES
 
 
 def revoke(token: str) -> Standing:

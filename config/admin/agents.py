@@ -15,7 +15,7 @@ from unfold.decorators import display
 
 from audit.consent import LAPSES
 from audit.trail import Actor
-from config.admin import asking, time_machine
+from config.admin import asking, removing, time_machine
 from config.admin.configuring import Configuring
 from config.admin.deeds import Deed, Told, each
 from config.admin.page import Scoped
@@ -147,7 +147,7 @@ class Needing(SimpleListFilter):
 
 class AgentPage(Configuring, Scoped):
     tenant = "tenant"
-    deeds = (RefineNow(), Pause(), Resume(), Verify())
+    deeds = (RefineNow(), Pause(), Resume(), Verify(), removing.AskErasure(), removing.TakeBack())
     list_display = ("name", "weight", "share", "due", "last_refined_at", "state", "model")
     list_select_related = ("tenant",)
     list_filter = (Needing, "paused", "memory_enabled", OwnTenant)
@@ -158,7 +158,10 @@ class AgentPage(Configuring, Scoped):
         (None, {"fields": ["weight", "state", "due", "due_at", "last_refined_at", "last_session", "links"]}),
         ("Tokens", {"fields": ["core_tokens", "target_tokens", "budget_tokens", "high_water_tokens", "retention"]}),
         ("Memories", {"fields": ["core_count", "journal_count", "constitutional_count", "constitutional_tokens"]}),
-        ("Whose", {"fields": ["model", "language", "steward", "is_steward_only", "proposed", "refine_every"]}),
+        (
+            "Whose",
+            {"fields": ["model", "language", "steward", "is_steward_only", "proposed", "to_remove", "refine_every"]},
+        ),
         ("Trail", {"fields": ["audit_seq", "audit_at", "created_at"]}),
     ]
 
@@ -219,6 +222,10 @@ class AgentPage(Configuring, Scoped):
             f"{what}. Until {proposal.asked_at + LAPSES:%Y-%m-%d %H:%M} UTC for the mailed link, or its runtime: "
             f"POST /api/v1/proposals/{proposal.number}/accept with the agent's key."
         )
+
+    @display(description="asked to be removed")
+    def to_remove(self, agent: Agent) -> str | None:
+        return removing.waiting(agent)
 
     @display(description="last session")
     def last_session(self, agent: Agent) -> SafeString | None:

@@ -16,6 +16,7 @@ from audit.trail import Actor
 from config.admin import asking
 from config.admin.deeds import Deed, Told, of_each_agent
 from config.admin.page import Scoped
+from config.admin.removing import AskRedaction
 from config.admin.scope import OfAgent, OfTenant
 from config.commandline import several
 from memory import store
@@ -117,7 +118,7 @@ class AskToRead(Deed):
 
 class MemoryPage(Scoped):
     tenant = "agent__tenant"
-    deeds = (Protect(), RemoveProtection(), Restore(), AskToRead())
+    deeds = (Protect(), RemoveProtection(), Restore(), AskToRead(), AskRedaction())
     list_display = ("number", "owner", "kind", "category", "project", "tokens", "origin", "state", "version")
     list_select_related = ("agent__tenant",)
     list_filter = ("kind", "category", "scope", "source", "constitutional", OfTenant, OfAgent)

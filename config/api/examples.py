@@ -134,6 +134,24 @@ _PROPOSED: dict[str, Any] = {
     "decided_at": None,
     "decided_by": "",
 }
+_REMOVAL: dict[str, Any] = {
+    "number": 11,
+    "removes": "memories",
+    "memories": [1],
+    "reason_in_their_words": "request 2026-114",
+    "asker_kind": "person",
+    "asked_by": "jo@acme.example",
+    "state": "open",
+    "asked_at": "2026-02-01T09:30:00Z",
+    "decided_at": None,
+    "decided_by": "",
+}
+_REMOVES = {
+    "memories": 1,
+    "constitutional": [],
+    "changes": 2,
+    "related": [{"id": 3, "why": "merged", "state": "active"}],
+}
 _READ = {
     "seq": 12,
     "at": "2026-02-01T09:45:00Z",
@@ -223,6 +241,12 @@ BY_OPERATION = {
     "proposals_list": Example(answers={200: {"results": [_PROPOSED], "next": None}}),
     "proposals_accept": Example(answers={200: _PROPOSED | _DECIDED | {"state": "accepted"}}),
     "proposals_decline": Example(answers={200: _PROPOSED | _DECIDED | {"state": "declined"}}),
+    "removal_requests_list": Example(answers={200: {"results": [_REMOVAL], "next": None}}),
+    "removal_requests_read": Example(answers={200: _REMOVAL | {"would_remove": _REMOVES}}),
+    "removal_requests_agree": Example(
+        {"include_constitutional": False}, {200: _REMOVAL | _DECIDED | {"state": "carried_out"}}
+    ),
+    "removal_requests_decline": Example(answers={200: _REMOVAL | _DECIDED | {"state": "declined"}}),
     "export": Example(answers={200: _LINE}),
     "import": Example(
         _LINE,

@@ -9,6 +9,7 @@ _SESSION = ("sessions_read", "sessions_briefing", "sessions_call", "sessions_abo
 _AGENT = ("agents_read", "agents_change", "agents_key_issue")
 _ACCESS = ("access_requests_approve", "access_requests_deny", "grants_revoke")
 _PROPOSAL = ("proposals_accept", "proposals_decline")
+_REMOVAL = ("removal_requests_read", "removal_requests_agree", "removal_requests_decline")
 
 # (operation, status) → (parameter of the next, where its value stands in the answer, the next operations)
 _FROM: dict[tuple[str, str], list[tuple[str, str, tuple[str, ...]]]] = {
@@ -30,6 +31,10 @@ _FROM: dict[tuple[str, str], list[tuple[str, str, tuple[str, ...]]]] = {
     ("access_requests_approve", "200"): [("number", "/number", ("grants_revoke",))],
     ("content_reads_list", "200"): [("seq", "/results/0/seq", ("audit_read",))],
     ("proposals_list", "200"): [("number", "/results/0/number", _PROPOSAL), ("cursor", "/next", ("proposals_list",))],
+    ("removal_requests_list", "200"): [
+        ("number", "/results/0/number", _REMOVAL),
+        ("cursor", "/next", ("removal_requests_list",)),
+    ],
     ("agents_create", "201"): [("slug", "/agent", _AGENT)],
     ("agents_list", "200"): [("slug", "/results/0/agent", _AGENT)],
 }

@@ -9,7 +9,7 @@ from rest_framework.exceptions import NotFound
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 
-from config.api import agent, consent, memories, sessions, tenant, trail, transfer
+from config.api import agent, consent, memories, removal, sessions, tenant, trail, transfer
 from config.api.views import View
 
 
@@ -49,6 +49,10 @@ urlpatterns = [
     path("proposals", consent.Proposals.as_view()),
     path("proposals/<int:number>/accept", consent.Accept.as_view()),
     path("proposals/<int:number>/decline", consent.Decline.as_view()),
+    path("removal-requests", removal.Removals.as_view()),
+    path("removal-requests/<int:number>", removal.OneRemoval.as_view()),
+    path("removal-requests/<int:number>/agree", removal.Agree.as_view()),
+    path("removal-requests/<int:number>/decline", removal.Decline.as_view()),
     path("export", transfer.Export.as_view()),
     path("import", transfer.Import.as_view()),
     path("agents", tenant.Agents.as_view()),

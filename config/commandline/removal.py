@@ -9,18 +9,18 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from audit import disk
+from audit.removals import Removal
 from audit.trail import Actor
 from config.commandline import FAILED, USAGE, Task, is_attended
 from memory import editing, requests
 from memory.access import agent_named, is_key_of
 from memory.errors import KeyRejected
 from memory.models import Agent
-from memory.requests import Request
 
 KEY = "PALIMPSEST_AGENT_KEY"
 
 
-class Removal(Task):
+class Removing(Task):
     """Asking needs a reason; carrying out or declining, the agent's own key in the environment. With both, at once."""
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -39,7 +39,7 @@ class Removal(Task):
         """The figures of what is asked for, or of the request that is agreed to."""
 
     @abstractmethod
-    def ask(self, agent: Agent, options: dict[str, Any]) -> Request: ...
+    def ask(self, agent: Agent, options: dict[str, Any]) -> Removal: ...
 
     @abstractmethod
     def carry_out(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> Any: ...
@@ -121,7 +121,7 @@ class Removal(Task):
         for each in waiting:
             what = f"memories {', '.join(map(str, each.memories))}" if each.memories else "the silo, whole"
             self.tell(
-                f"request {each.number} of {each.at:%Y-%m-%d %H:%M} UTC by {each.asked_by}, {what}: {each.reason}"
+                f"request {each.number} of {each.asked_at:%Y-%m-%d %H:%M} UTC by {each.asked_by}, {what}: {each.reason}"
             )
         if not waiting:
             self.tell("no request waits")
@@ -133,11 +133,11 @@ class Removal(Task):
             self.tell(line)
 
 
-def _record(request: Request) -> dict[str, Any]:
+def _record(request: Removal) -> dict[str, Any]:
     return {
         "request": request.number,
         "operation": request.operation,
-        "at": request.at.isoformat(),
+        "at": request.asked_at.isoformat(),
         "asked_by": request.asked_by,
         "reason": request.reason,
         "memories": list(request.memories),

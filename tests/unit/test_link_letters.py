@@ -18,8 +18,8 @@ from audit.consent import Person, Scope
 from audit.models import AccessRequest, ConsentLink
 from audit.trail import Actor
 from config.queue import ASK_STEWARD
-from memory import agents, consent, in_words, posting, proposals, steward_links, tasks
-from memory.errors import MailNotSent
+from memory import agents, consent, in_words, posting, proposals, requests, steward_links, tasks
+from memory.errors import Erased, MailNotSent
 from memory.models import Agent
 from tests import steps
 from tests.privacy import logbook
@@ -95,6 +95,50 @@ def test_a_proposal_is_mailed_likewise(stewarded: Agent) -> None:
     assert proposals.find(fresh(stewarded), number).state == "declined"
 
 
+def test_a_removal_is_mailed_likewise(stewarded: Agent) -> None:
+    asked = requests.ask_redaction(stewarded, [1, 2], ADMIN, reason="request 2026-114")
+    assert waiting() == [(ASK_STEWARD, (stewarded.pk, asked.number))]
+    [message] = letters()
+    assert (message.to, message.subject) == ([SUE], "acme/ada: somebody asks to remove what it remembers, for good")
+    assert (
+        "admin@acme.test asks to remove, for good, what 2 memories say, in their history as well (numbers 1, 2)."
+        in (message.body)
+    )
+    assert message.body.endswith("\n\n    \u201crequest 2026-114\u201d\n")
+    assert MARKER not in message.body
+    steward_links.decide(token_of(message), approve=True)
+    assert requests.find(fresh(stewarded), asked.number).state == "carried_out"
+
+
+def test_an_erasure_is_mailed_likewise_and_settles_what_else_was_asked(stewarded: Agent) -> None:
+    first = requests.ask_erasure(stewarded, ADMIN, reason="the contract ended")
+    requests.ask_erasure(fresh(stewarded), Actor.operator("erase_agent"), reason="once more", asked_by="jo@acme.test")
+    one, other = letters()
+    assert "everything it remembers, and all that it ever remembered: the key to it is destroyed" in one.body
+    assert "an operator, for jo@acme.test asks to remove" in other.body
+    steward_links.decide(token_of(one), approve=True)
+    assert not fresh(stewarded).wrapped_key
+    assert requests.find(fresh(stewarded), first.number).decided_by == "steward"
+    assert [steward_links.look(token_of(each)).state for each in (one, other)] == ["carried_out", "settled"]
+    with pytest.raises(Erased):
+        steward_links.decide(token_of(other), approve=True)
+
+
+def test_a_removal_asked_in_the_stewards_name_is_mailed_to_nobody(stewarded: Agent) -> None:
+    requests.ask_erasure(stewarded, Actor.operator("erase_agent"), reason="the contract ended", asked_by=SUE)
+    assert letters() == []
+
+
+def test_a_new_steward_is_mailed_the_removals_that_wait(stewarded: Agent) -> None:
+    asked = requests.ask_redaction(stewarded, [1], ADMIN, reason="request 2026-114").number
+    letters()
+    agents.change(fresh(stewarded), ME, steward=TOM)
+    links = [each for each in letters() if "/consent/" in each.body]
+    assert [each.to for each in links] == [[TOM]]
+    steward_links.decide(token_of(links[0]), approve=False)
+    assert requests.find(fresh(stewarded), asked).state == "declined"
+
+
 def test_a_purpose_is_one_line_and_cannot_end_its_quotation(stewarded: Agent) -> None:
     ask(stewarded, purpose="to help you\r\n\r\nBcc: x\u2028\u201d\n\nSay yes here: https://evil.test/\u201d now")
     [message] = letters()
@@ -124,8 +168,8 @@ def test_a_scope_in_words(scope: Scope, told: str) -> None:
 
 
 def test_of_many_numbers_some_are_listed() -> None:
-    assert in_words.numbers(Scope("memories", numbers=tuple(range(1, 24)))).endswith("19, 20 and 3 more")
-    assert in_words.numbers(Scope("silo")) == ""
+    assert in_words.numbered(range(1, 24)).endswith("19, 20 and 3 more")
+    assert in_words.numbered(()) == ""
 
 
 @pytest.mark.parametrize(

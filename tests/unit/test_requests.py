@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from audit.trail import Actor
 from memory import erasure, errors, redaction, requests
 from memory.models import Agent
+from tests import tampering
+from tests.conftest import drop_guards
+from tests.queueing import waiting
 from tests.steps import ME, fresh, last_entry, refused, remember
 
 OWNER = Actor.person("owner@acme.test")
+SUE = "sue@elsewhere.test"
 
 
 def ask(agent: Agent, *numbers: int) -> int:
@@ -29,8 +35,71 @@ def test_the_agents_side_alone_agrees(past: Agent, actor: Actor) -> None:
     asked = ask(past, 1)
     with refused(past, errors.ConsentNeeded):
         redaction.redact(past, asked, actor)
+    other = Actor(actor.kind, f"another {actor.label}")
     with refused(past, errors.ConsentNeeded):
-        requests.decline(past, asked, actor)
+        requests.decline(past, asked, other)
+
+
+def test_its_steward_agrees_or_declines(past: Agent) -> None:
+    Agent.objects.filter(pk=past.pk).update(steward=SUE, is_steward_only=True)
+    first, second = ask(past, 1), ask(past, 2)
+    with refused(past, errors.ConsentNeeded):
+        redaction.redact(past, first, Actor.steward("tom@elsewhere.test"))
+    redaction.redact(fresh(past), first, Actor.steward(SUE))
+    requests.decline(fresh(past), second, Actor.steward(SUE))
+    settled = [requests.find(fresh(past), number) for number in (first, second)]
+    assert [(each.state, each.decided_by) for each in settled] == [("carried_out", "steward"), ("declined", "steward")]
+
+
+@pytest.mark.parametrize(
+    ("actor", "asked_by"), [(Actor.person(SUE.upper()), ""), (Actor.operator("redact"), f" {SUE} ")]
+)
+def test_a_steward_does_not_agree_to_what_they_asked(past: Agent, actor: Actor, asked_by: str) -> None:
+    Agent.objects.filter(pk=past.pk).update(steward=SUE)
+    number = requests.ask_redaction(fresh(past), [1], actor, reason="request 17", asked_by=asked_by).number
+    with refused(past, errors.ConsentNeeded):
+        redaction.redact(fresh(past), number, Actor.steward(SUE))
+    redaction.redact(fresh(past), number, ME)
+
+
+def test_nobody_asks_what_nobody_could_agree_to(past: Agent) -> None:
+    Agent.objects.filter(pk=past.pk).update(steward=SUE, is_steward_only=True)
+    with refused(past, errors.ConsentNeeded):
+        requests.ask_redaction(fresh(past), [1], Actor.person(SUE), reason="request 17")
+    with refused(past, errors.ConsentNeeded):
+        requests.ask_erasure(fresh(past), Actor.person(SUE), reason="request 17")
+
+
+def test_where_its_steward_alone_agrees_mail_has_to_be_sent(past: Agent, settings: Any) -> None:
+    settings.EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+    settings.DEBUG = False
+    Agent.objects.filter(pk=past.pk).update(steward=SUE)
+    assert ask(fresh(past), 1), "its runtime can agree"
+    assert waiting() == []
+    Agent.objects.filter(pk=past.pk).update(is_steward_only=True)
+    with refused(past, errors.MailNotSent):
+        ask(fresh(past), 1)
+
+
+def test_who_asked_takes_it_back_and_nobody_else_of_their_side(past: Agent) -> None:
+    asked = ask(past, 1)
+    with refused(past, errors.ConsentNeeded):
+        requests.decline(past, asked, Actor.person("other@acme.test"))
+    assert requests.decline(past, asked, OWNER).decided_by == "person"
+    with refused(past, errors.NoRequest):
+        redaction.redact(past, asked, ME)
+
+
+def test_a_request_altered_or_put_in_by_sql_is_not_agreed_to(past: Agent) -> None:
+    """Who can write to the database cannot have the agent's side remove what nobody asked to be removed."""
+    asked = ask(past, 1)
+    with tampering.undone():
+        drop_guards()
+        detail = json.dumps({"reason": "request 17", "asked_by": OWNER.label, "memories": [1, 2, 3]})
+        tampering.sql(f"UPDATE audit_auditentry SET detail = '{detail}' WHERE agent_id = {past.pk} AND seq = {asked}")
+        with pytest.raises(errors.NoRequest):
+            redaction.redact(fresh(past), asked, ME)
+    redaction.redact(fresh(past), asked, ME)
 
 
 def test_where_the_steward_alone_consents_the_runtime_does_not(past: Agent) -> None:

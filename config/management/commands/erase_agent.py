@@ -10,16 +10,15 @@ from django.core.management import call_command
 from django.core.management.base import CommandParser
 
 from audit.models import Operation
+from audit.removals import Removal
 from audit.trail import Actor
-from config.commandline import USAGE, several
-from config.commandline.removal import Removal
+from config.commandline import USAGE, removal, several
 from memory import erasure, requests
 from memory.erasure import Figures
 from memory.models import Agent
-from memory.requests import Request
 
 
-class Command(Removal):
+class Command(removal.Removing):
     help = (
         "Destroy an agent's data key: nothing that its memories say can be read again here. Rows and trail stay, and "
         "the trail still verifies. Asks the agent's side, which agrees with --agree and its key in "
@@ -47,7 +46,7 @@ class Command(Removal):
             requests.open_request(agent, options["agree"], Operation.ERASURE_REQUESTED)
         return erasure.preview(agent)
 
-    def ask(self, agent: Agent, options: dict[str, Any]) -> Request:
+    def ask(self, agent: Agent, options: dict[str, Any]) -> Removal:
         return requests.ask_erasure(agent, _OPERATOR, reason=options["reason"], asked_by=options["asked_by"])
 
     def carry_out(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> Figures:

@@ -8,17 +8,16 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from audit.models import Operation
+from audit.removals import Removal
 from audit.trail import Actor
-from config.commandline import USAGE, several
-from config.commandline.removal import Removal
+from config.commandline import USAGE, removal, several
 from memory import redaction, requests
 from memory.errors import Constitutional
 from memory.models import Agent
 from memory.redaction import Figures
-from memory.requests import Request
 
 
-class Command(Removal):
+class Command(removal.Removing):
     help = (
         "Remove what memories say, and all that the trail keeps of it, for good: for a data subject's request. Rows, "
         "times and digests stay, and the trail still verifies. Asks the agent's side, which agrees with --agree and "
@@ -50,7 +49,7 @@ class Command(Removal):
             return f"{Constitutional(figures.constitutional)} (--include-constitutional)"
         return ""
 
-    def ask(self, agent: Agent, options: dict[str, Any]) -> Request:
+    def ask(self, agent: Agent, options: dict[str, Any]) -> Removal:
         reason, asked_by = options["reason"], options["asked_by"]
         return requests.ask_redaction(agent, options["ids"], _OPERATOR, reason=reason, asked_by=asked_by)
 

@@ -1,0 +1,104 @@
+"""Requests to remove content for good: what was asked, what became of it.
+
+Worked out from the agent's trail alone, where each step is an entry that `memory.requests`, `memory.redaction` and
+`memory.erasure` write: open is a request that no later entry carries out, declines, or leaves nothing of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.db.models import TextChoices
+
+from audit.models import AuditEntry, Operation
+from audit.verify import ill_formed
+
+_ASKED = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
+_SETTLED = (Operation.REDACTED, Operation.ERASED, Operation.REQUEST_DECLINED)
+
+
+class RemovalState(TextChoices):
+    """open → carried_out | declined | settled, when another left nothing of it."""
+
+    OPEN = "open"
+    CARRIED_OUT = "carried_out"
+    DECLINED = "declined"
+    SETTLED = "settled"
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A request as the trail has it. `number` is that of the entry that asked; `memories` is empty for an erasure.
+
+    `asker` wrote the entry; `asked_by` is who they say it is for, or themselves.
+    """
+
+    number: int
+    operation: str
+    asked_at: datetime
+    asker_kind: str
+    asker: str
+    asked_by: str
+    reason: str
+    memories: tuple[int, ...]
+    state: RemovalState = RemovalState.OPEN
+    decided_at: datetime | None = None
+    decided_by: str = ""
+    left: tuple[int, ...] = ()  # of the memories, those that nothing redacted since
+
+    @property
+    def is_erasure(self) -> bool:
+        return self.operation == Operation.ERASURE_REQUESTED
+
+    def at(self, _: datetime) -> RemovalState:
+        """Its state at this moment: no clock ends it, for it may have to be answered by law."""
+        return self.state
+
+
+def removals(agent_id: int, since: int = 1) -> dict[int, Removal]:
+    """Every request of an agent's trail from an entry on, by number, in order."""
+    entries = AuditEntry.objects.filter(agent_id=agent_id, seq__gte=since, operation__in=(*_ASKED, *_SETTLED))
+    found: dict[int, Removal] = {}
+    for entry in entries.order_by("seq"):
+        with ill_formed():  # as SQL can write it: it counts for nothing, and verifying tells of it
+            if entry.operation in _ASKED:
+                found[entry.seq] = _asked(entry)
+            else:
+                found |= {each.number: each for each in _after(found, entry)}
+    return found
+
+
+def _asked(entry: AuditEntry) -> Removal:
+    detail = entry.detail
+    memories = tuple(map(int, detail.get("memories", ())))
+    return Removal(
+        entry.seq,
+        entry.operation,
+        entry.at,
+        entry.actor_kind,
+        entry.actor_label,
+        detail["asked_by"],
+        detail["reason"],
+        memories,
+        left=memories,
+    )
+
+
+def _after(found: dict[int, Removal], entry: AuditEntry) -> Iterator[Removal]:
+    """What an entry makes of the requests that were open."""
+    gone = set(map(int, entry.detail.get("redacted", ())))
+    is_declined = entry.operation == Operation.REQUEST_DECLINED
+    for each in found.values():
+        if each.state != RemovalState.OPEN:
+            continue
+        if each.number == entry.detail["request"]:
+            state = RemovalState.DECLINED if is_declined else RemovalState.CARRIED_OUT
+            yield replace(each, state=state, decided_at=entry.at, decided_by=entry.actor_kind)
+        elif each.is_erasure and entry.operation == Operation.ERASED:
+            yield replace(each, state=RemovalState.SETTLED, decided_at=entry.at)
+        elif gone.intersection(each.left):
+            left = tuple(number for number in each.left if number not in gone)
+            state, over = (RemovalState.OPEN, None) if left else (RemovalState.SETTLED, entry.at)
+            yield replace(each, left=left, state=state, decided_at=over)

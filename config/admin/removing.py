@@ -1,0 +1,130 @@
+"""Asking that content is removed for good: a tenant's owner asks, with a reason; the agent's side agrees, or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from django import forms
+from unfold.widgets import UnfoldAdminTextareaWidget
+
+from audit.removals import Removal
+from audit.trail import Actor
+from config.admin.deeds import Deed, Told, each, of_each_agent
+from config.commandline import several
+from memory import erasure, in_words, letters, redaction, requests
+from memory.models import Agent, Memory
+from memory.requests import REASON_CHARACTERS
+from memory.roles import Action
+
+
+class WhyForGood(forms.Form):
+    reason = forms.CharField(
+        max_length=REASON_CHARACTERS,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+        help_text="why; kept for ever, where the agent and its steward find it. Name a ticket, and nobody's data: do "
+        "not repeat what is to go.",
+    )
+
+
+class AskRedaction(Deed):
+    name, label, needs, form, is_grave = "ask_redaction", "Ask for removal", Action.REMOVE, WhyForGood, True
+
+    def offered(self, row: Memory) -> bool:
+        return row.redacted_at is None
+
+    def means(self, rows: Sequence[Memory]) -> Iterable[str]:
+        chosen: dict[Agent, list[int]] = {}
+        for row in rows:
+            if self.offered(row):
+                chosen.setdefault(row.agent, []).append(row.number)
+        if left := len(rows) - sum(map(len, chosen.values())):
+            yield f"{left:,} of them {'says' if left == 1 else 'say'} nothing any more: told, and left out."
+        for agent, numbers in chosen.items():
+            yield from _would_remove(agent, numbers)
+        yield _NOTHING_YET
+
+    def do(self, rows: Sequence[Memory], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
+        def ask(agent: Agent, numbers: list[int]) -> str:
+            return _asked(agent, requests.ask_redaction(agent, numbers, actor, reason=given["reason"]))
+
+        yield from of_each_agent(rows, ask)
+
+
+def _would_remove(agent: Agent, numbers: list[int]) -> Iterator[str]:
+    figures = redaction.preview(agent, numbers)
+    yield (
+        f"{agent.label}: what {several(len(numbers), 'memory says', 'memories say')} is removed for good once its side "
+        f"agrees, {figures.active:,} of them remembered now; {several(figures.changes, 'state')} in its trail emptied; "
+        f"{figures.tokens_before:,} → {figures.tokens_after:,} core tokens."
+    )
+    if figures.constitutional:
+        yield f"{agent.label}: constitutional among them: {in_words.numbered(figures.constitutional)}."
+    if figures.related:
+        listed = in_words.numbered([each.number for each in figures.related])
+        yield f"{agent.label}: these may say the same, and are left, for you to decide: {listed}."
+
+
+class AskErasure(Deed):
+    name, label, needs, form, is_grave = "ask_erasure", "Ask for erasure", Action.REMOVE, WhyForGood, True
+
+    def offered(self, row: Agent) -> bool:
+        return bool(row.wrapped_key)
+
+    def means(self, rows: Sequence[Agent]) -> Iterable[str]:
+        for row in filter(self.offered, rows):
+            figures = erasure.preview(row)
+            yield (
+                f"{row.label}: the key to {several(figures.memories, 'memory', 'memories')} is destroyed for good once "
+                f"its side agrees; what {several(figures.entries, 'entry', 'entries')} of its trail keep of them opens "
+                f"no more. A backup with the key, wrapped by silo key {figures.silo_key}, opens until it ages out."
+            )
+        yield _NOTHING_YET
+
+    def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
+        yield from each(rows, lambda row: _asked(row, requests.ask_erasure(row, actor, reason=given["reason"])))
+
+
+class TakeBack(Deed):
+    name, label, needs = "take_back_removals", "Take back requests of removal", Action.REMOVE
+
+    def offered(self, row: Agent) -> bool:
+        return bool(requests.waiting(row))
+
+    def means(self, rows: Sequence[Agent]) -> Iterable[str]:
+        for row in rows:
+            yield f"{row.label}: of {several(len(requests.waiting(row)), 'open request')}, those of yours end."
+
+    def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
+        def take_back(row: Agent) -> str:
+            own = [each for each in requests.waiting(row) if (each.asker_kind, each.asker) == (actor.kind, actor.label)]
+            for request in own:
+                requests.decline(row, request.number, actor)
+            return f"{several(len(own), 'request')} taken back." if own else "none of them is yours."
+
+        yield from each(rows, take_back)
+
+
+_NOTHING_YET = "Now, nothing is removed: the agent's side is asked. Once it has agreed, nothing brings it back."
+
+
+def _asked(agent: Agent, request: Removal) -> str:
+    return f"it is asked, as entry {request.number} of its trail. {_who_decides(agent, request)}"
+
+
+def _who_decides(agent: Agent, request: Removal) -> str:
+    runtime = f"its runtime: POST /api/v1/removal-requests/{request.number}/agree with the agent's key"
+    if not (agent.steward and letters.are_sent()):
+        return f"It waits for {runtime}."
+    link = "the link that is mailed to its steward"
+    return f"It waits for {link}." if agent.is_steward_only else f"It waits for {link}, or {runtime}."
+
+
+def waiting(agent: Agent) -> str | None:
+    """What waits for the agent's side, in a line."""
+    told = [
+        f"{'erasure' if each.is_erasure else several(len(each.left), 'memory', 'memories')}, asked by {each.asked_by} "
+        f"(entry {each.number}). {_who_decides(agent, each)}"
+        for each in requests.waiting(agent)
+    ]
+    return " ".join(told) or None

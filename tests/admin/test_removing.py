@@ -1,0 +1,114 @@
+"""An owner asks that content is removed for good; it waits for the agent's side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from audit.trail import Actor
+from memory import redaction, requests, store
+from memory.models import Agent, Memory, Person
+from tests.admin.test_deeds import SignedIn, confirm, post, said
+from tests.conftest import House
+from tests.privacy.marker import MARKER
+from tests.queueing import waiting
+from tests.steps import ME, fresh, problems, remember
+
+pytestmark = pytest.mark.django_db
+OWNER = "owner@acme.test"
+
+
+@pytest.fixture
+def kept(house: House) -> Agent:
+    remember(house.ada, f"{MARKER} tea", f"{MARKER} tea", f"{MARKER} milk", tags=(MARKER,))
+    store.protect(fresh(house.ada), [3], Actor.person(OWNER))
+    return fresh(house.ada)
+
+
+def rows(agent: Agent, *numbers: int) -> list[Memory]:
+    return list(Memory.objects.filter(agent=agent, number__in=numbers).order_by("number"))
+
+
+def page(client: Any, agent: Agent) -> str:
+    shown: str = client.get(reverse("admin:memory_agent_change", args=[agent.pk])).content.decode()
+    assert MARKER not in shown
+    return shown
+
+
+def test_it_is_asked_with_what_goes_and_what_is_left(
+    kept: Agent, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    shown = post(client, "ask_redaction", *rows(kept, 1, 3)).content.decode()
+    for told in (
+        "what 2 memories say is removed for good once its side agrees, 2 of them remembered now",
+        "constitutional among them: 3",
+        "these may say the same, and are left, for you to decide: 2",
+        "Now, nothing is removed",
+    ):
+        assert told in shown, told
+    assert MARKER not in shown
+    assert requests.waiting(kept) == []
+    answer = confirm(client, "ask_redaction", *rows(kept, 1, 3))
+    [asked] = requests.waiting(fresh(kept))
+    assert (asked.asker, asked.memories, asked.reason) == (OWNER, (1, 3), "asked for by the owner")
+    assert f"POST /api/v1/removal-requests/{asked.number}/agree" in said(answer)
+    assert all(row.sealed for row in rows(kept, 1, 3)), "nothing is removed yet"
+    assert f"2 memories, asked by {OWNER} (entry {asked.number})" in page(client, kept)
+    redaction.redact(fresh(kept), asked.number, ME, include_constitutional=True)
+    assert f"asked by {OWNER}" not in page(client, kept)
+    assert problems(kept) == []
+
+
+def test_it_needs_a_reason(kept: Agent, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    client = signed_in(staff["owner"])
+    for deed, row in (("ask_redaction", rows(kept, 1)[0]), ("ask_erasure", kept)):
+        answer = post(client, deed, row, confirmed="1", reason="  ")
+        assert "This field is required" in answer.content.decode()
+    assert requests.waiting(kept) == []
+
+
+def test_where_there_is_a_steward_the_link_is_mailed(
+    kept: Agent, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    Agent.objects.filter(pk=kept.pk).update(steward="sue@elsewhere.test", is_steward_only=True)
+    answer = confirm(signed_in(staff["owner"]), "ask_erasure", kept)
+    [asked] = requests.waiting(fresh(kept))
+    assert "It waits for the link that is mailed to its steward." in said(answer)
+    assert [numbers for _, numbers in waiting()] == [(kept.pk, asked.number)]
+
+
+def test_what_was_redacted_before_is_told_and_left_out(
+    kept: Agent, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    number = requests.ask_redaction(kept, [1], Actor.person(OWNER), reason="request 17").number
+    redaction.redact(fresh(kept), number, ME)
+    client = signed_in(staff["owner"])
+    assert "1 of them says nothing any more" in post(client, "ask_redaction", *rows(kept, 1, 2)).content.decode()
+    confirm(client, "ask_redaction", *rows(kept, 1, 2))
+    [asked] = requests.waiting(fresh(kept))
+    assert asked.memories == (2,)
+
+
+def test_ones_own_requests_are_taken_back_and_no_others(
+    kept: Agent, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17")
+    theirs = requests.ask_erasure(fresh(kept), Actor.operator("erase_agent"), reason="request 18").number
+    client = signed_in(staff["owner"])
+    assert "of 2 open requests, those of yours end" in post(client, "take_back_removals", kept).content.decode()
+    assert "1 request taken back" in said(confirm(client, "take_back_removals", kept))
+    assert [each.number for each in requests.waiting(fresh(kept))] == [theirs]
+    assert "none of them is yours" in said(confirm(client, "take_back_removals", kept))
+
+
+def test_the_console_prints_no_link_and_nobody_is_asked_who_could_not_answer(
+    kept: Agent, staff: dict[str, Person], signed_in: SignedIn, settings: Any
+) -> None:
+    settings.EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+    Agent.objects.filter(pk=kept.pk).update(steward="sue@elsewhere.test", is_steward_only=True)
+    answer = confirm(signed_in(staff["owner"]), "ask_redaction", *rows(kept, 1))
+    assert requests.waiting(fresh(kept)) == []
+    assert "mail" in said(answer).lower()

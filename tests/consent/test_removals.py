@@ -1,0 +1,181 @@
+"""The page behind a steward's link about a removal: what it says, that opening it removes nothing, and that it decides
+once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from audit.trail import Actor
+from memory import agents, redaction, requests, steward_links, store
+from memory.models import Agent, Memory
+from tests import steps
+from tests.privacy.marker import MARKER
+from tests.steps import ME, fresh, problems
+
+STEW = "stew@acme.test"
+OWNER = Actor.person("owner@else.test")
+REASON = "request <b>17</b>"
+
+
+@pytest.fixture(autouse=True)
+def _hosts(settings: Any) -> None:
+    settings.ALLOWED_HOSTS = ["testserver"]
+
+
+@pytest.fixture
+def led(ada: Agent) -> Agent:
+    steps.remember(ada, f"{MARKER} tea", f"{MARKER} tea", f"{MARKER} milk", tags=(MARKER,))
+    store.protect(fresh(ada), [3], OWNER)
+    agents.change(fresh(ada), ME, steward=STEW)
+    return fresh(ada)
+
+
+@pytest.fixture
+def visitor() -> Client:
+    return Client(raise_request_exception=False)
+
+
+def redaction_of(agent: Agent, *numbers: int, actor: Actor = OWNER) -> tuple[int, str]:
+    number = requests.ask_redaction(fresh(agent), numbers, actor, reason=REASON).number
+    return number, f"/consent/{steward_links.make(fresh(agent), number)}"
+
+
+def erasure_of(agent: Agent) -> tuple[int, str]:
+    number = requests.ask_erasure(fresh(agent), OWNER, reason=REASON).number
+    return number, f"/consent/{steward_links.make(fresh(agent), number)}"
+
+
+def page(client: Client, address: str) -> str:
+    answer = client.get(address)
+    assert answer.status_code == 200
+    shown = answer.content.decode()
+    assert MARKER not in shown
+    return shown
+
+
+def press(client: Client, address: str, decision: str) -> Any:
+    return client.post(address, {"decision": decision})
+
+
+def bodies(agent: Agent) -> list[bool]:
+    return [bool(memory.sealed) for memory in Memory.objects.filter(agent=agent).order_by("number")[:3]]
+
+
+def test_it_is_shown_whole_and_without_content(led: Agent, visitor: Client) -> None:
+    number, address = redaction_of(led, 1, 3)
+    shown = page(visitor, address)
+    for told in (
+        OWNER.label,
+        "acme/ada",
+        "what 2 memories say, in their history as well",
+        "Numbers 1, 3",
+        "2 of them are remembered now",
+        "Constitutional, which no session touches: 3",
+        "Memories that may say the same, and that nobody asked about: 2",
+        "request &lt;b&gt;17&lt;/b&gt;",
+        ">Approve the removal</button>",
+        ">Deny</button>",
+    ):
+        assert told in shown, told
+    assert requests.find(led, number).state == "open"
+    assert bodies(led) == [True, True, True]
+
+
+def test_it_is_removed_once_and_the_page_says_so(led: Agent, visitor: Client) -> None:
+    """Constitutional memories, too: the page names them, and a steward means it."""
+    number, address = redaction_of(led, 1, 3)
+    for decision in ("approve", "approve", "deny"):
+        assert press(visitor, address, decision)["Location"] == address
+    assert bodies(led) == [False, True, False]
+    assert requests.find(fresh(led), number).state == "carried_out"
+    shown = page(visitor, address)
+    assert "This was agreed to, by its steward" in shown
+    assert "<button" not in shown
+    assert problems(led) == []
+
+
+def test_it_is_denied_once(led: Agent, visitor: Client) -> None:
+    _, address = redaction_of(led, 1)
+    press(visitor, address, "deny")
+    press(visitor, address, "approve")
+    assert bodies(led) == [True, True, True]
+    assert "This was denied, by its steward" in page(visitor, address)
+
+
+def test_an_erasure_is_agreed_to(led: Agent, visitor: Client) -> None:
+    _, address = erasure_of(led)
+    _, other = redaction_of(led, 1)
+    assert "the key to it is destroyed" in page(visitor, address)
+    press(visitor, address, "approve")
+    assert not fresh(led).wrapped_key
+    assert "was removed then" in page(visitor, address)
+    press(visitor, other, "approve")
+    assert "was removed then" in page(visitor, other), "what nobody can open is removed all the same"
+    assert bodies(led) == [False, True, True]
+    assert problems(led) == []
+
+
+def test_a_second_erasure_has_nothing_to_decide(led: Agent, visitor: Client) -> None:
+    (_, first), (_, second) = erasure_of(led), erasure_of(led)
+    press(visitor, first, "approve")
+    assert "Another request left nothing of this one" in page(visitor, second)
+    press(visitor, second, "approve")
+    assert problems(led) == []
+
+
+def test_what_another_request_left_nothing_of_says_so(led: Agent, visitor: Client) -> None:
+    _, first = redaction_of(led, 1)
+    _, second = redaction_of(led, 1)
+    press(visitor, first, "approve")
+    assert "Another request left nothing of this one" in page(visitor, second)
+    press(visitor, second, "approve")
+    assert problems(led) == []
+
+
+def test_what_was_taken_back_says_so(led: Agent, visitor: Client) -> None:
+    number, address = redaction_of(led, 1)
+    requests.decline(fresh(led), number, OWNER)
+    assert "taken back by who asked" in page(visitor, address)
+    press(visitor, address, "approve")
+    assert bodies(led) == [True, True, True]
+
+
+def test_what_the_runtime_agreed_to_says_so(led: Agent, visitor: Client) -> None:
+    number, address = redaction_of(led, 1)
+    redaction.redact(fresh(led), number, ME)
+    assert "by its runtime" in page(visitor, address)
+
+
+def test_a_steward_is_given_no_buttons_for_what_they_asked(led: Agent, visitor: Client) -> None:
+    _, address = redaction_of(led, 1, actor=Actor.person(STEW.upper()))
+    shown = page(visitor, address)
+    assert "Nobody agrees to what they asked" in shown
+    assert "<button" not in shown
+    press(visitor, address, "approve")
+    assert bodies(led) == [True, True, True]
+
+
+def test_after_72_hours_the_link_removes_nothing_but_its_runtime_may(
+    led: Agent, visitor: Client, time_machine: Any
+) -> None:
+    number, address = redaction_of(led, 1)
+    time_machine.move_to(timezone.now() + timedelta(hours=73))
+    shown = page(visitor, address)
+    assert "too old to decide by" in shown
+    assert "<button" not in shown
+    press(visitor, address, "approve")
+    assert bodies(led) == [True, True, True]
+    assert requests.find(fresh(led), number).state == "open"
+
+
+def test_a_link_of_a_steward_who_was_replaced_removes_nothing(led: Agent, visitor: Client) -> None:
+    _, address = redaction_of(led, 1)
+    agents.change(fresh(led), ME, steward="next@acme.test")
+    assert press(visitor, address, "approve").status_code == 404
+    assert visitor.get(address).status_code == 404
+    assert bodies(led) == [True, True, True]
