@@ -21,7 +21,9 @@ from schemathesis import engine
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events
 
-from memory import access, agents, tenants
+from audit.consent import Person, Scope
+from audit.trail import Actor
+from memory import access, agents, consent, proposals, requests, tenants
 from memory.errors import KeyRejected
 from memory.models import Agent
 from tests import steps
@@ -135,7 +137,17 @@ def peopled(house: House, settings: Any, transactional_db: None) -> House:
     agents.change(house.bob, steps.ME, refinement_prompt=FOREIGN)
     steps.remember(house.ada, "Tea is hot", "Milk is white", "Sugar is sweet", tags=("drinks",))
     steps.remember(house.ada, "Talked of tea", kind="journal")
+    _ask(house.ada)
     return house
+
+
+def _ask(agent: Agent) -> None:
+    """What its side is asked to decide. (Not an erasure: after it, all that is asked of the agent would be refused.)"""
+    for number in range(1, FEW):
+        person = Person(number, f"person-{number}@acme.test")
+        consent.ask(agent, person, purpose="to see why it forgot a customer", scope=Scope("silo"))
+        requests.ask_redaction(agent, [3], Actor.person(person.address), reason=f"request {number}")
+    proposals.propose(agent, Actor.person("admin@acme.test"), model="openai/gpt-4.1")
 
 
 @pytest.mark.timeout(2 * SECONDS + 300)

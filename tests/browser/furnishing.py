@@ -15,7 +15,7 @@ import refinement.demo
 from audit.consent import Person as Asking
 from audit.consent import Scope
 from audit.trail import Actor
-from memory import agents, consent, invitations, store
+from memory import agents, consent, invitations, requests, store
 from memory.formats import jsonl
 from memory.intake import Draft
 from memory.models import Agent, DueReason, Membership, Person, Role
@@ -106,3 +106,4 @@ def _asked(ada: Agent, ines: Agent, owner: Person, auditor: Person) -> None:
     consent.approve(ines, ended.number, RUNTIME)
     consent.revoke(ines, ended.number, Actor.person(owner.email))
     consent.ask(ines, theirs, purpose=WHY, scope=Scope("silo"))
+    requests.ask_redaction(ada, [3, 4], Actor.person(owner.email), reason="request 2026-114 of a customer")

@@ -10,7 +10,7 @@ from django.urls import reverse
 from audit.models import AccessRequest, AuditEntry
 from config import reading
 from config.admin import asking, time_machine
-from memory import invitations, steward_links
+from memory import invitations, requests, steward_links
 from memory.models import Memory, Role
 from refinement.models import RefinementSession
 from tests.browser.furnishing import Home
@@ -41,6 +41,11 @@ def _reading(home: Home) -> str:
 def _consent(home: Home) -> str:
     """By a link as it is mailed."""
     asked = AccessRequest.objects.filter(agent_id=home.ada.pk, state="requested").get()
+    return reverse("consent", args=[steward_links.make(home.ada, asked.number)])
+
+
+def _removal(home: Home) -> str:
+    [asked] = requests.waiting(home.ada)
     return reverse("consent", args=[steward_links.make(home.ada, asked.number)])
 
 
@@ -83,6 +88,7 @@ PLACES: dict[str, Callable[[Home], str]] = {
 # For whoever has a link, and is not signed in.
 BY_LINK: dict[str, Callable[[Home], str]] = {
     "consent": _consent,
+    "removal": _removal,
     "joining": _joining,
 }
 
