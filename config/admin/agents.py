@@ -16,7 +16,7 @@ from unfold.decorators import display
 from audit.consent import LAPSES
 from audit.trail import Actor
 from config.admin import asking, time_machine
-from config.admin.configuring import Configuring
+from config.admin.configuring import Configuring, Withdraw
 from config.admin.deeds import Deed, Told, each
 from config.admin.page import Scoped
 from config.admin.scope import OwnTenant, ids_seen_by
@@ -147,7 +147,7 @@ class Needing(SimpleListFilter):
 
 class AgentPage(Configuring, Scoped):
     tenant = "tenant"
-    deeds = (RefineNow(), Pause(), Resume(), Verify())
+    deeds = (RefineNow(), Pause(), Resume(), Verify(), Withdraw())
     list_display = ("name", "weight", "share", "due", "last_refined_at", "state", "model")
     list_select_related = ("tenant",)
     list_filter = (Needing, "paused", "memory_enabled", OwnTenant)

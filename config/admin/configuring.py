@@ -6,6 +6,7 @@ entry of the agent's trail, by the person who did it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from django import forms
@@ -18,12 +19,14 @@ from unfold.admin import ModelAdmin
 
 from audit.proposals import PROPOSABLE
 from audit.trail import Actor
+from config.admin.deeds import LISTED, Deed, Told, actor_of, each
 from config.admin.keys import LabelForm
 from config.admin.scope import ids_seen_by, seen_by
 from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404, shown_once
 from config.admin.tenants import LARGEST, LIMITS, LimitsForm
-from memory import agents, proposals
-from memory.errors import Invalid
+from config.commandline import several
+from memory import agents, in_words, proposals
+from memory.errors import Invalid, NotOpen
 from memory.models import Agent, Tenant
 from memory.roles import Action
 from refinement.llm.base import ModelNotConfigured
@@ -83,6 +86,37 @@ class ProposalForm(SheetForm):
     )
 
 
+class Withdraw(Deed):
+    """Takes back what one proposed oneself, before its side decides."""
+
+    name, label, needs = "withdraw_proposal", "Withdraw the proposal", Action.CONFIGURE
+
+    def offered(self, row: Agent) -> bool:
+        return bool(row.wrapped_key) and proposals.open_one(row) is not None
+
+    def may(self, page: Any, request: HttpRequest, row: Agent) -> bool:
+        """One's own alone: another's is that person's, and the agent's side's to decline."""
+        proposal = proposals.open_one(row)
+        is_others = proposal is not None and not proposals.is_own(proposal, actor_of(request))
+        return super().may(page, request, row) and not is_others
+
+    def means(self, rows: Sequence[Agent]) -> Iterable[str]:
+        found = [(row, proposal) for row in rows if (proposal := proposals.open_one(row))]
+        yield f"{several(len(found), 'proposal')} withdrawn. No link accepts what was proposed any more, nor a runtime."
+        for row, proposal in found[:LISTED]:
+            yield f"{row.label}: {'; '.join(in_words.proposed(proposal.proposed))}."
+
+    def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
+        def withdraw(row: Agent) -> str:
+            proposal = proposals.open_one(row)
+            if proposal is None:
+                raise NotOpen("There is no open proposal any more.")
+            proposals.decline(row, proposal.number, actor)
+            return f"proposal {proposal.number} is withdrawn."
+
+        yield from each(rows, withdraw)
+
+
 class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
     actions_list = ON_LIST
     actions_detail = ON_AGENT
@@ -134,7 +168,7 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         sheet = Sheet(title=f"Settings of {agent.label}", button="Save", back=back, said=said)
 
         def do(given: dict[str, Any]) -> HttpResponse:
-            agents.change(agent, _actor(request), **given)
+            agents.change(agent, actor_of(request), **given)
             return done(request, f"The settings of {agent.label} are saved.", back)
 
         return offered(
@@ -153,8 +187,8 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
 
         def do(given: dict[str, Any]) -> HttpResponse:
             _require_model(given["model"])
-            proposals.propose(agent, _actor(request), **given)
-            return done(request, "It is proposed to the agent's side.", back)
+            proposals.propose(agent, actor_of(request), **given)
+            return done(request, "It is proposed to the agent's side. Until it decides you can withdraw it here.", back)
 
         now = {name: getattr(agent, name) for name in PROPOSABLE}
         return offered(self, request, sheet, do, ProposalForm, initial=now)
@@ -172,7 +206,7 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         sheet = Sheet(title=f"A first key to {agent.label}", button="Make the key", back=back, said=said)
 
         def do(given: dict[str, Any]) -> HttpResponse:
-            key = agents.first_key(agent, _actor(request), label=given["label"])
+            key = agents.first_key(agent, actor_of(request), label=given["label"])
             return shown_once(request, title=f"A first key to {agent.label}", secret=key, said=HOW_TO_USE, back=back)
 
         return offered(self, request, sheet, do, LabelForm)
@@ -188,8 +222,4 @@ def _require_model(model: str) -> None:
 def _made(request: HttpRequest, given: dict[str, Any]) -> tuple[Agent, str]:
     _require_model(given["model"])
     tenant, slug = given.pop("tenant").slug, given.pop("agent")
-    return agents.create(tenant, slug, actor=_actor(request), **given)
-
-
-def _actor(request: HttpRequest) -> Actor:
-    return Actor.person(request.user.email)  # type: ignore[union-attr]
+    return agents.create(tenant, slug, actor=actor_of(request), **given)

@@ -16,7 +16,7 @@ from audit.consent import Scope
 from audit.models import AccessRequest, AuditEntry
 from audit.trail import Actor
 from config.admin.site import site
-from memory import agents, consent, store
+from memory import agents, consent, proposals, store
 from memory.models import Agent, Memory, Person
 from refinement import loop, schedule
 from refinement.models import RefinementSession, Waiting
@@ -47,13 +47,15 @@ TABLE: dict[str, tuple[set[str], type[Any]]] = {
     "roll_back_entry": (STEERS, AuditEntry),
     "roll_back_before": (STEERS, AuditEntry),
     "revoke": (STEERS, AccessRequest),
+    "withdraw_proposal": ({"admin"}, Agent),  # who proposed
 }
+OF_ONES_OWN = {"revoke", "withdraw_proposal"}  # lists offer them to whoever may have one
 LEADS_ON = {"ask_to_read", "roll_back", "roll_back_entry", "roll_back_before"}  # to a page that asks
 
 
 @pytest.fixture
 def lived(house: House, staff: dict[str, Person]) -> House:
-    """Both agents with memories in each state, a session, and a grant in force of somebody else."""
+    """Both agents with memories in each state, a session, a proposal, and a grant in force of somebody else."""
     for agent in (house.ada, house.bob):
         steps.remember(agent, f"{MARKER} likes tea", f"{MARKER} likes tea", f"{MARKER} sails", f"{MARKER} paints")
         store.protect(fresh(agent), [3], Actor.person("owner@acme.test"))
@@ -61,6 +63,7 @@ def lived(house: House, staff: dict[str, Person]) -> House:
         other = Asking(999, "other@acme.test")
         asked = consent.ask(fresh(agent), other, purpose=WHY, scope=Scope("silo"))
         consent.approve(fresh(agent), asked.number, RUNTIME)
+        proposals.propose(fresh(agent), Actor.person("admin@acme.test"), model="openai/gpt")
     return house
 
 
@@ -123,7 +126,7 @@ def test_who_may(deed: str, role: str, lived: House, staff: dict[str, Person], s
     may = role in allowed
     button = f'name="action" value="{deed}"'
     assert (button in client.get(page).content.decode()) == may
-    if role != "stranger" and deed != "revoke":  # which everybody may of their own
+    if role != "stranger" and deed not in OF_ONES_OWN:
         assert (f'<option value="{deed}"' in client.get(in_list).content.decode()) == may
     before = state(lived.ada, lived.bob)
     asked, done = post(client, deed, row), confirm(client, deed, row)
