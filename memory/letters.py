@@ -46,9 +46,14 @@ def _undecided(agent: Agent) -> list[int]:
     return [*requests, *proposed]
 
 
+def are_printed() -> bool:
+    """Whether letters are written where the operator reads them, instead of sent: no steward is asked anything then."""
+    return settings.EMAIL_BACKEND == _CONSOLE and not settings.DEBUG
+
+
 def require_sent(agent: Agent) -> None:
-    """Raise MailNotSent where a link to the agent's steward would be printed instead of sent."""
-    if agent.steward and settings.EMAIL_BACKEND == _CONSOLE and not settings.DEBUG:
+    """Raise MailNotSent where a link to the agent's steward would be printed."""
+    if agent.steward and are_printed():
         raise MailNotSent
 
 

@@ -19,13 +19,14 @@ from unfold.admin import ModelAdmin
 
 from audit.proposals import PROPOSABLE
 from audit.trail import Actor
+from config.admin import asking
 from config.admin.deeds import LISTED, Deed, Told, actor_of, each
 from config.admin.keys import LabelForm
 from config.admin.scope import ids_seen_by, seen_by
 from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404, shown_once
 from config.admin.tenants import LARGEST, LIMITS, LimitsForm
 from config.commandline import several
-from memory import agents, in_words, proposals
+from memory import agents, in_words, letters, proposals
 from memory.errors import Invalid, NotOpen
 from memory.models import Agent, Tenant
 from memory.roles import Action
@@ -151,6 +152,7 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
             button="Add it",
             back=reverse("admin:memory_agent_changelist"),
             said=["Its model, its steward and its language are its own side's to change, once it is there."],
+            warned=_of_stewards(),
         )
 
         def do(given: dict[str, Any]) -> HttpResponse:
@@ -183,7 +185,8 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
             "Its own side decides these, for they decide who can read. Nothing changes until its runtime or its "
             "steward accepts, within 72 hours. A proposal that is open is replaced by this one.",
         ]
-        sheet = Sheet(title=f"Propose a change of {agent.label}", button="Propose it", back=back, said=said)
+        title, warned = f"Propose a change of {agent.label}", asking.in_the_way(agent) or _of_stewards()
+        sheet = Sheet(title=title, button="Propose it", back=back, said=said, warned=warned)
 
         def do(given: dict[str, Any]) -> HttpResponse:
             _require_model(given["model"])
@@ -210,6 +213,16 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
             return shown_once(request, title=f"A first key to {agent.label}", secret=key, said=HOW_TO_USE, back=back)
 
         return offered(self, request, sheet, do, LabelForm)
+
+
+def _of_stewards() -> str:
+    """What naming a steward means where no letter leaves the console."""
+    if not letters.are_printed():
+        return ""
+    return (
+        "Mail is written to the console here: while an agent has a steward, whatever would be asked of them is refused "
+        "until the operator sets EMAIL_URL."
+    )
 
 
 def _require_model(model: str) -> None:

@@ -30,13 +30,14 @@ View = Callable[..., HttpResponse]
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """What a page says it will do. `back` is where whoever thinks better of it goes."""
+    """What a page says it will do, and what stands in the way of that. `back` is for whoever thinks better of it."""
 
     title: str
     button: str
     back: str
     said: Sequence[str] = ()
     is_grave: bool = False
+    warned: str = ""
 
 
 class SheetForm(forms.Form):
