@@ -30,6 +30,7 @@ from memory import agents, in_words, letters, proposals
 from memory.errors import Invalid, NotOpen
 from memory.models import Agent, Tenant
 from memory.roles import Action
+from memory.silo.search.words import LANGUAGES
 from refinement.llm.base import ModelNotConfigured
 from refinement.llm.catalog import parse as parse_model
 
@@ -45,10 +46,10 @@ HOW_TO_USE = (
 
 class BudgetForm(LimitsForm):
     budget_tokens = forms.IntegerField(
-        min_value=0, max_value=LARGEST, initial=8_000, help_text="core memory beyond it makes a refinement due"
+        min_value=1, max_value=LARGEST, initial=8_000, help_text="core memory beyond it makes a refinement due"
     )
     target_tokens = forms.IntegerField(
-        min_value=0, max_value=LARGEST, initial=5_000, help_text="what a refinement aims for; no more than the budget"
+        min_value=1, max_value=LARGEST, initial=5_000, help_text="what a refinement aims for; no more than the budget"
     )
     refine_every = forms.DurationField(
         required=False,
@@ -69,7 +70,12 @@ class NewAgentForm(BudgetForm):
     tenant: forms.ModelChoiceField[Tenant] = forms.ModelChoiceField(Tenant.objects.none())
     agent = forms.CharField(max_length=64, help_text="its name: lower-case letters, digits, '-' and '_'")
     model = forms.CharField(max_length=200, help_text="provider/model-name, such as builtin/dedupe")
-    language = forms.CharField(max_length=32, initial="english", help_text="of its memories, for search")
+    language = forms.CharField(
+        max_length=32,
+        initial="english",
+        widget=forms.Select(choices=[(name, name) for name in sorted(LANGUAGES)]),
+        help_text="of its memories, for search; other: words are taken as they stand",
+    )
     steward = forms.EmailField(required=False, help_text="who speaks for it until its runtime exchanges its key")
 
     def __init__(self, *args: Any, tenants: QuerySet[Tenant], **options: Any) -> None:
