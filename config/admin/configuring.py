@@ -23,7 +23,7 @@ from config.admin import asking
 from config.admin.deeds import LISTED, Deed, Told, actor_of, each
 from config.admin.keys import LabelForm
 from config.admin.scope import ids_seen_by, seen_by
-from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404, shown_once
+from config.admin.sheets import Sheet, SheetForm, about, button, done, offered, row_or_404, shown_once
 from config.admin.tenants import LARGEST, LIMITS, LimitsForm
 from config.commandline import several
 from memory import agents, in_words, letters, proposals
@@ -166,7 +166,7 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
             back = reverse("admin:memory_agent_change", args=[made.pk])
             return shown_once(request, title=f"The first key of {made.label}", secret=key, said=HOW_TO_USE, back=back)
 
-        return offered(self, request, sheet, do, NewAgentForm, tenants=tenants)
+        return offered(self, request, sheet, do, NewAgentForm, tenants=tenants, initial=about(request))
 
     @button("Settings", "settings", to="configure")
     def set_up(self, request: HttpRequest, object_id: str) -> HttpResponse:

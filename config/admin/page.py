@@ -17,6 +17,7 @@ from django.urls import reverse
 from unfold.admin import ModelAdmin
 
 from config.admin.deeds import buttons, list_address
+from config.admin.explained import WHEN_EMPTY
 from config.admin.scope import ids_seen_by
 from memory.roles import Action, manages
 
@@ -33,6 +34,11 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
     show_facets = False
     list_fullwidth = True
     list_filter_sheet = False
+
+    @property
+    def when_empty(self) -> str:
+        """What to do where its list is empty (templates/unfold/helpers/empty_results.html)."""
+        return WHEN_EMPTY[str(self.opts.model_name)]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)

@@ -18,7 +18,7 @@ from unfold.decorators import display
 
 from config.admin.page import OfService, Scoped
 from config.admin.scope import OwnTenant, seen_by
-from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404, shown_once
+from config.admin.sheets import Sheet, SheetForm, about, button, done, offered, row_or_404, shown_once
 from memory import invitations, parts, people
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 from memory.roles import Action
@@ -283,7 +283,7 @@ def invite(page: Scoped, request: HttpRequest) -> HttpResponse:
         told = _mailed(invitations.written(given["address"]), given["tenant"], link)
         return shown_once(request, title="The link", secret=link, said=[_FOR_WHOM, told], back=reverse(INVITATIONS))
 
-    return offered(page, request, sheet, do, InviteForm, tenants=tenants)
+    return offered(page, request, sheet, do, InviteForm, tenants=tenants, initial=about(request))
 
 
 _FOR_WHOM = "It is for the person of that address alone: whoever opens it first takes the part in their name."

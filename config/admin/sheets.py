@@ -87,6 +87,11 @@ def tell(form: forms.Form, refusal: DomainError) -> None:
         form.add_error(None, str(refusal))
 
 
+def about(request: HttpRequest) -> dict[str, str]:
+    """What a form begins with: the tenant it was opened about, where it was opened from a tenant's page."""
+    return {name: request.GET[name] for name in ("tenant",) if name in request.GET}
+
+
 def done(request: HttpRequest, told: str, back: str) -> HttpResponse:
     messages.success(request, told)
     return redirect(back)

@@ -68,6 +68,13 @@ class TenantPage(OfService):
         counted: QuerySet[Tenant] = rows.annotate(agents_there=agents, people_there=people)
         return counted
 
+    def beside(self, request: HttpRequest, row: Tenant) -> dict[str, Any]:
+        ways = [
+            ("Invite people", f"{reverse('admin:memory_membership_invite')}?tenant={row.pk}"),
+            ("Add an agent", f"{reverse('admin:memory_agent_add_agent')}?tenant={row.pk}"),
+        ]
+        return super().beside(request, row) | {"ways": ways}
+
     @display(description="agents")
     def agent_count(self, tenant: Any) -> int:
         return int(tenant.agents_there)
@@ -89,7 +96,8 @@ class TenantPage(OfService):
 
         def do(given: dict[str, Any]) -> HttpResponse:
             made = tenants.create(**given)
-            return done(request, f"{made.slug} is there.", reverse("admin:memory_tenant_change", args=[made.pk]))
+            told = f"{made.slug} is there. Next: invite its first owner, and add its first agent."
+            return done(request, told, reverse("admin:memory_tenant_change", args=[made.pk]))
 
         return offered(self, request, sheet, do, NewTenantForm)
 
