@@ -89,3 +89,17 @@ def test_a_list_that_is_narrowed_to_nothing_leads_back(
     assert "Show everything" in page
     assert WHEN_EMPTY["agent"] not in page
     assert (Agent.objects.count(), Membership.objects.count()) == (2, 3), "there are some"
+
+
+def test_that_an_invitation_ends_the_one_before_is_told(
+    house: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client, address = signed_in(staff["owner"]), reverse("admin:memory_membership_invite")
+    form = {"address": "new@acme.test", "tenant": str(house.ada.tenant_id), "role": "admin"}
+    assert "An earlier link for the same address and tenant ends with it." in client.get(address).content.decode()
+    told = "The link that was made for them before is not valid any more"
+    first, other = client.post(address, form), client.post(address, form | {"address": "other@acme.test"})
+    assert told not in first.content.decode()
+    assert told not in other.content.decode()
+    assert told in client.post(address, form | {"address": " NEW@acme.test"}).content.decode()
+    assert Invitation.objects.count() == 2
