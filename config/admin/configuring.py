@@ -21,10 +21,11 @@ from audit.proposals import PROPOSABLE
 from audit.trail import Actor
 from config.admin import asking
 from config.admin.deeds import LISTED, Deed, Told, actor_of, each
+from config.admin.explained import LIMITS
 from config.admin.keys import LabelForm
 from config.admin.scope import ids_seen_by, seen_by
 from config.admin.sheets import Sheet, SheetForm, about, button, done, offered, row_or_404, shown_once
-from config.admin.tenants import LARGEST, LIMITS, LimitsForm
+from config.admin.tenants import LARGEST, LimitsForm
 from config.commandline import several
 from memory import agents, in_words, letters, proposals
 from memory.errors import Invalid, NotOpen
@@ -45,6 +46,7 @@ HOW_TO_USE = (
 
 
 class BudgetForm(LimitsForm):
+    otherwise = "its tenant's limit, or else {}"
     budget_tokens = forms.IntegerField(
         min_value=1, max_value=LARGEST, initial=8_000, help_text="core memory beyond it makes a refinement due"
     )

@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import display
 
+from config.admin.explained import LIMITS
 from config.admin.page import OfService
 from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404
 from memory import tenants
@@ -17,22 +18,27 @@ from memory.models import Tenant
 from memory.roles import manages
 
 LARGEST = 2**31 - 1
-LIMITS = ("max_changes", "max_steps", "max_searches", "max_failed_calls", "max_seconds", "max_model_tokens")
 
 
-def limit(told: str, largest: int = LARGEST) -> forms.IntegerField:
-    return forms.IntegerField(min_value=0, max_value=largest, required=False, help_text=f"{told}; empty: the default")
+def limit(largest: int = LARGEST) -> forms.IntegerField:
+    return forms.IntegerField(min_value=0, max_value=largest, required=False)
 
 
 class LimitsForm(SheetForm):
-    """Bounds of one refinement session."""
+    """Bounds of one refinement session. `otherwise` says what an empty one means, given the service's own default."""
 
-    max_changes = limit("memories that a session discards or rewrites")
-    max_steps = limit("replies of the model")
-    max_searches = limit("searches")
-    max_failed_calls = limit("calls that fail")
-    max_seconds = limit("seconds")
-    max_model_tokens = limit("tokens of prompts and replies", 2**53)
+    otherwise: ClassVar[str] = "{}"
+    max_changes = limit()
+    max_steps = limit()
+    max_searches = limit()
+    max_failed_calls = limit()
+    max_seconds = limit()
+    max_model_tokens = limit(2**53)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for name, (what, usual) in LIMITS.items():
+            self.fields[name].help_text = f"{what}; empty: {self.otherwise.format(usual)}"
 
 
 class TenantForm(LimitsForm):

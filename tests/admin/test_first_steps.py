@@ -7,10 +7,13 @@ from collections.abc import Callable
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils.html import escape
 
-from config.admin.explained import WHEN_EMPTY
+from config.admin.explained import HELP, LIMITS, WHEN_EMPTY
 from config.admin.site import site
 from memory.models import Agent, Invitation, Membership, Person, Tenant
+from refinement import limits, loop
+from refinement.models import RefinementSession
 from tests.admin.conftest import enrolled
 from tests.conftest import House
 
@@ -72,7 +75,7 @@ def test_an_empty_list_says_what_to_do(model: str, root: Person, signed_in: Sign
     Tenant.objects.create(slug="acme")
     page = signed_in(root).get(a_list(model)).content.decode()
     assert "Nothing is here yet" in page
-    assert WHEN_EMPTY[model].replace("'", "&#x27;") in page
+    assert escape(WHEN_EMPTY[model]) in page
     assert "Show everything" not in page
 
 
@@ -103,3 +106,33 @@ def test_that_an_invitation_ends_the_one_before_is_told(
     assert told not in other.content.decode()
     assert told in client.post(address, form | {"address": " NEW@acme.test"}).content.decode()
     assert Invitation.objects.count() == 2
+
+
+# --- words
+
+
+def test_words_that_nobody_knows_are_explained_where_they_stand(
+    house: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    loop.refine(house.ada, trigger="manual")
+    session = RefinementSession.objects.get(agent=house.ada)
+    client = signed_in(staff["auditor"])
+    agent = client.get(reverse("admin:memory_agent_change", args=[house.ada.pk])).content.decode()
+    its_session = client.get(reverse("admin:refinement_refinementsession_change", args=[session.pk])).content.decode()
+    for page, names in (
+        (agent, ("high_water_tokens", "retention")),
+        (its_session, ("breaker_state", "floor_refusals", "timeline")),
+    ):
+        assert all(HELP[name] in page for name in names)
+
+
+def test_what_an_empty_limit_means_is_told_with_its_number(house: House, root: Person, signed_in: SignedIn) -> None:
+    client = signed_in(root)
+    of_tenant = client.get(reverse("admin:memory_tenant_set_up", args=[house.ada.tenant_id])).content.decode()
+    of_agent = client.get(reverse("admin:memory_agent_set_up", args=[house.ada.pk])).content.decode()
+    usual = limits.of(house.ada)
+    assert set(usual) == set(LIMITS)
+    for name, (what, told) in LIMITS.items():
+        assert told.startswith(f"{usual[name]:,}"), "as a session takes it"
+        assert f"{what}; empty: {told}" in of_tenant
+        assert f"{what}; empty: its tenant's limit, or else {told}" in of_agent
