@@ -9,6 +9,7 @@ from django.contrib.admin import SimpleListFilter
 from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.formats import localize
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import display
@@ -216,7 +217,7 @@ class AgentPage(Configuring, Scoped):
             return None
         what = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in sorted(proposal.proposed.items()))
         return (
-            f"{what}. Until {proposal.asked_at + LAPSES:%Y-%m-%d %H:%M} UTC for the mailed link, or its runtime: "
+            f"{what}. Until {localize(proposal.asked_at + LAPSES)} for the mailed link, or its runtime: "
             f"POST /api/v1/proposals/{proposal.number}/accept with the agent's key."
         )
 
