@@ -1,4 +1,5 @@
-"""Pages outside the admin's theme: those that show content, and those that people come to without signing in.
+"""Pages outside the admin's theme: those that show content, those that people come to without signing in, and those
+that stand where there is no page.
 
 Plain templates (templates/plain.html) under a Content-Security-Policy that lets nothing in but the service's own files,
 never kept by a browser or on the way to it, and never quoted as the page somebody came from.
@@ -13,6 +14,7 @@ from typing import Any
 from csp.constants import NONE, SELF
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
 
 from config.errors import DomainError
 
@@ -42,3 +44,17 @@ def plain(view: View) -> View:
         return answer
 
     return shown
+
+
+def _in_place_of(status: int) -> View:
+    """An answer where there is no page. It is the same whatever the reason, so that nobody learns what exists."""
+
+    @plain
+    def answer(*_: Any, **__: Any) -> HttpResponse:
+        # Without the request, which may be what is wrong; and what is to be told on the next page is not told here.
+        return HttpResponse(render_to_string(f"{status}.html"), status=status)
+
+    return answer
+
+
+bad_request, forbidden, missing = _in_place_of(400), _in_place_of(403), _in_place_of(404)

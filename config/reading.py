@@ -92,10 +92,7 @@ def held(view: View) -> Callable[..., HttpResponse]:
         label = f"{tenant}/{agent}"
         if not site.has_permission(request):
             return redirect_to_login(address(label, number), reverse("admin:login"))
-        try:
-            grant = _held(request, label, number)
-        except Http404:
-            return render(request, "reading/missing.html", status=404)
+        grant = _held(request, label, number)
         try:
             return view(request, grant)
         except DomainError as refusal:

@@ -142,6 +142,7 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
+FORMAT_MODULE_PATH = "config.formats"
 STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True  # where they lie: nothing has to be collected
 WHITENOISE_AUTOREFRESH = WHITENOISE_ALLOW_ALL_ORIGINS = False

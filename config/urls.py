@@ -12,6 +12,7 @@ from config.admin.site import site
 register_converter(steward.AnyToken, "any_token")
 
 handler400 = "config.api.errors.bad_request"
+handler403, handler404 = "config.plain.forbidden", "config.plain.missing"
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from copy import copy
 from datetime import timedelta
 from typing import Any
@@ -18,7 +18,9 @@ from memory.access import new_key
 from memory.errors import AgentsSide, Invalid, NotFound, Taken
 from memory.models import Agent, AgentKey, Tenant
 from memory.silo.keys import new_wrapped_key
+from memory.silo.search.words import LANGUAGES
 
+TOKENS = ("budget_tokens", "target_tokens")
 OFTENEST, RAREST = timedelta(hours=1), timedelta(days=3_652)  # a cadence: to ten years, so that its next date is one
 
 
@@ -52,7 +54,7 @@ def _tenant(slug: str) -> Tenant:
 
 def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> Agent:
     agent = Agent(tenant=tenant, slug=slug, model=model, **settings)
-    _clean(agent, "agent")
+    _clean(agent, "agent", (*TOKENS, "language"))
     if agent.refine_every is not None:
         agent.due_at = timezone.now() + agent.refine_every
     try:
@@ -67,9 +69,9 @@ def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> A
     return agent
 
 
-def _clean(row: Tenant | Agent, name: str) -> None:
-    """Django's own field checks, told as a domain error without the value."""
-    field = _wrong_field(row)
+def _clean(row: Tenant | Agent, name: str, setting: Collection[str] = ()) -> None:
+    """Django's own field checks and ours, told as a domain error without the value. `setting` is what is being set."""
+    field = _wrong_field(row) or _unfit(row, setting)
     if field:  # not in a handler: the error there holds the value
         raise Invalid(name if field == "slug" else field, _ADVICE.get(field, "is not valid"))
 
@@ -87,7 +89,19 @@ def _wrong_field(row: Tenant | Agent) -> str:
     return ""
 
 
+def _unfit(row: Tenant | Agent, setting: Collection[str]) -> str:
+    """Looked at only when it is set: what an agent was given before this was asked for keeps nobody from pausing it."""
+    for name in setting:
+        value = getattr(row, name)
+        if (name in TOKENS and value < 1) or (name == "language" and value not in LANGUAGES):
+            return name
+    return ""
+
+
 _ADVICE = {
+    "budget_tokens": "must be 1 token or more",
+    "target_tokens": "must be 1 token or more, and no more than the budget",
+    "language": f"must be one of: {', '.join(sorted(LANGUAGES))}",
     "slug": "must be 1 to 64 lower-case letters, digits, '-' and '_', beginning and ending with a letter or digit",
     "steward": "must be an e-mail address",
     "model": "must be at most 200 characters, none of them a control character, and no white space at its ends",
@@ -161,7 +175,7 @@ def check(agent: Agent, **settings: Any) -> None:
     trial = copy(agent)
     for name, value in settings.items():
         setattr(trial, name, value)
-    _clean(trial, "agent")
+    _clean(trial, "agent", settings)
 
 
 def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) -> Agent:
@@ -177,7 +191,7 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
         with editing.begin(row, Operation.AGENT_CHANGED, actor, is_notice=True) as edit:
             for name, value in changed.items():
                 setattr(edit.agent, name, value)
-            _clean(edit.agent, "agent")
+            _clean(edit.agent, "agent", changed)
             _save(edit.agent, changed)
             edit.detail = {"changed": {name: _told(name, value) for name, value in sorted(changed.items())}}
             edit.detail |= {"proposal": proposal} if proposal else {}

@@ -66,6 +66,12 @@ def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
     return f"{prefix}_{secret}"
 
 
+def is_open(tenant: Tenant, address: str) -> bool:
+    """Whether a link to this address is out, which another invitation to the same tenant would end."""
+    rows = Invitation.objects.filter(tenant=tenant, address=written(address), used_at=None)
+    return rows.filter(made_at__gt=timezone.now() - VALID).exists()
+
+
 def withdraw(invitation: Invitation, by: Person) -> None:
     """End a link before it is used. One that was used is left as it is. Raises NotFound."""
     with transaction.atomic():

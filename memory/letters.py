@@ -48,14 +48,14 @@ def _undecided(agent: Agent) -> list[int]:
     return [*requests, *proposed, *removed]
 
 
-def are_sent() -> bool:
-    """Whether letters are sent, and not printed, where a link in them would be for anybody to see."""
-    return bool(settings.DEBUG) or settings.EMAIL_BACKEND != _CONSOLE
+def are_printed() -> bool:
+    """Whether letters are written where the operator reads them, instead of sent: no steward is asked anything then."""
+    return settings.EMAIL_BACKEND == _CONSOLE and not settings.DEBUG
 
 
 def require_sent(agent: Agent) -> None:
-    """Raise MailNotSent where a link to the agent's steward would be printed instead of sent."""
-    if agent.steward and not are_sent():
+    """Raise MailNotSent where a link to the agent's steward would be printed."""
+    if agent.steward and are_printed():
         raise MailNotSent
 
 

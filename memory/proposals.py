@@ -87,9 +87,14 @@ def decline(agent: Agent, number: int, actor: Actor) -> Proposal:
     with editing.locked(agent) as row:
         editing.require_key(row)
         proposal = require_open(row, number)
-        if (actor.kind, actor.label) != (proposal.proposer_kind, proposal.proposer):
+        if not is_own(proposal, actor):
             _require_side(row, actor)
         return _step(row, Operation.CHANGE_DECLINED, actor, {"proposal": number})
+
+
+def is_own(proposal: Proposal, actor: Actor) -> bool:
+    """Whether this is who proposed it, and so may take it back."""
+    return (actor.kind, actor.label) == (proposal.proposer_kind, proposal.proposer)
 
 
 def _require_side(agent: Agent, actor: Actor) -> None:

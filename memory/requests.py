@@ -60,7 +60,7 @@ def _ask(agent: Agent, operation: str, numbers: list[int], actor: Actor, reason:
         letters.require_sent(agent)
     detail: dict[str, Any] = {"reason": reason, "asked_by": asked_by}
     made = _step(agent, operation, actor, detail | ({"memories": numbers} if numbers else {}))
-    if agent.steward and letters.are_sent():
+    if agent.steward and not letters.are_printed():
         put(ASK_STEWARD, agent.pk, made.number)
     return made
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.formats import localize
 from unfold.decorators import display
 
 from audit.consent import LAPSES, Scope
@@ -77,7 +78,7 @@ class AccessPage(Scoped):
         if state_now(row) != AccessState.REQUESTED:
             return row.decided_by or "by nobody"
         return (
-            f"not yet. Until {row.asked_at + LAPSES:%Y-%m-%d %H:%M} UTC its steward may, by the mailed link; or "
+            f"not yet. Until {localize(row.asked_at + LAPSES)} its steward may, by the mailed link; or "
             f"its runtime, unless its steward alone consents: POST /api/v1/access-requests/{row.number}/approve, or "
             "/deny, with the agent's key. After that it is a no."
         )

@@ -9,6 +9,7 @@ from django.contrib.admin import SimpleListFilter
 from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.formats import localize
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import display
@@ -16,7 +17,7 @@ from unfold.decorators import display
 from audit.consent import LAPSES
 from audit.trail import Actor
 from config.admin import asking, removing, time_machine
-from config.admin.configuring import Configuring
+from config.admin.configuring import Configuring, Withdraw
 from config.admin.deeds import Deed, Told, each
 from config.admin.page import Scoped
 from config.admin.scope import OwnTenant, ids_seen_by
@@ -147,7 +148,7 @@ class Needing(SimpleListFilter):
 
 class AgentPage(Configuring, Scoped):
     tenant = "tenant"
-    deeds = (RefineNow(), Pause(), Resume(), Verify(), removing.AskErasure(), removing.TakeBack())
+    deeds = (RefineNow(), Pause(), Resume(), Verify(), Withdraw(), removing.AskErasure(), removing.Withdraw())
     list_display = ("name", "weight", "share", "due", "last_refined_at", "state", "model")
     list_select_related = ("tenant",)
     list_filter = (Needing, "paused", "memory_enabled", OwnTenant)
@@ -219,7 +220,7 @@ class AgentPage(Configuring, Scoped):
             return None
         what = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in sorted(proposal.proposed.items()))
         return (
-            f"{what}. Until {proposal.asked_at + LAPSES:%Y-%m-%d %H:%M} UTC for the mailed link, or its runtime: "
+            f"{what}. Until {localize(proposal.asked_at + LAPSES)} for the mailed link, or its runtime: "
             f"POST /api/v1/proposals/{proposal.number}/accept with the agent's key."
         )
 

@@ -22,8 +22,8 @@ from audit.consent import LEAST_PURPOSE, MOST_NUMBERS, MOST_PURPOSE, Person, Sco
 from audit.models import AccessRequest
 from config.admin.scope import ids_seen_by
 from config.errors import DomainError
-from memory import consent
-from memory.errors import Invalid
+from memory import consent, letters
+from memory.errors import Invalid, MailNotSent
 from memory.models import Agent
 from memory.roles import Action
 
@@ -147,8 +147,15 @@ def shown(page: Any, request: HttpRequest, pk: int) -> HttpResponse:
         "form": form,
         "who_decides": _who_decides(agent),
         "is_own_steward": same_address(agent.steward, person.email),
+        "in_the_way": in_the_way(agent),
     }
     return TemplateResponse(request, "admin/ask.html", context)
+
+
+def in_the_way(agent: Agent) -> str:
+    """Why its steward is asked nothing as things are, whatever is filled in: told before it is."""
+    is_refused = agent.steward and letters.are_printed()
+    return f"As things are, this will be refused. {MailNotSent()}" if is_refused else ""
 
 
 def _asked(request: HttpRequest, agent: Agent, form: Ask) -> int:

@@ -6,6 +6,7 @@ entry of the agent's trail, by the person who did it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from django import forms
@@ -18,14 +19,19 @@ from unfold.admin import ModelAdmin
 
 from audit.proposals import PROPOSABLE
 from audit.trail import Actor
+from config.admin import asking
+from config.admin.deeds import LISTED, Deed, Told, actor_of, each
+from config.admin.explained import LIMITS
 from config.admin.keys import LabelForm
 from config.admin.scope import ids_seen_by, seen_by
-from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404, shown_once
-from config.admin.tenants import LARGEST, LIMITS, LimitsForm
-from memory import agents, proposals
-from memory.errors import Invalid
+from config.admin.sheets import Sheet, SheetForm, about, button, done, offered, row_or_404, shown_once
+from config.admin.tenants import LARGEST, LimitsForm
+from config.commandline import several
+from memory import agents, in_words, letters, proposals
+from memory.errors import Invalid, NotOpen
 from memory.models import Agent, Tenant
 from memory.roles import Action
+from memory.silo.search.words import LANGUAGES
 from refinement.llm.base import ModelNotConfigured
 from refinement.llm.catalog import parse as parse_model
 
@@ -40,11 +46,12 @@ HOW_TO_USE = (
 
 
 class BudgetForm(LimitsForm):
+    otherwise = "its tenant's limit, or else {}"
     budget_tokens = forms.IntegerField(
-        min_value=0, max_value=LARGEST, initial=8_000, help_text="core memory beyond it makes a refinement due"
+        min_value=1, max_value=LARGEST, initial=8_000, help_text="core memory beyond it makes a refinement due"
     )
     target_tokens = forms.IntegerField(
-        min_value=0, max_value=LARGEST, initial=5_000, help_text="what a refinement aims for; no more than the budget"
+        min_value=1, max_value=LARGEST, initial=5_000, help_text="what a refinement aims for; no more than the budget"
     )
     refine_every = forms.DurationField(
         required=False,
@@ -65,7 +72,12 @@ class NewAgentForm(BudgetForm):
     tenant: forms.ModelChoiceField[Tenant] = forms.ModelChoiceField(Tenant.objects.none())
     agent = forms.CharField(max_length=64, help_text="its name: lower-case letters, digits, '-' and '_'")
     model = forms.CharField(max_length=200, help_text="provider/model-name, such as builtin/dedupe")
-    language = forms.CharField(max_length=32, initial="english", help_text="of its memories, for search")
+    language = forms.CharField(
+        max_length=32,
+        initial="english",
+        widget=forms.Select(choices=[(name, name) for name in sorted(LANGUAGES)]),
+        help_text="of its memories, for search; other: words are taken as they stand",
+    )
     steward = forms.EmailField(required=False, help_text="who speaks for it until its runtime exchanges its key")
 
     def __init__(self, *args: Any, tenants: QuerySet[Tenant], **options: Any) -> None:
@@ -81,6 +93,37 @@ class ProposalForm(SheetForm):
     is_steward_only = forms.BooleanField(
         required=False, label="Its steward alone consents", help_text="and not its runtime"
     )
+
+
+class Withdraw(Deed):
+    """Takes back what one proposed oneself, before its side decides."""
+
+    name, label, needs = "withdraw_proposal", "Withdraw the proposal", Action.CONFIGURE
+
+    def offered(self, row: Agent) -> bool:
+        return bool(row.wrapped_key) and proposals.open_one(row) is not None
+
+    def may(self, page: Any, request: HttpRequest, row: Agent) -> bool:
+        """One's own alone: another's is that person's, and the agent's side's to decline."""
+        proposal = proposals.open_one(row)
+        is_others = proposal is not None and not proposals.is_own(proposal, actor_of(request))
+        return super().may(page, request, row) and not is_others
+
+    def means(self, rows: Sequence[Agent]) -> Iterable[str]:
+        found = [(row, proposal) for row in rows if (proposal := proposals.open_one(row))]
+        yield f"{several(len(found), 'proposal')} withdrawn. No link accepts what was proposed any more, nor a runtime."
+        for row, proposal in found[:LISTED]:
+            yield f"{row.label}: {'; '.join(in_words.proposed(proposal.proposed))}."
+
+    def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
+        def withdraw(row: Agent) -> str:
+            proposal = proposals.open_one(row)
+            if proposal is None:
+                raise NotOpen("There is no open proposal any more.")
+            proposals.decline(row, proposal.number, actor)
+            return f"proposal {proposal.number} is withdrawn."
+
+        yield from each(rows, withdraw)
 
 
 class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
@@ -117,6 +160,7 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
             button="Add it",
             back=reverse("admin:memory_agent_changelist"),
             said=["Its model, its steward and its language are its own side's to change, once it is there."],
+            warned=_of_stewards(),
         )
 
         def do(given: dict[str, Any]) -> HttpResponse:
@@ -124,7 +168,7 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
             back = reverse("admin:memory_agent_change", args=[made.pk])
             return shown_once(request, title=f"The first key of {made.label}", secret=key, said=HOW_TO_USE, back=back)
 
-        return offered(self, request, sheet, do, NewAgentForm, tenants=tenants)
+        return offered(self, request, sheet, do, NewAgentForm, tenants=tenants, initial=about(request))
 
     @button("Settings", "settings", to="configure")
     def set_up(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -134,7 +178,7 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         sheet = Sheet(title=f"Settings of {agent.label}", button="Save", back=back, said=said)
 
         def do(given: dict[str, Any]) -> HttpResponse:
-            agents.change(agent, _actor(request), **given)
+            agents.change(agent, actor_of(request), **given)
             return done(request, f"The settings of {agent.label} are saved.", back)
 
         return offered(
@@ -149,12 +193,13 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
             "Its own side decides these, for they decide who can read. Nothing changes until its runtime or its "
             "steward accepts, within 72 hours. A proposal that is open is replaced by this one.",
         ]
-        sheet = Sheet(title=f"Propose a change of {agent.label}", button="Propose it", back=back, said=said)
+        title, warned = f"Propose a change of {agent.label}", asking.in_the_way(agent) or _of_stewards()
+        sheet = Sheet(title=title, button="Propose it", back=back, said=said, warned=warned)
 
         def do(given: dict[str, Any]) -> HttpResponse:
             _require_model(given["model"])
-            proposals.propose(agent, _actor(request), **given)
-            return done(request, "It is proposed to the agent's side.", back)
+            proposals.propose(agent, actor_of(request), **given)
+            return done(request, "It is proposed to the agent's side. Until it decides you can withdraw it here.", back)
 
         now = {name: getattr(agent, name) for name in PROPOSABLE}
         return offered(self, request, sheet, do, ProposalForm, initial=now)
@@ -172,10 +217,20 @@ class Configuring(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         sheet = Sheet(title=f"A first key to {agent.label}", button="Make the key", back=back, said=said)
 
         def do(given: dict[str, Any]) -> HttpResponse:
-            key = agents.first_key(agent, _actor(request), label=given["label"])
+            key = agents.first_key(agent, actor_of(request), label=given["label"])
             return shown_once(request, title=f"A first key to {agent.label}", secret=key, said=HOW_TO_USE, back=back)
 
         return offered(self, request, sheet, do, LabelForm)
+
+
+def _of_stewards() -> str:
+    """What naming a steward means where no letter leaves the console."""
+    if not letters.are_printed():
+        return ""
+    return (
+        "Mail is written to the console here: while an agent has a steward, whatever would be asked of them is refused "
+        "until the operator sets EMAIL_URL."
+    )
 
 
 def _require_model(model: str) -> None:
@@ -188,8 +243,4 @@ def _require_model(model: str) -> None:
 def _made(request: HttpRequest, given: dict[str, Any]) -> tuple[Agent, str]:
     _require_model(given["model"])
     tenant, slug = given.pop("tenant").slug, given.pop("agent")
-    return agents.create(tenant, slug, actor=_actor(request), **given)
-
-
-def _actor(request: HttpRequest) -> Actor:
-    return Actor.person(request.user.email)  # type: ignore[union-attr]
+    return agents.create(tenant, slug, actor=actor_of(request), **given)

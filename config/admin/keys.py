@@ -8,6 +8,7 @@ from django import forms
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils.formats import localize
 from django.utils.text import Truncator
 from unfold.decorators import display
 
@@ -68,7 +69,7 @@ class KeyPage(Scoped):
             back=reverse(f"admin:memory_{self.opts.model_name}_changelist"),
             said=[
                 f"Whoever uses it ({key.prefix}…{label}) is refused from that moment. That is not taken back.",
-                f"It was last used on {key.last_used_at:%d %B %Y at %H:%M} UTC." if key.last_used_at else _UNUSED,
+                f"It was last used at {localize(key.last_used_at)}." if key.last_used_at else _UNUSED,
             ],
             is_grave=True,
         )

@@ -54,10 +54,12 @@ def _next(request: HttpRequest) -> list[tuple[str, str]]:
 
 def _counts(agents: Any, tenants: list[int]) -> list[dict[str, Any]]:
     now = timezone.now()
+    is_over, is_paused = Q(core_tokens__gt=F("budget_tokens")), Q(paused=True)
     told = agents.aggregate(
         all=Count("pk"),
-        over=Count("pk", filter=Q(core_tokens__gt=F("budget_tokens"))),
-        paused=Count("pk", filter=Q(paused=True)),
+        over=Count("pk", filter=is_over),
+        resting=Count("pk", filter=is_paused),
+        over_resting=Count("pk", filter=is_over & is_paused),
     )
     asked = AccessRequest.objects.filter(tenant_id__in=tenants).aggregate(
         open=Count("pk", filter=Q(state=AccessState.REQUESTED, asked_at__gt=now - LAPSES)),
@@ -66,13 +68,18 @@ def _counts(agents: Any, tenants: list[int]) -> list[dict[str, Any]]:
     lists = {name: reverse(f"admin:{name}_changelist") for name in ("memory_agent", "audit_accessrequest")}
     return [
         {"name": "agents", "count": told["all"], "address": lists["memory_agent"]},
-        {"name": "over budget", "count": told["over"], "address": f"{lists['memory_agent']}?need=over"},
+        {
+            "name": "over budget",
+            "count": told["over"],
+            "address": f"{lists['memory_agent']}?need=over",
+            "note": f"{told['over_resting']:,} paused" if told["over_resting"] else "",  # why they are not due
+        },
         {
             "name": "due for refinement",
             "count": schedule.due().filter(tenant__in=tenants).count(),
             "address": f"{lists['memory_agent']}?need=due",
         },
-        {"name": "paused", "count": told["paused"], "address": f"{lists['memory_agent']}?paused__exact=1"},
+        {"name": "paused", "count": told["resting"], "address": f"{lists['memory_agent']}?paused__exact=1"},
         {
             "name": "open access requests",
             "count": asked["open"],
@@ -95,7 +102,7 @@ def _heaviest(agents: Any) -> list[dict[str, Any]]:
             "address": reverse("admin:memory_agent_change", args=[row.pk]),
             "bar": budget_bar(row),
             "share": f"{100 * row.core_tokens / row.budget_tokens:.0f}\N{NO-BREAK SPACE}%",
-            "due": WHY.get(schedule.why(row), ""),
+            "due": ", ".join(filter(None, (WHY.get(schedule.why(row)), "paused" if row.paused else None))),
         }
         for row in rows
     ]

@@ -17,6 +17,7 @@ from django.urls import reverse
 from unfold.admin import ModelAdmin
 
 from config.admin.deeds import buttons, list_address
+from config.admin.explained import HELP, WHEN_EMPTY
 from config.admin.scope import ids_seen_by
 from memory.roles import Action, manages
 
@@ -33,6 +34,11 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
     show_facets = False
     list_fullwidth = True
     list_filter_sheet = False
+
+    @property
+    def when_empty(self) -> str:
+        """What to do where its list is empty (templates/unfold/helpers/empty_results.html)."""
+        return WHEN_EMPTY[str(self.opts.model_name)]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
@@ -101,6 +107,9 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
         filters = self.list_filter if request is None else self.get_list_filter(request)
         offered = {each if isinstance(each, str) else each.parameter_name for each in filters}
         return lookup.removesuffix("__exact") in offered
+
+    def get_form(self, request: HttpRequest, obj: Model | None = None, change: bool = False, **options: Any) -> Any:
+        return super().get_form(request, obj, change, help_texts=HELP, **options)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
         return [name for _, options in self.fieldsets or [] for name in options["fields"]]

@@ -18,7 +18,7 @@ from unfold.decorators import display
 
 from config.admin.page import OfService, Scoped
 from config.admin.scope import OwnTenant, seen_by
-from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404, shown_once
+from config.admin.sheets import Sheet, SheetForm, about, button, done, offered, row_or_404, shown_once
 from memory import invitations, parts, people
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 from memory.roles import Action
@@ -274,19 +274,25 @@ def invite(page: Scoped, request: HttpRequest) -> HttpResponse:
         title="Invite somebody",
         button="Make the link",
         back=reverse(PARTS),
-        said=["Whoever opens the link within 72 hours sets a password and a second factor, and takes the part."],
+        said=[
+            "Whoever opens the link within 72 hours sets a password and a second factor, and takes the part.",
+            "An earlier link for the same address and tenant ends with it.",
+        ],
     )
 
     def do(given: dict[str, Any]) -> HttpResponse:
+        is_again = invitations.is_open(given["tenant"], given["address"])
         token = invitations.invite(given["tenant"], given["address"], given["role"], _who(request))
         link = f"{settings.PUBLIC_URL}{reverse('join', args=[token])}"
         told = _mailed(invitations.written(given["address"]), given["tenant"], link)
-        return shown_once(request, title="The link", secret=link, said=[_FOR_WHOM, told], back=reverse(INVITATIONS))
+        said = [_FOR_WHOM, told, *([_ENDED] if is_again else [])]
+        return shown_once(request, title="The link", secret=link, said=said, back=reverse(INVITATIONS))
 
-    return offered(page, request, sheet, do, InviteForm, tenants=tenants)
+    return offered(page, request, sheet, do, InviteForm, tenants=tenants, initial=about(request))
 
 
 _FOR_WHOM = "It is for the person of that address alone: whoever opens it first takes the part in their name."
+_ENDED = "The link that was made for them before is not valid any more: this one takes its place."
 
 
 def _mailed(address: str, tenant: Tenant, link: str) -> str:

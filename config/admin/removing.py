@@ -85,8 +85,8 @@ class AskErasure(Deed):
         yield from each(rows, lambda row: _asked(row, requests.ask_erasure(row, actor, reason=given["reason"])))
 
 
-class TakeBack(Deed):
-    name, label, needs = "take_back_removals", "Take back requests of removal", Action.REMOVE
+class Withdraw(Deed):
+    name, label, needs = "withdraw_removals", "Withdraw requests of removal", Action.REMOVE
 
     def offered(self, row: Agent) -> bool:
         return bool(requests.waiting(row))
@@ -96,13 +96,13 @@ class TakeBack(Deed):
             yield f"{row.label}: of {several(len(requests.waiting(row)), 'open request')}, those of yours end."
 
     def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
-        def take_back(row: Agent) -> str:
+        def withdraw(row: Agent) -> str:
             own = [each for each in requests.waiting(row) if (each.asker_kind, each.asker) == (actor.kind, actor.label)]
             for request in own:
                 requests.decline(row, request.number, actor)
-            return f"{several(len(own), 'request')} taken back." if own else "none of them is yours."
+            return f"{several(len(own), 'request')} withdrawn." if own else "none of them is yours."
 
-        yield from each(rows, take_back)
+        yield from each(rows, withdraw)
 
 
 _NOTHING_YET = "Now, nothing is removed: the agent's side is asked. Once it has agreed, nothing brings it back."
@@ -114,7 +114,7 @@ def _asked(agent: Agent, request: Removal) -> str:
 
 def _who_decides(agent: Agent, request: Removal) -> str:
     runtime = f"its runtime: POST /api/v1/removal-requests/{request.number}/agree with the agent's key"
-    if not (agent.steward and letters.are_sent()):
+    if not agent.steward or letters.are_printed():
         return f"It waits for {runtime}."
     link = "the link that is mailed to its steward"
     return f"It waits for {link}." if agent.is_steward_only else f"It waits for {link}, or {runtime}."

@@ -30,13 +30,14 @@ View = Callable[..., HttpResponse]
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """What a page says it will do. `back` is where whoever thinks better of it goes."""
+    """What a page says it will do, and what stands in the way of that. `back` is for whoever thinks better of it."""
 
     title: str
     button: str
     back: str
     said: Sequence[str] = ()
     is_grave: bool = False
+    warned: str = ""
 
 
 class SheetForm(forms.Form):
@@ -84,6 +85,11 @@ def tell(form: forms.Form, refusal: DomainError) -> None:
         form.add_error(refusal.field, f"{problem[:1].upper()}{problem[1:]}.")
     else:
         form.add_error(None, str(refusal))
+
+
+def about(request: HttpRequest) -> dict[str, str]:
+    """What a form begins with: the tenant it was opened about, where it was opened from a tenant's page."""
+    return {name: request.GET[name] for name in ("tenant",) if name in request.GET}
 
 
 def done(request: HttpRequest, told: str, back: str) -> HttpResponse:

@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import display
 
+from config.admin.explained import LIMITS
 from config.admin.page import OfService
 from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404
 from memory import tenants
@@ -17,22 +18,27 @@ from memory.models import Tenant
 from memory.roles import manages
 
 LARGEST = 2**31 - 1
-LIMITS = ("max_changes", "max_steps", "max_searches", "max_failed_calls", "max_seconds", "max_model_tokens")
 
 
-def limit(told: str, largest: int = LARGEST) -> forms.IntegerField:
-    return forms.IntegerField(min_value=0, max_value=largest, required=False, help_text=f"{told}; empty: the default")
+def limit(largest: int = LARGEST) -> forms.IntegerField:
+    return forms.IntegerField(min_value=0, max_value=largest, required=False)
 
 
 class LimitsForm(SheetForm):
-    """Bounds of one refinement session."""
+    """Bounds of one refinement session. `otherwise` says what an empty one means, given the service's own default."""
 
-    max_changes = limit("memories that a session discards or rewrites")
-    max_steps = limit("replies of the model")
-    max_searches = limit("searches")
-    max_failed_calls = limit("calls that fail")
-    max_seconds = limit("seconds")
-    max_model_tokens = limit("tokens of prompts and replies", 2**53)
+    otherwise: ClassVar[str] = "{}"
+    max_changes = limit()
+    max_steps = limit()
+    max_searches = limit()
+    max_failed_calls = limit()
+    max_seconds = limit()
+    max_model_tokens = limit(2**53)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for name, (what, usual) in LIMITS.items():
+            self.fields[name].help_text = f"{what}; empty: {self.otherwise.format(usual)}"
 
 
 class TenantForm(LimitsForm):
@@ -68,6 +74,13 @@ class TenantPage(OfService):
         counted: QuerySet[Tenant] = rows.annotate(agents_there=agents, people_there=people)
         return counted
 
+    def beside(self, request: HttpRequest, row: Tenant) -> dict[str, Any]:
+        ways = [
+            ("Invite people", f"{reverse('admin:memory_membership_invite')}?tenant={row.pk}"),
+            ("Add an agent", f"{reverse('admin:memory_agent_add_agent')}?tenant={row.pk}"),
+        ]
+        return super().beside(request, row) | {"ways": ways}
+
     @display(description="agents")
     def agent_count(self, tenant: Any) -> int:
         return int(tenant.agents_there)
@@ -89,7 +102,8 @@ class TenantPage(OfService):
 
         def do(given: dict[str, Any]) -> HttpResponse:
             made = tenants.create(**given)
-            return done(request, f"{made.slug} is there.", reverse("admin:memory_tenant_change", args=[made.pk]))
+            told = f"{made.slug} is there. Next: invite its first owner, and add its first agent."
+            return done(request, told, reverse("admin:memory_tenant_change", args=[made.pk]))
 
         return offered(self, request, sheet, do, NewTenantForm)
 

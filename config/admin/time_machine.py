@@ -16,6 +16,7 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.formats import localize
 from unfold.widgets import (
     UnfoldAdminRadioSelectWidget,
     UnfoldAdminSelectWidget,
@@ -56,7 +57,7 @@ class Choose(forms.Form):
     at = forms.CharField(
         max_length=40,
         label="Which",
-        help_text="a number, or a date and time in UTC, as 2026-11-22 14:30",
+        help_text="a number; or a date and time, as 2026-11-22 14:30:00 UTC",
         widget=UnfoldAdminTextInputWidget,
     )
 
@@ -72,7 +73,7 @@ class Choose(forms.Form):
 
 def _what(kind: str, at: str) -> What:
     if kind == "moment":
-        moment = forms.DateTimeField(input_formats=_FORMATS).clean(at.strip())
+        moment = forms.DateTimeField(input_formats=_FORMATS).clean(at.strip().removesuffix(" UTC"))
         return What.moment(moment.astimezone(UTC))
     number: int = forms.IntegerField(min_value=0, max_value=MOST_NUMBER).clean(at)
     return {"since_entry": What.since_entry, "entry": What.entry, "session": What.session}[kind](number)
@@ -221,7 +222,7 @@ _ADVICE = {
 def _in_words(choose: Choose) -> str:
     kind, at = choose.cleaned_data["kind"], choose.cleaned_data["at"]
     return {
-        "moment": f"everything since {at} UTC",
+        "moment": f"everything since {localize(choose.cleaned_data['what'].at)}",
         "since_entry": f"everything after entry {at}",
         "entry": f"entry {at}",
         "session": f"session {at}",

@@ -22,6 +22,7 @@ from refinement import schedule
 from refinement.llm.catalog import parse as parse_model
 
 MAX_PROMPT = 20_000  # characters
+LANGUAGE = "of its memories, for search, in lower case, such as english; other: words are taken as they stand"
 
 
 class AgentIn(Body):
@@ -33,7 +34,7 @@ class AgentIn(Body):
         max_length=MAX_PROMPT, required=False, allow_blank=True, help_text="added to the safety rules, never instead"
     )
     retention = serializers.DecimalField(3, 2, min_value=Decimal("0.50"), max_value=Decimal("1.00"), required=False)
-    language = Text(max_length=32, required=False)
+    language = Text(max_length=32, required=False, help_text=LANGUAGE)
     steward = serializers.EmailField(required=False, allow_blank=True)
     is_steward_only = serializers.BooleanField(required=False)
     discard_share_lifted_until = serializers.DateTimeField(

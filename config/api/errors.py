@@ -11,7 +11,6 @@ from typing import Any
 import structlog
 from django.db import Error as DatabaseTrouble
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.views import defaults
 from drf_standardized_errors.formatter import ExceptionFormatter
 from drf_standardized_errors.handler import ExceptionHandler
 from drf_standardized_errors.types import ErrorResponse
@@ -25,6 +24,7 @@ from rest_framework.exceptions import (
 )
 from rest_framework.response import Response
 
+from config import plain
 from config.api.keys import CHALLENGE
 from config.errors import ConfigurationError, DomainError
 from memory.errors import Erased, Invalid, KeyRejected, NotFound, SealBroken, UnknownEntry, UnknownMemory
@@ -85,7 +85,7 @@ class TooLate(APIException):
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """What is refused before any address is looked up: nearly always another name than the service is known by."""
     if not request.path_info.startswith("/api/"):
-        return defaults.bad_request(request, exception)
+        return plain.bad_request(request, exception)
     detail = "The request cannot be read. Is the name in Host one of ALLOWED_HOSTS?"
     errors = [{"code": "bad_request", "detail": detail, "attr": None}]
     return JsonResponse({"type": "client_error", "errors": errors}, status=status.HTTP_400_BAD_REQUEST)

@@ -9,7 +9,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from config.api.agent import AgentOut, KeyOut, shown_agent, shown_key
+from config.api.agent import LANGUAGE, AgentOut, KeyOut, shown_agent, shown_key
 from config.api.bodies import Body, Text, Whole
 from config.api.views import TenantView, listed
 from memory import agents
@@ -23,8 +23,8 @@ MAX_PAGE = 200
 class SettingsIn(Body):
     """What a tenant may set: when and how much is refined. What decides who can read is the agent's side's."""
 
-    budget_tokens = Whole(min_value=0, max_value=2**31 - 1, required=False)
-    target_tokens = Whole(min_value=0, max_value=2**31 - 1, required=False)
+    budget_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
+    target_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
     refine_every = serializers.DurationField(
         required=False, allow_null=True, help_text="from one hour to ten years; null: off"
     )
@@ -40,7 +40,7 @@ class SettingsIn(Body):
 class NewAgentIn(SettingsIn):
     agent = Text(max_length=64, help_text="lower-case letters, digits, '-' and '_'")
     model = Text(max_length=200, help_text="provider/model-name")
-    language = Text(max_length=32, required=False)
+    language = Text(max_length=32, required=False, help_text=LANGUAGE)
     steward = serializers.EmailField(required=False)
 
 

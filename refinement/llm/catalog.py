@@ -28,6 +28,8 @@ def parse(model: str) -> tuple[str, str]:
     if provider not in PROVIDERS or not name:
         choices = ", ".join(PROVIDERS)
         raise ModelNotConfigured(f"A model is written provider/name, and the provider is one of: {choices}.")
+    if provider == "builtin" and name != "dedupe":
+        raise ModelNotConfigured("The only built-in model is builtin/dedupe.")
     return provider, name
 
 
@@ -59,9 +61,7 @@ def _ollama(_name: str) -> Model:
     return Ollama(settings.OLLAMA_BASE_URL)
 
 
-def _builtin(name: str) -> Model:
-    if name != "dedupe":
-        raise ModelNotConfigured("The only built-in model is builtin/dedupe.")
+def _builtin(_name: str) -> Model:
     # Imported here: it brings word matching with it, which the other models do without.
     from refinement.llm.dedupe import Dedupe
 

@@ -119,3 +119,21 @@ def test_a_steward_is_told_that_nobody_decides_for_themselves(
 def test_asking_reads_nothing(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
     signed_in(staff["auditor"]).post(asking.address(lived.ada), ASKED)
     assert not AuditEntry.objects.filter(agent_id=fresh(lived.ada).pk, operation="content_read").exists()
+
+
+def test_that_it_would_be_refused_is_told_before_it_is_filled_in(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn, settings: Any
+) -> None:
+    """A steward's link would be printed where the operator reads it."""
+    settings.EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+    client, place = signed_in(staff["owner"]), asking.address(lived.ada)
+    told = "As things are, this will be refused."
+    assert told not in client.get(place).content.decode(), "without a steward nobody is mailed"
+    Agent.objects.filter(pk=lived.ada.pk).update(steward="stew@else.test")
+    page = client.get(place).content.decode()
+    assert told in page
+    assert "EMAIL_URL" in page
+    assert "EMAIL_URL" in client.post(place, ASKED).content.decode()
+    assert not AccessRequest.objects.exists()
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    assert told not in client.get(place).content.decode()

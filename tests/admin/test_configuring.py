@@ -144,7 +144,7 @@ def test_opening_a_page_changes_nothing(staff: Staff, house: House, signed_in: S
     ("wrong", "told"),
     [
         ({"target_tokens": "9001"}, "no more than the budget"),
-        ({"budget_tokens": "-1"}, "greater than or equal to 0"),
+        ({"budget_tokens": "-1"}, "greater than or equal to 1"),
         ({"budget_tokens": "x"}, "whole number"),
         ({"budget_tokens": "9" * 5_000}, "whole number"),
         ({"budget_tokens": str(2**31)}, "less than or equal to"),

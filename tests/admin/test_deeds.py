@@ -16,7 +16,7 @@ from audit.consent import Scope
 from audit.models import AccessRequest, AuditEntry
 from audit.trail import Actor
 from config.admin.site import site
-from memory import agents, consent, requests, store
+from memory import agents, consent, proposals, requests, store
 from memory.models import Agent, Memory, Person
 from refinement import loop, schedule
 from refinement.models import RefinementSession, Waiting
@@ -49,14 +49,16 @@ TABLE: dict[str, tuple[set[str], type[Any]]] = {
     "revoke": (STEERS, AccessRequest),
     "ask_redaction": ({"owner"}, Memory),
     "ask_erasure": ({"owner"}, Agent),
-    "take_back_removals": ({"owner"}, Agent),
+    "withdraw_removals": ({"owner"}, Agent),
+    "withdraw_proposal": ({"admin"}, Agent),  # who proposed
 }
+OF_ONES_OWN = {"revoke", "withdraw_proposal"}  # lists offer them to whoever may have one
 LEADS_ON = {"ask_to_read", "roll_back", "roll_back_entry", "roll_back_before"}  # to a page that asks
 
 
 @pytest.fixture
 def lived(house: House, staff: dict[str, Person]) -> House:
-    """Both agents with memories in each state, a session, and a grant in force of somebody else."""
+    """Both agents with memories in each state, a session, a proposal, and a grant in force of somebody else."""
     for agent in (house.ada, house.bob):
         steps.remember(agent, f"{MARKER} likes tea", f"{MARKER} likes tea", f"{MARKER} sails", f"{MARKER} paints")
         store.protect(fresh(agent), [3], Actor.person("owner@acme.test"))
@@ -64,6 +66,7 @@ def lived(house: House, staff: dict[str, Person]) -> House:
         other = Asking(999, "other@acme.test")
         asked = consent.ask(fresh(agent), other, purpose=WHY, scope=Scope("silo"))
         consent.approve(fresh(agent), asked.number, RUNTIME)
+        proposals.propose(fresh(agent), Actor.person("admin@acme.test"), model="openai/gpt")
     return house
 
 
@@ -71,7 +74,7 @@ def row_for(deed: str, agent: Agent) -> Any:
     """A row of the agent's to which the deed makes sense."""
     if deed == "resume":
         agents.change(fresh(agent), RUNTIME, paused=True)
-    if deed == "take_back_removals":
+    if deed == "withdraw_removals":
         requests.ask_erasure(fresh(agent), Actor.person("owner@acme.test"), reason="request 17")
     memories = Memory.objects.filter(agent=agent)
     return {
@@ -129,7 +132,7 @@ def test_who_may(deed: str, role: str, lived: House, staff: dict[str, Person], s
     may = role in allowed
     button = f'name="action" value="{deed}"'
     assert (button in client.get(page).content.decode()) == may
-    if role != "stranger" and deed != "revoke":  # which everybody may of their own
+    if role != "stranger" and deed not in OF_ONES_OWN:
         assert (f'<option value="{deed}"' in client.get(in_list).content.decode()) == may
     before = state(lived.ada, lived.bob)
     asked, done = post(client, deed, row), confirm(client, deed, row)
@@ -203,14 +206,15 @@ def test_nothing_happens_by_looking(lived: House, staff: dict[str, Person], sign
 
 
 def test_each_is_in_the_trail_with_the_person(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    client = signed_in(staff["owner"])
+    clients = {role: signed_in(staff[role]) for role in ("admin", "owner")}
     done = [deed for deed in sorted(TABLE) if deed not in LEADS_ON | {"verify"}]
     for deed in done:
+        role = "admin" if "admin" in TABLE[deed][0] else "owner"
         row = row_for(deed, lived.ada)
         seq = fresh(lived.ada).audit_seq
-        confirm(client, deed, row)
+        confirm(clients[role], deed, row)
         entries = AuditEntry.objects.filter(agent_id=lived.ada.pk, seq__gt=seq)
-        assert ("person", "owner@acme.test") in set(entries.values_list("actor_kind", "actor_label")), deed
+        assert ("person", f"{role}@acme.test") in set(entries.values_list("actor_kind", "actor_label")), deed
     assert steps.problems(lived.ada) == []
 
 

@@ -132,3 +132,18 @@ def test_every_list_leads_from_the_menu(house: House, staff: dict[str, Person], 
     page = signed_in(staff["superuser"]).get("/admin/").content.decode()
     for model in site._registry:
         assert reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist") in page
+
+
+def test_of_one_over_its_budget_and_not_due_it_is_told_that_it_is_paused(
+    house: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["auditor"])
+    steps.remember(house.ada, f"{MARKER} tea")
+    agents.change(fresh(house.ada), RUNTIME, target_tokens=1, budget_tokens=1)
+    assert shown(client)["heaviest"][0]["due"] == "over budget"
+    assert {each.get("note", "") for each in shown(client)["counts"]} == {""}
+    agents.change(fresh(house.ada), RUNTIME, paused=True)
+    assert shown(client)["heaviest"][0]["due"] == "over budget, paused"
+    assert [each["note"] for each in shown(client)["counts"] if each.get("note")] == ["1 paused"]
+    assert (counts(client)["over budget"], counts(client)["due for refinement"]) == (1, 0)
+    assert "(1 paused)" in client.get("/admin/").content.decode()

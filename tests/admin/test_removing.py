@@ -98,10 +98,10 @@ def test_ones_own_requests_are_taken_back_and_no_others(
     requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17")
     theirs = requests.ask_erasure(fresh(kept), Actor.operator("erase_agent"), reason="request 18").number
     client = signed_in(staff["owner"])
-    assert "of 2 open requests, those of yours end" in post(client, "take_back_removals", kept).content.decode()
-    assert "1 request taken back" in said(confirm(client, "take_back_removals", kept))
+    assert "of 2 open requests, those of yours end" in post(client, "withdraw_removals", kept).content.decode()
+    assert "1 request withdrawn" in said(confirm(client, "withdraw_removals", kept))
     assert [each.number for each in requests.waiting(fresh(kept))] == [theirs]
-    assert "none of them is yours" in said(confirm(client, "take_back_removals", kept))
+    assert "none of them is yours" in said(confirm(client, "withdraw_removals", kept))
 
 
 def test_the_console_prints_no_link_and_nobody_is_asked_who_could_not_answer(

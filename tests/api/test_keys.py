@@ -169,15 +169,40 @@ def test_an_agent_that_cannot_be(acme: Caller, body: Any) -> None:
     assert not Agent.objects.filter(slug="eve").exists()
 
 
-@pytest.mark.parametrize("model", ["openai/gpt\nX: y", "openai/gpt ", "nobody/knows", "openai/" + "x" * 194])
+@pytest.mark.parametrize(
+    "model", ["openai/gpt\nX: y", "openai/gpt ", "nobody/knows", "builtin/nothing", "openai/" + "x" * 194]
+)
 def test_a_model_that_cannot_be_is_refused_by_its_field(
     acme: Caller, runtime: Caller, house: House, model: str
 ) -> None:
     made = acme.post("agents", {"agent": "eve", "model": model})
     changed = runtime.patch("agent", {"model": model})
+    code = "max_length" if len(model) > 200 else "model_not_configured"
     for answer in (made, changed):
-        assert (answer.status, answer.json["errors"][0]["attr"]) == (422, "model")
+        assert (answer.status, answer.attrs, answer.codes) == (422, ["model"], [code])
     assert steps.fresh(house.ada).model == "builtin/dedupe"
+
+
+def test_a_language_that_nobody_knows_is_refused_by_its_field(acme: Caller, runtime: Caller, house: House) -> None:
+    made = acme.post("agents", {"agent": "eve", "model": "builtin/dedupe", "language": "klingon"})
+    changed = runtime.patch("agent", {"language": "klingon"})
+    for answer in (made, changed):
+        assert (answer.status, answer.attrs, answer.codes) == (422, ["language"], ["invalid"])
+        assert "german" in answer.json["errors"][0]["detail"]
+        assert "klingon" not in answer.json["errors"][0]["detail"]
+    assert runtime.patch("agent", {"language": "other"}).json["language"] == "other"
+    assert not Agent.objects.filter(slug="eve").exists()
+
+
+@pytest.mark.parametrize("name", ["budget_tokens", "target_tokens"])
+def test_nothing_is_no_budget(acme: Caller, house: House, name: str) -> None:
+    before = steps.state(house.ada)
+    made = acme.post("agents", {"agent": "eve", "model": "builtin/dedupe", name: 0})
+    changed = acme.patch("agents/ada", {name: 0})
+    for answer in (made, changed):
+        assert (answer.status, answer.attrs, answer.codes) == (422, [name], ["min_value"])
+    assert not Agent.objects.filter(slug="eve").exists()
+    assert steps.state(house.ada) == before
 
 
 @pytest.mark.parametrize(

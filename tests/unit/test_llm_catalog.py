@@ -93,5 +93,6 @@ def test_the_built_in_program_is_loaded_when_asked_for(monkeypatch: pytest.Monke
 
 
 def test_there_is_one_built_in_program() -> None:
-    with pytest.raises(ModelNotConfigured, match="builtin/dedupe"):
-        catalog.check("builtin/gpt")
+    for ask in (catalog.parse, catalog.check):
+        with pytest.raises(ModelNotConfigured, match="builtin/dedupe"):
+            ask("builtin/gpt")

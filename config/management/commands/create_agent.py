@@ -70,8 +70,6 @@ class Command(Task):
 def _check_model(model: str) -> None:
     """That it can be a model's name. Whether its provider can be called is asked when it is."""
     try:
-        provider, _ = catalog.parse(model)
-        if provider == "builtin":
-            catalog.check(model)
+        catalog.parse(model)
     except ModelNotConfigured as problem:
         raise Invalid("model", str(problem)) from None

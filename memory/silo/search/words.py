@@ -80,6 +80,10 @@ def name_key(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).split())
 
 
+OTHER = "other"  # than those below: words stay as they are
+LANGUAGES = (frozenset(Stemmer.algorithms()) - {"porter", "dutch_porter"}) | {OTHER}  # two are older rules of another
+
+
 def stemmer(language: str) -> Callable[[str], str]:
     """Snowball's stemmer of a language; for a language it does not know, words stay as they are."""
     if language not in Stemmer.algorithms():

@@ -1,0 +1,86 @@
+"""What somebody proposed they take back themselves; nobody accepts it then, by whatever road."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.messages import get_messages
+from django.test import Client
+from django.urls import reverse
+
+from audit.trail import Actor
+from memory import agents, proposals, steward_links
+from memory.errors import NotOpen
+from memory.models import Agent, Person
+from tests.api.calling import Caller
+from tests.conftest import House
+from tests.steps import ME, fresh, last_entry, problems
+
+pytestmark = pytest.mark.django_db
+
+SignedIn = Callable[[Person], Client]
+Staff = dict[str, Person]
+LIST = "/admin/memory/agent/"
+BUTTON = 'name="action" value="withdraw_proposal"'
+
+
+@pytest.fixture
+def asked(ada: Agent, staff: Staff) -> Agent:
+    """An agent with a steward, to whose side its admin has proposed another model."""
+    agents.change(ada, ME, steward="stew@else.test")
+    proposals.propose(fresh(ada), Actor.person(staff["admin"].email), model="openai/gpt")
+    return fresh(ada)
+
+
+def number(agent: Agent) -> int:
+    proposal = proposals.open_one(fresh(agent))
+    assert proposal is not None
+    return proposal.number
+
+
+def withdraw(client: Client, agent: Agent, **more: str) -> Any:
+    form = {"action": "withdraw_proposal", "_selected_action": [str(agent.pk)], "from_row": "1"}
+    return client.post(LIST, form | more)
+
+
+def test_who_proposed_it_takes_it_back_and_nobody_accepts_it_any_more(
+    asked: Agent, house: House, staff: Staff, signed_in: SignedIn
+) -> None:
+    client, proposed, token = signed_in(staff["admin"]), number(asked), steward_links.make(asked, number(asked))
+    shown = withdraw(client, asked).content.decode()
+    assert "1 proposal withdrawn" in shown
+    assert "acme/ada: its model: openai/gpt." in shown
+    assert number(asked) == proposed, "shown, not done"
+    done = withdraw(client, asked, confirmed="1")
+    assert [str(told) for told in get_messages(done.wsgi_request)] == [f"acme/ada: proposal {proposed} is withdrawn."]
+    entry = last_entry(asked)
+    assert (entry.operation, entry.actor_kind, entry.actor_label) == ("change_declined", "person", staff["admin"].email)
+    with pytest.raises(NotOpen):
+        steward_links.decide(token, approve=True)
+    assert "taken back by who proposed it" in client.get(reverse("consent", args=[token])).content.decode()
+    over_the_api = Caller(house.ada_key).post(f"proposals/{proposed}/accept")
+    assert (over_the_api.status, over_the_api.codes) == (409, ["not_open"])
+    assert fresh(asked).model == "builtin/dedupe"
+    assert problems(asked) == []
+
+
+@pytest.mark.parametrize("role", ["owner", "auditor", "superuser", "stranger"])
+def test_nobody_else_does(role: str, asked: Agent, staff: Staff, signed_in: SignedIn) -> None:
+    client, proposed = signed_in(staff[role]), number(asked)
+    assert BUTTON not in client.get(reverse("admin:memory_agent_change", args=[asked.pk])).content.decode()
+    for more in ({}, {"confirmed": "1"}):
+        assert withdraw(client, asked, **more).status_code in (302, 403, 404)
+    assert number(asked) == proposed
+
+
+def test_its_button_is_there_while_it_is_open(asked: Agent, staff: Staff, signed_in: SignedIn) -> None:
+    client, page = signed_in(staff["admin"]), reverse("admin:memory_agent_change", args=[asked.pk])
+    assert BUTTON in client.get(page).content.decode()
+    proposals.accept(asked, number(asked), ME)
+    assert BUTTON not in client.get(page).content.decode()
+    seq = fresh(asked).audit_seq
+    late = withdraw(client, asked, confirmed="1")
+    assert "no open proposal any more" in " ".join(str(told) for told in get_messages(late.wsgi_request))
+    assert (fresh(asked).audit_seq, fresh(asked).model) == (seq, "openai/gpt")
