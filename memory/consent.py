@@ -30,7 +30,7 @@ from audit.consent import (
 from audit.models import AccessRequest, AccessState, ActorKind, AuditEntry, Operation
 from audit.trail import Actor
 from config.queue import ASK_STEWARD, put
-from memory import editing, errors, letters
+from memory import editing, errors, letters, read_notices
 from memory.intake import checked_content
 from memory.models import Agent
 
@@ -195,8 +195,7 @@ def reads(agent: Agent, *, after: int, limit: int) -> list[AuditEntry]:
 
 def count_reads(agent: Agent, number: int) -> int:
     """How often was read by the grant of this number."""
-    rows = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.CONTENT_READ, seq__gt=number)
-    return rows.filter(detail__request=number).count()
+    return read_notices.reads(agent, number).count()
 
 
 def _standing(agent: Agent, number: int, state: AccessState) -> Standing:
@@ -212,6 +211,8 @@ def _step(agent: Agent, operation: Operation, actor: Actor, detail: dict[str, An
     """Write an entry, and what it makes of the request's row."""
     with editing.begin(agent, operation, actor, is_notice=True) as edit:
         edit.detail = detail
+        if operation in (Operation.ACCESS_REVOKED, Operation.ACCESS_EXPIRED):
+            read_notices.close(edit, standings(agent.pk, detail["request"])[detail["request"]])
         edit.finish(always=True)
     number = detail.get("request", edit.seq)
     standing = standings(agent.pk, number)[number]
