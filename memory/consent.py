@@ -7,9 +7,12 @@ round it, and no setting that makes one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from django.db import transaction
 from django.utils import timezone
 
 from audit import verify
@@ -120,7 +123,7 @@ def _require_side(agent: Agent, standing: Standing, actor: Actor) -> None:
 
 def revoke(agent: Agent, number: int, actor: Actor, *, why: str = "") -> Standing:
     """End a grant now. The agent's side may, who holds it, and the people of its tenant. Raises NotOpen."""
-    with editing.locked(agent) as row:
+    with over_stays_over(agent), editing.locked(agent) as row:
         close_stale(row)
         _standing(row, number, AccessState.ACTIVE)
         return _step(row, Operation.ACCESS_REVOKED, actor, {"request": number} | ({"why": why} if why else {}))
@@ -155,6 +158,33 @@ def close_stale(agent: Agent) -> None:
             _step(agent, ending[standing.at(now)], SYSTEM, {"request": standing.number})
 
 
+def at_present(agent: Agent, standing: Standing) -> AccessState:
+    """Its state just now, for somebody who is told of it: what was called over stays over."""
+    state = standing.at(clock(agent))
+    if standing.state == AccessState.ACTIVE != state:
+        _note_ends(agent)
+    return state
+
+
+@contextmanager
+def over_stays_over(agent: Agent) -> Iterator[None]:
+    """Around what is refused of a grant that is over: which grants the clock has ended is written down after the
+    refusal, that took its own transaction with it. So no clock that is set back makes them readable again."""
+    try:
+        yield
+    except (errors.NotGranted, errors.NotOpen):
+        if not transaction.get_connection().needs_rollback:  # else whoever holds the lock is in such a block, too
+            _note_ends(agent)
+        raise
+
+
+def _note_ends(agent: Agent) -> None:
+    now, active = clock(agent), AccessState.ACTIVE
+    if any(each.state == active != each.at(now) for each in standings(agent.pk).values()):
+        with editing.locked(agent) as row:
+            close_stale(row)
+
+
 def clock(agent: Agent) -> datetime:
     """Now, but never earlier than the agent's last entry: a clock that is set back revives nothing."""
     now = timezone.now()
@@ -162,7 +192,8 @@ def clock(agent: Agent) -> datetime:
 
 
 def in_force(agent: Agent, number: int, person: Person) -> Standing:
-    """The grant by which this person reads just now, as the trail proves it. The caller holds the agent's row locked.
+    """The grant by which this person reads just now, as the trail proves it. The caller holds the agent's row locked,
+    in `over_stays_over`.
 
     Raises NotGranted, whatever is wrong; Erased.
     """

@@ -29,7 +29,7 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
     """
     if not 0 < len(numbers) <= MOST:
         raise errors.Invalid("numbers", f"must be 1 to {MOST}")
-    with editing.locked(agent) as row:
+    with consent.over_stays_over(agent), editing.locked(agent) as row:
         grant = consent.in_force(row, number, person)
         if not grant.scope.covers_memories(numbers):
             raise errors.NotGranted("The grant does not cover all of these.")
@@ -41,7 +41,7 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
 
 def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0) -> list[Step]:
     """What an entry did to the memories that the grant covers, a page of it. Raises NotGranted, UnknownEntry."""
-    with editing.locked(agent) as row:
+    with consent.over_stays_over(agent), editing.locked(agent) as row:
         grant = consent.in_force(row, number, person)
         done: AuditEntry = history.entry(row, seq)
         if not grant.scope.covers_entry(done):

@@ -56,6 +56,11 @@ class Asked:
             return False
         return now < self.granted_at + timedelta(seconds=self.seconds)
 
+    def see(self, now: datetime) -> None:
+        """Somebody is told how it stands: over is over from then on."""
+        if self.granted_at is not None and now >= self.granted_at + timedelta(seconds=self.seconds):
+            self.is_over = True
+
     def is_read_by(self, person: Person, now: datetime, clock: datetime) -> bool:
         """Nor while the clock itself is before the grant: one that was ahead must not make it longer."""
         return self.allows(person, now) and self.granted_at is not None and self.granted_at <= clock
@@ -212,13 +217,47 @@ class Consent(RuleBasedStateMachine):
             return
         may = may and asked.allows(asked.person, self.latest())
         try:
-            with transaction.atomic():
-                steward_links.revoke(token) if token else consent.revoke(self.row(), asked.number, ME)
-        except DomainError:
+            steward_links.revoke(token) if token else consent.revoke(self.row(), asked.number, ME)
+        except DomainError as refused:
             assert not may
+            if refused.code == "not_open":
+                self.all_seen()
             return
         assert may
         asked.is_over = True
+
+    def all_seen(self) -> None:
+        for asked in self.asked:
+            asked.see(self.latest())
+
+    @rule(pick=PICK, by_link=st.booleans())
+    def look(self, pick: int, by_link: bool) -> None:
+        if by_link and self.links:
+            token, asked, steward, _ = self.links[pick % len(self.links)]
+            if steward != self.row().steward:
+                return
+            shown = steward_links.look(token).state
+        elif self.asked:
+            asked = self.one(pick)
+            shown = consent.at_present(self.row(), consent.find(self.row(), asked.number))
+        else:
+            return
+        assert (shown == AccessState.ACTIVE) == asked.allows(asked.person, self.latest())
+        asked.see(self.latest())
+
+    @rule(
+        pick=PICK, minutes=st.sampled_from([16, 61, 241]), how=st.sampled_from(["read", "look", "revoke", "link", ""])
+    )
+    def the_clock_is_ahead_for_a_moment(self, pick: int, minutes: int, how: str) -> None:
+        """And whoever looks meanwhile is told that a grant is over."""
+        self.time_passes(minutes)
+        if how == "read":
+            self.read(PEOPLE[0], 1, 1)
+        elif how == "revoke":
+            self.revoke(pick, False)
+        elif how:
+            self.look(pick, how == "link")
+        self.time_passes(-minutes)
 
     @rule(person=WHO)
     def another_password(self, person: Person) -> None:
@@ -231,7 +270,7 @@ class Consent(RuleBasedStateMachine):
     def another_steward(self, steward: str, alone: bool) -> None:
         agents.change(self.row(), ME, steward=steward, is_steward_only=alone and bool(steward))
 
-    @rule(minutes=st.sampled_from([-600, -1, 1, 1, 1, 14, 15, 16, 59, 60, 61, 239, 241, 72 * 60 - 1, 72 * 60 + 1]))
+    @rule(minutes=st.sampled_from([-600, -16, -1, 1, 1, 1, 14, 15, 16, 59, 60, 61, 239, 241, 72 * 60 - 1, 72 * 60 + 1]))
     def time_passes(self, minutes: int) -> None:
         self.now += timedelta(minutes=minutes)
         self.traveller.move_to(self.now, tick=False)
@@ -252,10 +291,10 @@ class Consent(RuleBasedStateMachine):
             asked.scope.kind == "silo" or (asked.scope.kind == "memories" and number in asked.scope.numbers)
         )
         try:
-            with transaction.atomic():
-                [read] = consented.memories(self.row(), asked.number, person, [number])
+            [read] = consented.memories(self.row(), asked.number, person, [number])
         except NotGranted:
             assert not may
+            self.all_seen()
             return
         assert may
         assert read.memory.number == number
@@ -276,10 +315,11 @@ class Consent(RuleBasedStateMachine):
         may = may and bool(touched) and (kind != "session" or (entry is not None and entry.session == 7))
         may = may and (kind != "entries" or seq <= 4)
         try:
-            with transaction.atomic():
-                found = consented.entry(self.row(), asked.number, person, seq)
-        except DomainError:
+            found = consented.entry(self.row(), asked.number, person, seq)
+        except DomainError as refused:
             assert not may
+            if refused.code == "not_granted":
+                self.all_seen()
             return
         assert may
         assert {step.number for step in found} == touched
