@@ -30,7 +30,7 @@ from audit.consent import (
     same_address,
     standings,
 )
-from audit.models import AccessRequest, AccessState, ActorKind, AuditEntry, Operation
+from audit.models import ASKS, READS, AccessRequest, AccessState, ActorKind, AuditEntry, Operation
 from audit.trail import Actor
 from config.queue import ASK_STEWARD, put
 from memory import editing, errors, letters, read_notices
@@ -132,7 +132,7 @@ def revoke(agent: Agent, number: int, actor: Actor, *, why: str = "") -> Standin
 def withdraw_all(person_id: int, why: str, *, tenant_id: int | None = None) -> None:
     """End every request and grant of a person who may have become another: a new password, address or device. Or
     those to one tenant's agents, of somebody who has no part in it any more."""
-    asked = AuditEntry.objects.filter(operation=Operation.ACCESS_REQUESTED, detail__person_id=person_id)
+    asked = AuditEntry.objects.filter(ASKS, operation=Operation.ACCESS_REQUESTED, detail__person_id=person_id)
     agents = Agent.objects.select_related("tenant").filter(pk__in=asked.values("agent_id"))
     for agent in agents if tenant_id is None else agents.filter(tenant_id=tenant_id):
         with editing.locked(agent) as row:
@@ -220,7 +220,7 @@ def find(agent: Agent, number: int) -> Standing:
 
 def reads(agent: Agent, *, after: int, limit: int) -> list[AuditEntry]:
     """The next entries, by number, of people's reads."""
-    rows = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.CONTENT_READ, seq__gt=after)
+    rows = AuditEntry.objects.filter(READS, agent_id=agent.pk, seq__gt=after)
     return list(rows.order_by("seq")[:limit])
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from django.db.models import QuerySet
 
 from audit.consent import Standing
-from audit.models import ActorKind, AuditEntry, Change, Operation
+from audit.models import READS, ActorKind, AuditEntry, Change, Operation
 from memory import errors, in_words, store
 from memory.editing import Edit
 from memory.models import Agent, Memory
@@ -32,8 +32,7 @@ def close(edit: Edit, grant: Standing) -> None:
 
 def reads(agent: Agent, number: int) -> QuerySet[AuditEntry]:
     """The entries of what was read by the grant of this number."""
-    entries = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.CONTENT_READ, seq__gt=number)
-    return entries.filter(detail__request=number)
+    return AuditEntry.objects.filter(READS, agent_id=agent.pk, seq__gt=number, detail__request=number)
 
 
 def _of(edit: Edit, grant: Standing) -> list[Memory]:
