@@ -97,8 +97,8 @@ def _one_of(*operations: Operation) -> models.Q:
     return reduce(or_, (models.Q(operation=each.value) for each in operations))
 
 
-# What is asked of an agent's side; what became of that, too (audit/consent.py, audit/proposals.py); what was read by it.
-# A trail has few of these among many others, so each has an index of its own.
+# What is asked of an agent's side; that and what became of it (audit/consent.py, audit/proposals.py); what was read. A
+# trail has few of these among many others, so each has an index of its own.
 ASKS = _one_of(Operation.ACCESS_REQUESTED, Operation.CHANGE_PROPOSED)
 CONSENT = ASKS | _one_of(
     Operation.ACCESS_GRANTED,

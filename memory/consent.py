@@ -33,7 +33,7 @@ from audit.consent import (
 from audit.models import ASKS, READS, AccessRequest, AccessState, ActorKind, AuditEntry, Operation
 from audit.trail import Actor
 from config.queue import ASK_STEWARD, put
-from memory import editing, errors, letters, read_notices
+from memory import asking_limits, editing, errors, letters, read_notices
 from memory.intake import checked_content
 from memory.models import Agent
 
@@ -46,7 +46,7 @@ def ask(
     """Ask to read. `purpose` is kept for ever, and told to the agent's side.
 
     The agent's steward, where it has one, is mailed a link. Raises Invalid, UnknownMemory, Repeated, UnknownEntry,
-    AlreadyAsked, ConsentNeeded, MailNotSent, Erased.
+    AlreadyAsked, ConsentNeeded, TooManyAsked, MailNotSent, Erased.
     """
     told = " ".join(checked_content(purpose, "purpose").split())
     if not LEAST_PURPOSE <= len(told) <= MOST_PURPOSE:
@@ -62,10 +62,12 @@ def ask(
         mine = AccessRequest.objects.filter(agent_id=row.pk, person_id=person.id, state=AccessState.REQUESTED)
         if mine.exists():
             raise errors.AlreadyAsked("A request of yours to this agent is open: wait until it is decided.")
+        actor = Actor.person(person.address)
+        asking_limits.require(row, actor, clock(row))
         letters.require_sent(row)
         asked: dict[str, Any] = {"person_id": person.id, "person": person.address, "purpose": told}
         asked |= {"scope": scope.told(), "seconds": seconds}
-        made = _step(row, Operation.ACCESS_REQUESTED, Actor.person(person.address), asked)
+        made = _step(row, Operation.ACCESS_REQUESTED, actor, asked)
         if row.steward:
             put(ASK_STEWARD, row.pk, made.number)
         return made

@@ -6,11 +6,12 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 import time_machine
 from django.db import transaction
-from hypothesis import settings
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -36,6 +37,7 @@ SCOPES = [
 ]
 WHO = st.sampled_from(PEOPLE)
 PICK = st.integers(0, 50)
+MOST, MOST_OF_ALL = 3, 6  # requests within a day, by one person and of the agent
 _run = itertools.count(1)
 
 
@@ -107,13 +109,17 @@ class Consent(RuleBasedStateMachine):
     def ask(self, person: Person, scope: Scope, minutes: int) -> None:
         mine = [each for each in self.asked if each.person == person and self.is_open(each)]
         at, seconds = self.latest(), minutes * 60
+        recent = [each for each in self.asked if each.at > at - timedelta(hours=24)]
+        is_full = len(recent) >= MOST_OF_ALL or [each.person for each in recent].count(person) >= MOST
         try:
             with transaction.atomic():
                 told = consent.ask(self.row(), person, purpose=PURPOSE, scope=scope, seconds=seconds)
         except DomainError:
-            assert mine or (self.row().is_steward_only and same_address(self.row().steward, person.address))
+            alone = self.row().is_steward_only and same_address(self.row().steward, person.address)
+            assert mine or is_full or alone
             return
         assert not mine
+        assert not is_full
         self.asked.append(Asked(told.number, person, scope, seconds, at))
 
     @rule(person=WHO, scope=st.sampled_from(SCOPES), minutes=st.sampled_from([15, 60, 240]))
@@ -344,5 +350,6 @@ class Consent(RuleBasedStateMachine):
 
 
 @pytest.mark.django_db
-def test_nobody_reads_outside_a_grant() -> None:
-    run_state_machine_as_test(Consent, settings=settings(stateful_step_count=25))  # type: ignore[no-untyped-call]
+def test_nobody_reads_outside_a_grant(settings: Any) -> None:
+    settings.ASKS_PER_PERSON, settings.ASKS_PER_AGENT = MOST, MOST_OF_ALL
+    run_state_machine_as_test(Consent, settings=hypothesis_settings(stateful_step_count=25))  # type: ignore[no-untyped-call]

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from audit.consent import standings
 from audit.proposals import proposals
-from memory import consent
+from audit.trail import Actor
+from memory import asking_limits, consent
 from memory.models import Agent
 from memory.undone import told_of_reads
 from tests.asking import PAT, granted, read, with_a_past
@@ -40,6 +42,7 @@ ROADS: dict[str, Callable[[Agent], object]] = {
     "reads": lambda agent: consent.reads(agent, after=0, limit=100),
     "reads by one grant": lambda agent: consent.count_reads(agent, 9),
     "notices of reads": told_of_reads,
+    "what is asked today": lambda agent: asking_limits.require(agent, Actor.person(PAT.address), timezone.now()),
     "all that somebody asked": lambda _: consent.withdraw_all(PAT.id, "password"),
 }
 
