@@ -4,6 +4,7 @@ outside an active grant's person, scope and time, and nobody decides about their
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from audit.consent import LAPSES, Person, Scope, same_address
-from audit.models import AccessRequest, AccessState
+from audit.models import AccessRequest, AccessState, AuditEntry
 from audit.trail import Actor
 from config.errors import DomainError
 from memory import agents, consent, consented, steward_links, store
@@ -38,6 +39,7 @@ SCOPES = [
 WHO = st.sampled_from(PEOPLE)
 PICK = st.integers(0, 50)
 MOST, MOST_OF_ALL = 3, 6  # requests within a day, by one person and of the agent
+TELLING = {"active": "lasts until", "revoked": "was ended on", "expired": "ended by itself"}
 _run = itertools.count(1)
 
 
@@ -341,6 +343,17 @@ class Consent(RuleBasedStateMachine):
     @invariant()
     def rows_repeat_the_trail(self) -> None:
         assert steps.problems(self.agent) == []
+
+    @invariant()
+    def the_agent_is_told_what_is_so(self) -> None:
+        """Of each grant by which somebody read, once, and as the trail has it."""
+        said = [steps.says(self.agent, number).content for number in steps.active(self.agent)]
+        told = [(int(found[1]), text) for text in said if (found := re.search(r"under grant (\d+),", text))]
+        read = AuditEntry.objects.filter(agent_id=self.agent.pk, operation="content_read")
+        assert sorted(number for number, _ in told) == sorted({entry.detail["request"] for entry in read})
+        for number, text in told:
+            state = consent.find(self.row(), number).state
+            assert [each for each, words in TELLING.items() if words in text] == [state]
 
     @invariant()
     def one_open_request_a_person(self) -> None:
