@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from audit.models import AccessState, AuditEntry, Operation
+from audit.models import CONSENT, AccessState, AuditEntry, Operation
 from audit.verify import ill_formed
 
 LAPSES = timedelta(hours=72)  # a request that nobody decided about
@@ -107,7 +107,7 @@ class Standing:
 
 def standings(agent_id: int, since: int = 1) -> dict[int, Standing]:
     """Every request of an agent's trail from an entry on, by number, in order."""
-    entries = AuditEntry.objects.filter(agent_id=agent_id, seq__gte=since)
+    entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since)
     entries = entries.filter(operation__in=[Operation.ACCESS_REQUESTED, *_BECOMES]).order_by("seq")
     found: dict[int, Standing] = {}
     for entry in entries:

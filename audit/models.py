@@ -7,6 +7,8 @@ Nothing but `audit.trail` writes these tables, and the database refuses to chang
 from __future__ import annotations
 
 import json
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.db import models
@@ -89,6 +91,35 @@ OWN_EDITS = models.Q(
 )
 
 
+def _one_of(*operations: Operation) -> models.Q:
+    """As an index's condition and in the queries that it is for. SQLite finds the one in the other only where each
+    value stands for itself, not in a list."""
+    return reduce(or_, (models.Q(operation=each.value) for each in operations))
+
+
+# What is asked of an agent's side; that and what became of it (audit/consent.py, proposals.py, removals.py); what was
+# read. A trail has few of these among many others, so each has an index of its own.
+ASKS = _one_of(
+    Operation.ACCESS_REQUESTED,
+    Operation.CHANGE_PROPOSED,
+    Operation.REDACTION_REQUESTED,
+    Operation.ERASURE_REQUESTED,
+)
+CONSENT = ASKS | _one_of(
+    Operation.ACCESS_GRANTED,
+    Operation.ACCESS_DENIED,
+    Operation.ACCESS_LAPSED,
+    Operation.ACCESS_EXPIRED,
+    Operation.ACCESS_REVOKED,
+    Operation.CHANGE_DECLINED,
+    Operation.AGENT_CHANGED,
+    Operation.REDACTED,
+    Operation.ERASED,
+    Operation.REQUEST_DECLINED,
+)
+READS = _one_of(Operation.CONTENT_READ)
+
+
 class AuditEntry(models.Model):
     """One edit of one agent's memory or settings. Seen by the agent's side and, without content, by its tenant.
 
@@ -133,6 +164,9 @@ class AuditEntry(models.Model):
             ),
             models.Index(fields=["agent_id"], condition=models.Q(operation="redacted"), name="audit_entry_redaction"),
             models.Index(fields=["agent_id", "at"], condition=OWN_EDITS, name="audit_entry_own_edits"),
+            models.Index(fields=["agent_id", "seq"], condition=CONSENT, name="audit_entry_consent"),
+            models.Index(fields=["agent_id", "seq"], condition=READS, name="audit_entry_reads"),
+            models.Index(fields=["actor_label", "at"], condition=ASKS, name="audit_entry_asks"),
         ]
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from django.db.models import TextChoices
 
 from audit.consent import LAPSES
-from audit.models import AuditEntry, Operation
+from audit.models import CONSENT, AuditEntry, Operation
 from audit.verify import ill_formed
 
 PROPOSABLE = ("model", "steward", "is_steward_only")
@@ -54,9 +54,9 @@ class Proposal:
 def proposals(agent_id: int, since: int = 1) -> dict[int, Proposal]:
     """Every proposal of an agent's trail from an entry on, by number, in order."""
     operations = (Operation.CHANGE_PROPOSED, Operation.CHANGE_DECLINED, Operation.AGENT_CHANGED)
-    entries = AuditEntry.objects.filter(agent_id=agent_id, seq__gte=since, operation__in=operations).order_by("seq")
+    entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since, operation__in=operations)
     found: dict[int, Proposal] = {}
-    for entry in entries:
+    for entry in entries.order_by("seq"):
         with ill_formed():  # as SQL can write it: it counts for nothing, and verifying tells of it
             if entry.operation == Operation.CHANGE_PROPOSED:
                 found[entry.seq] = _proposed(entry)

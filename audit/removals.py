@@ -12,7 +12,7 @@ from datetime import datetime
 
 from django.db.models import TextChoices
 
-from audit.models import AuditEntry, Operation
+from audit.models import CONSENT, AuditEntry, Operation
 from audit.verify import ill_formed
 
 _ASKED = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
@@ -59,7 +59,8 @@ class Removal:
 
 def removals(agent_id: int, since: int = 1) -> dict[int, Removal]:
     """Every request of an agent's trail from an entry on, by number, in order."""
-    entries = AuditEntry.objects.filter(agent_id=agent_id, seq__gte=since, operation__in=(*_ASKED, *_SETTLED))
+    entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since)
+    entries = entries.filter(operation__in=(*_ASKED, *_SETTLED))
     found: dict[int, Removal] = {}
     for entry in entries.order_by("seq"):
         with ill_formed():  # as SQL can write it: it counts for nothing, and verifying tells of it

@@ -65,6 +65,12 @@ def queue_can_work(**_: Any) -> list[CheckMessage]:
 
 
 @register()
+def people_can_ask(**_: Any) -> list[CheckMessage]:
+    wrong = [name for name in ("ASKS_PER_PERSON", "ASKS_PER_AGENT") if getattr(settings, name) <= 0]
+    return [Error(f"{name} must be above 0.", id="palimpsest.E008") for name in wrong]
+
+
+@register()
 def token_counter_is_there(**_: Any) -> list[CheckMessage]:
     try:
         tokens.count("")

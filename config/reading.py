@@ -125,7 +125,7 @@ def _held(request: HttpRequest, label: str, number: int) -> Grant:
         raise Http404
     if not may(account, Action.ASK, agent.tenant):
         raise Http404
-    return Grant(agent, standing, standing.at(consent.clock(agent)), person)
+    return Grant(agent, standing, consent.at_present(agent, standing), person)
 
 
 @held

@@ -253,6 +253,9 @@ METRICS_TOKEN = env.text("METRICS_TOKEN")  # who shows it may read /metrics; wit
 # Mail
 globals().update(env.email("EMAIL_URL"))
 EMAIL_TIMEOUT = 30
+# Requests and proposals within 24 hours, each of them a letter to a steward: of one person or program, about one agent.
+ASKS_PER_PERSON = env.whole("ASKS_PER_PERSON", 10)
+ASKS_PER_AGENT = env.whole("ASKS_PER_AGENT", 20)
 DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "palimpsest@localhost")
 
 # Search: megabytes of opened indexes one process may hold, least recently used dropped first.

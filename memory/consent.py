@@ -7,9 +7,12 @@ round it, and no setting that makes one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from django.db import transaction
 from django.utils import timezone
 
 from audit import verify
@@ -27,10 +30,10 @@ from audit.consent import (
     same_address,
     standings,
 )
-from audit.models import AccessRequest, AccessState, ActorKind, AuditEntry, Operation
+from audit.models import ASKS, READS, AccessRequest, AccessState, ActorKind, AuditEntry, Operation
 from audit.trail import Actor
 from config.queue import ASK_STEWARD, put
-from memory import editing, errors, letters
+from memory import asking_limits, editing, errors, letters, read_notices, sides
 from memory.intake import checked_content
 from memory.models import Agent
 
@@ -43,7 +46,7 @@ def ask(
     """Ask to read. `purpose` is kept for ever, and told to the agent's side.
 
     The agent's steward, where it has one, is mailed a link. Raises Invalid, UnknownMemory, Repeated, UnknownEntry,
-    AlreadyAsked, ConsentNeeded, MailNotSent, Erased.
+    AlreadyAsked, ConsentNeeded, TooManyAsked, MailNotSent, Erased.
     """
     told = " ".join(checked_content(purpose, "purpose").split())
     if not LEAST_PURPOSE <= len(told) <= MOST_PURPOSE:
@@ -59,10 +62,12 @@ def ask(
         mine = AccessRequest.objects.filter(agent_id=row.pk, person_id=person.id, state=AccessState.REQUESTED)
         if mine.exists():
             raise errors.AlreadyAsked("A request of yours to this agent is open: wait until it is decided.")
+        actor = Actor.person(person.address)
+        asking_limits.require(row, actor, clock(row))
         letters.require_sent(row)
         asked: dict[str, Any] = {"person_id": person.id, "person": person.address, "purpose": told}
         asked |= {"scope": scope.told(), "seconds": seconds}
-        made = _step(row, Operation.ACCESS_REQUESTED, Actor.person(person.address), asked)
+        made = _step(row, Operation.ACCESS_REQUESTED, actor, asked)
         if row.steward:
             put(ASK_STEWARD, row.pk, made.number)
         return made
@@ -109,18 +114,14 @@ def _decide(agent: Agent, number: int, actor: Actor, operation: Operation) -> St
 
 def _require_side(agent: Agent, standing: Standing, actor: Actor) -> None:
     """Raise ConsentNeeded unless this is the agent's side, and not who asks."""
-    is_runtime = actor.kind == ActorKind.AGENT and not agent.is_steward_only
-    is_steward = actor.kind == ActorKind.STEWARD and same_address(actor.label, agent.steward)
-    if not (is_runtime or is_steward):
-        side = "its steward alone decides" if agent.is_steward_only else "its runtime or its steward decides"
-        raise errors.ConsentNeeded(f"For this agent {side}.")
-    if is_steward and same_address(actor.label, standing.person):
+    sides.require(agent, actor)
+    if actor.kind == ActorKind.STEWARD and same_address(actor.label, standing.person):
         raise errors.ConsentNeeded("Nobody decides about their own request.")
 
 
 def revoke(agent: Agent, number: int, actor: Actor, *, why: str = "") -> Standing:
     """End a grant now. The agent's side may, who holds it, and the people of its tenant. Raises NotOpen."""
-    with editing.locked(agent) as row:
+    with over_stays_over(agent), editing.locked(agent) as row:
         close_stale(row)
         _standing(row, number, AccessState.ACTIVE)
         return _step(row, Operation.ACCESS_REVOKED, actor, {"request": number} | ({"why": why} if why else {}))
@@ -129,7 +130,7 @@ def revoke(agent: Agent, number: int, actor: Actor, *, why: str = "") -> Standin
 def withdraw_all(person_id: int, why: str, *, tenant_id: int | None = None) -> None:
     """End every request and grant of a person who may have become another: a new password, address or device. Or
     those to one tenant's agents, of somebody who has no part in it any more."""
-    asked = AuditEntry.objects.filter(operation=Operation.ACCESS_REQUESTED, detail__person_id=person_id)
+    asked = AuditEntry.objects.filter(ASKS, operation=Operation.ACCESS_REQUESTED, detail__person_id=person_id)
     agents = Agent.objects.select_related("tenant").filter(pk__in=asked.values("agent_id"))
     for agent in agents if tenant_id is None else agents.filter(tenant_id=tenant_id):
         with editing.locked(agent) as row:
@@ -155,6 +156,33 @@ def close_stale(agent: Agent) -> None:
             _step(agent, ending[standing.at(now)], SYSTEM, {"request": standing.number})
 
 
+def at_present(agent: Agent, standing: Standing) -> AccessState:
+    """Its state just now, for somebody who is told of it: what was called over stays over."""
+    state = standing.at(clock(agent))
+    if standing.state == AccessState.ACTIVE != state:
+        _note_ends(agent)
+    return state
+
+
+@contextmanager
+def over_stays_over(agent: Agent) -> Iterator[None]:
+    """Around what is refused of a grant that is over: which grants the clock has ended is written down after the
+    refusal, that took its own transaction with it. So no clock that is set back makes them readable again."""
+    try:
+        yield
+    except (errors.NotGranted, errors.NotOpen):
+        if not transaction.get_connection().needs_rollback:  # else whoever holds the lock is in such a block, too
+            _note_ends(agent)
+        raise
+
+
+def _note_ends(agent: Agent) -> None:
+    now, active = clock(agent), AccessState.ACTIVE
+    if any(each.state == active != each.at(now) for each in standings(agent.pk).values()):
+        with editing.locked(agent) as row:
+            close_stale(row)
+
+
 def clock(agent: Agent) -> datetime:
     """Now, but never earlier than the agent's last entry: a clock that is set back revives nothing."""
     now = timezone.now()
@@ -162,7 +190,8 @@ def clock(agent: Agent) -> datetime:
 
 
 def in_force(agent: Agent, number: int, person: Person) -> Standing:
-    """The grant by which this person reads just now, as the trail proves it. The caller holds the agent's row locked.
+    """The grant by which this person reads just now, as the trail proves it. The caller holds the agent's row locked,
+    in `over_stays_over`.
 
     Raises NotGranted, whatever is wrong; Erased.
     """
@@ -189,14 +218,13 @@ def find(agent: Agent, number: int) -> Standing:
 
 def reads(agent: Agent, *, after: int, limit: int) -> list[AuditEntry]:
     """The next entries, by number, of people's reads."""
-    rows = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.CONTENT_READ, seq__gt=after)
+    rows = AuditEntry.objects.filter(READS, agent_id=agent.pk, seq__gt=after)
     return list(rows.order_by("seq")[:limit])
 
 
 def count_reads(agent: Agent, number: int) -> int:
     """How often was read by the grant of this number."""
-    rows = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.CONTENT_READ, seq__gt=number)
-    return rows.filter(detail__request=number).count()
+    return read_notices.reads(agent, number).count()
 
 
 def _standing(agent: Agent, number: int, state: AccessState) -> Standing:
@@ -212,6 +240,8 @@ def _step(agent: Agent, operation: Operation, actor: Actor, detail: dict[str, An
     """Write an entry, and what it makes of the request's row."""
     with editing.begin(agent, operation, actor, is_notice=True) as edit:
         edit.detail = detail
+        if operation in (Operation.ACCESS_REVOKED, Operation.ACCESS_EXPIRED):
+            read_notices.close(edit, standings(agent.pk, detail["request"])[detail["request"]])
         edit.finish(always=True)
     number = detail.get("request", edit.seq)
     standing = standings(agent.pk, number)[number]

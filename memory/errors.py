@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 from config.errors import ConfigurationError, DomainError
 
@@ -223,6 +224,19 @@ class AlreadyAsked(MemoryFault):
     """A person has one open request to an agent at a time."""
 
     code = "already_asked"
+
+
+class TooManyAsked(MemoryFault):
+    """More requests and proposals within 24 hours than one may make, or one agent's side is asked."""
+
+    code = "too_many_asked"
+
+    def __init__(self, who: str, most: int, until: datetime) -> None:
+        minute = (until + timedelta(minutes=1, microseconds=-1)).replace(second=0, microsecond=0)
+        super().__init__(
+            f"{who} asked as often as may be within 24 hours ({most:,}, requests and proposals together). "
+            f"Ask again from {minute:%Y-%m-%d %H:%M} UTC on."
+        )
 
 
 class NotOpen(MemoryFault):

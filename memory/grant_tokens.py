@@ -22,7 +22,7 @@ _FORM = re.compile(r"palg_([1-9][0-9]{0,17})_([1-9][0-9]{0,17})_([0-9a-f]{64})")
 
 def make(agent: Agent, number: int, person: Person) -> str:
     """The token, for the page of whoever holds the grant. Raises NotGranted, Erased."""
-    with editing.locked(agent) as row:
+    with consent.over_stays_over(agent), editing.locked(agent) as row:
         consent.in_force(row, number, person)
         return f"palg_{row.pk}_{number}_{_mac(keyring().pepper[0], row.pk, number, person)}"
 
@@ -37,7 +37,7 @@ def proven(agent: Agent, token: str) -> tuple[Standing, Person]:
     if standing is None or not _may_read(agent, person):
         raise rejected
     try:
-        with editing.locked(agent) as row:
+        with consent.over_stays_over(agent), editing.locked(agent) as row:
             return consent.in_force(row, standing.number, person), person
     except NotGranted:
         raise rejected from None

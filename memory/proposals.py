@@ -15,7 +15,7 @@ from audit.models import ActorKind, Operation
 from audit.proposals import LAPSED, PROPOSABLE, REPLACED, Proposal, ProposalState, proposals
 from audit.trail import Actor
 from config.queue import ASK_STEWARD, put
-from memory import agents, editing, errors, letters
+from memory import agents, asking_limits, editing, errors, letters
 from memory.consent import SYSTEM, clock
 from memory.models import Agent
 
@@ -26,7 +26,7 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
     """Propose other values of `model`, `steward` or `is_steward_only`, in the place of what was proposed before.
 
     That there is such a model is for the edge to see to. The agent's steward, where it has one, is mailed a link.
-    Raises AgentsSide, Invalid, ConsentNeeded, MailNotSent, Erased.
+    Raises AgentsSide, Invalid, ConsentNeeded, TooManyAsked, MailNotSent, Erased.
     """
     if actor.kind not in _PROPOSERS:
         raise errors.AgentsSide("The agent's side proposes nothing: it changes these itself.")
@@ -41,6 +41,7 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
             raise errors.ConsentNeeded(
                 "Its steward alone accepts for this agent, and nobody accepts what they proposed."
             )
+        asking_limits.require(row, actor, clock(row))
         letters.require_sent(row)
         _close(row)
         made = _step(row, Operation.CHANGE_PROPOSED, actor, {"proposed": proposed})

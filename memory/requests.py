@@ -11,11 +11,11 @@ from typing import Any
 
 from audit import verify
 from audit.consent import same_address
-from audit.models import Operation
+from audit.models import ActorKind, Operation
 from audit.removals import Removal, RemovalState, removals
 from audit.trail import Actor
 from config.queue import ASK_STEWARD, put
-from memory import editing, errors, letters, sides
+from memory import asking_limits, consent, editing, errors, letters, sides
 from memory.intake import checked_content
 from memory.models import Agent
 
@@ -31,7 +31,7 @@ _ASKS_FOR = {
 def ask_redaction(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str, asked_by: str = "") -> Removal:
     """Ask for the removal of what these memories say. `reason` is kept for ever: it must not repeat it.
 
-    Raises Invalid, UnknownMemory, Repeated, Redacted, ConsentNeeded, MailNotSent, Erased.
+    Raises Invalid, UnknownMemory, Repeated, Redacted, ConsentNeeded, MailNotSent, TooManyAsked, Erased.
     """
     if not numbers:
         raise errors.Invalid("id", "must name one memory or more")
@@ -45,7 +45,10 @@ def ask_redaction(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason:
 
 
 def ask_erasure(agent: Agent, actor: Actor, *, reason: str, asked_by: str = "") -> Removal:
-    """Ask for the destruction of the agent's data key. Raises Invalid, ConsentNeeded, MailNotSent, Erased."""
+    """Ask for the destruction of the agent's data key.
+
+    Raises Invalid, ConsentNeeded, MailNotSent, TooManyAsked, Erased.
+    """
     with editing.locked(agent) as row:
         return _ask(row, Operation.ERASURE_REQUESTED, [], actor, reason, asked_by)
 
@@ -58,6 +61,8 @@ def _ask(agent: Agent, operation: str, numbers: list[int], actor: Actor, reason:
         if _is_by(actor.label, asked_by, agent.steward):
             raise errors.ConsentNeeded("Its steward alone agrees for this agent, and nobody agrees to what they asked.")
         letters.require_sent(agent)
+    if actor.kind == ActorKind.PERSON:  # an operator answers for how often a command is run
+        asking_limits.require(agent, actor, consent.clock(agent))
     detail: dict[str, Any] = {"reason": reason, "asked_by": asked_by}
     made = _step(agent, operation, actor, detail | ({"memories": numbers} if numbers else {}))
     if agent.steward and not letters.are_printed():

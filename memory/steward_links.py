@@ -91,11 +91,13 @@ def asked_by(agent: Agent, number: int) -> Asked | None:
 
 
 def look(token: str) -> Opened:
-    """What a link is about. Changes nothing. Raises LinkBroken."""
+    """What a link is about. Decides nothing. Raises LinkBroken."""
     agent, link = _proven(token)
     asked = asked_by(agent, link.number)
     if asked is None or not (_is_mailed_to(link, agent.steward) or _has_replaced_itself(agent, link, asked)):
         raise errors.LinkBroken(_BROKEN)
+    if isinstance(asked, Standing):
+        return Opened(agent, asked, consent.at_present(agent, asked), _until(link))
     return Opened(agent, asked, asked.at(consent.clock(agent)), _until(link))
 
 
@@ -133,7 +135,7 @@ def _until(link: ConsentLink) -> datetime:
 def revoke(token: str) -> Standing:
     """End the grant now. Raises LinkBroken, NotOpen."""
     agent, link = _proven(token)
-    with editing.locked(agent) as row:
+    with consent.over_stays_over(agent), editing.locked(agent) as row:
         _require_steward(row, link)
         return consent.revoke(row, link.number, Actor.steward(row.steward))
 

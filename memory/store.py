@@ -212,6 +212,13 @@ def notify(
         return edit.finish()
 
 
+def reword(edit: Edit, notice: Memory, text: str) -> None:
+    """In an edit of the system's own: have a notice say what is so now. Raises SiloKeyMissing, SealBroken."""
+    text = checked_content(text)
+    silo = Silo.for_agent(edit.agent)
+    edit.change(notice, sealed=silo.seal(notice.number, text, ()), digest=silo.digest(text), tokens=tokens.count(text))
+
+
 def _editable(edit: Edit, numbers: Sequence[int], expect: Mapping[int, int] | None) -> list[Memory]:
     """Memories that may be rewritten or discarded: by the agent outside its sessions, within the day's share."""
     memories = _active(edit.take(numbers, expect))

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
-from audit.models import AuditEntry, Change, Operation
+from audit.models import READS, AuditEntry, Change, Operation
 from memory.models import Agent
 
 
@@ -64,6 +64,6 @@ class Undone:
 def told_of_reads(agent: Agent) -> list[int]:
     """The notices by which the agent was told that a person reads: no rollback takes them back, or whoever read could
     have the agent not know."""
-    reads = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.CONTENT_READ, changes__gt=0)
+    reads = AuditEntry.objects.filter(READS, agent_id=agent.pk, changes__gt=0)
     told = Change.objects.filter(agent_id=agent.pk, seq__in=reads.values("seq"))
     return list(told.values_list("number", flat=True))

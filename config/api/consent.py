@@ -112,9 +112,9 @@ class AccessRequests(AgentView):
     @extend_schema(operation_id="access_requests_list", parameters=[AccessQuery], responses=AccessPageOut)
     def get(self, request: Request) -> Response:
         """Who asked to read what, why and for how long, oldest first."""
-        asked, now = self.asked(AccessQuery), consent.clock(self.agent)
+        asked = self.asked(AccessQuery)
         found = standings(self.agent.pk, asked["cursor"] + 1).values()
-        return _page([_shown(each, each.at(now)) for each in found], asked)
+        return _page([_shown(each, consent.at_present(self.agent, each)) for each in found], asked)
 
 
 class Approve(AgentView):
@@ -137,9 +137,9 @@ class Revoke(AgentView):
     @extend_schema(operation_id="grants_revoke", request=None, responses=AccessOut)
     def post(self, request: Request, number: int) -> Response:
         """End a grant now. One that has ended is left as it is."""
-        standing = consent.find(self.agent, number)
-        if standing.state in (AccessState.EXPIRED, AccessState.REVOKED):
-            return _told(standing)
+        ended = (AccessState.EXPIRED, AccessState.REVOKED)
+        if consent.at_present(self.agent, consent.find(self.agent, number)) in ended:
+            return _told(consent.find(self.agent, number))
         return _told(consent.revoke(self.agent, number, self.actor))
 
 

@@ -10,11 +10,12 @@ from django.test import Client
 
 from audit.models import AccessRequest, AuditEntry
 from config.admin import asking
+from memory import consent
 from memory.models import Agent, Person
 from tests import steps
 from tests.conftest import House
 from tests.privacy.marker import MARKER
-from tests.steps import fresh
+from tests.steps import ME, fresh
 
 pytestmark = pytest.mark.django_db
 
@@ -114,6 +115,20 @@ def test_a_steward_is_told_that_nobody_decides_for_themselves(
     assert "nobody decides about their own request" in client.get(asking.address(lived.ada)).content.decode()
     assert "nobody decides for themselves" in client.post(asking.address(lived.ada), ASKED).content.decode()
     assert not AccessRequest.objects.exists()
+
+
+def test_who_asked_too_often_is_told_when_to_ask_again(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn, settings: Any
+) -> None:
+    settings.ASKS_PER_PERSON = 1
+    client = signed_in(staff["auditor"])
+    assert client.post(asking.address(lived.ada), ASKED).status_code == 302
+    consent.deny(fresh(lived.ada), AccessRequest.objects.get().number, ME)
+    answer = client.post(asking.address(lived.ada), ASKED)
+    assert answer.status_code == 200
+    assert "You have asked as often as may be within 24 hours (1," in answer.content.decode()
+    assert "Ask again from" in answer.content.decode()
+    assert AccessRequest.objects.count() == 1
 
 
 def test_asking_reads_nothing(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:

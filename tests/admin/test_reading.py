@@ -440,11 +440,25 @@ def test_it_ends_by_the_clock_while_it_is_read(
     assert "Expired" in page
     assert "<form" not in page
     assert len(reads(past)) == 2
-    steps.remember(past, f"{MARKER} honey")  # an entry of now
     time_machine.move_to(now + timedelta(seconds=1))
     assert read(client, past, number, 1).status_code == 409, "a clock that is set back revives nothing"
     assert "Expired" in page_of(client.get(at(past, number)))
-    assert before["memories"] == steps.state(past)["memories"][:-1]
+    after = steps.state(past)
+    assert before["memories"][:-1] == after["memories"][:-1]  # the last is the notice, which says that it is over
+    assert len(after["entries"]) == len(before["entries"]) + 1
+
+
+def test_a_page_that_said_it_is_over_does_not_open_again(
+    past: Agent, pat: Person, signed_in: SignedIn, time_machine: Any
+) -> None:
+    now = timezone.now()
+    number, client = granted(past, pat, seconds=900), signed_in(pat)
+    time_machine.move_to(now + timedelta(seconds=901))
+    assert "Expired" in page_of(client.get(at(past, number)))
+    time_machine.move_to(now + timedelta(seconds=60))
+    assert "Expired" in page_of(client.get(at(past, number)))
+    assert read(client, past, number, 1).status_code == 409
+    assert reads(past) == []
 
 
 @pytest.mark.parametrize("change", ["password", "second factor"])

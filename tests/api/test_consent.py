@@ -11,6 +11,7 @@ from django.utils import timezone
 from audit.consent import Person, Scope
 from audit.trail import Actor
 from memory import agents, consent, consented, proposals
+from memory.errors import NotGranted
 from memory.models import Agent
 from tests import steps
 from tests.api.calling import Caller
@@ -111,6 +112,26 @@ def test_lists_go_on_at_next_and_by_state(runtime: Caller, ada: Agent, time_mach
     time_machine.move_to(timezone.now() + timedelta(hours=72))
     assert runtime.get("access-requests?state=requested").json["results"] == []
     assert len(runtime.get("access-requests?state=lapsed").json["results"]) == 4
+
+
+@pytest.mark.parametrize("how", ["list", "revoke"])
+def test_a_grant_that_was_told_to_be_over_stays_so(how: str, runtime: Caller, ada: Agent, time_machine: Any) -> None:
+    """Whoever would revoke it and hears that it has ended is not to be read again by a clock that is set back."""
+    now = timezone.now()
+    number = ask(ada)
+    runtime.post(f"access-requests/{number}/approve")
+    time_machine.move_to(now + timedelta(hours=5))
+    for _ in range(2):
+        if how == "list":
+            assert runtime.get("access-requests?state=active").json["results"] == []
+        else:
+            answer = runtime.post(f"grants/{number}/revoke")
+            assert (answer.status, answer.json["state"]) == (200, "expired")
+    time_machine.move_to(now + timedelta(minutes=1))
+    [shown] = runtime.get("access-requests").json["results"]
+    assert shown["state"] == "expired"
+    with pytest.raises(NotGranted):
+        consented.memories(fresh(ada), number, PAT, [1])
 
 
 def test_a_row_altered_by_sql_is_not_what_the_runtime_decides_about(runtime: Caller, ada: Agent) -> None:

@@ -244,6 +244,17 @@ def test_a_tenant_sets_what_is_its_to_set(acme: Caller, house: House) -> None:
     assert problems(house.ada) == []
 
 
+@pytest.mark.parametrize("steward", ['"s"@acme.test', "s%acme.test@evil.test", "s@b\u00fccher.example", "s@[::1]"])
+def test_a_steward_that_cannot_be_is_refused_by_the_field(
+    acme: Caller, runtime: Caller, house: House, steward: str
+) -> None:
+    made = acme.post("agents", {"agent": "eve", "model": "builtin/dedupe", "steward": steward})
+    changed = runtime.patch("agent", {"steward": steward})
+    for answer in (made, changed):
+        assert (answer.status, answer.json["errors"][0]["attr"]) == (422, "steward")
+    assert (steps.fresh(house.ada).steward, Agent.objects.filter(slug="eve").exists()) == ("", False)
+
+
 def test_the_agents_side_sets_its_voice(runtime: Caller, house: House) -> None:
     changed = runtime.patch(
         "agent", {"refinement_prompt": "Keep names.", "retention": "0.80", "steward": "s@acme.test"}

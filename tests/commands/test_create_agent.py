@@ -87,6 +87,7 @@ def test_labels_of_64_characters_are_taken() -> None:
     ("more", "word"),
     [
         (["--steward", "not-an-address"], "steward"),
+        (["--steward", '"sue"@acme.test'], "plain e-mail address"),
         (["--target", "9000"], "target"),
         (["--target", "0"], "target"),
         (["--budget", "-1"], "budget"),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from audit.consent import Person, Scope
 from audit.models import AuditEntry
 from audit.trail import Actor
-from memory import agents, consent, errors, proposals, steward_links
+from memory import agents, consent, consented, errors, proposals, steward_links
 from memory.models import Agent
 from tests.conftest import House
 from tests.fault.test_writers import at_once, whole
@@ -108,4 +110,33 @@ def test_of_proposals_at_once_one_stays_open(led: Agent) -> None:
     made = at_once(*[lambda n=n: proposals.propose(fresh(led), ADMIN, model=f"openai/gpt-{n}") for n in range(4)])
     states = sorted(proposals.find(fresh(led), each.number).state for each in made)
     assert states == ["open", "replaced", "replaced", "replaced"]
+    whole(led)
+
+
+def test_the_last_place_to_ask_is_taken_once(led: Agent, settings: Any) -> None:
+    settings.ASKS_PER_AGENT = 3
+    people = [Person(each, f"p{each}@else.test") for each in range(1, 7)]
+    asked = at_once(
+        *[
+            lambda person=person: consent.ask(fresh(led), person, purpose=PURPOSE, scope=Scope("silo"))
+            for person in people
+        ]
+    )
+    assert [type(each).__name__ for each in asked].count("TooManyAsked") == 3
+    assert settled(led, "access_requested") == 3
+    whole(led)
+
+
+def test_a_grant_seen_to_be_over_by_many_at_once_ends_once(led: Agent, time_machine: Any) -> None:
+    number = ask(led)
+    consent.approve(fresh(led), number, ME)
+    time_machine.move_to(timezone.now() + timedelta(hours=5))
+    seen = [
+        lambda: consent.at_present(fresh(led), consent.find(led, number)),
+        lambda: consented.memories(fresh(led), number, PAT, [1]),
+        lambda: consent.revoke(fresh(led), number, ME),
+    ]
+    outcomes = at_once(*seen, *seen)
+    assert {getattr(each, "code", each) for each in outcomes} <= {"expired", "not_granted", "not_open"}
+    assert settled(led, "access_expired", "access_revoked", "content_read") == 1
     whole(led)

@@ -4,18 +4,20 @@ outside an active grant's person, scope and time, and nobody decides about their
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 import time_machine
 from django.db import transaction
-from hypothesis import settings
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from audit.consent import LAPSES, Person, Scope, same_address
-from audit.models import AccessRequest, AccessState
+from audit.models import AccessRequest, AccessState, AuditEntry
 from audit.trail import Actor
 from config.errors import DomainError
 from memory import agents, consent, consented, steward_links, store
@@ -36,6 +38,8 @@ SCOPES = [
 ]
 WHO = st.sampled_from(PEOPLE)
 PICK = st.integers(0, 50)
+MOST, MOST_OF_ALL = 3, 6  # requests within a day, by one person and of the agent
+TELLING = {"active": "lasts until", "revoked": "was ended on", "expired": "ended by itself"}
 _run = itertools.count(1)
 
 
@@ -55,6 +59,11 @@ class Asked:
         if self.granted_at is None or self.is_over or person != self.person:
             return False
         return now < self.granted_at + timedelta(seconds=self.seconds)
+
+    def see(self, now: datetime) -> None:
+        """Somebody is told how it stands: over is over from then on."""
+        if self.granted_at is not None and now >= self.granted_at + timedelta(seconds=self.seconds):
+            self.is_over = True
 
     def is_read_by(self, person: Person, now: datetime, clock: datetime) -> bool:
         """Nor while the clock itself is before the grant: one that was ahead must not make it longer."""
@@ -102,13 +111,17 @@ class Consent(RuleBasedStateMachine):
     def ask(self, person: Person, scope: Scope, minutes: int) -> None:
         mine = [each for each in self.asked if each.person == person and self.is_open(each)]
         at, seconds = self.latest(), minutes * 60
+        recent = [each for each in self.asked if each.at > at - timedelta(hours=24)]
+        is_full = len(recent) >= MOST_OF_ALL or [each.person for each in recent].count(person) >= MOST
         try:
             with transaction.atomic():
                 told = consent.ask(self.row(), person, purpose=PURPOSE, scope=scope, seconds=seconds)
         except DomainError:
-            assert mine or (self.row().is_steward_only and same_address(self.row().steward, person.address))
+            alone = self.row().is_steward_only and same_address(self.row().steward, person.address)
+            assert mine or is_full or alone
             return
         assert not mine
+        assert not is_full
         self.asked.append(Asked(told.number, person, scope, seconds, at))
 
     @rule(person=WHO, scope=st.sampled_from(SCOPES), minutes=st.sampled_from([15, 60, 240]))
@@ -212,13 +225,47 @@ class Consent(RuleBasedStateMachine):
             return
         may = may and asked.allows(asked.person, self.latest())
         try:
-            with transaction.atomic():
-                steward_links.revoke(token) if token else consent.revoke(self.row(), asked.number, ME)
-        except DomainError:
+            steward_links.revoke(token) if token else consent.revoke(self.row(), asked.number, ME)
+        except DomainError as refused:
             assert not may
+            if refused.code == "not_open":
+                self.all_seen()
             return
         assert may
         asked.is_over = True
+
+    def all_seen(self) -> None:
+        for asked in self.asked:
+            asked.see(self.latest())
+
+    @rule(pick=PICK, by_link=st.booleans())
+    def look(self, pick: int, by_link: bool) -> None:
+        if by_link and self.links:
+            token, asked, steward, _ = self.links[pick % len(self.links)]
+            if steward != self.row().steward:
+                return
+            shown = steward_links.look(token).state
+        elif self.asked:
+            asked = self.one(pick)
+            shown = consent.at_present(self.row(), consent.find(self.row(), asked.number))
+        else:
+            return
+        assert (shown == AccessState.ACTIVE) == asked.allows(asked.person, self.latest())
+        asked.see(self.latest())
+
+    @rule(
+        pick=PICK, minutes=st.sampled_from([16, 61, 241]), how=st.sampled_from(["read", "look", "revoke", "link", ""])
+    )
+    def the_clock_is_ahead_for_a_moment(self, pick: int, minutes: int, how: str) -> None:
+        """And whoever looks meanwhile is told that a grant is over."""
+        self.time_passes(minutes)
+        if how == "read":
+            self.read(PEOPLE[0], 1, 1)
+        elif how == "revoke":
+            self.revoke(pick, False)
+        elif how:
+            self.look(pick, how == "link")
+        self.time_passes(-minutes)
 
     @rule(person=WHO)
     def another_password(self, person: Person) -> None:
@@ -231,7 +278,7 @@ class Consent(RuleBasedStateMachine):
     def another_steward(self, steward: str, alone: bool) -> None:
         agents.change(self.row(), ME, steward=steward, is_steward_only=alone and bool(steward))
 
-    @rule(minutes=st.sampled_from([-600, -1, 1, 1, 1, 14, 15, 16, 59, 60, 61, 239, 241, 72 * 60 - 1, 72 * 60 + 1]))
+    @rule(minutes=st.sampled_from([-600, -16, -1, 1, 1, 1, 14, 15, 16, 59, 60, 61, 239, 241, 72 * 60 - 1, 72 * 60 + 1]))
     def time_passes(self, minutes: int) -> None:
         self.now += timedelta(minutes=minutes)
         self.traveller.move_to(self.now, tick=False)
@@ -252,10 +299,10 @@ class Consent(RuleBasedStateMachine):
             asked.scope.kind == "silo" or (asked.scope.kind == "memories" and number in asked.scope.numbers)
         )
         try:
-            with transaction.atomic():
-                [read] = consented.memories(self.row(), asked.number, person, [number])
+            [read] = consented.memories(self.row(), asked.number, person, [number])
         except NotGranted:
             assert not may
+            self.all_seen()
             return
         assert may
         assert read.memory.number == number
@@ -276,10 +323,11 @@ class Consent(RuleBasedStateMachine):
         may = may and bool(touched) and (kind != "session" or (entry is not None and entry.session == 7))
         may = may and (kind != "entries" or seq <= 4)
         try:
-            with transaction.atomic():
-                found = consented.entry(self.row(), asked.number, person, seq)
-        except DomainError:
+            found = consented.entry(self.row(), asked.number, person, seq)
+        except DomainError as refused:
             assert not may
+            if refused.code == "not_granted":
+                self.all_seen()
             return
         assert may
         assert {step.number for step in found} == touched
@@ -297,6 +345,17 @@ class Consent(RuleBasedStateMachine):
         assert steps.problems(self.agent) == []
 
     @invariant()
+    def the_agent_is_told_what_is_so(self) -> None:
+        """Of each grant by which somebody read, once, and as the trail has it."""
+        said = [steps.says(self.agent, number).content for number in steps.active(self.agent)]
+        told = [(int(found[1]), text) for text in said if (found := re.search(r"under grant (\d+),", text))]
+        read = AuditEntry.objects.filter(agent_id=self.agent.pk, operation="content_read")
+        assert sorted(number for number, _ in told) == sorted({entry.detail["request"] for entry in read})
+        for number, text in told:
+            state = consent.find(self.row(), number).state
+            assert [each for each, words in TELLING.items() if words in text] == [state]
+
+    @invariant()
     def one_open_request_a_person(self) -> None:
         opened = AccessRequest.objects.filter(agent_id=self.agent.pk, state=AccessState.REQUESTED)
         people = list(opened.values_list("person_id", flat=True))
@@ -304,5 +363,6 @@ class Consent(RuleBasedStateMachine):
 
 
 @pytest.mark.django_db
-def test_nobody_reads_outside_a_grant() -> None:
-    run_state_machine_as_test(Consent, settings=settings(stateful_step_count=25))  # type: ignore[no-untyped-call]
+def test_nobody_reads_outside_a_grant(settings: Any) -> None:
+    settings.ASKS_PER_PERSON, settings.ASKS_PER_AGENT = MOST, MOST_OF_ALL
+    run_state_machine_as_test(Consent, settings=hypothesis_settings(stateful_step_count=25))  # type: ignore[no-untyped-call]

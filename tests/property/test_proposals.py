@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import time_machine
 from django.db import transaction
-from hypothesis import settings
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -39,6 +39,7 @@ CHANGES: list[dict[str, Any]] = [
     {"steward": STEWARDS[1], "is_steward_only": False},
 ]
 PICK = st.integers(0, 50)
+MOST, MOST_OF_ALL = 2, 5  # proposals within a day, by one actor and of the agent
 _run = itertools.count(1)
 
 
@@ -101,6 +102,8 @@ class Proposals(RuleBasedStateMachine):
         may = actor.kind in (ActorKind.PERSON, ActorKind.OPERATOR) and bool(changed)
         may = may and not (alone and steward and same_address(actor.label, steward))
         at = self.latest()
+        recent = [made.actor for made in self.made if made.at > at - timedelta(hours=24)]
+        may = may and len(recent) < MOST_OF_ALL and recent.count(actor) < MOST
         try:
             with transaction.atomic():
                 told = proposals.propose(self.row(), actor, **change)
@@ -197,5 +200,6 @@ class Proposals(RuleBasedStateMachine):
 
 
 @pytest.mark.django_db
-def test_the_agents_side_alone_decides_who_decides() -> None:
-    run_state_machine_as_test(Proposals, settings=settings(stateful_step_count=25))  # type: ignore[no-untyped-call]
+def test_the_agents_side_alone_decides_who_decides(settings: Any) -> None:
+    settings.ASKS_PER_PERSON, settings.ASKS_PER_AGENT = MOST, MOST_OF_ALL
+    run_state_machine_as_test(Proposals, settings=hypothesis_settings(stateful_step_count=25))  # type: ignore[no-untyped-call]

@@ -66,9 +66,11 @@ def test_a_missing_trigger_keeps_it_from_starting(ada: Agent) -> None:
         ("SWEEP_MINUTES", 0),
         ("SWEEP_AGENTS", 0),
         ("TASK_SECONDS", 300),
+        ("ASKS_PER_PERSON", 0),
+        ("ASKS_PER_AGENT", 0),
     ],
 )
-def test_a_queue_that_could_do_nothing_keeps_it_from_starting(name: str, value: int, settings: Any) -> None:
+def test_a_setting_by_which_nothing_could_be_done_keeps_it_from_starting(name: str, value: int, settings: Any) -> None:
     setattr(settings, name, value)
     with pytest.raises(checks.RefusesToStart, match=name):
         checks.require_sound()

@@ -8,48 +8,21 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from audit.consent import Person, Scope, Standing, same_address
+from audit.consent import Person, Scope, same_address
 from audit.models import AccessRequest, AuditEntry
 from audit.trail import Actor
-from memory import agents, consent, consented, errors, redaction, requests, steward_links, store, time_machine
+from memory import agents, consent, consented, errors, redaction, requests, steward_links, time_machine
 from memory.models import Agent
 from memory.time_machine import What
 from tests import steps
+from tests.asking import EVE, PAT, PURPOSE, SILO, STEWARD, ask, granted, read, state, with_a_past
 from tests.conftest import drop_guards
 from tests.steps import ME, fresh, last_entry, problems, refused, remember
-
-PAT = Person(1, "pat@acme.test")
-EVE = Person(2, "eve@acme.test")
-STEWARD = Actor.steward("stew@acme.test")
-SILO = Scope("silo")
-PURPOSE = "to see why it forgot the customer"
 
 
 @pytest.fixture
 def past(ada: Agent) -> Agent:
-    remember(ada, "tea", "milk", "sugar")
-    store.revise(ada, 3, ME, content="brown sugar", session=7)
-    agents.change(ada, ME, steward=STEWARD.label)
-    return fresh(ada)
-
-
-def ask(agent: Agent, person: Person = PAT, **more: Any) -> Standing:
-    asked: dict[str, Any] = {"purpose": PURPOSE, "scope": SILO} | more
-    return consent.ask(fresh(agent), person, **asked)
-
-
-def granted(agent: Agent, scope: Scope = SILO, **more: Any) -> int:
-    number = ask(agent, scope=scope, **more).number
-    consent.approve(fresh(agent), number, ME)
-    return number
-
-
-def read(agent: Agent, number: int, *numbers: int, person: Person = PAT) -> list[str]:
-    return [each.opened.content for each in consented.memories(fresh(agent), number, person, numbers)]
-
-
-def state(agent: Agent, number: int) -> str:
-    return AccessRequest.objects.get(agent_id=agent.pk, number=number).state
+    return with_a_past(ada)
 
 
 # --- asking
@@ -272,10 +245,13 @@ def test_nobody_else_reads_by_it(past: Agent, bob: Agent) -> None:
 def test_it_ends_by_the_clock_without_a_job(past: Agent, time_machine: Any) -> None:
     number = granted(past, seconds=900)
     time_machine.move_to(timezone.now() + timedelta(seconds=901))
-    with refused(past, errors.NotGranted):
-        read(past, number, 1)
-    ask(past)
+    before = fresh(past).audit_seq
+    for _ in range(2):
+        with pytest.raises(errors.NotGranted):
+            read(past, number, 1)
+    assert (last_entry(past).operation, fresh(past).audit_seq) == ("access_expired", before + 1)
     assert state(past, number) == "expired"
+    assert problems(past) == []
 
 
 def test_a_clock_that_is_set_back_revives_nothing(past: Agent, time_machine: Any) -> None:
@@ -284,8 +260,9 @@ def test_a_clock_that_is_set_back_revives_nothing(past: Agent, time_machine: Any
     time_machine.move_to(now + timedelta(seconds=901))
     remember(past, "honey")
     time_machine.move_to(now + timedelta(seconds=1))
-    with refused(past, errors.NotGranted):
-        read(past, number, 1)
+    for _ in range(2):
+        with pytest.raises(errors.NotGranted):
+            read(past, number, 1)
 
 
 def test_a_grant_given_while_the_clock_was_ahead_is_not_longer(past: Agent, time_machine: Any) -> None:

@@ -119,6 +119,8 @@ def test_it_ends_with_the_grant(how: str, ada: Agent, pat: Person, time_machine:
         consent.revoke(fresh(ada), number, Actor.person(pat.email))
     elif how == "expired":
         time_machine.move_to(timezone.now() + timedelta(seconds=901))
+        with pytest.raises(errors.KeyRejected):  # which is the first to be told, and has it written down
+            grant_tokens.proven(fresh(ada), token)
     elif how == "password":
         consent.withdraw_all(pat.pk, "password")
     elif how == "left":

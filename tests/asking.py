@@ -1,0 +1,45 @@
+"""People who ask to read, whom the agent's side lets or not: through the product's own verbs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from audit.consent import Person, Scope, Standing
+from audit.models import AccessRequest
+from audit.trail import Actor
+from memory import agents, consent, consented, store
+from memory.models import Agent
+from tests.steps import ME, fresh, remember
+
+PAT = Person(1, "pat@acme.test")
+EVE = Person(2, "eve@acme.test")
+STEWARD = Actor.steward("stew@acme.test")
+SILO = Scope("silo")
+PURPOSE = "to see why it forgot the customer"
+
+
+def with_a_past(ada: Agent) -> Agent:
+    """An agent with a steward, and three memories, one of them revised in session 7."""
+    remember(ada, "tea", "milk", "sugar")
+    store.revise(ada, 3, ME, content="brown sugar", session=7)
+    agents.change(ada, ME, steward=STEWARD.label)
+    return fresh(ada)
+
+
+def ask(agent: Agent, person: Person = PAT, **more: Any) -> Standing:
+    asked: dict[str, Any] = {"purpose": PURPOSE, "scope": SILO} | more
+    return consent.ask(fresh(agent), person, **asked)
+
+
+def granted(agent: Agent, scope: Scope = SILO, **more: Any) -> int:
+    number = ask(agent, scope=scope, **more).number
+    consent.approve(fresh(agent), number, ME)
+    return number
+
+
+def read(agent: Agent, number: int, *numbers: int, person: Person = PAT) -> list[str]:
+    return [each.opened.content for each in consented.memories(fresh(agent), number, person, numbers)]
+
+
+def state(agent: Agent, number: int) -> str:
+    return AccessRequest.objects.get(agent_id=agent.pk, number=number).state

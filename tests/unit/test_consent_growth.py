@@ -1,0 +1,78 @@
+"""What a person asked, proposed or read is found in a long trail without walking through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from audit.consent import standings
+from audit.proposals import proposals
+from audit.trail import Actor
+from memory import asking_limits, consent
+from memory.models import Agent
+from memory.undone import told_of_reads
+from tests.asking import PAT, granted, read, with_a_past
+from tests.bench import trails
+from tests.steps import fresh
+
+ENTRIES = 3_000
+
+
+@pytest.fixture
+def old(ada: Agent) -> Agent:
+    """An agent whose trail is long, and was asked for once before and once after."""
+    past = with_a_past(ada)
+    read(past, granted(past), 1)
+    trails.lengthen(past, trails.toggles(3, ENTRIES))
+    read(past, granted(past), 1)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    return fresh(past)
+
+
+ROADS: dict[str, Callable[[Agent], object]] = {
+    "requests": lambda agent: standings(agent.pk),
+    "one request": lambda agent: standings(agent.pk, 9),
+    "proposals": lambda agent: proposals(agent.pk),
+    "reads": lambda agent: consent.reads(agent, after=0, limit=100),
+    "reads by one grant": lambda agent: consent.count_reads(agent, 9),
+    "notices of reads": told_of_reads,
+    "what is asked today": lambda agent: asking_limits.require(agent, Actor.person(PAT.address), timezone.now()),
+    "all that somebody asked": lambda _: consent.withdraw_all(PAT.id, "password"),
+}
+
+
+@contextmanager
+def plans() -> Iterator[list[str]]:
+    """How the database goes about each SELECT of the trail, with the parameters as it is given them."""
+    found: list[str] = []
+    explain = "EXPLAIN QUERY PLAN " if connection.vendor == "sqlite" else "EXPLAIN "
+
+    def explained(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
+        if sql.startswith("SELECT") and 'FROM "audit_auditentry"' in sql:
+            execute(explain + sql, params, many, context)
+            found.append("\n".join(str(row) for row in context["cursor"].fetchall()))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(explained):
+        yield found
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_a_long_trail_is_not_walked_through(road: str, old: Agent) -> None:
+    with plans() as found:
+        ROADS[road](old)
+    assert found
+    assert all(any(f"audit_entry_{name}" in plan for name in ("consent", "reads", "asks")) for plan in found), found
+
+
+def test_what_is_found_is_all_there_is(old: Agent) -> None:
+    assert [each.state for each in standings(old.pk).values()] == ["active", "active"]
+    assert [entry.seq > ENTRIES for entry in consent.reads(old, after=0, limit=9)] == [False, True]
+    consent.withdraw_all(PAT.id, "password")
+    assert [each.state for each in standings(old.pk).values()] == ["revoked", "revoked"]

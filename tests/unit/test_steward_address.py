@@ -1,0 +1,103 @@
+"""A steward's address is one that is read as it is shown: by people, by the service and by every mail server."""
+
+from __future__ import annotations
+
+from email.utils import parseaddr
+
+import pytest
+from django.core import mail
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from audit.trail import Actor
+from memory import agents, errors, proposals
+from memory.models import Agent
+from tests.conftest import OPERATOR
+from tests.steps import ME, fresh, refused
+
+ADMIN = Actor.person("admin@acme.test")
+ODD = [
+    '"stew"@acme.test',
+    '"stew art"@acme.test',
+    '"stew\\"@acme.test',
+    '"a@acme.test,b"@evil.test',
+    '"\x01"@acme.test',
+    '"\x7f"@acme.test',
+    '"<stew@acme.test>"@evil.test',
+    "stew%acme.test@evil.test",
+    "acme.test!stew@evil.test",
+    "`stew`@acme.test",
+    "stew@[127.0.0.1]",
+    "stew@[::1]",
+    "stew@b\u00fccher.example",
+    "stew@\u0430cme.test",
+    "stew@acme\u3002test",
+    "st\u0435w@acme.test",
+    "stew@acme.test\n",
+    "stew@acme.test\nBcc: eve@evil.test",
+    "stew\u202e@acme.test",
+    "stew\u200b@acme.test",
+    "stew@acme.test\0",
+    " stew@acme.test",
+    "Stew <stew@acme.test>",
+    "stew@acme.test,eve@evil.test",
+    "nobody",
+    "@acme.test",
+    "stew@",
+]
+PLAIN = [
+    "stew@acme.test",
+    "Stew.Art+agents@Acme-2.co.test",
+    "o'brien@acme.test",
+    "s_t-9@xn--bcher-kva.example",
+    "root@localhost",
+]
+
+
+@pytest.mark.parametrize("address", ODD)
+def test_an_odd_address_is_nobodys(ada: Agent, address: str) -> None:
+    with pytest.raises(errors.Invalid) as caught:
+        agents.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR, steward=address)
+    assert (caught.value.field, Agent.objects.filter(slug="eve").exists()) == ("steward", False)
+    assert "plain e-mail address" in str(caught.value)
+    assert address not in str(caught.value)
+    with refused(ada, errors.Invalid):
+        agents.change(fresh(ada), ME, steward=address)
+    with refused(ada, errors.Invalid):
+        proposals.propose(fresh(ada), ADMIN, steward=address)
+
+
+def test_nor_is_one_that_was_proposed_before(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a database that is older than the rule."""
+    with monkeypatch.context() as before:
+        before.setattr(agents, "check", lambda *_, **__: None)
+        number = proposals.propose(ada, ADMIN, steward='"stew"@acme.test').number
+    with refused(ada, errors.Invalid):
+        proposals.accept(fresh(ada), number, ME)
+
+
+@pytest.mark.parametrize("address", PLAIN)
+def test_a_plain_address_is_taken(ada: Agent, address: str) -> None:
+    agents.change(ada, ME, steward=address)
+    assert fresh(ada).steward == address
+    number = proposals.propose(fresh(ada), ADMIN, steward="tom@acme.test").number
+    assert proposals.accept(fresh(ada), number, Actor.steward(address)).state == "accepted"
+
+
+ADDRESS = st.text(st.sampled_from("aB9.+-_'\"\\<>(),;: @%!`[]\n\r\t\0\x7f\u00e9\u0430\u202e\uff41\u3002"), max_size=14)
+
+
+@given(local=ADDRESS, domain=ADDRESS)
+@example(local='"a"', domain="b.test")
+@example(local="a", domain="b.test")
+def test_what_is_taken_is_what_a_letter_goes_to(ada: Agent, local: str, domain: str) -> None:
+    address = f"{local}@{domain}"
+    try:
+        agents.check(ada, steward=address)
+    except errors.Invalid:
+        return
+    assert address.isascii()
+    assert address.isprintable()
+    assert not set(address) & set('"\\<>(),;: %!`[]')
+    assert parseaddr(address) == ("", address)
+    assert mail.EmailMessage("about", "text", "from@x.test", [address]).message()["To"] == address
