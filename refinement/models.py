@@ -54,9 +54,12 @@ class RefinementSession(models.Model):
     max_failed_calls = models.PositiveIntegerField()
     max_seconds = models.PositiveIntegerField()
     max_model_tokens = models.PositiveBigIntegerField()
-    duplicates_removed = models.PositiveBigIntegerField(default=0)
+    # Core memory as it was before exact duplicates went, with which a session begins, and what those weighed. Of the
+    # duplicates some may be journal memories.
     tokens_before = models.PositiveBigIntegerField()
     memories_before = models.PositiveBigIntegerField()
+    repeated_tokens = models.PositiveBigIntegerField(default=0)
+    duplicates_removed = models.PositiveBigIntegerField(default=0)
 
     lease_token = models.CharField(max_length=32)
     lease_until = models.DateTimeField()
@@ -115,8 +118,9 @@ class RefinementSession(models.Model):
 
     @property
     def counted_tokens(self) -> int:
-        """The mass the circuit breaker counts: what was there at the start, less this session's own cuts."""
-        return self.tokens_before - self.lost_tokens
+        """The mass the circuit breaker counts: what was there at the start, exact duplicates apart, less this session's
+        own cuts."""
+        return self.tokens_before - self.repeated_tokens - self.lost_tokens
 
 
 class SessionStep(models.Model):

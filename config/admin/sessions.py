@@ -54,7 +54,19 @@ class SessionPage(Scoped):
     fieldsets: ClassVar[Any] = [
         (None, {"fields": ["number", "owner", "result", "reason", "mode", "driver", "why", "model"]}),
         ("When", {"fields": ["opened_at", "closed_at"]}),
-        ("Tokens", {"fields": ["tokens_before", "tokens_after", "budget_tokens", "target_tokens", "breaker_state"]}),
+        (
+            "Tokens",
+            {
+                "fields": [
+                    "tokens_before",
+                    "repeated_tokens",
+                    "tokens_after",
+                    "budget_tokens",
+                    "target_tokens",
+                    "breaker_state",
+                ]
+            },
+        ),
         (
             "Edits",
             {"fields": ["duplicates_removed", "merged", "updated", "deleted", "protected", "promoted", "changes"]},

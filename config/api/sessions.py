@@ -47,11 +47,14 @@ class SessionOut(serializers.Serializer[Any]):
     budget_tokens = serializers.IntegerField()
     target_tokens = serializers.IntegerField()
     floor_tokens = serializers.IntegerField()
-    tokens_before = serializers.IntegerField()
+    tokens_before = serializers.IntegerField(help_text="of core memory, exact duplicates and all")
     tokens_after = serializers.IntegerField()
-    memories_before = serializers.IntegerField()
+    memories_before = serializers.IntegerField(help_text="in core memory, exact duplicates and all")
     memories_after = serializers.IntegerField()
-    duplicates_removed = serializers.IntegerField()
+    repeated_tokens = serializers.IntegerField(
+        help_text="of the exact duplicates of core memories, which went as the session opened"
+    )
+    duplicates_removed = serializers.IntegerField(help_text="as the session opened; journal memories among them")
     batch = serializers.IntegerField(help_text="from 0")
     batches = serializers.IntegerField()
     steps = serializers.IntegerField()

@@ -57,6 +57,14 @@ def test_a_session_from_briefing_to_completion(driver: Driver, ada: Agent) -> No
     assert problems(ada) == []
 
 
+def test_its_figures_count_the_duplicates_it_began_with_removing(driver: Driver, ada: Agent) -> None:
+    driver.runtime.post(f"{driver.path}/abort")
+    steps.remember(ada, *["Tea is hot"] * 2)
+    read = Driver(driver.runtime).read()
+    assert (read["memories_before"], read["memories_after"], read["duplicates_removed"]) == (6, 4, 2)
+    assert read["tokens_before"] - read["tokens_after"] == read["repeated_tokens"] == 6
+
+
 @pytest.mark.parametrize(
     ("form", "keys"), [("openai", {"type", "function"}), ("anthropic", {"name", "description", "input_schema"})]
 )
