@@ -133,6 +133,9 @@ class AuditEntry(models.Model):
             ),
             models.Index(fields=["agent_id"], condition=models.Q(operation="redacted"), name="audit_entry_redaction"),
             models.Index(fields=["agent_id", "at"], condition=OWN_EDITS, name="audit_entry_own_edits"),
+            models.Index(
+                fields=["agent_id", "at"], condition=models.Q(operation="rolled_back"), name="audit_entry_rollback"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -99,6 +99,9 @@ class RefinementSession(models.Model):
     # Of the service itself: opening the session and carrying out the agent's calls.
     own_microseconds = models.PositiveBigIntegerField(default=0)
 
+    # Of no column: the rollback after which nothing of it stood, once `refinement.taken_back` looked for one.
+    undone_by: int | None
+
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["agent", "number"], name="session_number_in_agent"),

@@ -63,6 +63,7 @@ _SESSION: dict[str, Any] = {
     "reason": "",
     "opened_at": "2026-02-01T09:30:00Z",
     "closed_at": None,
+    "undone_by": None,
     "lease_until": "2026-02-01T09:40:00Z",
     "budget_tokens": 8_000,
     "target_tokens": 5_000,
