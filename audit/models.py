@@ -167,6 +167,9 @@ class AuditEntry(models.Model):
             models.Index(fields=["agent_id", "seq"], condition=CONSENT, name="audit_entry_consent"),
             models.Index(fields=["agent_id", "seq"], condition=READS, name="audit_entry_reads"),
             models.Index(fields=["actor_label", "at"], condition=ASKS, name="audit_entry_asks"),
+            models.Index(
+                fields=["agent_id", "at"], condition=models.Q(operation="rolled_back"), name="audit_entry_rollback"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, Min, Sum
+from django.db.models import Count, F, Min, Sum
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 from config.logs import called
 from config.queue import QueueUnreachable, depth
 from refinement import schedule
-from refinement.models import Outcome, RefinementSession
+from refinement.models import RefinementSession
 
 FILES = "PROMETHEUS_MULTIPROC_DIR"  # the variable by which prometheus-client knows where processes share their counts
 
@@ -95,7 +95,7 @@ class _Kept(Collector):
 def _sessions() -> Iterator[Metric]:
     counts = GaugeMetricFamily(
         "palimpsest_sessions",
-        "Refinement sessions by outcome and, as a code, its reason; one that is taken back changes its outcome",
+        "Refinement sessions by outcome and, as a code, its reason",
         labels=["outcome", "reason"],
     )
     rows: list[Any] = list(
@@ -103,15 +103,18 @@ def _sessions() -> Iterator[Metric]:
         .values("outcome", "reason")
         .annotate(
             sessions=Count("pk"),
-            saved=Sum("lost_tokens"),
+            saved=Sum(F("lost_tokens") + F("repeated_tokens")),
             **{name: Sum(name) for name in _OF_MODELS},
         )
     )
     for row in rows:
         counts.add_metric([row["outcome"], row["reason"]], row["sessions"])
     yield counts
-    saved = sum(row["saved"] for row in rows if row["outcome"] != Outcome.ROLLED_BACK)
-    yield GaugeMetricFamily("palimpsest_tokens_saved", "By edits of sessions that were not taken back", value=saved)
+    yield CounterMetricFamily(
+        "palimpsest_tokens_saved",
+        "Of core memory, by sessions and the exact duplicates they removed; rollbacks take nothing off it",
+        value=sum(row["saved"] for row in rows),
+    )
     for name, (metric, told) in _OF_MODELS.items():
         yield CounterMetricFamily(metric, told, value=sum(row[name] for row in rows))
     failed = sum(row["sessions"] for row in rows if row["reason"].startswith("model_"))

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
+from datetime import datetime
+from functools import reduce
+from operator import itemgetter, or_
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Q
 
 from audit.models import READS, AuditEntry, Change, Operation
 from memory.models import Agent
@@ -59,6 +65,37 @@ class Undone:
     def by(self, entry: int) -> int | None:
         """The rollback that undid it."""
         return None if entry in self._redactions else self._runs.by(entry)
+
+
+Session = tuple[int, int]  # its agent's id, and its number
+
+
+def sessions_undone(sessions: Iterable[Session], since: datetime) -> dict[Session, int]:
+    """Of these sessions those of which no change stands, and the newest of the rollbacks that took them back. None of
+    them opened before `since`: no earlier rollback can have undone them."""
+    rollbacks: dict[int, list[tuple[int, Iterable[Sequence[int]]]]] = defaultdict(list)
+    changed: dict[Session, list[int]] = defaultdict(list)
+    for agent, seq, session, undid in _rollbacks_and_changes(sessions, since):
+        if session is None:
+            rollbacks[agent].append((seq, undid))
+        else:
+            changed[agent, session].append(seq)
+    runs = {agent: Runs(sorted(them, reverse=True)) for agent, them in rollbacks.items()}
+    by = {session: {runs[session[0]].by(seq) for seq in seqs} for session, seqs in changed.items()}
+    return {session: max(filter(None, found)) for session, found in by.items() if None not in found}
+
+
+def _rollbacks_and_changes(sessions: Iterable[Session], since: datetime) -> Iterable[tuple[int, int, int | None, Any]]:
+    """By one query: their agents' rollbacks since then and, where there are any, the entries by which these sessions
+    changed memories. Of each its agent, its number, its session (of a rollback none), and what a rollback undid."""
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for agent, number in sessions:
+        numbers[agent].append(number)
+    rollbacks = AuditEntry.objects.filter(agent_id__in=[*numbers], operation=Operation.ROLLED_BACK, at__gte=since)
+    theirs = reduce(or_, (Q(agent_id=agent, session__in=them) for agent, them in numbers.items()), Q())
+    changes = AuditEntry.objects.filter(theirs, Exists(rollbacks.filter(agent_id=OuterRef("agent_id"))), changes__gt=0)
+    columns = ("agent_id", "seq", "session", "detail__entries")
+    return rollbacks.values_list(*columns).union(changes.values_list(*columns), all=True)
 
 
 def told_of_reads(agent: Agent) -> list[int]:

@@ -9,7 +9,8 @@ from memory.models import Agent, DueReason
 
 
 class Outcome(models.TextChoices):
-    """`open` while it runs; then what became of it."""
+    """`open` while it runs; then what became of it. (That it was rolled back later is the trail's to say:
+    `refinement.taken_back`.)"""
 
     OPEN = "open"
     COMPLETED = "completed"
@@ -17,7 +18,6 @@ class Outcome(models.TextChoices):
     INCOMPLETE = "incomplete"
     FAILED = "failed"
     ABANDONED = "abandoned"
-    ROLLED_BACK = "rolled_back"
 
 
 class Mode(models.TextChoices):
@@ -54,9 +54,12 @@ class RefinementSession(models.Model):
     max_failed_calls = models.PositiveIntegerField()
     max_seconds = models.PositiveIntegerField()
     max_model_tokens = models.PositiveBigIntegerField()
-    duplicates_removed = models.PositiveBigIntegerField(default=0)
+    # Core memory as it was before exact duplicates went, with which a session begins, and what those weighed. Of the
+    # duplicates some may be journal memories.
     tokens_before = models.PositiveBigIntegerField()
     memories_before = models.PositiveBigIntegerField()
+    repeated_tokens = models.PositiveBigIntegerField(default=0)
+    duplicates_removed = models.PositiveBigIntegerField(default=0)
 
     lease_token = models.CharField(max_length=32)
     lease_until = models.DateTimeField()
@@ -96,6 +99,9 @@ class RefinementSession(models.Model):
     # Of the service itself: opening the session and carrying out the agent's calls.
     own_microseconds = models.PositiveBigIntegerField(default=0)
 
+    # Of no column: the rollback after which nothing of it stood, once `refinement.taken_back` looked for one.
+    undone_by: int | None
+
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["agent", "number"], name="session_number_in_agent"),
@@ -115,8 +121,9 @@ class RefinementSession(models.Model):
 
     @property
     def counted_tokens(self) -> int:
-        """The mass the circuit breaker counts: what was there at the start, less this session's own cuts."""
-        return self.tokens_before - self.lost_tokens
+        """The mass the circuit breaker counts: what was there at the start, exact duplicates apart, less this session's
+        own cuts."""
+        return self.tokens_before - self.repeated_tokens - self.lost_tokens
 
 
 class SessionStep(models.Model):

@@ -52,7 +52,8 @@ def open_session(
         _end_stale(agent)
         number = (RefinementSession.objects.filter(agent=agent).aggregate(last=Max("number"))["last"] or 0) + 1
         removed = duplicates.remove(agent, session=number)
-        session = _new_session(removed.agent if removed.seq else agent, number, trigger, mode, driver)
+        left = removed.agent if removed.seq else agent
+        session = _new_session(agent, left, number, trigger, mode, driver)
         session.duplicates_removed = sum(m.discarded_at is not None for m in removed.memories)
         session.own_microseconds = round((time.perf_counter() - started) * 1_000_000)
         session.save(force_insert=True)
@@ -62,7 +63,8 @@ def open_session(
         return session
 
 
-def _new_session(agent: Agent, number: int, trigger: str, mode: str, driver: str) -> RefinementSession:
+def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: str, driver: str) -> RefinementSession:
+    """Of an agent as it was before its exact duplicates went, and as it is without them: its terms are of that."""
     now = timezone.now()
     return RefinementSession(
         agent=agent,
@@ -75,10 +77,11 @@ def _new_session(agent: Agent, number: int, trigger: str, mode: str, driver: str
         budget_tokens=agent.budget_tokens,
         target_tokens=agent.target_tokens,
         floor_tokens=breaker.floor(agent.retention, agent.target_tokens, agent.high_water_tokens),
-        tokens_before=agent.core_tokens,
+        tokens_before=before.core_tokens,
         tokens_after=agent.core_tokens,
-        memories_before=agent.core_count,
+        memories_before=before.core_count,
         memories_after=agent.core_count,
+        repeated_tokens=before.core_tokens - agent.core_tokens,
         lease_token=secrets.token_hex(16),
         lease_until=_lease_end(now),
         **limits.of(agent),
@@ -92,6 +95,7 @@ def _terms(session: RefinementSession) -> dict[str, Any]:
         "trigger": session.trigger,
         "model": session.model,
         "tokens": session.tokens_before,
+        "repeated_tokens": session.repeated_tokens,
         "target": session.target_tokens,
         "floor": session.floor_tokens,
     }
@@ -222,7 +226,7 @@ def _end(agent: Agent, row: RefinementSession, outcome: str, reason: str, words:
 def figures(session: RefinementSession) -> dict[str, Any]:
     """What was counted, for the trail."""
     names = ("outcome", "reason", "tokens_before", "tokens_after", "memories_before", "memories_after")
-    counts = ("duplicates_removed", "merged", "updated", "deleted", "protected", "promoted")
+    counts = ("repeated_tokens", "duplicates_removed", "merged", "updated", "deleted", "protected", "promoted")
     return {name: getattr(session, name) for name in names + counts}
 
 

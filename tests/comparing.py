@@ -25,7 +25,8 @@ from tests.runtime import Runtime
 A_REPLY = 12  # edits
 LOSSY = 24  # memories between two merges that lose something, and are refused
 TIMES = ("origin", "created_at", "discarded_at")
-SAME = ("outcome", "tokens_before", "tokens_after", "memories_before", "memories_after", "duplicates_removed")
+SAME = ("outcome", "tokens_before", "tokens_after", "memories_before", "memories_after")
+SAME += ("repeated_tokens", "duplicates_removed")
 COUNTED = ("merged", "updated", "deleted", "protected", "promoted")
 
 

@@ -25,7 +25,7 @@ from config.commandline import several
 from memory import agents, proposals, replay
 from memory.models import Agent
 from memory.roles import Action
-from refinement import schedule, turns
+from refinement import schedule, taken_back, turns
 from refinement.models import RefinementSession
 
 WHY = {
@@ -233,8 +233,10 @@ class AgentPage(Configuring, Scoped):
         last = RefinementSession.objects.filter(agent=agent).order_by("-number").first()
         if last is None:
             return None
+        taken_back.note([last])
         place = reverse("admin:refinement_refinementsession_change", args=[last.pk])
         told = f"{last.tokens_before:,} → {last.tokens_after:,} tokens, {last.outcome.replace('_', ' ')}"
+        told += f", rolled back by entry {last.undone_by}" if last.undone_by else ""
         return format_html('<a class="underline" href="{}">session {}</a>: {}', place, last.number, told)
 
     @display(description="more of it")

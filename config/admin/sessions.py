@@ -16,6 +16,7 @@ from config.admin.page import Scoped
 from config.admin.scope import OfAgent, OfTenant, ids_seen_by
 from memory.models import DueReason
 from memory.roles import Action
+from refinement import taken_back
 from refinement.models import Outcome, RefinementSession
 
 STEPS = 500  # of a session's, that its page shows
@@ -41,6 +42,7 @@ class SessionPage(Scoped):
         "number",
         "owner",
         "result",
+        "undone",
         "why",
         "opened_at",
         "tokens_before",
@@ -52,9 +54,21 @@ class SessionPage(Scoped):
     list_filter = ("outcome", "mode", "driver", "trigger", OfTenant, OfAgent)
     ordering = ("-pk",)
     fieldsets: ClassVar[Any] = [
-        (None, {"fields": ["number", "owner", "result", "reason", "mode", "driver", "why", "model"]}),
+        (None, {"fields": ["number", "owner", "result", "undone", "reason", "mode", "driver", "why", "model"]}),
         ("When", {"fields": ["opened_at", "closed_at"]}),
-        ("Tokens", {"fields": ["tokens_before", "tokens_after", "budget_tokens", "target_tokens", "breaker_state"]}),
+        (
+            "Tokens",
+            {
+                "fields": [
+                    "tokens_before",
+                    "repeated_tokens",
+                    "tokens_after",
+                    "budget_tokens",
+                    "target_tokens",
+                    "breaker_state",
+                ]
+            },
+        ),
         (
             "Edits",
             {"fields": ["duplicates_removed", "merged", "updated", "deleted", "protected", "promoted", "changes"]},
@@ -69,6 +83,17 @@ class SessionPage(Scoped):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RefinementSession]:
         return super().get_queryset(request).defer("shown", "plan", "summaries")
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        found = super().get_changelist_instance(request)
+        taken_back.note(found.result_list)
+        return found
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        found = super().get_object(request, object_id, from_field)
+        if found is not None:
+            taken_back.note([found])
+        return found
 
     def named(self, row: RefinementSession) -> str:
         return f"session {row.number} of {row.agent.label}"
@@ -95,6 +120,10 @@ class SessionPage(Scoped):
     )
     def result(self, session: RefinementSession) -> str:
         return session.outcome.replace("_", " ")
+
+    @display(description="rolled back")
+    def undone(self, session: RefinementSession) -> str | None:
+        return f"by entry {session.undone_by}" if session.undone_by else None
 
     @display(description="why", ordering="trigger")
     def why(self, session: RefinementSession) -> str:

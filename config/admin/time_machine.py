@@ -37,6 +37,7 @@ from memory.roles import Action
 from memory.time_machine import Figures, What
 from memory.undone import Undone
 from refinement import session as sessions
+from refinement import taken_back
 from refinement.models import Outcome, RefinementSession
 
 LATEST = 50  # entries to choose from; the others by their number, or by a date
@@ -270,14 +271,16 @@ def _entries(agent: Agent) -> list[dict[str, Any]]:
 
 def _sessions(agent: Agent) -> list[dict[str, Any]]:
     rows = RefinementSession.objects.filter(agent=agent).exclude(outcome=Outcome.OPEN)
-    rows = rows.defer("shown", "plan", "summaries").order_by("-number")
+    rows = rows.defer("shown", "plan", "summaries").order_by("-number")[:SESSIONS]
+    taken_back.note(rows)
     return [
         {
             "session": row,
             "outcome": row.outcome.replace("_", " "),
+            "by": row.undone_by,
             "changed": row.changes + row.duplicates_removed,
             "tokens": f"{row.tokens_before:,} → {row.tokens_after:,}",
             "address": address(agent, "session", row.number),
         }
-        for row in rows[:SESSIONS]
+        for row in rows
     ]

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from config.api.agent import AgentOut, shown_agent
 from config.api.bodies import Body, Choice, Page, Text
 from config.api.views import AgentView, listed
-from refinement import runtime, turns
+from refinement import runtime, taken_back, turns
 from refinement.llm import anthropic, openai
 from refinement.models import Driver, Mode, Outcome, RefinementSession
 
@@ -43,15 +43,21 @@ class SessionOut(serializers.Serializer[Any]):
     reason = serializers.CharField(allow_blank=True)
     opened_at = serializers.DateTimeField()
     closed_at = serializers.DateTimeField(allow_null=True)
+    undone_by = serializers.IntegerField(
+        allow_null=True, help_text="the entry of the trail that rolled it back whole; null while any of it stands"
+    )
     lease_until = serializers.DateTimeField(help_text="given up for lost after this, unless a call renews it")
     budget_tokens = serializers.IntegerField()
     target_tokens = serializers.IntegerField()
     floor_tokens = serializers.IntegerField()
-    tokens_before = serializers.IntegerField()
+    tokens_before = serializers.IntegerField(help_text="of core memory, exact duplicates and all")
     tokens_after = serializers.IntegerField()
-    memories_before = serializers.IntegerField()
+    memories_before = serializers.IntegerField(help_text="in core memory, exact duplicates and all")
     memories_after = serializers.IntegerField()
-    duplicates_removed = serializers.IntegerField()
+    repeated_tokens = serializers.IntegerField(
+        help_text="of the exact duplicates of core memories, which went as the session opened"
+    )
+    duplicates_removed = serializers.IntegerField(help_text="as the session opened; journal memories among them")
     batch = serializers.IntegerField(help_text="from 0")
     batches = serializers.IntegerField()
     steps = serializers.IntegerField()
@@ -68,6 +74,11 @@ class SessionOut(serializers.Serializer[Any]):
 class SessionsOut(serializers.Serializer[Any]):
     results = SessionOut(many=True)
     next = serializers.CharField(allow_null=True)
+
+
+def shown(session: RefinementSession) -> Any:
+    taken_back.note([session])
+    return SessionOut(session).data
 
 
 class BriefingQuery(Body):
@@ -138,6 +149,7 @@ class Sessions(AgentView):
             rows = rows.filter(number__lt=asked["cursor"])
         found = list(rows[: asked["limit"] + 1])
         page = found[: asked["limit"]]
+        taken_back.note(page)
         return listed(SessionOut(page, many=True).data, page[-1].number if len(found) > len(page) else None)
 
     @extend_schema(operation_id="sessions_open", request=SessionIn, responses={201: SessionOut, 202: AgentOut})
@@ -149,14 +161,14 @@ class Sessions(AgentView):
             due.tenant = self.agent.tenant
             return Response(shown_agent(due), status.HTTP_202_ACCEPTED)
         session = runtime.begin(self.agent, mode=given["mode"])
-        return Response(SessionOut(session).data, status.HTTP_201_CREATED)
+        return Response(shown(session), status.HTTP_201_CREATED)
 
 
 class OneSession(AgentView):
     @extend_schema(operation_id="sessions_read", responses=SessionOut)
     def get(self, request: Request, number: int) -> Response:
         """How a session stands: its state and figures, no content."""
-        return Response(SessionOut(runtime.find(self.agent, number)).data)
+        return Response(shown(runtime.find(self.agent, number)))
 
 
 class Briefing(AgentView):
@@ -192,4 +204,4 @@ class Abort(AgentView):
     @extend_schema(operation_id="sessions_abort", request=AbortIn, responses=SessionOut)
     def post(self, request: Request, number: int) -> Response:
         """End the session early. What was done stays done."""
-        return Response(SessionOut(runtime.abort(runtime.find(self.agent, number), self.given(AbortIn)["reason"])).data)
+        return Response(shown(runtime.abort(runtime.find(self.agent, number), self.given(AbortIn)["reason"])))

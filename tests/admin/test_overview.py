@@ -75,7 +75,7 @@ def test_the_charts_are_of_ones_own_sessions(
     loop.refine(fresh(house.bob), trigger="manual")
     weekly, outcomes = shown(signed_in(staff["owner"]))["charts"]
     assert len(weekly["pairs"]) == overview.WEEKS
-    assert weekly["pairs"][-1][1] == saved
+    assert weekly["pairs"][-1][1] == saved > 0
     assert [value for _, value in weekly["pairs"][:-1]] == [0] * (overview.WEEKS - 1)
     assert outcomes["pairs"] == [("completed", 2)]
     time_machine.move_to(timezone.now() + timedelta(weeks=overview.WEEKS))

@@ -9,7 +9,9 @@ import pytest
 
 from memory.models import Agent
 from memory.silo import indexes
-from tests import steps
+from memory.time_machine import What, roll_back
+from refinement import session as sessions
+from tests import refining, steps
 from tests.api.calling import Caller
 from tests.unit.test_queries import ADD, LOCK, RECORD, REPEATS, TAKE, asked
 
@@ -18,6 +20,8 @@ AGAIN = ["SELECT memory_agentkey"]  # whether the key has ended meanwhile
 FIRST_USE = ["UPDATE memory_agentkey"]  # noted at most once a minute
 BEHIND = ["SELECT memory_memory"]  # whether anything changed since the index was made
 FOUND = ["SELECT memory_memory"]  # the rows of what was found
+SESSIONS = ["SELECT refinement_refinementsession"]
+ROLLBACKS = ["SELECT audit_auditentry"]  # and the entries of the sessions on the page
 TRANSACTION = ["BEGIN", "COMMIT"]
 
 
@@ -73,6 +77,17 @@ def test_a_search_after_an_edit_takes_it_in(used: Caller, ada: Agent) -> None:
     found = lambda: used.post("memories/search", {"q": "rooibos"})  # noqa: E731
     assert statements(found) == [*KEY, *AGAIN, *BEHIND, *TAKE, *FOUND]
     assert [each["id"] for each in used.post("memories/search", {"q": "rooibos"}).json["results"]] == [4]
+
+
+@pytest.mark.parametrize("many", [1, 12])
+def test_a_list_of_sessions_asks_once_which_were_rolled_back(used: Caller, ada: Agent, many: int) -> None:
+    for _ in range(many):
+        sessions.close(refining.opened(ada).session, "completed")
+    roll_back(steps.fresh(ada), What.session(many), steps.PERSON)
+    listed: list[Any] = []
+    asked_for = statements(lambda: listed.extend(used.get("refinement-sessions?limit=100").json["results"]))
+    assert asked_for == [*KEY, *SESSIONS, *ROLLBACKS]
+    assert [session["undone_by"] is not None for session in listed] == [True] + [False] * (many - 1)
 
 
 def test_what_a_post_answers_is_what_is_read(used: Caller) -> None:

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from memory import editing, redaction, requests
 from memory.models import Agent
+from memory.time_machine import What, roll_back
 from refinement import ledger, limits, schedule
 from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
@@ -55,6 +56,27 @@ def test_a_session_from_briefing_to_completion(driver: Driver, ada: Agent) -> No
     assert (read["outcome"], read["merged"], read["driver"], read["steps"]) == ("completed", 2, "runtime", 2)
     assert "Merged two." in steps.says(ada, 6).content
     assert problems(ada) == []
+
+
+def test_its_figures_count_the_duplicates_it_began_with_removing(driver: Driver, ada: Agent) -> None:
+    driver.runtime.post(f"{driver.path}/abort")
+    steps.remember(ada, *["Tea is hot"] * 2)
+    read = Driver(driver.runtime).read()
+    assert (read["memories_before"], read["memories_after"], read["duplicates_removed"]) == (6, 4, 2)
+    assert read["tokens_before"] - read["tokens_after"] == read["repeated_tokens"] == 6
+
+
+def test_one_that_was_rolled_back_says_so(driver: Driver, ada: Agent) -> None:
+    driver.brief()
+    driver.call("delete_memory", id=4)
+    assert driver.runtime.post(f"{driver.path}/abort").json["undone_by"] is None
+    undone = roll_back(steps.fresh(ada), What.session(1), PERSON).entry
+    assert Driver(driver.runtime).read()["undone_by"] is None
+    assert driver.read()["undone_by"] == undone
+    listed = driver.runtime.get("refinement-sessions").json["results"]
+    assert [(session["id"], session["undone_by"]) for session in listed] == [(2, None), (1, undone)]
+    roll_back(steps.fresh(ada), What.entry(undone), PERSON)
+    assert driver.read()["undone_by"] is None
 
 
 @pytest.mark.parametrize(

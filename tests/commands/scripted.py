@@ -32,7 +32,8 @@ def tokens(text: str) -> int:
 
 def figures(told: dict[str, Any]) -> None:
     """Assert that `refine --json` told what the script implies, under exactly the promised keys."""
-    before = sum(tokens(LEDGER[number - 1]["content"]) for number in _CORE)
+    repeated = tokens(LEDGER[5]["content"])
+    before = sum(tokens(LEDGER[number - 1]["content"]) for number in _CORE) + repeated
     rest = sum(tokens(LEDGER[number - 1]["content"]) for number in _CORE if number > 4)
     measured = ("prompt_tokens", "completion_tokens", "model_seconds", "own_seconds")
     assert all(told[name] >= 0 for name in measured)
@@ -43,8 +44,9 @@ def figures(told: dict[str, Any]) -> None:
         "reason": "",
         "tokens_before": before,
         "tokens_after": tokens(MERGED) + tokens(TIGHTENED) + rest,
-        "memories_before": 12,
+        "memories_before": 13,
         "memories_after": 10,
+        "repeated_tokens": repeated,
         "duplicates_removed": 1,
         "merged": 2,
         "updated": 1,
@@ -73,6 +75,6 @@ def outcome(exported: list[dict[str, Any]]) -> None:
         assert after[number]["origin"] == LEDGER[number - 1]["created_at"]
     told = after[NOTICE]
     assert told["kind"] == "journal"
-    assert "Compressed 12 → 10 core memories" in told["content"]
+    assert "Compressed 13 → 10 core memories" in told["content"]
     assert "merged 2, rewrote 1, deleted 1, promoted 0; protected 1" in told["content"]
     assert "Merged, tightened, discarded and protected one each." in told["content"]

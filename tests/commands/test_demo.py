@@ -18,6 +18,8 @@ def test_the_demo_shows_what_a_person_wants_to_see_and_can_be_seen_twice(tmp_pat
         assert words in text
     before, after = (int(n.replace(",", "")) for n in re.findall(r"core memory, tokens\D+([\d,]+)\D+([\d,]+)", text)[0])
     assert before > after > 0
+    [[had, _]] = re.findall(r"core memories\D+([\d,]+)\D+([\d,]+)", text)
+    assert int(had.replace(",", "")) == sum(line.get("kind") != "journal" for line in LEDGER)
     assert f"remembers {len(LEDGER):,} things" in text
     assert re.search(r"Audit trail \d+ entries, whole", text)
     assert len(re.findall(r"^  \+ #\d+ \d{4}-\d\d-\d\d ", text, re.M)) == 2

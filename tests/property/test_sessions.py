@@ -182,7 +182,7 @@ class Refining(RuleBasedStateMachine):
         if self.held:
             row = self.held.row
             assert row.changes == row.merged + row.updated + row.deleted
-            assert row.counted_tokens >= min(row.tokens_before, row.floor_tokens)
+            assert row.counted_tokens >= min(row.tokens_before - row.repeated_tokens, row.floor_tokens)
 
     @invariant()
     def the_private_memory_is_as_it_was(self) -> None:

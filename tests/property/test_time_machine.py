@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,12 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from audit import bodies
-from audit.models import Change
+from audit.models import AuditEntry, Change
 from memory import agents, duplicates, errors, redaction, requests, store
 from memory.intake import Draft
 from memory.models import Agent, Memory
 from memory.snapshot import snapshot
 from memory.time_machine import What, preview, roll_back
+from memory.undone import Undone, sessions_undone
 from tests import steps
 from tests.conftest import OPERATOR
 from tests.steps import ME, PERSON, SYSTEM, fresh
@@ -25,6 +27,7 @@ from tests.steps import ME, PERSON, SYSTEM, fresh
 WHO = st.sampled_from(["ada", "bob"])
 TEXT = st.sampled_from(["tea", "milk", "a longer text about tea", "x" * 40, "y" * 80])
 PICK = st.integers(0, 99)
+EVER = datetime(2000, 1, 1, tzinfo=UTC)
 REASON = {"include_constitutional": True, "reason": "a test"}
 _run = itertools.count(1)
 
@@ -206,6 +209,19 @@ class History(RuleBasedStateMachine):
     def the_trail_holds(self) -> None:
         for agent in self.agents.values():
             assert steps.problems(agent) == []
+
+    @invariant()
+    def a_session_is_undone_once_each_of_its_changes_is(self) -> None:
+        agents_sessions, told = [], {}
+        for who, agent in self.agents.items():
+            entries = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0)
+            undone = Undone(agent)
+            for number in range(self.session[who] + 1):
+                by = [undone.by(entry.seq) for entry in entries.filter(session=number)]
+                agents_sessions.append((agent.pk, number))
+                if by and None not in by:
+                    told[agent.pk, number] = max(by)
+        assert sessions_undone(agents_sessions, EVER) == told
 
     @invariant()
     def what_was_redacted_says_nothing(self) -> None:

@@ -505,6 +505,11 @@ _BREAKER = (
         ),
     ),
     _rule(
+        "removed duplicates hold no room",
+        "K:removed_duplicates_leave_no_room_for_what_comes_meanwhile",
+        ("refinement/models.py", "self.tokens_before - self.repeated_tokens", "self.tokens_before"),
+    ),
+    _rule(
         "making an exact duplicate is",
         "K:making_an_exact_duplicate_is_a_loss a_merge_into_an_exact_duplicate_is_a_loss",
         ("effects", "return 0 if repeated else tokens.count(content)", "return tokens.count(content)"),
@@ -668,6 +673,11 @@ _OUTCOMES = (
         "the ending is one entry with counted figures",
         "S:ending_is_one_entry_with_counted_figures_and_no_content",
         ("session", "                detail=figures(row),", "                detail={},"),
+    ),
+    _rule(
+        "figures count the duplicates in that went as it opened",
+        "S:what_a_session_saved_is_what_its_rollback_restores a_session_that_failed_tells_of_the_duplicates_it_removed",
+        ("session", "        tokens_before=before.core_tokens,", "        tokens_before=agent.core_tokens,"),
     ),
     _rule(
         "the agent finds a journal memory",

@@ -139,7 +139,7 @@ def test_exact_duplicates_do_not_count_in_the_high_water_mark(ada: Agent) -> Non
     remember(ada, *[filler(100, "same")] * 10, filler(100, "other"))
     assert fresh(ada).high_water_tokens == 200
     held = opened(ada)
-    assert (held.session.tokens_before, held.session.floor_tokens) == (200, 150)
+    assert (held.session.tokens_before, held.session.counted_tokens, held.session.floor_tokens) == (1_100, 200, 150)
 
 
 def test_removing_exact_duplicates_is_no_loss(ada: Agent) -> None:
@@ -147,6 +147,15 @@ def test_removing_exact_duplicates_is_no_loss(ada: Agent) -> None:
     held = opened(ada)
     assert held.row.lost_tokens == 0
     assert cut(held, 11) == []
+
+
+def test_removed_duplicates_leave_no_room_for_what_comes_meanwhile(ada: Agent) -> None:
+    """They are in what there was before, and in nothing the session may cut."""
+    remember(ada, *[filler(100, "same")] * 10, *(filler(100, n) for n in range(3)))
+    held = opened(ada)
+    fill(ada, 9, 100, "meanwhile")
+    assert held.row.counted_tokens == 400
+    assert cut(held, 11, 12) == ["floor"]
 
 
 def test_making_an_exact_duplicate_is_a_loss(ada: Agent) -> None:
@@ -175,7 +184,8 @@ def test_constitutional_duplicates_hold_no_room(ada: Agent) -> None:
     assert cut(held, 3, 4) == ["floor"]
     sessions.close(held.session, Outcome.COMPLETED)
     store.unprotect(ada, [1, 2], PERSON, reason="a mistake")
-    assert opened(ada).session.tokens_before == 300
+    session = opened(ada).session
+    assert (session.tokens_before, session.counted_tokens) == (500, 300)
 
 
 def test_three_refusals_in_a_row_end_the_session(ada: Agent) -> None:

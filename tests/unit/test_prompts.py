@@ -67,7 +67,9 @@ def test_the_briefing_ends_with_the_ledger(ada: Agent) -> None:
 
 def test_the_briefing_tells_of_removed_duplicates(ada: Agent) -> None:
     remember(ada, "Tea.", "Tea.", "Tea.")
-    assert "2 exact duplicates were removed before this session." in told(ada, opened(ada))[1]
+    briefing = told(ada, opened(ada))[1]
+    assert "2 exact duplicates were removed before this session." in briefing
+    assert briefing.startswith("Current core: 1 tokens in 1 memories;")
 
 
 def test_the_briefing_tells_of_batches(ada: Agent) -> None:
@@ -87,11 +89,13 @@ def test_both_messages_are_marked_for_a_providers_cache(ada: Agent) -> None:
     assert [message.stable for message in messages] == [True, True]
 
 
-def test_a_later_batch_tells_what_is_left_to_cut(ada: Agent) -> None:
+def test_a_later_batch_tells_what_is_there_and_left_to_cut(ada: Agent) -> None:
     made = fill(ada, 10, 100)
     held = opened(ada)
     held.call("delete_memory", id=made[0])
-    assert "This session may cut 150 tokens in all" in told(ada, held)[1]
+    briefing = told(ada, held)[1]
+    assert "This session may cut 150 tokens in all" in briefing
+    assert briefing.startswith("Current core: 900 tokens in 9 memories;")
 
 
 @pytest.mark.parametrize(

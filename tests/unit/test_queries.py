@@ -24,8 +24,8 @@ def asked(verb: Callable[[], object]) -> list[str]:
         verb()
     short = []
     for sql in (re.sub(r"^\d+ times: ", "", query["sql"]) for query in captured):
-        table = re.search(r'\b(?:FROM|INTO|UPDATE)\s+"?((?:memory|audit)_\w+)"?', sql)
-        short.append(f"{sql.split()[0]} {table[1]}" if table else sql)
+        table = re.search(r'\b(?:FROM|INTO|UPDATE)\s+"?((?:memory|audit|refinement)_\w+)"?', sql)
+        short.append(f"{sql.lstrip('(').split()[0]} {table[1]}" if table else sql)
     return [sql for sql in short if not sql.startswith(("SAVEPOINT", "RELEASE"))]
 
 

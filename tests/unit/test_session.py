@@ -17,6 +17,7 @@ from django.utils import timezone
 from audit.models import AuditEntry, Operation
 from memory.errors import MemoryDisabled
 from memory.models import Agent, Memory
+from memory.time_machine import What, roll_back
 from refinement import loop
 from refinement import session as sessions
 from refinement.errors import SessionEnded, SessionOpen
@@ -24,7 +25,7 @@ from refinement.knife import Knife
 from refinement.models import Mode, Outcome, RefinementSession
 from tests.privacy import logbook
 from tests.refining import Held, change, everything, fill, filler, notice, opened, protected, sound, untouched
-from tests.steps import active, fresh, last_entry, remember, row, says
+from tests.steps import PERSON, active, fresh, last_entry, remember, row, says
 
 LATER = timedelta(hours=1)  # a lease is shorter
 ENDINGS = [
@@ -62,6 +63,7 @@ def test_opening_is_in_the_trail(ada: Agent) -> None:
         "trigger": "manual",
         "model": "builtin/dedupe",
         "tokens": 400,
+        "repeated_tokens": 0,
         "target": 5_000,
         "floor": 300,
     }
@@ -80,7 +82,10 @@ def test_sessions_are_numbered_per_agent(ada: Agent, bob: Agent) -> None:
 def test_exact_duplicates_are_removed_first(ada: Agent) -> None:
     remember(ada, "Tea.", "Tea.", "Coffee.", "Tea.")
     held = opened(ada)
-    assert (held.row.duplicates_removed, held.row.memories_before) == (2, 2)
+    row = held.row
+    assert (row.duplicates_removed, row.memories_before, row.memories_after) == (2, 4, 2)
+    assert (row.tokens_before, row.repeated_tokens, row.tokens_after) == (5, 2, 3)
+    assert (last_entry(ada).detail["tokens"], last_entry(ada).detail["repeated_tokens"]) == (5, 2)
     assert active(ada) == [1, 3]
     operations = AuditEntry.objects.filter(agent_id=ada.pk).order_by("seq").values_list("operation", flat=True)
     assert list(operations)[-2:] == [Operation.DEDUPLICATED, Operation.SESSION_OPENED]
@@ -305,6 +310,7 @@ def test_ending_is_one_entry_with_counted_figures_and_no_content(ada: Agent) -> 
         "tokens_after": 140,
         "memories_before": 8,
         "memories_after": 7,
+        "repeated_tokens": 0,
         "duplicates_removed": 0,
         "merged": 0,
         "updated": 0,
@@ -312,6 +318,30 @@ def test_ending_is_one_entry_with_counted_figures_and_no_content(ada: Agent) -> 
         "protected": 0,
         "promoted": 0,
     }
+
+
+def test_what_a_session_saved_is_what_its_rollback_restores(ada: Agent) -> None:
+    remember(ada, *[filler(50, "same")] * 3, *(filler(100, n) for n in range(4)))
+    remember(ada, *["a log"] * 3, kind="journal")
+    held = opened(ada)
+    held.call("delete_memory", id=4)
+    held.call("complete_refinement", summary="Done.")
+    row = held.row
+    assert (row.tokens_before, row.repeated_tokens, row.lost_tokens, row.tokens_after) == (550, 100, 100, 350)
+    assert (row.memories_before, row.memories_after, row.duplicates_removed) == (7, 4, 4)
+    did = roll_back(fresh(ada), What.session(1), PERSON)
+    assert did.tokens_after - did.tokens_before == row.tokens_before - row.tokens_after
+    agent = fresh(ada)
+    assert (agent.core_tokens, agent.core_count) == (row.tokens_before, row.memories_before)
+
+
+def test_a_session_that_failed_tells_of_the_duplicates_it_removed(ada: Agent) -> None:
+    remember(ada, *[filler(50, "same")] * 3)
+    change(ada, model="nobody/nothing")
+    session = loop.refine(fresh(ada), trigger="manual")
+    assert (session.outcome, session.tokens_before, session.tokens_after) == (Outcome.FAILED, 150, 50)
+    assert "Compressed 3 → 1 core memories; saved 100 tokens;" in notice(ada)
+    assert "exact duplicates removed 2." in notice(ada)
 
 
 def test_an_agent_that_grew_is_told_so(ada: Agent) -> None:

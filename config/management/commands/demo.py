@@ -55,7 +55,7 @@ class Command(Task):
         plan = json.loads((FOLDER / "plan.json").read_text("utf-8"))
         self._protect(agent, plan["protect_before"])
         session = self._refine(agent, plan["protect_during"])
-        self._figures(agent, session, done.imported)
+        self._figures(agent, session)
         self._merges(key, done.imported)
         problems = self._trail(agent)
         self._print(f"\nDone in {time.perf_counter() - started:.1f} seconds. Again: make demo. Serve it: make serve.")
@@ -78,16 +78,13 @@ class Command(Task):
         agent.refresh_from_db()
         return loop.refine(agent, trigger=DueReason.OVER_BUDGET, report=while_it_works)
 
-    def _figures(self, agent: Agent, session: RefinementSession, imported: int) -> None:
+    def _figures(self, agent: Agent, session: RefinementSession) -> None:
         agent.refresh_from_db()
         table = Table(title=f"Refinement session {session.number}: {session.outcome}", title_justify="left")
         for heading in ("", "before", "after"):
             table.add_column(heading, justify="left" if not heading else "right")
-        before = session.tokens_before + _duplicate_tokens(agent, imported)
-        table.add_row("core memory, tokens", f"{before:,}", f"[bold green]{session.tokens_after:,}[/]")
-        table.add_row(
-            "core memories", f"{session.memories_before + session.duplicates_removed:,}", f"{session.memories_after:,}"
-        )
+        table.add_row("core memory, tokens", f"{session.tokens_before:,}", f"[bold green]{session.tokens_after:,}[/]")
+        table.add_row("core memories", f"{session.memories_before:,}", f"{session.memories_after:,}")
         self._print(table)
         facts = {
             "target": f"{session.target_tokens:,} tokens (budget {session.budget_tokens:,})",
@@ -127,9 +124,3 @@ class Command(Task):
 
 def _line(sign: str, memory: Memory, silo: Silo) -> str:
     return f"  {sign} #{memory.number} {memory.origin:%Y-%m-%d} {escape(silo.open(memory).content)}"
-
-
-def _duplicate_tokens(agent: Agent, imported: int) -> int:
-    """Tokens of the exact duplicates that went before the session."""
-    gone = Memory.objects.filter(agent=agent, superseded_by__lte=imported, kind=Kind.CORE)
-    return sum(gone.values_list("tokens", flat=True))

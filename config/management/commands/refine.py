@@ -22,8 +22,8 @@ class Command(Task):
     help = (
         "Run a refinement session of an agent with its own model, and print what was counted; no content is shown. "
         "Exit 0 when it completed, declined or ended early with its edits whole; 3 when it failed, "
-        "which standard error then explains. 'Before' is after exact duplicates were removed, with which a session "
-        "begins; a dry run counts them in."
+        "which standard error then explains. Figures are of core memory; 'before' counts the exact duplicates in, "
+        "with whose removal a session begins ('repeated tokens')."
     )
 
     _shown = False  # figures, after which others need a line between
@@ -117,6 +117,7 @@ def report_of(session: RefinementSession) -> dict[str, Any]:
         "tokens_after",
         "memories_before",
         "memories_after",
+        "repeated_tokens",
         "duplicates_removed",
         "merged",
         "updated",

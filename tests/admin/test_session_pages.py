@@ -1,0 +1,114 @@
+"""What the admin says of a session: what it began with, what it saved, and whether it was rolled back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from config.admin import time_machine
+from memory.models import Agent, Person
+from memory.time_machine import What, roll_back
+from refinement import loop
+from refinement.models import RefinementSession
+from tests import refining, steps
+from tests.conftest import House
+from tests.privacy.marker import MARKER
+from tests.steps import fresh
+
+pytestmark = pytest.mark.django_db
+
+SignedIn = Callable[[Person], Client]
+LIST = "/admin/refinement/refinementsession/"
+
+
+@pytest.fixture
+def lived(house: House) -> House:
+    """Both had five memories, two of them exact duplicates of another, and a session."""
+    for agent in (house.ada, house.bob):
+        steps.remember(agent, *[refining.filler(50, "same")] * 3, f"{MARKER} sails", f"{MARKER} paints")
+        loop.refine(fresh(agent), trigger="manual")
+    return house
+
+
+def undo(agent: Agent, what: What) -> int:
+    entry = roll_back(fresh(agent), what, steps.PERSON).entry
+    assert entry is not None
+    return entry
+
+
+def page(agent: Agent) -> str:
+    row = RefinementSession.objects.filter(agent=agent).latest("number")
+    return reverse("admin:refinement_refinementsession_change", args=[row.pk])
+
+
+def read(client: Client, address: str) -> str:
+    """A page's words, without its marks."""
+    answer = client.get(address)
+    assert answer.status_code == 200
+    text = answer.content.decode()
+    assert MARKER not in text
+    return " ".join(re.sub(r"<[^>]+>", " ", text).split())
+
+
+def agents_page(agent: Agent) -> str:
+    return reverse("admin:memory_agent_change", args=[agent.pk])
+
+
+def test_its_figures_count_the_duplicates_it_began_with_removing(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["auditor"])
+    session = RefinementSession.objects.get(agent=lived.ada)
+    assert session.repeated_tokens == 100
+    assert "Repeated tokens 100" in read(client, page(lived.ada))
+    told = f"session 1 : {session.tokens_before:,} → {session.tokens_before - 100:,} tokens, completed"
+    assert told in read(client, agents_page(lived.ada))
+
+
+@pytest.mark.parametrize("role", ["owner", "auditor", "superuser"])
+def test_one_that_was_rolled_back_is_marked_wherever_it_is_told_of(
+    role: str, lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff[role])
+    places = (LIST, page(lived.ada), agents_page(lived.ada))
+    assert not any("by entry" in read(client, place) for place in places)
+    entry = undo(lived.ada, What.session(1))
+    for place in places:
+        assert f"by entry {entry}" in read(client, place), place
+    again = undo(lived.ada, What.entry(entry))
+    for place in places:
+        assert "by entry" not in read(client, place), (place, again)
+
+
+def test_another_tenants_rollback_marks_nothing(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    undo(lived.bob, What.session(1))
+    assert "by entry" not in read(signed_in(staff["owner"]), LIST)
+    assert "by entry" in read(signed_in(staff["superuser"]), LIST)
+
+
+def test_the_time_machine_offers_no_session_twice(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    client, place = signed_in(staff["owner"]), time_machine.address(lived.ada)
+    assert "Take back session 1" in read(client, place)
+    entry = undo(lived.ada, What.session(1))
+    told = read(client, place)
+    assert f"completed (undone by {entry})" in told
+    assert "Take back session 1" not in told
+
+
+def test_a_list_takes_one_query_more_for_what_was_rolled_back(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn, django_assert_max_num_queries: Any
+) -> None:
+    client = signed_in(staff["owner"])
+    for number in range(1, 30):
+        loop.refine(fresh(lived.ada), trigger="manual")
+        if number % 3 == 0:
+            undo(lived.ada, What.session(number))
+    with django_assert_max_num_queries(12) as captured:
+        told = read(client, LIST)
+    assert told.count("by entry") == 9
+    assert sum('FROM "audit_auditentry"' in query["sql"] for query in captured) == 1
