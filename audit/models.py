@@ -83,20 +83,16 @@ class ActorKind(models.TextChoices):
     OPERATOR = "operator"
 
 
-# What an agent itself took away or brought back, outside sessions (memory/daily_share.py); has an index of its own.
-OWN_EDITS = models.Q(
-    actor_kind=ActorKind.AGENT,
-    session__isnull=True,
-    operation__in=[Operation.REVISED, Operation.DISCARDED, Operation.RESTORED, Operation.CONSOLIDATED],
-)
-
-
 def _one_of(*operations: Operation) -> models.Q:
     """As an index's condition and in the queries that it is for. SQLite finds the one in the other only where each
     value stands for itself, not in a list."""
     return reduce(or_, (models.Q(operation=each.value) for each in operations))
 
 
+# What an agent itself took away or brought back, outside sessions (memory/daily_share.py); has an index of its own.
+OWN_EDITS = models.Q(actor_kind=ActorKind.AGENT.value, session__isnull=True) & _one_of(
+    Operation.REVISED, Operation.DISCARDED, Operation.RESTORED, Operation.CONSOLIDATED
+)
 # What is asked of an agent's side; that and what became of it (audit/consent.py, proposals.py, removals.py); what was
 # read. A trail has few of these among many others, so each has an index of its own.
 ASKS = _one_of(

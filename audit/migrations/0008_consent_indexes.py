@@ -22,4 +22,12 @@ class Migration(migrations.Migration):
             model_name='auditentry',
             index=models.Index(condition=models.Q(('operation', 'access_requested'), ('operation', 'change_proposed'), ('operation', 'redaction_requested'), ('operation', 'erasure_requested'), _connector='OR'), fields=['actor_label', 'at'], name='audit_entry_asks'),
         ),
+        migrations.RemoveIndex(
+            model_name='auditentry',
+            name='audit_entry_own_edits',
+        ),
+        migrations.AddIndex(
+            model_name='auditentry',
+            index=models.Index(condition=models.Q(('actor_kind', 'agent'), ('session__isnull', True), models.Q(('operation', 'revised'), ('operation', 'discarded'), ('operation', 'restored'), ('operation', 'consolidated'), _connector='OR')), fields=['agent_id', 'at'], name='audit_entry_own_edits'),
+        ),
     ]

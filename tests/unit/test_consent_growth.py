@@ -1,4 +1,5 @@
-"""What a person asked, proposed or read is found in a long trail without walking through it."""
+"""What a person asked, proposed or read, and what an agent itself took away, is found in a long trail without walking
+through it."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from django.utils import timezone
 
 from audit.consent import standings
 from audit.proposals import proposals
+from audit.removals import removals
 from audit.trail import Actor
-from memory import asking_limits, consent
+from memory import asking_limits, consent, daily_share
 from memory.models import Agent
 from memory.undone import told_of_reads
 from tests.asking import PAT, granted, read, with_a_past
@@ -21,6 +23,7 @@ from tests.bench import trails
 from tests.steps import fresh
 
 ENTRIES = 3_000
+INDEXES = ("consent", "reads", "asks", "own_edits")
 
 
 @pytest.fixture
@@ -39,6 +42,10 @@ ROADS: dict[str, Callable[[Agent], object]] = {
     "requests": lambda agent: standings(agent.pk),
     "one request": lambda agent: standings(agent.pk, 9),
     "proposals": lambda agent: proposals(agent.pk),
+    "removals": lambda agent: removals(agent.pk),
+    "what the agent itself took away today": lambda agent: list(
+        daily_share._touched(agent, timezone.now() - daily_share.DAY, *daily_share._LOSING)
+    ),
     "reads": lambda agent: consent.reads(agent, after=0, limit=100),
     "reads by one grant": lambda agent: consent.count_reads(agent, 9),
     "notices of reads": told_of_reads,
@@ -68,7 +75,9 @@ def test_a_long_trail_is_not_walked_through(road: str, old: Agent) -> None:
     with plans() as found:
         ROADS[road](old)
     assert found
-    assert all(any(f"audit_entry_{name}" in plan for name in ("consent", "reads", "asks")) for plan in found), found
+    assert all(
+        any(f"audit_entry_{name}" in plan for name in ("consent", "reads", "asks", "own_edits")) for plan in found
+    ), found
 
 
 def test_what_is_found_is_all_there_is(old: Agent) -> None:
