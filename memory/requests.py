@@ -88,7 +88,7 @@ def to_settle(agent: Agent, number: int, actor: Actor, *operations: str) -> Remo
     """
     sides.require(agent, actor)
     asked = open_request(agent, number, *operations)
-    if _is_by(asked.asker, asked.asked_by, actor.label):
+    if actor.kind == ActorKind.STEWARD and _is_by(asked.asker, asked.asked_by, actor.label):
         raise errors.ConsentNeeded("Nobody agrees to what they asked.")
     if any(verify.chain_since(agent.pk, agent.label, number, (agent.audit_seq, bytes(agent.audit_mac)))):
         raise errors.NoRequest("The agent's trail is not as it was written since this was asked.")
