@@ -6,7 +6,7 @@ Worked out from the agent's trail alone, where each step is an entry that `memor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -62,12 +62,16 @@ def removals(agent_id: int, since: int = 1) -> dict[int, Removal]:
     entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since)
     entries = entries.filter(operation__in=(*_ASKED, *_SETTLED))
     found: dict[int, Removal] = {}
+    waiting: dict[int, Removal] = {}  # of those, what is open: what was settled long ago is not gone through again
     for entry in entries.order_by("seq"):
         with ill_formed():  # as SQL can write it: it counts for nothing, and verifying tells of it
             if entry.operation in _ASKED:
-                found[entry.seq] = _asked(entry)
-            else:
-                found |= {each.number: each for each in _after(found, entry)}
+                found[entry.seq] = waiting[entry.seq] = _asked(entry)
+                continue
+            for each in list(_after(waiting.values(), entry)):
+                found[each.number] = waiting[each.number] = each
+                if each.state != RemovalState.OPEN:
+                    del waiting[each.number]
     return found
 
 
@@ -87,19 +91,17 @@ def _asked(entry: AuditEntry) -> Removal:
     )
 
 
-def _after(found: dict[int, Removal], entry: AuditEntry) -> Iterator[Removal]:
-    """What an entry makes of the requests that were open."""
+def _after(waiting: Iterable[Removal], entry: AuditEntry) -> Iterator[Removal]:
+    """What an entry makes of the requests that are open."""
     gone = set(map(int, entry.detail.get("redacted", ())))
     is_declined = entry.operation == Operation.REQUEST_DECLINED
-    for each in found.values():
-        if each.state != RemovalState.OPEN:
-            continue
+    for each in waiting:
         if each.number == entry.detail["request"]:
             state = RemovalState.DECLINED if is_declined else RemovalState.CARRIED_OUT
             yield replace(each, state=state, decided_at=entry.at, decided_by=entry.actor_kind)
         elif each.is_erasure and entry.operation == Operation.ERASED:
             yield replace(each, state=RemovalState.SETTLED, decided_at=entry.at)
-        elif gone.intersection(each.left):
+        elif gone and not gone.isdisjoint(each.left):
             left = tuple(number for number in each.left if number not in gone)
             state, over = (RemovalState.OPEN, None) if left else (RemovalState.SETTLED, entry.at)
             yield replace(each, left=left, state=state, decided_at=over)

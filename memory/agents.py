@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from copy import copy
 from datetime import timedelta
@@ -14,7 +13,7 @@ from django.utils import timezone
 
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
-from memory import editing, letters
+from memory import addresses, editing, letters
 from memory.access import new_key
 from memory.errors import AgentsSide, Invalid, NotFound, Taken
 from memory.models import Agent, AgentKey, Tenant
@@ -55,7 +54,7 @@ def _tenant(slug: str) -> Tenant:
 
 def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> Agent:
     agent = Agent(tenant=tenant, slug=slug, model=model, **settings)
-    _clean(agent, "agent", (*TOKENS, "language"))
+    _clean(agent, "agent", (*TOKENS, "language", "steward"))
     if agent.refine_every is not None:
         agent.due_at = timezone.now() + agent.refine_every
     try:
@@ -85,8 +84,6 @@ def _wrong_field(row: Tenant | Agent) -> str:
     if isinstance(row, Agent):
         if row.model != row.model.strip() or not row.model.isprintable():
             return "model"
-        if row.steward and not _PLAIN_ADDRESS.fullmatch(row.steward):
-            return "steward"
         if row.refine_every is not None and not OFTENEST <= row.refine_every <= RAREST:
             return "refine_every"
     return ""
@@ -98,19 +95,17 @@ def _unfit(row: Tenant | Agent, setting: Collection[str]) -> str:
         value = getattr(row, name)
         if (name in TOKENS and value < 1) or (name == "language" and value not in LANGUAGES):
             return name
+        if name == "steward" and value and not addresses.is_plain(value):
+            return name
     return ""
 
-
-# One that is read as it is shown, by people and by every mail server: quoted names, control characters, routes and
-# letters that look like others are what Django's own check lets pass. (A domain in other letters has an xn-- form.)
-_PLAIN_ADDRESS = re.compile(r"[A-Za-z0-9_+'-]+(\.[A-Za-z0-9_+'-]+)*@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*")
 
 _ADVICE = {
     "budget_tokens": "must be 1 token or more",
     "target_tokens": "must be 1 token or more, and no more than the budget",
     "language": f"must be one of: {', '.join(sorted(LANGUAGES))}",
     "slug": "must be 1 to 64 lower-case letters, digits, '-' and '_', beginning and ending with a letter or digit",
-    "steward": "must be a plain e-mail address: letters, digits and . _ + - ' before the @, a domain after it",
+    "steward": addresses.ADVICE,
     "model": "must be at most 200 characters, none of them a control character, and no white space at its ends",
     "refine_every": "must be from one hour to ten years, or null for never",
     "retention": "must be a number from 0.50 to 1.00",

@@ -42,10 +42,10 @@ def removed(asked: Removal) -> str:
 
 
 def asker(kind: str, label: str, asked_by: str) -> str:
-    """A person by the address; an operator by whom they say they ask for."""
+    """A person by the address; an operator by whom they say they ask for, in whatever words."""
     if kind == ActorKind.PERSON:
         return label
-    return "an operator" if asked_by == label else f"an operator, for {asked_by}"
+    return "an operator" if asked_by == label else f"an operator, for {quoted(asked_by)}"
 
 
 _UNQUOTED = dict.fromkeys(map(ord, "\u201c\u201d"), "'")

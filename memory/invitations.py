@@ -20,7 +20,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from config.keyring import keyring
-from memory import parts, people, roles
+from memory import addresses, parts, people, roles
 from memory.errors import Invalid, LinkBroken, NotAllowed, Taken
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 
@@ -176,8 +176,8 @@ def _checked(address: str) -> str:
         validate_email(to)
     except (ValidationError, UnicodeError):
         to = ""
-    if not to or len(to) > LONGEST_ADDRESS:
-        raise Invalid("address", "must be an e-mail address")
+    if len(to) > LONGEST_ADDRESS or not addresses.is_plain(to):  # it stands, unquoted, in letters to stewards
+        raise Invalid("address", addresses.ADVICE)
     return to
 
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 from audit.consent import LAPSES, Standing, same_address
 from audit.proposals import Proposal
 from audit.removals import Removal
-from memory import errors, in_words, letters, steward_links
+from memory import addresses, errors, in_words, letters, steward_links
 from memory.models import Agent
 
 
@@ -44,7 +44,7 @@ def send(agent_id: int, number: int) -> str:
 def askers(asked: steward_links.Asked) -> tuple[str, ...]:
     """Whose wish it is, by their addresses or labels."""
     if isinstance(asked, Removal):
-        return asked.asker, asked.asked_by
+        return asked.asker, *addresses.named_in(asked.asked_by)
     return (asked.person if isinstance(asked, Standing) else asked.proposer,)
 
 

@@ -15,7 +15,7 @@ from audit.models import ActorKind, Operation
 from audit.removals import Removal, RemovalState, removals
 from audit.trail import Actor
 from config.queue import ASK_STEWARD, put
-from memory import asking_limits, consent, editing, errors, letters, sides
+from memory import addresses, asking_limits, consent, editing, errors, letters, sides
 from memory.intake import checked_content
 from memory.models import Agent
 
@@ -96,7 +96,7 @@ def to_settle(agent: Agent, number: int, actor: Actor, *operations: str) -> Remo
 
 
 def _is_by(asker: str, asked_by: str, address: str) -> bool:
-    return same_address(asker, address) or same_address(asked_by, address)
+    return any(same_address(each, address) for each in (asker, *addresses.named_in(asked_by)))
 
 
 def open_request(agent: Agent, number: int, *operations: str) -> Removal:

@@ -59,14 +59,10 @@ def make(agent: Agent, number: int) -> str:
         _require_open(row, number)
         prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX))
         secret = secrets.token_hex(_SECRET)  # letters and digits: nothing a mail program would cut off
-        ConsentLink.objects.create(
-            agent_id=row.pk,
-            number=number,
-            prefix=prefix,
-            mac=_macs(_told(row.pk, number, prefix, secret))[0],
-            steward_mac=_macs(f"steward/{row.pk}/{row.steward}")[0],
-            made_at=timezone.now(),
-        )
+        link = ConsentLink(agent_id=row.pk, number=number, prefix=prefix, made_at=timezone.now())
+        link.mac = _macs(_told(link, secret))[0]
+        link.steward_mac = _macs(f"steward/{row.pk}/{row.steward}")[0]
+        link.save(force_insert=True)
         return f"{prefix}_{secret}"
 
 
@@ -146,7 +142,7 @@ def _proven(token: str) -> tuple[Agent, ConsentLink]:
     is_formed = len(prefix) == _PREFIX and prefix.isalnum() and secret.isascii()
     link = ConsentLink.objects.filter(prefix=prefix).first() if is_formed else None
     expected = bytes(link.mac) if link else b"\0" * 32
-    told = _told(link.agent_id, link.number, prefix, secret) if link else ""
+    told = _told(link, secret) if link else ""
     proven = [hmac.compare_digest(expected, mac) for mac in _macs(told)]
     agent = Agent.objects.select_related("tenant").filter(pk=link.agent_id).first() if link and any(proven) else None
     if link is None or agent is None:
@@ -177,8 +173,9 @@ def _has_replaced_itself(agent: Agent, link: ConsentLink, asked: Asked) -> bool:
     return False
 
 
-def _told(agent_id: int, number: int, prefix: str, secret: str) -> str:
-    return f"consent-link/{agent_id}/{number}/{prefix}/{secret}"
+def _told(link: ConsentLink, secret: str) -> str:
+    """All that a link is worth, its time, too: an old one would decide again, were its row made younger."""
+    return f"consent-link/{link.agent_id}/{link.number}/{link.prefix}/{link.made_at.isoformat()}/{secret}"
 
 
 def _macs(told: str) -> list[bytes]:

@@ -10,7 +10,7 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 
 from audit.removals import Removal
 from audit.trail import Actor
-from config.admin.deeds import Deed, Told, each, of_each_agent
+from config.admin.deeds import LISTED, Deed, Told, each, of_each_agent
 from config.commandline import several
 from memory import erasure, in_words, letters, redaction, requests
 from memory.models import Agent, Memory
@@ -122,9 +122,12 @@ def _who_decides(agent: Agent, request: Removal) -> str:
 
 def waiting(agent: Agent) -> str | None:
     """What waits for the agent's side, in a line."""
+    asked = requests.waiting(agent)
     told = [
         f"{'erasure' if each.is_erasure else several(len(each.left), 'memory', 'memories')}, asked by {each.asked_by} "
         f"(entry {each.number}). {_who_decides(agent, each)}"
-        for each in requests.waiting(agent)
+        for each in asked[:LISTED]
     ]
+    if len(asked) > LISTED:
+        told.append(f"And {len(asked) - LISTED:,} more.")
     return " ".join(told) or None

@@ -321,6 +321,19 @@ def test_a_link_is_shown_once_and_kept_nowhere(
 
 
 @pytest.mark.parametrize(
+    "address",
+    ['"https://evil.test/yes"@x.test', '"\x0b\x1b"@x.test', "jo@\u0430cme.test", "jo@acme.test\nBcc: x@x.test"],
+)
+def test_an_address_that_is_not_read_as_it_is_shown_is_invited_nowhere(
+    address: str, acme: Tenant, owner: Person
+) -> None:
+    """It stands in the letter to a steward, before the link: who asks could write one of their own into it."""
+    with pytest.raises(Invalid, match="plain e-mail address"):
+        invitations.invite(acme, address, Role.AUDITOR, owner)
+    assert not Invitation.objects.exists()
+
+
+@pytest.mark.parametrize(
     ("typed", "kept"), [("lee@stra\u00dfe.test", "lee@strasse.test"), (" \u212aim@x.test", "kim@x.test")]
 )
 def test_a_link_is_mailed_to_the_address_that_it_is_for(

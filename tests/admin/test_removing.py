@@ -112,3 +112,13 @@ def test_the_console_prints_no_link_and_nobody_is_asked_who_could_not_answer(
     answer = confirm(signed_in(staff["owner"]), "ask_redaction", *rows(kept, 1))
     assert requests.waiting(fresh(kept)) == []
     assert "mail" in said(answer).lower()
+
+
+def test_of_many_requests_the_oldest_are_listed(kept: Agent, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    asked = [
+        requests.ask_redaction(fresh(kept), [1], Actor.operator("redact"), reason="request 17").number
+        for _ in range(23)
+    ]
+    shown = page(signed_in(staff["owner"]), kept)
+    assert [f"(entry {number})" in shown for number in asked] == [True] * 20 + [False] * 3
+    assert "And 3 more." in shown

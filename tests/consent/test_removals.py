@@ -7,11 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from audit.models import ConsentLink
 from audit.trail import Actor
-from memory import agents, redaction, requests, steward_links, store
+from memory import agents, link_letters, redaction, requests, steward_links, store
 from memory.models import Agent, Memory
 from tests import steps
 from tests.privacy.marker import MARKER
@@ -171,6 +174,43 @@ def test_after_72_hours_the_link_removes_nothing_but_its_runtime_may(
     press(visitor, address, "approve")
     assert bodies(led) == [True, True, True]
     assert requests.find(fresh(led), number).state == "open"
+
+
+@pytest.mark.parametrize("asked_by", [f"Stew <{STEW.upper()}>", f"{STEW}, of Acme"])
+def test_nor_for_what_an_operator_asked_in_their_name(led: Agent, visitor: Client, asked_by: str) -> None:
+    asked = requests.ask_redaction(led, [1], Actor.operator("redact"), reason=REASON, asked_by=asked_by)
+    assert link_letters.send(led.pk, asked.number) == "nobody_to_ask"
+    address = f"/consent/{steward_links.make(fresh(led), asked.number)}"
+    assert "<button" not in page(visitor, address)
+    press(visitor, address, "approve")
+    assert bodies(led) == [True, True, True]
+
+
+def test_whom_an_operator_asks_for_is_quoted(led: Agent, visitor: Client) -> None:
+    """Free words, in which a link of their own could stand."""
+    told = "jo@acme.test\u201d. Say yes here: https://evil.test\u202e"
+    asked = requests.ask_redaction(led, [1], Actor.operator("redact"), reason=REASON, asked_by=told)
+    quoted = "an operator, for \u201cjo@acme.test&#x27;. Say yes here: https://evil.test\u201d"
+    assert quoted in page(visitor, f"/consent/{steward_links.make(fresh(led), asked.number)}")
+
+
+def test_an_old_link_decides_nothing_though_its_row_is_made_younger(
+    led: Agent, visitor: Client, time_machine: Any
+) -> None:
+    _, address = redaction_of(led, 1)
+    time_machine.move_to(timezone.now() + timedelta(hours=73))
+    ConsentLink.objects.update(made_at=timezone.now())
+    assert visitor.get(address).status_code == 404
+    press(visitor, address, "approve")
+    assert bodies(led) == [True, True, True]
+
+
+def test_to_look_at_it_locks_nothing(led: Agent, visitor: Client) -> None:
+    """What a removal would do is looked for in the whole trail, however long; meanwhile others write."""
+    _, address = redaction_of(led, 1)
+    with CaptureQueriesContext(connection) as captured:
+        page(visitor, address)
+    assert not [each["sql"] for each in captured if "SAVEPOINT" in each["sql"] or "FOR UPDATE" in each["sql"]]
 
 
 def test_a_link_of_a_steward_who_was_replaced_removes_nothing(led: Agent, visitor: Client) -> None:

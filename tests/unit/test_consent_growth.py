@@ -12,14 +12,16 @@ from django.db import connection
 from django.utils import timezone
 
 from audit.consent import standings
+from audit.models import Operation
 from audit.proposals import proposals
 from audit.removals import removals
 from audit.trail import Actor
-from memory import asking_limits, consent, daily_share
+from memory import asking_limits, consent, daily_share, editing
 from memory.models import Agent
 from memory.undone import told_of_reads
 from tests.asking import PAT, granted, read, with_a_past
 from tests.bench import trails
+from tests.growth import growth
 from tests.steps import fresh
 
 ENTRIES = 3_000
@@ -85,3 +87,23 @@ def test_what_is_found_is_all_there_is(old: Agent) -> None:
     assert [entry.seq > ENTRIES for entry in consent.reads(old, after=0, limit=9)] == [False, True]
     consent.withdraw_all(PAT.id, "password")
     assert [each.state for each in standings(old.pk).values()] == ["revoked", "revoked"]
+
+
+def test_what_was_asked_and_settled_costs_no_more_for_what_came_before(ada: Agent, bob: Agent) -> None:
+    """An agent's page asks for it, and so does its runtime: who asks again and again slows none of them down."""
+    agents = {60: ada, 240: bob}
+    for size, agent in agents.items():
+        _asked_and_declined(agent, size)
+    assert growth(lambda size: removals(agents[size].pk), 60) < 8
+
+
+def _asked_and_declined(agent: Agent, times: int) -> None:
+    first = fresh(agent).audit_seq + 1
+    asked = {"reason": "request 17", "asked_by": "owner@acme.test", "memories": [*range(1, 1_001)]}
+    steps: list[tuple[str, dict[str, Any]]] = [(Operation.REDACTION_REQUESTED, asked)] * times
+    steps += [(Operation.REQUEST_DECLINED, {"request": first + number}) for number in range(times)]
+    for operation, detail in steps:
+        with editing.begin(fresh(agent), operation, Actor.person("owner@acme.test"), is_notice=True) as edit:
+            edit.detail = detail
+            edit.finish(always=True)
+    assert {each.state for each in removals(agent.pk).values()} == {"declined"}

@@ -115,7 +115,7 @@ def test_an_erasure_is_mailed_likewise_and_settles_what_else_was_asked(stewarded
     requests.ask_erasure(fresh(stewarded), Actor.operator("erase_agent"), reason="once more", asked_by="jo@acme.test")
     one, other = letters()
     assert "everything it remembers, and all that it ever remembered: the key to it is destroyed" in one.body
-    assert "an operator, for jo@acme.test asks to remove" in other.body
+    assert "an operator, for \u201cjo@acme.test\u201d asks to remove" in other.body
     steward_links.decide(token_of(one), approve=True)
     assert not fresh(stewarded).wrapped_key
     assert requests.find(fresh(stewarded), first.number).decided_by == "steward"

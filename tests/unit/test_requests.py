@@ -52,7 +52,15 @@ def test_its_steward_agrees_or_declines(past: Agent) -> None:
 
 
 @pytest.mark.parametrize(
-    ("actor", "asked_by"), [(Actor.person(SUE.upper()), ""), (Actor.operator("redact"), f" {SUE} ")]
+    ("actor", "asked_by"),
+    [
+        (Actor.person(SUE.upper()), ""),
+        (Actor.operator("redact"), f" {SUE} "),
+        (Actor.operator("redact"), f"Sue <{SUE}>"),
+        (Actor.operator("redact"), f"{SUE.upper()} (Acme), for legal"),
+        (Actor.operator("redact"), f"Sue;mailto:{SUE}"),
+        (Actor.operator("redact"), f"'{SUE}'/legal."),
+    ],
 )
 def test_a_steward_does_not_agree_to_what_they_asked(past: Agent, actor: Actor, asked_by: str) -> None:
     Agent.objects.filter(pk=past.pk).update(steward=SUE)

@@ -101,3 +101,14 @@ def test_what_is_taken_is_what_a_letter_goes_to(ada: Agent, local: str, domain: 
     assert not set(address) & set('"\\<>(),;: %!`[]')
     assert parseaddr(address) == ("", address)
     assert mail.EmailMessage("about", "text", "from@x.test", [address]).message()["To"] == address
+
+
+@pytest.mark.parametrize("address", ["stew@b\u00fccher.example", '"stew"@acme.test'])
+def test_an_odd_one_from_before_the_rule_keeps_nobody_from_setting_the_rest(ada: Agent, address: str) -> None:
+    Agent.objects.filter(pk=ada.pk).update(steward=address)
+    agents.change(fresh(ada), ADMIN, paused=True)
+    assert fresh(ada).paused
+    with refused(ada, errors.Invalid):
+        agents.change(fresh(ada), ME, steward='"next"@acme.test')
+    agents.change(fresh(ada), ME, steward="")
+    assert fresh(ada).steward == ""
