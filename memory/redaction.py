@@ -29,7 +29,8 @@ class Related:
     """Another memory that may say the same, and is left as it is: somebody has to decide about it."""
 
     number: int
-    why: str  # merged: made from it | same words: equal, now or once | notice, shown: of a session (see `_related`)
+    # source: merged into it | merged: made from it | same words: equal, now or once | notice, shown: of a session
+    why: str
     state: str  # active | discarded
 
 
@@ -136,11 +137,12 @@ def _figures(agent: Agent, memories: Sequence[Memory], request: int | None, entr
 def _related(agent: Agent, numbers: Sequence[int]) -> list[Related]:
     """Other memories that may repeat what these say, found without opening any.
 
-    What was merged from them and what says the same, and so on from there; then the notices of the sessions that edited
-    any of it, in which the agent's own words stand, and of those whose model was, or could have been, shown it.
+    What they were merged from, and what that was; what was merged from any of it and what says the same, and so on from
+    there; then the notices of the sessions that edited any of it, in which the agent's own words stand, and of those
+    whose model was, or could have been, shown it.
     """
-    why: dict[int, str] = {}
-    fresh = set(numbers)
+    why = dict.fromkeys(_sources(agent, numbers), "source")
+    fresh = why.keys() | set(numbers)
     while fresh:
         found = dict.fromkeys(_of_same_words(agent, fresh), "same words")
         found |= dict.fromkeys(_made_by(agent, _edits_of(agent, fresh), Operation.CONSOLIDATED), "merged")
@@ -153,6 +155,21 @@ def _related(agent: Agent, numbers: Sequence[int]) -> list[Related]:
     there = Memory.objects.filter(agent_id=agent.pk, number__among=list(why.keys() - set(numbers)))
     states = there.filter(redacted_at__isnull=True).order_by("number").values_list("number", "discarded_at")
     return [Related(number, why[number], "discarded" if gone else "active") for number, gone in states]
+
+
+def _sources(agent: Agent, numbers: Sequence[int]) -> set[int]:
+    """The memories that were merged into these, and into those, and so on."""
+    found: set[int] = set()
+    fresh = set(numbers)
+    while fresh:
+        made = _edits_of(agent, fresh).filter(before_digest__isnull=True)
+        merges = AuditEntry.objects.filter(
+            agent_id=agent.pk, seq__in=made.values("seq"), operation=Operation.CONSOLIDATED
+        )
+        merged = Change.objects.filter(agent_id=agent.pk, seq__in=merges.values("seq"), before_digest__isnull=False)
+        fresh = set(merged.values_list("number", flat=True)) - found - set(numbers)
+        found |= fresh
+    return found
 
 
 def _that_edited(agent: Agent, numbers: Sequence[int]) -> set[int]:

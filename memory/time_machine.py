@@ -22,12 +22,12 @@ from django.db.models import Max, QuerySet
 from audit import rowset
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
-from memory import editing, errors
+from memory import editing, errors, rest
 from memory.counters import recount, repeats_weight
 from memory.intake import checked_content
 from memory.models import Agent, Kind, Memory
 from memory.snapshot import restore, snapshot
-from memory.undone import Undone, told_of_reads
+from memory.undone import Undone, runs_of, told_of_reads
 
 Values = Mapping[str, Any]  # a memory's columns
 
@@ -82,6 +82,7 @@ class Figures:
     conflicts: tuple[tuple[int, tuple[int, ...]], ...]  # memory, and the later entries that touched it
     constitutional: tuple[int, ...]  # touched by it, and constitutional now
     redacted: tuple[int, ...]  # left as they are, for good
+    rests: bool  # grown beyond its budget by it, the agent is left alone for a while (`memory.rest`)
     refused: str = ""  # of a preview: the code of what keeps it from being done so
 
     @property
@@ -166,6 +167,9 @@ def roll_back(
             raise errors.Constitutional(figures.constitutional)
         for change in plan.changes:
             edit.put(change.memory, change.now, change.fields)
+        if figures.rests:
+            rest.begin(edit.agent, edit.at, figures.tokens_after)
+            edit.agent.save(update_fields=rest.FIELDS)
         edit.detail = _detail(plan, figures, skipped=skip_conflicts, reason=reason)
         edited = edit.finish()
         if edited.seq is None:
@@ -247,17 +251,6 @@ def _of_session(agent: Agent, number: int) -> tuple[list[int], list[int]]:
     return left, seqs
 
 
-def _as_ranges(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """[3, 4, 5, 9] → (3, 5), (9, 9)."""
-    if isinstance(seqs, range):
-        if seqs:
-            yield seqs[0], seqs[-1]
-        return
-    for _, run in groupby(enumerate(seqs), key=lambda pair: pair[1] - pair[0]):
-        numbers = [seq for _, seq in run]
-        yield numbers[0], numbers[-1]
-
-
 # --- what memories were before
 
 
@@ -321,7 +314,7 @@ def _settle_conflicts(plan: _Plan, *, skip: bool, force: bool) -> None:
 
 def _detail(plan: _Plan, figures: Figures, *, skipped: bool, reason: str) -> dict[str, Any]:
     """What the trail keeps of it: what was undone, and against what."""
-    detail: dict[str, Any] = {"undid": figures.undid, "entries": [list(run) for run in _as_ranges(plan.entries)]}
+    detail: dict[str, Any] = {"undid": figures.undid, "entries": [list(run) for run in runs_of(plan.entries)]}
     if plan.conflicts:
         detail["skipped" if skipped else "forced"] = sorted(plan.conflicts)
     if figures.constitutional:
@@ -351,6 +344,7 @@ def _figures(agent: Agent, plan: _Plan, entry: int | None) -> Figures:
         conflicts=tuple((number, tuple(seqs)) for number, seqs in sorted(plan.conflicts.items())),
         constitutional=tuple(protected),
         redacted=plan.redacted,
+        rests=tokens > max(agent.budget_tokens, agent.core_tokens),
         **counts,
     )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import reduce
+from itertools import groupby
 from operator import itemgetter, or_
 from typing import Any
 
@@ -50,6 +51,17 @@ class Runs:
     def _place(self, entry: int) -> int:
         """Of the last run that does not begin after it; -1 for none."""
         return bisect_right(self._runs, entry, key=itemgetter(0)) - 1
+
+
+def runs_of(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """[3, 4, 5, 9] → (3, 5), (9, 9)."""
+    if isinstance(seqs, range):
+        if seqs:
+            yield seqs[0], seqs[-1]
+        return
+    for _, run in groupby(enumerate(seqs), key=lambda pair: pair[1] - pair[0]):
+        numbers = [seq for _, seq in run]
+        yield numbers[0], numbers[-1]
 
 
 class Undone:

@@ -7,14 +7,12 @@ from datetime import datetime, timedelta
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from memory import editing
+from memory import editing, rest
 from memory.errors import MemoryDisabled
 from memory.models import Agent, DueReason
 from refinement.errors import BackingOff
 from refinement.models import Outcome, RefinementSession
 
-QUIET = timedelta(hours=24)  # after a session of an agent that is still over its budget
-GROWTH_PERCENT = 10  # … unless it grew by this much
 FIRST_RETRY = timedelta(hours=1)
 LONGEST_RETRY = timedelta(days=7)
 
@@ -97,7 +95,6 @@ def _retry(agent: Agent, now: datetime) -> None:
 
 def _stay_quiet(agent: Agent, now: datetime) -> None:
     """Still over its budget: not due again for that before a day has passed, or memory grew by a tenth."""
-    agent.quiet_until = now + QUIET
-    agent.quiet_below_tokens = -(-agent.core_tokens * (100 + GROWTH_PERCENT) // 100)  # rounded up
-    if agent.due_at is None or agent.quiet_until < agent.due_at:
+    rest.begin(agent, now, agent.core_tokens)
+    if agent.quiet_until is not None and (agent.due_at is None or agent.quiet_until < agent.due_at):
         agent.due_at, agent.due_reason = agent.quiet_until, DueReason.OVER_BUDGET

@@ -241,6 +241,10 @@ def _told(figures: Figures, agent: Agent) -> list[tuple[str, str]]:
     ]
     if figures.tokens_after > agent.budget_tokens:
         told.append(("Over its budget of", f"{agent.budget_tokens:,}"))
+    if figures.rests:
+        told.append(
+            ("Refined again", "not for a day, unless it grows by a tenth or somebody asks; pause it to keep it")
+        )
     if figures.redacted:
         told.append(("Redacted since, and left so", f"{len(figures.redacted):,}"))
     return told

@@ -32,8 +32,9 @@ class RelatedOut(serializers.Serializer[Any]):
 
     id = serializers.IntegerField()
     why = serializers.ChoiceField(
-        ["merged", "same words", "notice", "shown"],
-        help_text="merged from it; says the same; of a session that edited it; of one whose model may have read it",
+        ["source", "merged", "same words", "notice", "shown"],
+        help_text="was merged into it; merged from it; says the same; notice of a session that edited it; or may have "
+        "read it",
     )
     state = serializers.ChoiceField(["active", "discarded"])
 

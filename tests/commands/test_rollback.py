@@ -31,6 +31,7 @@ KEYS = {
     "conflicts",
     "constitutional",
     "redacted",
+    "rests",
     "refused",
     "applied",
 }

@@ -53,7 +53,12 @@ _FILES = {
 _MODULES = {
     name: f"refinement/{name}.py"
     for name in ("effects", "tools", "limits", "breaker", "knife", "session", "loop", "schedule", "ledger", "preview")
-} | {"store": "memory/store.py", "editing": "memory/editing.py", "counters": "memory/counters.py"}
+} | {
+    "store": "memory/store.py",
+    "editing": "memory/editing.py",
+    "counters": "memory/counters.py",
+    "rest": "memory/rest.py",
+}
 
 _FIELDS_OF_TEXT = "Text = Annotated[Filled, Field(min_length=1, max_length=MAX_CONTENT)]"
 _ACTIVE_THERE = "    _refuse(errors.Discarded, [m.number for m in memories if m.discarded_at])\n    return memories"
@@ -606,12 +611,12 @@ _OUTCOMES = (
     _rule(
         "growth by a tenth ends it",
         "C:growth_by_more_than_a_tenth_ends_the_quiet_day",
-        ("schedule", "GROWTH_PERCENT = 10 ", "GROWTH_PERCENT = 1000 "),
+        ("rest", "GROWTH_PERCENT = 10 ", "GROWTH_PERCENT = 1000 "),
     ),
     _rule(
         "a little growth does not",
         "C:a_little_growth_does_not_end_the_quiet_day",
-        ("schedule", "GROWTH_PERCENT = 10 ", "GROWTH_PERCENT = 0 "),
+        ("rest", "GROWTH_PERCENT = 10 ", "GROWTH_PERCENT = 0 "),
     ),
     _rule(
         "trouble backs off",

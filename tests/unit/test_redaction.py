@@ -215,6 +215,13 @@ def test_what_may_say_the_same_is_listed_and_left(past: Agent) -> None:
     assert steps.says(past, 6).content == "Ann drinks"
 
 
+def test_what_it_was_merged_from_is_listed(past: Agent) -> None:
+    """And what that was merged from: the sentence would be left behind in them. (5 was merged from 1 and 2.)"""
+    store.consolidate(past, [5, 3], "Ann drinks", ME)
+    told = {each.number: each.why for each in redaction.preview(fresh(past), [6]).related}
+    assert told == dict.fromkeys((1, 2, 3, 5), "source")
+
+
 def test_a_merge_that_was_taken_back_is_listed(past: Agent) -> None:
     time_machine.roll_back(past, What.entry(last_entry(past).seq), PERSON)
     assert [(e.number, e.why, e.state) for e in redaction.preview(fresh(past), [2]).related] == [

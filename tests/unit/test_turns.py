@@ -11,10 +11,12 @@ from django.utils import timezone
 
 from audit.models import Operation
 from config import queue
-from memory import agents, erasure, requests
+from memory import agents, erasure, requests, store
+from memory import time_machine as history
 from memory.errors import MemoryDisabled
 from memory.models import Agent, DueReason
-from refinement import schedule, tasks, turns
+from memory.time_machine import What
+from refinement import loop, schedule, tasks, turns
 from refinement import session as sessions
 from refinement.models import RefinementSession, Waiting
 from tests import queueing, refining, steps
@@ -30,6 +32,11 @@ LATE = timezone.now() - timedelta(hours=1)
 def due(*agents: Agent) -> None:
     for agent in agents:
         change(agent, due_at=LATE, due_reason=DueReason.WEEKLY)
+
+
+def nobody_waits() -> None:
+    Waiting.objects.all().delete()
+    queueing.OrmQ.objects.all().delete()
 
 
 def outcomes(agent: Agent) -> list[tuple[str, str]]:
@@ -179,6 +186,42 @@ def test_an_agent_that_stays_over_its_budget_is_not_queued_by_every_write(ada: A
     tasks.sweep()
     assert waiting() == []
     fill(ada, 2, 30, "a tenth")
+    assert waiting() == [(REFINE, (ada.pk,))]
+
+
+def test_what_a_person_took_back_is_not_refined_again_at_once(ada: Agent) -> None:
+    """A worker that did it all anew within the second would leave nothing of the rollback."""
+    fill(ada, 20, 30)
+    change(ada, budget_tokens=600, target_tokens=590)
+    loop.refine(ada, trigger="manual")
+    twin = "The pier closes at nine in the evening, on every day of the week."
+    steps.remember(ada, twin, twin)
+    change(ada, budget_tokens=fresh(ada).core_tokens - 10, due_at=None)
+    loop.refine(fresh(ada), trigger="manual")
+    assert fresh(ada).core_tokens <= fresh(ada).budget_tokens
+    nobody_waits()
+    session = RefinementSession.objects.filter(agent=ada).latest("number")
+    did = history.roll_back(fresh(ada), What.session(session.number), PERSON)
+    assert did.rests
+    tasks.sweep()
+    assert waiting() == []
+    after = fresh(ada)
+    assert after.core_tokens > after.budget_tokens
+    assert after.due_at is not None
+    assert timedelta(hours=23) < after.due_at - timezone.now() <= timedelta(hours=24)
+    turns.ask(ada)
+    assert waiting() == [(REFINE, (ada.pk,))], "unless somebody asks"
+
+
+def test_growth_ends_the_rest_after_a_rollback(ada: Agent) -> None:
+    change(ada, budget_tokens=60, target_tokens=50)
+    numbers = steps.remember(ada, *(f"{'word ' * 10}{number}" for number in range(6)))
+    store.discard(fresh(ada), numbers, ME)
+    nobody_waits()
+    change(ada, due_at=None, quiet_until=None)
+    assert history.roll_back(fresh(ada), What.entry(fresh(ada).audit_seq), PERSON).rests
+    assert waiting() == []
+    fill(ada, 4, 30, "more")
     assert waiting() == [(REFINE, (ada.pk,))]
 
 

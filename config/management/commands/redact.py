@@ -77,6 +77,7 @@ class Command(removal.Removing):
 
 _OPERATOR = Actor.operator("redact")
 _WHY = {
+    "source": "it was merged into what is redacted",
     "merged": "it was merged from what is redacted",
     "same words": "it says, or said, exactly the same",
     "notice": "the notice of a session that edited it",

@@ -97,6 +97,11 @@ class Command(Task):
         for number, seqs in figures.conflicts:
             later = f"{'entry' if len(seqs) == 1 else 'entries'} {', '.join(map(str, seqs))}"
             self.tell(f"conflict: memory {number} was changed later, by {later}")
+        if figures.rests:
+            self.tell(
+                "beyond its budget then: not refined again for a day, unless it grows by a tenth or somebody asks; to "
+                "keep it so, have it paused"
+            )
         if figures.redacted:
             self.tell(f"redacted since, and left so: {', '.join(map(str, figures.redacted))}")
         if figures.constitutional and not figures.applied:
@@ -136,6 +141,7 @@ def as_record(figures: Figures) -> dict[str, Any]:
         "conflicts": [{"memory": number, "entries": list(seqs)} for number, seqs in figures.conflicts],
         "constitutional": list(figures.constitutional),
         "redacted": list(figures.redacted),
+        "rests": figures.rests,
         "refused": figures.refused or None,
         "applied": figures.applied,
     }
