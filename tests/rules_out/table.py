@@ -49,6 +49,7 @@ _FILES = {
     "W": "tests/unit/test_prompts.py",
     "F": "tests/fault/test_refinement.py",
     "H": "tests/fault/test_batches.py",
+    "TU": "tests/unit/test_turns.py",
 }
 _MODULES = {
     name: f"refinement/{name}.py"
@@ -617,6 +618,11 @@ _OUTCOMES = (
         "a little growth does not",
         "C:a_little_growth_does_not_end_the_quiet_day",
         ("rest", "GROWTH_PERCENT = 10 ", "GROWTH_PERCENT = 0 "),
+    ),
+    _rule(
+        "rolled back: the same",
+        "TU:what_a_person_took_back_is_not_refined_again_at_once",
+        ("rest", "    agent.quiet_until = at + QUIET\n", "    agent.quiet_until = None\n"),
     ),
     _rule(
         "trouble backs off",
