@@ -12,11 +12,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from audit.models import ConsentLink
+from audit.models import AuditEntry, ConsentLink
 from audit.trail import Actor
 from memory import agents, link_letters, redaction, requests, steward_links, store
 from memory.models import Agent, Memory
 from tests import steps
+from tests.conftest import drop_guards
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh, problems
 
@@ -218,4 +219,20 @@ def test_a_link_of_a_steward_who_was_replaced_removes_nothing(led: Agent, visito
     agents.change(fresh(led), ME, steward="next@acme.test")
     assert press(visitor, address, "approve").status_code == 404
     assert visitor.get(address).status_code == 404
+    assert bodies(led) == [True, True, True]
+
+
+@pytest.mark.parametrize("decision", ["approve", "deny"])
+def test_where_the_trail_was_altered_since_the_steward_is_told_why_nothing_is_removed(
+    led: Agent, visitor: Client, decision: str
+) -> None:
+    number, address = redaction_of(led, 1)
+    drop_guards()
+    AuditEntry.objects.filter(agent_id=led.pk, seq=number).update(actor_label="other@else.test")
+    answer = press(visitor, address, decision)
+    shown = answer.content.decode()
+    assert answer.status_code == 409
+    assert "What you pressed was refused, and nothing is decided." in shown
+    assert "trail is not as it was written since this was asked" in shown
+    assert MARKER not in shown
     assert bodies(led) == [True, True, True]
