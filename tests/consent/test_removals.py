@@ -236,3 +236,16 @@ def test_where_the_trail_was_altered_since_the_steward_is_told_why_nothing_is_re
     assert "trail is not as it was written since this was asked" in shown
     assert MARKER not in shown
     assert bodies(led) == [True, True, True]
+
+
+@pytest.mark.parametrize("forged", [{"asked_by": 5}, {"asked_by": {}}, {"reason": 7}])
+def test_a_link_to_a_request_that_is_not_of_the_form_is_none(
+    led: Agent, visitor: Client, forged: dict[str, Any]
+) -> None:
+    number, address = redaction_of(led, 1)
+    drop_guards()
+    detail = {"asked_by": OWNER.label, "reason": REASON, "memories": [1]} | forged
+    AuditEntry.objects.filter(agent_id=led.pk, seq=number).update(detail=detail)
+    assert visitor.get(address).status_code == 404
+    assert press(visitor, address, "approve").status_code == 404
+    assert bodies(led) == [True, True, True]
