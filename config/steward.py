@@ -160,6 +160,6 @@ def _removal(opened: Opened, asked: Removal) -> dict[str, Any]:
     related = [each.number for each in figures.related]
     return shown | {
         "figures": figures,
-        "constitutional": in_words.numbered(figures.constitutional),
+        "constitutional": in_words.every(figures.constitutional),
         "related": in_words.numbered(related),
     }

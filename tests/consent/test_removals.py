@@ -90,6 +90,15 @@ def test_it_is_shown_whole_and_without_content(led: Agent, visitor: Client) -> N
     assert bodies(led) == [True, True, True]
 
 
+def test_every_constitutional_memory_is_named(led: Agent, visitor: Client) -> None:
+    """However many: the yes covers each of them."""
+    numbers = list(range(4, 34))
+    steps.remember(led, *(f"rule {number}" for number in numbers))
+    store.protect(fresh(led), numbers, OWNER)
+    _, address = redaction_of(led, *numbers)
+    assert f"no session touches: {', '.join(map(str, numbers))}<" in page(visitor, address)
+
+
 def test_it_is_removed_once_and_the_page_says_so(led: Agent, visitor: Client) -> None:
     """Constitutional memories, too: the page names them, and a steward means it."""
     number, address = redaction_of(led, 1, 3)
