@@ -34,7 +34,7 @@ from audit.models import ASKS, READS, AccessRequest, AccessState, ActorKind, Aud
 from audit.trail import Actor
 from config.queue import ASK_STEWARD, put
 from memory import asking_limits, editing, errors, letters, read_notices, sides
-from memory.intake import checked_content
+from memory.intake import checked_words
 from memory.models import Agent
 
 SYSTEM = Actor.system("consent")
@@ -48,7 +48,7 @@ def ask(
     The agent's steward, where it has one, is mailed a link. Raises Invalid, UnknownMemory, Repeated, UnknownEntry,
     AlreadyAsked, ConsentNeeded, TooManyAsked, MailNotSent, Erased.
     """
-    told = " ".join(checked_content(purpose, "purpose").split())
+    told = checked_words(purpose, "purpose")
     if not LEAST_PURPOSE <= len(told) <= MOST_PURPOSE:
         raise errors.Invalid("purpose", f"must have {LEAST_PURPOSE} to {MOST_PURPOSE:,} characters")
     if not SHORTEST.total_seconds() <= seconds <= LONGEST.total_seconds():

@@ -33,6 +33,8 @@ def past(ada: Agent) -> Agent:
     [
         ({"purpose": "because I want to"}, errors.Invalid),
         ({"purpose": "x" * 1_001}, errors.Invalid),
+        ({"purpose": "\u200b" * 30}, errors.Invalid),
+        ({"purpose": "\u202e\u3164" * 15}, errors.Invalid),
         ({"purpose": f"{PURPOSE}\0"}, errors.Invalid),
         ({"seconds": 14 * 60}, errors.Invalid),
         ({"seconds": 4 * 3600 + 1}, errors.Invalid),

@@ -186,7 +186,7 @@ def test_a_request_names_memories_there_are(past: Agent, numbers: Sequence[int],
         requests.ask_redaction(past, numbers, OWNER, reason="asked")
 
 
-@pytest.mark.parametrize("reason", ["", "  ", "x" * 501, "\0"])
+@pytest.mark.parametrize("reason", ["", "  ", "x" * 501, "\0", "\u202e", "\u200b\u200d", "\u3164", "?!"])
 def test_a_request_gives_a_reason(past: Agent, reason: str) -> None:
     with refused(past, errors.Invalid):
         requests.ask_redaction(past, [1], OWNER, reason=reason)
