@@ -10,9 +10,10 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 
 from audit.removals import Removal
 from audit.trail import Actor
+from config.admin import deciding
 from config.admin.deeds import LISTED, Deed, Told, each, of_each_agent
 from config.commandline import several
-from memory import erasure, in_words, letters, redaction, requests
+from memory import erasure, in_words, redaction, requests
 from memory.models import Agent, Memory
 from memory.requests import REASON_CHARACTERS
 from memory.roles import Action
@@ -113,11 +114,7 @@ def _asked(agent: Agent, request: Removal) -> str:
 
 
 def _who_decides(agent: Agent, request: Removal) -> str:
-    runtime = f"its runtime: POST /api/v1/removal-requests/{request.number}/agree with the agent's key"
-    if not agent.steward or letters.are_printed():
-        return f"It waits for {runtime}."
-    link = "the link that is mailed to its steward"
-    return f"It waits for {link}." if agent.is_steward_only else f"It waits for {link}, or {runtime}."
+    return f"It waits for {deciding.who(agent, f'removal-requests/{request.number}/agree')}."
 
 
 def waiting(agent: Agent) -> str | None:

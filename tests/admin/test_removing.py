@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from audit.consent import Person as Asking
+from audit.consent import Scope
+from audit.models import AccessRequest
 from audit.trail import Actor
-from memory import redaction, requests, store
+from memory import consent, proposals, redaction, requests, store
 from memory.models import Agent, Memory, Person
 from tests.admin.test_deeds import SignedIn, confirm, post, said
 from tests.conftest import House
@@ -122,3 +125,30 @@ def test_of_many_requests_the_oldest_are_listed(kept: Agent, staff: dict[str, Pe
     shown = page(signed_in(staff["owner"]), kept)
     assert [f"(entry {number})" in shown for number in asked] == [True] * 20 + [False] * 3
     assert "And 3 more." in shown
+
+
+@pytest.mark.parametrize(
+    ("steward", "alone", "link", "runtime"),
+    [("", False, False, True), ("sue@elsewhere.test", False, True, True), ("sue@elsewhere.test", True, True, False)],
+)
+def test_who_decides_is_told_as_it_is_for_this_agent(
+    steward: str, alone: bool, link: bool, runtime: bool, kept: Agent, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    """Of a request to read, of one to remove, and of a proposal."""
+    Agent.objects.filter(pk=kept.pk).update(steward=steward, is_steward_only=alone)
+    pat = Asking(staff["auditor"].pk, staff["auditor"].email)
+    number = consent.ask(fresh(kept), pat, purpose="to see why it forgot her", scope=Scope("silo")).number
+    client = signed_in(staff["owner"])
+    row = AccessRequest.objects.get(number=number)
+    reading = client.get(reverse("admin:audit_accessrequest_change", args=[row.pk])).content.decode()
+    requests.ask_erasure(fresh(kept), Actor.person(OWNER), reason="request 17")
+    removal = page(client, kept)
+    proposals.propose(fresh(kept), Actor.person(OWNER), model="openai/gpt")
+    both = page(client, kept)
+    for shown, where, times in (
+        (reading, "access-requests", 1),
+        (removal, "removal-requests", 1),
+        (both, "proposals", 2),
+    ):
+        assert shown.count("the link that is mailed to its steward") == times * link, where
+        assert (f"/api/v1/{where}/" in shown) is runtime, where
