@@ -226,7 +226,7 @@ class AgentPage(Configuring, Scoped):
 
     @display(description="asked to be removed")
     def to_remove(self, agent: Agent) -> str | None:
-        return removing.waiting(agent)
+        return removing.told(agent)
 
     @display(description="last session")
     def last_session(self, agent: Agent) -> SafeString | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.urls import reverse
+from django.utils.formats import localize
 
 from audit.consent import Person as Asking
 from audit.consent import Scope
@@ -61,7 +62,9 @@ def test_it_is_asked_with_what_goes_and_what_is_left(
     assert all(row.sealed for row in rows(kept, 1, 3)), "nothing is removed yet"
     assert f"2 memories, asked by {OWNER} (entry {asked.number})" in page(client, kept)
     redaction.redact(fresh(kept), asked.number, ME, include_constitutional=True)
-    assert f"asked by {OWNER}" not in page(client, kept)
+    done = requests.find(fresh(kept), asked.number)
+    told = f"2 memories, asked by {OWNER} (entry {asked.number}): carried out on {localize(done.decided_at)}"
+    assert f"{told} by its runtime." in page(client, kept)
     assert problems(kept) == []
 
 
@@ -101,7 +104,10 @@ def test_ones_own_requests_are_taken_back_and_no_others(
     requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17")
     theirs = requests.ask_erasure(fresh(kept), Actor.operator("erase_agent"), reason="request 18").number
     client = signed_in(staff["owner"])
-    assert "of 2 open requests, those of yours end" in post(client, "withdraw_removals", kept).content.decode()
+    shown = post(client, "withdraw_removals", kept).content.decode()
+    assert "of 2 open requests, those of yours end" in shown
+    for number, (who, when) in {each.number: (each.asked_by, each.asked_at) for each in requests.waiting(kept)}.items():
+        assert f"request {number}, erasure, asked by {who}, on {localize(when)}." in shown
     assert "1 request withdrawn" in said(confirm(client, "withdraw_removals", kept))
     assert [each.number for each in requests.waiting(fresh(kept))] == [theirs]
     assert "none of them is yours" in said(confirm(client, "withdraw_removals", kept))
@@ -152,3 +158,32 @@ def test_who_decides_is_told_as_it_is_for_this_agent(
     ):
         assert shown.count("the link that is mailed to its steward") == times * link, where
         assert (f"/api/v1/{where}/" in shown) is runtime, where
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (lambda agent, number: requests.decline(agent, number, ME), ("denied", " by its runtime")),
+        (lambda agent, number: requests.decline(agent, number, Actor.person(OWNER)), ("withdrawn", "")),
+    ],
+)
+def test_what_became_of_the_last_request_is_told(
+    end: Any, told: tuple[str, str], kept: Agent, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    assert "asked by" not in page(client, kept)
+    number = requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17").number
+    end(fresh(kept), number)
+    done = requests.find(fresh(kept), number)
+    became, by = told
+    line = f"erasure, asked by {OWNER} (entry {number}): {became} on {localize(done.decided_at)}{by}."
+    assert line in page(client, kept)
+
+
+def test_of_a_request_that_another_left_nothing_of_the_other_is_told(
+    kept: Agent, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    first = requests.ask_redaction(kept, [1], Actor.person(OWNER), reason="request 17").number
+    requests.ask_redaction(fresh(kept), [1], Actor.person(OWNER), reason="request 18")
+    redaction.redact(fresh(kept), first, ME)
+    assert f"(entry {first}): carried out on 2" in page(signed_in(staff["owner"]), kept)
