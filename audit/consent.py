@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from audit import typed
 from audit.models import CONSENT, AccessState, AuditEntry, Operation
 from audit.verify import ill_formed
 
@@ -21,6 +22,7 @@ LAPSES = timedelta(hours=72)  # a request that nobody decided about
 SHORTEST, LONGEST, USUAL = timedelta(minutes=15), timedelta(hours=4), timedelta(hours=1)
 LEAST_PURPOSE, MOST_PURPOSE = 20, 1_000  # characters
 MOST_NUMBERS = 1_000
+KINDS = ("silo", "memories", "session", "entries")
 
 _BECOMES = {
     Operation.ACCESS_GRANTED: AccessState.ACTIVE,
@@ -59,7 +61,12 @@ class Scope:
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Scope:
-        return cls(**(told | {"numbers": tuple(told.get("numbers", ()))}))
+        """As JSON keeps it; `numbers` is the one that is a list."""
+        numbers = tuple(map(typed.number, told.get("numbers", ())))
+        places = {name: typed.number(value) for name, value in told.items() if name not in ("kind", "numbers")}
+        if told["kind"] not in KINDS:
+            raise ValueError
+        return cls(told["kind"], numbers, **places)
 
     def told(self) -> dict[str, Any]:
         """As JSON keeps it."""
@@ -120,8 +127,16 @@ def standings(agent_id: int, since: int = 1) -> dict[int, Standing]:
 
 
 def _asked(entry: AuditEntry) -> Standing:
-    told = entry.detail | {"scope": Scope.of(entry.detail["scope"])}
-    return Standing(number=entry.seq, asked_at=entry.at, **told)
+    told = entry.detail
+    return Standing(
+        number=entry.seq,
+        person_id=typed.number(told["person_id"]),
+        person=typed.text(told["person"]),
+        purpose=typed.text(told["purpose"]),
+        scope=Scope.of(told["scope"]),
+        seconds=typed.number(told["seconds"]),
+        asked_at=entry.at,
+    )
 
 
 def _after(before: Standing, entry: AuditEntry) -> Standing:

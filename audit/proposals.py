@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db.models import TextChoices
 
+from audit import typed
 from audit.consent import LAPSES
 from audit.models import CONSENT, AuditEntry, Operation
 from audit.verify import ill_formed
@@ -69,6 +70,8 @@ def _proposed(entry: AuditEntry) -> Proposal:
     proposed = entry.detail["proposed"]
     if not proposed or set(proposed) - set(PROPOSABLE):
         raise ValueError
+    for name, value in proposed.items():
+        (typed.yes_or_no if name == "is_steward_only" else typed.text)(value)
     return Proposal(entry.seq, entry.actor_kind, entry.actor_label, proposed, entry.at)
 
 

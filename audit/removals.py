@@ -12,6 +12,7 @@ from datetime import datetime
 
 from django.db.models import TextChoices
 
+from audit import typed
 from audit.models import CONSENT, AuditEntry, Operation
 from audit.verify import ill_formed
 
@@ -77,15 +78,15 @@ def removals(agent_id: int, since: int = 1) -> dict[int, Removal]:
 
 def _asked(entry: AuditEntry) -> Removal:
     detail = entry.detail
-    memories = tuple(map(int, detail.get("memories", ())))
+    memories = tuple(map(typed.number, detail.get("memories", ())))
     return Removal(
         entry.seq,
         entry.operation,
         entry.at,
         entry.actor_kind,
         entry.actor_label,
-        detail["asked_by"],
-        detail["reason"],
+        typed.text(detail["asked_by"]),
+        typed.text(detail["reason"]),
         memories,
         left=memories,
     )

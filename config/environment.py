@@ -74,6 +74,8 @@ def email(name: str) -> dict[str, Any]:
         found: dict[str, Any] = environ.Env.email_url_config(url)
     except (ValueError, LookupError, TypeError, AttributeError, ImproperlyConfigured):
         found = {}
+    if url.lower().startswith("filemail:///") and found.get("EMAIL_FILE_PATH"):  # of which the parser drops the slash
+        found["EMAIL_FILE_PATH"] = "/" + found["EMAIL_FILE_PATH"].lstrip("/")
     is_sent = found.get("EMAIL_BACKEND", "").endswith(".smtp.EmailBackend")
     if not found or found.pop("OPTIONS", None) or (is_sent and not found["EMAIL_HOST"]):
         raise ImproperlyConfigured(f"{name} {_MAIL_ADVICE}")

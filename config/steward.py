@@ -6,7 +6,6 @@ that of the form.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -20,9 +19,10 @@ from audit.consent import LAPSES, Standing, same_address, same_domain
 from audit.models import AccessState, ActorKind
 from audit.proposals import Proposal, ProposalState
 from audit.removals import Removal, RemovalState
+from config.errors import DomainError
 from config.plain import plain
 from memory import consent, in_words, redaction, steward_links
-from memory.errors import ConsentNeeded, Erased, LinkBroken, NoRequest, NotOpen, Redacted
+from memory.errors import LinkBroken
 from memory.link_letters import askers
 from memory.steward_links import Opened
 
@@ -53,38 +53,64 @@ def link(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _decided(request: HttpRequest, token: str) -> HttpResponse:
-    """Do what the form says, once, and lead back to what is so then: also where somebody else was faster."""
-    decision = request.POST.get("decision", "")
-    with suppress(NotOpen, NoRequest, ConsentNeeded, Erased, LinkBroken, Redacted):
+    """Do what the form says, once, and lead back to what is so then: also where somebody else was faster. Where it was
+    refused and all is as before, that is told."""
+    decision, refused = request.POST.get("decision", ""), ""
+    try:
         if decision in ("approve", "deny"):
             steward_links.decide(token, approve=decision == "approve")
         elif decision == "revoke":
             steward_links.revoke(token)
-    steward_links.look(token)
+    except DomainError as refusal:
+        refused = str(refusal)
+    opened = steward_links.look(token)
+    if refused and _is_offered(decision, opened):
+        return _page(request, opened, refused)
     return HttpResponse(status=303, headers={"Location": reverse("consent", args=[token])})
 
 
-def _page(request: HttpRequest, opened: Opened) -> HttpResponse:
+def _is_offered(decision: str, opened: Opened) -> bool:
+    """Whether the page of what it is now has this button."""
+    if decision == "revoke":
+        return opened.state == AccessState.ACTIVE
+    return _may_decide(opened) and timezone.now() < opened.until
+
+
+def _may_decide(opened: Opened) -> bool:
+    return opened.state in _OPEN and not (_is_erased(opened) or _is_own(opened))
+
+
+_OPEN = (AccessState.REQUESTED, ProposalState.OPEN, RemovalState.OPEN)
+
+
+def _is_erased(opened: Opened) -> bool:
+    """Of an erased silo nothing can be read or changed, but what is sealed in it can still be removed."""
+    asked = opened.asked
+    return not (opened.agent.wrapped_key or (isinstance(asked, Removal) and not asked.is_erasure))
+
+
+def _is_own(opened: Opened) -> bool:
+    return any(same_address(opened.agent.steward, asker) for asker in askers(opened.asked))
+
+
+def _page(request: HttpRequest, opened: Opened, refused: str = "") -> HttpResponse:
     agent, asked = opened.agent, opened.asked
     template, shown = _shown(opened)
-    is_open = opened.state in (AccessState.REQUESTED, ProposalState.OPEN, RemovalState.OPEN)
-    is_own = any(same_address(agent.steward, asker) for asker in askers(asked))
-    # Of an erased silo nothing can be read or changed, but what is sealed in it can still be removed.
-    is_erased = not (agent.wrapped_key or (isinstance(asked, Removal) and not asked.is_erasure))
-    may_decide = is_open and not (is_erased or is_own)
+    may_decide = _may_decide(opened)
     may_revoke = opened.state == AccessState.ACTIVE
     shown |= {
         "agent": agent.label,
         "state": opened.state.value,
-        "is_open": is_open,
-        "is_erased": is_erased,
+        "refused": refused,
+        "is_open": opened.state in _OPEN,
+        "is_erased": _is_erased(opened),
         "may_decide": may_decide,
         "may_revoke": may_revoke,
         "is_of_own_domain": any(same_domain(agent.steward, asker) for asker in askers(asked)),
         "decided_by": "its steward" if asked.decided_by == ActorKind.STEWARD else "its runtime",
         "csrf_token": get_token(request) if may_decide or may_revoke else "",  # which sets the cookie
     }
-    return HttpResponse(render_to_string(f"consent/{template}.html", shown))
+    return HttpResponse(render_to_string(f"consent/{template}.html", shown), status=409 if refused else 200)
 
 
 def _shown(opened: Opened) -> tuple[str, dict[str, Any]]:
@@ -134,6 +160,6 @@ def _removal(opened: Opened, asked: Removal) -> dict[str, Any]:
     related = [each.number for each in figures.related]
     return shown | {
         "figures": figures,
-        "constitutional": in_words.numbered(figures.constitutional),
+        "constitutional": in_words.every(figures.constitutional),
         "related": in_words.numbered(related),
     }

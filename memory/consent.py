@@ -34,7 +34,7 @@ from audit.models import ASKS, READS, AccessRequest, AccessState, ActorKind, Aud
 from audit.trail import Actor
 from config.queue import ASK_STEWARD, put
 from memory import asking_limits, editing, errors, letters, read_notices, sides
-from memory.intake import checked_content
+from memory.intake import checked_words
 from memory.models import Agent
 
 SYSTEM = Actor.system("consent")
@@ -48,7 +48,7 @@ def ask(
     The agent's steward, where it has one, is mailed a link. Raises Invalid, UnknownMemory, Repeated, UnknownEntry,
     AlreadyAsked, ConsentNeeded, TooManyAsked, MailNotSent, Erased.
     """
-    told = " ".join(checked_content(purpose, "purpose").split())
+    told = checked_words(purpose, "purpose")
     if not LEAST_PURPOSE <= len(told) <= MOST_PURPOSE:
         raise errors.Invalid("purpose", f"must have {LEAST_PURPOSE} to {MOST_PURPOSE:,} characters")
     if not SHORTEST.total_seconds() <= seconds <= LONGEST.total_seconds():
@@ -109,6 +109,8 @@ def _decide(agent: Agent, number: int, actor: Actor, operation: Operation) -> St
     with editing.locked(agent) as row:
         editing.require_key(row)
         _require_side(row, require_open(row, number), actor)
+        if operation == Operation.ACCESS_GRANTED and _is_altered(row, number):  # by such a grant nothing could be read
+            raise errors.NotOpen("The agent's trail is not as it was written since this was asked.")
         return _step(row, operation, actor, {"request": number})
 
 
@@ -202,10 +204,14 @@ def in_force(agent: Agent, number: int, person: Person) -> Standing:
         raise refused
     if standing.at(clock(agent)) != AccessState.ACTIVE or timezone.now() < (standing.decided_at or standing.asked_at):
         raise refused  # over; or granted by a clock that was ahead, which would make it longer
-    head = agent.audit_seq, bytes(agent.audit_mac)
-    if any(verify.chain_since(agent.pk, agent.label, number, head)):
+    if _is_altered(agent, number):
         raise errors.NotGranted("The agent's trail is not as it was written since this was asked: nothing is read.")
     return standing
+
+
+def _is_altered(agent: Agent, number: int) -> bool:
+    """Whether the trail, from the entry that asked on, is not as it was written."""
+    return any(verify.chain_since(agent.pk, agent.label, number, (agent.audit_seq, bytes(agent.audit_mac))))
 
 
 def find(agent: Agent, number: int) -> Standing:

@@ -277,5 +277,5 @@ class MailNotSent(MemoryFault):
     def __init__(self) -> None:
         super().__init__(
             "This agent has a steward, and mail is written to the console, where the operator would read the link by "
-            "which the steward decides. Have the operator set EMAIL_URL."
+            "which the steward decides. Have the operator set EMAIL_URL, as to smtp+tls://USER:PASSWORD@HOST:587."
         )

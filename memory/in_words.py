@@ -32,6 +32,11 @@ def numbered(memories: Sequence[int]) -> str:
     return ", ".join(map(str, memories[:_LISTED])) + (f" and {more:,} more" if more > 0 else "")
 
 
+def every(memories: Sequence[int]) -> str:
+    """… each of them, where a yes to those left out would be a yes unseen."""
+    return ", ".join(map(str, memories))
+
+
 def removed(asked: Removal) -> str:
     """What would be removed."""
     if asked.is_erasure:

@@ -76,6 +76,17 @@ def checked_content(content: object, field: str = "content") -> str:
     return content
 
 
+def checked_words(given: object, field: str) -> str:
+    """Text for people, on one line, in which there is something to read. Raises Invalid."""
+    told = " ".join(checked_content(given, field).split())
+    if not any(character.isalnum() and character not in _BLANK_LETTERS for character in told):
+        raise Invalid(field, "must have a letter or a digit")
+    return told
+
+
+_BLANK_LETTERS = "\u115f\u1160\u3164\uffa0"  # Hangul's fillers: letters that nobody sees
+
+
 def checked_tags(tags: object) -> tuple[str, ...]:
     """Up to 256 tags of up to 64 characters, in order, repeats dropped. Raises Invalid."""
     if isinstance(tags, str) or not isinstance(tags, Sequence):

@@ -70,6 +70,7 @@ def send(agent_id: int, seq: int, whose: int) -> str:
     body = (
         f"You are told this as the steward of the agent {agent.label}.\n\n"
         + "".join(f"- {line}\n" for line in told)
+        + (_NEW if whose == AFTER else "")
         + f"\nThat was done by {_DOERS[ActorKind(entry.actor_kind)]}, on {entry.at:%d %B %Y at %H:%M} UTC. It is entry "
         f"{entry.seq} of the agent's trail.\n"
     )
@@ -95,6 +96,11 @@ def _told(entry: AuditEntry) -> list[str]:
     return [_SETTINGS[name].format(changed[name]) for name in TOLD if name in changed]
 
 
+_NEW = (
+    "\nYou are its steward now: when somebody asks to read what it remembers, to remove some of it for good, or to "
+    "change its model or its steward, you are mailed a link, and say yes or no. If you do not want to be, tell the "
+    "organisation that runs it.\n"
+)
 _SETTINGS = {
     "model": "its model was changed to {}",
     "steward": "its steward was changed",

@@ -16,7 +16,7 @@ from audit.removals import Removal, RemovalState, removals
 from audit.trail import Actor
 from config.queue import ASK_STEWARD, put
 from memory import addresses, asking_limits, consent, editing, errors, letters, sides
-from memory.intake import checked_content
+from memory.intake import checked_words
 from memory.models import Agent
 
 REASON_CHARACTERS = 500
@@ -71,7 +71,7 @@ def _ask(agent: Agent, operation: str, numbers: list[int], actor: Actor, reason:
 
 
 def _one_line(text: str, field: str) -> str:
-    told = " ".join(checked_content(text, field).split())
+    told = checked_words(text, field)
     if len(told) > REASON_CHARACTERS:
         raise errors.Invalid(field, f"is longer than {REASON_CHARACTERS} characters")
     return told

@@ -14,6 +14,7 @@ from audit.consent import LAPSES, Scope
 from audit.models import AccessRequest, AccessState
 from audit.trail import Actor
 from config import reading
+from config.admin import deciding
 from config.admin.deeds import Deed, Told
 from config.admin.page import Scoped
 from config.admin.scope import AgentOfRecord, TenantOfRecord, ids_seen_by
@@ -77,10 +78,10 @@ class AccessPage(Scoped):
         """By whom, and until when; for who runs the agent, also how."""
         if state_now(row) != AccessState.REQUESTED:
             return row.decided_by or "by nobody"
+        deed = f"access-requests/{row.number}/approve, or /deny,"
         return (
-            f"not yet. Until {localize(row.asked_at + LAPSES)} its steward may, by the mailed link; or "
-            f"its runtime, unless its steward alone consents: POST /api/v1/access-requests/{row.number}/approve, or "
-            "/deny, with the agent's key. After that it is a no."
+            f"not yet. Until {localize(row.asked_at + LAPSES)} it waits for "
+            f"{deciding.who(Agent.objects.get(pk=row.agent_id), deed)}. After that it is a no."
         )
 
     def named(self, row: AccessRequest) -> str:

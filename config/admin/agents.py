@@ -16,7 +16,7 @@ from unfold.decorators import display
 
 from audit.consent import LAPSES
 from audit.trail import Actor
-from config.admin import asking, removing, time_machine
+from config.admin import asking, deciding, removing, time_machine
 from config.admin.configuring import Configuring, Withdraw
 from config.admin.deeds import Deed, Told, each
 from config.admin.page import Scoped
@@ -220,13 +220,13 @@ class AgentPage(Configuring, Scoped):
             return None
         what = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in sorted(proposal.proposed.items()))
         return (
-            f"{what}. Until {localize(proposal.asked_at + LAPSES)} for the mailed link, or its runtime: "
-            f"POST /api/v1/proposals/{proposal.number}/accept with the agent's key."
+            f"{what}. Until {localize(proposal.asked_at + LAPSES)} it waits for "
+            f"{deciding.who(agent, f'proposals/{proposal.number}/accept')}."
         )
 
     @display(description="asked to be removed")
     def to_remove(self, agent: Agent) -> str | None:
-        return removing.waiting(agent)
+        return removing.told(agent)
 
     @display(description="last session")
     def last_session(self, agent: Agent) -> SafeString | None:

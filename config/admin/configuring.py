@@ -229,7 +229,7 @@ def _of_stewards() -> str:
         return ""
     return (
         "Mail is written to the console here: while an agent has a steward, whatever would be asked of them is refused "
-        "until the operator sets EMAIL_URL."
+        "until the operator sets EMAIL_URL, as to smtp+tls://USER:PASSWORD@HOST:587."
     )
 
 

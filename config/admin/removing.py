@@ -6,13 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from django import forms
+from django.utils.formats import localize
 from unfold.widgets import UnfoldAdminTextareaWidget
 
-from audit.removals import Removal
+from audit.models import ActorKind
+from audit.removals import Removal, RemovalState, removals
 from audit.trail import Actor
+from config.admin import deciding
 from config.admin.deeds import LISTED, Deed, Told, each, of_each_agent
 from config.commandline import several
-from memory import erasure, in_words, letters, redaction, requests
+from memory import erasure, in_words, redaction, requests
 from memory.models import Agent, Memory
 from memory.requests import REASON_CHARACTERS
 from memory.roles import Action
@@ -93,7 +96,13 @@ class Withdraw(Deed):
 
     def means(self, rows: Sequence[Agent]) -> Iterable[str]:
         for row in rows:
-            yield f"{row.label}: of {several(len(requests.waiting(row)), 'open request')}, those of yours end."
+            asked = requests.waiting(row)
+            yield f"{row.label}: of {several(len(asked), 'open request')}, those of yours end."
+            for request in asked[:LISTED]:
+                what = _asked_for(request, len(request.left))
+                yield f"{row.label}: request {request.number}, {what}, on {localize(request.asked_at)}."
+            if len(asked) > LISTED:
+                yield f"{row.label}: and {len(asked) - LISTED:,} more."
 
     def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
         def withdraw(row: Agent) -> str:
@@ -113,21 +122,41 @@ def _asked(agent: Agent, request: Removal) -> str:
 
 
 def _who_decides(agent: Agent, request: Removal) -> str:
-    runtime = f"its runtime: POST /api/v1/removal-requests/{request.number}/agree with the agent's key"
-    if not agent.steward or letters.are_printed():
-        return f"It waits for {runtime}."
-    link = "the link that is mailed to its steward"
-    return f"It waits for {link}." if agent.is_steward_only else f"It waits for {link}, or {runtime}."
+    return f"It waits for {deciding.who(agent, f'removal-requests/{request.number}/agree')}."
 
 
-def waiting(agent: Agent) -> str | None:
-    """What waits for the agent's side, in a line."""
-    asked = requests.waiting(agent)
-    told = [
-        f"{'erasure' if each.is_erasure else several(len(each.left), 'memory', 'memories')}, asked by {each.asked_by} "
-        f"(entry {each.number}). {_who_decides(agent, each)}"
-        for each in asked[:LISTED]
+def told(agent: Agent) -> str | None:
+    """What waits for the agent's side, in a line; where nothing does, what became of the last that did."""
+    asked = removals(agent.pk).values()
+    opened = [each for each in asked if each.state == RemovalState.OPEN]
+    if not opened:
+        return _last_settled(asked)
+    lines = [
+        f"{_asked_for(each, len(each.left))} (entry {each.number}). {_who_decides(agent, each)}"
+        for each in opened[:LISTED]
     ]
-    if len(asked) > LISTED:
-        told.append(f"And {len(asked) - LISTED:,} more.")
-    return " ".join(told) or None
+    if len(opened) > LISTED:
+        lines.append(f"And {len(opened) - LISTED:,} more.")
+    return " ".join(lines)
+
+
+def _asked_for(request: Removal, memories: int) -> str:
+    what = "erasure" if request.is_erasure else several(memories, "memory", "memories")
+    return f"{what}, asked by {request.asked_by}"
+
+
+def _last_settled(asked: Iterable[Removal]) -> str | None:
+    """Of a request that another left nothing of, it is the other that is told."""
+    settled = [(each.decided_at, each.number, each) for each in asked if each.state in _BECAME and each.decided_at]
+    if not settled:
+        return None
+    when, _, last = max(settled)
+    became, by = _BECAME[last.state], _SIDE.get(last.decided_by)
+    if last.state == RemovalState.DECLINED and not by:
+        became = "withdrawn"
+    end = f"{became} on {localize(when)}" + (f" by its {by}" if by else "")
+    return f"{_asked_for(last, len(last.memories))} (entry {last.number}): {end}."
+
+
+_BECAME = {RemovalState.CARRIED_OUT: "carried out", RemovalState.DECLINED: "denied"}
+_SIDE = {ActorKind.AGENT.value: "runtime", ActorKind.STEWARD.value: "steward"}

@@ -20,6 +20,7 @@ from refinement import taken_back
 from refinement.models import Outcome, RefinementSession
 
 STEPS = 500  # of a session's, that its page shows
+CHANGED = ("duplicates_removed", "changes", "protected", "promoted")  # what a session did to memories, in figures
 
 
 class RollBack(Deed):
@@ -28,7 +29,8 @@ class RollBack(Deed):
     name, label, needs, is_grave = "roll_back", "Roll back session", Action.STEER, True
 
     def offered(self, row: RefinementSession) -> bool:
-        return row.outcome != Outcome.OPEN
+        """Where there is something to take back."""
+        return row.outcome != Outcome.OPEN and not row.undone_by and any(getattr(row, count) for count in CHANGED)
 
     def __call__(self, page: Any, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponse | None:
         row = time_machine.one_of(self._rows(page, request, chosen), request)
@@ -48,7 +50,7 @@ class SessionPage(Scoped):
         "tokens_before",
         "tokens_after",
         "changes",
-        "steps",
+        "replies",
     )
     list_select_related = ("agent__tenant",)
     list_filter = ("outcome", "mode", "driver", "trigger", OfTenant, OfAgent)
@@ -77,7 +79,7 @@ class SessionPage(Scoped):
             "The model",
             {"fields": ["model_calls", "prompt_tokens", "cached_tokens", "completion_tokens", "model_milliseconds"]},
         ),
-        ("Calls", {"fields": ["steps", "searches", "failed_calls", "floor_refusals"]}),
+        ("Calls", {"fields": ["replies", "searches", "failed_calls", "floor_refusals"]}),
         ("Timeline", {"fields": ["timeline"]}),
     ]
 
@@ -128,6 +130,10 @@ class SessionPage(Scoped):
     @display(description="why", ordering="trigger")
     def why(self, session: RefinementSession) -> str:
         return DueReason(session.trigger).value.replace("_", " ")
+
+    @display(description="model replies", ordering="steps")
+    def replies(self, session: RefinementSession) -> int:
+        return session.steps
 
     @display(description="breaker")
     def breaker_state(self, session: RefinementSession) -> str:

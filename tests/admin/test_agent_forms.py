@@ -30,7 +30,7 @@ def test_that_a_steward_cannot_be_asked_is_told_before_the_form_is_filled_in(
     Agent.objects.filter(pk=house.ada.pk).update(steward="stew@else.test")
     assert "As things are, this will be refused." in client.get(page(house.ada, "propose")).content.decode()
     answer = client.post(page(house.ada, "propose"), {"model": "openai/gpt"})
-    assert "Have the operator set EMAIL_URL" in answer.content.decode()
+    assert "Have the operator set EMAIL_URL, as to smtp+tls://" in answer.content.decode()
     assert not AuditEntry.objects.filter(operation=Operation.CHANGE_PROPOSED).exists()
 
 

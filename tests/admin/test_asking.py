@@ -147,7 +147,7 @@ def test_that_it_would_be_refused_is_told_before_it_is_filled_in(
     Agent.objects.filter(pk=lived.ada.pk).update(steward="stew@else.test")
     page = client.get(place).content.decode()
     assert told in page
-    assert "EMAIL_URL" in page
+    assert "EMAIL_URL, as to smtp+tls://" in page
     assert "EMAIL_URL" in client.post(place, ASKED).content.decode()
     assert not AccessRequest.objects.exists()
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"

@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 from django.urls import reverse
+from django.utils.formats import localize
 
+from audit.consent import Person as Asking
+from audit.consent import Scope
+from audit.models import AccessRequest
 from audit.trail import Actor
-from memory import redaction, requests, store
+from memory import consent, proposals, redaction, requests, store
 from memory.models import Agent, Memory, Person
 from tests.admin.test_deeds import SignedIn, confirm, post, said
 from tests.conftest import House
@@ -58,7 +62,9 @@ def test_it_is_asked_with_what_goes_and_what_is_left(
     assert all(row.sealed for row in rows(kept, 1, 3)), "nothing is removed yet"
     assert f"2 memories, asked by {OWNER} (entry {asked.number})" in page(client, kept)
     redaction.redact(fresh(kept), asked.number, ME, include_constitutional=True)
-    assert f"asked by {OWNER}" not in page(client, kept)
+    done = requests.find(fresh(kept), asked.number)
+    told = f"2 memories, asked by {OWNER} (entry {asked.number}): carried out on {localize(done.decided_at)}"
+    assert f"{told} by its runtime." in page(client, kept)
     assert problems(kept) == []
 
 
@@ -98,7 +104,10 @@ def test_ones_own_requests_are_taken_back_and_no_others(
     requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17")
     theirs = requests.ask_erasure(fresh(kept), Actor.operator("erase_agent"), reason="request 18").number
     client = signed_in(staff["owner"])
-    assert "of 2 open requests, those of yours end" in post(client, "withdraw_removals", kept).content.decode()
+    shown = post(client, "withdraw_removals", kept).content.decode()
+    assert "of 2 open requests, those of yours end" in shown
+    for number, (who, when) in {each.number: (each.asked_by, each.asked_at) for each in requests.waiting(kept)}.items():
+        assert f"request {number}, erasure, asked by {who}, on {localize(when)}." in shown
     assert "1 request withdrawn" in said(confirm(client, "withdraw_removals", kept))
     assert [each.number for each in requests.waiting(fresh(kept))] == [theirs]
     assert "none of them is yours" in said(confirm(client, "withdraw_removals", kept))
@@ -122,3 +131,59 @@ def test_of_many_requests_the_oldest_are_listed(kept: Agent, staff: dict[str, Pe
     shown = page(signed_in(staff["owner"]), kept)
     assert [f"(entry {number})" in shown for number in asked] == [True] * 20 + [False] * 3
     assert "And 3 more." in shown
+
+
+@pytest.mark.parametrize(
+    ("steward", "alone", "link", "runtime"),
+    [("", False, False, True), ("sue@elsewhere.test", False, True, True), ("sue@elsewhere.test", True, True, False)],
+)
+def test_who_decides_is_told_as_it_is_for_this_agent(
+    steward: str, alone: bool, link: bool, runtime: bool, kept: Agent, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    """Of a request to read, of one to remove, and of a proposal."""
+    Agent.objects.filter(pk=kept.pk).update(steward=steward, is_steward_only=alone)
+    pat = Asking(staff["auditor"].pk, staff["auditor"].email)
+    number = consent.ask(fresh(kept), pat, purpose="to see why it forgot her", scope=Scope("silo")).number
+    client = signed_in(staff["owner"])
+    row = AccessRequest.objects.get(number=number)
+    reading = client.get(reverse("admin:audit_accessrequest_change", args=[row.pk])).content.decode()
+    requests.ask_erasure(fresh(kept), Actor.person(OWNER), reason="request 17")
+    removal = page(client, kept)
+    proposals.propose(fresh(kept), Actor.person(OWNER), model="openai/gpt")
+    both = page(client, kept)
+    for shown, where, times in (
+        (reading, "access-requests", 1),
+        (removal, "removal-requests", 1),
+        (both, "proposals", 2),
+    ):
+        assert shown.count("the link that is mailed to its steward") == times * link, where
+        assert (f"/api/v1/{where}/" in shown) is runtime, where
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (lambda agent, number: requests.decline(agent, number, ME), ("denied", " by its runtime")),
+        (lambda agent, number: requests.decline(agent, number, Actor.person(OWNER)), ("withdrawn", "")),
+    ],
+)
+def test_what_became_of_the_last_request_is_told(
+    end: Any, told: tuple[str, str], kept: Agent, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    assert "asked by" not in page(client, kept)
+    number = requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17").number
+    end(fresh(kept), number)
+    done = requests.find(fresh(kept), number)
+    became, by = told
+    line = f"erasure, asked by {OWNER} (entry {number}): {became} on {localize(done.decided_at)}{by}."
+    assert line in page(client, kept)
+
+
+def test_of_a_request_that_another_left_nothing_of_the_other_is_told(
+    kept: Agent, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    first = requests.ask_redaction(kept, [1], Actor.person(OWNER), reason="request 17").number
+    requests.ask_redaction(fresh(kept), [1], Actor.person(OWNER), reason="request 18")
+    redaction.redact(fresh(kept), first, ME)
+    assert f"(entry {first}): carried out on 2" in page(signed_in(staff["owner"]), kept)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.staticfiles import finders
 from django.test import Client
 from django.urls import reverse
 
@@ -89,6 +91,38 @@ def test_another_tenants_rollback_marks_nothing(lived: House, staff: dict[str, P
     undo(lived.bob, What.session(1))
     assert "by entry" not in read(signed_in(staff["owner"]), LIST)
     assert "by entry" in read(signed_in(staff["superuser"]), LIST)
+
+
+def test_only_what_can_be_taken_back_is_offered_to_be(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    assert "Roll back session" in read(client, page(lived.ada))
+    entry = undo(lived.ada, What.session(1))
+    assert "Roll back session" not in read(client, page(lived.ada))
+    undo(lived.ada, What.entry(entry))
+    assert "Roll back session" in read(client, page(lived.ada))
+    loop.refine(fresh(lived.ada), trigger="manual")
+    session = RefinementSession.objects.filter(agent=lived.ada).latest("number")
+    assert (session.changes, session.duplicates_removed) == (0, 0)
+    assert "Roll back session" not in read(client, page(lived.ada)), "it changed nothing"
+
+
+def test_a_time_in_a_list_is_on_one_line(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    shown = signed_in(staff["owner"]).get(LIST).content.decode()
+    [cell] = re.findall(r'<td class="([^"]*field-opened_at[^"]*)"', shown)
+    assert "nowrap" in cell.split()
+    assert 'id="result_list"' in shown
+    rules = Path(finders.find("palimpsest/admin.css")).read_text()
+    assert re.search(r"#result_list \.nowrap \{ white-space: nowrap; \}", rules)
+
+
+def test_the_models_replies_are_called_so(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    """Steps are the calls of the timeline."""
+    client = signed_in(staff["owner"])
+    for place in (LIST, page(lived.ada)):
+        assert "model replies" in read(client, place).lower()
+    assert "steps" not in read(client, LIST).lower()
 
 
 def test_the_time_machine_offers_no_session_twice(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:

@@ -90,9 +90,16 @@ def test_a_bad_mail_server_is_told_without_its_password(url: str, monkeypatch: p
                 "EMAIL_USE_TLS": True,
             },
         ),
-        (
-            "filemail:////tmp/mail",
-            {"EMAIL_BACKEND": "django.core.mail.backends.filebased.EmailBackend", "EMAIL_FILE_PATH": "/tmp/mail"},  # noqa: S108
+        *(
+            (
+                url,
+                {"EMAIL_BACKEND": "django.core.mail.backends.filebased.EmailBackend", "EMAIL_FILE_PATH": folder},
+            )
+            for url, folder in (
+                ("filemail:///var/mail", "/var/mail"),
+                ("filemail:////var/mail", "/var/mail"),
+                ("filemail://relative/path", "path"),
+            )
         ),
     ],
 )

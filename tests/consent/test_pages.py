@@ -12,11 +12,12 @@ from django.test import Client
 from django.utils import timezone
 
 from audit.consent import Person, Scope
-from audit.models import ConsentLink
+from audit.models import AuditEntry, ConsentLink
 from audit.trail import Actor
 from memory import agents, consent, consented, errors, proposals, steward_links
 from memory.models import Agent
 from tests import steps
+from tests.conftest import drop_guards
 from tests.steps import ME, fresh, problems
 
 PAT = Person(1, "pat@else.test")
@@ -274,6 +275,37 @@ def test_a_proposal_that_is_settled_says_how(led: Agent, visitor: Client, end: A
     end(fresh(led), number)
     shown = page(visitor, address)
     assert (told in shown, buttons(shown)) == (True, [])
+
+
+# --- what is refused though it is open
+
+
+@pytest.mark.parametrize("ask", [asked, lambda agent: proposed(agent, model="openai/gpt-4.1")])
+def test_where_the_trail_was_altered_since_the_steward_is_told_why_nothing_is_decided(
+    led: Agent, visitor: Client, ask: Any
+) -> None:
+    number, address = ask(led)
+    drop_guards()
+    AuditEntry.objects.filter(agent_id=led.pk, seq=number).update(actor_label="other@else.test")
+    assert "refused" not in page(visitor, address)
+    before = steps.state(led)
+    answer = press(visitor, address, "approve")
+    shown = answer.content.decode()
+    assert answer.status_code == 409
+    assert "What you pressed was refused, and nothing is decided." in shown
+    assert "trail is not as it was written since this was" in shown
+    assert buttons(shown) == ["Approve", "Deny"]
+    assert steps.state(led) == before
+
+
+def test_what_cannot_be_changed_any_more_is_told_too(led: Agent, visitor: Client, monkeypatch: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise errors.Invalid("model", "is not one that can be called")
+
+    _, address = proposed(led, model="openai/gpt-4.1")
+    monkeypatch.setattr(agents, "change", refuse)
+    answer = press(visitor, address, "approve")
+    assert (answer.status_code, "is not one that can be called" in answer.content.decode()) == (409, True)
 
 
 # --- what is no link

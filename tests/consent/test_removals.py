@@ -12,11 +12,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from audit.models import ConsentLink
+from audit.models import AuditEntry, ConsentLink
 from audit.trail import Actor
 from memory import agents, link_letters, redaction, requests, steward_links, store
 from memory.models import Agent, Memory
 from tests import steps
+from tests.conftest import drop_guards
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh, problems
 
@@ -87,6 +88,15 @@ def test_it_is_shown_whole_and_without_content(led: Agent, visitor: Client) -> N
         assert told in shown, told
     assert requests.find(led, number).state == "open"
     assert bodies(led) == [True, True, True]
+
+
+def test_every_constitutional_memory_is_named(led: Agent, visitor: Client) -> None:
+    """However many: the yes covers each of them."""
+    numbers = list(range(4, 34))
+    steps.remember(led, *(f"rule {number}" for number in numbers))
+    store.protect(fresh(led), numbers, OWNER)
+    _, address = redaction_of(led, *numbers)
+    assert f"no session touches: {', '.join(map(str, numbers))}<" in page(visitor, address)
 
 
 def test_it_is_removed_once_and_the_page_says_so(led: Agent, visitor: Client) -> None:
@@ -218,4 +228,33 @@ def test_a_link_of_a_steward_who_was_replaced_removes_nothing(led: Agent, visito
     agents.change(fresh(led), ME, steward="next@acme.test")
     assert press(visitor, address, "approve").status_code == 404
     assert visitor.get(address).status_code == 404
+    assert bodies(led) == [True, True, True]
+
+
+@pytest.mark.parametrize("decision", ["approve", "deny"])
+def test_where_the_trail_was_altered_since_the_steward_is_told_why_nothing_is_removed(
+    led: Agent, visitor: Client, decision: str
+) -> None:
+    number, address = redaction_of(led, 1)
+    drop_guards()
+    AuditEntry.objects.filter(agent_id=led.pk, seq=number).update(actor_label="other@else.test")
+    answer = press(visitor, address, decision)
+    shown = answer.content.decode()
+    assert answer.status_code == 409
+    assert "What you pressed was refused, and nothing is decided." in shown
+    assert "trail is not as it was written since this was asked" in shown
+    assert MARKER not in shown
+    assert bodies(led) == [True, True, True]
+
+
+@pytest.mark.parametrize("forged", [{"asked_by": 5}, {"asked_by": {}}, {"reason": 7}])
+def test_a_link_to_a_request_that_is_not_of_the_form_is_none(
+    led: Agent, visitor: Client, forged: dict[str, Any]
+) -> None:
+    number, address = redaction_of(led, 1)
+    drop_guards()
+    detail = {"asked_by": OWNER.label, "reason": REASON, "memories": [1]} | forged
+    AuditEntry.objects.filter(agent_id=led.pk, seq=number).update(detail=detail)
+    assert visitor.get(address).status_code == 404
+    assert press(visitor, address, "approve").status_code == 404
     assert bodies(led) == [True, True, True]

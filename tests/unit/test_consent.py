@@ -33,6 +33,8 @@ def past(ada: Agent) -> Agent:
     [
         ({"purpose": "because I want to"}, errors.Invalid),
         ({"purpose": "x" * 1_001}, errors.Invalid),
+        ({"purpose": "\u200b" * 30}, errors.Invalid),
+        ({"purpose": "\u202e\u3164" * 15}, errors.Invalid),
         ({"purpose": f"{PURPOSE}\0"}, errors.Invalid),
         ({"seconds": 14 * 60}, errors.Invalid),
         ({"seconds": 4 * 3600 + 1}, errors.Invalid),
@@ -370,6 +372,30 @@ def test_a_revocation_taken_out_by_sql_revives_nothing(past: Agent) -> None:
     AuditEntry.objects.filter(agent_id=past.pk, operation="access_revoked").delete()
     with refused(past, errors.NotGranted):
         read(past, number, 1)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"purpose": 7},
+        {"person": {}},
+        {"person_id": "1"},
+        {"seconds": "900"},
+        {"seconds": True},
+        {"scope": {}},
+        {"scope": {"kind": "all"}},
+        {"scope": {"kind": []}},
+        {"scope": {"kind": "memories", "numbers": ["1"]}},
+        {"scope": {"kind": "session", "session": "1"}},
+    ],
+)
+def test_a_request_that_is_not_of_the_form_is_none(past: Agent, forged: dict[str, Any]) -> None:
+    number = ask(past).number
+    drop_guards()
+    entry = AuditEntry.objects.get(agent_id=past.pk, seq=number)
+    AuditEntry.objects.filter(pk=entry.pk).update(detail=entry.detail | forged)
+    with pytest.raises(errors.NotFound):
+        consent.find(fresh(past), number)
 
 
 @pytest.mark.parametrize(

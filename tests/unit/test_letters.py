@@ -125,6 +125,17 @@ def test_of_a_change_of_steward_both_are_told(stewarded: Agent) -> None:
     ]
 
 
+def test_the_new_steward_alone_is_told_what_that_means(stewarded: Agent) -> None:
+    agents.change(stewarded, ME, steward=TOM)
+    work()
+    said = {
+        message.to[0]: "You are its steward now: when somebody asks to read" in message.body for message in mail.outbox
+    }
+    assert said == {SUE: False, TOM: True}
+    [body] = [message.body for message in mail.outbox if message.to == [TOM]]
+    assert "If you do not want to be, tell the organisation that runs it." in body
+
+
 def test_a_first_steward_and_a_last_one_are_told(ada: Agent) -> None:
     agents.change(ada, ME, steward=SUE)
     assert letters() == [(SUE, "acme/ada: its steward was changed")]

@@ -278,6 +278,16 @@ def test_a_proposal_altered_by_sql_is_found_and_opens_nothing(led: Agent, values
         proposals.accept(fresh(led), number, ME)
 
 
+@pytest.mark.parametrize("proposed", [{"model": 5}, {"steward": {}}, {"is_steward_only": 1}, ["model"], "model"])
+def test_a_proposal_that_is_not_of_the_form_is_none(led: Agent, proposed: Any) -> None:
+    number = propose(led, model=MODEL).number
+    drop_guards()
+    AuditEntry.objects.filter(agent_id=led.pk, seq=number).update(detail={"proposed": proposed})
+    assert proposals.open_one(led) is None
+    with pytest.raises(errors.NotFound):
+        proposals.find(led, number)
+
+
 def test_nor_does_one_under_another_key(led: Agent) -> None:
     """Whoever owns the database can chain what they make up, but not under the audit key."""
     number = propose(led, model=MODEL).number

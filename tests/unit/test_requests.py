@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from audit.models import AuditEntry
 from audit.trail import Actor
 from memory import erasure, errors, redaction, requests
 from memory.models import Agent
@@ -110,6 +111,29 @@ def test_a_request_altered_or_put_in_by_sql_is_not_agreed_to(past: Agent) -> Non
     redaction.redact(fresh(past), asked, ME)
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"asked_by": 5},
+        {"asked_by": {}},
+        {"reason": 7},
+        {"reason": None},
+        {"memories": ["1"]},
+        {"memories": [True]},
+        {"memories": [1.5]},
+        {"memories": "1"},
+    ],
+)
+def test_a_request_that_is_not_of_the_form_is_none(past: Agent, forged: dict[str, Any]) -> None:
+    asked, other = ask(past, 1), ask(past, 2)
+    drop_guards()
+    detail = {"reason": "request 17", "asked_by": OWNER.label, "memories": [1]} | forged
+    AuditEntry.objects.filter(agent_id=past.pk, seq=asked).update(detail=detail)
+    assert [each.number for each in requests.waiting(past)] == [other]
+    with pytest.raises(errors.NotFound):
+        requests.find(past, asked)
+
+
 def test_where_the_steward_alone_consents_the_runtime_does_not(past: Agent) -> None:
     asked = ask(past, 1)
     Agent.objects.filter(pk=past.pk).update(is_steward_only=True)
@@ -162,7 +186,7 @@ def test_a_request_names_memories_there_are(past: Agent, numbers: Sequence[int],
         requests.ask_redaction(past, numbers, OWNER, reason="asked")
 
 
-@pytest.mark.parametrize("reason", ["", "  ", "x" * 501, "\0"])
+@pytest.mark.parametrize("reason", ["", "  ", "x" * 501, "\0", "\u202e", "\u200b\u200d", "\u3164", "?!"])
 def test_a_request_gives_a_reason(past: Agent, reason: str) -> None:
     with refused(past, errors.Invalid):
         requests.ask_redaction(past, [1], OWNER, reason=reason)
