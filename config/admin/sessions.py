@@ -40,18 +40,7 @@ class RollBack(Deed):
 class SessionPage(Scoped):
     tenant = "agent__tenant"
     deeds = (RollBack(),)
-    list_display = (
-        "number",
-        "owner",
-        "result",
-        "undone",
-        "why",
-        "opened_at",
-        "tokens_before",
-        "tokens_after",
-        "changes",
-        "replies",
-    )
+    list_display = ("number", "owner", "result", "undone", "why", "opened_at", "weight", "changes")
     list_select_related = ("agent__tenant",)
     list_filter = ("outcome", "mode", "driver", "trigger", OfTenant, OfAgent)
     ordering = ("-pk",)
@@ -131,7 +120,11 @@ class SessionPage(Scoped):
     def why(self, session: RefinementSession) -> str:
         return DueReason(session.trigger).value.replace("_", " ")
 
-    @display(description="model replies", ordering="steps")
+    @display(description="core tokens")
+    def weight(self, session: RefinementSession) -> str:
+        return f"{session.tokens_before:,} \N{RIGHTWARDS ARROW} {session.tokens_after:,}"
+
+    @display(description="model replies")
     def replies(self, session: RefinementSession) -> int:
         return session.steps
 
