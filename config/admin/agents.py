@@ -9,6 +9,7 @@ from django.contrib.admin import SimpleListFilter
 from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
+from django.utils import timezone
 from django.utils.formats import localize
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -23,7 +24,7 @@ from config.admin.page import Scoped
 from config.admin.scope import OwnTenant, ids_seen_by
 from config.commandline import several
 from memory import agents, proposals, replay
-from memory.models import Agent
+from memory.models import Agent, DueReason
 from memory.roles import Action
 from refinement import schedule, taken_back, turns
 from refinement.models import RefinementSession
@@ -156,7 +157,7 @@ class AgentPage(Configuring, Scoped):
     search_help_text = "the name of an agent or of its tenant"
     ordering = ("tenant__slug", "slug")
     fieldsets: ClassVar[Any] = [
-        (None, {"fields": ["weight", "state", "due", "due_at", "last_refined_at", "last_session", "links"]}),
+        (None, {"fields": ["weight", "state", "due_or_not", "due_at", "last_refined_at", "last_session", "links"]}),
         ("Tokens", {"fields": ["core_tokens", "target_tokens", "budget_tokens", "high_water_tokens", "retention"]}),
         ("Memories", {"fields": ["core_count", "journal_count", "constitutional_count", "constitutional_tokens"]}),
         (
@@ -207,6 +208,10 @@ class AgentPage(Configuring, Scoped):
     def due(self, agent: Agent) -> str | None:
         return WHY.get(schedule.why(agent))
 
+    @display(description="due")
+    def due_or_not(self, agent: Agent) -> str | None:
+        return self.due(agent) or _left_alone(agent)
+
     @display(description="state", label={"erased": "danger", "paused": "warning", "memory off": "warning"})
     def state(self, agent: Agent) -> str | None:
         if not agent.wrapped_key:
@@ -248,6 +253,18 @@ class AgentPage(Configuring, Scoped):
             _link("audit_auditentry_changelist", "audit entries", agent),
             _link("audit_accessrequest_changelist", "access requests", agent),
         )
+
+
+def _left_alone(agent: Agent) -> str | None:
+    """Why it is not due, where that is for a while; of one that is paused, its state says so."""
+    if agent.paused or not agent.memory_enabled or agent.due_at is None or agent.due_at <= timezone.now():
+        return None
+    if agent.failures_in_a_row and agent.due_reason == DueReason.RETRY:
+        return f"after trouble, tried again at {localize(agent.due_at)}"
+    if agent.core_tokens <= agent.budget_tokens or agent.quiet_below_tokens is None:
+        return None
+    grown = f"{agent.quiet_below_tokens:,} tokens"
+    return f"over budget; left alone until {localize(agent.due_at)}, or until it weighs {grown}"
 
 
 def _link(name: str, label: str, agent: Agent) -> SafeString:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from django.contrib.staticfiles import finders
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
+from django.utils.formats import localize
 
 from config.admin import time_machine
 from memory.models import Agent, Person
@@ -145,3 +148,36 @@ def test_a_list_takes_one_query_more_for_what_was_rolled_back(
         told = read(client, LIST)
     assert told.count("by entry") == 9
     assert sum('FROM "audit_auditentry"' in query["sql"] for query in captured) == 1
+
+
+def test_an_agents_page_says_until_when_it_is_left_alone(
+    house: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client, ada, later = signed_in(staff["owner"]), house.ada, timezone.now() + timedelta(hours=5)
+    steps.remember(ada, refining.filler(50, "tea"))
+    heavy = fresh(ada).core_tokens
+    over = {
+        "target_tokens": 1,
+        "budget_tokens": heavy - 1,
+        "quiet_until": later,
+        "quiet_below_tokens": 1_485,
+        "due_at": later,
+    }
+    over |= {"due_reason": "over_budget"}
+    alone = f"over budget; left alone until {localize(later)}, or until it weighs 1,485 tokens"
+    after = f"after trouble, tried again at {localize(later)}"
+    trouble = {"quiet_below_tokens": None, "failures_in_a_row": 2, "due_reason": "retry"}
+    earlier = timezone.now() - timedelta(hours=1)
+    for values, told in (
+        (over, alone),
+        (over | trouble, after),
+        (over | {"due_at": earlier}, "Due over budget"),
+        (over | {"budget_tokens": heavy, "due_reason": "weekly"}, ""),
+        (over | {"paused": True}, ""),
+        (over | trouble | {"memory_enabled": False}, ""),
+    ):
+        fields = {"failures_in_a_row": 0, "paused": False, "memory_enabled": True} | values
+        Agent.objects.filter(pk=ada.pk).update(**fields)
+        shown = read(client, agents_page(ada))
+        assert told in shown, told
+        assert (alone in shown, after in shown) == (told == alone, told == after)
