@@ -291,4 +291,11 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {  # of fields that share a name, or a set of values
+        "AccessStateEnum": "audit.models.AccessState.values",
+        "ProposalStateEnum": "audit.proposals.ProposalState.values",
+        "RemovalStateEnum": "audit.removals.RemovalState.values",
+        "MemoryStateEnum": ["active", "discarded"],
+        "AskerKindEnum": ["person", "operator"],
+    },
 }
