@@ -48,6 +48,14 @@ def pytest_configure() -> None:
         database.setdefault("TEST", {})["NAME"] = str(environment.FOLDER / "test.sqlite3")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Who is given a service of their own (tests/commands/conftest.py) has a database of their own."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "service" in fixtures and "scaled" not in fixtures:
+            item.add_marker(pytest.mark.own_database)
+
+
 @pytest.hookimpl(tryfirst=True)  # before fixtures, which may suit one vendor alone
 def pytest_runtest_setup(item: pytest.Item) -> None:
     vendor = connection.vendor
