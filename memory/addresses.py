@@ -21,3 +21,8 @@ def named_in(text: str) -> list[str]:
     """The addresses that somebody named in free words: `Jo <jo@acme.example>`."""
     found = _WITHIN.findall(text)
     return [text, *found, *(each.lstrip("'") for each in found)]
+
+
+def askers(label: str, asked_by: str) -> tuple[str, ...]:
+    """Whose wish a removal is: who asked, and whoever they said in free words that they ask for."""
+    return (label, *named_in(asked_by))

@@ -44,7 +44,7 @@ def send(agent_id: int, number: int) -> str:
 def askers(asked: steward_links.Asked) -> tuple[str, ...]:
     """Whose wish it is, by their addresses or labels."""
     if isinstance(asked, Removal):
-        return asked.asker, *addresses.named_in(asked.asked_by)
+        return addresses.askers(asked.asker, asked.asked_by)
     return (asked.person if isinstance(asked, Standing) else asked.proposer,)
 
 

@@ -96,7 +96,7 @@ def to_settle(agent: Agent, number: int, actor: Actor, *operations: str) -> Remo
 
 
 def _is_by(asker: str, asked_by: str, address: str) -> bool:
-    return any(same_address(each, address) for each in (asker, *addresses.named_in(asked_by)))
+    return any(same_address(each, address) for each in addresses.askers(asker, asked_by))
 
 
 def open_request(agent: Agent, number: int, *operations: str) -> Removal:

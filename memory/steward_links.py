@@ -25,7 +25,7 @@ from audit.removals import Removal, RemovalState, removals
 from audit.trail import Actor
 from config.errors import DomainError
 from config.keyring import keyring
-from memory import consent, editing, erasure, errors, letters, proposals, redaction, requests
+from memory import consent, editing, errors, letters, proposals, removal, requests
 from memory.models import Agent
 
 _ALPHABET = string.ascii_lowercase + string.digits
@@ -117,11 +117,7 @@ def _settle(agent: Agent, asked: Removal, actor: Actor, *, approve: bool) -> Rem
     """Constitutional memories are meant, too: the page says which of them are."""
     if not approve:
         return requests.decline(agent, asked.number, actor)
-    if asked.is_erasure:
-        erasure.erase(agent, asked.number, actor)
-    else:
-        redaction.redact(agent, asked.number, actor, include_constitutional=True)
-    return requests.find(agent, asked.number)
+    return removal.agree(agent, asked, actor, include_constitutional=True)
 
 
 def _until(link: ConsentLink) -> datetime:

@@ -18,7 +18,7 @@ from audit.models import AccessState, ActorKind, AuditEntry
 from audit.proposals import Proposal, ProposalState
 from audit.proposals import proposals as proposed
 from config.api.bodies import Choice, Page
-from config.api.views import AgentView, listed
+from config.api.views import AgentView, asked_page, listed
 from memory import consent, proposals
 from refinement.llm.catalog import parse as parse_model
 
@@ -114,7 +114,7 @@ class AccessRequests(AgentView):
         """Who asked to read what, why and for how long, oldest first."""
         asked = self.asked(AccessQuery)
         found = standings(self.agent.pk, asked["cursor"] + 1).values()
-        return _page([_shown(each, consent.at_present(self.agent, each)) for each in found], asked)
+        return asked_page([_shown(each, consent.at_present(self.agent, each)) for each in found], asked)
 
 
 class Approve(AgentView):
@@ -159,7 +159,7 @@ class Proposals(AgentView):
         """Changes of model and steward that others proposed, oldest first. At most one is open."""
         asked, now = self.asked(ProposalQuery), consent.clock(self.agent)
         found = proposed(self.agent.pk, asked["cursor"] + 1).values()
-        return _page([_shown_proposal(each, each.at(now)) for each in found], asked)
+        return asked_page([_shown_proposal(each, each.at(now)) for each in found], asked)
 
 
 class Accept(AgentView):
@@ -180,13 +180,6 @@ class Decline(AgentView):
         proposals.find(self.agent, number)
         declined = proposals.decline(self.agent, number, self.actor)
         return Response(_shown_proposal(declined, declined.state))
-
-
-def _page(found: list[dict[str, Any]], asked: dict[str, Any]) -> Response:
-    """The first of those after the cursor, in the state that is asked for."""
-    wanted = [each for each in found if asked.get("state", each["state"]) == each["state"]]
-    page = wanted[: asked["limit"]]
-    return listed(page, page[-1]["number"] if len(wanted) > len(page) else None)
 
 
 def _told(standing: Standing) -> Response:

@@ -12,8 +12,8 @@ from rest_framework.response import Response
 from audit.models import ActorKind
 from audit.removals import Removal, RemovalState, removals
 from config.api.bodies import Body, Choice, Page
-from config.api.views import AgentView, listed
-from memory import erasure, redaction, requests
+from config.api.views import AgentView, asked_page
+from memory import erasure, redaction, removal, requests
 from memory.models import Agent
 
 
@@ -77,10 +77,7 @@ class Removals(AgentView):
     def get(self, request: Request) -> Response:
         """What was asked to be removed for good, by whom and why, oldest first."""
         asked = self.asked(RemovalQuery)
-        found = removals(self.agent.pk, asked["cursor"] + 1).values()
-        wanted = [each for each in found if asked.get("state", each.state) == each.state]
-        page = wanted[: asked["limit"]]
-        return listed(map(_shown, page), page[-1].number if len(wanted) > len(page) else None)
+        return asked_page(map(_shown, removals(self.agent.pk, asked["cursor"] + 1).values()), asked)
 
 
 class OneRemoval(AgentView):
@@ -98,12 +95,7 @@ class Agree(AgentView):
         """Remove it. Nothing brings it back."""
         given = self.given(AgreeIn)
         asked = requests.find(self.agent, number)
-        if asked.is_erasure:
-            erasure.erase(self.agent, number, self.actor)
-        else:
-            include = given["include_constitutional"]
-            redaction.redact(self.agent, number, self.actor, include_constitutional=include)
-        return Response(_shown(requests.find(self.agent, number)))
+        return Response(_shown(removal.agree(self.agent, asked, self.actor, **given)))
 
 
 class Decline(AgentView):

@@ -85,3 +85,10 @@ class TenantView(View):
 def listed(results: Iterable[Any], cursor: int | None) -> Response:
     """A page: `next` is the cursor of the one after it, null on the last."""
     return Response({"results": list(results), "next": None if cursor is None else str(cursor)})
+
+
+def asked_page(found: Iterable[dict[str, Any]], asked: dict[str, Any]) -> Response:
+    """Of what was asked of the agent's side, by number: the first page of those in the state that is wanted."""
+    wanted = [each for each in found if asked.get("state", each["state"]) == each["state"]]
+    page = wanted[: asked["limit"]]
+    return listed(page, page[-1]["number"] if len(wanted) > len(page) else None)
