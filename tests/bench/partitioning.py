@@ -177,7 +177,7 @@ class Trial:
             WHERE indrelid = '{old}'::regclass AND NOT indisunique""")
         for place, (definition,) in enumerate(found):
             _, _, what = definition.partition(" USING ")
-            self.run_sql(f"CREATE INDEX {table}_ix{place} ON {table} USING {what}")
+            self.run_sql(f"CREATE INDEX {table}_{len(old)}_{place} ON {table} USING {what}")
 
     def move_triggers(self, old: str, new: str) -> None:
         found = self.rows_of(f"""SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger
