@@ -39,7 +39,7 @@ def number(app: str, name: str, field: str, otherwise: int) -> migrations.RunPyt
             with editor.connection.cursor() as cursor:
                 quoted = editor.quote_name(model._meta.get_field(field).column)
                 table = editor.quote_name(model._meta.db_table)
-                cursor.execute(f"UPDATE {table} SET {quoted} = %s WHERE typeof({quoted}) = 'text'", [otherwise])
+                cursor.execute(f"UPDATE {table} SET {quoted} = %s WHERE typeof({quoted}) = 'text'", [otherwise])  # noqa: S608  names of ours
 
     return _forwards(act)
 
