@@ -136,6 +136,15 @@ def ended() -> int:
     return RefinementSession.objects.exclude(outcome=Outcome.OPEN).count()
 
 
+def database_bytes() -> int:
+    """On disk, indexes included; 0 on SQLite, which keeps what it freed."""
+    if connection.vendor != "postgresql":
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_database_size(current_database())")
+        return int(cursor.fetchone()[0])
+
+
 # --- who does it
 
 
@@ -166,6 +175,11 @@ class Started:
         """Seconds of the processor that those of the group which live have used."""
         return sum(_spent(path) for path in Path("/proc").glob("[0-9]*/stat") if _group(path) == self.process.pid)
 
+    def mebibytes(self) -> tuple[int, float]:
+        """How many of the group live, and what they hold of memory, each shared page counted once."""
+        there = [path.parent for path in Path("/proc").glob("[0-9]*/stat") if _group(path) == self.process.pid]
+        return len(there), sum(map(_held, there)) / 1024
+
     def stop(self) -> None:
         self.process.terminate()
         try:
@@ -192,6 +206,15 @@ def _group(path: Path) -> int:
 def _spent(path: Path) -> float:
     fields = _fields(path)
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+def _held(process: Path) -> int:
+    """Kibibytes: what is its own, and its part of what it shares."""
+    try:
+        found = re.search(r"^Pss:\s*(\d+) kB", (process / "smaps_rollup").read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
 
 
 def busy() -> float:

@@ -52,9 +52,11 @@ def measured(
     fleet.forget_queue()
     with fleet.workers(processes, address) as worker:
         refined(WARMING * processes)
+        size = fleet.database_bytes()
         since, before = timezone.now(), (fleet.busy(), worker.processor(), model.processor())
         refined(count)
         after = (fleet.busy(), worker.processor(), model.processor())
+        _, held = worker.mebibytes()
         fleet.rest()
     work = fleet.Work(since)
     everything, workers, models = (b - a for a, b in zip(before, after, strict=True))
@@ -72,6 +74,10 @@ def measured(
     yield figure("… of the model, which is none of the service", models / work.count * 1e3, "ms")
     rest = everything - workers - models
     yield figure("… of all else: database, queue, this bench", rest / work.count * 1e3, "ms")
+    if size:
+        grown = fleet.database_bytes() - size
+        yield figure("the database grows, a session", grown / work.count / 1024, "KiB")
+    yield figure("memory of the worker, all its processes", held, "MiB")
     cores = (os.cpu_count() or 1) * work.seconds
     yield figure("of the machine's processors in use", 100 * everything / cores, "%")
 
