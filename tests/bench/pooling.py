@@ -14,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -58,7 +59,7 @@ def pooler(at: Path, url: str, connections: int) -> Iterator[str]:
     user = parts.username or "nobody"
     settings = f"""
 [databases]
-{parts.path[1:]} = host={parts.hostname} port={parts.port or 5432} dbname={parts.path[1:]} user={parts.username or "root"}
+{parts.path[1:]} = host={parts.hostname} port={parts.port or 5432} user={parts.username or "root"}
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = {port}
@@ -69,8 +70,7 @@ default_pool_size = {connections}
 max_client_conn = 500
 ignore_startup_parameters = extra_float_digits
 """
-    folder = Path(f"/tmp/pooler-{os.getpid()}")  # where another user may read it
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix="pooler-"))  # where another user may read it
     (folder / "pgbouncer.ini").write_text(settings)
     command = [program, str(folder / "pgbouncer.ini")]
     if os.getuid() == 0:  # which it refuses to run as

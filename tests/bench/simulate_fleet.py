@@ -34,6 +34,7 @@ START = datetime(2026, 1, 5, tzinfo=UTC)
 
 # --- what is assumed
 BUDGET, TARGET = 8_000, 5_000  # tokens of core memory, the product's defaults
+TOKENS = 75  # of a memory
 WRITTEN, WRITTEN_SPREAD, TENANT_SPREAD = 75.0, 1.4, 0.6  # tokens a day of the middle agent; of the logarithms
 CALLS, CALLS_SPREAD = 6.0, 0.6  # of a model, by the middle session; at most 30
 SECONDS_A_CALL, SECONDS_SPREAD = 8.0, 0.5
@@ -473,6 +474,7 @@ def told(simulation: Simulation, agents: int) -> Iterator[str]:
 
 
 def by_day(days: Sequence[Day]) -> Iterator[str]:
+    """Of two figures in a cell the first is the day's mean, the second its most."""
     yield (
         "| day | sessions | due, most | under way | model calls a minute | rows a second | commits a second "
         "| 99 % waited | longest wait |"
@@ -480,26 +482,31 @@ def by_day(days: Sequence[Day]) -> Iterator[str]:
     yield "| ---: " * 9 + "|"
     minutes, steps = DAY / 60, DAY / STEP
     for number, day in enumerate(days, 1):
-        yield (
-            f"| {number} | {day.sessions:,} | {day.due[1]:,.0f} | {day.under_way[0] / steps:,.0f} / {day.under_way[1]:,.0f} "
-            f"| {day.calls[0] / minutes:,.0f} / {day.calls[1]:,.0f} | {day.rows[0] / minutes:,.0f} / {day.rows[1]:,.0f} "
-            f"| {day.commits[0] / minutes:,.0f} / {day.commits[1]:,.0f} "
-            f"| {lasting(day.waits.within(0.99))} | {lasting(day.waits.longest)} |"
-        )
+        pairs = ((day.under_way, steps), (day.calls, minutes), (day.rows, minutes), (day.commits, minutes))
+        cells = [f"{total / count:,.0f} / {most:,.0f}" for (total, most), count in pairs]
+        waits = [lasting(day.waits.within(0.99)), lasting(day.waits.longest)]
+        yield row(number, f"{day.sessions:,}", f"{day.due[1]:,.0f}", *cells, *waits)
 
 
 def by_size(simulation: Simulation) -> Iterator[str]:
     sizes = simulation.fleet.tenants
-    yield "| tenants with agents | tenants | sessions | half waited | 99 % | longest |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: |"
+    yield row("tenants with agents", "tenants", "sessions", "half waited", "99 %", "longest")
+    yield "| --- " + "| ---: " * 5 + "|"
     for least, most in zip(SIZES, (*(size - 1 for size in SIZES[1:]), 10**9), strict=True):
-        waits = simulation.by_size[least]
         count = sum(least <= size <= most for size in sizes)
         name = f"{least:,} to {most:,}" if most < 10**9 else f"{least:,} and more"
         if count:
-            yield f"| {name} | {count:,} | {waits.count:,} | {lasting(waits.within(0.5))} | {lasting(waits.within(0.99))} | {lasting(waits.longest)} |"
-    waits = simulation.of_asked
-    yield f"| (asked for, of all) | | {waits.count:,} | {lasting(waits.within(0.5))} | {lasting(waits.within(0.99))} | {lasting(waits.longest)} |"
+            yield row(name, f"{count:,}", *waited(simulation.by_size[least]))
+    yield row("(asked for, of all)", "", *waited(simulation.of_asked))
+
+
+def waited(waits: Waits) -> tuple[str, ...]:
+    found = (waits.within(0.5), waits.within(0.99), waits.longest)
+    return (f"{waits.count:,}", *map(lasting, found))
+
+
+def row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def chart(backlog: Sequence[int], width: int = 60) -> Iterator[str]:
@@ -513,10 +520,15 @@ def chart(backlog: Sequence[int], width: int = 60) -> Iterator[str]:
 def altogether(simulation: Simulation, agents: int) -> Iterator[str]:
     days = simulation.by_day
     sessions = sum(day.sessions for day in days)
-    written = sum(simulation.fleet.written) / 75 / DAY
-    yield f"{sessions:,} sessions, {sessions / len(days) / DAY:.2f} a second on average; outcomes {dict(simulation.outcomes)}"
-    yield f"still due at the end: {simulation.in_due + simulation.in_line:,} of {agents:,} agents in {len(simulation.fleet.tenants):,} tenants"
-    yield f"memories written by agents, of 75 tokens: {written:,.0f} a second on average, {written * (1 + DAYTIME):,.0f} at the height of the day: {written * OF_WRITE[0]:,.0f} and {written * (1 + DAYTIME) * OF_WRITE[0]:,.0f} rows a second"
+    written = sum(simulation.fleet.written) / TOKENS / DAY
+    high = written * (1 + DAYTIME)
+    yield f"{sessions:,} sessions, {sessions / len(days) / DAY:.2f} a second; outcomes {dict(simulation.outcomes)}"
+    yield f"still due at the end: {simulation.in_due + simulation.in_line:,} of {agents:,} agents"
+    yield f"tenants: {len(simulation.fleet.tenants):,}"
+    yield (
+        f"memories written by agents, of {TOKENS} tokens: {written:,.0f} a second, {high:,.0f} at the height of the day; "
+        f"{written * OF_WRITE[0]:,.0f} and {high * OF_WRITE[0]:,.0f} rows"
+    )
 
 
 def lasting(seconds: float) -> str:
