@@ -41,7 +41,7 @@ class Tenant(RefinementLimits):
     created_at = models.DateTimeField(auto_now_add=True)
     sessions_at_once = models.PositiveIntegerField(null=True, blank=True, help_text="that workers run; 0: any number")
     month_tokens = models.PositiveBigIntegerField(
-        null=True, blank=True, help_text="model tokens of its sessions in a calendar month (UTC)"
+        "model tokens a month", null=True, blank=True, help_text="of its sessions, in a calendar month (UTC)"
     )
 
     def __str__(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from django.db.models.functions import RowNumber, StrIndex, Substr
 from django.utils import timezone
 
 from audit.trail import Actor
-from config.queue import REFINE_AGENT, depth, put
+from config.queue import REFINE_AGENT, QueueUnreachable, depth, put
 from memory import editing
 from memory.agents import change
 from memory.errors import MemoryDisabled
@@ -161,10 +162,14 @@ def wake() -> None:
 
 
 def go_on() -> None:
-    """A worker that has refined somebody has one woken for the next: itself, if it is the first to be free."""
-    if depth() < AT_ONCE:
-        for agent_id in _next_agents(1):
-            put(REFINE_AGENT, agent_id)
+    """A worker that has refined somebody has one woken for the next: itself, if it is the first to be free.
+
+    A queue that cannot be reached is left to the next sweep: what was done is done.
+    """
+    with suppress(QueueUnreachable):
+        if depth() < AT_ONCE:
+            for agent_id in _next_agents(1):
+                put(REFINE_AGENT, agent_id)
 
 
 def _next_agents(most: int) -> Any:

@@ -28,7 +28,9 @@ def of(model: str) -> str:
 
 def shut(now: datetime | None = None) -> set[str]:
     """The providers that nobody calls now."""
-    return set(Provider.objects.filter(shut_until__gt=now or timezone.now()).values_list("name", flat=True))
+    now = now or timezone.now()
+    rows = Provider.objects.filter(shut_until__gt=now, shut_until__lte=now + LONGEST)
+    return set(rows.values_list("name", flat=True))
 
 
 def is_doubted(name: str) -> bool:
@@ -46,17 +48,14 @@ class Gate:
     def wait(self) -> float:
         """Seconds after which to ask again, or 0: go ahead. Of all who ask once a pause is over, one may go."""
         now = timezone.now()
-        row = Provider.objects.filter(name=self.name).first()
-        self._failed_before = row is not None and row.failures > 0
-        if row is None or (row.shut_until is None and row.failures < FAILURES):
-            return 0
-        if row.shut_until is not None and row.shut_until > now:
-            return (row.shut_until - now).total_seconds()
+        row = Provider.objects.filter(name=self.name).first() or Provider(name=self.name)
+        self._failed_before = row.failures > 0
+        if until := _shut_until(row, now):
+            return (until - now).total_seconds()
         if row.failures < FAILURES:
             return 0
-        until = now + pause(row.failures + 1)
-        mine = Provider.objects.filter(name=self.name, failures=row.failures, shut_until=row.shut_until)
-        if mine.update(failures=row.failures + 1, shut_until=until):
+        seen = Provider.objects.filter(name=self.name, failures=row.failures, shut_until=row.shut_until)
+        if seen.update(failures=row.failures + 1, shut_until=now + pause(row.failures + 1)):
             return 0
         return self.wait()
 
@@ -74,7 +73,8 @@ class Gate:
         with transaction.atomic():
             Provider.objects.get_or_create(name=self.name)
             row = Provider.objects.select_for_update().get(name=self.name)
-            if row.shut_until is None or row.shut_until <= now:  # else it is known, or this was the one attempt
+            row.shut_until = _shut_until(row, now)
+            if row.shut_until is None:  # else it is known already
                 row.failures += 1
                 if row.failures >= FAILURES:
                     row.shut_until = now + pause(row.failures)
@@ -83,6 +83,12 @@ class Gate:
                 until = now + min(timedelta(seconds=asked), LONGEST)
                 row.shut_until = max(row.shut_until or until, until)
             row.save()
+
+
+def _shut_until(row: Provider, now: datetime) -> datetime | None:
+    """None when it may be called. A time that is far off was set by a clock that was wrong."""
+    is_shut = row.shut_until is not None and now < row.shut_until <= now + LONGEST
+    return row.shut_until if is_shut else None
 
 
 def pause(failures: int) -> timedelta:

@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from audit.models import Operation
+from config.queue import QueueUnreachable
 from memory import agents, erasure, requests, store
 from memory import time_machine as history
 from memory.errors import MemoryDisabled
@@ -331,6 +332,29 @@ def test_whose_worker_lives_is_not_given_to_another(ada: Agent) -> None:
         tasks.sweep()
         assert turn is not None
         assert Waiting.objects.get(pk=ada.pk).taken_at == turn.taken_at
+
+
+def test_a_crowd_of_one_tenant_delays_another_by_one_session(ada: Agent, bob: Agent) -> None:
+    """Though all their tasks were queued before."""
+    due(*(agents.create("acme", f"a{n}", model="builtin/dedupe", actor=ME)[0] for n in range(40)))
+    tasks.sweep()
+    before = waiting()
+    carry_out(before[0])
+    line.ask(bob)
+    carry_out(before[1])
+    assert [session.agent_id == bob.pk for session in RefinementSession.objects.order_by("pk")] == [False, True]
+
+
+def test_a_queue_that_cannot_be_reached_takes_nothing_back(
+    ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone() -> int:
+        raise QueueUnreachable
+
+    due(ada, bob)
+    tasks.sweep()
+    monkeypatch.setattr(line, "depth", gone)
+    assert tasks.refine_agent(ada.pk) == "completed"
 
 
 def test_a_worker_that_has_refined_somebody_wakes_for_the_next(ada: Agent, bob: Agent) -> None:

@@ -106,6 +106,16 @@ def test_nobody_is_kept_away_for_longer_than_five_minutes(clock: time_machine.Tr
     assert Gate("openai").wait() == LONGEST.total_seconds()
 
 
+def test_a_clock_that_was_set_back_keeps_nobody_away(clock: time_machine.Traveller) -> None:
+    clock.shift(timedelta(days=2))
+    down()
+    clock.shift(-timedelta(days=2))
+    assert providers.shut() == set()
+    assert Gate("openai").wait() == 0
+    Gate("openai").failed()
+    assert 0 < Gate("openai").wait() <= LONGEST.total_seconds()
+
+
 @pytest.mark.parametrize("callers", [1, 2, 12])
 def test_one_that_is_down_costs_at_most_five_calls_a_minute(callers: int, clock: time_machine.Traveller) -> None:
     """However many sessions go on trying, in any minute from the first failure on."""
