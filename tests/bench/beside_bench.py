@@ -31,7 +31,7 @@ PROCESSES = 4
 MOST = 3  # times what 99 of 100 writes keep within without refinement
 ALIVE_EVERY = 5  # writes, a request that does nothing
 MODELS = {"at once": "tidy", f"in {thinking.SECONDS:g} s": "tests.bench.thinking:thoughtful"}
-LEAST = 20  # sessions in a spell, or nothing was measured
+LEAST = 5  # sessions in a spell, or nothing was measured
 
 
 @dataclass
