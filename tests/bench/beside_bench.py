@@ -8,7 +8,8 @@ turns in one run, the same servers and workers up all the while.
 
 Clients, web, workers, model and database share this machine's processors. A model that answers at once keeps four
 worker processes at work without a pause, which no real one does; with one that takes two seconds a call they mostly
-wait for it. Both are measured; then the clients write one after the other as fast as they are answered.
+wait for it. Both are measured; then the clients write one after the other as fast as they are answered. With
+BENCH_WORKER_NICE=10 the workers yield to the others, as under `nice -n 10`.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from config import queue
 from memory import agents
 from memory.formats import jsonl
 from memory.models import Agent
-from refinement.models import Outcome, RefinementSession
+from refinement.models import Outcome, RefinementSession, Waiting
 from tests.bench import texts
 from tests.bench.places import ROOT
 
@@ -59,8 +59,9 @@ def _remembering(name: str) -> str:
 
 
 def idle() -> None:
-    """Nobody is due."""
+    """Nobody is due, nor stands in line."""
     Agent.objects.update(due_at=None, quiet_until=None, failures_in_a_row=0)
+    Waiting.objects.filter(taken_at=None).delete()
 
 
 def make_due(count: int) -> None:
@@ -151,7 +152,7 @@ def database_bytes() -> int:
 class Started:
     """A process of a group of its own, so that its processor time can be told from others'."""
 
-    def __init__(self, *command: str, **environment: str) -> None:
+    def __init__(self, *command: str, yielding: int = 0, **environment: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, *command],
             cwd=ROOT,
@@ -160,6 +161,7 @@ class Started:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            preexec_fn=None if yielding == 0 else lambda: os.nice(yielding),
         )
         self.said: list[str] = []
 
@@ -241,6 +243,7 @@ def workers(processes: int, model_at: str) -> Iterator[Started]:
     """One `manage.py worker` with so many processes that work."""
     worker = Started(
         *("manage.py", "worker"),
+        yielding=int(os.environ.get("BENCH_WORKER_NICE", "0")),
         QUEUE_WORKERS=str(processes),
         OPENAI_BASE_URL=model_at,
         OPENAI_API_KEY="any",

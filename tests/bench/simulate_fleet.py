@@ -526,7 +526,7 @@ def altogether(simulation: Simulation, agents: int) -> Iterator[str]:
     yield f"still due at the end: {simulation.in_due + simulation.in_line:,} of {agents:,} agents"
     yield f"tenants: {len(simulation.fleet.tenants):,}"
     yield (
-        f"memories written by agents, of {TOKENS} tokens: {written:,.0f} a second, {high:,.0f} at the height of the day; "
+        f"memories written by agents, of {TOKENS} tokens: {written:,.0f} a second, {high:,.0f} at the day's height; "
         f"{written * OF_WRITE[0]:,.0f} and {high * OF_WRITE[0]:,.0f} rows"
     )
 
