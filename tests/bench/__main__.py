@@ -21,6 +21,7 @@ from pathlib import Path
 from tests.bench import places
 from tests.bench.figures import Figure, read, table
 
+QUEUED = ("fleet", "beside")  # with workers: on PostgreSQL their queue is in Redis
 SERVICE = (
     "writes",
     "import",
@@ -35,6 +36,7 @@ SERVICE = (
     "compare",
     "recall",
     "admin",
+    *QUEUED,
 )  # on each
 ALGORITHMS = ("search", "specifics", "dedupe")  # without one; these print tables of their own
 
@@ -93,10 +95,14 @@ def _machine() -> str:
 def _service(name: str, kind: str, *, quick: bool) -> tuple[list[Figure], bool]:
     """Run one bench on an empty database, showing its table when it is done."""
     print(f"\n== {name}, {kind}", flush=True)
-    with places.folder() as folder, places.database(kind, folder) as url:
+    with (
+        places.folder() as folder,
+        places.database(kind, folder) as url,
+        places.queue(kind if name in QUEUED else "sqlite", folder) as queue,
+    ):
         done = subprocess.run(
             [sys.executable, "-m", "tests.bench.child", name, *(["--quick"] if quick else [])],
-            env=places.environment(folder, url),
+            env=places.environment(folder, url, queue),
             cwd=places.ROOT,
             stdout=subprocess.PIPE,
             text=True,

@@ -123,3 +123,59 @@ def _client(port: int, wanted: Iterable[Wanted], results: list[list[float] | Bas
         results.append(failure)
     finally:
         connection.close()
+
+
+def run_paced(
+    port: int, wanted: Sequence[Sequence[Wanted]], every: float, seconds: float, posts: Taken, others: Taken
+) -> None:
+    """Each client asks for its own for so long: one POST `every` seconds, at a time of its own, or without a pause.
+
+    What is taken is counted from the moment at which it was to be asked, whenever the client came to it.
+    """
+    started = time.perf_counter()
+    results: list[Sequence[tuple[bool, float]] | BaseException] = []
+    threads = [
+        threading.Thread(
+            target=_paced, args=(port, list_, started + every * place / len(wanted), every, seconds, results)
+        )
+        for place, list_ in enumerate(wanted)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wall = time.perf_counter() - started
+    posts.wall, others.wall = posts.wall + wall, others.wall + wall
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        for is_post, taken in result:
+            (posts if is_post else others).each.append(taken)
+
+
+def _paced(
+    port: int,
+    wanted: Sequence[Wanted],
+    turn: float,
+    every: float,
+    seconds: float,
+    results: list[Sequence[tuple[bool, float]] | BaseException],
+) -> None:
+    connection, taken, end = Connection(port), [], turn + seconds
+    try:
+        for one in wanted:
+            is_post = one.bytes.startswith(b"POST")
+            if is_post and every:
+                time.sleep(max(0.0, turn - time.perf_counter()))
+                due, turn = turn, turn + every
+            else:
+                due = time.perf_counter()
+            if due >= end:
+                break
+            connection.ask(one)
+            taken.append((is_post, time.perf_counter() - due))
+        results.append(taken)
+    except (OSError, AssertionError, ValueError, IndexError) as failure:
+        results.append(failure)
+    finally:
+        connection.close()

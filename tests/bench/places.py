@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,10 +36,10 @@ def folder() -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def environment(at: Path, url: str) -> dict[str, str]:
+def environment(at: Path, url: str, queue_url: str = "") -> dict[str, str]:
     """What a process of the service is started with: its settings are made from this and nothing else."""
     kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
-    return kept | {"DATABASE_URL": url, "VAR_DIR": str(at), "KEYS_DIR": str(at / "keys")}
+    return kept | {"DATABASE_URL": url, "REDIS_URL": queue_url, "VAR_DIR": str(at), "KEYS_DIR": str(at / "keys")}
 
 
 @contextmanager
@@ -57,6 +59,29 @@ def database(kind: str, at: Path) -> Iterator[str]:
         yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
     finally:
         _run(server, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+
+
+@contextmanager
+def queue(kind: str, at: Path) -> Iterator[str]:
+    """A Redis server of its own, where one is installed, for the benches on PostgreSQL; its URL. Else the queue is in
+    the database."""
+    program = shutil.which("redis-server")
+    if kind == "sqlite" or program is None:
+        yield ""
+        return
+    path = Path(tempfile.mkdtemp(prefix="redis-")) / "socket"  # a socket's path has 107 characters at most
+    server = subprocess.Popen(
+        [program, "--port", "0", "--unixsocket", str(path), "--dir", str(at), "--appendonly", "yes"],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        while not path.exists() and server.poll() is None:
+            time.sleep(0.05)
+        yield f"unix://{path}"
+    finally:
+        server.terminate()
+        server.wait(10)
+        shutil.rmtree(path.parent, ignore_errors=True)
 
 
 def postgresql() -> str:
