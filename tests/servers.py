@@ -89,7 +89,9 @@ class PostgreSQL:
 
     def _control(self, *words: str) -> None:
         options = f"-p {self._port} -h 127.0.0.1 -k {self._folder} -c fsync=off"
-        self._run("pg_ctl", *words, "-w", "-s", "-D", f"{self._folder}/data", "-l", f"{self._folder}/log", "-o", options)
+        self._run(
+            "pg_ctl", *words, "-w", "-s", "-D", f"{self._folder}/data", "-l", f"{self._folder}/log", "-o", options
+        )
 
     def _run(self, command: str, *words: str) -> None:
         subprocess.run(

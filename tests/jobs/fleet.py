@@ -1,6 +1,6 @@
 """A fleet: several `manage.py worker` of one service, on PostgreSQL and Redis of its own, tended as a supervisor does.
 
-What a test wants of the service itself it has done in a process that is inside it (`Fleet.do`): the tests' own Django
+What a test wants of the service itself it has done in processes that are inside it (`Fleet.do`): the tests' own Django
 has another database and no Redis.
 """
 
@@ -16,14 +16,15 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from tests import servers
 from tests.commands.calling import ROOT, Installation
 from tests.privacy import leaks
 from tests.privacy.marker import MARKER
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 AT_WORK = 2  # processes of a worker that carry out tasks
 QUICK = {
@@ -89,11 +90,17 @@ class Fleet:
         self.environment = self.installation.environment | environment
         self.workers: list[Worker] = []
         self.logs: list[Path] = []
-        self._inside = ProcessPoolExecutor(1, get_context("spawn"), _enter, (self.environment,))
+        self.last_word: Callable[[], signal.Signals] = lambda: signal.SIGTERM  # to what is left of a worker that died
+        self._inside = ProcessPoolExecutor(2, get_context("spawn"), _enter, (self.environment,))
 
     def do(self, act: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """Have a function of `tests.jobs.inside` run inside the service."""
         return self._inside.submit(act, *args, **named).result(120)
+
+    def do_twice(self, act: Callable[P, T], *args: P.args, **named: P.kwargs) -> list[T]:
+        """The same, in two processes at once."""
+        both = [self._inside.submit(act, *args, **named) for _ in range(2)]
+        return [each.result(120) for each in both]
 
     def start(self, count: int = 1, **more: str) -> None:
         new = [self._new(**more) for _ in range(count)]
@@ -104,7 +111,7 @@ class Fleet:
         self.logs.append(self.installation.folder / f"worker{len(self.logs)}.log")
         return Worker(self.environment | more, self.logs[-1])
 
-    def tend(self, end: signal.Signals = signal.SIGTERM) -> None:
+    def tend(self) -> None:
         """What a supervisor does: end what is left of a worker that died, then start another in its place."""
         for place, worker in enumerate(self.workers):
             if worker.process.poll() is None:
@@ -113,7 +120,7 @@ class Fleet:
                 self.workers[place] = self._new()
             elif worker.told_to_end is None:
                 worker.told_to_end = time.monotonic()
-                worker.signal_group(end)
+                worker.signal_group(self.last_word())
             elif time.monotonic() - worker.told_to_end > 10:
                 worker.signal_group(signal.SIGKILL)
 
@@ -150,7 +157,7 @@ class Fleet:
 
 
 @contextmanager
-def fleet(folder: Path, database_url: str = "", redis_url: str = "", **environment: str) -> Iterator[Fleet]:
+def new_fleet(folder: Path, database_url: str = "", redis_url: str = "", **environment: str) -> Iterator[Fleet]:
     """A service without workers. It has a database of its own on the suite's PostgreSQL, and a Redis of its own, unless
     it is given others."""
     with ExitStack() as stack:

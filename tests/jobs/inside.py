@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import redis
+from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
@@ -18,7 +21,7 @@ from memory.intake import Draft
 from memory.models import Agent, DueReason, Memory
 from memory.silo.silo import Silo
 from memory.snapshot import restore
-from refinement import schedule
+from refinement import schedule, tasks
 from refinement.models import Outcome, RefinementSession, Waiting
 from tests.jobs.scripted import EDITS, REMEMBERED, Edit, texts
 
@@ -50,8 +53,35 @@ def look_round() -> None:
     queue.put(queue.CLOSE_STALE)
 
 
+def sweep_at(moment: float) -> str:
+    """Look who is due, at this moment (`time.time()`) or at once."""
+    time.sleep(max(0.0, moment - time.time()))
+    return tasks.sweep()
+
+
+_TWICE = """
+local waiting, told = redis.call('LRANGE', KEYS[1], 0, -1), 0
+redis.call('DEL', KEYS[1])
+for _, task in ipairs(waiting) do
+  redis.call('RPUSH', KEYS[1], task)
+  if redis.call('SADD', 'given twice', task) == 1 then
+    redis.call('RPUSH', KEYS[1], task)
+    told = told + 1
+  end
+end
+return told
+"""
+
+
+def repeat_queue() -> int:
+    """Have every task that waits come twice, one right after the other; how many did not yet."""
+    return int(redis.from_url(settings.REDIS_URL).eval(_TWICE, 1, queue._broker().list_key))
+
+
 def have_waited() -> int:
     """Who waits after trouble has waited long enough; how many."""
+    lost = timezone.now() - timedelta(seconds=10)
+    Waiting.objects.filter(since__lt=lost).update(since=timezone.now() - timedelta(minutes=11))
     waiting = Agent.objects.filter(due_reason=DueReason.RETRY, due_at__gt=timezone.now())
     return waiting.update(due_at=timezone.now(), quiet_until=None)
 
@@ -70,7 +100,8 @@ def standing() -> dict[str, int]:
 def sessions() -> list[dict[str, Any]]:
     """Every session, in order; its agent by the name of its model."""
     rows = RefinementSession.objects.order_by("agent_id", "number")
-    return list(rows.values("agent__slug", "number", "outcome", "reason", "opened_at", "closed_at", "trigger"))
+    names = ("agent__slug", "number", "outcome", "reason", "opened_at", "closed_at", "trigger")
+    return [{name: row[name] for name in names} for row in rows.values(*names)]
 
 
 def edits(agent: Agent) -> Counter[Edit]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.jobs import inside
-from tests.jobs.fleet import Fleet, Worker, fleet
+from tests.jobs.ending import refine_all, wrong_with
+from tests.jobs.fleet import Fleet, Worker, new_fleet
 from tests.jobs.scripted import SlowModel
 from tests.model_server import ModelServer
 
@@ -35,14 +36,15 @@ class Killer:
     sessions: int
     made: list[tuple[float, str]] = field(default_factory=list)
 
-    @property
-    def is_done(self) -> bool:
-        return len(self.made) >= self.kills
+    def go_on(self) -> bool:
+        """Make the next kill if it is time; whether all are made."""
+        if len(self.made) >= self.kills:
+            return True
+        if self.model.ended >= len(self.made) * self.sessions // (self.kills + 1):
+            self._kill_one()
+        return False
 
-    def is_due(self) -> bool:
-        return not self.is_done and self.model.ended >= len(self.made) * self.sessions // (self.kills + 1)
-
-    def kill(self) -> None:
+    def _kill_one(self) -> None:
         self._wait_for(self.dice.choice(MOMENTS))
         ready = [worker for worker in self.fleet.workers if worker.process.poll() is None and worker.is_ready]
         if not ready:
@@ -79,48 +81,15 @@ def _kill(worker: Worker, victim: str, dice: random.Random) -> bool:
 
 def run(folder: Path, kills: int, sessions: int, seed: int) -> dict[str, Any]:
     """Refine so many agents, killing so often: figures, and what is wrong in words."""
-    model = SlowModel(seed)
-    with ModelServer(model) as server, fleet(folder, OPENAI_BASE_URL=server.openai_url) as service:
-        service.do(inside.furnish, sessions)
-        killer = Killer(service, model, random.Random(seed), kills, sessions)
+    model, dice = SlowModel(seed), random.Random(seed)
+    with ModelServer(model) as server, new_fleet(folder, OPENAI_BASE_URL=server.openai_url) as fleet:
+        fleet.last_word = lambda: dice.choice((signal.SIGTERM, signal.SIGKILL))
+        fleet.do(inside.furnish, sessions)
+        killer = Killer(fleet, model, dice, kills, sessions)
         started = time.monotonic()
-        service.start(WORKERS)
-        wrong = _work(service, killer)
-        seconds = round(time.monotonic() - started, 1)
-        wrong += _after(service)
-        told = service.do(inside.told)
-        wrong += told.pop("wrong") + [f"the model's {name} was refused" for name in model.failed]
-        verified = service.installation.manage("verify_audit", "--all", **service.environment)
-        wrong += [] if verified.code == 0 else verified.out.splitlines()
-    counts = {"victims": dict(Counter(victim for _, victim in killer.made)), "in_calls": killer.in_calls()}
-    return {"kills": len(killer.made), **told, **counts, "seconds": seconds, "seed": seed, "wrong": wrong}
-
-
-def _work(service: Fleet, killer: Killer) -> list[str]:
-    """Until every agent has been refined and every kill made."""
-    until, next_look = time.monotonic() + PATIENCE, 0.0
-    while time.monotonic() < until:
-        service.tend(killer.dice.choice((signal.SIGTERM, signal.SIGKILL)))
-        if time.monotonic() > next_look:
-            next_look = time.monotonic() + 1
-            service.do(inside.look_round)
-            service.do(inside.have_waited)
-            now = service.do(inside.standing)
-            if killer.is_done and now["refined"] == now["agents"] and not now["due"] and not now["open"]:
-                return []
-        if killer.is_due():
-            killer.kill()
-        time.sleep(0.05)
-    return [f"not done after {PATIENCE} seconds: {service.do(inside.standing)}"]
-
-
-def _after(service: Fleet) -> list[str]:
-    """Nothing waits any more, the workers end when they are asked to, and no word of a memory is in their logs."""
-    wrong = []
-    try:
-        service.until(lambda: not any(service.do(inside.standing)[what] for what in ("waiting", "queued")), 30, True)
-    except TimeoutError:
-        wrong.append(f"something waits for ever: {service.do(inside.standing)}")
-    service.until(lambda: all(worker.is_ready for worker in service.workers), 30, True)
-    wrong += [f"a worker ended with code {code}" for code in service.stop() if code]
-    return wrong + [f"a memory's words are in {log}" for log in service.leaks()]
+        fleet.start(WORKERS)
+        refine_all(fleet, killer.go_on, PATIENCE)
+        told: dict[str, Any] = {"kills": len(killer.made), "seed": seed, "seconds": round(time.monotonic() - started)}
+        told |= {"victims": dict(Counter(victim for _, victim in killer.made)), "in_calls": killer.in_calls()}
+        wrong = wrong_with(fleet, told)
+    return told | {"wrong": wrong + [f"the model's {name} was refused" for name in model.failed]}

@@ -1,4 +1,4 @@
-"""Workers killed by SIGKILL while they refine agents: nothing is lost or doubled, and every agent is refined in the end.
+"""Workers killed by SIGKILL while they refine agents: nothing is lost or doubled, every agent is refined.
 
 A few kills in every run; `python -m tests.jobs.repeat 20` for the figures in docs/reliability.md.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
