@@ -52,6 +52,19 @@ def whole(name: str, default: int) -> int:
     return int(value)
 
 
+def numbers(name: str, default: dict[str, int]) -> dict[str, int]:
+    """Several numbers by name, as in "ollama=2,openai=32"."""
+    found = {}
+    for part in listed(name, []):
+        what, _, value = (each.strip() for each in part.partition("="))
+        if what not in default or not (value.isascii() and value.isdigit() and len(value) <= _DIGITS):
+            raise ImproperlyConfigured(
+                f"{name} must be numbers by name, as in {next(iter(default))}=2: {', '.join(default)}"
+            )
+        found[what] = int(value)
+    return default | found
+
+
 def redis(name: str) -> str:
     """The address of a Redis server; empty when none is named."""
     url = text(name)

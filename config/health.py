@@ -2,40 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import cache
 
 from django.db import Error as DatabaseTrouble
-from django.db import connection
+from django.db import ProgrammingError, connection
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, JsonResponse
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from config.errors import DomainError
+from config.errors import ConfigurationError
 from config.keyring import keyring
-from config.queue import depth
+from config.queue import QueueUnreachable, depth, next_sweep
+from refinement.models import Provider
+
+OK = "ok"
+LATE = timedelta(minutes=2)  # a worker looks over its schedules every half minute
 
 
 @require_safe
 def alive(_: HttpRequest) -> JsonResponse:
-    return JsonResponse({"status": "ok"})
+    return JsonResponse({"status": OK})
 
 
 @require_safe
 def ready(_: HttpRequest) -> JsonResponse:
-    """200 when the database answers for our tables, the keys are there and the queue can be reached; else 503 and which
-    part is wrong."""
-    parts = {"database": _state(_database), "keys": _state(keyring), "queue": _state(depth)}
-    ok = all(state == "ok" for state in parts.values())
-    return JsonResponse({"status": "ok" if ok else "unready", **parts}, status=200 if ok else 503)
+    """200 when the database answers and is migrated, the keys are there and the queue can be reached; else 503. Each
+    part is "ok" or says what is wrong; of workers and models, too, without which requests are answered all the same."""
+    needed = {"database": _database(), "keys": _keys(), "queue": _queue()}
+    is_ready = all(state == OK for state in needed.values())
+    beside = {"workers": _workers, "models": _models} if needed["database"] == OK else {}
+    told = {"status": OK if is_ready else "unready", **needed, **{name: say() for name, say in beside.items()}}
+    return JsonResponse(told, status=200 if is_ready else 503)
 
 
-def _database() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1 FROM memory_agent LIMIT 1")  # a database without our tables is not ready
-
-
-def _state(part: Callable[[], object]) -> str:
+def _database() -> str:
     try:
-        part()
-    except (DatabaseTrouble, DomainError):
-        return "failed"
-    return "ok"
+        missing = _migrations() - set(MigrationRecorder(connection).applied_migrations())
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM memory_agent LIMIT 1")  # a database without our tables is not ready
+    except DatabaseTrouble as trouble:
+        is_there = isinstance(trouble, ProgrammingError) or "no such table" in str(trouble)
+        return _NOT_MIGRATED if is_there else "cannot be used: is it up, and is DATABASE_URL right?"
+    return _NOT_MIGRATED if missing else OK
+
+
+_NOT_MIGRATED = "not migrated: run manage.py migrate"
+
+
+@cache
+def _migrations() -> set[tuple[str, str]]:
+    """All that this version knows of."""
+    return set(MigrationLoader(None).disk_migrations)
+
+
+def _keys() -> str:
+    try:
+        keyring()
+    except ConfigurationError:
+        return "missing, or none: manage.py check says which"
+    return OK
+
+
+def _queue() -> str:
+    try:
+        depth()
+    except DatabaseTrouble:
+        return "lies in the database"
+    except QueueUnreachable:
+        return "cannot be reached: is Redis up, and is REDIS_URL right?"
+    return OK
+
+
+def _workers() -> str:
+    expected = next_sweep()
+    if expected is None:
+        return "none ever ran: start manage.py worker"
+    late = timezone.now() - expected > LATE
+    return f"none has looked who is due since {_moment(expected)}" if late else OK
+
+
+def _models() -> str:
+    down = Provider.objects.filter(shut_until__gt=timezone.now()).order_by("name")
+    return "; ".join(f"{each.name} is left alone until {_moment(each.shut_until)}" for each in down) or OK
+
+
+def _moment(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"

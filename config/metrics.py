@@ -25,9 +25,10 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from config.logs import called
-from config.queue import QueueUnreachable, depth
-from refinement import schedule
-from refinement.models import RefinementSession
+from config.queue import QueueUnreachable, depth, next_sweep
+from refinement import providers, schedule
+from refinement.llm.catalog import PROVIDERS
+from refinement.models import RefinementSession, Waiting
 
 FILES = "PROMETHEUS_MULTIPROC_DIR"  # the variable by which prometheus-client knows where processes share their counts
 
@@ -89,6 +90,7 @@ class _Kept(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from _sessions()
         yield from _due()
+        yield from _line()
         yield from _queue()
 
 
@@ -134,6 +136,29 @@ def _due() -> Iterator[Metric]:
     late = (timezone.now() - due["first"]).total_seconds() if due["first"] else 0
     yield GaugeMetricFamily("palimpsest_due_agents", "Agents that are due for refinement", value=due["agents"])
     yield GaugeMetricFamily("palimpsest_due_seconds", "How long the longest overdue has been due", value=late)
+
+
+def _line() -> Iterator[Metric]:
+    """Who stands in line for a worker, who is at it, and the providers that are left alone."""
+    counted = Waiting.objects.values_list("provider").annotate(Count("pk"), Count("taken_at"))
+    taken = {provider: taken for provider, _, taken in counted}
+    waiting = sum(all_of_them for _, all_of_them, _ in counted) - sum(taken.values())
+    yield GaugeMetricFamily("palimpsest_waiting_agents", "Agents that wait for a worker", value=waiting)
+    busy = GaugeMetricFamily("palimpsest_sessions_in_flight", "Agents that workers have taken", labels=["provider"])
+    down = GaugeMetricFamily(
+        "palimpsest_provider_down", "Whether a provider of models is left alone for a while", labels=["provider"]
+    )
+    shut = providers.shut()
+    for name in PROVIDERS:
+        busy.add_metric([name], taken.get(name, 0))
+        down.add_metric([name], name in shut)
+    yield busy
+    yield down
+    expected = next_sweep()
+    late = (timezone.now() - expected).total_seconds() if expected else 0
+    yield GaugeMetricFamily(
+        "palimpsest_sweep_late_seconds", "For how long a worker should have looked who is due", value=max(0, late)
+    )
 
 
 def _queue() -> Iterator[Metric]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import IO, Any
 
 import structlog
@@ -37,12 +38,27 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
         until = time.monotonic() + settings.STOP_SECONDS
         while any(_is_busy(process) for process in self.pool) and time.monotonic() < until:
             time.sleep(0.1)
-        for process in self.pool:
-            process.terminate()
-        for process in self.pool:
-            process.join(LAST_SECONDS)
-            process.kill()  # one that waits for a lost lock
+        _end(self.pool)
         sys.exit(FAILED)
+
+    def stop(self) -> None:
+        """What is under way may end by itself for STOP_SECONDS; then its sessions are closed, for others to go on."""
+        last = threading.Timer(settings.STOP_SECONDS, _end, [list(self.pool)])
+        last.daemon = True
+        last.start()
+        super().stop()
+        last.cancel()
+
+
+def _end(pool: Iterable[Any]) -> None:
+    """Have processes close what they do, and end; kill what does not."""
+    for process in pool:
+        process.terminate()
+    until = time.monotonic() + LAST_SECONDS
+    for process in pool:
+        while process.is_alive() and time.monotonic() < until:
+            time.sleep(0.1)
+        process.kill()  # one that waits for a lost lock
 
 
 def _is_busy(process: Any) -> bool:

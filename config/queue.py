@@ -10,14 +10,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache, partial, wraps
 from typing import Any
 
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Min
+from django.db.models import Min, QuerySet
 from django.utils import timezone
 from django_q.brokers import Broker, get_broker
 from django_q.exceptions import TimeoutException
@@ -44,6 +44,10 @@ class QueueUnreachable(DomainError):
     """The server that holds the queue does not answer."""
 
     code = "queue_unreachable"
+
+
+class Stopped(SystemExit):
+    """The worker is to end: raised wherever its process is at work. What is under way is closed for others to go on."""
 
 
 class NotATask(ConfigurationError):
@@ -144,6 +148,12 @@ def keep_schedules() -> None:
         if not rows.update(func=func, schedule_type=Schedule.MINUTES, minutes=minutes, repeats=-1):
             Schedule.objects.create(name=name, func=func, schedule_type=Schedule.MINUTES, minutes=minutes)
         rows.filter(pk__gt=rows.aggregate(first=Min("pk"))["first"]).delete()
+
+
+def next_sweep() -> datetime | None:
+    """When a worker looks next who is due; in the past, when none does. None where no worker ever ran."""
+    moments: QuerySet[Schedule, datetime] = Schedule.objects.filter(func=SWEEP).values_list("next_run", flat=True)
+    return moments.order_by("pk").first()
 
 
 def give_again() -> None:

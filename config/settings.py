@@ -188,6 +188,11 @@ OLLAMA_BASE_URL = env.text("OLLAMA_BASE_URL", "http://127.0.0.1:11434")
 LEASE_SECONDS = env.whole("LEASE_SECONDS", 600)
 MODEL_CALL_SECONDS = env.whole("MODEL_CALL_SECONDS", 300)
 BATCH_TOKENS = env.whole("BATCH_TOKENS", 24_000)
+# Of a tenant's sessions in one calendar month (UTC), unless the tenant has a number of its own; none: any number.
+MONTH_TOKENS: int | None = env.whole("MONTH_TOKENS", 0) or None
+# Sessions that workers run at the same time: of one tenant, unless it has a number of its own; by provider. 0: any.
+TENANT_SESSIONS = env.whole("TENANT_SESSIONS", 8)
+PROVIDER_SESSIONS = env.numbers("PROVIDER_SESSIONS", {"openai": 0, "anthropic": 0, "ollama": 2, "builtin": 0})
 
 # The queue: in the database, or in Redis where there is one. Its tasks are in refinement/tasks.py and memory/tasks.py.
 QUEUE_WORKERS = env.whole("QUEUE_WORKERS", 2)

@@ -9,14 +9,13 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
-from memory import addresses, editing, letters
+from memory import addresses, cadence, editing, letters
 from memory.access import new_key
 from memory.errors import AgentsSide, Invalid, NotFound, Taken
-from memory.models import Agent, AgentKey, Tenant
+from memory.models import Agent, AgentKey, DueReason, Tenant
 from memory.silo.keys import new_wrapped_key
 from memory.silo.search.words import LANGUAGES
 
@@ -55,8 +54,6 @@ def _tenant(slug: str) -> Tenant:
 def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> Agent:
     agent = Agent(tenant=tenant, slug=slug, model=model, **settings)
     _clean(agent, "agent", (*TOKENS, "language", "steward"))
-    if agent.refine_every is not None:
-        agent.due_at = timezone.now() + agent.refine_every
     try:
         with transaction.atomic():
             agent.save()
@@ -65,8 +62,17 @@ def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> A
             raise Taken(f"There is already an agent {agent.label}.") from None
         raise Invalid("target_tokens", "must be no more than the budget") from None
     agent.wrapped_key = new_wrapped_key(agent.pk)
-    agent.save(update_fields=["wrapped_key"])
+    _set_cadence(agent)
+    agent.save(update_fields=["wrapped_key", "due_at"])
     return agent
+
+
+def _set_cadence(agent: Agent) -> None:
+    """Its next date by schedule, where no other reason to refine it comes first."""
+    if agent.due_reason != DueReason.WEEKLY:
+        return
+    since, every = agent.last_refined_at or agent.created_at, agent.refine_every
+    agent.due_at = None if every is None else cadence.following(since, every, agent.pk)
 
 
 def _clean(row: Tenant | Agent, name: str, setting: Collection[str] = ()) -> None:
@@ -194,6 +200,8 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
             for name, value in changed.items():
                 setattr(edit.agent, name, value)
             _clean(edit.agent, "agent", changed)
+            if "refine_every" in changed:
+                _set_cadence(edit.agent)
             _save(edit.agent, changed)
             edit.detail = {"changed": {name: _told(name, value) for name, value in sorted(changed.items())}}
             edit.detail |= {"proposal": proposal} if proposal else {}

@@ -39,6 +39,10 @@ class Tenant(RefinementLimits):
     slug = models.CharField(max_length=64, unique=True, validators=[SLUG])
     name = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
+    sessions_at_once = models.PositiveIntegerField(null=True, blank=True, help_text="that workers run; 0: any number")
+    month_tokens = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="model tokens of its sessions in a calendar month (UTC)"
+    )
 
     def __str__(self) -> str:
         return self.slug

@@ -10,7 +10,7 @@ class RefinementConfig(AppConfig):
     def ready(self) -> None:
         from memory import elsewhere
         from memory.announcements import over_budget
-        from refinement import session, turns
+        from refinement import line, session
 
         elsewhere.register(session.end_unheard)
-        over_budget.connect(turns.when_over_budget)
+        over_budget.connect(line.when_over_budget)

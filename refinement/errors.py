@@ -27,6 +27,12 @@ class BackingOff(RefinementError):
     code = "backing_off"
 
 
+class AllowanceSpent(RefinementError):
+    """The tenant's model tokens of this month are used up: nothing but what a person asks for is begun."""
+
+    code = "allowance_spent"
+
+
 class UnknownSession(RefinementError):
     """The agent has no session of this number."""
 

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from config.errors import DomainError
+from config.queue import Stopped
 from memory import tokens
 from memory.errors import MemoryDisabled
 from memory.intake import MAX_CONTENT
@@ -29,6 +30,7 @@ from refinement.knife import Knife, Result
 from refinement.llm.base import Message, Model, ModelError, Reply, Request, Usage
 from refinement.llm.catalog import open_model
 from refinement.models import Mode, Outcome, RefinementSession
+from refinement.schedule import WORKER_STOPPED
 
 log = structlog.get_logger("palimpsest.refinement")
 
@@ -73,6 +75,10 @@ def drive(
     except DomainError as failure:  # the model's, or a memory whose seal is broken
         failed(failure)
         sessions.close(session, Outcome.FAILED, failure.code)
+    except Stopped:
+        with suppress(Exception):
+            sessions.close(session, Outcome.INCOMPLETE, WORKER_STOPPED)
+        raise
     except BaseException:  # stopped from outside, or a fault of the program: the agent is not kept waiting for it
         with suppress(Exception):
             sessions.close(session, Outcome.FAILED, "interrupted")

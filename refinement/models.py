@@ -142,15 +142,49 @@ class SessionStep(models.Model):
 
 
 class Waiting(models.Model):
-    """An agent whose task waits in the queue, so that it is not queued twice. Seen by nobody; gone when a worker takes
-    the task.
+    """An agent whose turn is to come, or is now: it waits for a worker, or one has taken it. Seen by nobody; gone when
+    its session has ended.
 
-    Names its agent without a constraint: making the row must not wait for whoever holds the agent's.
+    Names its agent and tenant without a constraint: making the row must not wait for whoever holds theirs.
     """
 
     agent_id = models.BigIntegerField(primary_key=True)
+    tenant_id = models.BigIntegerField(db_default=0)
+    provider = models.CharField(max_length=20, db_default="", help_text="of its model: the part before the slash")
+    asked = models.BooleanField(db_default=False, help_text="by a person, or by its own runtime")
+    due_at = models.DateTimeField(null=True)
     since = models.DateTimeField()
     claim = models.BigIntegerField(help_text="by which whoever made the row finds it")
+    taken_at = models.DateTimeField(null=True, help_text="by a worker")
+
+    class Meta:
+        indexes = [models.Index(fields=["tenant_id", "due_at"], name="waiting_by_tenant")]
 
     def __str__(self) -> str:
         return f"agent {self.agent_id}"
+
+
+class Provider(models.Model):
+    """How it goes with a provider of models: one row for all processes that call it. Seen by operators, as a figure."""
+
+    name = models.CharField(max_length=20, primary_key=True)
+    failures = models.PositiveIntegerField(default=0, help_text="in a row, whoever called")
+    shut_until = models.DateTimeField(null=True, help_text="nobody calls it before")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Share(models.Model):
+    """What a tenant has had of the workers: when its last turn was, and this month's model tokens. Seen by its people.
+
+    Names its tenant without a constraint, as `Waiting` does.
+    """
+
+    tenant_id = models.BigIntegerField(primary_key=True)
+    served_at = models.DateTimeField(null=True)
+    month = models.DateField(null=True, help_text="its first day")
+    model_tokens = models.PositiveBigIntegerField(default=0, help_text="of that month's sessions that have ended")
+
+    def __str__(self) -> str:
+        return f"tenant {self.tenant_id}"

@@ -7,24 +7,29 @@ from datetime import datetime, timedelta
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from memory import editing, rest
+from memory import cadence, editing, rest
 from memory.errors import MemoryDisabled
 from memory.models import Agent, DueReason
-from refinement.errors import BackingOff
-from refinement.models import Outcome, RefinementSession
+from refinement import allowance
+from refinement.errors import AllowanceSpent, BackingOff
+from refinement.models import Driver, Outcome, RefinementSession
 
+LEASE_EXPIRED, WORKER_STOPPED = "lease_expired", "worker_stopped"  # why a session ended: nobody drove it any more
 FIRST_RETRY = timedelta(hours=1)
 LONGEST_RETRY = timedelta(days=7)
 
 
 def due(now: datetime | None = None) -> QuerySet[Agent]:
     """The agents that are due, longest overdue first, in one query. An agent with an open session is not among
-    them, unless its lease has run out; a paused one only when somebody asked."""
+    them, unless its lease has run out; a paused one, or one whose tenant has used up its month's model tokens, only
+    when a person asked."""
     now = now or timezone.now()
     held = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome=Outcome.OPEN, lease_until__gte=now)
+    by_itself = Q(paused=False) & ~allowance.used_up(now)
     return (
-        Agent.objects.filter(Q(paused=False) | Q(due_reason=DueReason.MANUAL), due_at__lte=now, memory_enabled=True)
+        Agent.objects.filter(due_at__lte=now, memory_enabled=True)
         .filter(~Exists(held))
+        .filter(Q(due_reason=DueReason.MANUAL) | by_itself)
         .select_related("tenant")
         .order_by("due_at", "pk")
     )
@@ -37,7 +42,10 @@ def why(agent: Agent, now: datetime | None = None) -> str:
 
 
 def ask(agent: Agent) -> Agent:
-    """Make an agent due at once because its own side asked. Raises MemoryDisabled, Erased, BackingOff."""
+    """Make an agent due at once because its own side asked.
+
+    Raises MemoryDisabled, Erased, BackingOff, AllowanceSpent.
+    """
     with editing.locked(agent) as row:
         editing.require_key(row)
         if not row.memory_enabled:
@@ -45,16 +53,22 @@ def ask(agent: Agent) -> Agent:
         now = timezone.now()
         if row.failures_in_a_row and row.quiet_until and now < row.quiet_until:  # each try may cost the operator money
             raise BackingOff(f"Refinement ended in trouble; ask again from {row.quiet_until:%Y-%m-%d %H:%M:%S} UTC on.")
+        if allowance.is_used_up(row.tenant, now):
+            raise AllowanceSpent(f"The tenant's model tokens of this month are used up; {_from(now)}")
         row.due_at, row.due_reason = now, DueReason.AGENT
         row.save(update_fields=["due_at", "due_reason"])
         return row
+
+
+def _from(now: datetime) -> str:
+    return f"ask again from {allowance.next_month(now):%Y-%m-%d} on."
 
 
 def put_off(agent: Agent) -> None:
     """Have an agent whose session could not even be opened wait as after one that failed."""
     with editing.locked(agent) as row:
         row.failures_in_a_row += 1
-        _retry(row, timezone.now())
+        _wait(row, timezone.now(), retry_after(row.failures_in_a_row))
         row.save(update_fields=["failures_in_a_row", "quiet_until", "due_at", "due_reason"])
 
 
@@ -67,7 +81,8 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
     agent.quiet_until = agent.quiet_below_tokens = None
     agent.due_at, agent.due_reason = _weekly(agent, now)
     if troubled:
-        _retry(agent, now)
+        again = agent.failures_in_a_row == 1 and _was_the_workers_fault(session)
+        _wait(agent, now, timedelta() if again else retry_after(agent.failures_in_a_row))
     elif session.tokens_after > agent.budget_tokens:
         _stay_quiet(agent, now)
     agent.save(
@@ -83,14 +98,25 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
 
 
 def _weekly(agent: Agent, now: datetime) -> tuple[datetime | None, str]:
-    return (now + agent.refine_every if agent.refine_every else None), DueReason.WEEKLY
+    every = agent.refine_every
+    return (cadence.following(now, every, agent.pk) if every else None), DueReason.WEEKLY
 
 
-def _retry(agent: Agent, now: datetime) -> None:
-    """Back off: an hour, doubling up to seven days; growth meanwhile does not bring it forward."""
-    wait = min(FIRST_RETRY * 2 ** min(agent.failures_in_a_row - 1, 10), LONGEST_RETRY)
-    agent.quiet_until = now + wait
-    agent.due_at, agent.due_reason = now + wait, DueReason.RETRY
+def retry_after(failures: int) -> timedelta:
+    """How long an agent waits after so many sessions in a row that ended in trouble."""
+    return min(FIRST_RETRY * (1 << min(max(failures - 1, 0), 10)), LONGEST_RETRY)
+
+
+def _wait(agent: Agent, now: datetime, wait: timedelta) -> None:
+    """Growth meanwhile does not bring it forward. Who ended in trouble together does not come back together."""
+    until = now + wait + cadence.spread(wait, f"{agent.pk}/{now.timestamp()}")
+    agent.quiet_until = until
+    agent.due_at, agent.due_reason = until, DueReason.RETRY
+
+
+def _was_the_workers_fault(session: RefinementSession) -> bool:
+    """It died or was stopped: another takes over at once. The second time it may be the session that kills them."""
+    return session.driver == Driver.SERVER and session.reason in (LEASE_EXPIRED, WORKER_STOPPED)
 
 
 def _stay_quiet(agent: Agent, now: datetime) -> None:

@@ -27,7 +27,7 @@ from memory.errors import MemoryDisabled, SealBroken, SiloKeyMissing
 from memory.intake import MAX_CONTENT
 from memory.models import Agent
 from memory.silo.silo import Silo
-from refinement import breaker, limits, schedule
+from refinement import allowance, breaker, limits, schedule
 from refinement.errors import SessionEnded, SessionOpen
 from refinement.llm.base import Usage
 from refinement.models import Driver, Mode, Outcome, RefinementSession
@@ -195,7 +195,7 @@ def _end_stale(agent: Agent) -> list[RefinementSession]:
             f"Refinement session {row.number} of this agent is open; unless its driver goes on, it is given up for "
             f"lost at {row.lease_until:%H:%M:%S} UTC."
         )
-    _end(agent, row, Outcome.ABANDONED, "lease_expired", "")
+    _end(agent, row, Outcome.ABANDONED, schedule.LEASE_EXPIRED, "")
     return [row]
 
 
@@ -220,6 +220,8 @@ def _end(agent: Agent, row: RefinementSession, outcome: str, reason: str, words:
         with editing.begin(agent, Operation.SESSION_CLOSED, SYSTEM, session=row.number, is_notice=True) as edit:
             edit.detail = figures(row)
             edit.finish(always=True)
+    row.agent = agent
+    allowance.count(row)
     schedule.set_next(agent, row)
 
 

@@ -1,121 +1,109 @@
-"""Whose turn it is: due agents wait in the queue, each once, until a worker takes them.
+"""Whose turn it is: what a worker does when it is woken.
 
-The queue may deliver a task twice, and may lose it with its server. A worker looks, with the agent's row locked, if the
-agent is still due; and who was lost is queued again.
+Of the agents in line (`refinement.line`), the tenant's that has the fewest sessions under way, and of those the one
+that was served longest ago; of its agents the one that somebody asked for, else the longest overdue. So a tenant with a
+thousand due agents delays another's single one by one session at most. Passed over are tenants and providers that have
+as many sessions under way as they may, and providers that do not answer (`refinement.providers`).
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Sequence
-from datetime import timedelta
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
-import structlog
 from django.conf import settings
-from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db import connection, transaction
+from django.db.models import Min, OuterRef, QuerySet, Subquery
 from django.utils import timezone
 
-from audit.trail import Actor
-from config.queue import REFINE_AGENT, depth, put
 from memory import editing
-from memory.agents import change
-from memory.errors import MemoryDisabled
-from memory.models import Agent, DueReason
-from refinement import schedule
+from memory.models import Agent, Tenant
+from refinement import providers, schedule
 from refinement import session as sessions
-from refinement.models import RefinementSession, Waiting
+from refinement.models import RefinementSession, Share, Waiting
 
-log = structlog.get_logger("palimpsest.refinement")
-
-AT_ONCE = 100  # agents queued in one transaction
-ASKED_AGAIN = timedelta(minutes=1)  # after which who asks is queued once more, should a worker have died with the task
-LOST_AFTER = timedelta(minutes=10)  # waiting for a task that an empty queue does not hold
-LOST_AT_LAST = timedelta(days=1)  # … or any queue
+NEVER = datetime.min.replace(tzinfo=UTC)
+LOCK = 0x70616C69  # of PostgreSQL's advisory locks: one worker at a time chooses
 
 
-def ask(agent: Agent) -> Agent:
-    """Have a worker refine the agent next, because its own side asked. Raises MemoryDisabled, Erased, BackingOff."""
-    with editing.locked(agent) as row:
-        due = schedule.ask(row)
-        Waiting.objects.filter(pk=agent.pk, since__lt=timezone.now() - ASKED_AGAIN).delete()
-        call([agent.pk])
-        return due
+def take() -> Waiting | None:
+    """The agent whose turn it is, taken; None when nobody can be refined now.
 
-
-def ask_for(agent: Agent, actor: Actor) -> Agent:
-    """… because a person asked, which the trail keeps: also a paused one, or one that waits after trouble.
-
-    Raises MemoryDisabled, Erased.
+    A transaction of its own, in which nobody else chooses. The caller gives it back, or ends it.
     """
-    with editing.locked(agent) as row:
-        editing.require_key(row)
-        if not row.memory_enabled:
-            raise MemoryDisabled
-        due = change(row, actor, due_at=timezone.now(), due_reason=DueReason.MANUAL)
-        Waiting.objects.filter(pk=agent.pk, since__lt=timezone.now() - ASKED_AGAIN).delete()
-        call([agent.pk])
-        return due
-
-
-def when_over_budget(*, agent: Agent, **_: Any) -> None:
-    call([agent.pk])
-
-
-def call_due() -> int:
-    """Queue the agents that are due and do not wait yet, longest overdue first; how many."""
-    _forget_lost()
-    waiting = Waiting.objects.filter(agent_id=OuterRef("pk"))
-    room = max(0, settings.SWEEP_AGENTS - Waiting.objects.count())
-    agents = list(schedule.due().filter(~Exists(waiting)).values_list("pk", flat=True)[:room])
-    return sum(_called(agents[place : place + AT_ONCE]) for place in range(0, len(agents), AT_ONCE))
-
-
-def _called(agents: Sequence[int]) -> int:
-    """The same as `call`, where one that cannot be queued must not keep the others waiting."""
-    try:
-        return call(agents)
-    except Exception as failure:
-        if len(agents) > 1:
-            return sum(_called([agent]) for agent in agents)
-        fault = (type(failure), failure, failure.__traceback__)
-        log.error("due agent not queued", agent=agents[0], exc_info=fault)
-        return 0
-
-
-def call(agents: Sequence[int]) -> int:
-    """Queue those of these agents that do not wait yet, in one transaction; how many."""
-    claim = secrets.randbits(62)
-    rows = [Waiting(agent_id=agent, since=timezone.now(), claim=claim) for agent in agents]
     with transaction.atomic():
-        Waiting.objects.bulk_create(rows, ignore_conflicts=True)
-        claimed = set(Waiting.objects.filter(agent_id__in=agents, claim=claim).values_list("pk", flat=True))
-        for agent in agents:
-            if agent in claimed:
-                put(REFINE_AGENT, agent)
-    return len(claimed)
+        _alone()
+        row = _next()
+        if row is None:
+            return None
+        row.taken_at = timezone.now()
+        row.save(update_fields=["taken_at"])
+        Share.objects.update_or_create(tenant_id=row.tenant_id, defaults={"served_at": row.taken_at})
+        return row
 
 
-def take(agent_id: int) -> None:
-    """The agent waits no more: a worker has its task."""
-    Waiting.objects.filter(pk=agent_id).delete()
+def _alone() -> None:
+    """SQLite's transactions are alone anyway."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+
+
+def _next() -> Waiting | None:
+    under_way = Counter(_taken().values_list("tenant_id", flat=True))
+    could = free()
+    served = Share.objects.filter(tenant_id=OuterRef("tenant_id")).values("served_at")
+    tenants: Iterable[Any] = could.values("tenant_id").annotate(
+        served=Subquery(served), first=Min("due_at"), line=Min("since")
+    )
+    if not tenants:
+        return None
+    chosen = min(
+        tenants, key=lambda each: (under_way[each["tenant_id"]], each["served"] or NEVER, each["first"] or each["line"])
+    )
+    return could.filter(tenant_id=chosen["tenant_id"]).order_by("-asked", "due_at", "since", "pk").first()
+
+
+def free() -> QuerySet[Waiting]:
+    """Those in line who could be refined now."""
+    waiting = Waiting.objects.filter(taken_at=None)
+    taken = list(_taken().values_list("tenant_id", "provider"))
+    if full := _full_tenants(Counter(tenant for tenant, _ in taken)):
+        waiting = waiting.exclude(tenant_id__in=full)
+    by_provider = Counter(provider for _, provider in taken)
+    most = settings.PROVIDER_SESSIONS
+    closed = {name for name, count in by_provider.items() if 0 < most.get(name, 0) <= count} | providers.shut()
+    return waiting.exclude(provider__in=closed) if closed else waiting
+
+
+def _taken() -> QuerySet[Waiting]:
+    return Waiting.objects.filter(taken_at__isnull=False)
+
+
+def _full_tenants(under_way: Counter[int]) -> list[int]:
+    own = dict(Tenant.objects.filter(pk__in=under_way).values_list("pk", "sessions_at_once")) if under_way else {}
+    most = {pk: settings.TENANT_SESSIONS if number is None else number for pk, number in own.items()}
+    return [pk for pk, count in under_way.items() if 0 < most.get(pk, settings.TENANT_SESSIONS) <= count]
+
+
+def give_back(turn: Waiting) -> None:
+    """It waits again: nobody could be found to refine it."""
+    Waiting.objects.filter(pk=turn.pk, claim=turn.claim).update(taken_at=None)
+
+
+def end(turn: Waiting) -> None:
+    """It is refined, or need not be."""
+    Waiting.objects.filter(pk=turn.pk, claim=turn.claim, taken_at__isnull=False).delete()
 
 
 def open_due(agent: Agent) -> RefinementSession | None:
     """Open the agent's session if it is due; None when it is not, or is being refined.
 
-    Looked at and opened under one lock: of two workers with the same task, one finds nothing to do.
+    Looked at and opened under one lock: of two workers with the same agent, one finds nothing to do.
     """
     with editing.locked(agent) as row:
         if not schedule.due().filter(pk=row.pk).exists():
             return None
         return sessions.open_session(row, trigger=row.due_reason)
-
-
-def _forget_lost() -> None:
-    """Who waits for a task that is no more, because Redis lost it, may be queued again."""
-    now = timezone.now()
-    Waiting.objects.filter(since__lt=now - LOST_AT_LAST).delete()
-    if depth() == 0:
-        Waiting.objects.filter(since__lt=now - LOST_AFTER).delete()

@@ -26,7 +26,7 @@ from config.commandline import several
 from memory import agents, proposals, replay
 from memory.models import Agent, DueReason
 from memory.roles import Action
-from refinement import schedule, taken_back, turns
+from refinement import allowance, line, schedule, taken_back
 from refinement.models import RefinementSession
 
 WHY = {
@@ -58,7 +58,7 @@ class RefineNow(Deed):
 
     def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
         def ask(row: Agent) -> str:
-            turns.ask_for(row, actor)
+            line.ask_for(row, actor)
             return "a worker refines it next; its session is listed once it has begun."
 
         yield from each(rows, ask)
@@ -97,7 +97,7 @@ def _set_paused(row: Agent, actor: Actor, *, is_paused: bool) -> str:
         return "paused."
     if not schedule.due().filter(pk=row.pk).exists():
         return "no longer paused."
-    turns.call([row.pk])
+    line.call(row)
     return "no longer paused, and due: a worker refines it next."
 
 
@@ -210,7 +210,11 @@ class AgentPage(Configuring, Scoped):
 
     @display(description="due")
     def due_or_not(self, agent: Agent) -> str | None:
-        return self.due(agent) or _left_alone(agent)
+        due = self.due(agent)
+        if due and agent.due_reason != DueReason.MANUAL and allowance.is_used_up(agent.tenant):
+            first = f"{allowance.next_month(timezone.now()):%Y-%m-%d}"
+            return f"{due}; waits until {first}, for its tenant's model tokens of this month are used up"
+        return due or _left_alone(agent)
 
     @display(description="state", label={"erased": "danger", "paused": "warning", "memory off": "warning"})
     def state(self, agent: Agent) -> str | None:

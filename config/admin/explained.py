@@ -15,6 +15,16 @@ LIMITS = {  # of a session: what each bounds, and what holds where nobody has se
     "max_seconds": ("seconds", f"{DEFAULTS['max_seconds']:,}"),
     "max_model_tokens": ("tokens of prompts and replies", f"{DEFAULTS['max_model_tokens']:,}"),
 }
+WORK = {  # of a tenant: what bounds what workers do for it
+    "sessions_at_once": (
+        "sessions that workers run at the same time, 0 for any number",
+        "TENANT_SESSIONS, which is {0}",
+    ),
+    "month_tokens": (
+        "model tokens of its sessions in a calendar month; once they are used up, only people begin sessions",
+        "MONTH_TOKENS, which is {1}",
+    ),
+}
 HELP = {
     "high_water_tokens": "The most that its core memory ever weighed, exact repeats not counted.",
     "retention": (

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django import forms
+from django.conf import settings
 from django.db.models import Count, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import display
 
-from config.admin.explained import LIMITS
+from config.admin.explained import LIMITS, WORK
 from config.admin.page import OfService
 from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404
 from memory import tenants
 from memory.models import Tenant
 from memory.roles import manages
+from refinement import allowance
 
 LARGEST = 2**31 - 1
 
@@ -42,8 +44,21 @@ class LimitsForm(SheetForm):
 
 
 class TenantForm(LimitsForm):
-    field_order = ("slug", "name")
+    field_order = ("slug", "name", *WORK)
     name = forms.CharField(max_length=200, required=False, help_text="as people call it")
+    sessions_at_once = limit()
+    month_tokens = limit(2**53)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for name, told in told_of_work().items():
+            self.fields[name].help_text = told
+
+
+def told_of_work() -> dict[str, str]:
+    """Of each field, what it bounds and what holds where it is empty."""
+    usual = (f"{settings.TENANT_SESSIONS:,}", f"{settings.MONTH_TOKENS:,}" if settings.MONTH_TOKENS else "any number")
+    return {name: f"{what}; empty: {otherwise.format(*usual)}" for name, (what, otherwise) in WORK.items()}
 
 
 class NewTenantForm(SheetForm):
@@ -63,6 +78,7 @@ class TenantPage(OfService):
                 "description": "A tenant is not ended here: the trails of its agents name it, and outlive them.",
             },
         ),
+        ("What workers do for it", {"fields": [*WORK, "spent"]}),
         ("Limits of a session, where an agent has none of its own", {"fields": list(LIMITS)}),
     ]
     actions_list = ("add_tenant",)
@@ -88,6 +104,10 @@ class TenantPage(OfService):
     @display(description="people")
     def people_count(self, tenant: Any) -> int:
         return int(tenant.people_there)
+
+    @display(description="model tokens used this month")
+    def spent(self, tenant: Any) -> str:
+        return f"{allowance.spent(tenant.pk):,}, in sessions that have ended"
 
     @button("Add a tenant", "new")
     def add_tenant(self, request: HttpRequest) -> HttpResponse:
@@ -117,5 +137,5 @@ class TenantPage(OfService):
             tenants.change(tenant, **given)
             return done(request, f"{tenant.slug} is changed.", back)
 
-        now = {name: getattr(tenant, name) for name in ("name", *LIMITS)}
+        now = {name: getattr(tenant, name) for name in ("name", *WORK, *LIMITS)}
         return offered(self, request, sheet, do, TenantForm, initial=now)

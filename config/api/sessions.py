@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from config.api.agent import AgentOut, shown_agent
 from config.api.bodies import Body, Choice, Page, Text
 from config.api.views import AgentView, listed
-from refinement import runtime, taken_back, turns
+from refinement import line, runtime, taken_back
 from refinement.llm import anthropic, openai
 from refinement.models import Driver, Mode, Outcome, RefinementSession
 
@@ -157,7 +157,7 @@ class Sessions(AgentView):
         """Open a session for your runtime to drive (201), or have a worker of the service refine the agent (202)."""
         given = self.given(SessionIn)
         if given["driver"] == Driver.SERVER:
-            due = turns.ask(self.agent)
+            due = line.ask(self.agent)
             due.tenant = self.agent.tenant
             return Response(shown_agent(due), status.HTTP_202_ACCEPTED)
         session = runtime.begin(self.agent, mode=given["mode"])

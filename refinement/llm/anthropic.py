@@ -84,9 +84,15 @@ class _Answer(_Bill):
 class Anthropic:
     """A model behind the Messages API."""
 
-    def __init__(self, api_key: str, base_url: str = BASE_URL, pauses: http.Pauses | None = None) -> None:
+    def __init__(
+        self,
+        api_key: str,
+        base_url: str = BASE_URL,
+        pauses: http.Pauses | None = None,
+        gate: http.Gate | None = None,
+    ) -> None:
         headers = {"x-api-key": http.checked_key(api_key, WHO), "anthropic-version": VERSION}
-        self._server = http.Server(WHO, base_url, headers, pauses)
+        self._server = http.Server(WHO, base_url, headers, pauses, gate)
 
     def complete(self, request: Request) -> Reply:
         answer = self._server.post("/v1/messages", _body(request), request)

@@ -13,6 +13,7 @@ from refinement.llm.anthropic import Anthropic
 from refinement.llm.base import Model, ModelNotConfigured
 from refinement.llm.ollama import Ollama
 from refinement.llm.openai import OpenAI
+from refinement.providers import Gate
 
 PROVIDERS = ("openai", "anthropic", "ollama", "builtin")
 LONGEST = 200  # of the column
@@ -45,7 +46,7 @@ def check(model: str) -> None:
 
 
 def _openai(_name: str) -> Model:
-    opened = OpenAI(settings.OPENAI_API_KEY or "", settings.OPENAI_BASE_URL)
+    opened = OpenAI(settings.OPENAI_API_KEY or "", settings.OPENAI_BASE_URL, gate=Gate("openai"))
     if opened.official and not settings.OPENAI_API_KEY:
         raise ModelNotConfigured("OpenAI needs an API key: set OPENAI_API_KEY.")
     return opened
@@ -54,11 +55,11 @@ def _openai(_name: str) -> Model:
 def _anthropic(_name: str) -> Model:
     if not settings.ANTHROPIC_API_KEY:
         raise ModelNotConfigured("Anthropic needs an API key: set ANTHROPIC_API_KEY.")
-    return Anthropic(settings.ANTHROPIC_API_KEY, settings.ANTHROPIC_BASE_URL)
+    return Anthropic(settings.ANTHROPIC_API_KEY, settings.ANTHROPIC_BASE_URL, gate=Gate("anthropic"))
 
 
 def _ollama(_name: str) -> Model:
-    return Ollama(settings.OLLAMA_BASE_URL)
+    return Ollama(settings.OLLAMA_BASE_URL, gate=Gate("ollama"))
 
 
 def _builtin(_name: str) -> Model:

@@ -6,6 +6,7 @@ against a server that drips as well as one that is silent. Only name resolution 
 Retried, at most `Request.retries` times: connections that fail or are cut, timeouts with time left, 408, 429 and
 5xx. The server's `Retry-After` is obeyed; when it asks for more than is left, the call fails at once instead of
 sleeping for nothing. No other 4xx is retried, 409 included, nor is a reply that came but makes no sense: it was paid.
+Each attempt passes the provider's gate, where it waits, within its time, while nobody calls that provider.
 
 Errors are built outside `except` blocks, so that not even `__context__` leads to a request with its key and prompt.
 """
@@ -20,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import httpx
 import stamina
@@ -41,6 +42,7 @@ from refinement.llm.connections import client_for, until
 
 CONNECT_SECONDS = 10.0
 MAX_REPLY_BYTES = 8 * 1024 * 1024
+LISTENS = 5.0  # seconds between two looks whether a provider is called again
 
 log = structlog.get_logger("palimpsest.models")
 
@@ -63,6 +65,31 @@ class Pauses:
     def after(self, attempt: int) -> float:
         pause = min(self.longest, self.first * 2.0 ** (attempt - 1))
         return pause + random.uniform(0, self.jitter)  # noqa: S311 spreads load, guards nothing
+
+
+class Gate(Protocol):
+    """Where all callers of a provider hear of each other how it goes (`refinement.providers`)."""
+
+    def wait(self) -> float:
+        """Seconds after which to ask again, or 0: go ahead."""
+
+    def answered(self) -> None: ...
+
+    def failed(self, asked: float | None) -> None:
+        """`asked`: seconds the server wants to be left alone."""
+
+
+class Open:
+    """A gate that lets everybody through, for a caller on its own."""
+
+    def wait(self) -> float:
+        return 0
+
+    def answered(self) -> None:
+        pass
+
+    def failed(self, asked: float | None) -> None:
+        pass
 
 
 # --- configuration ----------------------------------------------------------------------------------------------
@@ -113,11 +140,19 @@ class Answer:
 class Server:
     """A model server: whose it is, its address, and the headers that sign in to it."""
 
-    def __init__(self, who: str, base_url: str, headers: Mapping[str, str], pauses: Pauses | None = None) -> None:
+    def __init__(
+        self,
+        who: str,
+        base_url: str,
+        headers: Mapping[str, str],
+        pauses: Pauses | None = None,
+        gate: Gate | None = None,
+    ) -> None:
         self.who = who
         self.base_url = checked_address(base_url, who)
         self.headers = {**headers, "Content-Type": "application/json"}
         self.pauses = pauses or Pauses()
+        self.gate = gate or Open()
 
     def post(self, path: str, body: Mapping[str, Any], request: Request) -> Answer:
         """Send `body` and return what came back. Bounded by `request.seconds` and `request.retries`."""
@@ -170,13 +205,19 @@ class _Call:
         return self.deadline - time.monotonic()
 
     def _attempt(self) -> bytes | ModelError:
+        while wait := self.server.gate.wait():
+            if wait >= self._left():
+                return ModelUnavailable(f"{self.server.who} does not answer anybody, and is left alone for a while.")
+            time.sleep(min(wait, LISTENS))
         if self._left() <= 0:
             return ModelUnavailable(f"No time was left to call {self.server.who}.")
         self.made += 1
         with until(self.deadline):
             outcome = self._exchange()
         if isinstance(outcome, _Transient):
+            self.server.gate.failed(outcome.wait)
             raise outcome
+        self.server.gate.answered()
         return outcome
 
     def _exchange(self) -> bytes | ModelError | _Transient:

@@ -55,8 +55,10 @@ class _Answer(_Bill):
 class Ollama:
     """A model served by Ollama, which asks for no key."""
 
-    def __init__(self, base_url: str = BASE_URL, pauses: http.Pauses | None = None) -> None:
-        self._server = http.Server(WHO, base_url, {}, pauses)
+    def __init__(
+        self, base_url: str = BASE_URL, pauses: http.Pauses | None = None, gate: http.Gate | None = None
+    ) -> None:
+        self._server = http.Server(WHO, base_url, {}, pauses, gate)
 
     def complete(self, request: Request) -> Reply:
         answer = self._server.post("/api/chat", _body(request), request)

@@ -75,10 +75,16 @@ class _Completion(_Bill):
 class OpenAI:
     """A model behind Chat Completions. `official` means OpenAI itself, which needs a key; other servers may not."""
 
-    def __init__(self, api_key: str = "", base_url: str = BASE_URL, pauses: http.Pauses | None = None) -> None:
+    def __init__(
+        self,
+        api_key: str = "",
+        base_url: str = BASE_URL,
+        pauses: http.Pauses | None = None,
+        gate: http.Gate | None = None,
+    ) -> None:
         key = http.checked_key(api_key, WHO)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._server = http.Server(WHO, base_url, headers, pauses)
+        self._server = http.Server(WHO, base_url, headers, pauses, gate)
         self.official = httpx.URL(self._server.base_url).host == httpx.URL(BASE_URL).host
 
     def complete(self, request: Request) -> Reply:

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from audit.consent import Person as Asker
 from audit.consent import Scope
@@ -18,6 +19,9 @@ from audit.trail import Actor
 from memory import consent, parts, people
 from memory.errors import LastOwner, NotAllowed, NotFound
 from memory.models import Agent, Invitation, Membership, Person, Role, Tenant
+from refinement import session as sessions
+from refinement.llm.base import Usage
+from tests import refining
 from tests.admin.conftest import PASSWORD, code, enrolled, sign_in
 from tests.conftest import House
 from tests.steps import fresh
@@ -212,6 +216,24 @@ def test_a_tenants_limit_that_is_none(value: str, staff: Staff, signed_in: Signe
     answer = signed_in(staff["superuser"]).post(address, {"max_steps": value})
     acme.refresh_from_db()
     assert (answer.status_code, acme.max_steps) in {(200, None), (302, 1)}
+
+
+def test_what_workers_do_for_a_tenant_is_bounded_and_told(staff: Staff, signed_in: SignedIn, house: House) -> None:
+    acme = house.ada.tenant
+    session = sessions.open_session(house.ada, trigger="weekly")
+    sessions.count_model_calls(session, Usage(prompt=1_200, completion=34), 1, 1)
+    sessions.close(session, "completed")
+    client = signed_in(staff["superuser"])
+    address = reverse("admin:memory_tenant_set_up", args=[acme.pk])
+    assert client.post(address, {"sessions_at_once": "3", "month_tokens": "1000"}).status_code == 302
+    acme.refresh_from_db()
+    assert (acme.sessions_at_once, acme.month_tokens) == (3, 1_000)
+    told = client.get(reverse("admin:memory_tenant_change", args=[acme.pk])).content.decode()
+    assert "1,234, in sessions that have ended" in told
+    assert client.post(address, {"sessions_at_once": "-1"}).status_code == 200
+    refining.change(house.ada, due_at=timezone.now(), due_reason="weekly")
+    told = client.get(reverse("admin:memory_agent_change", args=[house.ada.pk])).content.decode()
+    assert "model tokens of this month are used up" in told
 
 
 # --- one's own account ----------------------------------------------------------------------------------------------

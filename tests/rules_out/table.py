@@ -49,7 +49,7 @@ _FILES = {
     "W": "tests/unit/test_prompts.py",
     "F": "tests/fault/test_refinement.py",
     "H": "tests/fault/test_batches.py",
-    "TU": "tests/unit/test_turns.py",
+    "TU": "tests/unit/test_line.py",
 }
 _MODULES = {
     name: f"refinement/{name}.py"

@@ -5,20 +5,27 @@ from __future__ import annotations
 import json
 import logging
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+import time_machine
 from django.db import InterfaceError, OperationalError, connection, connections, transaction
+from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
+from django_q.models import Schedule
 
+from config import queue
 from config import settings as module
+from refinement.providers import Gate
 from tests.conftest import House
 from tests.privacy import logbook
 from tests.privacy.marker import unique
 
 ADDRESSES = ("/healthz", "/readyz")
+NEVER = "none ever ran: start manage.py worker"
 
 
 @pytest.fixture
@@ -38,7 +45,7 @@ def test_ready_when_database_and_keys_are(client: Client, db: None) -> None:
     response = client.get("/readyz")
     assert (response.status_code, response.json()) == (
         200,
-        {"status": "ok", "database": "ok", "keys": "ok", "queue": "ok"},
+        {"status": "ok", "database": "ok", "keys": "ok", "queue": "ok", "workers": NEVER, "models": "ok"},
     )
 
 
@@ -52,8 +59,8 @@ def test_unready_when_the_database_is_down(
     with monkeypatch.context() as patch:
         patch.setattr(type(connections["default"]), "cursor", down)
         response = client.get("/readyz")
-    assert (response.status_code, response.json()["database"]) == (503, "failed")
-    assert response.json()["status"] == "unready"
+    assert (response.status_code, response.json()["status"]) == (503, "unready")
+    assert response.json()["database"].startswith("cannot be used")
     assert b"10.0.0.7" not in response.content
 
 
@@ -62,20 +69,22 @@ def test_unready_when_the_database_was_never_migrated(client: Client, db: None) 
         cursor.execute("ALTER TABLE memory_agent RENAME TO memory_elsewhere")
         response = client.get("/readyz")
         transaction.set_rollback(True)
-    assert (response.status_code, response.json()["database"]) == (503, "failed")
+    assert (response.status_code, response.json()["database"]) == (503, "not migrated: run manage.py migrate")
 
 
 def test_unready_when_the_keys_are_missing(client: Client, db: None, settings: Any, tmp_path: Path) -> None:
     settings.KEYS_DIR = tmp_path / "lost"
     response = client.get("/readyz")
     assert response.status_code == 503
-    assert response.json() == {"status": "unready", "database": "ok", "keys": "failed", "queue": "ok"}
+    told = response.json()
+    assert [told[part] == "ok" for part in ("database", "keys", "queue")] == [True, False, True]
+    assert "manage.py check" in told["keys"]
 
 
 def test_unready_when_a_key_is_not_one(client: Client, db: None, settings: Any) -> None:
     settings.SILO_KEYS = "c2VjcmV0"
     response = client.get("/readyz")
-    assert (response.status_code, response.json()["keys"]) == (503, "failed")
+    assert (response.status_code, response.json()["keys"]) == (503, "missing, or none: manage.py check says which")
     assert b"c2VjcmV0" not in response.content
 
 
@@ -84,7 +93,8 @@ def test_unready_when_the_queue_cannot_be_reached(
 ) -> None:
     monkeypatch.setattr("config.queue._broker", lambda: RedisBroker("redis://127.0.0.1:1/0"))
     response = client.get("/readyz")
-    assert (response.status_code, response.json()["queue"]) == (503, "failed")
+    assert response.status_code == 503
+    assert response.json()["queue"].startswith("cannot be reached")
     assert b"127.0.0.1" not in response.content
 
 
@@ -96,6 +106,38 @@ class RedisBroker:
 
     def queue_size(self) -> int:
         return int(self.server.llen("queue"))
+
+
+def test_unready_while_a_migration_is_not_applied(client: Client, db: None) -> None:
+    MigrationRecorder(connection).record_unapplied("refinement", "0007_line")
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()["database"]) == (503, "not migrated: run manage.py migrate")
+
+
+def test_ready_beside_migrations_of_a_version_to_come(client: Client, db: None) -> None:
+    MigrationRecorder(connection).record_applied("refinement", "9999_to_come")
+    assert client.get("/readyz").status_code == 200
+
+
+def test_a_worker_that_looks_for_nobody_is_told(client: Client, db: None) -> None:
+    queue.keep_schedules()
+    assert client.get("/readyz").json()["workers"] == "ok"
+    Schedule.objects.update(next_run=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()["workers"]) == (
+        200,
+        "none has looked who is due since 2026-01-02 03:04:05 UTC",
+    )
+
+
+def test_a_provider_that_does_not_answer_is_told(client: Client, db: None) -> None:
+    with time_machine.travel("2026-01-02T03:04:05Z", tick=False):
+        Gate("openai").failed(60)
+        response = client.get("/readyz")
+    assert (response.status_code, response.json()["models"]) == (
+        200,
+        "openai is left alone until 2026-01-02 03:05:05 UTC",
+    )
 
 
 def test_nobody_and_no_place_is_named(client: Client, house: House, settings: Any, tmp_path: Path) -> None:

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.utils import timezone
+from django_q.models import Schedule
 
 from config import metrics, queue
 from memory import time_machine
 from memory.models import Agent
 from memory.time_machine import What
-from refinement import loop
+from refinement import line, loop, turns
 from refinement.models import RefinementSession
+from refinement.providers import Gate
 from tests import refining, steps
 from tests.conftest import House
 from tests.model_server import ModelServer, Status, tidy
@@ -164,6 +166,31 @@ def test_who_is_due_and_what_waits(client: Client, ada: Agent) -> None:
     assert 7_200 <= figure(text, "palimpsest_due_seconds") < 7_300
 
 
+def test_the_line_and_who_is_at_it_are_told(client: Client, ada: Agent, bob: Agent) -> None:
+    for agent in (ada, bob):
+        refining.change(agent, due_at=timezone.now())
+    line.sweep()
+    turns.take()
+    text = scraped(client)
+    assert figure(text, "palimpsest_waiting_agents") == 1
+    assert figure(text, 'palimpsest_sessions_in_flight{provider="builtin"}') == 1
+    assert figure(text, 'palimpsest_sessions_in_flight{provider="openai"}') == 0
+
+
+def test_a_provider_that_is_left_alone_is_told(client: Client, db: None) -> None:
+    Gate("openai").failed(60)
+    text = scraped(client)
+    assert figure(text, 'palimpsest_provider_down{provider="openai"}') == 1
+    assert figure(text, 'palimpsest_provider_down{provider="ollama"}') == 0
+
+
+def test_workers_that_do_not_look_who_is_due_are_told(client: Client, db: None) -> None:
+    assert figure(scraped(client), "palimpsest_sweep_late_seconds") == 0
+    queue.keep_schedules()
+    Schedule.objects.update(next_run=timezone.now() - timedelta(hours=1))
+    assert 3_600 <= figure(scraped(client), "palimpsest_sweep_late_seconds") < 3_700
+
+
 def test_a_queue_that_is_down_is_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("config.queue._broker", lambda: RedisBroker("redis://127.0.0.1:1/0"))
     text = scraped(client)
@@ -172,13 +199,13 @@ def test_a_queue_that_is_down_is_told(client: Client, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("many", [1, 30])
-def test_it_takes_three_queries_however_much_there_is(
+def test_it_takes_six_queries_however_much_there_is(
     many: int, client: Client, ada: Agent, django_assert_num_queries: Any
 ) -> None:
     for _ in range(many):
         queue.put(queue.SWEEP)
         loop.refine(fresh(ada), trigger="manual")
-    with django_assert_num_queries(3):  # sessions; who is due; how long the queue is
+    with django_assert_num_queries(6):  # sessions; who is due, stands in line, is shut; the next sweep; the queue
         scraped(client)
 
 
@@ -187,7 +214,7 @@ def test_nobody_is_named(client: Client, house: House) -> None:
     loop.refine(fresh(house.ada), trigger="manual")
     refining.change(house.bob, due_at=timezone.now())
     text = scraped(client)
-    assert not re.search(rf"acme|globex|\bada\b|\bbob\b|builtin|{MARKER}", text)
+    assert not re.search(rf"acme|globex|\bada\b|\bbob\b|dedupe|{MARKER}", text)
     labels = set(re.findall(r'[{,](\w+)="', text))
-    assert labels == {"method", "route", "status", "le", "outcome", "reason"}
+    assert labels == {"method", "route", "status", "le", "outcome", "reason", "provider"}
     assert metrics.FILES == "PROMETHEUS_MULTIPROC_DIR"

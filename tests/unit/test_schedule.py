@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 import time_machine
+from django.conf import settings
 from django.utils import timezone
 
+from memory import agents, cadence
 from memory.models import Agent, DueReason
 from refinement import schedule
 from refinement import session as sessions
-from refinement.models import Outcome
+from refinement.models import Driver, Outcome
 from tests.refining import change, fill, filler, opened
-from tests.steps import fresh, remember
+from tests.steps import PERSON, fresh, remember
 
 HOUR, DAY, WEEK = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
 LATE = timezone.now() - HOUR
@@ -30,20 +32,26 @@ def make_due(agent: Agent, at: datetime | None = None, reason: str = DueReason.W
     change(agent, due_at=at or LATE, due_reason=reason, **settings)
 
 
+def about(wait: timedelta) -> timedelta:
+    """A span without its spread."""
+    likely = [HOUR * 2**n for n in range(8)] + [DAY, WEEK]
+    return next((each for each in likely if abs(wait - each) <= min(each * cadence.SHARE, cadence.FARTHEST)), wait)
+
+
 def closed(agent: Agent, outcome: str, **settings: Any) -> tuple[timedelta | None, str]:
-    """Close a session so; in how long the agent is due then, and why."""
+    """Close a session so; in about how long the agent is due then, and why."""
     held = opened(agent, **settings)
     sessions.close(held.session, outcome)
     after = fresh(agent)
     closed_at = held.row.closed_at
     assert closed_at is not None
-    return after.due_at and after.due_at - closed_at, after.due_reason
+    return None if after.due_at is None else about(after.due_at - closed_at), after.due_reason
 
 
 def test_a_new_agent_is_due_in_a_week(ada: Agent) -> None:
     assert due() == []
-    with time_machine.travel(timezone.now() + WEEK):
-        assert due() == ["acme/ada", "globex/bob"]
+    with time_machine.travel(timezone.now() + WEEK + cadence.FARTHEST):
+        assert set(due()) == {"acme/ada", "globex/bob"}
 
 
 def test_the_longest_overdue_comes_first(ada: Agent, bob: Agent) -> None:
@@ -185,3 +193,45 @@ def test_when_an_agent_was_last_refined_is_kept(ada: Agent) -> None:
     held = opened(ada)
     sessions.close(held.session, Outcome.COMPLETED)
     assert fresh(ada).last_refined_at == held.row.closed_at
+
+
+def lost(agent: Agent, driver: str = Driver.SERVER) -> timedelta:
+    """In about how long it is due after a session whose driver was gone."""
+    session = sessions.open_session(fresh(agent), trigger="weekly", driver=driver)
+    with time_machine.travel(timezone.now() + timedelta(seconds=settings.LEASE_SECONDS + 1)):
+        sessions.close_stale()
+        due_at = fresh(agent).due_at
+        assert due_at is not None
+        session.refresh_from_db()
+        assert session.closed_at is not None
+        return about(due_at - session.closed_at)
+
+
+def test_when_a_worker_died_another_takes_over_at_once(ada: Agent) -> None:
+    assert lost(ada) == timedelta()
+
+
+def test_a_session_that_workers_die_of_backs_off_the_second_time(ada: Agent) -> None:
+    assert [lost(ada) for _ in range(3)] == [timedelta(), 2 * HOUR, 4 * HOUR]
+
+
+def test_the_service_does_not_take_over_from_a_runtime(ada: Agent) -> None:
+    assert lost(ada, Driver.RUNTIME) == HOUR
+
+
+def test_another_cadence_sets_another_date(ada: Agent) -> None:
+    agents.change(ada, PERSON, refine_every=DAY)
+    due_at = fresh(ada).due_at
+    assert due_at is not None
+    assert about(due_at - ada.created_at) == DAY
+
+
+def test_with_the_cadence_switched_off_the_date_goes(ada: Agent) -> None:
+    agents.change(ada, PERSON, refine_every=None)
+    assert fresh(ada).due_at is None
+
+
+def test_another_cadence_leaves_other_reasons_alone(ada: Agent) -> None:
+    make_due(ada, reason=DueReason.OVER_BUDGET)
+    agents.change(ada, PERSON, refine_every=None)
+    assert schedule.why(fresh(ada)) == DueReason.OVER_BUDGET

@@ -1,297 +1,176 @@
-"""Due agents wait in the queue, each once, and are refined by whoever takes them, once."""
+"""Whose turn it is: fair between tenants, within what each tenant and provider may have under way."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-import time_machine
 from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
 
-from audit.models import Operation
-from config import queue
-from memory import agents, erasure, requests, store
-from memory import time_machine as history
-from memory.errors import MemoryDisabled
-from memory.models import Agent, DueReason
-from memory.time_machine import What
-from refinement import loop, schedule, tasks, turns
-from refinement import session as sessions
-from refinement.models import RefinementSession, Waiting
-from tests import queueing, refining, steps
-from tests.privacy import logbook
-from tests.queueing import carry_out, waiting, work
-from tests.refining import change, fill, opened
-from tests.steps import ME, PERSON, entries, fresh, problems
+from memory.models import Tenant
+from refinement import turns
+from refinement.models import Provider, Share, Waiting
 
-REFINE = "refinement.tasks.refine_agent"
-LATE = timezone.now() - timedelta(hours=1)
+pytestmark = pytest.mark.django_db
+NOON = datetime.fromisoformat("2026-11-22T12:00:00+00:00")
 
 
-def due(*agents: Agent) -> None:
-    for agent in agents:
-        change(agent, due_at=LATE, due_reason=DueReason.WEEKLY)
+def stands(agent: int, tenant: int, provider: str = "builtin", *, minutes: int = 0, asked: bool = False) -> None:
+    """In line, and overdue for so many minutes."""
+    due_at = NOON - timedelta(minutes=minutes)
+    Waiting.objects.create(
+        agent_id=agent, tenant_id=tenant, provider=provider, asked=asked, due_at=due_at, since=NOON, claim=agent
+    )
 
 
-def nobody_waits() -> None:
+def taken() -> int | None:
+    turn = turns.take()
+    return turn.pk if turn else None
+
+
+def served(count: int) -> list[int | None]:
+    """Whose turn comes, one after the other, where one worker refines them."""
+    done: list[int | None] = []
+    for _ in range(count):
+        turn = turns.take()
+        done.append(turn.pk if turn else None)
+        if turn:
+            turns.end(turn)
+    return done
+
+
+def test_nobody_stands_in_line() -> None:
+    assert taken() is None
+
+
+def test_of_one_tenant_the_longest_overdue_goes_first() -> None:
+    stands(1, 1, minutes=5)
+    stands(2, 1, minutes=50)
+    assert served(3) == [2, 1, None]
+
+
+def test_who_was_asked_for_goes_before_who_is_overdue() -> None:
+    stands(1, 1, minutes=50)
+    stands(2, 1, asked=True)
+    assert served(2) == [2, 1]
+
+
+def test_asking_does_not_go_before_other_tenants() -> None:
+    stands(1, 1, asked=True)
+    stands(2, 1, asked=True)
+    stands(3, 2, minutes=1)
+    assert 3 in served(2)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_a_thousand_of_one_tenant_delay_one_of_another_by_one_session(workers: int) -> None:
+    """Each worker has taken one of the thousand when the other comes: it is the very next."""
+    Waiting.objects.bulk_create(
+        Waiting(agent_id=n, tenant_id=1, provider="builtin", due_at=NOON, since=NOON, claim=n) for n in range(1, 1_001)
+    )
+    under_way = [turns.take() for _ in range(workers)]
+    stands(2_000, 2)
+    first = under_way[0]
+    assert first is not None
+    turns.end(first)
+    assert taken() == 2_000
+
+
+def test_tenants_take_turns() -> None:
+    for agent in range(9):
+        stands(agent, agent // 6, minutes=agent)
+    assert [agent // 6 for agent in served(9) if agent is not None] == [1, 0, 1, 0, 1, 0, 0, 0, 0]
+
+
+def test_the_tenant_with_the_fewest_under_way_goes_first() -> None:
+    for agent in range(6):
+        stands(agent, 1 if agent < 4 else 2)
+    order = [taken() for _ in range(6)]
+    assert [agent is not None and agent >= 4 for agent in order] == [False, True, False, True, False, False]
+
+
+def test_a_tenant_has_no_more_under_way_than_it_may(settings: Any) -> None:
+    settings.TENANT_SESSIONS = 2
+    for agent in range(4):
+        stands(agent, 1)
+    stands(9, 2)
+    assert [taken() is not None for _ in range(4)] == [True, True, True, False]
+    Waiting.objects.filter(tenant_id=1, taken_at__isnull=False).first().delete()  # type: ignore[union-attr]
+    assert taken() is not None
+
+
+@pytest.mark.parametrize(("own", "allowed"), [(1, 1), (3, 3), (0, 4), (None, 2)])
+def test_a_tenant_may_have_a_number_of_its_own(own: int | None, allowed: int, settings: Any) -> None:
+    settings.TENANT_SESSIONS = 2
+    tenant = Tenant.objects.create(slug="own", sessions_at_once=own)
+    for agent in range(4):
+        stands(agent, tenant.pk)
+    assert sum(taken() is not None for _ in range(4)) == allowed
+
+
+def test_a_provider_has_no_more_under_way_than_it_may(settings: Any) -> None:
+    settings.PROVIDER_SESSIONS = {"ollama": 1}
+    stands(1, 1, "ollama", minutes=9)
+    stands(2, 2, "ollama", minutes=8)
+    stands(3, 2, "openai")
+    assert [taken() for _ in range(3)] == [1, 3, None]
+
+
+def test_a_provider_that_is_shut_is_passed_over() -> None:
+    Provider.objects.create(name="openai", failures=2, shut_until=timezone.now() + timedelta(minutes=1))
+    stands(1, 1, "openai", minutes=9)
+    stands(2, 1, "anthropic")
+    assert [taken() for _ in range(2)] == [2, None]
+    Provider.objects.update(shut_until=timezone.now() - timedelta(seconds=1))
+    assert taken() == 1
+
+
+def test_who_is_given_back_waits_again() -> None:
+    stands(1, 1)
+    turn = turns.take()
+    assert turn is not None
+    turns.give_back(turn)
+    assert taken() == 1
+
+
+def test_an_old_turn_ends_nothing_of_a_new_one() -> None:
+    """A worker that was lost comes back after its agent had stood in line anew."""
+    stands(1, 1)
+    old = turns.take()
+    assert old is not None
+    Waiting.objects.filter(pk=1).update(claim=77)
+    turns.end(old)
+    turns.give_back(old)
+    assert Waiting.objects.get(pk=1).taken_at is not None
+
+
+def test_a_turn_costs_the_same_however_many_wait(django_assert_max_num_queries: Any) -> None:
+    for agent in range(50):
+        stands(agent, agent % 7)
+    Share.objects.create(tenant_id=0)
+    with django_assert_max_num_queries(12):
+        assert taken() is not None
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(1, 4))
+def test_no_tenant_is_ever_served_twice_before_one_that_waits(tenants: list[int], workers: int) -> None:
+    """However many workers there are, and whoever ends first."""
     Waiting.objects.all().delete()
-    queueing.OrmQ.objects.all().delete()
-
-
-def outcomes(agent: Agent) -> list[tuple[str, str]]:
-    rows = RefinementSession.objects.filter(agent=agent).order_by("number")
-    return [(row.trigger, row.outcome) for row in rows]
-
-
-def test_a_sweep_queues_who_is_due_longest_overdue_first(ada: Agent, bob: Agent) -> None:
-    due(ada)
-    change(bob, due_at=LATE - timedelta(hours=1))
-    assert tasks.sweep() == "swept"
-    assert waiting() == [(REFINE, (bob.pk,)), (REFINE, (ada.pk,))]
-
-
-def test_nobody_is_queued_who_is_not_due(ada: Agent) -> None:
-    tasks.sweep()
-    assert waiting() == []
-
-
-def test_who_waits_is_not_queued_again(ada: Agent, bob: Agent) -> None:
-    due(ada)
-    tasks.sweep()
-    due(bob)
-    tasks.sweep()
-    turns.ask(ada)
-    assert waiting() == [(REFINE, (ada.pk,)), (REFINE, (bob.pk,))]
-
-
-def test_of_two_sweeps_at_once_one_queues_an_agent(ada: Agent) -> None:
-    """The second has read who is due before the first had queued it."""
-    assert [turns.call([ada.pk]), turns.call([ada.pk])] == [1, 0]
-    assert waiting() == [(REFINE, (ada.pk,))]
-
-
-def test_no_more_wait_than_are_allowed(ada: Agent, bob: Agent, settings: Any) -> None:
-    due(ada, bob)
-    settings.SWEEP_AGENTS = 1
-    tasks.sweep()
-    tasks.sweep()
-    assert len(waiting()) == 1
-    work()
-    tasks.sweep()
-    assert waiting() == [(REFINE, (bob.pk,))]
-
-
-def test_a_sweeps_queries_grow_with_whom_it_queues_alone(ada: Agent, django_assert_num_queries: Any) -> None:
-    with django_assert_num_queries(5):  # two of whom was lost, how many wait, who is due, and how long the queue is
-        turns.call_due()
-
-
-def test_one_that_cannot_be_queued_does_not_keep_the_others_waiting(
-    ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def put(name: str, agent: int) -> None:
-        if agent == ada.pk:
-            raise OverflowError
-        queue.put(name, agent)
-
-    due(ada, bob)
-    monkeypatch.setattr(turns, "put", put)
-    with logbook.kept() as log:
-        assert turns.call_due() == 1
-    assert waiting() == [(REFINE, (bob.pk,))]
-    assert '"exception": "OverflowError"' in log.text
-
-
-def test_a_due_agent_is_refined_and_waits_no_more(ada: Agent) -> None:
-    steps.remember(ada, "Ann likes green tea in the morning.", "Ann likes green tea in the mornings.")
-    due(ada)
-    tasks.sweep()
-    assert work() == [("refine_agent", "completed")]
-    assert outcomes(ada) == [("weekly", "completed")]
-    assert not Waiting.objects.exists()
-    assert problems(ada) == []
-
-
-def test_a_task_delivered_twice_does_nothing_the_second_time(ada: Agent) -> None:
-    due(ada)
-    assert [carry_out((REFINE, (ada.pk,)))[1] for _ in range(2)] == ["completed", "not_due"]
-    assert len(outcomes(ada)) == 1
-
-
-def test_one_delivered_while_the_first_runs_does_nothing(ada: Agent) -> None:
-    due(ada)
-    held = opened(ada)
-    due(ada)
-    before = len(entries(ada))
-    assert tasks.refine_agent(ada.pk) == "not_due"
-    assert (len(entries(ada)), held.row.outcome) == (before, "open")
-
-
-def test_who_became_paused_meanwhile_is_not_refined(ada: Agent) -> None:
-    due(ada)
-    tasks.sweep()
-    change(ada, paused=True)
-    assert work() == [("refine_agent", "not_due")]
-
-
-def test_its_own_side_asks_and_it_is_queued_at_once(ada: Agent) -> None:
-    turns.ask(ada)
-    assert work() == [("refine_agent", "completed")]
-    assert outcomes(ada) == [("agent", "completed")]
-
-
-def test_who_asks_again_after_a_while_is_queued_once_more(ada: Agent) -> None:
-    """Its task may have died with a worker, and asking must not be answered by nothing."""
-    turns.ask(ada)
-    turns.ask(ada)
-    assert len(waiting()) == 1
-    Waiting.objects.update(since=timezone.now() - timedelta(minutes=2))
-    turns.ask(ada)
-    assert len(waiting()) == 2
-    work()
-    assert [outcome for _, outcome in outcomes(ada)] == ["completed"]
-
-
-def test_who_may_not_ask_is_not_queued(ada: Agent) -> None:
-    change(ada, memory_enabled=False)
-    with pytest.raises(MemoryDisabled):
-        turns.ask(ada)
-    assert waiting() == []
-
-
-def test_a_write_beyond_the_budget_queues_it_at_once_and_once(ada: Agent) -> None:
-    change(ada, budget_tokens=100, target_tokens=60)
-    fill(ada, 3, 30)
-    assert waiting() == []
-    fill(ada, 1, 30, "more")
-    fill(ada, 1, 30, "yet more")
-    assert waiting() == [(REFINE, (ada.pk,))]
-    work()
-    assert outcomes(ada)[0][0] == "over_budget"
-
-
-def test_a_budget_set_below_what_is_there_queues_it_too(ada: Agent) -> None:
-    fill(ada, 3, 30)
-    agents.change(ada, PERSON, budget_tokens=80, target_tokens=60)
-    assert waiting() == [(REFINE, (ada.pk,))]
-
-
-def test_an_agent_that_stays_over_its_budget_is_not_queued_by_every_write(ada: Agent) -> None:
-    """After a session it is left alone for a day, or until it grew by a tenth."""
-    change(ada, budget_tokens=100, target_tokens=60)
-    fill(ada, 20, 30)
-    work()
-    fill(ada, 1, 30, "more")
-    tasks.sweep()
-    assert waiting() == []
-    fill(ada, 2, 30, "a tenth")
-    assert waiting() == [(REFINE, (ada.pk,))]
-
-
-def test_what_a_person_took_back_is_not_refined_again_at_once(ada: Agent) -> None:
-    """A worker that did it all anew within the second would leave nothing of the rollback."""
-    fill(ada, 20, 30)
-    change(ada, budget_tokens=600, target_tokens=590)
-    loop.refine(ada, trigger="manual")
-    twin = "The pier closes at nine in the evening, on every day of the week."
-    steps.remember(ada, twin, twin)
-    change(ada, budget_tokens=fresh(ada).core_tokens - 10, due_at=None)
-    loop.refine(fresh(ada), trigger="manual")
-    assert fresh(ada).core_tokens <= fresh(ada).budget_tokens
-    nobody_waits()
-    session = RefinementSession.objects.filter(agent=ada).latest("number")
-    did = history.roll_back(fresh(ada), What.session(session.number), PERSON)
-    assert did.rests
-    tasks.sweep()
-    assert waiting() == []
-    after = fresh(ada)
-    assert after.core_tokens > after.budget_tokens
-    assert after.due_at is not None
-    assert timedelta(hours=23) < after.due_at - timezone.now() <= timedelta(hours=24)
-    turns.ask(ada)
-    assert waiting() == [(REFINE, (ada.pk,))], "unless somebody asks"
-
-
-def test_growth_ends_the_rest_after_a_rollback(ada: Agent) -> None:
-    change(ada, budget_tokens=60, target_tokens=50)
-    numbers = steps.remember(ada, *(f"{'word ' * 10}{number}" for number in range(6)))
-    store.discard(fresh(ada), numbers, ME)
-    nobody_waits()
-    change(ada, due_at=None, quiet_until=None)
-    assert history.roll_back(fresh(ada), What.entry(fresh(ada).audit_seq), PERSON).rests
-    assert waiting() == []
-    fill(ada, 4, 30, "more")
-    assert waiting() == [(REFINE, (ada.pk,))]
-
-
-def test_a_session_that_cannot_be_opened_is_put_off(ada: Agent) -> None:
-    """Else it would be tried at every sweep, for ever."""
-    steps.remember(ada, "same", "same")
-    change(ada, wrapped_key=fresh(ada).wrapped_key[:-1] + b"x")
-    due(ada)
-    assert tasks.refine_agent(ada.pk) == "seal_broken"
-    after = fresh(ada)
-    assert (after.due_reason, after.failures_in_a_row) == (DueReason.RETRY, 1)
-    assert after.due_at is not None
-    assert after.due_at > timezone.now() + timedelta(minutes=59)
-    tasks.sweep()
-    assert waiting() == []
-
-
-def test_a_fault_of_the_program_puts_it_off_too(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any, **__: Any) -> None:
-        raise KeyError
-
-    due(ada)
-    with monkeypatch.context() as patch:
-        patch.setattr(sessions, "open_session", fails)
-        assert tasks.refine_agent(ada.pk) == "fault"
-    assert fresh(ada).due_reason == DueReason.RETRY
-
-
-def test_an_erased_agent_is_nothing_to_do(ada: Agent) -> None:
-    turns.ask(ada)
-    asked = requests.ask_erasure(ada, PERSON, reason="It is asked for.", asked_by="the owner")
-    erasure.erase(ada, asked.number, ME)
-    assert entries(ada)[-1].operation == Operation.ERASED
-    assert work()[0] == ("refine_agent", "not_due")
-
-
-def test_an_agent_that_is_not_there_is_a_fault_and_no_loop(db: None) -> None:
-    assert tasks.refine_agent(12345) == "fault"
-    assert waiting() == []
-
-
-def test_stale_sessions_are_closed(ada: Agent) -> None:
-    held = opened(ada)
-    with time_machine.travel(timezone.now() + timedelta(hours=1)):
-        assert tasks.close_stale() == "closed"
-    assert held.row.outcome == "abandoned"
-
-
-def test_who_was_lost_with_its_queue_is_queued_again(ada: Agent) -> None:
-    due(ada)
-    tasks.sweep()
-    queueing.OrmQ.objects.all().delete()
-    tasks.sweep()
-    assert waiting() == []
-    with time_machine.travel(timezone.now() + turns.LOST_AFTER + timedelta(seconds=1)):
-        tasks.sweep()
-    assert waiting() == [(REFINE, (ada.pk,))]
-
-
-def test_who_waits_long_in_a_long_queue_is_not_lost(ada: Agent) -> None:
-    due(ada)
-    tasks.sweep()
-    with time_machine.travel(timezone.now() + timedelta(hours=20)):
-        tasks.sweep()
-        assert len(waiting()) == 1
-
-
-def test_the_next_date_is_set_when_the_session_closes(ada: Agent) -> None:
-    due(ada)
-    tasks.refine_agent(ada.pk)
-    assert schedule.due().count() == 0
-    assert fresh(ada).due_reason == DueReason.WEEKLY
-    assert refining.sound(ada)
+    Share.objects.all().delete()
+    for agent, tenant in enumerate(tenants):
+        stands(agent, tenant)
+    under_way: list[Waiting] = []
+    passed_over = dict.fromkeys(set(tenants), 0)
+    while (turn := turns.take()) is not None:
+        waits = set(Waiting.objects.filter(taken_at=None).values_list("tenant_id", flat=True))
+        for tenant in waits - {turn.tenant_id}:
+            passed_over[tenant] += 1
+        passed_over[turn.tenant_id] = 0
+        assert max(passed_over.values()) <= 5 + workers
+        under_way.append(turn)
+        if len(under_way) == workers:
+            turns.end(under_way.pop(0))
+    assert not Waiting.objects.filter(taken_at=None).exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 from typing import Any, NoReturn
 
 import django_q.cluster
@@ -14,15 +13,15 @@ from django_q.signals import post_spawn
 from config import queue
 from config.commandline import FAILED, USAGE, Task
 from config.pool import Cluster, join_workers
-from refinement.models import Waiting
 
 
 class Command(Task):
     help = (
         "Carry out what waits in the queue, until it is stopped: refine agents that are due, write to stewards, and "
         "look every SWEEP_MINUTES who has become due. QUEUE_WORKERS processes work at the same time; start it on as "
-        "many machines as you like. SIGTERM or Ctrl-C lets what is under way end; SIGTERM to every process of its "
-        "group closes running sessions at once. When one of its processes is killed it ends with exit code 1: have it "
+        "many machines as you like. SIGTERM or Ctrl-C lets what is under way end for STOP_SECONDS, and then closes "
+        "running sessions, whose agents another worker takes over; SIGTERM to every process of its group closes them "
+        "at once. When one of its processes is killed it ends with exit code 1: have it "
         "started anew."
     )
     log_level = logging.INFO
@@ -45,20 +44,17 @@ class Command(Task):
 def _give_again() -> None:
     """A worker that is alone has what dead ones took done after all. What a worker elsewhere is doing, it does twice.
 
-    Redis keeps nothing of what was taken: when nothing waits there, the agents that say they do are forgotten, and the
-    sweep finds who is due.
+    Redis keeps nothing of what was taken: a sweep wakes for those who stand in line.
     """
     if not settings.REDIS_URL:
         queue.give_again()
-    elif queue.depth() == 0:
-        Waiting.objects.all().delete()
-        queue.put(queue.SWEEP)
+    queue.put(queue.SWEEP)
 
 
 def _close_on_request(**_: Any) -> None:
-    """In each process that works: being asked to end closes its session, instead of leaving it to be found."""
+    """In each process that works: being asked to end closes its session, for others to go on with its agent."""
     signal.signal(signal.SIGTERM, _end)
 
 
 def _end(*_: object) -> NoReturn:
-    sys.exit(FAILED)
+    raise queue.Stopped(FAILED)

@@ -1,0 +1,21 @@
+"""Finding out whether a provider that did not answer does again, before a session is begun in vain."""
+
+from __future__ import annotations
+
+from refinement.llm.base import Message, ModelError, ModelUnavailable, Request
+from refinement.llm.catalog import open_model
+
+SECONDS = 30.0
+
+
+def answers(model: str) -> bool:
+    """Call the model once, with a word of our own. That it refuses is an answer. (The gate lets one caller through.)"""
+    try:
+        opened, name = open_model(model)
+        ask = Message("user", "Answer with one word: yes.")
+        opened.complete(Request(model=name, messages=(ask,), max_output_tokens=16, seconds=SECONDS, retries=0))
+    except ModelUnavailable:
+        return False
+    except ModelError:
+        pass
+    return True

@@ -1,0 +1,31 @@
+"""Dates that do not come in the same second for a thousand agents."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory import cadence
+from memory.agents import OFTENEST, RAREST
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+WEEK = timedelta(days=7)
+
+
+def test_a_thousand_agents_do_not_come_back_in_the_same_minute() -> None:
+    dates = [cadence.following(NOW, WEEK, agent) for agent in range(1_000)]
+    by_minute = [sum(abs(date - other) < timedelta(minutes=1) for other in dates) for date in dates]
+    assert max(by_minute) <= 15, "of 720 minutes"
+    assert abs(sum((date - NOW - WEEK for date in dates), timedelta()) / 1_000) < timedelta(minutes=30), "on average"
+
+
+def test_the_same_is_the_same() -> None:
+    assert cadence.following(NOW, WEEK, 7) == cadence.following(NOW, WEEK, 7)
+
+
+@given(st.timedeltas(OFTENEST, RAREST), st.integers(1, 2**40))
+def test_it_is_about_the_cadence(every: timedelta, agent: int) -> None:
+    wait = cadence.following(NOW, every, agent) - NOW
+    assert abs(wait - every) <= min(every * cadence.SHARE, cadence.FARTHEST)
