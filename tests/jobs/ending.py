@@ -27,8 +27,8 @@ def refine_all(fleet: Fleet, meanwhile: Callable[[], bool] = lambda: True, secon
 
 def _look_round(fleet: Fleet) -> bool:
     """Whether every agent is refined."""
+    fleet.do(inside.let_time_pass)
     fleet.do(inside.look_round)
-    fleet.do(inside.have_waited)
     now = fleet.do(inside.standing)
     return bool(now["refined"] == now["agents"] and not now["due"] and not now["open"])
 
@@ -47,8 +47,18 @@ def wrong_with(fleet: Fleet, told: dict[str, Any]) -> list[str]:
 
 
 def _waits(fleet: Fleet) -> list[str]:
+    next_look = time.monotonic() + 1
+
+    def is_over() -> bool:
+        nonlocal next_look
+        now = fleet.do(inside.standing)
+        if (now["waiting"] or now["queued"]) and time.monotonic() > next_look:
+            next_look = time.monotonic() + 1
+            _look_round(fleet)
+        return not (now["waiting"] or now["queued"])
+
     try:
-        fleet.until(lambda: not any(fleet.do(inside.standing)[what] for what in ("waiting", "queued")), 30, tended=True)
+        fleet.until(is_over, 30, tended=True)
     except TimeoutError:
         return [f"something waits for ever: {fleet.do(inside.standing)}"]
     return []

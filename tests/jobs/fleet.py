@@ -31,7 +31,7 @@ QUICK = {
     "QUEUE_WORKERS": str(AT_WORK),
     "LEASE_SECONDS": "8",
     "MODEL_CALL_SECONDS": "5",
-    "STOP_SECONDS": "4",
+    "STOP_SECONDS": "2",
     "OPENAI_API_KEY": "any",
 }
 

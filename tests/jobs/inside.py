@@ -11,6 +11,7 @@ from typing import Any
 import redis
 from django.conf import settings
 from django.db import connection
+from django.db.models import Max
 from django.utils import timezone
 
 from audit.models import AuditEntry, Change, Operation
@@ -21,14 +22,21 @@ from memory.intake import Draft
 from memory.models import Agent, DueReason, Memory
 from memory.silo.silo import Silo
 from memory.snapshot import restore
-from refinement import schedule, tasks
-from refinement.models import Outcome, RefinementSession, Waiting
+from refinement import line, schedule, tasks
+from refinement.models import Outcome, Provider, RefinementSession, Waiting
 from tests.jobs.scripted import EDITS, REMEMBERED, Edit, texts
 
 ME = Actor.operator("tests")
 TENANTS = 5
-TAKEN_OVER = Outcome.ABANDONED, Outcome.FAILED
-COUNTED = {"merged": Operation.CONSOLIDATED, "updated": Operation.REVISED, "deleted": Operation.DISCARDED}
+SECONDS_TO_OPEN = timedelta(seconds=5)  # a session, which a worker has minutes for
+GIVEN_UP = "lease_expired", "worker_stopped", "interrupted"
+COUNTED = {  # what a session counts: an entry's operation, and how many memories each is of
+    "merged": (Operation.CONSOLIDATED, 2),
+    "updated": (Operation.REVISED, 1),
+    "deleted": (Operation.DISCARDED, 1),
+    "protected": (Operation.PROTECTED, 1),
+    "duplicates_removed": (Operation.DEDUPLICATED, 2),
+}
 
 
 def furnish(count: int, *, due: bool = True) -> None:
@@ -78,12 +86,13 @@ def repeat_queue() -> int:
     return int(redis.from_url(settings.REDIS_URL).eval(_TWICE, 1, queue._broker().list_key))
 
 
-def have_waited() -> int:
-    """Who waits after trouble has waited long enough; how many."""
-    lost = timezone.now() - timedelta(seconds=10)
-    Waiting.objects.filter(since__lt=lost).update(since=timezone.now() - timedelta(minutes=11))
-    waiting = Agent.objects.filter(due_reason=DueReason.RETRY, due_at__gt=timezone.now())
-    return waiting.update(due_at=timezone.now(), quiet_until=None)
+def let_time_pass() -> None:
+    """What waits for minutes or hours has waited: agents after trouble, turns whose worker may be dead, providers that
+    did not answer."""
+    now = timezone.now()
+    Waiting.objects.filter(taken_at__lt=now - SECONDS_TO_OPEN).update(taken_at=now - line.OPENING)
+    Agent.objects.filter(due_reason=DueReason.RETRY, due_at__gt=now).update(due_at=now, quiet_until=None)
+    Provider.objects.filter(shut_until__gt=now).update(shut_until=now)
 
 
 def standing() -> dict[str, int]:
@@ -131,9 +140,9 @@ def told() -> dict[str, Any]:
 
 def _takeovers(agent: Agent) -> int:
     """Sessions that were given up, and whose agent was refined after."""
-    outcomes = list(RefinementSession.objects.filter(agent=agent).order_by("number").values_list("outcome", flat=True))
-    last = max((place for place, outcome in enumerate(outcomes) if outcome == Outcome.COMPLETED), default=0)
-    return sum(outcome in TAKEN_OVER for outcome in outcomes[:last])
+    rows = RefinementSession.objects.filter(agent=agent)
+    last = rows.filter(outcome=Outcome.COMPLETED).aggregate(last=Max("number"))["last"] or 0
+    return rows.filter(reason__in=GIVEN_UP, number__lt=last).count()
 
 
 def _wrong_with(agent: Agent) -> list[str]:
@@ -150,14 +159,9 @@ def _end(session: RefinementSession) -> datetime:
 
 
 def _counts_right(row: RefinementSession) -> bool:
-    found = Counter(
-        AuditEntry.objects.filter(agent_id=row.agent_id, session=row.number).values_list("operation", flat=True)
-    )
-    return all(getattr(row, name) == _counted(row, name, found[operation]) for name, operation in COUNTED.items())
-
-
-def _counted(row: RefinementSession, name: str, entries: int) -> int:
-    return 2 * entries if name == "merged" else entries  # memories are counted, two to a merge
+    entries = AuditEntry.objects.filter(agent_id=row.agent_id, session=row.number)
+    found = Counter(entries.values_list("operation", flat=True))
+    return all(getattr(row, name) == each * found[operation] for name, (operation, each) in COUNTED.items())
 
 
 def _lost(agent: Agent) -> list[str]:

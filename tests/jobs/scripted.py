@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tests.model_server import Action, Call, Slow, Turn
+from tests.model_server import Action, Call, Say, Slow, Turn
 from tests.privacy.marker import MARKER
 
 MERGED = [(f"The {thing} stands in the hall", f"The {thing} is old") for thing in ("chair", "desk", "lamp")]
@@ -69,6 +69,8 @@ class SlowModel:
         self.failed: list[str] = []  # tools whose calls were refused
 
     def __call__(self, turn: Turn) -> Action:
+        if not turn.tools:  # a probe
+            return Say("Yes.")
         seconds, now = self._dice.uniform(*self._between), time.time()
         replies = [*left_to_do(turn.ledger()), [Call("complete_refinement", {"summary": "Tidied."})]]
         place = sum(said.role == "assistant" for said in turn.messages)
