@@ -64,8 +64,14 @@ class Killer:
             time.sleep(self.dice.uniform(0, left) if moment == "call" else left + self.dice.uniform(0, 0.1))
 
     def in_calls(self) -> int:
-        """Kills while a model was being called."""
-        return sum(any(begin < at < end for _, begin, end in self.model.calls) for at, _ in self.made)
+        """Sessions given up whose own model was being called when somebody was killed; the others were between calls."""
+        given_up = [each for each in self.fleet.do(inside.sessions) if each["reason"] in inside.GIVEN_UP]
+        return sum(self._was_in_a_call(each) for each in given_up)
+
+    def _was_in_a_call(self, session: dict[str, Any]) -> bool:
+        opened, closed = session["opened_at"].timestamp(), session["closed_at"].timestamp()
+        calls = [call for call in self.model.calls if call[0] == session["agent__slug"] and opened < call[1] < closed]
+        return bool(calls) and any(calls[-1][1] < at < calls[-1][2] for at, _ in self.made)
 
 
 def _kill(worker: Worker, victim: str, dice: random.Random) -> bool:

@@ -1,6 +1,6 @@
 """Kill the workers of a fleet in a row of runs, each with a seed of its own, until one is not clean.
 
-    DATABASE_URL=postgres://… REDIS_URL=redis://… python -m tests.jobs.repeat 20 [--sessions 200] [--kills 26] [--table FILE]
+    DATABASE_URL=postgres://… REDIS_URL=redis://… python -m tests.jobs.repeat 20 [--table FILE]
 
 Each run is a line of the table, which is printed, and added to the file.
 """
