@@ -64,7 +64,7 @@ class Killer:
             time.sleep(self.dice.uniform(0, left) if moment == "call" else left + self.dice.uniform(0, 0.1))
 
     def in_calls(self) -> int:
-        """Sessions given up whose own model was being called when somebody was killed; the others were between calls."""
+        """Sessions given up whose own model was being called at a kill; the others were between two calls."""
         given_up = [each for each in self.fleet.do(inside.sessions) if each["reason"] in inside.GIVEN_UP]
         return sum(self._was_in_a_call(each) for each in given_up)
 
