@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.conf import settings
+
 from refinement.llm.base import Message, ModelError, ModelUnavailable, Request
 from refinement.llm.catalog import open_model
 
@@ -12,8 +14,9 @@ def answers(model: str) -> bool:
     """Call the model once, with a word of our own. That it refuses is an answer. (The gate lets one caller through.)"""
     try:
         opened, name = open_model(model)
+        seconds = min(SECONDS, settings.MODEL_CALL_SECONDS)
         ask = Message("user", "Answer with one word: yes.")
-        opened.complete(Request(model=name, messages=(ask,), max_output_tokens=16, seconds=SECONDS, retries=0))
+        opened.complete(Request(model=name, messages=(ask,), max_output_tokens=16, seconds=seconds, retries=0))
     except ModelUnavailable:
         return False
     except ModelError:

@@ -17,8 +17,8 @@ from django_q.worker import worker
 from config import queue
 from memory import agents, store
 from memory.models import Agent
-from refinement import tasks, turns
-from refinement.models import RefinementSession
+from refinement import line, tasks
+from refinement.models import Provider, RefinementSession
 from tests import refining, steps
 from tests.model_server import ModelServer, tidy
 from tests.privacy.test_marker import Fault, echo, hostile, remembered
@@ -66,7 +66,7 @@ class _Timer:
 def test_a_refinement_through_the_queue(watch: Watch, ada: Agent, server: ModelServer) -> None:
     remembered(watch, ada)
     refining.change(ada, model="openai/scripted", high_water_tokens=0)
-    turns.ask(ada)
+    line.ask(ada)
     assert worked_off(watch) == ["completed"]
     assert RefinementSession.objects.get().merged == 2
     assert Task.objects.count() == 0
@@ -78,6 +78,7 @@ def test_a_hostile_model_through_the_queue(watch: Watch, ada: Agent, server: Mod
     for script in [hostile(watch.marker), *echo(watch.marker).values()]:
         server.script = script
         refining.change(ada, due_at=timezone.now())
+        Provider.objects.all().delete()  # else one that failed twice is left alone
         tasks.sweep()
         [outcome] = worked_off(watch)
         assert outcome in ("completed", "failed", "incomplete")
@@ -94,7 +95,7 @@ def test_a_program_that_fails_in_a_task(
 
     remembered(watch, ada)
     refining.change(ada, model="openai/scripted", high_water_tokens=0)
-    turns.ask(ada)
+    line.ask(ada)
     with monkeypatch.context() as patch:
         patch.setattr(store, "consolidate", fails)
         assert worked_off(watch) == ["fault"]

@@ -602,7 +602,7 @@ _OUTCOMES = (
     _rule(
         "the next is due by cadence",
         "C:after_a_session_the_next_is_due_in_a_week",
-        ("schedule", "now + agent.refine_every if", "now + 2 * agent.refine_every if"),
+        ("schedule", "following(now, every, agent.pk)", "following(now, 2 * every, agent.pk)"),
     ),
     _rule(
         "still over its budget: a quiet day",

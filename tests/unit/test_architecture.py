@@ -203,6 +203,7 @@ def test_sql_written_by_hand_stays_in_a_few_places() -> None:
         "audit/rowset.py",
         "config/checks.py",
         "config/health.py",
+        "refinement/turns.py",  # PostgreSQL's advisory lock
     }
     assert callers("cursor.execute", "raw", "RawSQL", "extra") == allowed
 
@@ -294,6 +295,8 @@ NAMED_IN_LOGS = {"agent", "session", "outcome", "exc_info", "operation", "seq", 
     "attempt",
     "wait_seconds",
     "reason",
+    "provider",
+    "failures",
 }
 
 
@@ -339,7 +342,7 @@ def test_no_error_is_swallowed_whole() -> None:
     }
     assert broad <= {
         "config/queue.py",  # the last place before the queue keeps and logs it, text and all
-        "refinement/tasks.py",  # puts the agent off and raises again
+        "refinement/woken.py",  # puts the agent off and raises again
         "config/commandline/__init__.py",  # the last place before Python prints it, text and all
         "memory/silo/indexes.py",  # gives its lock back and raises again
         "memory/tokens.py",  # whatever tiktoken's download met

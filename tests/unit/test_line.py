@@ -259,7 +259,7 @@ def test_a_session_that_cannot_be_opened_is_put_off(ada: Agent) -> None:
     after = fresh(ada)
     assert (after.due_reason, after.failures_in_a_row) == (DueReason.RETRY, 1)
     assert after.due_at is not None
-    assert after.due_at > timezone.now() + timedelta(minutes=59)
+    assert after.due_at > timezone.now() + timedelta(minutes=56)
     tasks.sweep()
     assert waiting() == []
 

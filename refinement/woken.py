@@ -1,0 +1,46 @@
+"""What a worker does that is woken: refine the agent whose turn it is, and see to it that somebody goes on."""
+
+from __future__ import annotations
+
+from memory.models import Agent
+from refinement import line, loop, probe, providers, schedule, turns
+from refinement.models import Waiting
+
+NOT_DUE = "not_due"
+
+
+def refine_next(agent_id: int) -> str:
+    """What became of it: the session's outcome, or that nobody was due. The agent that is named stands in line, too."""
+    line.look(agent_id)
+    try:
+        return _refine_one()
+    finally:
+        line.go_on()
+
+
+def _refine_one() -> str:
+    while (turn := turns.take()) is not None:
+        outcome = _refine(turn)
+        if outcome != NOT_DUE:
+            return outcome
+    return NOT_DUE
+
+
+def _refine(turn: Waiting) -> str:
+    agent = Agent.objects.select_related("tenant").get(pk=turn.pk)
+    if providers.is_doubted(turn.provider) and not probe.answers(agent.model):
+        turns.give_back(turn)
+        return NOT_DUE
+    try:
+        return _open_and_drive(agent)
+    finally:
+        turns.end(turn)
+
+
+def _open_and_drive(agent: Agent) -> str:
+    try:
+        session = turns.open_due(agent)
+    except Exception:  # else it would be due, and fail, at every sweep
+        schedule.put_off(agent)
+        raise
+    return NOT_DUE if session is None else loop.drive(session).outcome
