@@ -17,10 +17,11 @@ def refine_all(fleet: Fleet, meanwhile: Callable[[], bool] = lambda: True, secon
 
     def is_done() -> bool:
         nonlocal next_look
-        if not meanwhile() or time.monotonic() < next_look:
+        is_ready = meanwhile()
+        if time.monotonic() < next_look:
             return False
         next_look = time.monotonic() + 1
-        return _look_round(fleet)
+        return _look_round(fleet) and is_ready
 
     fleet.until(is_done, seconds, tended=True)
 
