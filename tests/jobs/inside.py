@@ -22,7 +22,7 @@ from memory.intake import Draft
 from memory.models import Agent, DueReason, Memory
 from memory.silo.silo import Silo
 from memory.snapshot import restore
-from refinement import line, schedule, tasks
+from refinement import line, providers, schedule, tasks
 from refinement.models import Outcome, Provider, RefinementSession, Waiting
 from tests.jobs.scripted import EDITS, REMEMBERED, Edit, texts
 
@@ -59,6 +59,10 @@ def look_round() -> None:
     """What the schedules do every few minutes."""
     queue.put(queue.SWEEP)
     queue.put(queue.CLOSE_STALE)
+
+
+def close_stale() -> str:
+    return tasks.close_stale()
 
 
 def sweep_at(moment: float) -> str:
@@ -104,6 +108,11 @@ def standing() -> dict[str, int]:
         "refined": RefinementSession.objects.filter(outcome=Outcome.COMPLETED).values("agent").distinct().count(),
         "agents": Agent.objects.count(),
     }
+
+
+def left_alone() -> list[str]:
+    """The providers of models that nobody calls now."""
+    return sorted(providers.shut())
 
 
 def sessions() -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.jobs import inside
 from tests.jobs.ending import is_clean, refine_all
-from tests.jobs.fleet import Fleet
+from tests.jobs.fleet import Fleet, Worker
 from tests.jobs.scripted import SlowModel
 
 pytestmark = pytest.mark.postgresql
@@ -19,38 +19,71 @@ def model() -> SlowModel:
     return SlowModel(shortest=1, longest=1.5)
 
 
-@pytest.fixture
-def at_work(fleet: Fleet, model: SlowModel) -> Fleet:
+def at_work(fleet: Fleet, model: SlowModel, seconds_to_stop: int = 30) -> Worker:
     """One worker, in the midst of two sessions."""
     fleet.do(inside.furnish, 2)
-    fleet.start()
+    fleet.start(STOP_SECONDS=str(seconds_to_stop))
     fleet.do(inside.look_round)
     fleet.until(lambda: len(model.calls) >= 2)
-    return fleet
+    return fleet.workers[0]
 
 
-def test_asked_by_its_first_process_it_lets_sessions_end(at_work: Fleet) -> None:
-    assert at_work.stop() == [0]
-    assert [session["outcome"] for session in at_work.do(inside.sessions)] == ["completed"] * 2
-    at_work.workers.clear()
-    assert is_clean(at_work)
+def ended(fleet: Fleet) -> list[tuple[str, str]]:
+    return [(session["outcome"], session["reason"]) for session in fleet.do(inside.sessions)]
 
 
-def test_asked_by_its_group_it_closes_them_and_another_takes_over(at_work: Fleet) -> None:
-    [worker] = at_work.workers
-    worker.signal_group(signal.SIGTERM)
-    at_work.until(lambda: not at_work.do(inside.standing)["open"])
+STOPPED = ("incomplete", "worker_stopped")
+
+
+def test_asked_by_its_first_process_it_lets_sessions_end(fleet: Fleet, model: SlowModel) -> None:
+    at_work(fleet, model)
+    assert fleet.stop() == [0]
+    assert ended(fleet) == [("completed", "")] * 2
+    fleet.workers.clear()
+    assert is_clean(fleet)
+
+
+def test_sessions_that_outlast_the_stop_are_closed_and_are_another_s_at_once(fleet: Fleet, model: SlowModel) -> None:
+    worker = at_work(fleet, model, seconds_to_stop=1)
+    worker.process.terminate()
+    fleet.until(lambda: ended(fleet) == [STOPPED] * 2)
     worker.signal_group(signal.SIGKILL)  # what does not end a supervisor kills
-    ended = at_work.do(inside.sessions)
-    assert [(session["outcome"], session["reason"]) for session in ended] == [("incomplete", "worker_stopped")] * 2
-    assert at_work.do(inside.standing)["due"] == 2
-    refine_all(at_work)
-    assert is_clean(at_work)
-    assert [session["outcome"] for session in at_work.do(inside.sessions)] == ["incomplete", "completed"] * 2
+    assert fleet.do(inside.standing)["due"] == 2
+    refine_all(fleet)
+    assert is_clean(fleet)
+    assert ended(fleet) == [STOPPED, ("completed", "")] * 2
+
+
+def test_asked_by_its_group_it_closes_sessions_at_once(fleet: Fleet, model: SlowModel) -> None:
+    worker = at_work(fleet, model)
+    worker.signal_group(signal.SIGTERM)
+    fleet.until(lambda: ended(fleet) == [STOPPED] * 2, 5)
+    worker.signal_group(signal.SIGKILL)
+    assert fleet.do(inside.standing)["due"] == 2
+    refine_all(fleet)
+    assert is_clean(fleet)
+
+
+def test_killed_its_agents_are_another_s_when_the_lease_is_over(fleet: Fleet, model: SlowModel) -> None:
+    at_work(fleet, model).signal_group(signal.SIGKILL)
+    assert ended(fleet) == [("open", "")] * 2
+    fleet.until(lambda: fleet.do(inside.close_stale) and ended(fleet) == [("abandoned", "lease_expired")] * 2)
+    assert fleet.do(inside.standing)["due"] == 2
+    refine_all(fleet)
+    assert is_clean(fleet)
+
+
+@pytest.mark.xfail(reason="what was fetched for processes that have ended fills the queue between them", strict=True)
+def test_when_sessions_outlast_the_stop_all_of_it_ends(fleet: Fleet, model: SlowModel) -> None:
+    worker = at_work(fleet, model, seconds_to_stop=1)
+    for _ in range(5):
+        fleet.do(inside.look_round)
+    worker.process.terminate()
+    fleet.until(worker.is_gone, 20)
 
 
 @pytest.mark.xfail(reason="its first process waits for the one that guards the others, which has ended", strict=False)
-def test_asked_by_its_group_all_of_it_ends(at_work: Fleet) -> None:
-    [worker] = at_work.workers
+def test_asked_by_its_group_all_of_it_ends(fleet: Fleet, model: SlowModel) -> None:
+    worker = at_work(fleet, model)
     worker.signal_group(signal.SIGTERM)
-    at_work.until(worker.is_gone, 10)
+    fleet.until(worker.is_gone, 10)
