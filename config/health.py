@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from functools import cache
 
 from django.db import Error as DatabaseTrouble
@@ -15,11 +14,10 @@ from django.views.decorators.http import require_safe
 
 from config.errors import ConfigurationError
 from config.keyring import keyring
-from config.queue import QueueUnreachable, depth, next_sweep
+from config.queue import QueueUnreachable, depth, unattended
 from refinement.models import Provider
 
 OK = "ok"
-LATE = timedelta(minutes=2)  # a worker looks over its schedules every half minute
 
 
 @require_safe
@@ -77,17 +75,9 @@ def _queue() -> str:
 
 
 def _workers() -> str:
-    expected = next_sweep()
-    if expected is None:
-        return "none ever ran: start manage.py worker"
-    late = timezone.now() - expected > LATE
-    return f"none has looked who is due since {_moment(expected)}" if late else OK
+    return unattended() or OK
 
 
 def _models() -> str:
     down = Provider.objects.filter(shut_until__gt=timezone.now()).order_by("name")
-    return "; ".join(f"{each.name} is left alone until {_moment(each.shut_until)}" for each in down) or OK
-
-
-def _moment(at: datetime | None) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return "; ".join(f"{each.name} is left alone until {each.shut_until:%Y-%m-%d %H:%M:%S} UTC" for each in down) or OK

@@ -38,6 +38,7 @@ ASK_STEWARD = "memory.tasks.ask_steward"
 TASKS = frozenset({SWEEP, REFINE_AGENT, CLOSE_STALE, TELL_STEWARD, ASK_STEWARD})
 
 STALE_MINUTES = 5
+LATE = timedelta(minutes=2)  # for a sweep: a worker looks over its schedules every half minute
 
 
 class QueueUnreachable(DomainError):
@@ -154,6 +155,16 @@ def next_sweep() -> datetime | None:
     """When a worker looks next who is due; in the past, when none does. None where no worker ever ran."""
     moments: QuerySet[Schedule, datetime] = Schedule.objects.filter(func=SWEEP).values_list("next_run", flat=True)
     return moments.order_by("pk").first()
+
+
+def unattended() -> str:
+    """Why nothing that is queued is done, in words; empty while a worker looks regularly who is due."""
+    expected = next_sweep()
+    if expected is None:
+        return "no worker ever ran: start manage.py worker"
+    if timezone.now() - expected > LATE:
+        return f"no worker has looked who is due since {expected:%Y-%m-%d %H:%M:%S} UTC"
+    return ""
 
 
 def give_again() -> None:

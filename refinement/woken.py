@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import structlog
+
 from memory.models import Agent
 from refinement import line, loop, probe, providers, schedule, turns
 from refinement.models import Waiting
 
 NOT_DUE = "not_due"
+
+log = structlog.get_logger("palimpsest.refinement")
 
 
 def refine_next(agent_id: int) -> str:
@@ -43,4 +47,7 @@ def _open_and_drive(agent: Agent) -> str:
     except Exception:  # else it would be due, and fail, at every sweep
         schedule.put_off(agent)
         raise
-    return NOT_DUE if session is None else loop.drive(session).outcome
+    if session is None:
+        return NOT_DUE
+    log.info("refinement session opened", agent=agent.pk, session=session.number, reason=session.trigger)
+    return loop.drive(session).outcome

@@ -23,11 +23,12 @@ from config.admin.deeds import Deed, Told, each
 from config.admin.page import Scoped
 from config.admin.scope import OwnTenant, ids_seen_by
 from config.commandline import several
+from config.queue import unattended
 from memory import agents, proposals, replay
 from memory.models import Agent, DueReason
 from memory.roles import Action
 from refinement import allowance, line, schedule, taken_back
-from refinement.models import RefinementSession
+from refinement.models import RefinementSession, Waiting
 
 WHY = {
     "weekly": "its date",
@@ -55,6 +56,8 @@ class RefineNow(Deed):
         yield "Each may merge, rewrite and discard; protected memories stay, and every session can be rolled back."
         if paused := sum(row.paused for row in rows):
             yield f"{several(paused, 'agent is', 'agents are')} paused, and refined once all the same."
+        if why := unattended():
+            yield f"It waits until a worker runs: {why}."
 
     def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
         def ask(row: Agent) -> str:
@@ -214,7 +217,7 @@ class AgentPage(Configuring, Scoped):
         if due and agent.due_reason != DueReason.MANUAL and allowance.is_used_up(agent.tenant):
             first = f"{allowance.next_month(timezone.now()):%Y-%m-%d}"
             return f"{due}; waits until {first}, for its tenant's model tokens of this month are used up"
-        return due or _left_alone(agent)
+        return f"{due}; {_in_line(agent)}" if due else _left_alone(agent)
 
     @display(description="state", label={"erased": "danger", "paused": "warning", "memory off": "warning"})
     def state(self, agent: Agent) -> str | None:
@@ -257,6 +260,13 @@ class AgentPage(Configuring, Scoped):
             _link("audit_auditentry_changelist", "audit entries", agent),
             _link("audit_accessrequest_changelist", "access requests", agent),
         )
+
+
+def _in_line(agent: Agent) -> str:
+    row = Waiting.objects.filter(pk=agent.pk).first()
+    if row is None:
+        return "called at the next sweep"
+    return "a worker has taken it" if row.taken_at else f"in line for a worker since {localize(row.since)}"
 
 
 def _left_alone(agent: Agent) -> str | None:

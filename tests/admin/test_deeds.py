@@ -10,17 +10,19 @@ import pytest
 from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from audit.consent import Person as Asking
 from audit.consent import Scope
 from audit.models import AccessRequest, AuditEntry
 from audit.trail import Actor
+from config import queue
 from config.admin.site import site
 from memory import agents, consent, proposals, requests, store
 from memory.models import Agent, Memory, Person
-from refinement import loop, schedule
+from refinement import line, loop, schedule, turns
 from refinement.models import RefinementSession, Waiting
-from tests import steps
+from tests import refining, steps
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.steps import fresh
@@ -226,6 +228,27 @@ def test_refining_now_queues_it_though_it_is_paused(
     assert "a worker refines it next" in said(answer)
     assert schedule.due().filter(pk=lived.ada.pk).exists()
     assert Waiting.objects.filter(pk=lived.ada.pk).exists()
+
+
+def test_where_a_due_agent_stands_is_told(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    client = signed_in(staff["owner"])
+    page = pages_of(lived.ada)[1]
+    refining.change(lived.ada, due_at=timezone.now(), due_reason="weekly")
+    assert "called at the next sweep" in client.get(page).content.decode()
+    line.sweep()
+    assert "in line for a worker since" in client.get(page).content.decode()
+    while turns.take() is not None:
+        pass
+    assert "a worker has taken it" in client.get(page).content.decode()
+
+
+def test_that_no_worker_runs_is_told_before_one_is_asked_for(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    assert "no worker ever ran" in post(client, "refine_now", lived.ada).content.decode()
+    queue.keep_schedules()
+    assert "until a worker runs" not in post(client, "refine_now", lived.ada).content.decode()
 
 
 def test_several_memories_are_one_edit_and_those_refused_are_named(

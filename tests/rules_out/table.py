@@ -652,6 +652,21 @@ _OUTCOMES = (
         ("loop", 'sessions.close(session, Outcome.FAILED, "interrupted")', "pass"),
     ),
     _rule(
+        "a worker that is stopped hands over",
+        "S:a_worker_that_is_stopped_hands_its_agent_over",
+        ("schedule", "(LEASE_EXPIRED, WORKER_STOPPED)", "(LEASE_EXPIRED,)"),
+    ),
+    _rule(
+        "who lost its worker is taken over, once at once",
+        "C:when_a_worker_died_another_takes_over_at_once",
+        ("schedule", "(LEASE_EXPIRED, WORKER_STOPPED)", "(WORKER_STOPPED,)"),
+    ),
+    _rule(
+        "a session that workers die of backs off",
+        "C:a_session_that_workers_die_of_backs_off_the_second_time",
+        ("schedule", "agent.failures_in_a_row == 1 and _was", "_was"),
+    ),
+    _rule(
         "one whose silo does not open is closed all the same",
         "S:a_session_whose_silo_does_not_open_is_closed_all_the_same",
         ("session", "except (SealBroken, SiloKeyMissing):  # nothing can", "except ZeroDivisionError:  # nothing can"),

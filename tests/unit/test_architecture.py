@@ -200,6 +200,7 @@ def test_sql_written_by_hand_stays_in_a_few_places() -> None:
         "audit/guards.py",
         "audit/moment.py",
         "audit/joined.py",
+        "audit/mending.py",
         "audit/rowset.py",
         "config/checks.py",
         "config/health.py",

@@ -15,10 +15,11 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from audit.models import AuditEntry, Operation
+from config.queue import Stopped
 from memory.errors import MemoryDisabled
 from memory.models import Agent, Memory
 from memory.time_machine import What, roll_back
-from refinement import loop
+from refinement import loop, schedule
 from refinement import session as sessions
 from refinement.errors import SessionEnded, SessionOpen
 from refinement.knife import Knife
@@ -436,6 +437,18 @@ def test_a_session_whose_silo_does_not_open_is_closed_all_the_same(ada: Agent, b
     change(ada, wrapped_key=broken)
     assert sessions.close(held.session, Outcome.FAILED, "seal_broken").outcome == Outcome.FAILED
     assert AuditEntry.objects.filter(agent_id=ada.pk).latest("seq").operation == "session_closed"
+
+
+def test_a_worker_that_is_stopped_hands_its_agent_over(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise Stopped(1)
+
+    monkeypatch.setattr("refinement.loop.open_model", stop)
+    with pytest.raises(SystemExit):
+        loop.refine(ada, trigger="weekly")
+    session = RefinementSession.objects.get(agent=ada)
+    assert (session.outcome, session.reason) == ("incomplete", "worker_stopped")
+    assert schedule.due().filter(pk=ada.pk).exists()
 
 
 def test_a_session_stopped_from_outside_is_closed(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

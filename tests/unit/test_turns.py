@@ -151,7 +151,7 @@ def test_a_turn_costs_the_same_however_many_wait(django_assert_max_num_queries: 
     for agent in range(50):
         stands(agent, agent % 7)
     Share.objects.create(tenant_id=0)
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(13):
         assert taken() is not None
 
 
