@@ -18,7 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from tests import servers
+from tests import environment, servers
 from tests.commands.calling import ROOT, Installation
 from tests.privacy import leaks
 from tests.privacy.marker import MARKER
@@ -85,11 +85,12 @@ class Worker:
 
 
 class Fleet:
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+    def __init__(self, folder: Path, variables: dict[str, str]) -> None:
         self.installation = Installation(folder)
-        self.environment = self.installation.environment | environment
+        self.environment = self.installation.environment | variables
         self.workers: list[Worker] = []
         self.logs: list[Path] = []
+        self.codes: list[int] = []  # with which workers ended that were replaced
         self.last_word: Callable[[], signal.Signals] = lambda: signal.SIGTERM  # to what is left of a worker that died
         self._inside = ProcessPoolExecutor(2, get_context("spawn"), _enter, (self.environment,))
 
@@ -117,6 +118,7 @@ class Fleet:
             if worker.process.poll() is None:
                 continue
             if worker.is_gone():
+                self.codes.append(worker.process.returncode)
                 self.workers[place] = self._new()
             elif worker.told_to_end is None:
                 worker.told_to_end = time.monotonic()
@@ -157,20 +159,19 @@ class Fleet:
 
 
 @contextmanager
-def new_fleet(folder: Path, database_url: str = "", redis_url: str = "", **environment: str) -> Iterator[Fleet]:
+def new_fleet(folder: Path, database_url: str = "", redis_url: str = "", **variables: str) -> Iterator[Fleet]:
     """A service without workers. It has a database of its own on the suite's PostgreSQL, and a Redis of its own, unless
     it is given others."""
     with ExitStack() as stack:
         name = f"fleet_{os.getpid()}_{time.monotonic_ns() % 10**9}"
         database_url = database_url or stack.enter_context(servers.database(servers.given()[0], name))
         redis_url = redis_url or stack.enter_context(servers.redis_server()).url
-        urls = {"DATABASE_URL": database_url, "REDIS_URL": redis_url}
-        service = Fleet(folder, QUICK | urls | environment)
-        stack.callback(service.close)
-        for command in (("create_keys",), ("migrate", "--verbosity", "0")):
-            made = service.installation.manage(*command, **urls)
-            assert made.code == 0, made
-        yield service
+        places = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "KEYS_DIR": str(environment.FOLDER / "keys")}
+        fleet = Fleet(folder, QUICK | places | variables)
+        stack.callback(fleet.close)
+        made = fleet.installation.manage("migrate", "--verbosity", "0", **places)
+        assert made.code == 0, made
+        yield fleet
 
 
 def _enter(environment: dict[str, str]) -> None:

@@ -39,8 +39,7 @@ def test_asked_by_its_first_process_it_lets_sessions_end(fleet: Fleet, model: Sl
     at_work(fleet, model)
     assert fleet.stop() == [0]
     assert ended(fleet) == [("completed", "")] * 2
-    fleet.workers.clear()
-    assert is_clean(fleet)
+    assert fleet.do(inside.told)["wrong"] == []
 
 
 def test_sessions_that_outlast_the_stop_are_closed_and_are_another_s_at_once(fleet: Fleet, model: SlowModel) -> None:
