@@ -98,4 +98,5 @@ def run(folder: Path, kills: int, sessions: int, seed: int) -> dict[str, Any]:
         told: dict[str, Any] = {"kills": len(killer.made), "seed": seed, "seconds": round(time.monotonic() - started)}
         told |= {"victims": dict(Counter(victim for _, victim in killer.made)), "in_calls": killer.in_calls()}
         wrong = wrong_with(fleet, told)
-    return told | {"wrong": wrong + [f"the model's {name} was refused" for name in model.failed]}
+    wrong += [f"the model's {name} was refused" for name in model.refused]
+    return told | {"wrong": wrong + [f"{edit} was made, and lost" for edit in model.done_twice()]}

@@ -66,7 +66,8 @@ class SlowModel:
         self.asked = threading.Event()
         self.calls: list[tuple[str, float, float]] = []  # whose, and from when to when (time.time())
         self.ended = 0  # sessions it has asked to end
-        self.failed: list[str] = []  # tools whose calls were refused
+        self.refused: list[str] = []  # tools whose calls were
+        self._done: dict[str, str] = {}  # calls that were, by their ids: whose, and what
 
     def __call__(self, turn: Turn) -> Action:
         if not turn.tools:  # a probe
@@ -74,13 +75,22 @@ class SlowModel:
         seconds, now = self._dice.uniform(*self._between), time.time()
         replies = [*left_to_do(turn.ledger()), [Call("complete_refinement", {"summary": "Tidied."})]]
         place = sum(said.role == "assistant" for said in turn.messages)
-        self.failed += [call.name for call in _refused(turn)]
+        self._note(turn)
         self.ended += place + 1 == len(replies)
         self.calls.append((turn.model, now, now + seconds))
         self.asked.set()
         return Slow(seconds, then=replies[place])
 
+    def _note(self, turn: Turn) -> None:
+        """What became of the calls of the reply before."""
+        calls = {call.id: call for said in turn.messages for call in said.calls}
+        for result in turn.results:
+            call = calls[result.call_id]
+            if '"ok":true' in result.text:
+                self._done[result.call_id] = f"{turn.model}: {call.name} {call.args.get('ids_to_merge')}"
+            else:
+                self.refused.append(call.name)
 
-def _refused(turn: Turn) -> list[Call]:
-    failed = {said.call_id for said in turn.results if '"ok":false' in said.text}
-    return [call for said in turn.messages for call in said.calls if call.id in failed]
+    def done_twice(self) -> list[str]:
+        """Edits that two sessions were told they had made: the first of them was lost."""
+        return [what for what, times in Counter(self._done.values()).items() if times > 1]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import time_machine
+from django_q.models import OrmQ
 
 from config import queue
 from memory.models import Agent, DueReason
@@ -104,7 +105,7 @@ def test_set_back_who_stands_in_line_is_refined(ada: Agent, clock: Any) -> None:
 
 def test_set_back_a_turn_whose_worker_died_is_given_again_when_the_clock_has_caught_up(ada: Agent, clock: Any) -> None:
     tasks.sweep()
-    queueing.OrmQ.objects.all().delete()
+    OrmQ.objects.all().delete()
     assert turns.take() is not None
     clock.move_to(NOON - HOURS)
     assert swept() == []
@@ -128,7 +129,7 @@ def test_set_back_workers_go_on_looking_who_is_due(ada: Agent, clock: Any) -> No
     queue.keep_schedules()
     clock.move_to(NOON + HOURS)
     queue.queue_due(queue._broker())
-    queueing.OrmQ.objects.all().delete()
+    OrmQ.objects.all().delete()
     clock.move_to(NOON + AFTER)
     queue.queue_due(queue._broker())
     assert queue.SWEEP in [name for name, _ in queueing.waiting()]

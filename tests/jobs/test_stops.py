@@ -66,7 +66,9 @@ def test_asked_by_its_group_it_closes_sessions_at_once(fleet: Fleet, model: Slow
 def test_killed_its_agents_are_another_s_when_the_lease_is_over(fleet: Fleet, model: SlowModel) -> None:
     at_work(fleet, model).signal_group(signal.SIGKILL)
     assert ended(fleet) == [("open", "")] * 2
-    fleet.until(lambda: fleet.do(inside.close_stale) and ended(fleet) == [("abandoned", "lease_expired")] * 2)
+    fleet.until(
+        lambda: fleet.do(inside.close_stale) == "closed" and ended(fleet) == [("abandoned", "lease_expired")] * 2
+    )
     assert fleet.do(inside.standing)["due"] == 2
     refine_all(fleet)
     assert is_clean(fleet)
