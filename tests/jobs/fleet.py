@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -96,11 +97,11 @@ class Fleet:
 
     def do(self, act: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """Have a function of `tests.jobs.inside` run inside the service."""
-        return self._inside.submit(_connected, act, *args, **named).result(120)
+        return self._inside.submit(_connected, partial(act, *args, **named)).result(120)
 
     def do_twice(self, act: Callable[P, T], *args: P.args, **named: P.kwargs) -> list[T]:
         """The same, in two processes at once."""
-        both = [self._inside.submit(_connected, act, *args, **named) for _ in range(2)]
+        both = [self._inside.submit(_connected, partial(act, *args, **named)) for _ in range(2)]
         return [each.result(120) for each in both]
 
     def start(self, count: int = 1, **more: str) -> None:
@@ -181,12 +182,12 @@ def _enter(environment: dict[str, str]) -> None:
     django.setup()
 
 
-def _connected(act: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+def _connected(act: Callable[[], T]) -> T:
     """Do it with a connection that lives, also after the server was restarted."""
     from django.db import close_old_connections
 
     close_old_connections()
-    return act(*args, **named)
+    return act()
 
 
 def _children(pid: int) -> list[int]:

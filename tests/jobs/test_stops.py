@@ -32,7 +32,7 @@ def ended(fleet: Fleet) -> list[tuple[str, str]]:
     return [(session["outcome"], session["reason"]) for session in fleet.do(inside.sessions)]
 
 
-STOPPED = ("incomplete", "worker_stopped")
+STOPPED, ABANDONED = ("incomplete", "worker_stopped"), ("abandoned", "lease_expired")
 
 
 def test_asked_by_its_first_process_it_lets_sessions_end(fleet: Fleet, model: SlowModel) -> None:
