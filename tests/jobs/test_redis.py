@@ -57,5 +57,6 @@ def test_stopped_and_started_empty(fleet: Fleet, redis: Redis, model: SlowModel)
     time.sleep(3)  # for which there is none
     redis.start()
     refine_all(fleet)
+    assert fleet.codes == []
     assert is_clean(fleet)
     assert len(fleet.do(inside.sessions)) == AGENTS

@@ -24,7 +24,7 @@ def at_work(fleet: Fleet, model: SlowModel, seconds_to_stop: int = 30) -> Worker
     fleet.do(inside.furnish, 2)
     fleet.start(STOP_SECONDS=str(seconds_to_stop))
     fleet.do(inside.look_round)
-    fleet.until(lambda: len(model.calls) >= 2)
+    fleet.until(lambda: len({whose for whose, _, _ in model.calls}) == 2)
     return fleet.workers[0]
 
 
