@@ -19,11 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from config.management.commands.serve import Sparingly
-from tests import environment
+from tests import servers
 from tests.commands.calling import ROOT, Installation
 from tests.model_server import Action, Call, ModelServer, Slow, Turn
 from tests.privacy.marker import MARKER
@@ -191,17 +190,11 @@ def test_an_agent_that_asks_is_refined_by_itself(serve: Any) -> None:
 @pytest.fixture
 def scaled() -> Iterator[dict[str, str]]:
     """A database of one's own on the PostgreSQL the tests run on, and the Redis they were given."""
-    url, redis_url = os.environ.get("DATABASE_URL", ""), os.environ.get(environment.REDIS, "")
-    if not (url.startswith("postgres") and redis_url):
+    url, redis_url = servers.given()
+    if not url:
         pytest.skip("needs DATABASE_URL of PostgreSQL, and REDIS_URL")
-    name = f"served_{os.getpid()}"
-    with psycopg.connect(url, autocommit=True) as database:
-        database.execute(f"CREATE DATABASE {name}")
-    try:
-        yield {"DATABASE_URL": f"{url.rpartition('/')[0]}/{name}", "REDIS_URL": redis_url}
-    finally:
-        with psycopg.connect(url, autocommit=True) as database:
-            database.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with servers.database(url, f"served_{os.getpid()}") as database_url:
+        yield {"DATABASE_URL": database_url, "REDIS_URL": redis_url}
 
 
 def test_the_same_on_postgresql_and_redis(serve: Any, service: Installation, scaled: dict[str, str]) -> None:

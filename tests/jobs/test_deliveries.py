@@ -1,0 +1,34 @@
+"""Tasks that come twice, and sweeps that run at the same time: each agent is refined once."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.jobs import inside
+from tests.jobs.ending import is_clean, refine_all
+from tests.jobs.fleet import Fleet
+
+pytestmark = pytest.mark.postgresql
+AGENTS = 12
+
+
+def test_every_task_delivered_twice(fleet: Fleet) -> None:
+    fleet.do(inside.furnish, AGENTS)
+    fleet.do(inside.sweep_at, 0)
+    assert fleet.do(inside.repeat_queue) >= AGENTS
+    fleet.start(2)
+    refine_all(fleet, lambda: fleet.do(inside.repeat_queue) >= 0)
+    assert is_clean(fleet)
+    assert len(fleet.do(inside.sessions)) == AGENTS
+
+
+def test_two_sweeps_at_once(fleet: Fleet) -> None:
+    fleet.do(inside.furnish, AGENTS)
+    assert fleet.do_twice(inside.sweep_at, time.time() + 3) == ["swept", "swept"]
+    assert fleet.do(inside.standing)["waiting"] == AGENTS
+    fleet.start(2)
+    refine_all(fleet)
+    assert is_clean(fleet)
+    assert len(fleet.do(inside.sessions)) == AGENTS
