@@ -9,13 +9,12 @@ from django.db import ProgrammingError, connection
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, JsonResponse
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from config.errors import ConfigurationError
 from config.keyring import keyring
 from config.queue import QueueUnreachable, depth, unattended
-from refinement.models import Provider
+from refinement import providers
 
 OK = "ok"
 
@@ -79,5 +78,5 @@ def _workers() -> str:
 
 
 def _models() -> str:
-    down = Provider.objects.filter(shut_until__gt=timezone.now()).order_by("name")
-    return "; ".join(f"{each.name} is left alone until {each.shut_until:%Y-%m-%d %H:%M:%S} UTC" for each in down) or OK
+    told = [f"{name} is left alone until {until:%Y-%m-%d %H:%M:%S} UTC" for name, until in providers.shut().items()]
+    return "; ".join(told) or OK

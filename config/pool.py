@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import signal
 import sys
 import threading
 import time
@@ -27,6 +28,18 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
     So the worker ends, and its supervisor starts another, whose queue is new.
     """
 
+    def start(self) -> None:
+        # A supervisor may ask all processes at once to end. That one by itself, in the midst of a look at an event that
+        # the first process then sets, left it waiting for ever.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        super().start()
+
+    def spawn_pusher(self) -> Any:
+        return self.spawn_process(_pusher, self.task_queue, self.event_out, self.broker)
+
+    def spawn_monitor(self) -> Any:
+        return self.spawn_process(_monitor, self.result_queue, self.broker)
+
     def reincarnate(self, process: Any) -> None:
         if process.exitcode:  # None: it took too long, and is ended now; 0: it ended by itself, its locks given back
             self._give_up(process.exitcode)
@@ -48,6 +61,16 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
         last.start()
         super().stop()
         last.cancel()
+
+
+def _pusher(*given: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    cluster.pusher(*given)
+
+
+def _monitor(*given: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    cluster.monitor(*given)
 
 
 def _end(pool: Iterable[Any]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Min, QuerySet
 from django.utils import timezone
 from django_q.brokers import Broker, get_broker
@@ -49,6 +49,12 @@ class QueueUnreachable(DomainError):
 
 class Stopped(SystemExit):
     """The worker is to end: raised wherever its process is at work. What is under way is closed for others to go on."""
+
+
+def start_anew() -> None:
+    """Let go of a connection in the midst of whose statement `Stopped` came: it can be used for nothing more."""
+    if not connection.in_atomic_block:
+        connection.close()
 
 
 class NotATask(ConfigurationError):
@@ -100,6 +106,10 @@ def _push(name: str, *numbers: int) -> None:
 def put_later(name: str, *numbers: int, wait: timedelta) -> None:
     """Queue a task after a while; it waits in the database."""
     Schedule.objects.create(func=name, args=str(numbers), next_run=timezone.now() + wait)
+
+
+def is_put_later(name: str) -> bool:
+    return bool(Schedule.objects.filter(func=name).exists())
 
 
 def depth() -> int:

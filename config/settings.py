@@ -97,9 +97,12 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     }
 else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+    _PREPARED = env.switch("PREPARED_STATEMENTS", default=True)
+    # A pooler by transactions gives the next statement another connection, which knows no cursor of this one.
+    DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = not _PREPARED
     # Parameters bound by the server allow statements that are prepared, and several sent together (audit/rowset.py).
     DATABASES["default"].setdefault("OPTIONS", {}).update(
-        server_side_binding=True, prepare_threshold=5 if env.switch("PREPARED_STATEMENTS", default=True) else None
+        server_side_binding=True, prepare_threshold=5 if _PREPARED else None
     )
 
 REDIS_URL = env.redis("REDIS_URL")
@@ -191,7 +194,7 @@ BATCH_TOKENS = env.whole("BATCH_TOKENS", 24_000)
 # Of a tenant's sessions in one calendar month (UTC), unless the tenant has a number of its own; none: any number.
 MONTH_TOKENS: int | None = env.whole("MONTH_TOKENS", 0) or None
 # Sessions that workers run at the same time: of one tenant, unless it has a number of its own; by provider. 0: any.
-TENANT_SESSIONS = env.whole("TENANT_SESSIONS", 8)
+TENANT_SESSIONS = env.whole("TENANT_SESSIONS", 0)
 PROVIDER_SESSIONS = env.numbers("PROVIDER_SESSIONS", {"openai": 0, "anthropic": 0, "ollama": 2, "builtin": 0})
 
 # The queue: in the database, or in Redis where there is one. Its tasks are in refinement/tasks.py and memory/tasks.py.

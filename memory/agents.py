@@ -72,7 +72,7 @@ def _set_cadence(agent: Agent) -> None:
     if agent.due_reason != DueReason.WEEKLY:
         return
     since, every = agent.last_refined_at or agent.created_at, agent.refine_every
-    agent.due_at = None if every is None else cadence.following(since, every, agent.pk)
+    agent.due_at = None if every is None or not agent.wrapped_key else cadence.following(since, every, agent.pk)
 
 
 def _clean(row: Tenant | Agent, name: str, setting: Collection[str] = ()) -> None:

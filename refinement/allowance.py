@@ -38,9 +38,14 @@ def spent(tenant_id: int, now: datetime | None = None) -> int:
     return rows.values_list("model_tokens", flat=True).first() or 0
 
 
-def is_used_up(tenant: Tenant, now: datetime | None = None) -> bool:
+def left(tenant: Tenant, now: datetime | None = None) -> int | None:
+    """What may still be used this month; None where there is no allowance."""
     most = of(tenant)
-    return most is not None and spent(tenant.pk, now) >= most
+    return None if most is None else max(0, most - spent(tenant.pk, now))
+
+
+def is_used_up(tenant: Tenant, now: datetime | None = None) -> bool:
+    return left(tenant, now) == 0
 
 
 def used_up(now: datetime) -> Q:
@@ -61,5 +66,6 @@ def count(session: RefinementSession) -> None:
         return
     tenant, month = session.agent.tenant_id, month_of(session.closed_at)
     Share.objects.get_or_create(tenant_id=tenant)
-    Share.objects.filter(tenant_id=tenant).exclude(month=month).update(month=month, model_tokens=0)
-    Share.objects.filter(tenant_id=tenant).update(model_tokens=F("model_tokens") + tokens)
+    of_tenant = Share.objects.filter(tenant_id=tenant)
+    of_tenant.filter(Q(month=None) | Q(month__lt=month)).update(month=month, model_tokens=0)
+    of_tenant.filter(month=month).update(model_tokens=F("model_tokens") + tokens)  # one of last month is late, and over

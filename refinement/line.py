@@ -10,16 +10,17 @@ import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Case, Exists, F, OuterRef, QuerySet, Value, When, Window
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Value, When, Window
 from django.db.models.functions import RowNumber, StrIndex, Substr
 from django.utils import timezone
 
 from audit.trail import Actor
-from config.queue import REFINE_AGENT, QueueUnreachable, depth, put
+from config.queue import REFINE_AGENT, SWEEP, QueueUnreachable, depth, is_put_later, put, put_later
 from memory import editing
 from memory.agents import change
 from memory.errors import MemoryDisabled
@@ -27,11 +28,9 @@ from memory.models import Agent, DueReason
 from refinement import providers, schedule, turns
 from refinement.models import Outcome, RefinementSession, Waiting
 
-AT_ONCE = 100  # wake-ups that a sweep queues at most: a worker that has refined somebody queues the next
+AT_ONCE = 4  # wake-ups that wait at most: whoever takes a turn wakes the next. Letters wait behind them
 ROWS = 1_000  # in one statement
 ASKED_AGAIN = timedelta(minutes=1)  # after which who asks is queued once more, should a worker have died with the task
-OPENING = timedelta(minutes=2)  # from being taken until there is a session
-ASKED = (DueReason.MANUAL, DueReason.AGENT)
 
 
 class Place(NamedTuple):
@@ -70,15 +69,20 @@ def ask_for(agent: Agent, actor: Actor) -> Agent:
 
 
 def _call_again(agent: Agent) -> None:
-    """It goes to the front, and is called anew if its task may be lost."""
+    """It is called anew if its task may be lost; what a person asked for goes to the front of its tenant's."""
     waits = Waiting.objects.filter(pk=agent.pk, taken_at=None)
     waits.filter(since__lt=timezone.now() - ASKED_AGAIN).delete()
-    waits.update(asked=True)
+    if agent.due_reason == DueReason.MANUAL:
+        waits.update(asked=True)
     call(agent)
 
 
 def when_over_budget(*, agent: Agent, **_: Any) -> None:
-    call(agent)
+    """With the queue elsewhere, once it is committed: a sweep would wait for an import that stood in line before."""
+    if settings.REDIS_URL:
+        transaction.on_commit(partial(call, agent))
+    else:
+        call(agent)
 
 
 def call(agent: Agent) -> bool:
@@ -99,23 +103,24 @@ def look(agent_id: int) -> None:
 def sweep() -> int:
     """Have those that are due stand in line, as many as there is room for; how many came. Wakes workers.
 
-    Of each tenant, and of each provider it uses, first the one that somebody asked for or that is longest overdue, then
-    the second of each, and so on. Who is due no more, or has to make room, goes.
+    Of each tenant, and of each provider it uses, first the one that a person asked for or that is longest overdue, then
+    the second of each, and so on. Who is due no more, uses another model now, or has to make room, goes.
     """
     began = timezone.now()
     forget_lost()
     chosen = _places(_in_turn()[: settings.SWEEP_AGENTS])
-    came = _stand(chosen)
-    before = Waiting.objects.filter(taken_at=None, since__lt=began).values_list("pk", flat=True)
-    gone = sorted(set(before) - {place.agent_id for place in chosen})
+    stay = {(place.agent_id, place.model) for place in chosen}
+    before = Waiting.objects.filter(taken_at=None, since__lt=began).values_list("pk", "model")
+    gone = sorted(pk for pk, _ in set(before) - stay)
     for start in range(0, len(gone), ROWS):
         Waiting.objects.filter(taken_at=None, pk__in=gone[start : start + ROWS]).delete()
+    came = _stand(chosen)
     wake()
     return came
 
 
 def _in_turn() -> QuerySet[Agent]:
-    asked_first = Case(When(due_reason__in=ASKED, then=Value(0)), default=Value(1)).asc()
+    asked_first = Case(When(due_reason=DueReason.MANUAL, then=Value(0)), default=Value(1)).asc()
     order: Any = [asked_first, F("due_at").asc(), F("pk").asc()]
     place = Window(RowNumber(), partition_by=[F("tenant_id"), _PROVIDER], order_by=order)
     return schedule.due().annotate(place=place).order_by("place", "due_at", "pk")
@@ -146,7 +151,8 @@ def _waiting(place: Place, claim: int, now: datetime) -> Waiting:
         agent_id=place.agent_id,
         tenant_id=place.tenant_id,
         provider=providers.of(place.model),
-        asked=place.reason in ASKED,
+        model=place.model,
+        asked=place.reason == DueReason.MANUAL,
         due_at=place.due_at,
         since=now,
         claim=claim,
@@ -162,14 +168,37 @@ def wake() -> None:
 
 
 def go_on() -> None:
-    """A worker that has refined somebody has one woken for the next: itself, if it is the first to be free.
+    """Whoever takes a turn, or has ended one, has another woken for the next; when nobody is left in line, others that
+    are due are looked for.
 
     A queue that cannot be reached is left to the next sweep: what was done is done.
     """
     with suppress(QueueUnreachable):
-        if depth() < AT_ONCE:
+        there = depth()
+        if there < AT_ONCE:
             for agent_id in _next_agents(1):
                 put(REFINE_AGENT, agent_id)
+                return
+        if _wake_later():
+            return
+        if not there and not Waiting.objects.filter(taken_at=None).exists() and _due_elsewhere().exists():
+            put(SWEEP)
+
+
+def _wake_later() -> bool:
+    """Have somebody woken for those whose provider is left alone, once it no longer is; False if there are none."""
+    shut = providers.shut()
+    waits = Waiting.objects.filter(Q(provider__in=shut) | Q(model__in=shut), taken_at=None).first() if shut else None
+    if waits is None:
+        return False
+    if not is_put_later(REFINE_AGENT):
+        put_later(REFINE_AGENT, waits.pk, wait=min(shut.values()) - timezone.now())
+    return True
+
+
+def _due_elsewhere() -> QuerySet[Agent]:
+    """Who is due and does not stand in line: there was no room for all."""
+    return schedule.due().filter(~Exists(Waiting.objects.filter(agent_id=OuterRef("pk"))))
 
 
 def _next_agents(most: int) -> Any:
@@ -180,4 +209,6 @@ def forget_lost() -> None:
     """Whose worker died may stand in line again. Its session, if there was one, is another's to end."""
     now = timezone.now()
     driven = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome=Outcome.OPEN, lease_until__gte=now)
-    Waiting.objects.filter(taken_at__lt=now - OPENING).filter(~Exists(driven)).delete()
+    opening = timedelta(seconds=settings.LEASE_SECONDS)  # an import may hold the agent for as long
+    lost = Q(taken_at__lt=now - opening) | Q(taken_at__gt=now + opening)  # by a clock that was wrong
+    Waiting.objects.filter(lost).filter(~Exists(driven)).delete()

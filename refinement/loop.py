@@ -17,7 +17,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from config.errors import DomainError
-from config.queue import Stopped
+from config.queue import Stopped, start_anew
 from memory import tokens
 from memory.errors import MemoryDisabled
 from memory.intake import MAX_CONTENT
@@ -64,6 +64,23 @@ def drive(
         f"session {session.number}: {session.tokens_before:,} tokens, {session.duplicates_removed} duplicates removed"
     )
     try:
+        _work(session, report, failed)
+    except Stopped:
+        start_anew()
+        with suppress(Exception):
+            sessions.close(session, Outcome.INCOMPLETE, WORKER_STOPPED)
+        raise
+    except BaseException:  # stopped from outside, or a fault of the program: the agent is not kept waiting for it
+        with suppress(Exception):
+            sessions.close(session, Outcome.FAILED, "interrupted")
+        raise
+    session.refresh_from_db()
+    _log_closed(session)
+    return session
+
+
+def _work(session: RefinementSession, report: Report, failed: Callable[[DomainError], None]) -> None:
+    try:
         model, name = open_model(session.model)
         _Run(session, model, name, report).work()
     except LimitReached as reached:
@@ -75,17 +92,6 @@ def drive(
     except DomainError as failure:  # the model's, or a memory whose seal is broken
         failed(failure)
         sessions.close(session, Outcome.FAILED, failure.code)
-    except Stopped:
-        with suppress(Exception):
-            sessions.close(session, Outcome.INCOMPLETE, WORKER_STOPPED)
-        raise
-    except BaseException:  # stopped from outside, or a fault of the program: the agent is not kept waiting for it
-        with suppress(Exception):
-            sessions.close(session, Outcome.FAILED, "interrupted")
-        raise
-    session.refresh_from_db()
-    _log_closed(session)
-    return session
 
 
 def _log_closed(session: RefinementSession) -> None:
@@ -156,11 +162,13 @@ class _Run:
         """One call of the model, its cost counted whether it succeeds or not."""
         if self.spent.total >= self.session.max_model_tokens:
             raise LimitReached("model_tokens", self.session.max_model_tokens)
+        left = self._seconds_left()
         request = Request(
             model=self.model_name,
             messages=tuple(messages),
             tools=tools.schemas(self.session.mode),
-            seconds=max(0.1, min(settings.MODEL_CALL_SECONDS, self._seconds_left())),
+            seconds=max(0.1, min(settings.MODEL_CALL_SECONDS, left)),
+            is_cut_short=left < settings.MODEL_CALL_SECONDS,
         )
         started = time.perf_counter()
         try:

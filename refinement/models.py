@@ -151,6 +151,7 @@ class Waiting(models.Model):
     agent_id = models.BigIntegerField(primary_key=True)
     tenant_id = models.BigIntegerField(db_default=0)
     provider = models.CharField(max_length=20, db_default="", help_text="of its model: the part before the slash")
+    model = models.CharField(max_length=200, db_default="")
     asked = models.BooleanField(db_default=False, help_text="by a person, or by its own runtime")
     due_at = models.DateTimeField(null=True)
     since = models.DateTimeField()
@@ -165,24 +166,36 @@ class Waiting(models.Model):
 
 
 class Provider(models.Model):
-    """How it goes with a provider of models: one row for all processes that call it. Seen by operators, as a figure."""
+    """How it goes with a provider of models, or with one of its models: one row for all processes that call it. Seen by
+    operators, as a figure."""
 
-    name = models.CharField(max_length=20, primary_key=True)
+    name = models.CharField(max_length=200, primary_key=True)
     failures = models.PositiveIntegerField(default=0, help_text="in a row, whoever called")
+    failed_with = models.CharField(max_length=200, blank=True, help_text="the model that failed last")
     shut_until = models.DateTimeField(null=True, help_text="nobody calls it before")
 
     def __str__(self) -> str:
         return self.name
 
 
-class Share(models.Model):
-    """What a tenant has had of the workers: when its last turn was, and this month's model tokens. Seen by its people.
+class Served(models.Model):
+    """When a tenant's last turn was. Seen by nobody. Names its tenant without a constraint, as `Waiting` does."""
 
-    Names its tenant without a constraint, as `Waiting` does.
+    tenant_id = models.BigIntegerField(primary_key=True)
+    at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"tenant {self.tenant_id}"
+
+
+class Share(models.Model):
+    """The model tokens a tenant has used this month. Seen by its people.
+
+    Apart from `Served`: what ends a session may go on for long in the same transaction, for which workers that choose
+    must not wait. Names its tenant without a constraint, as `Waiting` does.
     """
 
     tenant_id = models.BigIntegerField(primary_key=True)
-    served_at = models.DateTimeField(null=True)
     month = models.DateField(null=True, help_text="its first day")
     model_tokens = models.PositiveBigIntegerField(default=0, help_text="of that month's sessions that have ended")
 

@@ -7,7 +7,7 @@ from django.conf import settings
 from refinement.llm.base import Message, ModelError, ModelUnavailable, Request
 from refinement.llm.catalog import open_model
 
-SECONDS = 30.0
+SECONDS = 120.0  # a server may have to load its model first
 
 
 def answers(model: str) -> bool:

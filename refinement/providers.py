@@ -1,12 +1,15 @@
-"""The breaker of a provider: one that does not answer is left alone by everybody, instead of failing every session.
+"""The breaker of models: what does not answer is left alone by everybody, instead of failing every session.
 
-Shared by all processes through one row a provider. After two failures in a row, whoever made them, nobody calls it for
-a while, that doubles from 15 seconds to 5 minutes; then one caller tries, and the others wait for how it goes. What the
-provider itself asks for (`Retry-After`) holds for everybody, too. An answer of any kind ends it.
+Shared by all processes through a row for each provider and one for each of its models. After two failures in a row,
+whoever called, nobody calls that model for a while, that doubles from 15 seconds to 5 minutes; then one caller tries,
+and the others wait for how it goes. What the server itself asks for (`Retry-After`) holds for everybody, too. A provider
+is left alone as a whole when it cannot be reached, or when two of its models fail: one that is over its quota, or slow,
+says nothing of the others. An answer of any kind ends it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 import structlog
@@ -17,6 +20,7 @@ from refinement.models import Provider
 
 FAILURES = 2  # in a row, after which nobody calls
 FIRST, LONGEST = timedelta(seconds=15), timedelta(minutes=5)
+NOT_ANY_MORE = 86_400.0  # seconds, beyond any call's time
 
 log = structlog.get_logger("palimpsest.models")
 
@@ -26,63 +30,82 @@ def of(model: str) -> str:
     return model.partition("/")[0][:20]
 
 
-def shut(now: datetime | None = None) -> set[str]:
-    """The providers that nobody calls now."""
-    now = now or timezone.now()
-    rows = Provider.objects.filter(shut_until__gt=now, shut_until__lte=now + LONGEST)
-    return set(rows.values_list("name", flat=True))
+def shut() -> dict[str, datetime]:
+    """The providers and models that nobody calls now, and until when, by name."""
+    now = timezone.now()
+    rows = Provider.objects.filter(shut_until__gt=now, shut_until__lte=now + LONGEST).order_by("name")
+    return {row.name: row.shut_until for row in rows if row.shut_until is not None}
 
 
-def is_doubted(name: str) -> bool:
+def is_doubted(model: str) -> bool:
     """Whether it failed when it was last called, so that a session might be begun in vain."""
-    return Provider.objects.filter(name=name, failures__gte=FAILURES).exists()
+    return Provider.objects.filter(name__in=[of(model), model], failures__gte=FAILURES).exists()
 
 
 class Gate:
-    """What every call of a provider passes, each attempt of it."""
+    """What every call of a model passes, each attempt of it."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.names = (of(model), model)
         self._failed_before = False
+        self._failures = 0  # of this caller, in a row
 
     def wait(self) -> float:
         """Seconds after which to ask again, or 0: go ahead. Of all who ask once a pause is over, one may go."""
         now = timezone.now()
-        row = Provider.objects.filter(name=self.name).first() or Provider(name=self.name)
-        self._failed_before = row.failures > 0
-        if until := _shut_until(row, now):
+        rows = list(Provider.objects.filter(name__in=self.names))
+        self._failed_before = any(row.failures for row in rows)
+        if until := max(filter(None, (_shut_until(row, now) for row in rows)), default=None):
             return (until - now).total_seconds()
-        if row.failures < FAILURES:
-            return 0
-        seen = Provider.objects.filter(name=self.name, failures=row.failures, shut_until=row.shut_until)
-        if seen.update(failures=row.failures + 1, shut_until=now + pause(row.failures + 1)):
-            return 0
-        return self.wait()
+        doubted = [row for row in rows if row.failures >= FAILURES]
+        if doubted and self._failures > FAILURES:
+            return NOT_ANY_MORE  # it may be what this one asks: let others find out
+        return 0 if _claimed(doubted, now) else self.wait()
 
     def answered(self) -> None:
-        """The provider answered, whatever it said."""
+        """It answered, whatever it said."""
+        self._failures = 0
         if self._failed_before:
-            was = Provider.objects.filter(name=self.name, failures__gte=FAILURES).exists()
-            Provider.objects.filter(name=self.name).update(failures=0, shut_until=None)
-            if was:
-                log.info("a provider of models answers again", provider=self.name)
+            rows = Provider.objects.filter(name__in=self.names)
+            if rows.filter(failures__gte=FAILURES).exists():
+                log.info("a provider of models answers again", provider=of(self.model))
+            rows.update(failures=0, shut_until=None, failed_with="")
 
-    def failed(self, asked: float | None = None) -> None:
-        """It did not answer, or asked to be left alone for some seconds."""
-        now = timezone.now()
+    def failed(self, asked: float | None = None, *, is_gone: bool = False) -> None:
+        """It did not answer, or asked to be left alone for some seconds. `is_gone`: there is no server at all."""
+        self._failures += 1
         with transaction.atomic():
-            Provider.objects.get_or_create(name=self.name)
-            row = Provider.objects.select_for_update().get(name=self.name)
-            row.shut_until = _shut_until(row, now)
-            if row.shut_until is None:  # else it is known already
-                row.failures += 1
-                if row.failures >= FAILURES:
-                    row.shut_until = now + pause(row.failures)
-                    log.warning("a provider of models does not answer", provider=self.name, failures=row.failures)
-            if asked:
-                until = now + min(timedelta(seconds=asked), LONGEST)
-                row.shut_until = max(row.shut_until or until, until)
-            row.save()
+            for name in self.names:
+                Provider.objects.get_or_create(name=name)
+            provider, model = Provider.objects.select_for_update().filter(name__in=self.names).order_by("pk")
+            self._note(model, counts=True, asked=asked)
+            self._note(
+                provider, counts=is_gone or provider.failed_with not in ("", self.model) or not provider.failures
+            )
+
+    def _note(self, row: Provider, *, counts: bool, asked: float | None = None) -> None:
+        now = timezone.now()
+        row.shut_until = _shut_until(row, now)
+        if counts and row.shut_until is None:  # else it is known already
+            row.failures += 1
+            row.failed_with = self.model
+            if row.failures >= FAILURES:
+                row.shut_until = now + pause(row.failures)
+                log.warning("a provider of models does not answer", provider=of(row.name), failures=row.failures)
+        if asked:
+            until = now + min(timedelta(seconds=asked), LONGEST)
+            row.shut_until = max(row.shut_until or until, until)
+        row.save()
+
+
+def _claimed(doubted: Iterable[Provider], now: datetime) -> bool:
+    """Whether the one attempt after a pause is this caller's: by compare-and-set, of each row there is."""
+    for row in sorted(doubted, key=lambda row: row.name):
+        seen = Provider.objects.filter(name=row.name, failures=row.failures, shut_until=row.shut_until)
+        if not seen.update(failures=row.failures + 1, shut_until=now + pause(row.failures + 1)):
+            return False
+    return True
 
 
 def _shut_until(row: Provider, now: datetime) -> datetime | None:

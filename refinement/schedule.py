@@ -55,7 +55,8 @@ def ask(agent: Agent) -> Agent:
             raise BackingOff(f"Refinement ended in trouble; ask again from {row.quiet_until:%Y-%m-%d %H:%M:%S} UTC on.")
         if allowance.is_used_up(row.tenant, now):
             raise AllowanceSpent(f"The tenant's model tokens of this month are used up; {_from(now)}")
-        row.due_at, row.due_reason = now, DueReason.AGENT
+        is_called = row.due_reason == DueReason.MANUAL and row.due_at is not None and row.due_at <= now
+        row.due_at, row.due_reason = now, DueReason.MANUAL if is_called else DueReason.AGENT  # a person's goes further
         row.save(update_fields=["due_at", "due_reason"])
         return row
 
@@ -76,6 +77,9 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
     """The next due date, set when a session closes."""
     now = session.closed_at or timezone.now()
     troubled = session.outcome in (Outcome.FAILED, Outcome.INCOMPLETE, Outcome.ABANDONED)
+    if agent.failures_in_a_row and session.driver == Driver.RUNTIME and not troubled:
+        _keep_waiting(agent, now)  # a runtime's own model says nothing of the one that failed
+        return
     agent.failures_in_a_row = agent.failures_in_a_row + 1 if troubled else 0
     agent.last_refined_at = now
     agent.quiet_until = agent.quiet_below_tokens = None
@@ -83,6 +87,8 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
     if troubled:
         again = agent.failures_in_a_row == 1 and _was_the_workers_fault(session)
         _wait(agent, now, timedelta() if again else retry_after(agent.failures_in_a_row))
+        if again and session.trigger == DueReason.MANUAL:
+            agent.due_reason = DueReason.MANUAL  # what a person asked for, of a paused agent perhaps
     elif session.tokens_after > agent.budget_tokens:
         _stay_quiet(agent, now)
     agent.save(
@@ -112,6 +118,13 @@ def _wait(agent: Agent, now: datetime, wait: timedelta) -> None:
     until = now + wait + cadence.spread(wait, f"{agent.pk}/{now.timestamp()}")
     agent.quiet_until = until
     agent.due_at, agent.due_reason = until, DueReason.RETRY
+
+
+def _keep_waiting(agent: Agent, now: datetime) -> None:
+    agent.last_refined_at = now
+    if agent.quiet_until is not None:
+        agent.due_at, agent.due_reason = max(now, agent.quiet_until), DueReason.RETRY
+    agent.save(update_fields=["last_refined_at", "due_at", "due_reason"])
 
 
 def _was_the_workers_fault(session: RefinementSession) -> bool:

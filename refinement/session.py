@@ -25,7 +25,7 @@ from audit.trail import Actor
 from memory import duplicates, editing, store
 from memory.errors import MemoryDisabled, SealBroken, SiloKeyMissing
 from memory.intake import MAX_CONTENT
-from memory.models import Agent
+from memory.models import Agent, DueReason
 from memory.silo.silo import Silo
 from refinement import allowance, breaker, limits, schedule
 from refinement.errors import SessionEnded, SessionOpen
@@ -84,8 +84,15 @@ def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: s
         repeated_tokens=before.core_tokens - agent.core_tokens,
         lease_token=secrets.token_hex(16),
         lease_until=_lease_end(now),
-        **limits.of(agent),
+        **limits.of(agent) | _left_of_the_month(agent, trigger, driver),
     )
+
+
+def _left_of_the_month(agent: Agent, trigger: str, driver: str) -> dict[str, int]:
+    """A session that nobody asked for uses no more model tokens than its tenant has left."""
+    left = allowance.left(agent.tenant) if driver == Driver.SERVER and trigger != DueReason.MANUAL else None
+    usual = limits.of(agent)["max_model_tokens"]
+    return {} if left is None else {"max_model_tokens": min(usual, left)}
 
 
 def _terms(session: RefinementSession) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Min, OuterRef, QuerySet, Subquery
+from django.db.models import Min, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from memory import editing
 from memory.models import Agent, Tenant
 from refinement import providers, schedule
 from refinement import session as sessions
-from refinement.models import RefinementSession, Share, Waiting
+from refinement.models import RefinementSession, Served, Waiting
 
 NEVER = datetime.min.replace(tzinfo=UTC)
 LOCK = 0x70616C69  # of PostgreSQL's advisory locks: one worker at a time chooses
@@ -35,13 +35,12 @@ def take() -> Waiting | None:
     """
     with transaction.atomic():
         _alone()
-        row = _next()
-        if row is None:
-            return None
-        row.taken_at = timezone.now()
-        row.save(update_fields=["taken_at"])
-        Share.objects.update_or_create(tenant_id=row.tenant_id, defaults={"served_at": row.taken_at})
-        return row
+        while (row := _next()) is not None:
+            row.taken_at = timezone.now()
+            if Waiting.objects.filter(pk=row.pk, claim=row.claim, taken_at=None).update(taken_at=row.taken_at):
+                Served.objects.update_or_create(tenant_id=row.tenant_id, defaults={"at": row.taken_at})
+                return row  # else it left the line a moment ago
+        return None
 
 
 def _alone() -> None:
@@ -54,7 +53,7 @@ def _alone() -> None:
 def _next() -> Waiting | None:
     under_way = Counter(_taken().values_list("tenant_id", flat=True))
     could = free()
-    served = Share.objects.filter(tenant_id=OuterRef("tenant_id")).values("served_at")
+    served = Served.objects.filter(tenant_id=OuterRef("tenant_id")).values("at")
     tenants: Iterable[Any] = could.values("tenant_id").annotate(
         served=Subquery(served), first=Min("due_at"), line=Min("since")
     )
@@ -70,12 +69,14 @@ def free() -> QuerySet[Waiting]:
     """Those in line who could be refined now."""
     waiting = Waiting.objects.filter(taken_at=None)
     taken = list(_taken().values_list("tenant_id", "provider"))
-    if full := _full_tenants(Counter(tenant for tenant, _ in taken)):
-        waiting = waiting.exclude(tenant_id__in=full)
+    if busy := _full_tenants(Counter(tenant for tenant, _ in taken)):
+        waiting = waiting.exclude(tenant_id__in=busy)
     by_provider = Counter(provider for _, provider in taken)
     most = settings.PROVIDER_SESSIONS
-    closed = {name for name, count in by_provider.items() if 0 < most.get(name, 0) <= count} | providers.shut()
-    return waiting.exclude(provider__in=closed) if closed else waiting
+    full = {name for name, count in by_provider.items() if 0 < most.get(name, 0) <= count}
+    shut = providers.shut()
+    closed = full | set(shut)
+    return waiting.exclude(Q(provider__in=closed) | Q(model__in=shut)) if closed else waiting
 
 
 def _taken() -> QuerySet[Waiting]:
@@ -89,7 +90,7 @@ def _full_tenants(under_way: Counter[int]) -> list[int]:
 
 
 def give_back(turn: Waiting) -> None:
-    """It waits again: nobody could be found to refine it."""
+    """It waits again: its model does not answer, or its worker is to end."""
     Waiting.objects.filter(pk=turn.pk, claim=turn.claim).update(taken_at=None)
 
 

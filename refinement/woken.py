@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import structlog
 
+from config.queue import Stopped, start_anew
 from memory.models import Agent
 from refinement import line, loop, probe, providers, schedule, turns
 from refinement.models import Waiting
@@ -24,6 +25,7 @@ def refine_next(agent_id: int) -> str:
 
 def _refine_one() -> str:
     while (turn := turns.take()) is not None:
+        line.go_on()  # whoever is idle may take the next
         outcome = _refine(turn)
         if outcome != NOT_DUE:
             return outcome
@@ -31,14 +33,20 @@ def _refine_one() -> str:
 
 
 def _refine(turn: Waiting) -> str:
-    agent = Agent.objects.select_related("tenant").get(pk=turn.pk)
-    if providers.is_doubted(turn.provider) and not probe.answers(agent.model):
-        turns.give_back(turn)
-        return NOT_DUE
+    refused = False
     try:
-        return _open_and_drive(agent)
+        agent = Agent.objects.select_related("tenant").get(pk=turn.pk)
+        refused = providers.is_doubted(agent.model) and not probe.answers(agent.model)
+        return NOT_DUE if refused else _open_and_drive(agent)
+    except Stopped:
+        refused = True
+        start_anew()
+        raise
     finally:
-        turns.end(turn)
+        if refused:
+            turns.give_back(turn)
+        else:
+            turns.end(turn)
 
 
 def _open_and_drive(agent: Agent) -> str:

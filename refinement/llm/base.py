@@ -110,7 +110,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Request:
-    """One call. `model` is the provider's own name for the model; `seconds` bounds the call, retries included."""
+    """One call. `model` is the provider's own name for the model; `seconds` bounds the call, retries included.
+
+    `is_cut_short`: they are fewer than a call is given; that nobody answered within them says nothing of the server.
+    """
 
     model: str
     messages: tuple[Message, ...]
@@ -118,6 +121,7 @@ class Request:
     max_output_tokens: int = 4096
     temperature: float | None = None
     seconds: float = 120.0
+    is_cut_short: bool = False
     retries: int = 3
 
 

@@ -45,21 +45,21 @@ def check(model: str) -> None:
     open_model(model)
 
 
-def _openai(_name: str) -> Model:
-    opened = OpenAI(settings.OPENAI_API_KEY or "", settings.OPENAI_BASE_URL, gate=Gate("openai"))
+def _openai(name: str) -> Model:
+    opened = OpenAI(settings.OPENAI_API_KEY or "", settings.OPENAI_BASE_URL, gate=Gate(f"openai/{name}"))
     if opened.official and not settings.OPENAI_API_KEY:
         raise ModelNotConfigured("OpenAI needs an API key: set OPENAI_API_KEY.")
     return opened
 
 
-def _anthropic(_name: str) -> Model:
+def _anthropic(name: str) -> Model:
     if not settings.ANTHROPIC_API_KEY:
         raise ModelNotConfigured("Anthropic needs an API key: set ANTHROPIC_API_KEY.")
-    return Anthropic(settings.ANTHROPIC_API_KEY, settings.ANTHROPIC_BASE_URL, gate=Gate("anthropic"))
+    return Anthropic(settings.ANTHROPIC_API_KEY, settings.ANTHROPIC_BASE_URL, gate=Gate(f"anthropic/{name}"))
 
 
-def _ollama(_name: str) -> Model:
-    return Ollama(settings.OLLAMA_BASE_URL, gate=Gate("ollama"))
+def _ollama(name: str) -> Model:
+    return Ollama(settings.OLLAMA_BASE_URL, gate=Gate(f"ollama/{name}"))
 
 
 def _builtin(_name: str) -> Model:

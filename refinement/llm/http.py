@@ -75,8 +75,8 @@ class Gate(Protocol):
 
     def answered(self) -> None: ...
 
-    def failed(self, asked: float | None) -> None:
-        """`asked`: seconds the server wants to be left alone."""
+    def failed(self, asked: float | None, *, is_gone: bool) -> None:
+        """`asked`: seconds the server wants to be left alone; `is_gone`: there was none to ask."""
 
 
 class Open:
@@ -88,7 +88,7 @@ class Open:
     def answered(self) -> None:
         pass
 
-    def failed(self, asked: float | None) -> None:
+    def failed(self, asked: float | None, *, is_gone: bool) -> None:
         pass
 
 
@@ -167,10 +167,13 @@ class Server:
 class _Transient(Exception):
     """An attempt that failed in a way another attempt may mend; `wait` is what the server asked for, in seconds."""
 
-    def __init__(self, failure: ModelUnavailable, wait: float | None = None) -> None:
+    def __init__(
+        self, failure: ModelUnavailable, wait: float | None = None, *, is_late: bool = False, is_gone: bool = False
+    ) -> None:
         super().__init__(str(failure))
         self.failure = failure
         self.wait = wait
+        self.is_late, self.is_gone = is_late, is_gone
 
 
 class _Call:
@@ -182,6 +185,7 @@ class _Call:
         self.content = _written(body)
         self.attempts = max(0, request.retries) + 1
         self.deadline = time.monotonic() + request.seconds
+        self.is_cut_short = request.is_cut_short
         self.made = 0
 
     def outcome(self) -> bytes | ModelError:
@@ -209,13 +213,15 @@ class _Call:
             if wait >= self._left():
                 return ModelUnavailable(f"{self.server.who} does not answer anybody, and is left alone for a while.")
             time.sleep(min(wait, LISTENS))
+            self.is_cut_short = True
         if self._left() <= 0:
             return ModelUnavailable(f"No time was left to call {self.server.who}.")
         self.made += 1
         with until(self.deadline):
             outcome = self._exchange()
         if isinstance(outcome, _Transient):
-            self.server.gate.failed(outcome.wait)
+            if not (outcome.is_late and self.is_cut_short):
+                self.server.gate.failed(outcome.wait, is_gone=outcome.is_gone)
             raise outcome
         self.server.gate.answered()
         return outcome
@@ -229,9 +235,9 @@ class _Call:
             ) as response:
                 return self._judge(response)
         except httpx.TimeoutException:
-            return self._unavailable("did not answer in time")
+            return self._unavailable("did not answer in time", is_late=True)
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError):
-            return self._unavailable("could not be reached, or cut the connection")
+            return self._unavailable("could not be reached, or cut the connection", is_gone=True)
 
     def _judge(self, response: httpx.Response) -> bytes | ModelError | _Transient:
         status = response.status_code
@@ -241,8 +247,8 @@ class _Call:
             return self._unavailable(f"answered {status}", retry_after(response.headers.get("Retry-After")))
         return ModelRefused(f"{self.server.who} answered {status}: {_refusal(status)}.")
 
-    def _unavailable(self, what: str, wait: float | None = None) -> _Transient:
-        return _Transient(ModelUnavailable(f"{self.server.who} {what}."), wait)
+    def _unavailable(self, what: str, wait: float | None = None, **how: bool) -> _Transient:
+        return _Transient(ModelUnavailable(f"{self.server.who} {what}."), wait, **how)
 
     def _read(self, response: httpx.Response) -> bytes | ModelError:
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":

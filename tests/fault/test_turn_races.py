@@ -18,7 +18,7 @@ from audit.trail import Actor
 from memory import agents
 from memory.models import Agent
 from refinement import line, turns
-from refinement.models import RefinementSession, Share, Waiting
+from refinement.models import RefinementSession, Served, Waiting
 from tests.refining import change
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -86,7 +86,7 @@ def test_no_limit_is_passed(settings: Any) -> None:
                 under_way[turn.tenant_id] += 1
                 most.append((max(under_way.values()), sum(under_way.values())))
             for _ in range(dice.randrange(3)):
-                Share.objects.count()
+                Served.objects.count()
             with lock:
                 under_way[turn.tenant_id] -= 1
                 done.append(turn.pk)

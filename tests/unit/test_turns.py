@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memory.models import Tenant
 from refinement import turns
-from refinement.models import Provider, Share, Waiting
+from refinement.models import Provider, Served, Waiting
 
 pytestmark = pytest.mark.django_db
 NOON = datetime.fromisoformat("2026-11-22T12:00:00+00:00")
@@ -150,7 +150,7 @@ def test_an_old_turn_ends_nothing_of_a_new_one() -> None:
 def test_a_turn_costs_the_same_however_many_wait(django_assert_max_num_queries: Any) -> None:
     for agent in range(50):
         stands(agent, agent % 7)
-    Share.objects.create(tenant_id=0)
+    Served.objects.create(tenant_id=0, at=NOON)
     with django_assert_max_num_queries(13):
         assert taken() is not None
 
@@ -159,7 +159,7 @@ def test_a_turn_costs_the_same_however_many_wait(django_assert_max_num_queries: 
 def test_no_tenant_is_ever_served_twice_before_one_that_waits(tenants: list[int], workers: int) -> None:
     """However many workers there are, and whoever ends first."""
     Waiting.objects.all().delete()
-    Share.objects.all().delete()
+    Served.objects.all().delete()
     for agent, tenant in enumerate(tenants):
         stands(agent, tenant)
     under_way: list[Waiting] = []

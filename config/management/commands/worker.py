@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
+from importlib import import_module
 from typing import Any, NoReturn
 
 import django_q.cluster
@@ -34,6 +36,9 @@ class Command(Task):
         queue.keep_schedules()
         post_spawn.connect(_close_on_request)
         django_q.cluster.scheduler = queue.queue_due
+        for module in ("refinement.tasks", "memory.tasks"):  # once for all processes, which then share them
+            import_module(module)
+        gc.freeze()
         cluster = Cluster()
         with join_workers(_give_again):
             cluster.start()
@@ -57,4 +62,5 @@ def _close_on_request(**_: Any) -> None:
 
 
 def _end(*_: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would come in the midst of the closing
     raise queue.Stopped(FAILED)

@@ -1,0 +1,420 @@
+"""Agents that are refined never, turns that stay, locks that everybody waits for."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.db import connection, transaction
+from django.utils import timezone
+
+from audit.trail import Actor
+from config import health
+from config.queue import Stopped
+from memory import agents, editing, elsewhere
+from memory.models import Agent
+from refinement import allowance, line, loop, schedule, tasks, turns
+from refinement import session as sessions
+from refinement.llm import connections
+from refinement.models import Outcome, Provider, RefinementSession, Share, Waiting
+from tests import queueing, refining, steps
+from tests.model_server import Call, ModelServer, Slow
+
+ME = Actor.operator("tests")
+MINUTE = timedelta(minutes=1)
+DONE = Call("complete_refinement", {"summary": "Nothing to do."})
+
+
+def due(tenant: str, name: str, model: str = "builtin/dedupe", **given: Any) -> Agent:
+    agent, _ = agents.create(tenant, name, model=model, actor=ME, **given)
+    refining.change(agent, due_at=timezone.now() - MINUTE, due_reason="weekly")
+    return agent
+
+
+class Thread(threading.Thread):
+    def __init__(self, act: Callable[[], Any]) -> None:
+        super().__init__(daemon=True)
+        self.act, self.result = act, None
+
+    def run(self) -> None:
+        try:
+            self.result = self.act()
+        finally:
+            connection.close()
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_long_redaction_of_one_tenant_keeps_no_worker_of_another_waiting() -> None:
+    """It ends the open session first, which counts tokens, and then goes on for as long as the trail is."""
+    one, two, other = due("a", "one"), due("a", "two"), due("b", "x")
+    session = sessions.open_session(steps.fresh(one), trigger="weekly")
+    RefinementSession.objects.filter(pk=session.pk).update(prompt_tokens=5)
+    refining.change(two, due_at=timezone.now() - 9 * MINUTE)
+    line.sweep()
+    begun, end = threading.Event(), threading.Event()
+
+    def redact() -> None:
+        with editing.locked(one) as row:
+            elsewhere.forget(row, "redaction")
+            begun.set()
+            end.wait(20)
+
+    redaction = Thread(redact)
+    redaction.start()
+    assert begun.wait(10)
+    workers = [Thread(turns.take) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+        worker.join(2)
+    stuck = [worker.is_alive() for worker in workers]
+    end.set()
+    for thread in (redaction, *workers):
+        thread.join()
+    assert stuck == [False, False]
+    assert {turn.pk for turn in (worker.result for worker in workers) if turn} == {two.pk, other.pk}
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_an_import_that_takes_long_keeps_one_worker_waiting_not_one_after_the_other() -> None:
+    agent = due("a", "one")
+    line.sweep()
+    begun, end = threading.Event(), threading.Event()
+
+    def long_import() -> None:
+        with editing.locked(agent):
+            begun.set()
+            end.wait(60)
+
+    writer = Thread(long_import)
+    writer.start()
+    assert begun.wait(10)
+    workers = [Thread(lambda: tasks.refine_agent(agent.pk)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+        worker.join(2)
+        Waiting.objects.filter(taken_at__isnull=False).update(taken_at=timezone.now() - 3 * MINUTE)  # time passes
+        tasks.close_stale()
+        tasks.sweep()
+    stuck = sum(worker.is_alive() for worker in workers)
+    end.set()
+    for thread in (writer, *workers):
+        thread.join()
+    assert stuck <= 1
+
+
+@pytest.fixture
+def server(settings: Any) -> Iterator[ModelServer]:
+    with ModelServer(Slow(5, then=DONE)) as server:
+        settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
+        yield server
+    connections.close_clients()
+
+
+def stop_in(seconds: float) -> None:
+    def stop(*_: object) -> None:
+        raise Stopped(1)
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+@pytest.mark.django_db
+def test_a_worker_stopped_while_it_looks_for_a_provider_gives_its_turn_back(server: ModelServer) -> None:
+    Provider.objects.create(name="openai", failures=2, shut_until=timezone.now())
+    agent = due("a", "one", "openai/any")
+    line.sweep()
+    stop_in(1)
+    with pytest.raises(Stopped):
+        tasks.refine_agent(agent.pk)
+    assert not Waiting.objects.filter(taken_at__isnull=False).exists()
+
+
+def stopping_at(word: str) -> Any:
+    """A SIGTERM that arrives in the midst of the first statement that says this word."""
+    arrived: list[bool] = []
+
+    def run(execute: Any, sql: str, *rest: Any) -> Any:
+        if word in sql and not arrived:
+            arrived.append(True)
+            raise Stopped(1)
+        return execute(sql, *rest)
+
+    return connection.execute_wrapper(run)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_second_sigterm_does_not_leave_the_session_open() -> None:
+    """`serve` sends one to the group when the sentinel has sent one, a moment before."""
+    agent = due("a", "one")
+    refining.fill(agent, 3, 20)
+    session = turns.open_due(steps.fresh(agent))
+    assert session is not None
+    with (
+        stopping_at('UPDATE "refinement_refinementsession" SET "agent_id"'),
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(Stopped),
+    ):
+        patch.setattr(loop._Run, "work", lambda _: stop_now())
+        loop.drive(session)
+    session.refresh_from_db()
+    assert session.outcome != Outcome.OPEN
+
+
+def stop_now() -> None:
+    raise Stopped(1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_sigterm_while_a_session_ends_at_its_limit_does_not_leave_it_open() -> None:
+    agent = due("a", "one", max_steps=0)
+    session = turns.open_due(steps.fresh(agent))
+    assert session is not None
+    with stopping_at('UPDATE "refinement_refinementsession" SET "agent_id"'), pytest.raises(Stopped):
+        loop.drive(session)
+    session.refresh_from_db()
+    assert session.outcome != Outcome.OPEN
+
+
+@pytest.mark.django_db
+def test_what_a_person_asked_of_a_paused_agent_outlives_a_worker_that_is_stopped() -> None:
+    agent = due("a", "one", paused=True)
+    line.ask_for(agent, ME)
+    session = turns.open_due(steps.fresh(agent))
+    assert session is not None
+    sessions.close(session, Outcome.INCOMPLETE, schedule.WORKER_STOPPED)
+    assert schedule.due(timezone.now() + MINUTE).filter(pk=agent.pk).exists()
+
+
+@pytest.mark.django_db
+def test_what_a_person_asked_of_a_paused_agent_is_not_taken_back_by_its_runtime() -> None:
+    agent = due("a", "one", paused=True)
+    line.ask_for(agent, ME)
+    assert schedule.due().filter(pk=agent.pk).exists()
+    line.ask(agent)
+    assert schedule.due().filter(pk=agent.pk).exists()
+
+
+@pytest.mark.django_db
+def test_an_erased_agent_is_due_no_more_whatever_its_tenant_sets() -> None:
+    agent = due("a", "one")
+    refining.change(agent, wrapped_key=b"", due_at=None)
+    agents.change(steps.fresh(agent), ME, refine_every=timedelta(hours=1))
+    assert not schedule.due(timezone.now() + timedelta(days=1)).filter(pk=agent.pk).exists()
+
+
+@pytest.mark.django_db
+def test_agents_that_ask_all_the_time_leave_a_turn_to_others_of_their_tenant() -> None:
+    asking, quiet = due("a", "asking"), due("a", "quiet")
+    with time_machine.travel(timezone.now(), tick=False) as clock:
+        for _ in range(20):
+            line.ask(asking)
+            line.sweep()
+            turn = turns.take()
+            assert turn is not None
+            sessions.close(turns.open_due(Agent.objects.get(pk=turn.pk)), Outcome.COMPLETED)  # type: ignore[arg-type]
+            turns.end(turn)
+            clock.shift(2 * MINUTE)
+    assert RefinementSession.objects.filter(agent=quiet).exists()
+
+
+@pytest.mark.django_db
+def test_a_session_that_ended_before_midnight_takes_nothing_off_the_new_month() -> None:
+    """Two that end together at a month's end commit in the other order; or a clock is a second ahead."""
+    agent = due("a", "one")
+    old, new = (sessions.RefinementSession(agent=agent, driver="server", prompt_tokens=100) for _ in range(2))
+    new.closed_at = datetime.fromisoformat("2026-12-01T00:00:00.1+00:00")
+    old.closed_at = datetime.fromisoformat("2026-11-30T23:59:59.9+00:00")
+    allowance.count(new)
+    allowance.count(old)
+    assert allowance.spent(agent.tenant_id, new.closed_at) == 100
+
+
+@pytest.mark.django_db
+def test_readyz_agrees_that_a_time_far_off_shuts_nothing() -> None:
+    Provider.objects.create(name="openai", failures=2, shut_until=timezone.now() + timedelta(days=900))
+    assert health._models() == "ok"
+
+
+@pytest.mark.django_db
+def test_who_asks_each_minute_while_no_worker_runs_fills_no_queue() -> None:
+    agent = due("a", "one")
+    with time_machine.travel(timezone.now(), tick=False) as clock:
+        for _ in range(60):
+            line.ask(agent)
+            clock.shift(timedelta(seconds=61))
+    assert len(queueing.waiting()) <= 2
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_sweep_does_not_wait_for_an_import() -> None:
+    """It makes the agent due, in a transaction that goes on for minutes; meanwhile its date by schedule comes."""
+    importing, other = due("a", "one"), due("b", "two")
+    refining.change(importing, due_at=timezone.now() + timedelta(seconds=2), budget_tokens=10, target_tokens=5)
+    begun, end = threading.Event(), threading.Event()
+
+    def long_import() -> None:
+        with transaction.atomic():
+            refining.fill(steps.fresh(importing), 2, 30)
+            begun.set()
+            end.wait(20)
+
+    writer = Thread(long_import)
+    writer.start()
+    assert begun.wait(10)
+    threading.Event().wait(2.1)
+    sweeper = Thread(line.sweep)
+    sweeper.start()
+    sweeper.join(3)
+    stuck = sweeper.is_alive()
+    end.set()
+    for thread in (writer, sweeper):
+        thread.join()
+    assert not stuck, other
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_stopped_while_it_waits_for_a_lock_closes_its_session() -> None:
+    """The signal comes in the midst of a statement: an import holds the agent's row."""
+    agent = due("a", "one")
+    session = turns.open_due(steps.fresh(agent))
+    assert session is not None
+    begun, end = threading.Event(), threading.Event()
+
+    def long_import() -> None:
+        with editing.locked(agent):
+            begun.set()
+            end.wait(3)
+
+    writer = Thread(long_import)
+    writer.start()
+    assert begun.wait(10)
+    stop_in(1)
+    with pytest.raises(Stopped):
+        loop.drive(session)
+    writer.join()
+    session.refresh_from_db()
+    assert session.outcome == Outcome.INCOMPLETE
+
+
+@pytest.mark.django_db
+def test_a_session_may_use_no_more_than_its_tenant_has_left(settings: Any) -> None:
+    """A tenant sets max_model_tokens of its agents itself, and the limit of the tenant's row bounds no agent's own."""
+    agent = due("a", "one", max_model_tokens=10**12, max_steps=2**31 - 1)
+    agent.tenant.month_tokens, agent.tenant.max_model_tokens = 1_000, 1_000
+    agent.tenant.save()
+    session = turns.open_due(steps.fresh(agent))
+    assert session is not None
+    assert session.max_model_tokens <= 1_000
+
+
+@pytest.mark.sqlite
+@pytest.mark.django_db(transaction=True)
+def test_a_writer_that_takes_long_ends_no_session_on_sqlite() -> None:
+    """Who waits longer than the timeout (30 s; here 0.3) is turned away: a long import of another agent does it."""
+    agent = due("a", "one")
+    refining.fill(agent, 3, 20)
+    session = turns.open_due(steps.fresh(agent))
+    assert session is not None
+    begun, end = threading.Event(), threading.Event()
+
+    def long_import() -> None:
+        with transaction.atomic():
+            begun.set()
+            end.wait(20)
+
+    writer = Thread(long_import)
+    writer.start()
+    assert begun.wait(10)
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA busy_timeout = 300")
+    before, connection.settings_dict = (
+        connection.settings_dict,
+        connection.settings_dict | {"OPTIONS": connection.settings_dict["OPTIONS"] | {"timeout": 0.3}},
+    )
+    try:
+        loop.drive(session)
+    except Exception as failure:  # noqa: BLE001
+        print(type(failure), failure)
+    finally:
+        connection.settings_dict = before
+        end.set()
+        writer.join()
+        connection.close()
+    session.refresh_from_db()
+    assert session.outcome == Outcome.COMPLETED
+
+
+@pytest.mark.django_db
+def test_a_date_set_by_a_clock_that_was_wrong_is_no_date() -> None:
+    agent = due("a", "one")
+    with time_machine.travel(timezone.now() + timedelta(days=365)):
+        session = turns.open_due(steps.fresh(agent))
+        assert session is not None
+        sessions.close(session, Outcome.COMPLETED)
+    assert schedule.due(timezone.now() + timedelta(days=30)).filter(pk=agent.pk).exists()
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_request_does_not_wait_for_workers_that_wait() -> None:
+    """take() waits for a Share that a redaction holds, and holds the row of the one it chose: who asks for that one?"""
+    one, two = due("a", "one"), due("a", "two")
+    session = sessions.open_session(steps.fresh(one), trigger="weekly")
+    RefinementSession.objects.filter(pk=session.pk).update(prompt_tokens=5)
+    line.sweep()
+    begun, end = threading.Event(), threading.Event()
+
+    def redact() -> None:
+        with editing.locked(one) as row:
+            elsewhere.forget(row, "redaction")
+            begun.set()
+            end.wait(20)
+
+    redaction, worker, asking = Thread(redact), Thread(turns.take), Thread(lambda: line.ask(two))
+    redaction.start()
+    assert begun.wait(10)
+    worker.start()
+    worker.join(1)
+    asking.start()
+    asking.join(2)
+    stuck = asking.is_alive()
+    end.set()
+    for thread in (redaction, worker, asking):
+        thread.join()
+    assert not stuck
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_closing_lapsed_sessions_does_not_wait_for_an_import() -> None:
+    """An import longer than the lease: each close_stale, every 5 minutes, keeps one more worker; b's session stays."""
+    one, other = due("a", "one"), due("b", "two")
+    for agent in (one, other):
+        sessions.open_session(steps.fresh(agent), trigger="weekly")
+    RefinementSession.objects.update(lease_until=timezone.now() - MINUTE)
+    begun, end = threading.Event(), threading.Event()
+
+    def long_import() -> None:
+        with editing.locked(one):
+            begun.set()
+            end.wait(20)
+
+    writer, closing = Thread(long_import), Thread(tasks.close_stale)
+    writer.start()
+    assert begun.wait(10)
+    closing.start()
+    closing.join(3)
+    is_stuck, outcome = closing.is_alive(), RefinementSession.objects.get(agent=other).outcome
+    end.set()
+    for thread in (writer, closing):
+        thread.join()
+    assert (is_stuck, outcome) == (False, Outcome.ABANDONED)
