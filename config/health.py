@@ -78,5 +78,8 @@ def _workers() -> str:
 
 
 def _models() -> str:
-    told = [f"{name} is left alone until {until:%Y-%m-%d %H:%M:%S} UTC" for name, until in providers.shut().items()]
-    return "; ".join(told) or OK
+    """Models by their provider alone: their names are tenants' words."""
+    shut = {
+        f"a model of {providers.of(name)}" if "/" in name else name: until for name, until in providers.shut().items()
+    }
+    return "; ".join(f"{name} is left alone until {until:%Y-%m-%d %H:%M:%S} UTC" for name, until in shut.items()) or OK

@@ -146,9 +146,9 @@ def _line() -> Iterator[Metric]:
     yield GaugeMetricFamily("palimpsest_waiting_agents", "Agents that wait for a worker", value=waiting)
     busy = GaugeMetricFamily("palimpsest_sessions_in_flight", "Agents that workers have taken", labels=["provider"])
     down = GaugeMetricFamily(
-        "palimpsest_provider_down", "Whether a provider of models is left alone for a while", labels=["provider"]
+        "palimpsest_provider_down", "Whether a provider, or a model of it, is left alone", labels=["provider"]
     )
-    shut = providers.shut()
+    shut = {providers.of(name) for name in providers.shut()}
     for name in PROVIDERS:
         busy.add_metric([name], taken.get(name, 0))
         down.add_metric([name], name in shut)

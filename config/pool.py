@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import signal
 import sys
 import threading
@@ -56,11 +57,18 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
 
     def stop(self) -> None:
         """What is under way may end by itself for STOP_SECONDS; then its sessions are closed, for others to go on."""
-        last = threading.Timer(settings.STOP_SECONDS, _end, [list(self.pool)])
+        last = threading.Timer(settings.STOP_SECONDS, self._end_now)
         last.daemon = True
         last.start()
         super().stop()
         last.cancel()
+
+    def _end_now(self) -> None:
+        """Without waiting for the queue between the processes, which nobody empties any more."""
+        _end(list(self.pool))
+        for process in (self.pusher, self.monitor):
+            process.kill()
+        os._exit(0)
 
 
 def _pusher(*given: Any) -> None:

@@ -123,6 +123,7 @@ def queue_due(broker: Broker | None = None) -> None:
     leaves every other waiting: such rows are removed before."""
     try:
         _forget_foreign()
+        _bring_back()
     except Exception as fault:  # of the database: the pass says so itself, and the next one finds it
         log.error("schedules not looked through", exc_info=(type(fault), fault, fault.__traceback__))
     scheduler(broker=broker)
@@ -134,6 +135,14 @@ def _forget_foreign() -> None:
         if not _is_ours(row):
             Schedule.objects.filter(pk=row["pk"]).delete()
             log.error("schedule removed", code=NotATask.code, number=row["pk"])
+
+
+def _bring_back() -> None:
+    """What repeats is due within its minutes: a clock that was ahead would have it wait until it is as late again."""
+    for row in Schedule.objects.filter(schedule_type=Schedule.MINUTES):
+        now = timezone.now()
+        if row.next_run > now + timedelta(minutes=row.minutes):
+            Schedule.objects.filter(pk=row.pk).update(next_run=now)
 
 
 def _is_ours(row: dict[str, Any]) -> bool:

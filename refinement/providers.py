@@ -2,9 +2,9 @@
 
 Shared by all processes through a row for each provider and one for each of its models. After two failures in a row,
 whoever called, nobody calls that model for a while, that doubles from 15 seconds to 5 minutes; then one caller tries,
-and the others wait for how it goes. What the server itself asks for (`Retry-After`) holds for everybody, too. A provider
-is left alone as a whole when it cannot be reached, or when two of its models fail: one that is over its quota, or slow,
-says nothing of the others. An answer of any kind ends it.
+and the others wait for how it goes. What the server itself asks for (`Retry-After`) holds for everybody who uses that
+model, too. A provider is left alone as a whole when it cannot be reached, or when two of its models fail: one that is
+over its quota, or slow, says nothing of the others. An answer of any kind ends it.
 """
 
 from __future__ import annotations

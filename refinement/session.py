@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from audit import rowset
 from audit.models import Operation
+from audit.patience import wait_at_most
 from audit.trail import Actor
 from memory import duplicates, editing, store
 from memory.errors import MemoryDisabled, SealBroken, SiloKeyMissing
@@ -35,6 +36,7 @@ from refinement.models import Driver, Mode, Outcome, RefinementSession
 log = structlog.get_logger("palimpsest.refinement")
 
 SYSTEM = Actor.system("refinement")
+LOCK_SECONDS = 5  # that one stale session's agent may keep the others waiting
 
 
 def open_session(
@@ -176,8 +178,10 @@ def close_stale() -> list[RefinementSession]:
     ended = []
     for session in stale:
         try:
-            with editing.locked(session.agent) as agent:
-                ended += _end_stale(agent)
+            with transaction.atomic():
+                wait_at_most(LOCK_SECONDS)
+                with editing.locked(session.agent) as agent:
+                    ended += _end_stale(agent)
         except SessionOpen:
             continue  # renewed at the last moment, or the next one has begun
         except Exception as failure:  # whatever is wrong with one agent must not keep the others waiting

@@ -10,20 +10,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.db.models import Min, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
+from audit.patience import wait_at_most
 from memory import editing
 from memory.models import Agent, Tenant
 from refinement import providers, schedule
 from refinement import session as sessions
 from refinement.models import RefinementSession, Served, Waiting
 
+LOCK_SECONDS = 5  # that a worker waits for an agent's lock
 NEVER = datetime.min.replace(tzinfo=UTC)
 LOCK = 0x70616C69  # of PostgreSQL's advisory locks: one worker at a time chooses
 
@@ -102,9 +105,12 @@ def end(turn: Waiting) -> None:
 def open_due(agent: Agent) -> RefinementSession | None:
     """Open the agent's session if it is due; None when it is not, or is being refined.
 
-    Looked at and opened under one lock: of two workers with the same agent, one finds nothing to do.
+    Looked at and opened under one lock: of two workers with the same agent, one finds nothing to do. An agent whose lock
+    an import holds is left to the next sweep.
     """
-    with editing.locked(agent) as row:
-        if not schedule.due().filter(pk=row.pk).exists():
-            return None
-        return sessions.open_session(row, trigger=row.due_reason)
+    with suppress(OperationalError), transaction.atomic():
+        wait_at_most(LOCK_SECONDS)
+        with editing.locked(agent) as row:
+            if schedule.due().filter(pk=row.pk).exists():
+                return sessions.open_session(row, trigger=row.due_reason)
+    return None

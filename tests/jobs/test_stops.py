@@ -74,7 +74,6 @@ def test_killed_its_agents_are_another_s_when_the_lease_is_over(fleet: Fleet, mo
     assert is_clean(fleet)
 
 
-@pytest.mark.xfail(reason="what was fetched for processes that have ended fills the queue between them", strict=True)
 def test_when_sessions_outlast_the_stop_all_of_it_ends(fleet: Fleet, model: SlowModel) -> None:
     worker = at_work(fleet, model, seconds_to_stop=1)
     for _ in range(5):
@@ -83,7 +82,6 @@ def test_when_sessions_outlast_the_stop_all_of_it_ends(fleet: Fleet, model: Slow
     fleet.until(worker.is_gone, 20)
 
 
-@pytest.mark.xfail(reason="its first process waits for the one that guards the others, which has ended", strict=False)
 def test_asked_by_its_group_all_of_it_ends(fleet: Fleet, model: SlowModel) -> None:
     worker = at_work(fleet, model)
     worker.signal_group(signal.SIGTERM)

@@ -201,6 +201,7 @@ def test_sql_written_by_hand_stays_in_a_few_places() -> None:
         "audit/moment.py",
         "audit/joined.py",
         "audit/mending.py",
+        "audit/patience.py",
         "audit/rowset.py",
         "config/checks.py",
         "config/health.py",

@@ -132,11 +132,11 @@ def test_a_worker_that_looks_for_nobody_is_told(client: Client, db: None) -> Non
 
 def test_a_provider_that_does_not_answer_is_told(client: Client, db: None) -> None:
     with time_machine.travel("2026-01-02T03:04:05Z", tick=False):
-        Gate("openai").failed(60)
+        Gate("openai/gpt").failed(60)
         response = client.get("/readyz")
     assert (response.status_code, response.json()["models"]) == (
         200,
-        "openai is left alone until 2026-01-02 03:05:05 UTC",
+        "a model of openai is left alone until 2026-01-02 03:05:05 UTC",
     )
 
 

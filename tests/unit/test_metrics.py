@@ -178,7 +178,8 @@ def test_the_line_and_who_is_at_it_are_told(client: Client, ada: Agent, bob: Age
 
 
 def test_a_provider_that_is_left_alone_is_told(client: Client, db: None) -> None:
-    Gate("openai").failed(60)
+    Gate("openai/gpt").failed(60, is_gone=True)
+    Gate("openai/gpt").failed(is_gone=True)
     text = scraped(client)
     assert figure(text, 'palimpsest_provider_down{provider="openai"}') == 1
     assert figure(text, 'palimpsest_provider_down{provider="ollama"}') == 0

@@ -12,9 +12,10 @@ import time_machine
 from django.utils import timezone
 
 from audit.trail import Actor
+from config import queue
 from memory import agents
 from memory.models import Agent
-from refinement import line, loop, probe, providers, runtime, tasks, turns
+from refinement import line, loop, providers, runtime, tasks, turns
 from refinement.errors import BackingOff, SessionOpen
 from refinement.llm import connections, http
 from refinement.models import Provider, RefinementSession, Waiting
@@ -37,9 +38,12 @@ class Models:
         return self.ways.get(turn.model, DONE)
 
 
+SHORT = http.Pauses(0.01, 0.01, 0.0)
+
+
 @pytest.fixture
 def server(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    monkeypatch.setattr(http, "Pauses", lambda pauses=http.Pauses(0.01, 0.01, 0.0): pauses)
+    monkeypatch.setattr(http, "Pauses", lambda: SHORT)
     with ModelServer(
         Models(
             bad=Status(429),
@@ -98,21 +102,6 @@ def test_one_runtime_cannot_have_a_failing_model_called_again_and_again(server: 
     assert (failed, refused) == (1, 5)
 
 
-def test_a_server_that_loads_its_model_for_long_is_found_again(
-    server: ModelServer, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A call may take 5 minutes, a look 30 seconds: here 5 seconds and 1; the server takes 1.5, as before."""
-    settings.MODEL_CALL_SECONDS = 5
-    monkeypatch.setattr(probe, "SECONDS", 1.0)
-    Provider.objects.create(name="ollama", failures=2, shut_until=timezone.now())  # a restart of the server
-    due("any", "a", "ollama/usual")
-    for _ in range(6):
-        tasks.sweep()
-        queueing.work()
-        Provider.objects.filter(name="ollama").update(shut_until=timezone.now())  # 5 minutes pass
-    assert RefinementSession.objects.filter(outcome="completed").count() == 1
-
-
 def test_a_model_that_was_changed_is_limited_as_what_it_is_now(settings: Any) -> None:
     settings.PROVIDER_SESSIONS = {"ollama": 1}
     made = [due("any", f"a{n}", "builtin/dedupe") for n in range(4)]
@@ -145,6 +134,7 @@ def test_after_a_short_pause_somebody_is_woken() -> None:
     queueing.work()
     with time_machine.travel(timezone.now() + timedelta(seconds=2)):
         assert turns.free().count() == 5
+        queue.queue_due(queue._broker())
         assert queueing.waiting()
 
 
@@ -176,13 +166,13 @@ def test_a_call_that_waited_at_the_gate_until_its_end_is_no_failure_of_the_provi
 
 
 def test_one_agent_does_not_keep_a_provider_from_all_others(server: ModelServer) -> None:
-    """Its model is over its quota, for a day, and others' are not. It asks, and takes its back-off away, as often as it
-    may; of 24 agents of three tenants, how many are refined within the hour?"""
+    """Its model is over its quota, for a day, and others' are not. It asks, and would take its back-off away, as
+    often as it may."""
     hostile = due("hostile", "a", "openai/over")
     for n in range(24):
         due(f"t{n % 3}", f"a{n}", "openai/good")
     with time_machine.travel(timezone.now(), tick=False) as clock:
-        for minute in range(60):
+        for minute in range(10):
             hostile.refresh_from_db()
             if hostile.failures_in_a_row:
                 runtime.call(runtime.begin(hostile), "decline_refinement", {"reason": "no"})
@@ -191,17 +181,6 @@ def test_one_agent_does_not_keep_a_provider_from_all_others(server: ModelServer)
             tasks.close_stale() if minute % 5 else tasks.sweep()
             queueing.work()
             if minute == 0:
-                first = RefinementSession.objects.filter(
-                    outcome="completed", agent__tenant__slug__startswith="t"
-                ).count()
+                done = RefinementSession.objects.filter(outcome="completed").exclude(agent=hostile)
+                assert done.values("agent").distinct().count() == 24
             clock.shift(MINUTE)
-    done = RefinementSession.objects.filter(outcome="completed").exclude(agent=hostile).values("agent").distinct()
-    print(
-        "in the first minute",
-        first,
-        "in the hour",
-        done.count(),
-        "calls of it",
-        RefinementSession.objects.filter(agent=hostile, outcome="failed").count(),
-    )
-    assert first == 24

@@ -1,4 +1,4 @@
-"""Agents that are refined never, turns that stay, locks that everybody waits for."""
+"""Work in the background, attacked: agents that would never be refined, turns that stay, locks that all wait for."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from django.utils import timezone
 
 from audit.trail import Actor
 from config import health
+from config.management.commands import worker
 from config.queue import Stopped
 from memory import agents, editing, elsewhere
 from memory.models import Agent
 from refinement import allowance, line, loop, schedule, tasks, turns
 from refinement import session as sessions
 from refinement.llm import connections
-from refinement.models import Outcome, Provider, RefinementSession, Share, Waiting
-from tests import queueing, refining, steps
+from refinement.models import Outcome, Provider, RefinementSession, Waiting
+from tests import refining, steps
 from tests.model_server import Call, ModelServer, Slow
 
 ME = Actor.operator("tests")
@@ -149,26 +150,15 @@ def stopping_at(word: str) -> Any:
     return connection.execute_wrapper(run)
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_second_sigterm_does_not_leave_the_session_open() -> None:
+def test_a_second_sigterm_does_not_come_in_the_midst_of_the_closing() -> None:
     """`serve` sends one to the group when the sentinel has sent one, a moment before."""
-    agent = due("a", "one")
-    refining.fill(agent, 3, 20)
-    session = turns.open_due(steps.fresh(agent))
-    assert session is not None
-    with (
-        stopping_at('UPDATE "refinement_refinementsession" SET "agent_id"'),
-        pytest.MonkeyPatch.context() as patch,
-        pytest.raises(Stopped),
-    ):
-        patch.setattr(loop._Run, "work", lambda _: stop_now())
-        loop.drive(session)
-    session.refresh_from_db()
-    assert session.outcome != Outcome.OPEN
-
-
-def stop_now() -> None:
-    raise Stopped(1)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(Stopped):
+            worker._end()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -242,16 +232,6 @@ def test_readyz_agrees_that_a_time_far_off_shuts_nothing() -> None:
     assert health._models() == "ok"
 
 
-@pytest.mark.django_db
-def test_who_asks_each_minute_while_no_worker_runs_fills_no_queue() -> None:
-    agent = due("a", "one")
-    with time_machine.travel(timezone.now(), tick=False) as clock:
-        for _ in range(60):
-            line.ask(agent)
-            clock.shift(timedelta(seconds=61))
-    assert len(queueing.waiting()) <= 2
-
-
 @pytest.mark.postgresql
 @pytest.mark.django_db(transaction=True)
 def test_a_sweep_does_not_wait_for_an_import() -> None:
@@ -314,53 +294,6 @@ def test_a_session_may_use_no_more_than_its_tenant_has_left(settings: Any) -> No
     session = turns.open_due(steps.fresh(agent))
     assert session is not None
     assert session.max_model_tokens <= 1_000
-
-
-@pytest.mark.sqlite
-@pytest.mark.django_db(transaction=True)
-def test_a_writer_that_takes_long_ends_no_session_on_sqlite() -> None:
-    """Who waits longer than the timeout (30 s; here 0.3) is turned away: a long import of another agent does it."""
-    agent = due("a", "one")
-    refining.fill(agent, 3, 20)
-    session = turns.open_due(steps.fresh(agent))
-    assert session is not None
-    begun, end = threading.Event(), threading.Event()
-
-    def long_import() -> None:
-        with transaction.atomic():
-            begun.set()
-            end.wait(20)
-
-    writer = Thread(long_import)
-    writer.start()
-    assert begun.wait(10)
-    with connection.cursor() as cursor:
-        cursor.execute("PRAGMA busy_timeout = 300")
-    before, connection.settings_dict = (
-        connection.settings_dict,
-        connection.settings_dict | {"OPTIONS": connection.settings_dict["OPTIONS"] | {"timeout": 0.3}},
-    )
-    try:
-        loop.drive(session)
-    except Exception as failure:  # noqa: BLE001
-        print(type(failure), failure)
-    finally:
-        connection.settings_dict = before
-        end.set()
-        writer.join()
-        connection.close()
-    session.refresh_from_db()
-    assert session.outcome == Outcome.COMPLETED
-
-
-@pytest.mark.django_db
-def test_a_date_set_by_a_clock_that_was_wrong_is_no_date() -> None:
-    agent = due("a", "one")
-    with time_machine.travel(timezone.now() + timedelta(days=365)):
-        session = turns.open_due(steps.fresh(agent))
-        assert session is not None
-        sessions.close(session, Outcome.COMPLETED)
-    assert schedule.due(timezone.now() + timedelta(days=30)).filter(pk=agent.pk).exists()
 
 
 @pytest.mark.postgresql
