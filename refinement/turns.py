@@ -105,8 +105,8 @@ def end(turn: Waiting) -> None:
 def open_due(agent: Agent) -> RefinementSession | None:
     """Open the agent's session if it is due; None when it is not, or is being refined.
 
-    Looked at and opened under one lock: of two workers with the same agent, one finds nothing to do. An agent whose lock
-    an import holds is left to the next sweep.
+    Looked at and opened under one lock: of two workers with the same agent, one finds nothing to do. An agent whose
+    lock an import holds is left to the next sweep.
     """
     with suppress(OperationalError), transaction.atomic():
         wait_at_most(LOCK_SECONDS)

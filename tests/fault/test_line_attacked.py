@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from audit.trail import Actor
 from config import health
-from config.management.commands import worker
+from config.management.commands.worker import _end
 from config.queue import Stopped
 from memory import agents, editing, elsewhere
 from memory.models import Agent
@@ -155,7 +155,7 @@ def test_a_second_sigterm_does_not_come_in_the_midst_of_the_closing() -> None:
     before = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(Stopped):
-            worker._end()
+            _end()
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before)
