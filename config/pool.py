@@ -5,11 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import structlog
 from django.conf import settings
@@ -19,6 +18,7 @@ from config.commandline import FAILED
 
 log = structlog.get_logger("palimpsest.worker")
 
+FILING_SECONDS = 3  # that what was done last is filed within
 LAST_SECONDS = 10  # after which a process that does not end is killed
 
 
@@ -52,23 +52,29 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
         until = time.monotonic() + settings.STOP_SECONDS
         while any(_is_busy(process) for process in self.pool) and time.monotonic() < until:
             time.sleep(0.1)
-        _end(self.pool)
-        sys.exit(FAILED)
+        self._end_now(FAILED)
 
     def stop(self) -> None:
         """What is under way may end by itself for STOP_SECONDS; then its sessions are closed, for others to go on."""
-        last = threading.Timer(settings.STOP_SECONDS, self._end_now)
-        last.daemon = True
-        last.start()
+        stopped = threading.Event()
+        threading.Thread(target=self._end_in_time, args=[stopped], daemon=True).start()
         super().stop()
-        last.cancel()
+        stopped.set()
 
-    def _end_now(self) -> None:
-        """Without waiting for the queue between the processes, which nobody empties any more."""
+    def _end_in_time(self, stopped: threading.Event) -> None:
+        """django-q waits for its queue to be empty, however long, and though nobody is left to empty it."""
+        until, alone = time.monotonic() + settings.STOP_SECONDS, 0.0
+        while not stopped.wait(0.5):
+            alone = 0.0 if any(process.is_alive() for process in list(self.pool)) else alone + 0.5
+            if alone >= FILING_SECONDS or time.monotonic() >= until:
+                self._end_now(0)
+
+    def _end_now(self, code: int) -> NoReturn:
+        """Without waiting for the queues between the processes, which nobody empties any more."""
         _end(list(self.pool))
         for process in (self.pusher, self.monitor):
             process.kill()
-        os._exit(0)
+        os._exit(code)
 
 
 def _pusher(*given: Any) -> None:

@@ -22,7 +22,7 @@ from memory.intake import Draft
 from memory.models import Agent, DueReason, Memory
 from memory.silo.silo import Silo
 from memory.snapshot import restore
-from refinement import line, providers, schedule, tasks
+from refinement import providers, schedule, tasks
 from refinement.models import Outcome, Provider, RefinementSession, Waiting
 from tests.jobs.scripted import EDITS, REMEMBERED, Edit, texts
 
@@ -94,7 +94,9 @@ def let_time_pass() -> None:
     """What waits for minutes or hours has waited: agents after trouble, turns whose worker may be dead, providers that
     did not answer."""
     now = timezone.now()
-    Waiting.objects.filter(taken_at__lt=now - SECONDS_TO_OPEN).update(taken_at=now - line.OPENING)
+    Waiting.objects.filter(taken_at__lt=now - SECONDS_TO_OPEN).update(
+        taken_at=now - 2 * timedelta(seconds=settings.LEASE_SECONDS)
+    )
     Agent.objects.filter(due_reason=DueReason.RETRY, due_at__gt=now).update(due_at=now, quiet_until=None)
     Provider.objects.filter(shut_until__gt=now).update(shut_until=now)
 
