@@ -27,6 +27,12 @@ class BackingOff(RefinementError):
     code = "backing_off"
 
 
+class AgentBusy(RefinementError):
+    """Somebody holds the agent's lock for longer than a worker waits."""
+
+    code = "agent_busy"
+
+
 class AllowanceSpent(RefinementError):
     """The tenant's model tokens of this month are used up: nothing but what a person asks for is begun."""
 

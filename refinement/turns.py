@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +23,7 @@ from memory import editing
 from memory.models import Agent, Tenant
 from refinement import providers, schedule
 from refinement import session as sessions
+from refinement.errors import AgentBusy
 from refinement.models import RefinementSession, Served, Waiting
 
 LOCK_SECONDS = 5  # that a worker waits for an agent's lock
@@ -102,15 +102,22 @@ def end(turn: Waiting) -> None:
     Waiting.objects.filter(pk=turn.pk, claim=turn.claim, taken_at__isnull=False).delete()
 
 
+def keep(_: Waiting) -> None:
+    """What holds the agent takes long: its turn is over when it counts as lost (`line.forget_lost`), and not before,
+    else workers would come back to it again and again."""
+
+
 def open_due(agent: Agent) -> RefinementSession | None:
     """Open the agent's session if it is due; None when it is not, or is being refined.
 
-    Looked at and opened under one lock: of two workers with the same agent, one finds nothing to do. An agent whose
-    lock an import holds is left to the next sweep.
+    Looked at and opened under one lock: of two workers with the same agent, one finds nothing to do. Raises AgentBusy.
     """
-    with suppress(OperationalError), transaction.atomic():
-        wait_at_most(LOCK_SECONDS)
-        with editing.locked(agent) as row:
-            if schedule.due().filter(pk=row.pk).exists():
-                return sessions.open_session(row, trigger=row.due_reason)
+    try:
+        with transaction.atomic():
+            wait_at_most(LOCK_SECONDS)
+            with editing.locked(agent) as row:
+                if schedule.due().filter(pk=row.pk).exists():
+                    return sessions.open_session(row, trigger=row.due_reason)
+    except OperationalError:
+        raise AgentBusy("Something that takes long, an import perhaps, holds the agent.") from None
     return None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from config.queue import Stopped, start_anew
 from memory.models import Agent
 from refinement import line, loop, probe, providers, schedule, turns
+from refinement.errors import AgentBusy
 from refinement.models import Waiting
 
 NOT_DUE = "not_due"
@@ -33,25 +36,29 @@ def _refine_one() -> str:
 
 
 def _refine(turn: Waiting) -> str:
-    refused = False
+    leave: Callable[[Waiting], None] = turns.end
     try:
         agent = Agent.objects.select_related("tenant").get(pk=turn.pk)
-        refused = providers.is_doubted(agent.model) and not probe.answers(agent.model)
-        return NOT_DUE if refused else _open_and_drive(agent)
+        if providers.is_doubted(agent.model) and not probe.answers(agent.model):
+            leave = turns.give_back
+            return NOT_DUE
+        return _open_and_drive(agent)
+    except AgentBusy:
+        leave = turns.keep
+        return NOT_DUE
     except Stopped:
-        refused = True
+        leave = turns.give_back
         start_anew()
         raise
     finally:
-        if refused:
-            turns.give_back(turn)
-        else:
-            turns.end(turn)
+        leave(turn)
 
 
 def _open_and_drive(agent: Agent) -> str:
     try:
         session = turns.open_due(agent)
+    except AgentBusy:
+        raise
     except Exception:  # else it would be due, and fail, at every sweep
         schedule.put_off(agent)
         raise

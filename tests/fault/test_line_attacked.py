@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import time_machine
+from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
@@ -108,6 +109,32 @@ def test_an_import_that_takes_long_keeps_one_worker_waiting_not_one_after_the_ot
     for thread in (writer, *workers):
         thread.join()
     assert stuck <= 1
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_who_is_held_by_an_import_is_come_back_to_later_and_not_again_and_again() -> None:
+    agent = due("a", "one")
+    line.sweep()
+    begun, end = threading.Event(), threading.Event()
+
+    def long_import() -> None:
+        with editing.locked(agent):
+            begun.set()
+            end.wait(60)
+
+    writer = Thread(long_import)
+    writer.start()
+    assert begun.wait(10)
+    assert tasks.refine_agent(agent.pk) == "not_due"
+    assert Waiting.objects.filter(pk=agent.pk, taken_at__isnull=False).exists()
+    tasks.sweep()
+    assert turns.take() is None
+    end.set()
+    writer.join()
+    with time_machine.travel(timezone.now() + timedelta(seconds=settings.LEASE_SECONDS + 1)):
+        tasks.sweep()
+        assert tasks.refine_agent(agent.pk) == "completed"
 
 
 @pytest.fixture
