@@ -56,11 +56,11 @@ class Gate:
         now = timezone.now()
         rows = list(Provider.objects.filter(name__in=self.names))
         self._failed_before = any(row.failures for row in rows)
-        if until := max(filter(None, (_shut_until(row, now) for row in rows)), default=None):
-            return (until - now).total_seconds()
         doubted = [row for row in rows if row.failures >= FAILURES]
         if doubted and self._failures > FAILURES:
             return NOT_ANY_MORE  # it may be what this one asks: let others find out
+        if until := max(filter(None, (_shut_until(row, now) for row in rows)), default=None):
+            return (until - now).total_seconds()
         return 0 if _claimed(doubted, now) else self.wait()
 
     def answered(self) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from memory.models import Agent
-from refinement import loop
+from refinement import loop, providers
 from refinement.llm import connections, http
 from refinement.models import Mode, RefinementSession
 from tests.fault.playing import PROVIDERS, Play, ended_well
@@ -20,6 +21,7 @@ from tests.steps import fresh
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Retries without their pauses, and no connection left behind."""
+    monkeypatch.setattr(providers, "FIRST", timedelta(milliseconds=10))
     pauses = http.Pauses(first=0.001, longest=0.001, jitter=0.0)
     monkeypatch.setattr(http, "Pauses", lambda: pauses)
     yield
