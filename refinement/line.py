@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
 
 def ask(agent: Agent) -> Agent:
-    """Have a worker refine the agent next, because its own side asked.
+    """Have a worker refine the agent soon, because its own side asked: in its tenant's order, by its date.
 
     Raises MemoryDisabled, Erased, BackingOff, AllowanceSpent.
     """

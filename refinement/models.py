@@ -152,7 +152,7 @@ class Waiting(models.Model):
     tenant_id = models.BigIntegerField(db_default=0)
     provider = models.CharField(max_length=20, db_default="", help_text="of its model: the part before the slash")
     model = models.CharField(max_length=200, db_default="")
-    asked = models.BooleanField(db_default=False, help_text="by a person, or by its own runtime")
+    asked = models.BooleanField(db_default=False, help_text="by a person")
     due_at = models.DateTimeField(null=True)
     since = models.DateTimeField()
     claim = models.BigIntegerField(help_text="by which whoever made the row finds it")

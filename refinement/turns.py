@@ -1,7 +1,7 @@
 """Whose turn it is: what a worker does when it is woken.
 
 Of the agents in line (`refinement.line`), the tenant's that has the fewest sessions under way, and of those the one
-that was served longest ago; of its agents the one that somebody asked for, else the longest overdue. So a tenant with a
+that was served longest ago; of its agents the one that a person asked for, else the longest overdue. So a tenant with a
 thousand due agents delays another's single one by one session at most. Passed over are tenants and providers that have
 as many sessions under way as they may, and providers that do not answer (`refinement.providers`).
 """

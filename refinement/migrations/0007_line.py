@@ -37,7 +37,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='waiting',
             name='asked',
-            field=models.BooleanField(db_default=False, help_text='by a person, or by its own runtime'),
+            field=models.BooleanField(db_default=False, help_text='by a person'),
         ),
         migrations.AddField(
             model_name='waiting',

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -50,6 +51,40 @@ class Thread(threading.Thread):
             connection.close()
 
 
+def begun(act: Callable[[], Any], seconds: float) -> Thread:
+    """Done in a thread, which is given so long to end."""
+    thread = Thread(act)
+    thread.start()
+    thread.join(seconds)
+    return thread
+
+
+@contextmanager
+def held(agent: Agent, do: Callable[[Agent], None] = lambda _: None, seconds: float = 60) -> Iterator[None]:
+    """Somebody holds the agent's lock, as an import does or a redaction, for as long as they take."""
+    has_it, end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with editing.locked(agent) as row:
+            do(row)
+            has_it.set()
+            end.wait(seconds)
+
+    holder = Thread(hold)
+    holder.start()
+    assert has_it.wait(10)
+    try:
+        yield
+    finally:
+        end.set()
+        holder.join()
+
+
+def redacted(row: Agent) -> None:
+    """The beginning of a redaction."""
+    elsewhere.forget(row, "redaction")
+
+
 @pytest.mark.postgresql
 @pytest.mark.django_db(transaction=True)
 def test_a_long_redaction_of_one_tenant_keeps_no_worker_of_another_waiting() -> None:
@@ -59,26 +94,9 @@ def test_a_long_redaction_of_one_tenant_keeps_no_worker_of_another_waiting() -> 
     RefinementSession.objects.filter(pk=session.pk).update(prompt_tokens=5)
     refining.change(two, due_at=timezone.now() - 9 * MINUTE)
     line.sweep()
-    begun, end = threading.Event(), threading.Event()
-
-    def redact() -> None:
-        with editing.locked(one) as row:
-            elsewhere.forget(row, "redaction")
-            begun.set()
-            end.wait(20)
-
-    redaction = Thread(redact)
-    redaction.start()
-    assert begun.wait(10)
-    workers = [Thread(turns.take) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-        worker.join(2)
-    stuck = [worker.is_alive() for worker in workers]
-    end.set()
-    for thread in (redaction, *workers):
-        thread.join()
-    assert stuck == [False, False]
+    with held(one, redacted):
+        workers = [begun(turns.take, 2) for _ in range(2)]
+        assert [worker.is_alive() for worker in workers] == [False, False]
     assert {turn.pk for turn in (worker.result for worker in workers) if turn} == {two.pk, other.pk}
 
 
@@ -87,28 +105,15 @@ def test_a_long_redaction_of_one_tenant_keeps_no_worker_of_another_waiting() -> 
 def test_an_import_that_takes_long_keeps_one_worker_waiting_not_one_after_the_other() -> None:
     agent = due("a", "one")
     line.sweep()
-    begun, end = threading.Event(), threading.Event()
-
-    def long_import() -> None:
-        with editing.locked(agent):
-            begun.set()
-            end.wait(60)
-
-    writer = Thread(long_import)
-    writer.start()
-    assert begun.wait(10)
-    workers = [Thread(lambda: tasks.refine_agent(agent.pk)) for _ in range(3)]
+    with held(agent):
+        workers = []
+        for _ in range(3):
+            workers.append(begun(lambda: tasks.refine_agent(agent.pk), 2))
+            tasks.close_stale()
+            tasks.sweep()
+        assert sum(worker.is_alive() for worker in workers) <= 1
     for worker in workers:
-        worker.start()
-        worker.join(2)
-        Waiting.objects.filter(taken_at__isnull=False).update(taken_at=timezone.now() - 3 * MINUTE)  # time passes
-        tasks.close_stale()
-        tasks.sweep()
-    stuck = sum(worker.is_alive() for worker in workers)
-    end.set()
-    for thread in (writer, *workers):
-        thread.join()
-    assert stuck <= 1
+        worker.join()
 
 
 @pytest.mark.postgresql
@@ -116,22 +121,11 @@ def test_an_import_that_takes_long_keeps_one_worker_waiting_not_one_after_the_ot
 def test_who_is_held_by_an_import_is_come_back_to_later_and_not_again_and_again() -> None:
     agent = due("a", "one")
     line.sweep()
-    begun, end = threading.Event(), threading.Event()
-
-    def long_import() -> None:
-        with editing.locked(agent):
-            begun.set()
-            end.wait(60)
-
-    writer = Thread(long_import)
-    writer.start()
-    assert begun.wait(10)
-    assert tasks.refine_agent(agent.pk) == "not_due"
-    assert Waiting.objects.filter(pk=agent.pk, taken_at__isnull=False).exists()
-    tasks.sweep()
-    assert turns.take() is None
-    end.set()
-    writer.join()
+    with held(agent):
+        assert tasks.refine_agent(agent.pk) == "not_due"
+        assert Waiting.objects.filter(pk=agent.pk, taken_at__isnull=False).exists()
+        tasks.sweep()
+        assert turns.take() is None
     with time_machine.travel(timezone.now() + timedelta(seconds=settings.LEASE_SECONDS + 1)):
         tasks.sweep()
         assert tasks.refine_agent(agent.pk) == "completed"
@@ -266,20 +260,10 @@ def test_a_worker_stopped_while_it_waits_for_a_lock_closes_its_session() -> None
     agent = due("a", "one")
     session = turns.open_due(steps.fresh(agent))
     assert session is not None
-    begun, end = threading.Event(), threading.Event()
-
-    def long_import() -> None:
-        with editing.locked(agent):
-            begun.set()
-            end.wait(3)
-
-    writer = Thread(long_import)
-    writer.start()
-    assert begun.wait(10)
-    stop_in(1)
-    with pytest.raises(Stopped):
-        loop.drive(session)
-    writer.join()
+    with held(agent, seconds=3):
+        stop_in(1)
+        with pytest.raises(Stopped):
+            loop.drive(session)
     session.refresh_from_db()
     assert session.outcome == Outcome.INCOMPLETE
 
@@ -298,55 +282,26 @@ def test_a_session_may_use_no_more_than_its_tenant_has_left(settings: Any) -> No
 @pytest.mark.postgresql
 @pytest.mark.django_db(transaction=True)
 def test_a_request_does_not_wait_for_workers_that_wait() -> None:
-    """take() waits for a Share that a redaction holds, and holds the row of the one it chose: who asks for that one?"""
+    """Whoever takes a turn holds the row of the agent it chose: who asks for that one?"""
     one, two = due("a", "one"), due("a", "two")
     session = sessions.open_session(steps.fresh(one), trigger="weekly")
     RefinementSession.objects.filter(pk=session.pk).update(prompt_tokens=5)
     line.sweep()
-    begun, end = threading.Event(), threading.Event()
-
-    def redact() -> None:
-        with editing.locked(one) as row:
-            elsewhere.forget(row, "redaction")
-            begun.set()
-            end.wait(20)
-
-    redaction, worker, asking = Thread(redact), Thread(turns.take), Thread(lambda: line.ask(two))
-    redaction.start()
-    assert begun.wait(10)
-    worker.start()
-    worker.join(1)
-    asking.start()
-    asking.join(2)
-    stuck = asking.is_alive()
-    end.set()
-    for thread in (redaction, worker, asking):
-        thread.join()
-    assert not stuck
+    with held(one, redacted):
+        worker, asking = begun(turns.take, 1), begun(lambda: line.ask(two), 2)
+        assert not asking.is_alive()
+    worker.join()
 
 
 @pytest.mark.postgresql
 @pytest.mark.django_db(transaction=True)
 def test_closing_lapsed_sessions_does_not_wait_for_an_import() -> None:
-    """An import longer than the lease: each close_stale, every 5 minutes, keeps one more worker; b's session stays."""
+    """An import longer than the lease: each close_stale, every 5 minutes, kept one more worker; b's session stayed."""
     one, other = due("a", "one"), due("b", "two")
     for agent in (one, other):
         sessions.open_session(steps.fresh(agent), trigger="weekly")
     RefinementSession.objects.update(lease_until=timezone.now() - MINUTE)
-    begun, end = threading.Event(), threading.Event()
-
-    def long_import() -> None:
-        with editing.locked(one):
-            begun.set()
-            end.wait(20)
-
-    writer, closing = Thread(long_import), Thread(tasks.close_stale)
-    writer.start()
-    assert begun.wait(10)
-    closing.start()
-    closing.join(9)
-    is_stuck, outcome = closing.is_alive(), RefinementSession.objects.get(agent=other).outcome
-    end.set()
-    for thread in (writer, closing):
-        thread.join()
-    assert (is_stuck, outcome) == (False, Outcome.ABANDONED)
+    with held(one):
+        closing = begun(tasks.close_stale, 9)
+        assert not closing.is_alive()
+        assert RefinementSession.objects.get(agent=other).outcome == Outcome.ABANDONED
