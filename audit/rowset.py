@@ -240,19 +240,23 @@ def _insert(model: type[models.Model], keys: tuple[str, ...], vendor: str, is_ma
 @lru_cache(maxsize=64)
 def _update(model: type[models.Model], keys: tuple[str, ...], vendor: str, is_many: bool) -> _Statement:
     columns, table = _columns(model, keys, vendor), _table(model)
-    key = [column for column in columns if column.field.primary_key]
-    others = [column for column in columns if not column.field.primary_key]
+    others, key = ([c for c in columns if (c.name in _FOUND_BY) is is_key] for is_key in (False, True))
     if not is_many:
         sets = ", ".join(f"{column.quoted} = {_parameter(column, vendor)}" for column in others)
-        return _Statement((*others, *key), f'UPDATE {table} SET {sets} WHERE "id" = %s', "")
-    if vendor == "postgresql":
-        sets = ", ".join(f"{column.quoted} = given.{column.quoted}" for column in others)
-        after = f') AS given WHERE {table}."id" = given."id"'
-        return _Statement(columns, f"UPDATE {table} SET {sets} FROM (", _select(columns), after, takes_json=True)
+        found = " AND ".join(f"{column.quoted} = %s" for column in key)
+        return _Statement((*others, *key), f"UPDATE {table} SET {sets} WHERE {found}", "")
+    is_postgresql, listed = vendor == "postgresql", (*key, *others)
     # SQLite calls the columns of VALUES column1, column2 and so on.
-    sets = ", ".join(f"{column.quoted} = given.column{place}" for place, column in enumerate(others, 2))
-    before, after = f"UPDATE {table} SET {sets} FROM (VALUES ", f') AS given WHERE {table}."id" = given.column1'
-    return _Statement((*key, *others), before, _parameters([*key, *others], vendor), after)
+    given = {c: f"given.{c.quoted if is_postgresql else f'column{place}'}" for place, c in enumerate(listed, 1)}
+    sets = ", ".join(f"{column.quoted} = {given[column]}" for column in others)
+    found = " AND ".join(f"{table}.{column.quoted} = {given[column]}" for column in key)
+    rows = _select(columns) if is_postgresql else _parameters(listed, vendor)
+    before = f"UPDATE {table} SET {sets} FROM ({'' if is_postgresql else 'VALUES '}"
+    return _Statement(listed, before, rows, f") AS given WHERE {found}", takes_json=is_postgresql)
+
+
+# Of what is an agent's, the agent is named, too: where rows lie by agent, one server is asked (docs/scaling.md).
+_FOUND_BY = ("id", "agent_id")
 
 
 def streamed(rows: models.QuerySet[Any, Any], at_a_time: int = 500) -> closing[Generator[Any, None, None]]:

@@ -30,7 +30,7 @@ from memory.snapshot import snapshot
 _LAST = models.BigIntegerField.MAX_BIGINT  # the database holds no number beyond it
 _FIELDS = tuple(f.attname for f in Memory._meta.concrete_fields)
 _OF_NEW = tuple(name for name in _FIELDS if name != "id")
-_OF_CHANGED = tuple(name for name in _FIELDS if name not in ("agent_id", "number"))
+_OF_CHANGED = tuple(name for name in _FIELDS if name != "number")
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,7 @@ def _plan(agent: Agent, what: What, at: datetime | None) -> _Plan:
     if not plan.memories:
         raise errors.Redacted(plan.redacted)
     firsts = [first[memory.number] for memory in plan.memories]
-    befores = Change.objects.filter(pk__among=firsts).values_list("number", "before")
+    befores = Change.objects.filter(agent_id=agent.pk, pk__among=firsts).values_list("number", "before")
     plan.targets = {number: None if before is None else bytes(before) for number, before in befores}
     plan.changes = list(_changes_to_make(plan, at))
     if not what.is_suffix:

@@ -156,6 +156,7 @@ def _record(
     row.own_microseconds += round(taken * 1_000_000)
     step = {
         "session_id": row.pk,
+        "agent_id": row.agent_id,
         "at": timezone.now(),
         "tool": tool,
         "result": result,
@@ -171,6 +172,7 @@ def _record(
 
 _COUNTED = (
     "id",
+    "agent_id",
     "summaries",
     "lost_tokens",
     "changes",

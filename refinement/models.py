@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
 from django.db.models import Q
 
@@ -119,6 +121,10 @@ class RefinementSession(models.Model):
     def __str__(self) -> str:
         return f"session {self.number} of {self.agent}"
 
+    def _do_update(self, base_qs: models.QuerySet[RefinementSession], *given: Any) -> Any:  # type: ignore[override]
+        """`save()` finds the row with its agent, too, as all else does (docs/scaling.md, sharding by agent)."""
+        return super()._do_update(base_qs.filter(agent_id=self.agent_id), *given)
+
     @property
     def counted_tokens(self) -> int:
         """The mass the circuit breaker counts: what was there at the start, exact duplicates apart, less this session's
@@ -130,6 +136,7 @@ class SessionStep(models.Model):
     """One tool call of a session and what became of it, without a word of content. Kept as long as its session."""
 
     session = models.ForeignKey(RefinementSession, models.CASCADE, related_name="timeline")
+    agent_id = models.BigIntegerField(null=True, help_text="the session's; empty where the release before wrote it")
     at = models.DateTimeField()
     tool = models.CharField(max_length=32, help_text="'unknown' for a name the Knife does not have")
     result = models.CharField(max_length=40, help_text="'ok' or the error's code")

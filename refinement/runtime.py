@@ -87,13 +87,13 @@ def call(session: RefinementSession, tool: str, arguments: Mapping[str, Any] | N
         return refusal(reached, over=True)
     result = knife.call(tool, arguments)
     if result.is_batch_done:
-        RefinementSession.objects.filter(pk=row.pk, batch=row.batch).update(batch=row.batch + 1)
+        sessions.row_of(row).filter(batch=row.batch).update(batch=row.batch + 1)
     return result
 
 
 def _count(row: RefinementSession, knife: Knife, reply: str) -> None:
     """A reply's first call is a step; the others renew the lease alone. Raises LimitReached, SessionEnded."""
-    counted = RefinementSession.objects.filter(pk=row.pk)
+    counted = sessions.row_of(row)
     if not reply or reply != row.last_reply:
         knife.begin_step()
         counted.update(last_reply=reply, reply_calls=1)
@@ -111,7 +111,7 @@ def abort(session: RefinementSession, reason: str = "") -> RefinementSession:
 
 def _driven(session: RefinementSession, agent: Agent) -> RefinementSession:
     """The session as it stands, if the runtime drives it and it is open."""
-    row = RefinementSession.objects.get(pk=session.pk)
+    row = sessions.row_of(session).get()
     row.agent = agent
     if row.outcome != Outcome.OPEN:
         raise SessionEnded(f"Session {row.number} has ended. Nothing was changed.")

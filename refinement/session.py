@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 from django.conf import settings
-from django.db import transaction
+from django.db import models, transaction
 from django.db.models import F, Max
 from django.utils import timezone
 
@@ -110,6 +110,14 @@ def _terms(session: RefinementSession) -> dict[str, Any]:
     }
 
 
+# Found with its agent, too: where rows lie by agent, one server is asked (docs/scaling.md).
+_THIS = '"id" = %s AND "agent_id" = %s'
+
+
+def row_of(session: RefinementSession) -> models.QuerySet[RefinementSession]:
+    return RefinementSession.objects.filter(pk=session.pk, agent_id=session.agent_id)
+
+
 def live(session: RefinementSession, agent: Agent) -> RefinementSession:
     """The session as it stands, for its lease's holder; `shown` is left to `read_shown`. The caller holds the agent's
     row locked.
@@ -118,7 +126,7 @@ def live(session: RefinementSession, agent: Agent) -> RefinementSession:
     """
     if not agent.memory_enabled:
         raise MemoryDisabled
-    [row] = rowset.select(RefinementSession, '"id" = %s', [session.pk], without=("shown",))
+    [row] = rowset.select(RefinementSession, _THIS, [session.pk, session.agent_id], without=("shown",))
     row.agent = agent
     if row.outcome != Outcome.OPEN or row.lease_token != session.lease_token:
         raise SessionEnded("This refinement session has ended. Nothing was changed.")
@@ -127,21 +135,21 @@ def live(session: RefinementSession, agent: Agent) -> RefinementSession:
 
 def read_shown(session: RefinementSession) -> dict[str, int]:
     """Number → version of what the agent was shown in this batch."""
-    [[shown]] = rowset.values(RefinementSession, ("shown",), '"id" = %s', [session.pk])
+    [[shown]] = rowset.values(RefinementSession, ("shown",), _THIS, [session.pk, session.agent_id])
     found: dict[str, int] = json.loads(shown)
     return found
 
 
 def renew(session: RefinementSession) -> None:
     """Put the lease's end off. By compare-and-set: raises SessionEnded when it is no longer the caller's."""
-    held = RefinementSession.objects.filter(pk=session.pk, outcome=Outcome.OPEN, lease_token=session.lease_token)
+    held = row_of(session).filter(outcome=Outcome.OPEN, lease_token=session.lease_token)
     if not held.update(lease_until=_lease_end(timezone.now())):
         raise SessionEnded("This refinement session has ended, or was given up for lost.")
 
 
 def count_model_calls(session: RefinementSession, usage: Usage, calls: int, milliseconds: int) -> None:
     """Add what one request cost, in `calls` to the server (retries are calls); those that failed cost too."""
-    RefinementSession.objects.filter(pk=session.pk).update(
+    row_of(session).update(
         model_calls=F("model_calls") + calls,
         prompt_tokens=F("prompt_tokens") + usage.prompt,
         cached_tokens=F("cached_tokens") + usage.cached,
@@ -156,7 +164,7 @@ def close(session: RefinementSession, outcome: str, reason: str = "", words: str
     `words` are the agent's own (a summary, a reason to decline). A session that has ended is left as it is.
     """
     with editing.locked(session.agent) as agent:
-        row = RefinementSession.objects.get(pk=session.pk)
+        row = row_of(session).get()
         if row.outcome == Outcome.OPEN:
             _end(agent, row, outcome, reason, words)
         return row
