@@ -104,11 +104,16 @@ def sweep() -> int:
     """Have those that are due stand in line, as many as there is room for; how many came. Wakes workers.
 
     Of each tenant, and of each provider it uses, first the one that a person asked for or that is longest overdue, then
-    the second of each, and so on. Who is due no more, uses another model now, or has to make room, goes.
+    the second of each, and so on. Of what does not answer a few stand there, to find out when it does again: however
+    long that takes, it does not keep the others out. Who is due no more, uses another model now, or has to make room,
+    goes.
     """
     began = timezone.now()
     forget_lost()
-    chosen = _places(_in_turn()[: settings.SWEEP_AGENTS])
+    doubted = providers.doubted()
+    chosen = _places(_in_turn().exclude(_using(doubted))[: settings.SWEEP_AGENTS])
+    for name in doubted:
+        chosen += _places(_asked_first(schedule.due().filter(_using([name])))[:AT_ONCE])
     stay = {(place.agent_id, place.model) for place in chosen}
     before = Waiting.objects.filter(taken_at=None, since__lt=began).values_list("pk", "model")
     gone = sorted(pk for pk, _ in set(before) - stay)
@@ -120,13 +125,26 @@ def sweep() -> int:
 
 
 def _in_turn() -> QuerySet[Agent]:
-    asked_first = Case(When(due_reason=DueReason.MANUAL, then=Value(0)), default=Value(1)).asc()
-    order: Any = [asked_first, F("due_at").asc(), F("pk").asc()]
-    place = Window(RowNumber(), partition_by=[F("tenant_id"), _PROVIDER], order_by=order)
+    place = Window(RowNumber(), partition_by=[F("tenant_id"), _PROVIDER], order_by=_ASKED_FIRST)
     return schedule.due().annotate(place=place).order_by("place", "due_at", "pk")
 
 
+def _asked_first(agents: QuerySet[Agent]) -> QuerySet[Agent]:
+    return agents.order_by(*_ASKED_FIRST)
+
+
+def _using(names: Iterable[str]) -> Q:
+    """Agents of these models, and of any model of these providers."""
+    found = Q(model__in=list(names))
+    for provider in (name for name in names if "/" not in name):
+        found |= Q(model__startswith=f"{provider}/")
+    return found
+
+
 _PROVIDER = Substr(F("model"), 1, StrIndex(F("model"), Value("/")))
+_ASKED_FIRST: Any = [
+    Case(When(due_reason=DueReason.MANUAL, then=Value(0)), default=Value(1)).asc(), F("due_at").asc(), F("pk").asc()
+]  # fmt: skip
 
 
 def _places(agents: QuerySet[Agent]) -> list[Place]:
@@ -179,26 +197,27 @@ def go_on() -> None:
             for agent_id in _next_agents(1):
                 put(REFINE_AGENT, agent_id)
                 return
-        if _wake_later():
-            return
-        if not there and not Waiting.objects.filter(taken_at=None).exists() and _due_elsewhere().exists():
+        _wake_later()
+        if not there and _is_dry():
             put(SWEEP)
 
 
-def _wake_later() -> bool:
-    """Have somebody woken for those whose provider is left alone, once it no longer is; False if there are none."""
+def _wake_later() -> None:
+    """Have somebody woken for those whose provider is left alone, once it no longer is."""
     shut = providers.shut()
-    waits = Waiting.objects.filter(Q(provider__in=shut) | Q(model__in=shut), taken_at=None).first() if shut else None
-    if waits is None:
-        return False
-    if not is_put_later(REFINE_AGENT):
+    waits = Waiting.objects.filter(taken_at=None).filter(_using(shut)).first() if shut else None
+    if waits is not None and not is_put_later(REFINE_AGENT):
         put_later(REFINE_AGENT, waits.pk, wait=min(shut.values()) - timezone.now())
-    return True
 
 
-def _due_elsewhere() -> QuerySet[Agent]:
-    """Who is due and does not stand in line: there was no room for all."""
-    return schedule.due().filter(~Exists(Waiting.objects.filter(agent_id=OuterRef("pk"))))
+def _is_dry() -> bool:
+    """Whether nobody is left in line, though others are due: there was no room for all. What does not answer keeps
+    nobody waiting but its own."""
+    unasked = _using(providers.doubted())
+    if Waiting.objects.filter(taken_at=None).exclude(unasked).exists():
+        return False
+    others = schedule.due().exclude(unasked)
+    return others.filter(~Exists(Waiting.objects.filter(agent_id=OuterRef("pk")))).exists()
 
 
 def _next_agents(most: int) -> Any:

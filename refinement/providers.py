@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 import structlog
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from refinement.models import Provider
@@ -32,9 +33,19 @@ def of(model: str) -> str:
 
 def shut() -> dict[str, datetime]:
     """The providers and models that nobody calls now, and until when, by name."""
-    now = timezone.now()
-    rows = Provider.objects.filter(shut_until__gt=now, shut_until__lte=now + LONGEST).order_by("name")
+    rows = Provider.objects.filter(_is_shut()).order_by("name")
     return {row.name: row.shut_until for row in rows if row.shut_until is not None}
+
+
+def doubted() -> list[str]:
+    """The providers and models that failed when they were last called, or that nobody calls now, by name."""
+    rows = Provider.objects.filter(Q(failures__gte=FAILURES) | _is_shut())
+    return sorted(rows.values_list("name", flat=True))
+
+
+def _is_shut() -> Q:
+    now = timezone.now()
+    return Q(shut_until__gt=now, shut_until__lte=now + LONGEST)
 
 
 def is_doubted(model: str) -> bool:

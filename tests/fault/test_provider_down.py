@@ -112,6 +112,24 @@ def test_agents_of_other_providers_go_on(
     assert set(RefinementSession.objects.filter(outcome="completed").values_list("agent_id", flat=True)) == others
 
 
+def test_who_waits_for_it_takes_nobodys_place_in_line(
+    db: None, model: Model, server: ModelServer, clock: time_machine.Traveller, settings: Any
+) -> None:
+    """However many they are, and of however many tenants; nor does one of them keep the line from being filled."""
+    settings.SWEEP_AGENTS = 3
+    for number in range(12):
+        agent, _ = agents.create(f"s{number}", "a", model="openai/scripted", actor=ME)
+        refining.change(agent, due_at=timezone.now() - timedelta(days=1), due_reason="weekly")
+    work_for(1, clock, server)
+    others = crowd_of_others()
+    clock.shift(4 * MINUTE)
+    work_for(1, clock, server)
+    assert set(RefinementSession.objects.filter(outcome="completed").values_list("agent_id", flat=True)) == others
+    model.trouble = None
+    work_for(6, clock, server)
+    assert outcomes() == {Outcome.FAILED: 1, Outcome.COMPLETED: 11 + len(others)}, "and they come in one go"
+
+
 def crowd_of_others() -> set[int]:
     made = [agents.create("other", f"b{n}", model="builtin/dedupe", actor=ME)[0] for n in range(5)]
     for agent in made:

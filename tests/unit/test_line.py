@@ -21,7 +21,7 @@ from memory.models import Agent, DueReason
 from memory.time_machine import What
 from refinement import line, loop, schedule, tasks, turns
 from refinement import session as sessions
-from refinement.models import RefinementSession, Waiting
+from refinement.models import Provider, RefinementSession, Waiting
 from tests import queueing, refining, steps
 from tests.queueing import carry_out, waiting, work
 from tests.refining import change, fill, opened
@@ -107,6 +107,24 @@ def test_a_tenant_with_many_makes_room_for_one_of_another(ada: Agent, bob: Agent
     assert bob.pk in in_line()
 
 
+def test_of_what_does_not_answer_a_few_stand_in_line(ada: Agent, settings: Any) -> None:
+    """As many as find out when it does again; who was asked for is the first of them."""
+    settings.SWEEP_AGENTS = 1
+    crowd = [agents.create(f"t{n}", "a", model="openai/any", actor=ME)[0] for n in range(9)]
+    for agent in crowd:
+        change(agent, due_at=LATE - timedelta(days=1), due_reason=DueReason.WEEKLY)
+    change(crowd[-1], due_at=LATE, due_reason=DueReason.MANUAL)
+    due(ada)
+    for name in ("openai", "openai/any"):
+        Provider.objects.create(name=name, failures=2, shut_until=timezone.now() + timedelta(minutes=1))
+    tasks.sweep()
+    assert in_line() == {ada.pk, crowd[-1].pk, *(agent.pk for agent in crowd[: line.AT_ONCE - 1])}
+    assert work() == [("refine_agent", "completed")], "and no sweep after it: all others wait for the model"
+    Provider.objects.all().delete()
+    tasks.sweep()
+    assert len(in_line()) == 1
+
+
 def test_who_is_due_no_more_leaves_the_line(ada: Agent) -> None:
     due(ada)
     tasks.sweep()
@@ -133,7 +151,7 @@ def test_a_sweeps_queries_do_not_grow_with_whom_it_calls(ada: Agent, bob: Agent)
         assert line.sweep() == 32
     tasks_put = sum("INSERT" in query["sql"] and "django_q" in query["sql"] for query in many)
     assert tasks_put == line.AT_ONCE
-    assert len(none) == 7  # lost, due, in line, how deep the queue is; taken, shut, and who could go
+    assert len(none) == 8  # lost, doubted, due, in line, how deep the queue is; taken, shut, and who could go
     assert len(many) - len(none) <= 5 + 3 * tasks_put  # a row, and the savepoint around it
 
 
