@@ -27,7 +27,7 @@ from config.queue import unattended
 from memory import agents, proposals, replay
 from memory.models import Agent, DueReason
 from memory.roles import Action
-from refinement import allowance, line, schedule, taken_back
+from refinement import allowance, line, providers, schedule, taken_back
 from refinement.models import RefinementSession, Waiting
 
 WHY = {
@@ -265,7 +265,8 @@ class AgentPage(Configuring, Scoped):
 def _in_line(agent: Agent) -> str:
     row = Waiting.objects.filter(pk=agent.pk).first()
     if row is None:
-        return "called at the next sweep"
+        is_waiting = {providers.of(agent.model), agent.model} & set(providers.doubted())
+        return f"called when {agent.model} answers again" if is_waiting else "called at the next sweep"
     return "a worker has taken it" if row.taken_at else f"in line for a worker since {localize(row.since)}"
 
 

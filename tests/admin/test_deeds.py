@@ -21,7 +21,7 @@ from config.admin.site import site
 from memory import agents, consent, proposals, requests, store
 from memory.models import Agent, Memory, Person
 from refinement import line, loop, schedule, turns
-from refinement.models import RefinementSession, Waiting
+from refinement.models import Provider, RefinementSession, Waiting
 from tests import refining, steps
 from tests.conftest import House
 from tests.privacy.marker import MARKER
@@ -235,6 +235,9 @@ def test_where_a_due_agent_stands_is_told(lived: House, staff: dict[str, Person]
     page = pages_of(lived.ada)[1]
     refining.change(lived.ada, due_at=timezone.now(), due_reason="weekly")
     assert "called at the next sweep" in client.get(page).content.decode()
+    Provider.objects.create(name=lived.ada.model, failures=2, shut_until=timezone.now())
+    assert f"called when {lived.ada.model} answers again" in client.get(page).content.decode()
+    Provider.objects.all().delete()
     line.sweep()
     assert "in line for a worker since" in client.get(page).content.decode()
     while turns.take() is not None:

@@ -50,7 +50,7 @@ class Spells:
 def run(database: str, *, quick: bool) -> Iterator[Figure]:
     logging.disable(logging.INFO)
     seconds, rounds = (8, 1) if quick else (20, 3)
-    keys = fleet.agents_to_refine(120 if quick else 400)
+    keys = fleet.agents_to_refine(300 if quick else 1_000)
     for answers, script in MODELS.items():
         fleet.forget_queue()
         with (

@@ -4,8 +4,9 @@
 
 Plain Python in steps of ten seconds, the same for the same seed; some minutes for a million agents. Due dates, their
 spread, back-off and the pauses of a provider that does not answer are the product's own functions (`memory.cadence`,
-`refinement.schedule`, `refinement.providers`), and so are the sizes of the line, of a sweep and of a wake-up; the fair
-choice of turns is made again here, over numbers instead of rows (`tests/unit/test_turns.py` holds the product's).
+`refinement.schedule`, `refinement.providers`), and so is how many wake-ups wait (`refinement.line`); who stands in line,
+the fair choice of turns and who is woken are made again here, over numbers instead of rows (`tests/unit/test_line.py`
+and `test_turns.py` hold the product's).
 
 What is assumed, each an option or a constant below, none of it measured: how many tokens agents write (lognormal over
 agents and over tenants), how sessions end, how long a model takes. What a session writes to the database is measured
@@ -46,6 +47,7 @@ CRASH_EVERY = 7 * DAY  # seconds, of one worker
 BIG = 0.05  # of all agents, one tenant's
 OUTAGE = (10 * DAY + 9 * 3_600, 4 * 3_600)  # when the largest provider is gone, and for how long
 PROVIDERS = (("openai", 0.6), ("anthropic", 0.3), ("ollama", 0.1))  # shares of the tenants
+TURNS_A_SECOND = 30  # measured: chosen under one lock, with a thousand in line (tests/bench/fleet_bench.py)
 DAYTIME = 0.6  # how much more, or less, is written at the height of the day, and of the night
 
 # --- what the product writes, in rows and transactions (docs/scaling.md says how that was counted)
@@ -63,8 +65,7 @@ class Service:
     of_one: int  # … of them in one worker, which end together
     sweep_agents: int
     sweep_minutes: int
-    at_once: int
-    tenant_sessions: int
+    tenant_sessions: int  # 0: any number
     sized: bool  # tenants that need more sessions at once than that have twice what they need
 
 
@@ -98,6 +99,7 @@ class Day:
     """What was counted in one day; of each pair the sum of its steps, and the largest."""
 
     sessions: int = 0
+    sweeps: int = 0
     waits: Waits = field(default_factory=Waits)
     line: list[float] = field(default_factory=lambda: [0.0, 0.0])
     due: list[float] = field(default_factory=lambda: [0.0, 0.0])
@@ -147,10 +149,10 @@ class Fleet:
 class Simulation:
     def __init__(self, agents: int, days: int, service: Service, seed: int) -> None:
         from memory import cadence
-        from refinement import providers, schedule
+        from refinement import line, providers, schedule
 
         self.following, self.spread, self.retry_after = cadence.following, cadence.spread, schedule.retry_after
-        self.longest_pause = providers.LONGEST.total_seconds()
+        self.longest_pause, self.at_once = providers.LONGEST.total_seconds(), line.AT_ONCE
         self.fleet, self.service, self.days = Fleet(agents, seed), service, days
         self.chance = random.Random(f"run {seed}")
         self.steps = days * DAY // STEP
@@ -159,7 +161,7 @@ class Simulation:
         self.sessions: dict[int, tuple[int, int]] = {}  # open ones: agent, calls
         self.order: list[int] = []  # their numbers, to pick some at random
         self.number = 0
-        self.due: list[list[tuple[float, int]]] = [[] for _ in self.fleet.tenants]  # not in line
+        self.due: dict[int, list[tuple[float, int]]] = {}  # of each tenant, those not in line
         self.line: list[list[tuple[bool, float, int]]] = [[] for _ in self.fleet.tenants]
         self.taken = [0] * len(self.fleet.tenants)
         self.served = [0] * len(self.fleet.tenants)
@@ -209,7 +211,8 @@ class Simulation:
 
     def run(self) -> None:
         sweep, stale = self.service.sweep_minutes * 60 // STEP, 300 // STEP
-        down = {int(OUTAGE[0] // STEP): self._go_down, int((OUTAGE[0] + OUTAGE[1]) // STEP): self._come_back}
+        back = OUTAGE[0] + OUTAGE[1] + self.longest_pause  # when somebody's probe has found it at the latest
+        down = {int(OUTAGE[0] // STEP): self._go_down, int(back // STEP): self._come_back}
         for step in range(self.steps):
             now = float(step * STEP)
             if step in down:
@@ -219,9 +222,9 @@ class Simulation:
             self._ask(now)
             self._crash(step, now)
             if step % sweep == 0:
-                self._sweep()
-            if step % stale == 0 or step % sweep == 0:
-                self.wakes = max(self.wakes, min(self.service.at_once, self.in_line))
+                self._sweep(now)
+            if step % stale == 0:
+                self._wake()
             self._begin(step, now)
             self._note(step, now)
 
@@ -230,18 +233,27 @@ class Simulation:
         for agent in self.coming.pop(step, ()):
             if fleet.state[agent] != IDLE or fleet.due_at[agent] > now:
                 continue  # asked for meanwhile
-            tenant = fleet.tenant_of[agent]
             if self._is_growth(agent):
-                self._stand(tenant, agent, asked=False)
-                self.wakes += 1
+                self._call(agent)
             else:
-                fleet.state[agent] = DUE
-                heappush(self.due[tenant], (fleet.due_at[agent], agent))
-                self.in_due += 1
+                self._is_due(agent)
 
     def _is_growth(self, agent: int) -> bool:
-        """Who outgrows its budget stands in line at once; who is due by date, or again, waits for a sweep."""
+        """Who outgrows its budget is called at once; who is due by date, or again, waits for a sweep."""
         return self.fleet.written[agent] * 7 > BUDGET - TARGET and not self.fleet.failures[agent]
+
+    def _is_due(self, agent: int) -> None:
+        self.fleet.state[agent] = DUE
+        heappush(self.due.setdefault(self.fleet.tenant_of[agent], []), (self.fleet.due_at[agent], agent))
+        self.in_due += 1
+
+    def _call(self, agent: int, *, asked: bool = False) -> None:
+        tenant = self.fleet.tenant_of[agent]
+        if self.fleet.provider[tenant] in self.shut:
+            self._is_due(agent)  # the next sweep would send it away
+            return
+        self._stand(tenant, agent, asked=asked)
+        self.wakes += 1
 
     def _stand(self, tenant: int, agent: int, *, asked: bool) -> None:
         self.fleet.state[agent] = IN_LINE
@@ -258,15 +270,16 @@ class Simulation:
             if fleet.state[agent] == IDLE:
                 fleet.due_at[agent] = now
                 fleet.asked.add(agent)
-                self._stand(fleet.tenant_of[agent], agent, asked=True)
-                self.wakes += 1
+                self._call(agent, asked=True)
 
-    def _sweep(self) -> None:
-        """The first of each tenant, then the second of each, and so on, as many as there is room for."""
-        if self.in_due > self.service.sweep_agents - self.in_line:
+    def _sweep(self, now: float) -> None:
+        """The first of each tenant, then the second of each, and so on, as many as there is room for. Those whose
+        provider does not answer stay away, but for a few that are not counted here."""
+        self.by_day[int(now // DAY)].sweeps += 1
+        if self.in_line and self.in_due > self.service.sweep_agents - self.in_line:
             self._make_room()
         room = self.service.sweep_agents - self.in_line
-        there = [tenant for tenant, due in enumerate(self.due) if due]
+        there = [tenant for tenant in self.due if self.fleet.provider[tenant] not in self.shut]
         while there and room > 0:
             if room < len(there):
                 there.sort(key=lambda tenant: self.due[tenant][0])
@@ -274,28 +287,48 @@ class Simulation:
                 _, agent = heappop(self.due[tenant])
                 self.in_due -= 1
                 self._stand(tenant, agent, asked=False)
+                if not self.due[tenant]:
+                    del self.due[tenant]
             room -= len(there)
-            there = [tenant for tenant in there if self.due[tenant]]
+            there = [tenant for tenant in there if tenant in self.due]
+        self._wake()
 
     def _make_room(self) -> None:
         """All but those that somebody asked for are chosen anew."""
-        for tenant, line in enumerate(self.line):
-            for is_not_asked, due_at, agent in line:
-                if is_not_asked:
-                    self.fleet.state[agent] = DUE
-                    heappush(self.due[tenant], (due_at, agent))
-                    self.in_due += 1
-                    self.in_line -= 1
-            self.line[tenant] = [each for each in line if not each[0]]
+        for tenant in range(len(self.line)):
+            self._send_away(tenant)
+
+    def _send_away(self, tenant: int) -> None:
+        for is_not_asked, _, agent in self.line[tenant]:
+            if is_not_asked:
+                self._is_due(agent)
+                self.in_line -= 1
+        self.line[tenant] = [each for each in self.line[tenant] if not each[0]]
+
+    def _wake(self) -> None:
+        self.wakes = max(self.wakes, min(self.at_once, self.in_line))
+
+    def _go_on(self, now: float) -> None:
+        """Who takes a turn, or has ended one, has another woken; when nobody is left in line, others are looked for."""
+        if self.wakes < self.at_once and self._whose_turn() is not None:
+            self.wakes += 1
+        elif not self.wakes and not self.in_line and self._is_somebody_due():
+            self._sweep(now)
+
+    def _is_somebody_due(self) -> bool:
+        if not self.shut:
+            return bool(self.due)
+        return any(self.fleet.provider[tenant] not in self.shut for tenant in self.due)
 
     def _begin(self, step: int, now: float) -> None:
         """Workers that are woken take whose turn it is."""
-        while self.wakes and len(self.sessions) < self.service.workers:
+        for _ in range(TURNS_A_SECOND * STEP):
+            if not self.wakes or len(self.sessions) >= self.service.workers:
+                return
             self.wakes -= 1
             tenant = self._whose_turn()
             if tenant is None:
-                self.wakes = 0
-                return
+                continue
             _, due_at, agent = heappop(self.line[tenant])
             self.in_line -= 1
             self.taken[tenant] += 1
@@ -304,6 +337,7 @@ class Simulation:
             if self.line[tenant]:
                 heappush(self.turns, (self.taken[tenant], self.served[tenant], tenant))
             self._open(agent, tenant, step, now, due_at)
+            self._go_on(now)
 
     def _whose_turn(self) -> int | None:
         while self.turns:
@@ -345,8 +379,7 @@ class Simulation:
             agent, made = self.sessions.pop(number)
             ended, calls, tools = ended + 1, calls + made, tools + made * TOOLS_A_CALL
             self._after(agent, how, now)
-            if self.wakes < self.service.at_once and self._whose_turn() is not None:
-                self.wakes += 1
+            self._go_on(now)
         self.minute_calls += calls
         self.minute_rows += ended * OF_SESSION[0] + calls * OF_CALL[0] + tools * OF_TOOL[0]
         self.minute_commits += ended * OF_SESSION[1] + calls * OF_CALL[1] + tools * OF_TOOL[1]
@@ -399,9 +432,12 @@ class Simulation:
         return self.chance.sample(self.order, min(count, len(self.order)))
 
     def _go_down(self, now: float) -> None:
-        """Its calls wait for their time, and their sessions fail; no new one is begun."""
+        """Its calls wait for their time, and their sessions fail; no new one is begun, and who waits for it goes."""
         name = PROVIDERS[0][0]
         self.shut.add(name)
+        for tenant, provider in enumerate(self.fleet.provider):
+            if provider == name:
+                self._send_away(tenant)
         for number in [n for n in self.sessions if n > 0]:
             agent, calls = self.sessions[number]
             if self.fleet.provider[self.fleet.tenant_of[agent]] == name:
@@ -410,11 +446,11 @@ class Simulation:
                 self.ending[int(now // STEP) + self.chance.randrange(1, 300 // STEP + 1)].append((-number, "failed"))
 
     def _come_back(self, now: float) -> None:
-        """Somebody's probe finds it within the longest pause."""
         self.shut.discard(PROVIDERS[0][0])
         for tenant, line in enumerate(self.line):
-            if line:
+            if line:  # who was asked for
                 heappush(self.turns, (self.taken[tenant], self.served[tenant], tenant))
+        self._go_on(now)
 
     def _note(self, step: int, now: float) -> None:
         day = self.by_day[int(now // DAY)]
@@ -476,16 +512,16 @@ def told(simulation: Simulation, agents: int) -> Iterator[str]:
 def by_day(days: Sequence[Day]) -> Iterator[str]:
     """Of two figures in a cell the first is the day's mean, the second its most."""
     yield (
-        "| day | sessions | due, most | under way | model calls a minute | rows a second | commits a second "
+        "| day | sessions | sweeps | due, most | under way | model calls a minute | rows a second | commits a second "
         "| 99 % waited | longest wait |"
     )
-    yield "| ---: " * 9 + "|"
+    yield "| ---: " * 10 + "|"
     minutes, steps = DAY / 60, DAY / STEP
     for number, day in enumerate(days, 1):
         pairs = ((day.under_way, steps), (day.calls, minutes), (day.rows, minutes), (day.commits, minutes))
         cells = [f"{total / count:,.0f} / {most:,.0f}" for (total, most), count in pairs]
         waits = [lasting(day.waits.within(0.99)), lasting(day.waits.longest)]
-        yield row(number, f"{day.sessions:,}", f"{day.due[1]:,.0f}", *cells, *waits)
+        yield row(number, f"{day.sessions:,}", f"{day.sweeps:,}", f"{day.due[1]:,.0f}", *cells, *waits)
 
 
 def by_size(simulation: Simulation) -> Iterator[str]:
@@ -548,8 +584,7 @@ def main() -> int:
     parser.add_argument("--of-one", type=int, default=16, help="of them in one worker: QUEUE_WORKERS")
     parser.add_argument("--sweep-agents", type=int, default=1_000)
     parser.add_argument("--sweep-minutes", type=int, default=10)
-    parser.add_argument("--at-once", type=int, default=100, help="wake-ups that a sweep queues at most")
-    parser.add_argument("--tenant-sessions", type=int, default=8, help="0: any number")
+    parser.add_argument("--tenant-sessions", type=int, default=0, help="0: any number")
     parser.add_argument("--sized", action="store_true", help="large tenants have twice what they need")
     options = parser.parse_args()
     import django
@@ -560,7 +595,6 @@ def main() -> int:
         options.of_one,
         options.sweep_agents,
         options.sweep_minutes,
-        options.at_once,
         options.tenant_sessions,
         options.sized,
     )
