@@ -4,9 +4,9 @@
 
 Plain Python in steps of ten seconds, the same for the same seed; some minutes for a million agents. Due dates, their
 spread, back-off and the pauses of a provider that does not answer are the product's own functions (`memory.cadence`,
-`refinement.schedule`, `refinement.providers`), and so is how many wake-ups wait (`refinement.line`); who stands in line,
-the fair choice of turns and who is woken are made again here, over numbers instead of rows (`tests/unit/test_line.py`
-and `test_turns.py` hold the product's).
+`refinement.schedule`, `refinement.providers`), and so is how many wake-ups wait (`refinement.line`); who stands in
+line, the fair choice of turns and who is woken are made again here, over numbers instead of rows
+(`tests/unit/test_line.py` and `test_turns.py` hold the product's).
 
 What is assumed, each an option or a constant below, none of it measured: how many tokens agents write (lognormal over
 agents and over tenants), how sessions end, how long a model takes. What a session writes to the database is measured
