@@ -211,12 +211,12 @@ def _wake_later() -> None:
 
 
 def _is_dry() -> bool:
-    """Whether nobody is left in line, though others are due: there was no room for all. What does not answer keeps
-    nobody waiting but its own."""
-    unasked = _using(providers.doubted())
-    if Waiting.objects.filter(taken_at=None).exclude(unasked).exists():
+    """Whether nobody in line can be refined now, but others can that are due: there was no room for all. Who waits for
+    its tenant, or for what does not answer, keeps nobody else waiting."""
+    if turns.free().exists():
         return False
-    others = schedule.due().exclude(unasked)
+    now = turns.closed()
+    others = schedule.due().exclude(tenant_id__in=now.tenants).exclude(_using([*now.providers, *providers.doubted()]))
     return others.filter(~Exists(Waiting.objects.filter(agent_id=OuterRef("pk")))).exists()
 
 

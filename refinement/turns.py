@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import OperationalError, connection, transaction
@@ -68,18 +68,32 @@ def _next() -> Waiting | None:
     return could.filter(tenant_id=chosen["tenant_id"]).order_by("-asked", "due_at", "since", "pk").first()
 
 
-def free() -> QuerySet[Waiting]:
-    """Those in line who could be refined now."""
-    waiting = Waiting.objects.filter(taken_at=None)
+class Closed(NamedTuple):
+    """Whose turn it cannot be now: tenants and providers that have as many sessions under way as they may, and what
+    does not answer."""
+
+    tenants: list[int]
+    providers: set[str]
+    models: set[str]
+
+
+def closed() -> Closed:
     taken = list(_taken().values_list("tenant_id", "provider"))
-    if busy := _full_tenants(Counter(tenant for tenant, _ in taken)):
-        waiting = waiting.exclude(tenant_id__in=busy)
     by_provider = Counter(provider for _, provider in taken)
     most = settings.PROVIDER_SESSIONS
     full = {name for name, count in by_provider.items() if 0 < most.get(name, 0) <= count}
-    shut = providers.shut()
-    closed = full | set(shut)
-    return waiting.exclude(Q(provider__in=closed) | Q(model__in=shut)) if closed else waiting
+    shut = set(providers.shut())
+    return Closed(_full_tenants(Counter(tenant for tenant, _ in taken)), full | shut, shut)
+
+
+def free() -> QuerySet[Waiting]:
+    """Those in line who could be refined now."""
+    waiting, now = Waiting.objects.filter(taken_at=None), closed()
+    if now.tenants:
+        waiting = waiting.exclude(tenant_id__in=now.tenants)
+    if now.providers:
+        waiting = waiting.exclude(Q(provider__in=now.providers) | Q(model__in=now.models))
+    return waiting
 
 
 def _taken() -> QuerySet[Waiting]:

@@ -161,7 +161,7 @@ class Simulation:
         self.sessions: dict[int, tuple[int, int]] = {}  # open ones: agent, calls
         self.order: list[int] = []  # their numbers, to pick some at random
         self.number = 0
-        self.due: dict[int, list[tuple[float, int]]] = {}  # of each tenant, those not in line
+        self.due: dict[int, list[tuple[bool, float, int]]] = {}  # of each tenant, those not in line
         self.line: list[list[tuple[bool, float, int]]] = [[] for _ in self.fleet.tenants]
         self.taken = [0] * len(self.fleet.tenants)
         self.served = [0] * len(self.fleet.tenants)
@@ -171,7 +171,7 @@ class Simulation:
         self.limit = self._limits()
         self.by_day = [Day() for _ in range(days)]
         self.by_size = {size: Waits() for size in SIZES}
-        self.of_asked = Waits()
+        self.of_asked, self.beside_outage = Waits(), Waits()
         self.outcomes: dict[str, int] = defaultdict(int)
         self.backlog = [0] * (days * 4)
         self._first()
@@ -244,7 +244,8 @@ class Simulation:
 
     def _is_due(self, agent: int) -> None:
         self.fleet.state[agent] = DUE
-        heappush(self.due.setdefault(self.fleet.tenant_of[agent], []), (self.fleet.due_at[agent], agent))
+        place = (agent not in self.fleet.asked, self.fleet.due_at[agent], agent)
+        heappush(self.due.setdefault(self.fleet.tenant_of[agent], []), place)
         self.in_due += 1
 
     def _call(self, agent: int, *, asked: bool = False) -> None:
@@ -282,11 +283,11 @@ class Simulation:
         there = [tenant for tenant in self.due if self.fleet.provider[tenant] not in self.shut]
         while there and room > 0:
             if room < len(there):
-                there.sort(key=lambda tenant: self.due[tenant][0])
+                there.sort(key=lambda tenant: self.due[tenant][0][1:])
             for tenant in there[:room]:
-                _, agent = heappop(self.due[tenant])
+                is_not_asked, _, agent = heappop(self.due[tenant])
                 self.in_due -= 1
-                self._stand(tenant, agent, asked=False)
+                self._stand(tenant, agent, asked=not is_not_asked)
                 if not self.due[tenant]:
                     del self.due[tenant]
             room -= len(there)
@@ -310,15 +311,18 @@ class Simulation:
 
     def _go_on(self, now: float) -> None:
         """Who takes a turn, or has ended one, has another woken; when nobody is left in line, others are looked for."""
-        if self.wakes < self.at_once and self._whose_turn() is not None:
-            self.wakes += 1
-        elif not self.wakes and not self.in_line and self._is_somebody_due():
+        if self._whose_turn() is not None:
+            self.wakes += self.wakes < self.at_once
+        elif not self.wakes and self._is_somebody_due():
             self._sweep(now)
 
     def _is_somebody_due(self) -> bool:
-        if not self.shut:
+        if not self.shut and not self.service.tenant_sessions:
             return bool(self.due)
-        return any(self.fleet.provider[tenant] not in self.shut for tenant in self.due)
+        return any(
+            self.fleet.provider[tenant] not in self.shut and self.taken[tenant] < self.limit[tenant]
+            for tenant in self.due
+        )
 
     def _begin(self, step: int, now: float) -> None:
         """Workers that are woken take whose turn it is."""
@@ -367,6 +371,8 @@ class Simulation:
         if agent in fleet.asked:
             fleet.asked.discard(agent)
             self.of_asked.add(waited)
+        if self.shut:
+            self.beside_outage.add(waited)
         size = fleet.tenants[tenant]
         self.by_size[max(least for least in SIZES if least <= size)].add(waited)
 
@@ -534,6 +540,7 @@ def by_size(simulation: Simulation) -> Iterator[str]:
         if count:
             yield row(name, f"{count:,}", *waited(simulation.by_size[least]))
     yield row("(asked for, of all)", "", *waited(simulation.of_asked))
+    yield row("(of the other providers, while one is gone)", "", *waited(simulation.beside_outage))
 
 
 def waited(waits: Waits) -> tuple[str, ...]:

@@ -95,6 +95,26 @@ def test_when_the_line_is_empty_others_that_are_due_are_looked_for(ada: Agent, b
     assert waiting() == []
 
 
+def test_a_tenant_at_its_limit_does_not_keep_others_from_the_line(ada: Agent, settings: Any) -> None:
+    """Those of it that wait for their turn are no reason to leave others waiting for the next sweep."""
+    settings.SWEEP_AGENTS, settings.TENANT_SESSIONS = 3, 1
+    crowd = [agents.create("big", f"a{n}", model="builtin/dedupe", actor=ME)[0] for n in range(6)]
+    due(*crowd)
+    tasks.sweep()
+    assert turns.take() is not None
+    due(ada)
+    queueing.OrmQ.objects.all().delete()  # the wake-ups of others, who found nothing to do
+    line.go_on()
+    assert waiting() == [("refinement.tasks.sweep", ())]
+    line.sweep()
+    taken = turns.take()
+    assert taken is not None
+    assert taken.pk == ada.pk
+    queueing.OrmQ.objects.all().delete()
+    line.go_on()
+    assert waiting() == [], "of the large one nobody can be refined now, in line or not"
+
+
 def test_a_tenant_with_many_makes_room_for_one_of_another(ada: Agent, bob: Agent, settings: Any) -> None:
     settings.SWEEP_AGENTS = 3
     crowd = [agents.create("acme", f"a{n}", model="builtin/dedupe", actor=ME)[0] for n in range(4)]
