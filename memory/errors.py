@@ -279,3 +279,9 @@ class MailNotSent(MemoryFault):
             "This agent has a steward, and mail is written to the console, where the operator would read the link by "
             "which the steward decides. Have the operator set EMAIL_URL, as to smtp+tls://USER:PASSWORD@HOST:587."
         )
+
+
+class FileFault(MemoryFault):
+    """A memory file cannot be read or written, or is not what it was."""
+
+    code = "memory_file"
