@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,8 +119,11 @@ def trim_entries(path: Path, keep_n: int) -> int:
     return trim(path, keep_n).removed
 
 
-def trim(path: Path, keep_n: int, since: Seen | None = None) -> Trimmed:
-    """… and what became of the file. Those that came `since` it was seen are kept, however many.
+def trim(
+    path: Path, keep_n: int, since: Seen | None = None, agreed: Callable[[Trimmed], None] | None = None
+) -> Trimmed:
+    """… and what became of the file. Those that came `since` it was seen are kept, however many. `agreed` is told when
+    all is ready, before the file is replaced; what it raises leaves the file as it was.
 
     Raises FileFault, and the file is as it was: also when it vanished, or was rewritten, since it was seen.
     """
@@ -136,8 +139,7 @@ def trim(path: Path, keep_n: int, since: Seen | None = None) -> Trimmed:
         keep = keep_n if since is None else max(keep_n, now.entries - since.entries)
         if keep_n == 0 or now.entries <= keep:
             return Trimmed(0, now.entries, now)
-        after = _replaced(real, file, now, _start_of(file, now.entries - keep))
-        return Trimmed(now.entries - keep, after.entries, now, after)
+        return _replaced(real, file, now, keep, agreed)
 
 
 def _now(file: BinaryIO, path: Path, since: Seen | None) -> Seen:
@@ -156,15 +158,17 @@ def _digest(file: BinaryIO, size: int) -> str:
     return digest.hexdigest()
 
 
-def _replaced(real: Path, old: BinaryIO, now: Seen, start: int) -> Seen:
-    """Put the old file's bytes from `start` on in its place, and what others appended to it until then."""
+def _replaced(real: Path, old: BinaryIO, now: Seen, keep: int, agreed: Callable[[Trimmed], None] | None) -> Trimmed:
+    """Put the old file's last entries in its place, and what others appended to it until then."""
     names = os.fstat(old.fileno()).st_nlink
     if names > 1:
         raise FileFault(f"{real} has {names} names (hard links), which replacing it would part.")
     written = _Written()
     with _told("create temp file in", real.parent), Replacement(real) as new:
-        for piece in _between(old, start, now.size):
+        for piece in _between(old, _start_of(old, now.entries - keep), now.size):
             new.write(written.of(piece))
+        if agreed is not None:
+            agreed(Trimmed(now.entries - keep, keep, now, written.seen()))
         new.put(old)
         copied = now.size
         while not old.closed and (size := os.fstat(old.fileno()).st_size) > copied:  # by others, who may go on
@@ -172,7 +176,8 @@ def _replaced(real: Path, old: BinaryIO, now: Seen, start: int) -> Seen:
                 new.write(written.of(piece))
             copied = size
         new.keep()
-    return written.seen()
+    after = written.seen()
+    return Trimmed(now.entries - keep, after.entries, now, after)
 
 
 class _Written:

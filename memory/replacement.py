@@ -29,6 +29,16 @@ def write(number: int, data: bytes) -> None:
         data = data[os.write(number, data) :]
 
 
+def _nameable(number: int) -> int:
+    """The same, if it can be given a name later. Raises OSError where /proc is closed to this process."""
+    try:
+        Path(f"/proc/self/fd/{number}").stat()
+    except OSError:
+        os.close(number)
+        raise
+    return number
+
+
 class Replacement:
     """A file in the same folder without a name, or with one of its own, until it is put in another's place; locked.
 
@@ -51,7 +61,7 @@ class Replacement:
         unnamed, flags = getattr(os, "O_TMPFILE", None), os.O_RDWR | os.O_APPEND | PLAIN
         if unnamed is not None:
             with suppress(OSError):  # not every file system has it; what else is wrong is met again below
-                return os.open(self.real.parent, unnamed | flags, 0o600)
+                return _nameable(os.open(self.real.parent, unnamed | flags, 0o600))
         number = os.open(self.name, flags | os.O_CREAT | os.O_EXCL, 0o600)
         self.is_named = True
         return number

@@ -37,11 +37,13 @@ class _Tokens(http.Wire):
 
 
 class _Bill(http.Bill):
-    usage: _Tokens
+    usage: _Tokens | None = None
 
     def spent(self) -> Usage:
         """`input_tokens` leaves out what the cache served or took in: the prompt is all three."""
         tokens = self.usage
+        if tokens is None:
+            return Usage()
         read = tokens.cache_read_input_tokens or 0
         prompt = tokens.input_tokens + read + (tokens.cache_creation_input_tokens or 0)
         return Usage(prompt, read, tokens.output_tokens)
@@ -97,7 +99,7 @@ class Anthropic:
     def complete(self, request: Request) -> Reply:
         answer = self._server.post("/v1/messages", _body(request), request)
         said = http.read(answer, _Answer, _Bill, WHO)
-        text = "\n\n".join(block.text for block in said.content if isinstance(block, _Text) and block.text)
+        text = "".join(block.text for block in said.content if isinstance(block, _Text) and block.text)
         asked = ((block.id, block.name, block.input) for block in said.content if isinstance(block, _ToolUse))
         calls = base.tool_calls(asked, request)
         return base.reply(text, calls, said.stop_reason, STOPS, said.spent(), answer.calls)

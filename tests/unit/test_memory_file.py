@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,25 +38,6 @@ def expected(content: bytes, keep: int) -> bytes:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "ada.md"
-
-
-@pytest.fixture
-def as_nobody(tmp_path: Path) -> Iterator[None]:
-    """A user for whom permissions hold, also where the tests run as root."""
-    if os.geteuid():
-        yield
-        return
-    closed = [folder for folder in tmp_path.parents if folder.stat().st_mode & 0o005 != 0o005]
-    modes = [folder.stat().st_mode for folder in closed]
-    for folder in closed:
-        folder.chmod(0o755)
-    for each in (tmp_path, *tmp_path.rglob("*")):
-        os.chown(each, 65534, 65534)
-    os.seteuid(65534)
-    yield
-    os.seteuid(0)
-    for folder, mode in zip(closed, modes, strict=True):
-        folder.chmod(mode)
 
 
 # --- the seed's tests
