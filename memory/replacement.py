@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from memory.errors import FileFault
+
 try:
     import fcntl
 except ImportError:  # where there is none, writers are not kept apart
@@ -75,7 +77,11 @@ class Replacement:
             return
         kept, mine = os.fstat(old.fileno()), os.fstat(self.number)
         if (mine.st_uid, mine.st_gid) != (kept.st_uid, kept.st_gid):
-            os.fchown(self.number, kept.st_uid, kept.st_gid)
+            try:
+                os.fchown(self.number, kept.st_uid, kept.st_gid)
+            except PermissionError:
+                lost = "belongs to another user or group, which replacing it would lose"
+                raise FileFault(f"{self.real} {lost}") from None
         os.fchmod(self.number, stat.S_IMODE(kept.st_mode))
         for name in _attributes(self.real):
             with suppress(OSError):  # one that only the system sets

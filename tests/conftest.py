@@ -150,8 +150,11 @@ def as_nobody(tmp_path: Path) -> Iterator[None]:
         folder.chmod(0o755)
     for each in (tmp_path, *tmp_path.rglob("*")):
         os.chown(each, 65534, 65534)
+    group = os.getegid()
+    os.setegid(65534)
     os.seteuid(65534)
     yield
     os.seteuid(0)
+    os.setegid(group)
     for folder, mode in zip(closed, modes, strict=True):
         folder.chmod(mode)

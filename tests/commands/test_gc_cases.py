@@ -130,7 +130,7 @@ def lines_of(text: str) -> list[str]:
 def hold(case: dict[str, Any], ran: Ran, calls: int) -> None:
     expected = case["expect"]
     assert ran.code in (expected["exit"], *(expected.get("exit_also_ok") or case.get("exit_also_ok") or ())), ran
-    assert lines_of(ran.out) == expected["stdout_lines"]
+    assert lines_of(ran.out) == expected["stdout_lines"], ran.err
     if expected.get("stderr_contains"):
         for words in expected["stderr_contains"]:
             assert words in ran.err
