@@ -13,16 +13,14 @@ from typing import Any
 
 import pytest
 
-from audit.models import AuditEntry, Operation
 from audit.trail import Actor
 from memory import agents, runs, store
-from memory.intake import Draft
-from memory.memory_file import append
+from memory.intake import Draft, parse_moment
 from memory.models import Agent, Kind, Source
 from refinement.llm import connections
-from refinement.models import Provider
 from tests.commands.calling import Ran, run
 from tests.model_server import Action, Cut, ModelServer, Raw, Slow, Status, Turn
+from tests.steps import problems
 
 ME = Actor.operator("tests")
 WHOLE: dict[str, Any] = json.loads((Path(__file__).parent.parent / "data" / "gc_cases.json").read_text())
@@ -82,9 +80,9 @@ def folder(tmp_path: Path, settings: Any) -> Path:
     return tmp_path
 
 
-def made(agent: dict[str, Any], path: str = "") -> Agent:
+def made(agent: dict[str, Any], path: str = "") -> tuple[Agent, str]:
     memory = agent["memory"] or {"enabled": False, "last_n": 0, "max_entries": 0}
-    row, _ = agents.create(
+    row, key = agents.create(
         "acme",
         agent["name"],
         model="builtin/dedupe",
@@ -95,7 +93,7 @@ def made(agent: dict[str, Any], path: str = "") -> Agent:
         memory_path=path,
     )
     Agent.objects.filter(pk=row.pk).update(model=agent["model"])
-    return row
+    return row, key
 
 
 def file_for(agent: dict[str, Any], folder: Path) -> Path:
@@ -189,3 +187,135 @@ def test_with_a_memory_file(case: dict[str, Any], folder: Path, db: None, settin
     for one, received in zip(wanted, server.requests, strict=True):
         name = one.get("agent") or case["agents"][0]["name"]
         hold_request(one, received.body, (before[name] or b"").decode("utf-8", "replace"))
+
+
+# --- from the journal
+
+
+def entries_of(agent: dict[str, Any]) -> list[tuple[datetime, str]] | None:
+    """The run entries of a case's file; None where it is anything else."""
+    content = base64.b64decode(agent.get("memory_file_bytes_b64") or "")
+    try:
+        found = [(parse_moment("origin", at), body.rstrip("\n")) for at, body in ENTRY.findall(content.decode())]
+        whole = "".join(runs.entry(at, body) for at, body in found).encode()
+    except UnicodeDecodeError:
+        return None
+    return found if whole == content and not agent.get("memory_file") else None
+
+
+def fits(case: dict[str, Any]) -> bool:
+    return all(entries_of(agent) is not None for agent in case["agents"])
+
+
+IN_JOURNAL = [case for case in CASES if fits(case)]
+ANALYSIS = "--- Analysis ---"
+
+
+class PlayedBeside(Played):
+    """What happens to the file while the call runs happens to the journal."""
+
+    def _meanwhile(self, during: dict[str, Any]) -> None:
+        agent = Agent.objects.get(slug=during["agent"])
+        remember(agent, entries_of({"memory_file_bytes_b64": during["append_b64"]}) or [])
+        connection.close()
+
+
+def remember(agent: Agent, entries: list[tuple[datetime, str]]) -> None:
+    drafts = [Draft(body, kind=Kind.JOURNAL, source=Source.RUN, origin=at) for at, body in entries]
+    if drafts:
+        store.remember(agent, drafts, ME)
+
+
+def journal_of(agent: Agent) -> bytes:
+    row = Agent.objects.get(pk=agent.pk)
+    rows = store.runs(row).order_by("origin", "number")
+    silo = Silo.for_agent(row)
+    return "".join(runs.entry(each.origin, silo.open(each).content) for each in rows).encode()
+
+
+def kept_back(expected: list[str], analyses: list[str]) -> list[str]:
+    """What is printed without key or grant: one line in the place of each analysis."""
+    text, reports = "\n".join(expected), 0
+    for said in analyses:
+        reports += 1
+        text = text.replace(f"{ANALYSIS}\n{said}", f"{ANALYSIS}\nKept for its agent alone: GET /api/v1/gc-reports/1", 1)
+    return text.split("\n")
+
+
+def analyses_of(case: dict[str, Any]) -> list[str]:
+    replies = (
+        case.get("llm_sequence") or [case["llm"]] * case["expect"]["llm_calls"]
+        if case.get("llm") or case.get("llm_sequence")
+        else []
+    )
+    found = []
+    for reply, wanted in zip(replies, requests_of(case), strict=False):
+        if reply["status"] == 200 and reply.get("content") is not None and not reply.get("close"):
+            found.append(reply["content"])
+        elif reply["status"] == 200 and reply.get("body_text"):
+            found += spoken(reply["body_text"], wanted["provider"])
+    return found
+
+
+def requests_of(case: dict[str, Any]) -> list[dict[str, Any]]:
+    expected = case["expect"]
+    return expected.get("llm_requests") or ([expected["llm_request"]] if expected.get("llm_request") else [])
+
+
+def spoken(body: str, provider: str) -> list[str]:
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return []
+    if provider == "anthropic":
+        return ["".join(block.get("text", "") for block in said["content"])] if "content" in said else []
+    message = said.get("message") if provider == "ollama" else (said.get("choices") or [{}])[0].get("message")
+    return [message.get("content") or ""] if message else []
+
+
+@pytest.mark.parametrize("with_key", [False, True], ids=["nobody", "key"])
+@pytest.mark.parametrize("case", IN_JOURNAL, ids=[case["name"] for case in IN_JOURNAL])
+def test_from_the_journal(
+    case: dict[str, Any], with_key: bool, transactional_db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, keys = {}, {}
+    for agent in case["agents"]:
+        rows[agent["name"]], keys[agent["name"]] = made(agent)
+        if agent["memory"] and agent["memory"]["enabled"]:
+            remember(rows[agent["name"]], entries_of(agent) or [])
+    before = {name: journal_of(row) for name, row in rows.items()}
+    if with_key:
+        monkeypatch.setenv("PALIMPSEST_AGENT_KEY", keys[case["agents"][0]["name"]])
+    with ModelServer(PlayedBeside(case, {})) as server:
+        set_up(case, server, settings)
+        ran = run(case["args"][0], *case["args"][1:])
+    hold_of_silo(case, ran, len(server.requests), with_key=with_key)
+    if ran.code == 2:
+        return
+    for name, after in (case["expect"].get("memory_file_after_b64") or {}).items():
+        assert journal_of(rows[name]) == (before[name] if after == "unchanged" else base64.b64decode(after or "")), name
+    for one, received in zip(requests_of(case), server.requests, strict=True):
+        name = one.get("agent") or case["agents"][0]["name"]
+        hold_request(one, received.body, before[name].decode())
+    for agent in rows.values():
+        assert problems(agent) == []
+
+
+def hold_of_silo(case: dict[str, Any], ran: Ran, calls: int, *, with_key: bool) -> None:
+    expected, alone = case["expect"], len(case["agents"]) == 1
+    needs_key = "--model" in case["args"] and case["args"][-1] != ""
+    if needs_key and not (with_key and alone) and expected["llm_calls"]:
+        assert ran.code == (2 if alone else 1)
+        assert calls == (1 if with_key else 0)
+        return
+    assert ran.code == expected["exit"], ran
+    assert calls == expected["llm_calls"]
+    shown = expected["stdout_lines"]
+    if not with_key:
+        shown = kept_back(shown, analyses_of(case))
+    elif not alone:
+        return
+    assert lines_of(ran.out) == shown
+    words = [re.sub(r"(auth|server|rate_limit|bad_request): .*", r"\1", line) for line in expected["stderr_lines"]]
+    if not expected.get("stderr_contains"):
+        assert lines_of(ran.err) == words
