@@ -67,9 +67,10 @@ def child_exit(_: Any, worker: Any) -> None:
 def when_ready(server: Any) -> None:
     if sys.stderr.isatty():  # the end of the terminal would otherwise be taken for "load the code anew"
         signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    behind = " (to a proxy that ends TLS)" if environment.switch("SECURE_SSL_REDIRECT", default=False) else ""
     for listener in server.LISTENERS:
         sys.stderr.write(
-            f"Palimpsest answers at {listener}/readyz (stop with Ctrl-C); its admin at {listener}/admin/\n"
+            f"Palimpsest answers{behind} at {listener}/readyz (stop with Ctrl-C); its admin at {listener}/admin/\n"
         )
     manage = f"{os.path.relpath(sys.executable)} manage.py"
     sys.stderr.write(f"A first agent and its key: {manage} create_agent TENANT/AGENT --model PROVIDER/NAME\n")

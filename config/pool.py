@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from typing import IO, Any, NoReturn
 
@@ -14,6 +15,7 @@ import structlog
 from django.conf import settings
 from django_q import cluster
 
+from config import queue
 from config.commandline import FAILED
 
 log = structlog.get_logger("palimpsest.worker")
@@ -33,7 +35,25 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
         # A supervisor may ask all processes at once to end. That one by itself, in the midst of a look at an event that
         # the first process then sets, left it waiting for ever.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        # Without a lock, which a killed process would take with it.
+        self.ending = cluster.get_mp_context().RawValue("b", 0)
+        threading.Thread(target=self._watch_first, args=[os.getppid()], daemon=True).start()
         super().start()
+
+    def _watch_first(self, parent: int) -> None:
+        """Where the first process was killed nobody is left who could ask this one to end."""
+        while os.getppid() == parent:
+            time.sleep(1)
+        log.error("the first process of the worker died: the worker ends")
+        self._let_finish()
+
+    def spawn_worker(self) -> None:
+        timer = cluster.Value("f", -1)
+        given = (self.ending, self.task_queue, self.result_queue, timer, self.timeout)
+        process = cluster.get_mp_context().Process(target=_worker, args=given, name=f"Process-{uuid.uuid4().hex}")
+        process.daemon, process.timer = cluster.Conf.DAEMONIZE_WORKERS, timer
+        self.pool.append(process)
+        process.start()
 
     def spawn_pusher(self) -> Any:
         return self.spawn_process(_pusher, self.task_queue, self.event_out, self.broker)
@@ -48,6 +68,11 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
 
     def _give_up(self, code: int) -> None:
         log.error("a process of the worker died: the worker ends", code=code)
+        self._let_finish()
+
+    def _let_finish(self) -> NoReturn:
+        """What is under way may end by itself for STOP_SECONDS, and nothing new is begun; then all of it ends."""
+        self.ending.value = 1
         self.pusher.terminate()
         until = time.monotonic() + settings.STOP_SECONDS
         while any(_is_busy(process) for process in self.pool) and time.monotonic() < until:
@@ -55,7 +80,9 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
         self._end_now(FAILED)
 
     def stop(self) -> None:
-        """What is under way may end by itself for STOP_SECONDS; then its sessions are closed, for others to go on."""
+        """What is under way may end by itself for STOP_SECONDS, and nothing new is begun; then its sessions are closed,
+        for others to go on."""
+        self.ending.value = 1
         stopped = threading.Event()
         threading.Thread(target=self._end_in_time, args=[stopped], daemon=True).start()
         super().stop()
@@ -75,6 +102,11 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
         for process in (self.pusher, self.monitor):
             process.kill()
         os._exit(code)
+
+
+def _worker(ending: Any, *given: Any) -> None:
+    queue.heed(ending)
+    cluster.worker(*given)
 
 
 def _pusher(*given: Any) -> None:

@@ -51,6 +51,20 @@ class Stopped(SystemExit):
     """The worker is to end: raised wherever its process is at work. What is under way is closed for others to go on."""
 
 
+_ending: Any = None  # in a process of a worker: `value` is set when the worker is to end
+
+
+def heed(ending: Any) -> None:
+    """From now on this process begins nothing new once `ending.value` is set."""
+    global _ending
+    _ending = ending
+
+
+def is_ending() -> bool:
+    """Whether nothing new is to be begun: the worker is about to end, and what waits is for others."""
+    return _ending is not None and bool(_ending.value)
+
+
 def start_anew() -> None:
     """Let go of a connection in the midst of whose statement `Stopped` came: it can be used for nothing more."""
     if not connection.in_atomic_block:
@@ -165,6 +179,7 @@ def keep_schedules() -> None:
         ("palimpsest: close stale", CLOSE_STALE, STALE_MINUTES),
     ):
         rows = Schedule.objects.filter(name=name)
+        rows.filter(next_run__lt=timezone.now()).update(next_run=timezone.now())  # no worker was there to look
         if not rows.update(func=func, schedule_type=Schedule.MINUTES, minutes=minutes, repeats=-1):
             Schedule.objects.create(name=name, func=func, schedule_type=Schedule.MINUTES, minutes=minutes)
         rows.filter(pk__gt=rows.aggregate(first=Min("pk"))["first"]).delete()

@@ -75,7 +75,6 @@ def drive(
             sessions.close(session, Outcome.FAILED, "interrupted")
         raise
     session.refresh_from_db()
-    _log_closed(session)
     return session
 
 
@@ -92,14 +91,6 @@ def _work(session: RefinementSession, report: Report, failed: Callable[[DomainEr
     except DomainError as failure:  # the model's, or a memory whose seal is broken
         failed(failure)
         sessions.close(session, Outcome.FAILED, failure.code)
-
-
-def _log_closed(session: RefinementSession) -> None:
-    agent, number, outcome, reason = session.agent_id, session.number, session.outcome, session.reason
-    if outcome in (Outcome.FAILED, Outcome.ABANDONED):
-        log.warning("refinement session closed", agent=agent, session=number, outcome=outcome, reason=reason)
-    else:
-        log.info("refinement session closed", agent=agent, session=number, outcome=outcome, reason=reason)
 
 
 @dataclass(slots=True)

@@ -25,14 +25,20 @@ def due(now: datetime | None = None) -> QuerySet[Agent]:
     when a person asked."""
     now = now or timezone.now()
     held = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome=Outcome.OPEN, lease_until__gte=now)
-    by_itself = Q(paused=False) & ~allowance.used_up(now)
     return (
-        Agent.objects.filter(due_at__lte=now, memory_enabled=True)
+        overdue(now)
         .filter(~Exists(held))
-        .filter(Q(due_reason=DueReason.MANUAL) | by_itself)
+        .filter(Q(due_reason=DueReason.MANUAL) | ~allowance.used_up(now))
         .select_related("tenant")
         .order_by("due_at", "pk")
     )
+
+
+def overdue(now: datetime | None = None) -> QuerySet[Agent]:
+    """… and those that are being refined, or wait for their tenant's next month: whose date has come, as people see
+    it."""
+    rows = Agent.objects.filter(due_at__lte=now or timezone.now(), memory_enabled=True)
+    return rows.filter(Q(due_reason=DueReason.MANUAL) | Q(paused=False))
 
 
 def why(agent: Agent, now: datetime | None = None) -> str:

@@ -11,6 +11,7 @@ import secrets
 import time
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -242,6 +243,12 @@ def _end(agent: Agent, row: RefinementSession, outcome: str, reason: str, words:
     row.agent = agent
     allowance.count(row)
     schedule.set_next(agent, row)
+    transaction.on_commit(partial(_log_closed, row))
+
+
+def _log_closed(row: RefinementSession) -> None:
+    tell = log.warning if row.outcome in (Outcome.FAILED, Outcome.ABANDONED) else log.info
+    tell("refinement session closed", agent=row.agent_id, session=row.number, outcome=row.outcome, reason=row.reason)
 
 
 def figures(session: RefinementSession) -> dict[str, Any]:

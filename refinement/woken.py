@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from config.queue import Stopped, start_anew
+from config.queue import Stopped, is_ending, start_anew
 from memory.models import Agent
 from refinement import line, loop, probe, providers, schedule, turns
 from refinement.errors import AgentBusy
@@ -27,7 +27,7 @@ def refine_next(agent_id: int) -> str:
 
 
 def _refine_one() -> str:
-    while (turn := turns.take()) is not None:
+    while not is_ending() and (turn := turns.take()) is not None:
         line.go_on()  # whoever is idle may take the next
         outcome = _refine(turn)
         if outcome != NOT_DUE:

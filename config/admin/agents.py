@@ -27,8 +27,8 @@ from config.queue import unattended
 from memory import agents, proposals, replay
 from memory.models import Agent, DueReason
 from memory.roles import Action
-from refinement import allowance, line, providers, schedule, taken_back
-from refinement.models import RefinementSession, Waiting
+from refinement import allowance, line, providers, schedule, taken_back, turns
+from refinement.models import Outcome, RefinementSession, Waiting
 
 WHY = {
     "weekly": "its date",
@@ -62,9 +62,13 @@ class RefineNow(Deed):
     def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
         def ask(row: Agent) -> str:
             line.ask_for(row, actor)
-            return "a worker refines it next; its session is listed once it has begun."
+            later = unattended()
+            return f"it is refined once a worker runs: {later}." if later else _NEXT
 
         yield from each(rows, ask)
+
+
+_NEXT = "a worker refines it next; its session is listed once it has begun."
 
 
 class Pause(Deed):
@@ -147,7 +151,7 @@ class Needing(SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Agent]) -> QuerySet[Agent]:
         if self.value() == "over":
             return queryset.filter(core_tokens__gt=F("budget_tokens"))
-        return queryset.filter(pk__in=schedule.due().order_by().values("pk")) if self.value() == "due" else queryset
+        return queryset.filter(pk__in=schedule.overdue().values("pk")) if self.value() == "due" else queryset
 
 
 class AgentPage(Configuring, Scoped):
@@ -214,6 +218,8 @@ class AgentPage(Configuring, Scoped):
     @display(description="due")
     def due_or_not(self, agent: Agent) -> str | None:
         due = self.due(agent)
+        if RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).exists():
+            return f"{due or 'not due'}; it is being refined"
         if due and agent.due_reason != DueReason.MANUAL and allowance.is_used_up(agent.tenant):
             first = f"{allowance.next_month(timezone.now()):%Y-%m-%d}"
             return f"{due}; waits until {first}, for its tenant's model tokens of this month are used up"
@@ -267,7 +273,19 @@ def _in_line(agent: Agent) -> str:
     if row is None:
         is_waiting = {providers.of(agent.model), agent.model} & set(providers.doubted())
         return f"called when {agent.model} answers again" if is_waiting else "called at the next sweep"
-    return "a worker has taken it" if row.taken_at else f"in line for a worker since {localize(row.since)}"
+    if row.taken_at:
+        return "a worker has taken it"
+    return f"in line for a worker since {localize(row.since)}{_kept_by(row)}"
+
+
+def _kept_by(row: Waiting) -> str:
+    """What keeps it from being its turn, though a worker were idle."""
+    now = turns.closed()
+    if row.model in now.models or row.provider in providers.shut():
+        return f"; its turn comes when {row.model} answers again"
+    if row.tenant_id in now.tenants:
+        return "; its tenant has as many sessions under way as it may"
+    return f"; {row.provider} has as many sessions under way as it may" if row.provider in now.providers else ""
 
 
 def _left_alone(agent: Agent) -> str | None:

@@ -76,7 +76,7 @@ def _counts(agents: Any, tenants: list[int]) -> list[dict[str, Any]]:
         },
         {
             "name": "due for refinement",
-            "count": schedule.due().filter(tenant__in=tenants).count(),
+            "count": schedule.overdue().filter(tenant__in=tenants).count(),
             "address": f"{lists['memory_agent']}?need=due",
         },
         {"name": "paused", "count": told["resting"], "address": f"{lists['memory_agent']}?paused__exact=1"},

@@ -6,11 +6,13 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.conf import settings
+from django.db import transaction
 from django.db.models import Count, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import display
 
+from config import queue
 from config.admin.explained import LIMITS, WORK
 from config.admin.page import OfService
 from config.admin.sheets import Sheet, SheetForm, button, done, offered, row_or_404
@@ -134,7 +136,9 @@ class TenantPage(OfService):
         sheet = Sheet(title=f"Settings of {tenant.slug}", button="Save", back=back)
 
         def do(given: dict[str, Any]) -> HttpResponse:
-            tenants.change(tenant, **given)
+            with transaction.atomic():
+                tenants.change(tenant, **given)
+                queue.put(queue.SWEEP)  # what waited for a limit waits no longer
             return done(request, f"{tenant.slug} is changed.", back)
 
         now = {name: getattr(tenant, name) for name in ("name", *WORK, *LIMITS)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from audit.trail import Actor
 from config import queue
 from config.admin.site import site
 from memory import agents, consent, proposals, requests, store
-from memory.models import Agent, Memory, Person
+from memory.models import Agent, Memory, Person, Tenant
 from refinement import line, loop, schedule, turns
 from refinement.models import Provider, RefinementSession, Waiting
 from tests import refining, steps
@@ -224,7 +225,10 @@ def test_refining_now_queues_it_though_it_is_paused(
     lived: House, staff: dict[str, Person], signed_in: SignedIn
 ) -> None:
     agents.change(fresh(lived.ada), RUNTIME, paused=True)
-    answer = confirm(signed_in(staff["owner"]), "refine_now", lived.ada)
+    client = signed_in(staff["owner"])
+    assert "it is refined once a worker runs" in said(confirm(client, "refine_now", lived.ada))
+    queue.keep_schedules()
+    answer = confirm(client, "refine_now", lived.ada)
     assert "a worker refines it next" in said(answer)
     assert schedule.due().filter(pk=lived.ada.pk).exists()
     assert Waiting.objects.filter(pk=lived.ada.pk).exists()
@@ -240,9 +244,39 @@ def test_where_a_due_agent_stands_is_told(lived: House, staff: dict[str, Person]
     Provider.objects.all().delete()
     line.sweep()
     assert "in line for a worker since" in client.get(page).content.decode()
+    Provider.objects.create(name=lived.ada.model, failures=2, shut_until=timezone.now() + timedelta(minutes=1))
+    assert f"its turn comes when {lived.ada.model} answers again" in client.get(page).content.decode()
+    Provider.objects.all().delete()
     while turns.take() is not None:
         pass
     assert "a worker has taken it" in client.get(page).content.decode()
+    refining.opened(lived.ada)
+    assert "it is being refined" in client.get(page).content.decode()
+
+
+def test_that_a_tenant_is_at_its_limit_is_told(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn, settings: Any
+) -> None:
+    settings.TENANT_SESSIONS = 1
+    other, _ = agents.create(lived.ada.tenant.slug, "other", model="builtin/dedupe", actor=RUNTIME)
+    for agent, days in ((other, 2), (lived.ada, 1)):
+        refining.change(agent, due_at=timezone.now() - timedelta(days=days), due_reason="weekly")
+    line.sweep()
+    assert turns.take() is not None
+    page = signed_in(staff["owner"]).get(pages_of(lived.ada)[1]).content.decode()
+    assert "its tenant has as many sessions under way as it may" in page
+
+
+def test_who_is_due_is_counted_also_while_it_is_refined_or_waits_for_next_month(
+    lived: House, staff: dict[str, Person], signed_in: SignedIn
+) -> None:
+    client = signed_in(staff["owner"])
+    listed = reverse("admin:memory_agent_changelist") + "?need=due"
+    refining.change(lived.ada, due_at=timezone.now(), due_reason="weekly")
+    Tenant.objects.update(month_tokens=0)
+    assert lived.ada.label in client.get(listed).content.decode()
+    refining.opened(lived.ada)
+    assert lived.ada.label in client.get(listed).content.decode()
 
 
 def test_that_no_worker_runs_is_told_before_one_is_asked_for(

@@ -80,7 +80,7 @@ def test_refining_and_rolling_it_back(walk: Walk, past: Agent, pat: Person) -> N
     walk.press("Refine now")
     walk.sees("A worker has 1 agent refine their own core memory")
     walk.press("Refine now")
-    walk.sees("acme/ada: a worker refines it next")
+    walk.sees("acme/ada: it is refined once a worker runs")
     assert queueing.work() == [("refine_agent", "completed")]
     assert len(kept(past)) == len(ALL) - 1
     walk.open(page_of(past))

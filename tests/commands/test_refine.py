@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from memory import store
+from memory import agents, store
 from memory.formats import jsonl
 from memory.intake import Draft, parse_moment
 from memory.models import Agent
@@ -204,6 +204,21 @@ def test_all_due_goes_on_after_an_agent_whose_model_fails(ada: Agent, bob: Agent
     assert ran.code == 3
     told = [json.loads(line) for line in ran.out.splitlines()]
     assert [(one["agent"], one["outcome"]) for one in told] == [("acme/ada", "failed"), ("globex/bob", "completed")]
+
+
+def test_all_due_asks_a_model_that_does_not_answer_no_more_for_each(
+    ada: Agent, bob: Agent, served: ModelServer, settings: Any
+) -> None:
+    settings.MODEL_CALL_SECONDS = 1
+    served.script = Status(503)
+    crowd = [agents.create("acme", f"c{n}", model="openai/scripted", actor=steps.SYSTEM)[0] for n in range(4)]
+    for number, agent in enumerate((ada, *crowd, bob)):
+        refining.change(agent, due_at=timezone.now() - timedelta(minutes=9 - number))
+    ran = run("refine", "--all-due")
+    assert ran.code == 3
+    assert ran.err.count("does not answer; left for later") == 4
+    sessions = RefinementSession.objects.order_by("pk").values_list("agent", "outcome")
+    assert list(sessions) == [(ada.pk, "failed"), (bob.pk, "completed")]
 
 
 def test_all_due_goes_on_after_an_agent_whose_silo_does_not_open(ada: Agent, bob: Agent) -> None:

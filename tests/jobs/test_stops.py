@@ -63,6 +63,26 @@ def test_asked_by_its_group_it_closes_sessions_at_once(fleet: Fleet, model: Slow
     assert is_clean(fleet)
 
 
+def test_asked_to_end_it_begins_nothing_new(fleet: Fleet, model: SlowModel) -> None:
+    """Though others stand in line, and tasks have been fetched."""
+    fleet.do(inside.furnish, 8)
+    fleet.start(STOP_SECONDS="30")
+    fleet.do(inside.look_round)
+    fleet.until(lambda: len({whose for whose, _, _ in model.calls}) == 2)
+    assert fleet.stop() == [0]
+    assert ended(fleet) == [("completed", "")] * 2
+    refine_all(fleet)
+    assert is_clean(fleet)
+
+
+def test_its_first_process_killed_all_of_it_ends_and_others_go_on(fleet: Fleet, model: SlowModel) -> None:
+    worker = at_work(fleet, model)
+    worker.process.kill()
+    fleet.until(worker.is_gone, 20)
+    assert ended(fleet) == [("completed", "")] * 2
+    assert is_clean(fleet)
+
+
 def test_killed_its_agents_are_another_s_when_the_lease_is_over(fleet: Fleet, model: SlowModel) -> None:
     at_work(fleet, model).signal_group(signal.SIGKILL)
     assert ended(fleet) == [("open", "")] * 2

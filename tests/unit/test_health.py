@@ -130,6 +130,13 @@ def test_a_worker_that_looks_for_nobody_is_told(client: Client, db: None) -> Non
     )
 
 
+def test_a_worker_that_has_just_started_looks_at_once(client: Client, db: None) -> None:
+    queue.keep_schedules()
+    Schedule.objects.update(next_run=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    queue.keep_schedules()
+    assert client.get("/readyz").json()["workers"] == "ok"
+
+
 def test_a_provider_that_does_not_answer_is_told(client: Client, db: None) -> None:
     with time_machine.travel("2026-01-02T03:04:05Z", tick=False):
         Gate("openai/gpt").failed(60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -143,6 +144,19 @@ def test_of_what_does_not_answer_a_few_stand_in_line(ada: Agent, settings: Any) 
     Provider.objects.all().delete()
     tasks.sweep()
     assert len(in_line()) == 1
+
+
+def test_a_worker_that_is_to_end_begins_nothing_and_leaves_the_wake_up_to_others(
+    ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due(ada)
+    tasks.sweep()
+    monkeypatch.setattr("config.queue._ending", SimpleNamespace(value=1))
+    queueing.OrmQ.objects.all().delete()
+    assert tasks.refine_agent(ada.pk) == "not_due"
+    assert in_line() == {ada.pk}
+    assert waiting() == [(REFINE, (ada.pk,))]
+    assert outcomes(ada) == []
 
 
 def test_who_is_due_no_more_leaves_the_line(ada: Agent) -> None:

@@ -123,12 +123,15 @@ def test_sessions_tokens_and_calls_are_counted(client: Client, ada: Agent, bob: 
     assert figure(text, "palimpsest_model_calls_total") == calls > 0
 
 
-def test_a_session_that_fails_is_a_warning_with_its_reason(bob: Agent, settings: Any) -> None:
+def test_a_session_that_fails_is_a_warning_with_its_reason(
+    bob: Agent, settings: Any, django_capture_on_commit_callbacks: Any
+) -> None:
     refining.change(bob, model="openai/scripted")
     with ModelServer(Status(500)) as server, logbook.kept(logging.INFO) as log:
         settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
         settings.MODEL_CALL_SECONDS = 1
-        loop.refine(fresh(bob), trigger="manual")
+        with django_capture_on_commit_callbacks(execute=True):
+            loop.refine(fresh(bob), trigger="manual")
     [line] = [json.loads(line) for line in log.text.splitlines() if "refinement session closed" in line]
     assert (line["level"], line["outcome"], line["reason"]) == ("warning", "failed", "model_unavailable")
 

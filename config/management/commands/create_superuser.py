@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import getpass
 import io
+import secrets
 import sys
 import textwrap
 from typing import Any
 
 import qrcode
+from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandParser
 from django.db import transaction
@@ -16,7 +18,7 @@ from django.db import transaction
 from config.commandline import USAGE, Task, is_attended
 from memory import people
 from memory.errors import Invalid
-from memory.models import Person
+from memory.models import Authenticator, Person
 
 TRIES = 3  # codes that may be mistyped
 
@@ -36,39 +38,46 @@ class Command(Task):
         there = Person.objects.filter(email=email.strip().casefold()).first()
         if not is_attended():
             self.fail("A password and a code are asked for: this needs a terminal.", USAGE)
-        with transaction.atomic():  # nobody is made whose second factor does not work
-            person = self._superuser(there, email, name)
-            self._set_password(person)
-            self._enrol(person)
+        person = self._superuser(there, email, name)
+        password = self._password(person)
+        told = secrets.token_hex(16)
+        code = self._code(people.candidate(person, told))
+        with transaction.atomic():  # in which nobody is asked anything: on SQLite all others wait for its end
+            if there is None:
+                person = Person.objects.create_superuser(email, name=name)
+            people.set_password(person, password)
+            people.install(people.candidate(person, told), code)
         self.say(f"{person.email} can sign in at /admin/ now.")
         return None
 
     @staticmethod
     def _superuser(there: Person | None, email: str, name: str) -> Person:
+        """Who is meant; somebody new is not kept yet."""
         if there is None:
+            new = Person(email=email.strip().casefold(), name=name, is_superuser=True)
             try:
-                return Person.objects.create_superuser(email, name=name)
+                new.clean_fields(exclude=["password"])
             except ValidationError as wrong:
                 raise Invalid("email", "; ".join(wrong.messages)) from None
+            return new
         if not there.is_superuser:
             raise Invalid("email", "is that of somebody who is no superuser: their tenant's owner sets up people")
         return there
 
-    def _set_password(self, person: Person) -> None:
+    def _password(self, person: Person) -> str:
         while True:
             first = getpass.getpass("Password (12 characters or more): ", sys.stderr)
             if first != getpass.getpass("Once more: ", sys.stderr):
                 self.say("These were not the same.")
                 continue
             try:
-                people.set_password(person, first)
+                validate_password(first, person)
             except ValidationError as weak:
                 self.say(" ".join(weak.messages))
             else:
-                return
+                return first
 
-    def _enrol(self, person: Person) -> None:
-        factor = people.enrol(person)
+    def _code(self, factor: Authenticator) -> str:
         address = people.address(factor)
         drawn = qrcode.QRCode(border=2)
         drawn.add_data(address)
@@ -81,10 +90,7 @@ class Command(Task):
         self.say(f"The same as an address: {address}")
         for _ in range(TRIES):
             code = getpass.getpass("The six digits it shows now: ", sys.stderr)
-            try:
-                people.confirm(factor, code)
-            except Invalid as wrong:
-                self.say(str(wrong))
-            else:
-                return
-        self.fail("Nothing was changed.", USAGE)
+            if people.shows(factor, code):
+                return code
+            self.say("code: is not the authenticator's present one")
+        return self.fail("Nothing was changed.", USAGE)

@@ -10,7 +10,7 @@ from config.commandline import MODEL, USAGE, Task, exit_code
 from config.errors import DomainError
 from memory.access import agent_named
 from memory.models import Agent, DueReason
-from refinement import loop, preview, schedule
+from refinement import loop, preview, probe, providers, schedule
 from refinement import session as sessions
 from refinement.errors import SessionOpen
 from refinement.llm import catalog
@@ -50,7 +50,10 @@ class Command(Task):
         return max(codes, default=0)
 
     def _one_of_many(self, agent: Agent, **options: Any) -> int:
-        """One agent's trouble is told and does not keep the others waiting."""
+        """One agent's trouble is told and does not keep the others waiting; nor does a model that does not answer."""
+        if not options["dry_run"] and providers.is_doubted(agent.model) and not probe.answers(agent.model):
+            self.say(f"error: {agent.label}: {agent.model} does not answer; left for later")
+            return MODEL
         try:
             return self._one(agent, **options)
         except SessionOpen:
