@@ -119,17 +119,17 @@ def _require_model(agent: Agent, log: Log, model: str, asked: Asked) -> None:
         raise GcFailed(f'unsupported provider "{provider}": use openai, anthropic or ollama', FAILED)
     if provider == "builtin":
         raise GcFailed(
-            f"{model} cannot analyse a log; name a model of openai, anthropic or ollama with --model, or set the agent's",
+            f"{model} cannot analyse a log: models of openai, anthropic and ollama can (--model, or the agent's own)",
             MODEL,
         )
+    key = _KEYS.get(provider)
+    if key and not getattr(settings, key):
+        raise GcFailed(f'API key for provider "{provider}" is not configured (set {key})', MODEL)
     if asked.model and not log.is_file and not asked.may_choose(agent):
         raise GcFailed(
             "--model sends a silo's content to another model: set PALIMPSEST_AGENT_KEY to the agent's key",
             CONFIGURATION,
         )
-    key = _KEYS.get(provider)
-    if key and not getattr(settings, key):
-        raise GcFailed(f'API key for provider "{provider}" is not configured (set {key})', MODEL)
 
 
 def _analysis(model: str, text: Text, *, quotes: bool) -> str:

@@ -65,6 +65,6 @@ def sections(text: str) -> Sections:
     return Sections(found)
 
 
-def withdraw(agent: Agent, why: str) -> None:
-    """Empty all reports, because content is removed that they may quote. (`why` is for those that tell it.)"""
+def withdraw(agent: Agent, _why: str) -> None:
+    """Empty all reports, because content is removed that they may quote."""
     GcReport.objects.filter(agent=agent, withdrawn_at=None).update(sealed=b"", withdrawn_at=timezone.now())

@@ -103,7 +103,7 @@ def _told(planned: Trimmed) -> dict[str, object]:
 
 def _entries_in(tail: bytes, *, is_whole: bool) -> list[str]:
     """The entries that begin in the end of a file, or in all of it."""
-    before, *entries = ((b"\n" if is_whole else b"") + tail).split(memory_file.HEADER)
+    _, *entries = ((b"\n" if is_whole else b"") + tail).split(memory_file.HEADER)
     return [entry.decode("utf-8", "replace") for entry in entries]
 
 

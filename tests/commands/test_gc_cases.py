@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from audit.trail import Actor
 from memory import agents, runs, store
 from memory.intake import Draft, parse_moment
 from memory.models import Agent, Kind, Source
+from memory.silo.silo import Silo
 from refinement.llm import connections
 from tests.commands.calling import Ran, run
 from tests.model_server import Action, Cut, ModelServer, Raw, Slow, Status, Turn
@@ -200,7 +202,8 @@ def entries_of(agent: dict[str, Any]) -> list[tuple[datetime, str]] | None:
         whole = "".join(runs.entry(at, body) for at, body in found).encode()
     except UnicodeDecodeError:
         return None
-    return found if whole == content and not agent.get("memory_file") else None
+    is_log = whole == content and content.count(b"\n## ") + content.startswith(b"## ") == len(found)
+    return found if is_log and not agent.get("memory_file") else None
 
 
 def fits(case: dict[str, Any]) -> bool:
@@ -235,11 +238,11 @@ def journal_of(agent: Agent) -> bytes:
 
 def kept_back(expected: list[str], analyses: list[str]) -> list[str]:
     """What is printed without key or grant: one line in the place of each analysis."""
-    text, reports = "\n".join(expected), 0
+    text = "\n".join(expected)
     for said in analyses:
-        reports += 1
-        text = text.replace(f"{ANALYSIS}\n{said}", f"{ANALYSIS}\nKept for its agent alone: GET /api/v1/gc-reports/1", 1)
-    return text.split("\n")
+        kept = "Kept for its agent alone: GET /api/v1/gc-reports/1"
+        text = text.replace(f"{ANALYSIS}\n{said}", f"{ANALYSIS}\n{kept}", 1)
+    return text.split("\n") if expected else []
 
 
 def analyses_of(case: dict[str, Any]) -> list[str]:
@@ -290,8 +293,8 @@ def test_from_the_journal(
         set_up(case, server, settings)
         ran = run(case["args"][0], *case["args"][1:])
     hold_of_silo(case, ran, len(server.requests), with_key=with_key)
-    if ran.code == 2:
-        return
+    if ran.code == 2 or ("--model" in case["args"] and len(rows) > 1):
+        return  # a silo's log was not sent elsewhere
     for name, after in (case["expect"].get("memory_file_after_b64") or {}).items():
         assert journal_of(rows[name]) == (before[name] if after == "unchanged" else base64.b64decode(after or "")), name
     for one, received in zip(requests_of(case), server.requests, strict=True):
