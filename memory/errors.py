@@ -282,6 +282,16 @@ class MailNotSent(MemoryFault):
 
 
 class FileFault(MemoryFault):
-    """A memory file cannot be read or written, or is not what it was."""
+    """A memory file cannot be read or written, or is not what it was. `reason`: the system's word, without the path."""
 
     code = "memory_file"
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or "not as it should be"
+
+
+class FileElsewhere(FileFault):
+    """A memory file that does not lie where the operator lets such files be."""
+
+    code = "memory_file_elsewhere"

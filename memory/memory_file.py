@@ -298,4 +298,4 @@ def _told(doing: str, path: Path) -> Iterator[None]:
         yield
     except OSError as problem:
         reason = (problem.strerror or type(problem).__name__).lower()
-        raise FileFault(f"{doing} {path}: {reason}") from None
+        raise FileFault(f"{doing} {path}: {reason}", reason) from None

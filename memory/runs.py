@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from audit.trail import Actor
 from memory import memory_file, store
-from memory.errors import FileFault, Invalid, MemoryDisabled
+from memory.errors import FileElsewhere, Invalid, MemoryDisabled
 from memory.intake import Draft, checked_content
 from memory.models import Agent, Kind, Source
 
@@ -48,7 +48,8 @@ def body(task: str, result: str) -> str:
     if not isinstance(result, str):
         raise Invalid("result", "must be text")
     cut = checked_content(result[:RESULT_CHARACTERS], "result") if result.strip() else ""
-    return f"**Task:** {one_line}\n**Result:** {_POSES.sub(chr(92), cut)}"
+    escaped = _POSES.sub(lambda _: "\\", cut)
+    return f"**Task:** {one_line}\n**Result:** {escaped}"
 
 
 def entry(at: datetime, body: str) -> str:
@@ -56,10 +57,10 @@ def entry(at: datetime, body: str) -> str:
 
 
 def file_of(agent: Agent) -> Path:
-    """The agent's memory file, which lies under the operator's roots wherever links lead. Raises FileFault."""
+    """The agent's memory file, which lies under the operator's roots wherever links lead. Raises FileElsewhere."""
     real = Path(os.path.realpath(agent.memory_path))
     if not any(real.is_relative_to(os.path.realpath(root)) for root in settings.VAULT_ROOTS):
-        raise FileFault(f"{agent.memory_path}: does not lie under VAULT_ROOTS")
+        raise FileElsewhere(f"{agent.memory_path}: does not lie under VAULT_ROOTS")
     return Path(agent.memory_path)
 
 

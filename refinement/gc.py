@@ -15,7 +15,7 @@ from django.conf import settings
 
 from audit.trail import Actor
 from config.errors import DomainError
-from memory.errors import FileFault
+from memory.errors import FileElsewhere, FileFault
 from memory.memory_file import CHUNK
 from memory.models import Agent
 from refinement import gc_reports
@@ -101,7 +101,7 @@ def _log(agent: Agent, actor: Actor) -> Log:
     try:
         return log_of(agent, actor)
     except FileFault as fault:
-        raise GcFailed(str(fault), FAILED) from None
+        raise GcFailed(str(fault), CONFIGURATION if isinstance(fault, FileElsewhere) else FAILED) from None
 
 
 # --- the model
