@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from django.conf import settings
+from django.utils import timezone
 
 from audit.trail import Actor
 from config.errors import DomainError
 from memory.errors import FileElsewhere, FileFault
 from memory.memory_file import CHUNK
 from memory.models import Agent
-from refinement import gc_reports
+from refinement import allowance, gc_reports
 from refinement.gc_prompt import PROMPT
 from refinement.llm import catalog
 from refinement.llm.base import (
@@ -89,7 +90,7 @@ def collect(agent: Agent, name: str, asked: Asked, to: Output) -> None:
     if text.left_out:
         room = f"{agent.context_tokens} tokens"
         to.warn(f"The oldest {text.left_out} of {log.entries} entries do not fit into {room} and are not analysed.")
-    said = _analysis(model, text, quotes=log.is_file)
+    said = _analysis(agent, model, text, quotes=log.is_file)
     _tell_analysis(agent, log, model, said, text, asked, to)
     if asked.dry_run:
         to.tell("Dry run: no entries trimmed.")
@@ -132,10 +133,12 @@ def _require_model(agent: Agent, log: Log, model: str, asked: Asked) -> None:
         )
 
 
-def _analysis(model: str, text: Text, *, quotes: bool) -> str:
+def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
     try:
         opened, name = catalog.open_model(model)
-        return opened.complete(_request(name, text, quotes=quotes)).text
+        reply = opened.complete(_request(name, text, quotes=quotes))
+        allowance.add(agent.tenant_id, reply.usage.total, timezone.now())
+        return reply.text
     except ModelNotConfigured as problem:
         raise GcFailed(str(problem), MODEL) from None
     except ModelError as failure:

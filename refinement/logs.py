@@ -12,6 +12,7 @@ from typing import Protocol
 from audit.models import Operation
 from audit.trail import Actor
 from memory import editing, memory_file, runs, store, tokens
+from memory.errors import FileFault
 from memory.memory_file import Seen, Trimmed
 from memory.models import Agent
 from memory.silo.silo import Silo
@@ -83,14 +84,23 @@ class FileLog:
         return memory_file.start_of_last(self.path, seen, fitting), seen.entries - fitting
 
     def trim(self, keep: int) -> tuple[int, int]:
-        done = memory_file.trim(self.path, keep, since=self._seen, agreed=self._note)
+        self._noted: int | None = None
+        try:
+            done = memory_file.trim(self.path, keep, since=self._seen, agreed=self._note)
+        except FileFault:
+            if self._noted is not None:
+                self._write_down({"file": {"failed_after_entry": self._noted}})
+            raise
         return done.removed, done.kept
 
     def _note(self, planned: Trimmed) -> None:
         """The trail has it before the file is put in its place: a crash leaves no change that it does not know of."""
+        self._noted = self._write_down({"file": _told(planned)})
+
+    def _write_down(self, detail: dict[str, object]) -> int | None:
         with editing.begin(self.agent, Operation.TRIMMED, self.actor, is_notice=True) as edit:
-            edit.detail = {"file": _told(planned)}
-            edit.finish(always=True)
+            edit.detail = detail
+            return edit.finish(always=True).seq
 
 
 def _told(planned: Trimmed) -> dict[str, object]:

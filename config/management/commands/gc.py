@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 from django.core.management.base import CommandParser
 
 from audit.trail import Actor
-from config.commandline import Task, is_attended
+from config.commandline import Task, exit_code, is_attended
+from config.errors import DomainError
 from memory import consented, grant_tokens
 from memory.access import is_key_of
 from memory.errors import KeyRejected, NotGranted
@@ -76,6 +77,8 @@ class Command(Task):
             gc.collect(found[0], name, asked, self)
         except gc.GcFailed as failure:
             return self._refused(str(failure), failure.exit)
+        except DomainError as failure:  # of the silo itself: erased, or its key is missing
+            return self._refused(str(failure), exit_code(failure))
         return None
 
     # --- all of them
@@ -92,12 +95,10 @@ class Command(Task):
             self.tell(f"=== GC: {name} ===")
             try:
                 gc.collect(agent, name, asked, self)
-            except gc.GcFailed as failure:
+            except DomainError as failure:
                 failed += 1
-                self.flush()
                 self.warn(f'Error: gc failed for agent "{name}": {failure}')
         if failed:
-            self.flush()
             return self._refused(f"gc completed with errors: {failed} of {len(agents)} agents failed")
         return None
 
