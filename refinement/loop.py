@@ -72,7 +72,7 @@ def drive(
         raise
     except BaseException:  # stopped from outside, or a fault of the program: the agent is not kept waiting for it
         with suppress(Exception):
-            sessions.close(session, Outcome.FAILED, "interrupted")
+            sessions.close(session, Outcome.FAILED, sessions.INTERRUPTED)
         raise
     session.refresh_from_db()
     return session

@@ -246,8 +246,12 @@ def _end(agent: Agent, row: RefinementSession, outcome: str, reason: str, words:
     transaction.on_commit(partial(_log_closed, row))
 
 
+INTERRUPTED = "interrupted"  # by whoever stopped it, who knows
+
+
 def _log_closed(row: RefinementSession) -> None:
-    tell = log.warning if row.outcome in (Outcome.FAILED, Outcome.ABANDONED) else log.info
+    went_wrong = row.outcome in (Outcome.FAILED, Outcome.ABANDONED) and row.reason != INTERRUPTED
+    tell = log.warning if went_wrong else log.info
     tell("refinement session closed", agent=row.agent_id, session=row.number, outcome=row.outcome, reason=row.reason)
 
 

@@ -101,7 +101,7 @@ def spell(
     spells.workers += workers
     spells.machine += machine
     spells.seconds += clock
-    assert not refining or fleet.is_refining(), "the agents to refine ran out"
+    assert not refining or fleet.are_left(), "the agents to refine ran out"
     fleet.rest()
 
 

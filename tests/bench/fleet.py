@@ -129,6 +129,11 @@ def is_refining() -> bool:
     return RefinementSession.objects.filter(outcome=Outcome.OPEN).exists()
 
 
+def are_left() -> bool:
+    """Whether agents stand in line: between two sessions nobody may be refined for a moment."""
+    return Waiting.objects.exists()
+
+
 def ended_since(moment: datetime) -> int:
     return RefinementSession.objects.filter(closed_at__gte=moment).count()
 
