@@ -270,16 +270,11 @@ def _opened(path: Path, flags: int) -> BinaryIO | None:
         number = os.open(path, flags | PLAIN, 0o600)
     except FileNotFoundError:
         return None
-    try:
-        mode = os.fstat(number).st_mode
-        if stat.S_ISDIR(mode):
-            raise FileFault(f"read {path}: is a directory")
-        if not stat.S_ISREG(mode):
-            raise FileFault(f"read {path}: is not a file")
+    mode = os.fstat(number).st_mode
+    if stat.S_ISREG(mode):
         return os.fdopen(number, "rb")
-    except BaseException:
-        os.close(number)
-        raise
+    os.close(number)
+    raise FileFault(f"read {path}: {'is a directory' if stat.S_ISDIR(mode) else 'is not a file'}")
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:

@@ -195,6 +195,13 @@ def trim(agent: Agent, keep: int, actor: Actor, *, upto: int | None = None) -> E
         return edit.finish()
 
 
+def file_trimmed(agent: Agent, detail: dict[str, Any], actor: Actor) -> int | None:
+    """Put into the trail that an agent's memory file is trimmed; the entry's number."""
+    with editing.begin(agent, Operation.TRIMMED, actor, is_notice=True) as edit:
+        edit.detail = {"file": detail}
+        return edit.finish(always=True).seq
+
+
 def runs(agent: Agent) -> QuerySet[Memory]:
     """The entries of an agent's log that its journal holds, in no order: no credentials and the like."""
     rows = Memory.objects.filter(agent_id=agent.pk, kind=Kind.JOURNAL, source=Source.RUN, discarded_at__isnull=True)

@@ -78,24 +78,24 @@ def collect(agent: Agent, name: str, asked: Asked, to: Output) -> None:
     if not agent.memory_enabled:
         to.warn(f'Warning: agent "{name}" does not have memory enabled. Skipping.')
         return
-    log = _log(agent, asked.actor)
-    if log.is_empty:
+    logged = _log(agent, asked.actor)
+    if logged.is_empty:
         to.tell(f'No memory entries for agent "{name}". Nothing to do.')
         return
     to.tell(f"Agent: {name}")
-    to.tell(f"Entries: {log.entries}")
+    to.tell(f"Entries: {logged.entries}")
     model = asked.model or agent.model
-    _require_model(agent, log, model, asked)
-    text = log.text(agent.context_tokens)
+    _require_model(agent, logged, model, asked)
+    text = logged.text(agent.context_tokens)
     if text.left_out:
         room = f"{agent.context_tokens} tokens"
-        to.warn(f"The oldest {text.left_out} of {log.entries} entries do not fit into {room} and are not analysed.")
-    said = _analysis(agent, model, text, quotes=log.is_file)
-    _tell_analysis(agent, log, model, said, text, asked, to)
+        to.warn(f"The oldest {text.left_out} of {logged.entries} entries do not fit into {room} and are not analysed.")
+    said = _analysis(agent, model, text, quotes=logged.is_file)
+    _tell_analysis(agent, logged, model, said, text, asked, to)
     if asked.dry_run:
         to.tell("Dry run: no entries trimmed.")
         return
-    _trim(agent, log, to)
+    _trim(agent, logged, to)
 
 
 def _log(agent: Agent, actor: Actor) -> Log:
@@ -108,7 +108,7 @@ def _log(agent: Agent, actor: Actor) -> Log:
 # --- the model
 
 
-def _require_model(agent: Agent, log: Log, model: str, asked: Asked) -> None:
+def _require_model(agent: Agent, logged: Log, model: str, asked: Asked) -> None:
     """That it has the form of one, can analyse, may be sent this log, and has its key."""
     provider, slash, name = model.partition("/")
     if not slash:
@@ -126,7 +126,7 @@ def _require_model(agent: Agent, log: Log, model: str, asked: Asked) -> None:
     key = _KEYS.get(provider)
     if key and not getattr(settings, key):
         raise GcFailed(f'API key for provider "{provider}" is not configured (set {key})', MODEL)
-    if asked.model and not log.is_file and not asked.may_choose(agent):
+    if asked.model and not logged.is_file and not asked.may_choose(agent):
         raise GcFailed(
             "--model sends a silo's content to another model: set PALIMPSEST_AGENT_KEY to the agent's key",
             CONFIGURATION,
@@ -186,9 +186,9 @@ def _words(failure: ModelError) -> str:
 # --- what comes of it
 
 
-def _tell_analysis(agent: Agent, log: Log, model: str, said: str, text: Text, asked: Asked, to: Output) -> None:
-    report = gc_reports.keep(agent, said, model=model, entries=log.entries, left_out=text.left_out)
-    is_shown = log.is_file or asked.may_read(agent, log, report.number)
+def _tell_analysis(agent: Agent, logged: Log, model: str, said: str, text: Text, asked: Asked, to: Output) -> None:
+    report = gc_reports.keep(agent, said, model=model, entries=logged.entries, left_out=text.left_out)
+    is_shown = logged.is_file or asked.may_read(agent, logged, report.number)
     to.tell("--- Analysis ---")
     to.tell(said if is_shown else f"Kept for its agent alone: GET /api/v1/gc-reports/{report.number}")
     try:
@@ -198,13 +198,13 @@ def _tell_analysis(agent: Agent, log: Log, model: str, said: str, text: Text, as
         raise GcFailed(lost, FAILED) from None
 
 
-def _trim(agent: Agent, log: Log, to: Output) -> None:
+def _trim(agent: Agent, logged: Log, to: Output) -> None:
     keep = agent.last_n or agent.max_entries
     if not keep:
         to.tell("No trim target configured (last_n and max_entries are both 0). Skipping trim.")
         return
     try:
-        removed, kept = log.trim(keep)
+        removed, kept = logged.trim(keep)
     except FileFault as fault:
         to.warn(f"Error: {fault}")
         raise GcFailed(str(fault), FAILED) from None

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from audit.models import Operation
 from audit.trail import Actor
-from memory import editing, memory_file, runs, store, tokens
+from memory import memory_file, runs, store, tokens
 from memory.errors import FileFault
 from memory.memory_file import Seen, Trimmed
 from memory.models import Agent
@@ -57,6 +56,7 @@ class FileLog:
     def __init__(self, agent: Agent, actor: Actor) -> None:
         self.agent, self.actor, self.path = agent, actor, runs.file_of(agent)
         self._seen = memory_file.look(self.path)
+        self._noted: int | None = None  # the entry of its trim
 
     @property
     def is_empty(self) -> bool:
@@ -84,27 +84,21 @@ class FileLog:
         return memory_file.start_of_last(self.path, seen, fitting), seen.entries - fitting
 
     def trim(self, keep: int) -> tuple[int, int]:
-        self._noted: int | None = None
         try:
             done = memory_file.trim(self.path, keep, since=self._seen, agreed=self._note)
         except FileFault:
             if self._noted is not None:
-                self._write_down({"file": {"failed_after_entry": self._noted}})
+                store.file_trimmed(self.agent, {"failed_after_entry": self._noted}, self.actor)
             raise
         return done.removed, done.kept
 
     def _note(self, planned: Trimmed) -> None:
         """The trail has it before the file is put in its place: a crash leaves no change that it does not know of."""
-        self._noted = self._write_down({"file": _told(planned)})
-
-    def _write_down(self, detail: dict[str, object]) -> int | None:
-        with editing.begin(self.agent, Operation.TRIMMED, self.actor, is_notice=True) as edit:
-            edit.detail = detail
-            return edit.finish(always=True).seq
+        self._noted = store.file_trimmed(self.agent, _told(planned), self.actor)
 
 
-def _told(planned: Trimmed) -> dict[str, object]:
-    told: dict[str, object] = {"removed": planned.removed, "kept": planned.kept}
+def _told(planned: Trimmed) -> dict[str, Any]:
+    told: dict[str, Any] = {"removed": planned.removed, "kept": planned.kept}
     for name, seen in (("before", planned.before), ("after", planned.after)):
         if seen is not None:
             told[name] = {"entries": seen.entries, "bytes": seen.size, "sha256": seen.digest}

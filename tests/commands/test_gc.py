@@ -191,10 +191,11 @@ def test_gc_all_flag_multiple_agents(make: Make) -> None:
     assert separators(ran) == ["=== GC: agent-a ===", "=== GC: agent-c ==="]
 
 
-def test_gc_all_flag_partial_failure(make: Make, as_nobody: None) -> None:
+def test_gc_all_flag_partial_failure(make: Make, request: pytest.FixtureRequest) -> None:
     make("agent-a", last_n=3)
     unreadable = make("agent-b")
     Path(unreadable.memory_path).chmod(0)
+    request.getfixturevalue("as_nobody")
     ran = run("gc", "--all")
     assert ran.code == 1
     assert "Trimmed: 7 entries removed, 3 entries kept." in ran.out

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from config.api import idempotency
 from config.api.bodies import Body, Page, Text
 from config.api.views import AgentView, listed
-from memory import runs
+from memory import runs as logbook
 from memory.errors import FileFault, NotFound
 from memory.intake import MAX_CONTENT
 from refinement import gc_reports
@@ -45,7 +45,7 @@ class Runs(AgentView):
         given = self.given(RunIn)
 
         def write() -> list[int]:
-            number = runs.log_run(self.agent, given["task"], given["result"], self.actor)
+            number = logbook.log_run(self.agent, given["task"], given["result"], self.actor)
             return [] if number is None else [number]
 
         try:
