@@ -37,6 +37,7 @@ from tests.bench.places import ROOT
 
 ME = Actor.operator("bench")
 MEMORIES = 100  # of each agent, some 7,500 tokens of core memory: nearly the default budget
+NEVER_OVER = 2**31 - 1  # tokens of budget: they are due by date alone
 PATIENCE = 300.0  # seconds
 
 # --- who there is
@@ -53,7 +54,7 @@ def agents_to_refine(count: int) -> list[str]:
 
 
 def _remembering(name: str) -> str:
-    agent, key = agents.create("acme", name, model="openai/scripted", actor=ME)
+    agent, key = agents.create("acme", name, model="openai/scripted", actor=ME, budget_tokens=NEVER_OVER)
     jsonl.load(agent, texts.lines(MEMORIES, name), ME)
     return key
 
