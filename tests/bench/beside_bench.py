@@ -53,7 +53,8 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
     seconds, most = (8, 1) if quick else (15, 3)
     keys = fleet.agents_to_refine(300 if quick else 600)
     for answers, script in MODELS.items():
-        rounds = most if answers == "at once" else 1
+        # Those that are written to grow, and with this model a session of theirs would take as long as a spell.
+        rounds, beyond = (most, 0) if answers == "at once" else (1, CLIENTS)
         fleet.forget_queue()
         with (
             fleet.model(script) as (_, address),
@@ -65,7 +66,7 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
                 quiet, busy = Spells(), Spells()
                 for number in range(rounds):
                     for spells in (quiet, busy) if number % 2 else (busy, quiet):
-                        spell(port, keys, worker, spells, every, seconds, refining=spells is busy)
+                        spell(port, keys, worker, spells, every, seconds, refining=spells is busy, beyond=beyond)
                 yield from told(database, f"model {answers}, {paced(every)}", quiet, busy)
 
 
@@ -88,11 +89,12 @@ def spell(
     seconds: float,
     *,
     refining: bool,
+    beyond: int,
 ) -> None:
     """Some seconds of writes to the first agents, with all of them, and many others, refined meanwhile, or nobody."""
     wanted = [asked(key, place, every, seconds) for place, key in enumerate(keys[:CLIENTS])]
     if refining:
-        fleet.make_due(len(keys))
+        fleet.make_due(len(keys), beyond)
         fleet.until(fleet.is_refining)
     since, before = timezone.now(), (fleet.busy(), worker.processor(), time.perf_counter())
     load.run_paced(port, wanted, every, seconds, spells.writes, spells.alive)

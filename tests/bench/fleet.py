@@ -65,9 +65,10 @@ def idle() -> None:
     Waiting.objects.filter(taken_at=None).delete()
 
 
-def make_due(count: int) -> None:
-    """So many agents are due, those refined longest ago first, and the workers are told."""
-    longest = Agent.objects.order_by(F("last_refined_at").asc(nulls_first=True), "pk").values("pk")[:count]
+def make_due(count: int, beyond: int = 0) -> None:
+    """So many agents are due, those refined longest ago first, and the workers are told; of all but the first few."""
+    others = Agent.objects.filter(pk__in=list(Agent.objects.order_by("pk").values_list("pk", flat=True)[beyond:]))
+    longest = others.order_by(F("last_refined_at").asc(nulls_first=True), "pk").values("pk")[:count]
     Agent.objects.filter(pk__in=list(longest.values_list("pk", flat=True))).update(
         due_at=timezone.now() - timedelta(seconds=1), due_reason="weekly"
     )
