@@ -58,6 +58,7 @@ def queue_can_work(**_: Any) -> list[CheckMessage]:
         "WEB_WORKERS must be above 0.": settings.WEB_WORKERS <= 0,
         "WEB_THREADS must be above 0.": settings.WEB_THREADS <= 0,
         "SWEEP_MINUTES must be from 1 to 10080.": not 1 <= settings.SWEEP_MINUTES <= 10_080,
+        "WORKER_NICE must be from 0 to 19.": not 0 <= settings.WORKER_NICE <= 19,
         "SWEEP_AGENTS must be above 0.": settings.SWEEP_AGENTS <= 0,
         "TASK_SECONDS must be above MODEL_CALL_SECONDS.": settings.TASK_SECONDS <= settings.MODEL_CALL_SECONDS,
     }

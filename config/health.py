@@ -73,6 +73,11 @@ def _queue() -> str:
     return OK
 
 
+def troubles() -> list[str]:
+    """What keeps due agents waiting, in words."""
+    return [told for told in (_workers(), _models()) if told != OK]
+
+
 def _workers() -> str:
     return unattended() or OK
 

@@ -106,6 +106,7 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
 
 def _worker(ending: Any, *given: Any) -> None:
     queue.heed(ending)
+    os.nice(settings.WORKER_NICE)  # who asks for something waits for it; refinement can
     cluster.worker(*given)
 
 

@@ -16,6 +16,7 @@ from audit.consent import LAPSES
 from audit.models import AccessRequest, AccessState
 from config.admin.agents import WHY, budget_bar
 from config.admin.scope import ids_seen_by
+from config.health import troubles
 from memory.models import Agent
 from memory.roles import Action, manages
 from refinement import schedule
@@ -34,6 +35,7 @@ def figures(request: HttpRequest) -> dict[str, Any]:
         "is_empty": not tenants,
         "may_make_tenants": bool(request.user.is_superuser),
         "counts": _counts(agents, tenants),
+        "troubles": troubles(),
         "heaviest": _heaviest(agents),
         "charts": [_saved(tenants), _outcomes(tenants)],
         "next": _next(request),

@@ -14,11 +14,13 @@ from django.utils import timezone
 from audit.consent import Person as Asking
 from audit.consent import Scope
 from audit.trail import Actor
+from config import queue
 from config.admin import overview
 from config.admin.site import site
 from memory import agents, consent
 from memory.models import Agent, Person, Tenant
 from refinement import loop, schedule
+from refinement.models import Provider
 from tests import steps
 from tests.admin.conftest import enrolled
 from tests.conftest import House
@@ -147,3 +149,12 @@ def test_of_one_over_its_budget_and_not_due_it_is_told_that_it_is_paused(
     assert [each["note"] for each in shown(client)["counts"] if each.get("note")] == ["1 paused"]
     assert (counts(client)["over budget"], counts(client)["due for refinement"]) == (1, 0)
     assert "(1 paused)" in client.get("/admin/").content.decode()
+
+
+def test_what_keeps_due_agents_waiting_is_told(house: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+    client = signed_in(staff["auditor"])
+    assert "Due agents wait: no worker ever ran" in client.get("/admin/").content.decode()
+    queue.keep_schedules()
+    assert "Due agents wait" not in client.get("/admin/").content.decode()
+    Provider.objects.create(name="openai", failures=2, shut_until=timezone.now() + timedelta(minutes=1))
+    assert "Due agents wait: openai is left alone until" in client.get("/admin/").content.decode()

@@ -37,6 +37,7 @@ from tests.bench.places import ROOT
 
 ME = Actor.operator("bench")
 MEMORIES = 100  # of each agent, some 7,500 tokens of core memory: nearly the default budget
+NEVER_OVER = 2**31 - 1  # tokens of budget: they are due by date alone
 PATIENCE = 300.0  # seconds
 
 # --- who there is
@@ -53,7 +54,7 @@ def agents_to_refine(count: int) -> list[str]:
 
 
 def _remembering(name: str) -> str:
-    agent, key = agents.create("acme", name, model="openai/scripted", actor=ME)
+    agent, key = agents.create("acme", name, model="openai/scripted", actor=ME, budget_tokens=NEVER_OVER)
     jsonl.load(agent, texts.lines(MEMORIES, name), ME)
     return key
 
@@ -64,9 +65,10 @@ def idle() -> None:
     Waiting.objects.filter(taken_at=None).delete()
 
 
-def make_due(count: int) -> None:
-    """So many agents are due, those refined longest ago first, and the workers are told."""
-    longest = Agent.objects.order_by(F("last_refined_at").asc(nulls_first=True), "pk").values("pk")[:count]
+def make_due(count: int, beyond: int = 0) -> None:
+    """So many agents are due, those refined longest ago first, and the workers are told; of all but the first few."""
+    others = Agent.objects.filter(pk__in=list(Agent.objects.order_by("pk").values_list("pk", flat=True)[beyond:]))
+    longest = others.order_by(F("last_refined_at").asc(nulls_first=True), "pk").values("pk")[:count]
     Agent.objects.filter(pk__in=list(longest.values_list("pk", flat=True))).update(
         due_at=timezone.now() - timedelta(seconds=1), due_reason="weekly"
     )

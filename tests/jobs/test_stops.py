@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -61,6 +62,13 @@ def test_asked_by_its_group_it_closes_sessions_at_once(fleet: Fleet, model: Slow
     assert fleet.do(inside.standing)["due"] == 2
     refine_all(fleet)
     assert is_clean(fleet)
+
+
+def test_processes_that_refine_yield_to_others(fleet: Fleet, model: SlowModel) -> None:
+    worker = at_work(fleet, model)
+    parts = worker.parts()
+    assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in parts["works"]] == [10, 10]
+    assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in parts["first"] + parts["guards"]] == [0, 0]
 
 
 def test_asked_to_end_it_begins_nothing_new(fleet: Fleet, model: SlowModel) -> None:
