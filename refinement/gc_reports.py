@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from django.db.models import Max
 from django.utils import timezone
@@ -59,7 +60,7 @@ def sections(text: str) -> Sections:
     places = list(_HEADING.finditer(text))
     names = {heading.casefold(): name for name, heading in SECTIONS.items()}
     found: dict[str, str] = {}
-    for place, after in zip(places, [*places[1:], None], strict=True):
+    for place, after in zip_longest(places, places[1:]):
         said = text[place.end() : after.start() if after else len(text)].strip()
         found.setdefault(names[place[1].casefold()], said)
     return Sections(found)
