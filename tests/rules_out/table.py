@@ -649,7 +649,7 @@ _OUTCOMES = (
     _rule(
         "one stopped from outside is closed",
         "S:a_session_stopped_from_outside_is_closed",
-        ("loop", 'sessions.close(session, Outcome.FAILED, "interrupted")', "pass"),
+        ("loop", "sessions.close(session, Outcome.FAILED, sessions.INTERRUPTED)", "pass"),
     ),
     _rule(
         "a worker that is stopped hands over",
