@@ -92,13 +92,19 @@ def _wrong_field(row: Tenant | Agent) -> str:
     except ValidationError as problem:
         return next(iter(problem.message_dict))
     if isinstance(row, Agent):
-        if row.slug != unicodedata.normalize("NFC", row.slug).lower():
+        if row.slug != unicodedata.normalize("NFC", row.slug).lower() or _looks_like_another(row.slug):
             return "slug"
         if row.model != row.model.strip() or not row.model.isprintable():
             return "model"
         if row.refine_every is not None and not OFTENEST <= row.refine_every <= RAREST:
             return "refine_every"
     return ""
+
+
+def _looks_like_another(slug: str) -> bool:
+    """Whether letters are mixed that look alike in several scripts."""
+    scripts = {unicodedata.name(letter, "").partition(" ")[0] for letter in slug if letter.isalpha()}
+    return len(scripts & {"LATIN", "CYRILLIC", "GREEK"}) > 1
 
 
 def _unfit(row: Tenant | Agent, setting: Collection[str]) -> str:

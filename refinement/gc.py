@@ -162,6 +162,7 @@ def _request(name: str, text: Text, *, quotes: bool) -> Request:
         retries=0,
         waits=False,
         quotes=quotes,
+        counts=False,
         long=long,
     )
 

@@ -37,13 +37,11 @@ class _Tokens(http.Wire):
 
 
 class _Bill(http.Bill):
-    usage: _Tokens | None = None
+    usage: _Tokens
 
     def spent(self) -> Usage:
         """`input_tokens` leaves out what the cache served or took in: the prompt is all three."""
         tokens = self.usage
-        if tokens is None:
-            return Usage()
         read = tokens.cache_read_input_tokens or 0
         prompt = tokens.input_tokens + read + (tokens.cache_creation_input_tokens or 0)
         return Usage(prompt, read, tokens.output_tokens)
@@ -83,6 +81,15 @@ class _Answer(_Bill):
     stop_reason: str | None = None
 
 
+class _Uncounted(http.Bill):
+    content: list[_Block]
+    stop_reason: str | None = None
+    usage: _Tokens | None = None
+
+    def spent(self) -> Usage:
+        return Usage() if self.usage is None else _Bill(usage=self.usage).spent()
+
+
 class Anthropic:
     """A model behind the Messages API."""
 
@@ -98,7 +105,8 @@ class Anthropic:
 
     def complete(self, request: Request) -> Reply:
         answer = self._server.post("/v1/messages", _body(request), request)
-        said = http.read(answer, _Answer, _Bill, WHO)
+        shape: type[_Answer | _Uncounted] = _Answer if request.counts else _Uncounted
+        said = http.read(answer, shape, _Bill, WHO)
         text = "".join(block.text for block in said.content if isinstance(block, _Text) and block.text)
         asked = ((block.id, block.name, block.input) for block in said.content if isinstance(block, _ToolUse))
         calls = base.tool_calls(asked, request)

@@ -130,7 +130,8 @@ class Request:
 
     `is_cut_short`: they are fewer than a call is given; that nobody answered within them says nothing of the server.
     `waits`: until a provider that everybody leaves alone is called again, as long as there is time. `quotes`: what the
-    server says of a call that failed is kept; it may repeat what was sent.
+    server says of a call that failed is kept; it may repeat what was sent. `counts`: a reply without the tokens that
+    its protocol promises is none.
     """
 
     model: str
@@ -143,6 +144,7 @@ class Request:
     retries: int = 3
     waits: bool = True
     quotes: bool = False
+    counts: bool = True
     long: LongText | None = None
 
 
