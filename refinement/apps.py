@@ -10,8 +10,7 @@ class RefinementConfig(AppConfig):
     def ready(self) -> None:
         from memory import elsewhere
         from memory.announcements import over_budget
-        from refinement import gc_reports, line, session
+        from refinement import line, session
 
         elsewhere.register(session.end_unheard)
-        elsewhere.register(gc_reports.withdraw)
         over_budget.connect(line.when_over_budget)
