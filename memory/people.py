@@ -70,11 +70,6 @@ def would_end(person: Person, *, tenant_id: int | None = None) -> str:
     return f"Grants in force that will end: {grants}. Open requests that will end: {requests}."
 
 
-def enrol(person: Person) -> Authenticator:
-    """A new second factor, in place of the one there was. It counts once a code of it was given (`confirm`)."""
-    return _kept(_factor(person, secrets.token_bytes(SEED_BYTES)))
-
-
 def candidate(person: Person, told: str) -> Authenticator:
     """A second factor that is kept nowhere yet: the same one whenever it is made of the same words."""
     seed = hmac.digest(keyring().pepper[0].secret, b"palimpsest/candidate/" + told.encode(), "sha256")

@@ -213,9 +213,9 @@ def _wake_later() -> None:
 def _is_dry() -> bool:
     """Whether nobody in line can be refined now, but others can that are due: there was no room for all. Who waits for
     its tenant, or for what does not answer, keeps nobody else waiting."""
-    if turns.free().exists():
-        return False
     now = turns.closed()
+    if turns.free(now).exists():
+        return False
     others = schedule.due().exclude(tenant_id__in=now.tenants).exclude(_using([*now.providers, *providers.doubted()]))
     return others.filter(~Exists(Waiting.objects.filter(agent_id=OuterRef("pk")))).exists()
 

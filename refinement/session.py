@@ -36,6 +36,8 @@ from refinement.models import Driver, Mode, Outcome, RefinementSession
 
 log = structlog.get_logger("palimpsest.refinement")
 
+INTERRUPTED = "interrupted"  # a reason: by whoever stopped it, who knows
+
 SYSTEM = Actor.system("refinement")
 LOCK_SECONDS = 5  # that one stale session's agent may keep the others waiting
 
@@ -244,9 +246,6 @@ def _end(agent: Agent, row: RefinementSession, outcome: str, reason: str, words:
     allowance.count(row)
     schedule.set_next(agent, row)
     transaction.on_commit(partial(_log_closed, row))
-
-
-INTERRUPTED = "interrupted"  # by whoever stopped it, who knows
 
 
 def _log_closed(row: RefinementSession) -> None:

@@ -74,7 +74,7 @@ class Closed(NamedTuple):
 
     tenants: list[int]
     providers: set[str]
-    models: set[str]
+    shut: set[str]  # providers and models
 
 
 def closed() -> Closed:
@@ -86,13 +86,13 @@ def closed() -> Closed:
     return Closed(_full_tenants(Counter(tenant for tenant, _ in taken)), full | shut, shut)
 
 
-def free() -> QuerySet[Waiting]:
+def free(now: Closed | None = None) -> QuerySet[Waiting]:
     """Those in line who could be refined now."""
-    waiting, now = Waiting.objects.filter(taken_at=None), closed()
+    waiting, now = Waiting.objects.filter(taken_at=None), now or closed()
     if now.tenants:
         waiting = waiting.exclude(tenant_id__in=now.tenants)
     if now.providers:
-        waiting = waiting.exclude(Q(provider__in=now.providers) | Q(model__in=now.models))
+        waiting = waiting.exclude(Q(provider__in=now.providers) | Q(model__in=now.shut))
     return waiting
 
 

@@ -281,7 +281,7 @@ def _in_line(agent: Agent) -> str:
 def _kept_by(row: Waiting) -> str:
     """What keeps it from being its turn, though a worker were idle."""
     now = turns.closed()
-    if row.model in now.models or row.provider in providers.shut():
+    if {row.model, row.provider} & now.shut:
         return f"; its turn comes when {row.model} answers again"
     if row.tenant_id in now.tenants:
         return "; its tenant has as many sessions under way as it may"

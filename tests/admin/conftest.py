@@ -13,6 +13,7 @@ from django_otp.oath import TOTP
 from memory import people
 from memory.models import Authenticator, Membership, Person, Role
 from tests.conftest import House
+from tests.enrolling import enrol
 
 PASSWORD = "a good long passphrase"
 
@@ -25,7 +26,7 @@ def code(person: Person, ahead: int = 0) -> str:
 
 def enrolled(email: str, *, is_superuser: bool = False) -> Person:
     person = Person.objects.create_user(email, PASSWORD, is_superuser=is_superuser)
-    factor = people.enrol(person)
+    factor = enrol(person)
     people.confirm(factor, code(person, -1))
     return person
 

@@ -31,6 +31,7 @@ from tests.admin.reading import (
     read_entry,
     reads,
 )
+from tests.enrolling import enrol
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh, last_entry, problems
 
@@ -469,7 +470,7 @@ def test_a_change_of_either_factor_ends_it(
     if change == "password":
         people.set_password(pat, "another good passphrase")
     else:
-        people.confirm(people.enrol(pat), code(pat))
+        people.confirm(enrol(pat), code(pat))
     assert read(client, past, number, 1).status_code == 302, "signed out"
     again = browser()
     given = {"password": "another good passphrase" if change == "password" else PASSWORD, "code": code(pat, 1)}

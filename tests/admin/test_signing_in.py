@@ -17,6 +17,7 @@ from config.keyring import keyring
 from memory import people
 from memory.models import Authenticator, Person
 from tests.admin.conftest import PASSWORD, code, enrolled, sign_in
+from tests.enrolling import enrol
 
 pytestmark = pytest.mark.django_db
 
@@ -97,7 +98,7 @@ def test_without_a_second_factor_nobody_gets_in(browser: NewClient, db: None) ->
     client = browser()
     form = {"username": new.email, "password": PASSWORD, "code": "123456"}
     assert client.post("/admin/login/", form).status_code == 200
-    factor = people.enrol(new)  # and has not confirmed it
+    factor = enrol(new)  # and has not confirmed it
     assert client.post("/admin/login/", form | {"code": code(new)}).status_code == 200
     assert not is_in(client)
     client.force_login(new, backend="django.contrib.auth.backends.ModelBackend")
@@ -118,7 +119,7 @@ def test_a_change_of_either_factor_ends_the_sessions_there_are(
     change: str, signed_in: Callable[[Person], Client], pat: Person
 ) -> None:
     client = signed_in(pat)
-    people.set_password(pat, "another good passphrase") if change == "password" else people.enrol(pat)
+    people.set_password(pat, "another good passphrase") if change == "password" else enrol(pat)
     assert not is_in(client)
 
 

@@ -13,10 +13,10 @@ from django.urls import reverse
 from django_otp import DEVICE_ID_SESSION_KEY
 
 from config.admin.site import site
-from memory import people
 from memory.models import Membership, Person, Role, Tenant
 from tests.bench.due_bench import add
 from tests.bench.figures import Figure, at_most
+from tests.enrolling import enrol
 
 OVERVIEW_QUERIES, OVERVIEW_MS, LIST_QUERIES = 20, 300, 12
 TIMES = 10
@@ -50,7 +50,7 @@ def _signed_in(tenant: Tenant) -> Client:
     """Somebody who sees every page there is."""
     person = Person.objects.create_user("root@acme.test", "a good long passphrase", is_superuser=True)
     Membership.objects.create(person=person, tenant=tenant, role=Role.OWNER)
-    factor = people.enrol(person)
+    factor = enrol(person)
     factor.confirmed = True
     factor.save()
     client = Client()

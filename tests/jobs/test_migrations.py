@@ -98,7 +98,8 @@ LANDED = (
     State("4b2936f", "0008_consent_indexes", "0007_invitations", "0004_reply_calls", _OWN_EDITS_BY_IN),
     State("2694c05", "0009_rollbacks", "0007_invitations", "0006_outcomes", _OWN_EDITS_BY_IN),
     State("9a5ce67", "0009_rollbacks", "0007_invitations", "0006_outcomes"),
-    State("cb4e3be", "0010_as_declared", "0009_as_declared", "0008_as_declared"),
+    State("6b2696c", "0010_as_declared", "0009_as_declared", "0008_as_declared"),
+    State("2f42ad0", "0010_as_declared", "0009_as_declared", "0010_steps_of_agents"),
 )
 _VERIFYING = LANDED[[state.commit for state in LANDED].index("5812b5c") :]
 BEFORE_OTHER_APPS = ("efad8c6", "b7550a4", "c250106", "f0004b6")  # of other people's there were these two then
