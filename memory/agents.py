@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Iterable
 from copy import copy
 from datetime import timedelta
@@ -12,7 +13,7 @@ from django.db import IntegrityError, transaction
 
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
-from memory import addresses, cadence, editing, letters
+from memory import addresses, cadence, editing, letters, runs
 from memory.access import new_key
 from memory.errors import AgentsSide, Invalid, NotFound, Taken
 from memory.models import Agent, AgentKey, DueReason, Tenant
@@ -52,6 +53,7 @@ def _tenant(slug: str) -> Tenant:
 
 
 def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> Agent:
+    settings |= {"memory_path": runs.checked_path(settings["memory_path"])} if "memory_path" in settings else {}
     agent = Agent(tenant=tenant, slug=slug, model=model, **settings)
     _clean(agent, "agent", (*TOKENS, "language", "steward"))
     try:
@@ -60,6 +62,8 @@ def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> A
     except IntegrityError:
         if Agent.objects.filter(tenant=tenant, slug=slug).exists():
             raise Taken(f"There is already an agent {agent.label}.") from None
+        if agent.memory_path and Agent.objects.filter(memory_path=agent.memory_path).exists():
+            raise Invalid("memory_path", "is another agent's") from None
         raise Invalid("target_tokens", "must be no more than the budget") from None
     agent.wrapped_key = new_wrapped_key(agent.pk)
     _set_cadence(agent)
@@ -88,11 +92,19 @@ def _wrong_field(row: Tenant | Agent) -> str:
     except ValidationError as problem:
         return next(iter(problem.message_dict))
     if isinstance(row, Agent):
+        if row.slug != unicodedata.normalize("NFC", row.slug).lower() or _looks_like_another(row.slug):
+            return "slug"
         if row.model != row.model.strip() or not row.model.isprintable():
             return "model"
         if row.refine_every is not None and not OFTENEST <= row.refine_every <= RAREST:
             return "refine_every"
     return ""
+
+
+def _looks_like_another(slug: str) -> bool:
+    """Whether letters are mixed that look alike in several scripts."""
+    scripts = {unicodedata.name(letter, "").partition(" ")[0] for letter in slug if letter.isalpha()}
+    return len(scripts & {"LATIN", "CYRILLIC", "GREEK"}) > 1
 
 
 def _unfit(row: Tenant | Agent, setting: Collection[str]) -> str:
@@ -111,6 +123,9 @@ _ADVICE = {
     "target_tokens": "must be 1 token or more, and no more than the budget",
     "language": f"must be one of: {', '.join(sorted(LANGUAGES))}",
     "slug": "must be 1 to 64 lower-case letters, digits, '-' and '_', beginning and ending with a letter or digit",
+    "last_n": "must be 0 or more",
+    "max_entries": "must be 0 or more",
+    "context_tokens": "must be 1 token or more",
     "steward": addresses.ADVICE,
     "model": "must be at most 200 characters, none of them a control character, and no white space at its ends",
     "refine_every": "must be from one hour to ten years, or null for never",

@@ -54,6 +54,15 @@ def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0
         return history.opened(row, touched)
 
 
+def gc_report(agent: Agent, number: int, person: Person, report: int, numbers: Sequence[int]) -> None:
+    """Record that what a model said of these memories is read. Raises NotGranted unless the grant covers them all."""
+    with consent.over_stays_over(agent), editing.locked(agent) as row:
+        grant = consent.in_force(row, number, person)
+        if not grant.scope.covers_memories(numbers):
+            raise errors.NotGranted("The grant does not cover all that the report may quote.")
+        _record(row, grant, person, {"gc_report": report})
+
+
 def _record(agent: Agent, grant: Standing, person: Person, what: dict[str, Any]) -> None:
     """Write down who reads what, and tell the agent once."""
     actor, detail = Actor.person(person.address), {"request": grant.number} | what

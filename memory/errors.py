@@ -279,3 +279,19 @@ class MailNotSent(MemoryFault):
             "This agent has a steward, and mail is written to the console, where the operator would read the link by "
             "which the steward decides. Have the operator set EMAIL_URL, as to smtp+tls://USER:PASSWORD@HOST:587."
         )
+
+
+class FileFault(MemoryFault):
+    """A memory file cannot be read or written, or is not what it was. `reason`: the system's word, without the path."""
+
+    code = "memory_file"
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or "not as it should be"
+
+
+class FileElsewhere(FileFault):
+    """A memory file that does not lie where the operator lets such files be."""
+
+    code = "memory_file_elsewhere"

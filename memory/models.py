@@ -17,6 +17,8 @@ from django_otp.models import Device, ThrottlingMixin
 from memory.rules.categories import SCOPES
 
 SLUG = RegexValidator(r"^[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?\Z", "lower-case letters, digits, '-' and '_', 1 to 64")
+# … of any script (seed 001's agents); that none is a capital is seen to by `memory.agents`.
+AGENT_SLUG = RegexValidator(r"^[^\W_](?:[\w-]{0,62}[^\W_])?\Z", "lower-case letters, digits, '-' and '_', 1 to 64")
 
 
 class RefinementLimits(models.Model):
@@ -180,7 +182,7 @@ class Agent(RefinementLimits):
     """
 
     tenant = models.ForeignKey(Tenant, models.PROTECT, related_name="agents")
-    slug = models.CharField(max_length=64, validators=[SLUG])
+    slug = models.CharField(max_length=64, validators=[AGENT_SLUG])
     created_at = models.DateTimeField(auto_now_add=True)
 
     # Its voice. The agent's side decides these.
@@ -212,6 +214,12 @@ class Agent(RefinementLimits):
     failures_in_a_row = models.PositiveIntegerField(default=0)
     last_refined_at = models.DateTimeField(null=True, blank=True)
 
+    # Its log of runs, and what `gc` leaves of it (seed 001)
+    memory_path = models.CharField(max_length=1_000, blank=True, default="", db_default="", help_text="empty: journal")
+    last_n = models.PositiveIntegerField(default=0, db_default=0, help_text="entries that gc keeps; 0: see max_entries")
+    max_entries = models.PositiveIntegerField(default=0, db_default=0, help_text="… where last_n is 0; 0: all")
+    context_tokens = models.PositiveIntegerField(null=True, blank=True, help_text="that gc sends; empty: all")
+
     # The silo's data key, wrapped by a key-encryption key; empty once erased.
     wrapped_key = models.BinaryField(default=b"", editable=False)
 
@@ -242,6 +250,7 @@ class Agent(RefinementLimits):
                 condition=Q(target_tokens__lte=models.F("budget_tokens")), name="agent_target_in_budget"
             ),
             models.CheckConstraint(condition=Q(due_reason__in=DueReason.values), name="agent_known_due_reason"),
+            models.UniqueConstraint(fields=["memory_path"], condition=~Q(memory_path=""), name="agent_one_per_file"),
         ]
         indexes = [
             models.Index(

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from django.db.models import QuerySet
+
 from audit.models import ActorKind, Operation
 from audit.trail import Actor
 from memory import daily_share, editing, errors, tokens
@@ -180,22 +182,30 @@ def promote(
         return edit.finish()
 
 
-def trim(agent: Agent, keep: int, actor: Actor) -> Edited:
+def trim(agent: Agent, keep: int, actor: Actor, *, upto: int | None = None) -> Edited:
     """Discard the oldest run entries of the journal beyond the newest `keep`; constitutional ones stay and do not
-    count (seed 001, trimming)."""
+    count (seed 001, trimming). Those that came after memory `upto` stay, however many and however old."""
     if keep < 0:
         raise errors.Invalid("keep", "must be 0 or more")
     with editing.begin(agent, Operation.TRIMMED, actor) as edit:
-        runs = Memory.objects.filter(
-            agent_id=edit.agent.pk,
-            kind=Kind.JOURNAL,
-            source=Source.RUN,
-            discarded_at__isnull=True,
-            constitutional=False,
-        ).order_by("-origin", "-number")
-        for memory in runs[keep:]:
-            edit.change(memory, discarded_at=edit.at)
+        trimmed = list(runs(edit.agent).filter(constitutional=False).order_by("-origin", "-number")[keep:])
+        for memory in trimmed:
+            if upto is None or memory.number <= upto:
+                edit.change(memory, discarded_at=edit.at)
         return edit.finish()
+
+
+def file_trimmed(agent: Agent, detail: dict[str, Any], actor: Actor) -> int | None:
+    """Put into the trail that an agent's memory file is trimmed; the entry's number."""
+    with editing.begin(agent, Operation.TRIMMED, actor, is_notice=True) as edit:
+        edit.detail = {"file": detail}
+        return edit.finish(always=True).seq
+
+
+def runs(agent: Agent) -> QuerySet[Memory]:
+    """The entries of an agent's log that its journal holds, in no order: no credentials and the like."""
+    rows = Memory.objects.filter(agent_id=agent.pk, kind=Kind.JOURNAL, source=Source.RUN, discarded_at__isnull=True)
+    return rows.exclude(category__in=UNREFINED)
 
 
 def notify(

@@ -62,10 +62,14 @@ def used_up(now: datetime) -> Q:
 def count(session: RefinementSession) -> None:
     """Add what a session that ends has used, in the transaction that ends it."""
     tokens = session.prompt_tokens + session.completion_tokens
-    if session.driver != Driver.SERVER or not tokens or session.closed_at is None:
-        return
-    tenant, month = session.agent.tenant_id, month_of(session.closed_at)
-    Share.objects.get_or_create(tenant_id=tenant)
-    of_tenant = Share.objects.filter(tenant_id=tenant)
+    if session.driver == Driver.SERVER and tokens and session.closed_at is not None:
+        add(session.agent.tenant_id, tokens, session.closed_at)
+
+
+def add(tenant_id: int, tokens: int, at: datetime) -> None:
+    """Count tokens that a tenant's models have used."""
+    month = month_of(at)
+    Share.objects.get_or_create(tenant_id=tenant_id)
+    of_tenant = Share.objects.filter(tenant_id=tenant_id)
     of_tenant.filter(Q(month=None) | Q(month__lt=month)).update(month=month, model_tokens=0)
     of_tenant.filter(month=month).update(model_tokens=F("model_tokens") + tokens)  # one of last month is late, and over

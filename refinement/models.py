@@ -208,3 +208,23 @@ class Share(models.Model):
 
     def __str__(self) -> str:
         return f"tenant {self.tenant_id}"
+
+
+class GcReport(models.Model):
+    """What a model said of an agent's log (seed 001), sealed. Its agent reads it, or a person whose grant covers all
+    memories; kept as long as what it may quote."""
+
+    agent = models.ForeignKey(Agent, models.CASCADE, related_name="gc_reports", db_index=False)
+    number = models.PositiveBigIntegerField()
+    at = models.DateTimeField()
+    model = models.CharField(max_length=200)
+    entries = models.PositiveBigIntegerField(help_text="that there were")
+    left_out = models.PositiveBigIntegerField(default=0, help_text="of them, the oldest, for want of room")
+    sealed = models.BinaryField()
+    withdrawn_at = models.DateTimeField(null=True, help_text="emptied: what it may quote was redacted")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "number"], name="gc_report_number_in_agent")]
+
+    def __str__(self) -> str:
+        return f"report {self.number}"

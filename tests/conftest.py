@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from django.conf import settings
@@ -135,3 +136,25 @@ def ada(house: House) -> Agent:
 def bob(house: House) -> Agent:
     """The outsider: of another tenant, there in every test that has an agent."""
     return house.bob
+
+
+@pytest.fixture
+def as_nobody(tmp_path: Path) -> Iterator[None]:
+    """A user for whom permissions hold, also where the tests run as root."""
+    if os.geteuid():
+        yield
+        return
+    closed = [folder for folder in tmp_path.parents if folder.stat().st_mode & 0o005 != 0o005]
+    modes = [folder.stat().st_mode for folder in closed]
+    for folder in closed:
+        folder.chmod(0o755)
+    for each in (tmp_path, *tmp_path.rglob("*")):
+        os.chown(each, 65534, 65534)
+    group = os.getegid()
+    os.setegid(65534)
+    os.seteuid(65534)
+    yield
+    os.seteuid(0)
+    os.setegid(group)
+    for folder, mode in zip(closed, modes, strict=True):
+        folder.chmod(mode)

@@ -11,7 +11,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from config.api.bodies import Body, Choice, Text
+from config.api.bodies import Body, Choice, Text, Whole
 from config.api.memories import MemoryOut, shown
 from config.api.views import AgentView
 from memory import agents, context, daily_share
@@ -22,6 +22,7 @@ from refinement import schedule
 from refinement.llm.catalog import parse as parse_model
 
 MAX_PROMPT = 20_000  # characters
+MAX_ENTRIES = 2**31 - 1  # of the column
 LANGUAGE = "of its memories, for search, in lower case, such as english; other: words are taken as they stand"
 
 
@@ -40,6 +41,11 @@ class AgentIn(Body):
     discard_share_lifted_until = serializers.DateTimeField(
         required=False, allow_null=True, help_text="at most 24 hours from now; null: the daily share holds again"
     )
+    last_n = Whole(min_value=0, max_value=MAX_ENTRIES, required=False, help_text="of its log, that gc keeps")
+    max_entries = Whole(min_value=0, max_value=MAX_ENTRIES, required=False, help_text="… where last_n is 0; 0: all")
+    context_tokens = Whole(
+        min_value=1, max_value=MAX_ENTRIES, required=False, allow_null=True, help_text="that gc sends; null: all"
+    )
 
 
 class KeyIn(Body):
@@ -56,6 +62,13 @@ class KeyOut(serializers.Serializer[Any]):
 
 def shown_key(key: str) -> dict[str, str]:
     return {"key": key, "prefix": prefix_of(key)}
+
+
+class LogOut(serializers.Serializer[Any]):
+    is_file = serializers.BooleanField(help_text="a memory file, which whoever can read it reads; else the journal")
+    last_n = serializers.IntegerField(help_text="entries that gc keeps; 0: see max_entries")
+    max_entries = serializers.IntegerField(help_text="0: all")
+    context_tokens = serializers.IntegerField(allow_null=True, help_text="that gc sends to the model; null: all")
 
 
 class UsageOut(serializers.Serializer[Any]):
@@ -83,6 +96,7 @@ class AgentOut(serializers.Serializer[Any]):
     memory_enabled = serializers.BooleanField()
     paused = serializers.BooleanField()
     usage = UsageOut()
+    log = LogOut(help_text="of its runs")
     due = serializers.CharField(allow_blank=True, help_text="why a refinement is due now; empty when none is")
     due_at = serializers.DateTimeField(allow_null=True)
     last_refined_at = serializers.DateTimeField(allow_null=True)
@@ -111,6 +125,12 @@ def shown_agent(agent: Agent) -> dict[str, Any]:
             "journal": agent.journal_count,
             "constitutional": agent.constitutional_count,
             "duplicate_tokens": agent.duplicate_tokens,
+        },
+        "log": {
+            "is_file": bool(agent.memory_path),
+            "last_n": agent.last_n,
+            "max_entries": agent.max_entries,
+            "context_tokens": agent.context_tokens,
         },
         "due": schedule.why(agent),
         "due_at": agent.due_at,

@@ -30,6 +30,7 @@ _AGENT: dict[str, Any] = {
         "constitutional": 2,
         "duplicate_tokens": 40,
     },
+    "log": {"is_file": False, "last_n": 50, "max_entries": 0, "context_tokens": None},
     "due": "",
     "due_at": "2026-02-08T09:30:00Z",
     "last_refined_at": "2026-02-01T09:30:00Z",
@@ -53,6 +54,20 @@ _MEMORY: dict[str, Any] = {
     "version": 5,
 }
 _REMEMBER = {"content": "Ann prefers green tea.", "tags": ["ann"]}
+_REPORT: dict[str, Any] = {
+    "id": 1,
+    "at": "2026-02-01T09:30:00Z",
+    "model": "openai/gpt-4.1",
+    "entries": 10,
+    "left_out": 0,
+    "is_withdrawn": False,
+    "patterns_found": "Questions about the ferry come every Monday.",
+    "repeated_work": "",
+    "recommendations": "Keep the timetable as a core memory.",
+    "missing": ["Repeated Work"],
+    "text": "## Patterns Found\nQuestions about the ferry come every Monday.\n\n"
+    "## Recommendations\nKeep the timetable as a core memory.",
+}
 _SESSION: dict[str, Any] = {
     "id": 3,
     "driver": "runtime",
@@ -200,6 +215,11 @@ BY_OPERATION = {
     "memories_search": Example(
         {"q": '"green tea" -black tag:ann', "limit": 5}, {200: {"results": [_MEMORY | {"score": 1.25}]}}
     ),
+    "runs_log": Example(
+        {"task": "Answer the harbour's question", "result": "The ferry leaves at 14:30."}, {201: {"id": 12}}
+    ),
+    "gc_reports_list": Example(answers={200: {"results": [_REPORT], "next": None}}),
+    "gc_reports_read": Example(answers={200: _REPORT}),
     "sessions_list": Example(answers={200: {"results": [_SESSION], "next": None}}),
     "sessions_open": Example({"driver": "runtime"}, {201: _SESSION, 202: _AGENT | {"due": "agent"}}),
     "sessions_read": Example(answers={200: _SESSION}),

@@ -19,6 +19,8 @@ _FROM: dict[tuple[str, str], list[tuple[str, str, tuple[str, ...]]]] = {
     ("memories_search", "200"): [("number", "/results/0/id", _MEMORY)],
     ("memories_revise", "200"): [("seq", "/version", ("audit_read",))],
     ("sessions_open", "201"): [("number", "/id", _SESSION)],
+    ("runs_log", "201"): [("number", "/id", ("memories_read",))],
+    ("gc_reports_list", "200"): [("number", "/results/0/id", ("gc_reports_read",))],
     ("sessions_list", "200"): [("number", "/results/0/id", _SESSION)],
     ("sessions_read", "200"): [("number", "/id", _SESSION[1:])],
     ("agent_read", "200"): [("seq", "/audit_seq", ("audit_read",))],

@@ -9,7 +9,7 @@ from rest_framework.exceptions import NotFound
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 
-from config.api import agent, consent, memories, removal, sessions, tenant, trail, transfer
+from config.api import agent, consent, memories, removal, runs, sessions, tenant, trail, transfer
 from config.api.views import View
 
 
@@ -34,6 +34,9 @@ urlpatterns = [
     path("memories/search", memories.Search.as_view()),
     path("memories/<int:number>", memories.OneMemory.as_view()),
     path("memories/<int:number>/restore", memories.Restore.as_view()),
+    path("runs", runs.Runs.as_view()),
+    path("gc-reports", runs.Reports.as_view()),
+    path("gc-reports/<int:number>", runs.OneReport.as_view()),
     path("refinement-sessions", sessions.Sessions.as_view()),
     path("refinement-sessions/<int:number>", sessions.OneSession.as_view()),
     path("refinement-sessions/<int:number>/briefing", sessions.Briefing.as_view()),
@@ -56,9 +59,9 @@ urlpatterns = [
     path("export", transfer.Export.as_view()),
     path("import", transfer.Import.as_view()),
     path("agents", tenant.Agents.as_view()),
-    path("agents/<slug:slug>", tenant.OneAgent.as_view()),
-    path("agents/<slug:slug>/keys", tenant.AgentKeys.as_view()),
-    path("agents/<slug:slug>/keys/<slug:prefix>", tenant.OneAgentKey.as_view()),
+    path("agents/<str:slug>", tenant.OneAgent.as_view()),
+    path("agents/<str:slug>/keys", tenant.AgentKeys.as_view()),
+    path("agents/<str:slug>/keys/<slug:prefix>", tenant.OneAgentKey.as_view()),
     path("schema", RedirectView.as_view(pattern_name="schema")),
     path("docs", RedirectView.as_view(pattern_name="docs")),
     path("schema/", SpectacularAPIView.as_view(**_OPEN), name="schema"),

@@ -81,6 +81,15 @@ class _Answer(_Bill):
     stop_reason: str | None = None
 
 
+class _Uncounted(http.Bill):
+    content: list[_Block]
+    stop_reason: str | None = None
+    usage: _Tokens | None = None
+
+    def spent(self) -> Usage:
+        return Usage() if self.usage is None else _Bill(usage=self.usage).spent()
+
+
 class Anthropic:
     """A model behind the Messages API."""
 
@@ -96,8 +105,9 @@ class Anthropic:
 
     def complete(self, request: Request) -> Reply:
         answer = self._server.post("/v1/messages", _body(request), request)
-        said = http.read(answer, _Answer, _Bill, WHO)
-        text = "\n\n".join(block.text for block in said.content if isinstance(block, _Text) and block.text)
+        shape: type[_Answer | _Uncounted] = _Answer if request.counts else _Uncounted
+        said = http.read(answer, shape, _Bill, WHO)
+        text = "".join(block.text for block in said.content if isinstance(block, _Text) and block.text)
         asked = ((block.id, block.name, block.input) for block in said.content if isinstance(block, _ToolUse))
         calls = base.tool_calls(asked, request)
         return base.reply(text, calls, said.stop_reason, STOPS, said.spent(), answer.calls)

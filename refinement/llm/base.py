@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -21,15 +21,19 @@ class ModelError(DomainError):
     """A model call that gave no usable reply.
 
     `usage` is what it cost all the same (tokens), if the server said; `calls` is how many HTTP calls were made
-    for it, retries included (0: none was).
+    for it, retries included (0: none was). `status` is the server's, 0 where it gave none; `said` its own words, where
+    the request allows that they are kept.
     """
 
     code = "model_error"
 
-    def __init__(self, message: str, usage: Usage | None = None, calls: int = 0) -> None:
+    def __init__(
+        self, message: str, usage: Usage | None = None, calls: int = 0, *, status: int = 0, said: str = ""
+    ) -> None:
         super().__init__(message)
         self.usage = usage or Usage()
         self.calls = calls
+        self.status, self.said = status, said
 
 
 class ModelUnavailable(ModelError):
@@ -109,10 +113,25 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class LongText:
+    """A text too long to hold, sent piece by piece in the place of `mark`, which is some message's whole text.
+
+    `pieces` are its bytes, UTF-8 or not, from the start each time it is called; `size` is how many there are.
+    """
+
+    mark: str
+    size: int
+    pieces: Callable[[], Iterable[bytes]]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Request:
     """One call. `model` is the provider's own name for the model; `seconds` bounds the call, retries included.
 
     `is_cut_short`: they are fewer than a call is given; that nobody answered within them says nothing of the server.
+    `waits`: until a provider that everybody leaves alone is called again, as long as there is time. `quotes`: what the
+    server says of a call that failed is kept; it may repeat what was sent. `counts`: a reply without the tokens that
+    its protocol promises is none.
     """
 
     model: str
@@ -123,6 +142,10 @@ class Request:
     seconds: float = 120.0
     is_cut_short: bool = False
     retries: int = 3
+    waits: bool = True
+    quotes: bool = False
+    counts: bool = True
+    long: LongText | None = None
 
 
 StopReason = Literal["tool_calls", "end", "length", "other"]

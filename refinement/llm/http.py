@@ -13,14 +13,17 @@ Errors are built outside `except` blocks, so that not even `__context__` leads t
 
 from __future__ import annotations
 
+import codecs
+import http.client
 import json
 import random
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from itertools import chain
 from typing import Annotated, Any, Protocol, TypeVar
 
 import httpx
@@ -29,6 +32,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from refinement.llm.base import (
+    LongText,
     ModelError,
     ModelNotConfigured,
     ModelRefused,
@@ -42,6 +46,7 @@ from refinement.llm.connections import client_for, until
 
 CONNECT_SECONDS = 10.0
 MAX_REPLY_BYTES = 8 * 1024 * 1024
+MAX_SAID_BYTES, MAX_SAID = 64 * 1024, 500  # of an error; characters of it that are kept
 LISTENS = 5.0  # seconds between two looks whether a provider is called again
 
 log = structlog.get_logger("palimpsest.models")
@@ -183,6 +188,7 @@ class _Call:
         self.server = server
         self.url = server.base_url + path
         self.content = _written(body)
+        self.request = request
         self.attempts = max(0, request.retries) + 1
         self.deadline = time.monotonic() + request.seconds
         self.is_cut_short = request.is_cut_short
@@ -210,7 +216,7 @@ class _Call:
 
     def _attempt(self) -> bytes | ModelError:
         while wait := self.server.gate.wait():
-            if wait >= self._left():
+            if wait >= self._left() or not self.request.waits:
                 return ModelUnavailable(f"{self.server.who} does not answer anybody, and is left alone for a while.")
             time.sleep(min(wait, LISTENS))
             self.is_cut_short = True
@@ -231,24 +237,31 @@ class _Call:
         client = client_for(self.server.base_url)
         try:
             with client.stream(
-                "POST", self.url, content=self.content, headers=self.server.headers, timeout=timeout
+                "POST", self.url, content=self._content(), headers=self.server.headers, timeout=timeout
             ) as response:
                 return self._judge(response)
         except httpx.TimeoutException:
             return self._unavailable("did not answer in time", is_late=True)
+        except httpx.ConnectError as problem:
+            return self._unavailable("could not be reached", said=_reason(problem), is_gone=True)
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError):
             return self._unavailable("could not be reached, or cut the connection", is_gone=True)
+
+    def _content(self) -> bytes | Iterator[bytes]:
+        return self.content if self.request.long is None else _streamed(self.content, self.request.long)
 
     def _judge(self, response: httpx.Response) -> bytes | ModelError | _Transient:
         status = response.status_code
         if response.is_success:
             return self._read(response)
+        told: dict[str, Any] = {"status": status, "said": _said(response) if self.request.quotes else ""}
         if status in (408, 429) or status >= 500:
-            return self._unavailable(f"answered {status}", retry_after(response.headers.get("Retry-After")))
-        return ModelRefused(f"{self.server.who} answered {status}: {_refusal(status)}.")
+            wait = retry_after(response.headers.get("Retry-After"))
+            return _Transient(ModelUnavailable(f"{self.server.who} answered {status}.", **told), wait)
+        return ModelRefused(f"{self.server.who} answered {status}: {_refusal(status)}.", **told)
 
-    def _unavailable(self, what: str, wait: float | None = None, **how: bool) -> _Transient:
-        return _Transient(ModelUnavailable(f"{self.server.who} {what}."), wait, **how)
+    def _unavailable(self, what: str, said: str = "", **how: bool) -> _Transient:
+        return _Transient(ModelUnavailable(f"{self.server.who} {what}.", said=said), **how)
 
     def _read(self, response: httpx.Response) -> bytes | ModelError:
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
@@ -265,6 +278,39 @@ class _Call:
 def _written(body: Mapping[str, Any]) -> bytes:
     # "replace": half a surrogate pair has no UTF-8, and the error that says so quotes the text.
     return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _streamed(body: bytes, long: LongText) -> Iterator[bytes]:
+    """The body with the long text in its place, as JSON has it. What is no UTF-8 is replaced, as in a short one."""
+    before, after = body.split(long.mark.encode())
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    yield before
+    for piece in chain(long.pieces(), [b""]):
+        yield json.dumps(decoder.decode(piece, final=not piece), ensure_ascii=False)[1:-1].encode()
+    yield after
+
+
+def _reason(problem: Exception) -> str:
+    """The system's word for why there is no connection: `connection refused`."""
+    cause: BaseException | None = problem
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror.lower()
+        cause = cause.__cause__ or cause.__context__
+    return ""
+
+
+def _said(response: httpx.Response) -> str:
+    """What the server says of its refusal: the message of its error, or its status in words."""
+    body = bytearray()
+    for piece in response.iter_raw():
+        body += piece
+        if len(body) > MAX_SAID_BYTES:
+            break
+    error = value.get("error") if isinstance(value := json_value(bytes(body)), dict) else None
+    said = error.get("message") if isinstance(error, dict) else error
+    said = said if isinstance(said, str) else http.client.responses.get(response.status_code, "")
+    return "".join(each if each.isprintable() else " " for each in said)[:MAX_SAID]
 
 
 def _refusal(status: int) -> str:

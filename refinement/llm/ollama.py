@@ -94,6 +94,7 @@ def _body(request: Request) -> dict[str, Any]:
 
 def _context_for(prompt: dict[str, Any], request: Request) -> int:
     size = len(json.dumps(prompt, ensure_ascii=False).encode("utf-8", "replace"))
+    size += request.long.size if request.long else 0
     return context_tokens(size, request.max_output_tokens)
 
 

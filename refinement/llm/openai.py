@@ -8,10 +8,9 @@ Two things are sent to OpenAI itself and to no other server, which may refuse fi
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
 import httpx
-from pydantic import Field
 
 from refinement.llm import base, http
 from refinement.llm.base import Message, Reply, Request, StopReason, Tool, ToolCall, Usage
@@ -69,7 +68,7 @@ class _Choice(http.Wire):
 
 
 class _Completion(_Bill):
-    choices: Annotated[list[_Choice], Field(min_length=1)]
+    choices: list[_Choice]
 
 
 class OpenAI:
@@ -90,6 +89,13 @@ class OpenAI:
     def complete(self, request: Request) -> Reply:
         answer = self._server.post("/chat/completions", self._body(request), request)
         completion = http.read(answer, _Completion, _Bill, WHO)
+        if not completion.choices:
+            raise base.ModelReplyInvalid(
+                f"{WHO} sent a reply without choices.",
+                completion.spent(),
+                answer.calls,
+                said="response contains no choices",
+            )
         choice = completion.choices[0]
         said = choice.message
         asked = ((call.id, call.function.name, call.function.arguments) for call in said.tool_calls or ())

@@ -26,6 +26,7 @@ AGENT = (
     "erase_agent",
     "export_memories",
     "import_memories",
+    "log_run",
     "redact",
     "refine",
     "rollback",
@@ -34,6 +35,7 @@ AGENT = (
 READS_SILOS = {
     "import_memories": ("acme/ada", "-"),
     "export_memories": ("acme/ada",),
+    "log_run": ("acme/ada", "--task", "tea", "--result", "brewed"),
     "refine": ("acme/ada",),
     "rotate_silo_keys": (),
 }
@@ -60,12 +62,15 @@ def another_silo_key(house: House, settings: Any) -> None:
 def arguments(name: str) -> tuple[str, ...]:
     more = {
         "import_memories": ("-",),
+        "log_run": ("--task", "tea", "--result", "brewed"),
         "create_agent": ("--model", "builtin/dedupe"),
         "verify_audit": (),
         "redact": ("1", "--reason", "asked", "--yes"),
         "erase_agent": ("--reason", "asked", "--yes"),
         "rollback": ("--to-entry", "0"),
     }
+    if name == "gc":
+        return ("acme/ada",)
     if name == "create_superuser":
         return ("root@acme.test",)
     if name == "create_tenant_key":
@@ -82,13 +87,16 @@ def test_help_explains_and_names_the_exit_codes(name: str) -> None:
     ran = run(name, "--help")
     assert ran.code == 0
     assert ran.err == ""
-    assert "Exit codes: 0 done, 1 failed, 2 configuration or usage, 3 the model." in " ".join(ran.out.split())
+    codes = {"gc": "0 done, or nothing to do; 1 failed, or wrong usage; 2 configuration; 3 the model."}
+    usual = "0 done, 1 failed, 2 configuration or usage, 3 the model."
+    assert f"Exit codes: {codes.get(name, usual)}" in " ".join(ran.out.split())
     assert len(load_command_class("config", name).help) > 20
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unknown_option_is_a_usage_error(name: str) -> None:
-    failed(run(name, *arguments(name), "--no-such-option"), 2, "--no-such-option")
+    code = 1 if name == "gc" else 2  # as seed 001 has it
+    failed(run(name, *arguments(name), "--no-such-option"), code, "--no-such-option")
 
 
 @pytest.mark.parametrize("name", [n for n in AGENT if n != "create_agent"])
@@ -182,6 +190,7 @@ def test_ctrl_c_is_no_traceback(house: House, monkeypatch: pytest.MonkeyPatch) -
 WRITES = {
     "create_agent": ("acme/new", "--model", "builtin/dedupe"),
     "import_memories": ("acme/ada", "-"),
+    "log_run": ("acme/ada", "--task", "tea", "--result", "brewed"),
     "refine": ("acme/ada",),
     "rollback": ("acme/ada", "--to-entry", "0"),
     "rotate_silo_keys": (),

@@ -15,6 +15,7 @@ from config.api.examples import BY_OPERATION
 from memory import tenants
 from memory.silo import indexes
 from memory.silo.cipher import Cipher
+from refinement import gc_reports
 from tests import steps
 from tests.api.calling import Answer, Caller
 from tests.api.test_keys import address, is_tenants, operations
@@ -36,6 +37,9 @@ BODIES: dict[str, Any] = {
     "PATCH memories/1": {"content": "M anew", "tags": ["M anew"]},
     "DELETE memories/1": None,
     "POST memories/1/restore": None,
+    "POST runs": {"task": "M asked", "result": "M done"},
+    "GET gc-reports": None,
+    "GET gc-reports/1": None,
     "GET refinement-sessions": None,
     "POST refinement-sessions": {"driver": "runtime"},
     "GET refinement-sessions/1": None,
@@ -83,6 +87,7 @@ def filled(watch: Watch, house: House, settings: Any) -> House:
     settings.ALLOWED_HOSTS, settings.API_RATE = ["testserver"], 10**9
     steps.remember(house.ada, *(watch.text(f"keeps a {thing}") for thing in ("boat", "dog")), tags=(watch.marker,))
     steps.remember(house.bob, "coffee")
+    gc_reports.keep(steps.fresh(house.ada), watch.text("a pattern"), model="openai/gpt", entries=1)
     Caller(house.ada_key).post("refinement-sessions", {})
     return house
 

@@ -23,7 +23,7 @@ from tests.steps import PERSON, fresh, remember, row
 OURS = ("audit", "memory", "refinement")
 BY_AGENT = {
     "memory_memory", "memory_creation", "audit_auditentry", "audit_change", "audit_accessrequest",
-    "refinement_refinementsession", "refinement_sessionstep",
+    "refinement_refinementsession", "refinement_sessionstep", "refinement_gcreport",
 }  # fmt: skip
 # Found by a prefix before the agent is known, or compared over all agents: copies on every server, or one for all.
 OTHERWISE = {"memory_agentkey", "audit_consentlink", "refinement_waiting"}

@@ -33,6 +33,16 @@ class Command(Task):
         )
         parser.add_argument("--steward", default="", metavar="EMAIL", help="the person who speaks for the agent")
         parser.add_argument("--memory-off", action="store_true", help="begin with memory switched off")
+        parser.add_argument(
+            "--memory-path",
+            default="",
+            metavar="FILE",
+            help="a markdown file for its log of runs, under one of VAULT_ROOTS; default: its journal",
+        )
+        parser.add_argument("--last-n", type=int, default=0, metavar="N", help="entries of the log that gc keeps")
+        parser.add_argument(
+            "--max-entries", type=int, default=0, metavar="N", help="… where --last-n is 0; default: 0, all of them"
+        )
         parser.add_argument("--budget", type=int, default=8_000, metavar="TOKENS", help="default: 8000")
         parser.add_argument(
             "--target", type=int, metavar="TOKENS", help="default: 5000, or five eighths of a smaller budget"
@@ -58,6 +68,9 @@ class Command(Task):
                 actor=Actor.operator("create_agent"),
                 steward=options["steward"],
                 memory_enabled=not options["memory_off"],
+                memory_path=options["memory_path"],
+                last_n=options["last_n"],
+                max_entries=options["max_entries"],
                 budget_tokens=options["budget"],
                 target_tokens=target,
             )

@@ -1,0 +1,215 @@
+"""`gc`: a model looks at an agent's log for patterns, and the newest entries alone are left of it (seed 001).
+
+One call an agent, without tools and without a second try. A memory file belongs to whoever can read it, and so does
+what a model says of it; of a silo it is content, shown to the agent or under a grant alone, and else kept sealed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from django.conf import settings
+from django.utils import timezone
+
+from audit.trail import Actor
+from config.errors import DomainError
+from memory.errors import FileElsewhere, FileFault
+from memory.memory_file import CHUNK
+from memory.models import Agent
+from refinement import allowance, gc_reports
+from refinement.gc_prompt import PROMPT
+from refinement.llm import catalog
+from refinement.llm.base import (
+    LongText,
+    Message,
+    ModelError,
+    ModelNotConfigured,
+    ModelReplyInvalid,
+    Request,
+)
+from refinement.logs import Log, Text, log_of
+
+FAILED, CONFIGURATION, MODEL = 1, 2, 3  # exit codes (seed 001, 3.6)
+TEMPERATURE, MOST_TOKENS = 0.3, 4_096
+_KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+
+
+class GcFailed(DomainError):
+    """One agent's log was not collected; `exit` is the command's exit code. Nothing was trimmed."""
+
+    code = "gc_failed"
+
+    def __init__(self, message: str, exit: int) -> None:
+        super().__init__(message)
+        self.exit = exit
+
+
+class Output(Protocol):
+    """Where results and remarks go."""
+
+    def tell(self, text: str) -> None: ...
+
+    def warn(self, line: str) -> None: ...
+
+    def flush(self) -> None:
+        """Raises OSError if what was told could not be written out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How an agent's log is to be collected.
+
+    `may_choose`: whether another model may be sent this silo's content. `may_read`: called with a silo's log and the
+    report's number before the report is shown, whether it may be.
+    """
+
+    actor: Actor
+    dry_run: bool = False
+    model: str = ""
+    may_choose: Callable[[Agent], bool] = lambda _: False
+    may_read: Callable[[Agent, Log, int], bool] = lambda *_: False
+
+
+def collect(agent: Agent, name: str, asked: Asked, to: Output) -> None:
+    """The flow of section 3.3. `name` is how the agent is called in what is told. Raises GcFailed."""
+    if not agent.memory_enabled:
+        to.warn(f'Warning: agent "{name}" does not have memory enabled. Skipping.')
+        return
+    logged = _log(agent, asked.actor)
+    if logged.is_empty:
+        to.tell(f'No memory entries for agent "{name}". Nothing to do.')
+        return
+    to.tell(f"Agent: {name}")
+    to.tell(f"Entries: {logged.entries}")
+    model = asked.model or agent.model
+    _require_model(agent, logged, model, asked)
+    text = logged.text(agent.context_tokens)
+    if text.left_out:
+        room = f"{agent.context_tokens} tokens"
+        to.warn(f"The oldest {text.left_out} of {logged.entries} entries do not fit into {room} and are not analysed.")
+    said = _analysis(agent, model, text, quotes=logged.is_file)
+    _tell_analysis(agent, logged, model, said, text, asked, to)
+    if asked.dry_run:
+        to.tell("Dry run: no entries trimmed.")
+        return
+    _trim(agent, logged, to)
+
+
+def _log(agent: Agent, actor: Actor) -> Log:
+    try:
+        return log_of(agent, actor)
+    except FileFault as fault:
+        raise GcFailed(str(fault), CONFIGURATION if isinstance(fault, FileElsewhere) else FAILED) from None
+
+
+# --- the model
+
+
+def _require_model(agent: Agent, logged: Log, model: str, asked: Asked) -> None:
+    """That it has the form of one, can analyse, may be sent this log, and has its key."""
+    provider, slash, name = model.partition("/")
+    if not slash:
+        raise GcFailed(f'invalid model format "{model}": expected provider/model-name', FAILED)
+    if not provider or not name:
+        missing = "empty provider" if not provider else "empty model name"
+        raise GcFailed(f'invalid model format "{model}": {missing}', FAILED)
+    if provider not in catalog.PROVIDERS:
+        raise GcFailed(f'unsupported provider "{provider}": use openai, anthropic or ollama', FAILED)
+    if provider == "builtin":
+        raise GcFailed(
+            f"{model} cannot analyse a log: models of openai, anthropic and ollama can (--model, or the agent's own)",
+            MODEL,
+        )
+    key = _KEYS.get(provider)
+    if key and not getattr(settings, key):
+        raise GcFailed(f'API key for provider "{provider}" is not configured (set {key})', MODEL)
+    if asked.model and not logged.is_file and not asked.may_choose(agent):
+        raise GcFailed(
+            "--model sends a silo's content to another model: set PALIMPSEST_AGENT_KEY to the agent's key",
+            CONFIGURATION,
+        )
+
+
+def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
+    try:
+        opened, name = catalog.open_model(model)
+        reply = opened.complete(_request(name, text, quotes=quotes))
+        allowance.add(agent.tenant_id, reply.usage.total, timezone.now())
+        return reply.text
+    except ModelNotConfigured as problem:
+        raise GcFailed(str(problem), MODEL) from None
+    except ModelError as failure:
+        kind, exit = _class_of(failure, model.partition("/")[0])
+        raise GcFailed(f"{kind}: {_words(failure)}" if quotes else kind, exit) from None
+    except FileFault as fault:
+        raise GcFailed(str(fault), FAILED) from None
+
+
+def _request(name: str, text: Text, *, quotes: bool) -> Request:
+    long = None
+    if text.size > CHUNK:
+        long = LongText(secrets.token_hex(16), text.size, text.pieces)
+    user = long.mark if long else b"".join(text.pieces()).decode("utf-8", "replace")
+    return Request(
+        model=name,
+        messages=(Message("system", PROMPT), Message("user", user)),
+        max_output_tokens=MOST_TOKENS,
+        temperature=TEMPERATURE,
+        seconds=settings.MODEL_CALL_SECONDS,
+        retries=0,
+        waits=False,
+        quotes=quotes,
+        counts=False,
+        long=long,
+    )
+
+
+_CLASSES = {401: "auth", 429: "rate_limit", 400: "bad_request", 404: "bad_request"}
+
+
+def _class_of(failure: ModelError, provider: str) -> tuple[str, int]:
+    """The original's word for what went wrong, and the exit code that goes with it."""
+    kind = _CLASSES.get(failure.status, "server")
+    if kind == "auth" and provider == "ollama":  # which has no keys
+        kind = "server"
+    return kind, FAILED if kind == "bad_request" else MODEL
+
+
+def _words(failure: ModelError) -> str:
+    if isinstance(failure, ModelReplyInvalid):
+        return failure.said or f"failed to parse response: {failure}"
+    return failure.said if failure.status or failure.said else str(failure)
+
+
+# --- what comes of it
+
+
+def _tell_analysis(agent: Agent, logged: Log, model: str, said: str, text: Text, asked: Asked, to: Output) -> None:
+    report = gc_reports.keep(agent, said, model=model, entries=logged.entries, left_out=text.left_out)
+    is_shown = logged.is_file or asked.may_read(agent, logged, report.number)
+    to.tell("--- Analysis ---")
+    to.tell(said if is_shown else f"Kept for its agent alone: GET /api/v1/gc-reports/{report.number}")
+    try:
+        to.flush()
+    except OSError as failure:
+        lost = f"the analysis could not be written out ({failure.strerror}); nothing was trimmed"
+        raise GcFailed(lost, FAILED) from None
+
+
+def _trim(agent: Agent, logged: Log, to: Output) -> None:
+    keep = agent.last_n or agent.max_entries
+    if not keep:
+        to.tell("No trim target configured (last_n and max_entries are both 0). Skipping trim.")
+        return
+    try:
+        removed, kept = logged.trim(keep)
+    except FileFault as fault:
+        to.warn(f"Error: {fault}")
+        raise GcFailed(str(fault), FAILED) from None
+    if removed:
+        to.tell(f"Trimmed: {removed} entries removed, {kept} entries kept.")
+    else:
+        to.tell(f"No trimming needed: {kept} entries within limit ({keep}).")

@@ -1,0 +1,71 @@
+"""What models said of an agent's log: kept sealed for the agent, its three sections told apart (seed 001, 4.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from django.db.models import Max
+from django.utils import timezone
+
+from memory import editing
+from memory.models import Agent
+from memory.silo.silo import Silo
+from refinement.models import GcReport
+
+FIELD = "gc"
+SECTIONS = {"patterns_found": "Patterns Found", "repeated_work": "Repeated Work", "recommendations": "Recommendations"}
+_HEADING = re.compile(rf"^\s{{0,3}}#{{1,6}}\s+({'|'.join(SECTIONS.values())})[\s:#]*$", re.MULTILINE | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Sections:
+    """A report's sections by name, "" where one is missing, and which those are."""
+
+    found: dict[str, str]
+
+    @property
+    def missing(self) -> list[str]:
+        return [heading for name, heading in SECTIONS.items() if name not in self.found]
+
+
+def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0) -> GcReport:
+    """Seal what the model said. The report has the next number of its agent's."""
+    with editing.locked(agent) as row:
+        last = GcReport.objects.filter(agent=row).aggregate(last=Max("number"))["last"] or 0
+        return GcReport.objects.create(
+            agent=row,
+            number=last + 1,
+            at=timezone.now(),
+            model=model,
+            entries=entries,
+            left_out=left_out,
+            sealed=Silo.for_agent(row).seal_text(FIELD, last + 1, text),
+        )
+
+
+def opened(agent: Agent, reports: Sequence[GcReport]) -> list[str]:
+    """What they say, for the agent. One that was withdrawn says nothing."""
+    silo = Silo.for_agent(agent)
+    return [
+        silo.open_text(FIELD, report.number, bytes(report.sealed)) if report.withdrawn_at is None else ""
+        for report in reports
+    ]
+
+
+def sections(text: str) -> Sections:
+    """The first of each heading counts, in whatever order and size of heading they come."""
+    places = list(_HEADING.finditer(text))
+    names = {heading.casefold(): name for name, heading in SECTIONS.items()}
+    found: dict[str, str] = {}
+    for place, after in zip_longest(places, places[1:]):
+        said = text[place.end() : after.start() if after else len(text)].strip()
+        found.setdefault(names[place[1].casefold()], said)
+    return Sections(found)
+
+
+def withdraw(agent: Agent, _why: str) -> None:
+    """Empty all reports, because content is removed that they may quote."""
+    GcReport.objects.filter(agent=agent, withdrawn_at=None).update(sealed=b"", withdrawn_at=timezone.now())

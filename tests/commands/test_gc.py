@@ -1,0 +1,414 @@
+"""`gc`: the tests of seed 001, section 7.3, under their names, and the rows of section 5."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from audit.models import AuditEntry, Operation
+from audit.trail import Actor
+from memory import agents, store
+from memory.models import Agent
+from memory.time_machine import What, roll_back
+from refinement import gc_reports
+from refinement.gc_prompt import PROMPT
+from refinement.llm import connections
+from refinement.models import GcReport
+from tests.commands.calling import Ran, run
+from tests.model_server import ModelServer, Say, Slow, Status, Turn
+from tests.privacy.marker import MARKER
+from tests.steps import PERSON, fresh, problems
+from tests.unit.test_memory_file import entry, of
+
+ME = Actor.operator("tests")
+REPORT = "## Patterns Found\nTea.\n\n## Repeated Work\nNone.\n\n## Recommendations\nMore tea."
+Make = Callable[..., Agent]
+
+
+@pytest.fixture(autouse=True)
+def _no_connection_left() -> Iterator[None]:
+    yield
+    connections.close_clients()
+
+
+@pytest.fixture
+def server(settings: Any, tmp_path: Path) -> Iterator[ModelServer]:
+    settings.VAULT_ROOTS = [str(tmp_path)]
+    with ModelServer(Say(REPORT)) as server:
+        settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
+        settings.ANTHROPIC_BASE_URL, settings.ANTHROPIC_API_KEY = server.anthropic_url, "any"
+        settings.OLLAMA_BASE_URL = server.ollama_url
+        settings.MODEL_CALL_SECONDS = 2
+        yield server
+
+
+@pytest.fixture
+def make(db: None, server: ModelServer, tmp_path: Path) -> Make:
+    """An agent with a memory file of so many entries."""
+
+    def made(slug: str = "ada", entries: int | None = 10, tenant: str = "acme", **values: Any) -> Agent:
+        path = tmp_path / f"{tenant}-{slug}.md"
+        if entries is not None:
+            path.write_bytes(of(entries))
+        agent, _ = agents.create(tenant, slug, actor=ME, **({"model": "openai/gpt", "memory_path": str(path)} | values))
+        return agent
+
+    return made
+
+
+def log_of(agent: Agent) -> bytes:
+    return Path(agent.memory_path).read_bytes()
+
+
+def told(ran: Ran) -> list[str]:
+    return ran.out.splitlines()
+
+
+def separators(ran: Ran) -> list[str]:
+    return [line for line in told(ran) if line.startswith("===")]
+
+
+def refused(ran: Ran, code: int, words: str) -> None:
+    assert (ran.code, ran.out) == (code, "")
+    assert words in ran.err
+    assert "Traceback" not in ran.err
+
+
+# --- 7.3, by their names
+
+
+def test_gc_no_args_no_all(db: None) -> None:
+    refused(run("gc"), 1, "agent name is required (or use --all)")
+
+
+def test_gc_all_with_agent_name(db: None) -> None:
+    refused(run("gc", "myagent", "--all"), 1, "cannot specify both --all and an agent name")
+
+
+def test_gc_agent_not_found(db: None) -> None:
+    refused(run("gc", "nonexistent"), 2, "not found")
+
+
+def test_gc_memory_disabled(make: Make, server: ModelServer) -> None:
+    make(memory_enabled=False)
+    ran = run("gc", "ada")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == 'Warning: agent "ada" does not have memory enabled. Skipping.\n'
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("entries", [None, 0], ids=["no file", "empty file"])
+def test_gc_no_memory_file(make: Make, server: ModelServer, entries: int | None) -> None:
+    make(entries=entries)
+    ran = run("gc", "ada")
+    assert (ran.code, ran.out, ran.err) == (0, 'No memory entries for agent "ada". Nothing to do.\n', "")
+    assert server.requests == []
+
+
+def test_gc_empty_memory_file(make: Make, server: ModelServer) -> None:
+    make(entries=0)
+    assert "No memory entries" in run("gc", "ada").out
+
+
+def test_gc_analyze_and_trim(make: Make) -> None:
+    agent = make(last_n=3)
+    ran = run("gc", "ada")
+    assert ran.code == 0
+    assert (
+        ran.out == f"Agent: ada\nEntries: 10\n--- Analysis ---\n{REPORT}\nTrimmed: 7 entries removed, 3 entries kept.\n"
+    )
+    assert log_of(agent) == entry(8) + entry(9) + entry(10)
+
+
+def test_gc_dry_run(make: Make) -> None:
+    agent = make(last_n=3)
+    ran = run("gc", "ada", "--dry-run")
+    assert (ran.code, told(ran)[-1]) == (0, "Dry run: no entries trimmed.")
+    assert REPORT in ran.out
+    assert log_of(agent) == of(10)
+
+
+def test_gc_no_trim_target(make: Make) -> None:
+    agent = make()
+    ran = run("gc", "ada")
+    assert ran.code == 0
+    assert told(ran)[-1] == "No trim target configured (last_n and max_entries are both 0). Skipping trim."
+    assert REPORT in ran.out
+    assert log_of(agent) == of(10)
+
+
+def test_gc_fallback_to_max_entries(make: Make) -> None:
+    agent = make(max_entries=5)
+    assert told(run("gc", "ada"))[-1] == "Trimmed: 5 entries removed, 5 entries kept."
+    assert log_of(agent).count(b"## ") == 5
+
+
+def test_gc_model_override(make: Make, server: ModelServer) -> None:
+    make(model="anthropic/claude-3")
+    assert run("gc", "ada", "--model", "ollama/llama3").code == 0
+    [received] = server.requests
+    assert (received.path, received.body["model"]) == ("/api/chat", "llama3")
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "ollama"])
+def test_gc_llm_error(make: Make, server: ModelServer, provider: str) -> None:
+    server.script = Status(500)
+    agent = make(model=f"{provider}/any", last_n=3)
+    ran = run("gc", "ada")
+    assert (ran.code, ran.err) == (3, "server: no\n")
+    assert log_of(agent) == of(10)
+    assert len(server.requests) == 1, "one call means no retries"
+
+
+def test_gc_nothing_to_trim(make: Make) -> None:
+    make(entries=3, last_n=10)
+    assert told(run("gc", "ada"))[-1] == "No trimming needed: 3 entries within limit (10)."
+
+
+def test_gc_all_flag_no_memory_agents(make: Make) -> None:
+    make("a", memory_enabled=False)
+    make("b", memory_enabled=False)
+    ran = run("gc", "--all")
+    assert (ran.code, ran.out, ran.err) == (0, "No agents with memory enabled.\n", "")
+
+
+def test_gc_all_flag_no_agents(server: ModelServer, db: None) -> None:
+    assert run("gc", "--all").out == "No agents with memory enabled.\n"
+
+
+def test_gc_all_flag_multiple_agents(make: Make) -> None:
+    make("agent-a")
+    make("agent-b", memory_enabled=False)
+    make("agent-c", entries=5)
+    ran = run("gc", "--all")
+    assert ran.code == 0
+    assert separators(ran) == ["=== GC: agent-a ===", "=== GC: agent-c ==="]
+
+
+def test_gc_all_flag_partial_failure(make: Make, request: pytest.FixtureRequest) -> None:
+    make("agent-a", last_n=3)
+    unreadable = make("agent-b")
+    Path(unreadable.memory_path).chmod(0)
+    request.getfixturevalue("as_nobody")
+    ran = run("gc", "--all")
+    assert ran.code == 1
+    assert "Trimmed: 7 entries removed, 3 entries kept." in ran.out
+    assert 'Error: gc failed for agent "agent-b": ' in ran.err
+    assert ran.err.endswith("gc completed with errors: 1 of 2 agents failed\n")
+
+
+def test_gc_all_flag_with_dry_run(make: Make) -> None:
+    both = [make("a", last_n=3), make("b", last_n=3)]
+    ran = run("gc", "--all", "--dry-run")
+    assert (ran.out.count(REPORT), ran.out.count("Dry run: no entries trimmed.")) == (2, 2)
+    assert [log_of(agent) for agent in both] == [of(10)] * 2
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "ollama"])
+def test_gc_pattern_detection_prompt(make: Make, server: ModelServer, provider: str) -> None:
+    seen: list[Turn] = []
+    server.script = lambda turn: (seen.append(turn), Say(REPORT))[1]
+    make(model=f"{provider}/any")
+    run("gc", "ada")
+    [turn] = seen
+    assert turn.system == PROMPT
+    assert [message.text for message in turn.messages] == [of(10).decode()]
+    assert turn.tools == ()
+    [body] = [received.body for received in server.requests]
+    options = body.get("options", body)
+    assert (options["temperature"], options.get("max_tokens", options.get("num_predict"))) == (0.3, 4_096)
+
+
+# --- section 5, what is not above
+
+
+@pytest.mark.parametrize(
+    ("last_n", "max_entries", "kept"), [(5, 100, 5), (5, 0, 5), (0, 100, 100), (0, 0, 120), (10, 5, 10)]
+)
+def test_the_trim_target(make: Make, last_n: int, max_entries: int, kept: int) -> None:
+    agent = make(entries=120, last_n=last_n, max_entries=max_entries)
+    assert run("gc", "ada").code == 0
+    assert log_of(agent).count(b"## ") == kept
+
+
+def test_a_model_that_does_not_answer_in_time(make: Make, server: ModelServer, settings: Any) -> None:
+    settings.MODEL_CALL_SECONDS = 0.3
+    server.script = Slow(5)
+    agent = make(last_n=3)
+    ran = run("gc", "ada")
+    assert ran.code == 3
+    assert ran.err.startswith("server: ")
+    assert log_of(agent) == of(10)
+
+
+def test_an_empty_answer_trims_all_the_same(make: Make, server: ModelServer) -> None:
+    server.script = Say("")
+    agent = make(last_n=3)
+    assert told(run("gc", "ada"))[2:] == ["--- Analysis ---", "", "Trimmed: 7 entries removed, 3 entries kept."]
+    assert log_of(agent).count(b"## ") == 3
+
+
+def test_every_agent_that_fails_is_told(make: Make, server: ModelServer) -> None:
+    server.script = Status(429)
+    for number in range(5):
+        make(f"a{number}")
+    ran = run("gc", "--all")
+    assert ran.code == 1
+    assert ran.err.count("Error: gc failed for agent") == 5
+    assert ran.err.endswith("gc completed with errors: 5 of 5 agents failed\n")
+
+
+# --- names
+
+
+def test_a_slug_of_several_tenants_is_named_with_its_tenant(make: Make) -> None:
+    make(tenant="acme")
+    make(tenant="globex")
+    ran = run("gc", "ada")
+    assert ran.code == 2
+    assert "acme/ada, globex/ada" in ran.err
+    assert told(run("gc", "globex/ada"))[0] == "Agent: globex/ada"
+    assert separators(run("gc", "--all")) == ["=== GC: acme/ada ===", "=== GC: globex/ada ==="]
+    assert separators(run("gc", "--all", "--tenant", "acme")) == ["=== GC: ada ==="]
+
+
+@pytest.mark.parametrize("args", [["--json"], ["--verbose"], ["a", "b"], ["ada", "--tenant", "acme"]])
+def test_wrong_usage_is_exit_code_1(db: None, args: list[str]) -> None:
+    refused(run("gc", *args), 1, "")
+
+
+def test_the_built_in_model_cannot_analyse(make: Make, server: ModelServer) -> None:
+    make(model="builtin/dedupe")
+    ran = run("gc", "ada")
+    assert ran.code == 3
+    assert re.search("openai.*anthropic.*ollama", ran.err)
+    assert server.requests == []
+
+
+# --- files
+
+
+def test_a_trim_is_in_the_trail_with_counts_sizes_and_digests(make: Make) -> None:
+    agent = make(last_n=3)
+    run("gc", "ada")
+    [done] = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.TRIMMED)
+    file = done.detail["file"]
+    assert (file["removed"], file["kept"]) == (7, 3)
+    assert [file[when]["entries"] for when in ("before", "after")] == [10, 3]
+    assert file["after"]["bytes"] == len(log_of(agent))
+    assert problems(agent) == []
+
+
+def test_a_file_outside_the_operators_folders_is_not_read(make: Make, tmp_path: Path, settings: Any) -> None:
+    agent = make()
+    settings.VAULT_ROOTS = [str(tmp_path / "vault")]
+    ran = run("gc", "ada")
+    assert (ran.code, ran.out) == (2, "")
+    assert "VAULT_ROOTS" in ran.err
+    assert log_of(agent) == of(10)
+
+
+def test_an_analysis_that_cannot_be_written_out_trims_nothing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = make(last_n=3)
+
+    def full(_: Any) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr("config.management.commands.gc.Command.flush", full)
+    ran = run("gc", "ada")
+    assert ran.code == 1
+    assert "nothing was trimmed" in ran.err
+    assert log_of(agent) == of(10)
+
+
+def test_a_file_that_is_rewritten_while_the_model_thinks_is_an_error(make: Make, server: ModelServer) -> None:
+    agent = make(last_n=3)
+
+    def rewriting(_: Turn) -> Say:
+        Path(agent.memory_path).write_bytes(of(10).replace(b"task1\n", b"TASK1\n"))
+        return Say(REPORT)
+
+    server.script = rewriting
+    ran = run("gc", "ada")
+    assert ran.code == 1
+    assert "rewritten meanwhile" in ran.err
+    assert not AuditEntry.objects.filter(operation=Operation.TRIMMED).exists()
+
+
+def test_what_fits_the_model_is_sent_and_the_rest_is_told(make: Make, server: ModelServer) -> None:
+    agent = make(last_n=3)
+    Agent.objects.filter(pk=agent.pk).update(context_tokens=40)
+    ran = run("gc", "ada")
+    [received] = server.requests
+    sent = received.body["messages"][-1]["content"]
+    assert of(10).decode().endswith(sent)
+    left_out = 10 - sent.count("## ")
+    assert 0 < left_out < 10
+    assert ran.err == f"The oldest {left_out} of 10 entries do not fit into 40 tokens and are not analysed.\n"
+    assert told(ran)[-1] == "Trimmed: 7 entries removed, 3 entries kept."
+
+
+# --- a silo's log
+
+
+@pytest.fixture
+def logged(server: ModelServer, db: None) -> Agent:
+    agent, _ = agents.create("acme", "ada", model="openai/gpt", actor=ME, last_n=2)
+    for number in range(1, 6):
+        run("log_run", "acme/ada", "--task", f"{MARKER} {number}", "--result", "done")
+    return agent
+
+
+def test_a_silos_report_is_kept_for_its_agent_alone(logged: Agent, server: ModelServer) -> None:
+    server.script = Say(f"## Patterns Found\n{MARKER}")
+    ran = run("gc", "ada")
+    assert ran.code == 0
+    assert MARKER not in ran.out + ran.err
+    assert "GET /api/v1/gc-reports/1" in ran.out
+    [report] = GcReport.objects.all()
+    assert MARKER.encode() not in bytes(report.sealed)
+    [text] = gc_reports.opened(fresh(logged), [report])
+    assert text == f"## Patterns Found\n{MARKER}"
+    assert gc_reports.sections(text).missing == ["Repeated Work", "Recommendations"]
+
+
+def test_a_silos_trim_is_rolled_back(logged: Agent) -> None:
+    assert told(run("gc", "ada"))[-1] == "Trimmed: 3 entries removed, 2 entries kept."
+    assert store.runs(logged).count() == 2
+    entry = AuditEntry.objects.get(agent_id=logged.pk, operation=Operation.TRIMMED)
+    roll_back(fresh(logged), What.entry(entry.seq), PERSON)
+    assert store.runs(logged).count() == 5
+
+
+def test_constitutional_entries_are_kept_above_the_limit(logged: Agent) -> None:
+    store.protect(fresh(logged), [1], PERSON)
+    assert told(run("gc", "ada"))[-1] == "Trimmed: 2 entries removed, 3 entries kept."
+    assert [row.number for row in store.runs(logged).order_by("number")] == [1, 4, 5]
+
+
+def test_of_a_silo_a_providers_words_are_not_told(logged: Agent, server: ModelServer) -> None:
+    server.script = Status(500, body=json.dumps({"error": {"message": MARKER}}))
+    ran = run("gc", "ada")
+    assert (ran.code, ran.err) == (3, "server\n")
+
+
+def test_another_model_for_a_silo_needs_its_key(
+    logged: Agent, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = run("gc", "ada", "--model", "ollama/llama3")
+    assert (ran.code, server.requests) == (2, [])
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", agents.issue_key(fresh(logged), ME))
+    assert run("gc", "ada", "--model", "ollama/llama3").code == 0
+
+
+def test_a_redaction_withdraws_reports(logged: Agent) -> None:
+    run("gc", "ada")
+    gc_reports.withdraw(fresh(logged), "redaction")
+    [report] = GcReport.objects.all()
+    assert (bytes(report.sealed), gc_reports.opened(fresh(logged), [report])) == (b"", [""])
