@@ -21,6 +21,7 @@ from memory.silo.keys import new_wrapped_key
 from memory.silo.search.words import LANGUAGES
 
 TOKENS = ("budget_tokens", "target_tokens")
+MOST = 2**31 - 1  # of whole numbers, as the columns have them
 OFTENEST, RAREST = timedelta(hours=1), timedelta(days=3_652)  # a cadence: to ten years, so that its next date is one
 
 
@@ -34,6 +35,7 @@ def create(tenant_slug: str, slug: str, *, model: str, actor: Actor, **settings:
         agent = _agent(tenant, slug, model, settings)
         with editing.begin(agent, Operation.AGENT_CREATED, actor, is_notice=True) as edit:
             edit.detail = {"model": model, "has_steward": bool(agent.steward)}
+            edit.detail |= {"memory_path": agent.memory_path} if agent.memory_path else {}
             edit.finish(always=True)
         return agent, _issue_key(agent, actor, is_handed_out=True)
 
@@ -53,18 +55,15 @@ def _tenant(slug: str) -> Tenant:
 
 
 def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> Agent:
-    settings |= {"memory_path": runs.checked_path(settings["memory_path"])} if "memory_path" in settings else {}
     agent = Agent(tenant=tenant, slug=slug, model=model, **settings)
-    _clean(agent, "agent", (*TOKENS, "language", "steward"))
+    _clean(agent, "agent", (*TOKENS, "language", "steward", "memory_path", "context_tokens"))
     try:
         with transaction.atomic():
             agent.save()
     except IntegrityError:
         if Agent.objects.filter(tenant=tenant, slug=slug).exists():
             raise Taken(f"There is already an agent {agent.label}.") from None
-        if agent.memory_path and Agent.objects.filter(memory_path=agent.memory_path).exists():
-            raise Invalid("memory_path", "is another agent's") from None
-        raise Invalid("target_tokens", "must be no more than the budget") from None
+        raise _refused_by_table(agent) from None
     agent.wrapped_key = new_wrapped_key(agent.pk)
     _set_cadence(agent)
     agent.save(update_fields=["wrapped_key", "due_at"])
@@ -81,9 +80,17 @@ def _set_cadence(agent: Agent) -> None:
 
 def _clean(row: Tenant | Agent, name: str, setting: Collection[str] = ()) -> None:
     """Django's own field checks and ours, told as a domain error without the value. `setting` is what is being set."""
+    if isinstance(row, Agent) and "memory_path" in setting:
+        _place_file(row)
     field = _wrong_field(row) or _unfit(row, setting)
     if field:  # not in a handler: the error there holds the value
         raise Invalid(name if field == "slug" else field, _ADVICE.get(field, "is not valid"))
+
+
+def _place_file(agent: Agent) -> None:
+    agent.memory_path = runs.path_in_roots(agent.memory_path)
+    if _is_anothers(agent):
+        raise Invalid("memory_path", _ANOTHERS)
 
 
 def _wrong_field(row: Tenant | Agent) -> str:
@@ -113,6 +120,8 @@ def _unfit(row: Tenant | Agent, setting: Collection[str]) -> str:
         value = getattr(row, name)
         if (name in TOKENS and value < 1) or (name == "language" and value not in LANGUAGES):
             return name
+        if name == "context_tokens" and value == 0:
+            return name
         if name == "steward" and value and not addresses.is_plain(value):
             return name
     return ""
@@ -123,10 +132,11 @@ _ADVICE = {
     "target_tokens": "must be 1 token or more, and no more than the budget",
     "language": f"must be one of: {', '.join(sorted(LANGUAGES))}",
     "slug": "must be 1 to 64 lower-case letters, digits, '-' and '_', beginning and ending with a letter or digit",
-    "last_n": "must be 0 or more",
-    "max_entries": "must be 0 or more",
-    "context_tokens": "must be 1 token or more",
+    "last_n": f"must be from 0 to {MOST:,}",
+    "max_entries": f"must be from 0 to {MOST:,}",
+    "context_tokens": f"must be from 1 to {MOST:,} tokens, or null for all",
     "steward": addresses.ADVICE,
+    "memory_path": "must have at most 1,000 characters",
     "model": "must be at most 200 characters, none of them a control character, and no white space at its ends",
     "refine_every": "must be from one hour to ten years, or null for never",
     "retention": "must be a number from 0.50 to 1.00",
@@ -241,4 +251,17 @@ def _save(agent: Agent, fields: Iterable[str]) -> None:
         with transaction.atomic():
             agent.save(update_fields=list(fields))
     except IntegrityError:
-        raise Invalid("target_tokens", "must be no more than the budget") from None
+        raise _refused_by_table(agent) from None
+
+
+def _refused_by_table(agent: Agent) -> Invalid:
+    if _is_anothers(agent):  # since it was looked at
+        return Invalid("memory_path", _ANOTHERS)
+    return Invalid("target_tokens", "must be no more than the budget")
+
+
+_ANOTHERS = "is another agent's"
+
+
+def _is_anothers(agent: Agent) -> bool:
+    return bool(agent.memory_path) and Agent.objects.filter(memory_path=agent.memory_path).exclude(pk=agent.pk).exists()

@@ -29,6 +29,7 @@ class Figures:
     entries: int  # of the trail, up to then
     silo_key: str  # the id of the key-encryption key that wrapped the data key: with it, an older backup opens
     others: int  # agents whose data keys it wraps as well
+    file: str  # its memory file, which no key seals, and which stays; empty: none
 
 
 def preview(agent: Agent) -> Figures:
@@ -73,4 +74,5 @@ def _figures(agent: Agent, request: int | None, entry: int | None) -> Figures:
         entries=AuditEntry.objects.filter(agent_id=agent.pk).count(),
         silo_key=silo_key,
         others=keys.wrapped_by(silo_key) - 1,
+        file=agent.memory_path,
     )

@@ -88,6 +88,7 @@ def proposed(values: dict[str, Any]) -> list[str]:
         "model": f"its model: {values.get('model')}",
         "steward": f"its steward: {values.get('steward') or 'nobody'}",
         "is_steward_only": f"its steward alone consents: {'yes' if values.get('is_steward_only') else 'no'}",
+        "memory_path": f"its memory file: {values.get('memory_path') or 'none'}",
     }
     return [told[name] for name in sorted(values)]
 
@@ -109,8 +110,15 @@ def _steward_only(_: Agent, alone: bool) -> str:
     return "its runtime, a program, would consent for it as well as its steward"
 
 
+def _memory_path(agent: Agent, path: str) -> str:
+    if not path:
+        return f"its runs would be logged in its memory again, sealed, and no longer in the file {agent.memory_path}"
+    return f"its runs would be logged in the file {path}, for whoever can read it, and no longer sealed"
+
+
 _CHANGES: dict[str, Callable[[Agent, Any], str]] = {
     "model": _model,
     "steward": _steward,
     "is_steward_only": _steward_only,
+    "memory_path": _memory_path,
 }

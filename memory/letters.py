@@ -19,7 +19,7 @@ from memory.errors import MailNotSent
 from memory.models import Agent
 
 _CONSOLE = "django.core.mail.backends.console.EmailBackend"
-TOLD = ("model", "steward", "is_steward_only")
+TOLD = ("model", "steward", "is_steward_only", "memory_path")
 BEFORE, AFTER = 0, 1  # the steward there was before the entry, or after it
 
 
@@ -93,7 +93,7 @@ def _told(entry: AuditEntry) -> list[str]:
     if entry.operation == Operation.KEY_REVOKED:
         return [f"a key to its memory was ended ({prefix}…)"]
     changed = entry.detail["changed"]
-    return [_SETTINGS[name].format(changed[name]) for name in TOLD if name in changed]
+    return [_SETTINGS[name].format(changed[name] or _NOTHING.get(name)) for name in TOLD if name in changed]
 
 
 _NEW = (
@@ -105,7 +105,9 @@ _SETTINGS = {
     "model": "its model was changed to {}",
     "steward": "its steward was changed",
     "is_steward_only": "whether the steward alone may consent was changed: {}",
+    "memory_path": "the file its runs are logged in, for whoever can read it, was changed to: {}",
 }
+_NOTHING = {"is_steward_only": "no", "memory_path": "none; they are logged in its memory, sealed"}
 _DOERS = {
     ActorKind.AGENT: "the agent's own runtime",
     ActorKind.STEWARD: "the agent's steward",

@@ -1,4 +1,4 @@
-"""Changes that wait for the agent's side: its model and its steward, which decide who can read.
+"""Changes that wait for the agent's side: its model, its steward and its memory file, which decide who can read.
 
 A person, or a program of the tenant, may propose one; the agent's side alone accepts it, its runtime or its steward,
 and never who proposed it. Each step is an entry of the agent's trail (`audit.proposals`); what is accepted is changed
@@ -15,7 +15,7 @@ from audit.models import ActorKind, Operation
 from audit.proposals import LAPSED, PROPOSABLE, REPLACED, Proposal, ProposalState, proposals
 from audit.trail import Actor
 from config.queue import ASK_STEWARD, put
-from memory import agents, asking_limits, editing, errors, letters
+from memory import agents, asking_limits, editing, errors, letters, runs
 from memory.consent import SYSTEM, clock
 from memory.models import Agent
 
@@ -23,7 +23,7 @@ _PROPOSERS = (ActorKind.PERSON, ActorKind.OPERATOR)
 
 
 def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
-    """Propose other values of `model`, `steward` or `is_steward_only`, in the place of what was proposed before.
+    """Propose other values of what is `PROPOSABLE`, in the place of what was proposed before.
 
     That there is such a model is for the edge to see to. The agent's steward, where it has one, is mailed a link.
     Raises AgentsSide, Invalid, ConsentNeeded, TooManyAsked, MailNotSent, Erased.
@@ -33,10 +33,12 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
     _require_proposable(settings)
     with editing.locked(agent) as row:
         editing.require_key(row)
+        if settings.get("memory_path", row.memory_path) != row.memory_path:
+            settings["memory_path"] = runs.path_in_tenant(row.tenant.slug, settings["memory_path"])
         agents.check(row, **settings)
         proposed = {name: value for name, value in sorted(settings.items()) if getattr(row, name) != value}
         if not proposed:
-            raise errors.Invalid("proposal", "changes nothing: give another model, steward or is_steward_only")
+            raise errors.Invalid("proposal", f"changes nothing: give another {', '.join(PROPOSABLE)}")
         if _is_stewards_alone(row) and same_address(row.steward, actor.label):
             raise errors.ConsentNeeded(
                 "Its steward alone accepts for this agent, and nobody accepts what they proposed."

@@ -64,16 +64,29 @@ def file_of(agent: Agent) -> Path:
     return Path(agent.memory_path)
 
 
-def checked_path(given: str) -> str:
-    """A memory file's path as it is kept: absolute. Raises Invalid."""
+def path_in_roots(given: str) -> str:
+    """A memory file's path as it is kept: absolute, under one of the operator's folders. Raises Invalid."""
+    return _checked(given, Path(settings.VAULT_ROOTS[0]), [Path(root) for root in settings.VAULT_ROOTS])
+
+
+def path_in_tenant(tenant: str, given: str) -> str:
+    """… under its tenant's folder there: what is named by others than the operator is nobody else's. Raises Invalid."""
+    folders = [Path(root) / tenant for root in settings.VAULT_ROOTS]
+    return _checked(given, folders[0], folders)
+
+
+def _checked(given: str, base: Path, folders: list[Path]) -> str:
     if not given:
         return ""
     if not given.isprintable():
         raise Invalid("memory_path", "must hold no control character")
-    path = Path(os.path.normpath(Path(settings.VAULT_ROOTS[0]) / Path(given).expanduser()))
-    roots = [os.path.realpath(root) for root in settings.VAULT_ROOTS]
-    if not any(Path(os.path.realpath(path)).is_relative_to(root) for root in roots):
-        raise Invalid("memory_path", f"must lie under one of VAULT_ROOTS, the operator's folders: {', '.join(roots)}")
-    if path.is_dir():
+    try:
+        path = Path(os.path.normpath(base / Path(given).expanduser()))
+        real, is_folder = Path(os.path.realpath(path)), path.is_dir()
+    except (OSError, RuntimeError):  # RuntimeError: of a home that nobody has
+        raise Invalid("memory_path", "is no path that the system can follow") from None
+    if not any(real.is_relative_to(os.path.realpath(folder)) for folder in folders):
+        raise Invalid("memory_path", f"must lie under {' or '.join(str(folder) for folder in folders)}")
+    if is_folder:
         raise Invalid("memory_path", "is a folder; name a file")
     return str(path)

@@ -5,8 +5,9 @@ Each is looked at once, read for the model, and trimmed later: what came in betw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 from audit.trail import Actor
@@ -76,9 +77,9 @@ class FileLog:
     def _newest(self, seen: Seen, context_tokens: int) -> tuple[int, int]:
         """Where the newest entries begin that fit, and how many are before them."""
         window = max(0, seen.size - context_tokens * BYTES_A_TOKEN)
-        tail = b"".join(memory_file.pieces(self.path, seen, window))
-        written = _entries_in(tail, is_whole=window == 0)
-        fitting = max(1, len(_fitting(written, context_tokens)))
+        tail = memory_file.pieces(self.path, seen, window)
+        weights = [tokens.count(entry) for entry in _entries_in(tail, is_whole=window == 0)]
+        fitting = max(1, _fitting(weights, context_tokens))
         if fitting >= seen.entries:
             return 0, 0
         return memory_file.start_of_last(self.path, seen, fitting), seen.entries - fitting
@@ -105,10 +106,17 @@ def _told(planned: Trimmed) -> dict[str, Any]:
     return told
 
 
-def _entries_in(tail: bytes, *, is_whole: bool) -> list[str]:
-    """The entries that begin in the end of a file, or in all of it."""
-    _, *entries = ((b"\n" if is_whole else b"") + tail).split(memory_file.HEADER)
-    return [entry.decode("utf-8", "replace") for entry in entries]
+def _entries_in(tail: Iterable[bytes], *, is_whole: bool) -> Iterator[str]:
+    """The entries that begin in the end of a file, or in all of it, one at a time."""
+    held, is_entry = b"\n" if is_whole else b"", False
+    for piece in tail:
+        *ended, held = (held + piece).split(memory_file.HEADER)
+        for text in ended:
+            if is_entry:
+                yield text.decode("utf-8", "replace")
+            is_entry = True
+    if is_entry:
+        yield held.decode("utf-8", "replace")
 
 
 class Journal:
@@ -130,7 +138,9 @@ class Journal:
     def text(self, context_tokens: int | None) -> Text:
         silo = Silo.for_agent(self.agent)
         written = [runs.entry(row.origin, silo.open(row).content) for row in self._rows]
-        sent = written if context_tokens is None else _fitting(written, context_tokens)
+        sent = written
+        if context_tokens is not None:
+            sent = written[-max(1, _fitting([tokens.count(text) for text in written], context_tokens)) :]
         whole = "".join(sent).encode()
         return Text(lambda: [whole], len(whole), len(written) - len(sent))
 
@@ -139,11 +149,6 @@ class Journal:
         return len(done.memories), store.runs(done.agent).count()
 
 
-def _fitting(written: list[str], context_tokens: int) -> list[str]:
-    left, kept = context_tokens, 0
-    for text in reversed(written):
-        left -= tokens.count(text)
-        if left < 0 and kept:
-            break
-        kept += 1
-    return written[len(written) - kept :]
+def _fitting(weights: list[int], context_tokens: int) -> int:
+    """How many of the last fit."""
+    return sum(together <= context_tokens for together in accumulate(reversed(weights)))

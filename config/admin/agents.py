@@ -24,7 +24,7 @@ from config.admin.page import Scoped
 from config.admin.scope import OwnTenant, ids_seen_by
 from config.commandline import several
 from config.queue import unattended
-from memory import agents, proposals, replay
+from memory import agents, in_words, proposals, replay
 from memory.models import Agent, DueReason
 from memory.roles import Action
 from refinement import allowance, line, providers, schedule, taken_back, turns
@@ -171,6 +171,7 @@ class AgentPage(Configuring, Scoped):
             "Whose",
             {"fields": ["model", "language", "steward", "is_steward_only", "proposed", "to_remove", "refine_every"]},
         ),
+        ("Log of runs", {"fields": ["logged_in", "last_n", "max_entries", "context_tokens"]}),
         ("Trail", {"fields": ["audit_seq", "audit_at", "created_at"]}),
     ]
 
@@ -236,11 +237,15 @@ class AgentPage(Configuring, Scoped):
         proposal = proposals.open_one(agent)
         if proposal is None:
             return None
-        what = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in sorted(proposal.proposed.items()))
+        what = "; ".join(in_words.proposed(proposal.proposed))
         return (
             f"{what}. Until {localize(proposal.asked_at + LAPSES)} it waits for "
             f"{deciding.who(agent, f'proposals/{proposal.number}/accept')}."
         )
+
+    @display(description="log of runs")
+    def logged_in(self, agent: Agent) -> str:
+        return f"{agent.memory_path}, for whoever can read the file" if agent.memory_path else "its journal, sealed"
 
     @display(description="asked to be removed")
     def to_remove(self, agent: Agent) -> str | None:

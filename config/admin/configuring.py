@@ -37,7 +37,8 @@ from refinement.llm.catalog import parse as parse_model
 
 ON_LIST = ("add_agent",)
 ON_AGENT = ("set_up", "propose", "keys", "hand_out_key")
-TENANT_SETS = ("budget_tokens", "target_tokens", "refine_every", "paused", *LIMITS)
+LOG = ("last_n", "max_entries", "context_tokens")
+TENANT_SETS = ("budget_tokens", "target_tokens", "refine_every", "paused", *LOG, *LIMITS)
 HOW_TO_USE = (
     "The runtime sends it with every request: Authorization: Bearer KEY",
     "It makes the silo its own by exchanging the key, which ends this one: "
@@ -60,14 +61,35 @@ class BudgetForm(LimitsForm):
     )
 
 
-class SettingsForm(BudgetForm):
+class Entries(forms.IntegerField):
+    """How many of a log; 0 where nothing is given."""
+
+    def clean(self, value: Any) -> int:
+        return super().clean(value) or 0
+
+
+class LogForm(BudgetForm):
+    """With what `gc` leaves of a log."""
+
+    last_n = Entries(
+        min_value=0, max_value=LARGEST, required=False, help_text="newest entries of its log that gc keeps; 0: the next"
+    )
+    max_entries = Entries(
+        min_value=0, max_value=LARGEST, required=False, help_text="… where that is 0; 0 too: gc trims nothing"
+    )
+    context_tokens = forms.IntegerField(
+        min_value=1, max_value=LARGEST, required=False, help_text="of its log that gc sends to the model; empty: all"
+    )
+
+
+class SettingsForm(LogForm):
     """What a tenant may set, as over the API."""
 
     field_order = TENANT_SETS
     paused = forms.BooleanField(required=False, help_text="nothing is refined until it is resumed")
 
 
-class NewAgentForm(BudgetForm):
+class NewAgentForm(LogForm):
     field_order = ("tenant", "agent", "model", "language", "steward", *TENANT_SETS)
     tenant: forms.ModelChoiceField[Tenant] = forms.ModelChoiceField(Tenant.objects.none())
     agent = forms.CharField(max_length=64, help_text="its name: lower-case letters, digits, '-' and '_'")
@@ -92,6 +114,13 @@ class ProposalForm(SheetForm):
     steward = forms.EmailField(required=False, help_text="the address of the person who speaks for the agent")
     is_steward_only = forms.BooleanField(
         required=False, label="Its steward alone consents", help_text="and not its runtime"
+    )
+    memory_path = forms.CharField(
+        max_length=1_000,
+        required=False,
+        label="Memory file",
+        help_text="its runs are logged there, not sealed, for whoever can read the file; under its tenant's folder of "
+        "the operator's, such as notes.md; empty: in its memory",
     )
 
 

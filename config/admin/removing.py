@@ -82,6 +82,8 @@ class AskErasure(Deed):
                 f"its side agrees; what {several(figures.entries, 'entry', 'entries')} of its trail keep of them opens "
                 f"no more. A backup with the key, wrapped by silo key {figures.silo_key}, opens until it ages out."
             )
+            if figures.file:
+                yield f"{row.label}: its memory file is no part of the silo, and stays: {figures.file}"
         yield _NOTHING_YET
 
     def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:

@@ -22,11 +22,20 @@ from refinement import schedule
 from refinement.llm.catalog import parse as parse_model
 
 MAX_PROMPT = 20_000  # characters
-MAX_ENTRIES = 2**31 - 1  # of the column
 LANGUAGE = "of its memories, for search, in lower case, such as english; other: words are taken as they stand"
 
 
-class AgentIn(Body):
+class LogIn(Body):
+    """What `gc` leaves of an agent's log of runs, and what it sends of it."""
+
+    last_n = Whole(min_value=0, max_value=agents.MOST, required=False, help_text="entries of its log that gc keeps")
+    max_entries = Whole(min_value=0, max_value=agents.MOST, required=False, help_text="… where last_n is 0; 0: all")
+    context_tokens = Whole(
+        min_value=1, max_value=agents.MOST, required=False, allow_null=True, help_text="that gc sends; null: all"
+    )
+
+
+class AgentIn(LogIn):
     """What the agent's side decides. A model is a provider and a name; where it runs is the operator's setting."""
 
     model = Text(max_length=200, required=False)
@@ -40,11 +49,6 @@ class AgentIn(Body):
     is_steward_only = serializers.BooleanField(required=False)
     discard_share_lifted_until = serializers.DateTimeField(
         required=False, allow_null=True, help_text="at most 24 hours from now; null: the daily share holds again"
-    )
-    last_n = Whole(min_value=0, max_value=MAX_ENTRIES, required=False, help_text="of its log, that gc keeps")
-    max_entries = Whole(min_value=0, max_value=MAX_ENTRIES, required=False, help_text="… where last_n is 0; 0: all")
-    context_tokens = Whole(
-        min_value=1, max_value=MAX_ENTRIES, required=False, allow_null=True, help_text="that gc sends; null: all"
     )
 
 
@@ -65,7 +69,7 @@ def shown_key(key: str) -> dict[str, str]:
 
 
 class LogOut(serializers.Serializer[Any]):
-    is_file = serializers.BooleanField(help_text="a memory file, which whoever can read it reads; else the journal")
+    file = serializers.CharField(allow_null=True, help_text="for whoever can read it; null: the journal")
     last_n = serializers.IntegerField(help_text="entries that gc keeps; 0: see max_entries")
     max_entries = serializers.IntegerField(help_text="0: all")
     context_tokens = serializers.IntegerField(allow_null=True, help_text="that gc sends to the model; null: all")
@@ -127,7 +131,7 @@ def shown_agent(agent: Agent) -> dict[str, Any]:
             "duplicate_tokens": agent.duplicate_tokens,
         },
         "log": {
-            "is_file": bool(agent.memory_path),
+            "file": agent.memory_path or None,
             "last_n": agent.last_n,
             "max_entries": agent.max_entries,
             "context_tokens": agent.context_tokens,

@@ -85,6 +85,7 @@ class ProposedOut(serializers.Serializer[Any]):
     model = serializers.CharField(allow_null=True)
     steward = serializers.CharField(allow_null=True, help_text="empty: nobody")
     is_steward_only = serializers.BooleanField(allow_null=True)
+    memory_path = serializers.CharField(allow_null=True, help_text="of its log of runs, for whoever can read the file")
 
 
 class ProposalOut(serializers.Serializer[Any]):

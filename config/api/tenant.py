@@ -9,7 +9,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from config.api.agent import LANGUAGE, AgentOut, KeyOut, shown_agent, shown_key
+from config.api.agent import LANGUAGE, AgentOut, KeyOut, LogIn, shown_agent, shown_key
 from config.api.bodies import Body, Text, Whole
 from config.api.views import TenantView, listed
 from memory import agents
@@ -20,8 +20,8 @@ from refinement.llm.catalog import parse as parse_model
 MAX_PAGE = 200
 
 
-class SettingsIn(Body):
-    """What a tenant may set: when and how much is refined. What decides who can read is the agent's side's."""
+class SettingsIn(LogIn):
+    """What a tenant may set: when and how much is refined, and left of the log. Who can read is the agent's side's."""
 
     budget_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
     target_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
@@ -105,7 +105,7 @@ class OneAgent(_OfTenant):
 
     @extend_schema(operation_id="agents_change", request=SettingsIn, responses=AgentOut)
     def patch(self, request: Request, slug: str) -> Response:
-        """Set budget, target, cadence, limits, or pause it."""
+        """Set budget, target, cadence, limits, what is left of its log, or pause it."""
         agent = self.agent(slug)
         changed = agents.change(agent, self.actor, **self.given(SettingsIn))
         changed.tenant = agent.tenant

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,7 +21,7 @@ from django.urls import reverse
 from audit.models import ActorKind, AuditEntry, Operation
 from config.admin.configuring import NewAgentForm, SettingsForm
 from config.api.tenant import NewAgentIn, SettingsIn
-from memory import access, agents, tenants
+from memory import access, agents, proposals, tenants
 from memory.errors import KeyRejected
 from memory.models import Agent, AgentKey, Person, TenantKey
 from tests import steps
@@ -240,6 +241,8 @@ def test_who_may_propose_a_change(role: str, may: bool, staff: Staff, ada: Agent
         ({"steward": "sam"}, "valid email"),
         ({"steward": "a%b.test@c.test"}, "plain e-mail address"),
         ({"model": ""}, "required"),
+        ({"memory_path": "/etc/passwd"}, "Must lie under"),
+        ({"memory_path": "../globex/bob.md"}, "Must lie under"),
     ],
 )
 def test_a_proposal_that_is_none(
@@ -251,6 +254,27 @@ def test_a_proposal_that_is_none(
     assert told in answer.content.decode()
     assert client.post(page(house.bob, "propose"), {"model": "openai/gpt"}).status_code == 404
     assert not AuditEntry.objects.filter(operation=Operation.CHANGE_PROPOSED).exists()
+
+
+def test_a_memory_file_is_proposed_and_shown(
+    staff: Staff, ada: Agent, signed_in: SignedIn, settings: Any, tmp_path: Path
+) -> None:
+    settings.VAULT_ROOTS = [str(tmp_path)]
+    client, shown = signed_in(staff["owner"]), reverse("admin:memory_agent_change", args=[ada.pk])
+    form = {"model": ada.model, "steward": ada.steward, "memory_path": "ada.md"}
+    assert client.post(page(ada, "propose"), form).status_code == 302
+    path = f"{tmp_path}/acme/ada.md"
+    assert f"its memory file: {path}" in client.get(shown).content.decode()
+    assert "its journal, sealed" in client.get(shown).content.decode()
+    proposals.accept(fresh(ada), steps.last_entry(ada).seq, steps.ME)
+    assert f"{path}, for whoever can read the file" in client.get(shown).content.decode()
+
+
+def test_what_gc_leaves_is_set(staff: Staff, ada: Agent, signed_in: SignedIn) -> None:
+    log = {"last_n": "5", "max_entries": "", "context_tokens": "1000"}
+    assert signed_in(staff["owner"]).post(page(ada, "set_up"), SETTINGS | log).status_code == 302
+    row = fresh(ada)
+    assert (row.last_n, row.max_entries, row.context_tokens) == (5, 0, 1_000)
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------

@@ -148,7 +148,9 @@ def test_a_proposal_is_accepted(runtime: Caller, ada: Agent) -> None:
     number = propose(ada, model="openai/gpt-4.1", steward="tom@acme.test")
     [shown] = runtime.get("proposals?state=open").json["results"]
     assert (shown["number"], shown["proposer"]) == (number, ADMIN.label)
-    assert shown["proposed"] == {"model": "openai/gpt-4.1", "steward": "tom@acme.test", "is_steward_only": None}
+    assert shown["proposed"] == {"model": "openai/gpt-4.1", "steward": "tom@acme.test"} | dict.fromkeys(
+        ("is_steward_only", "memory_path")
+    )
     done = runtime.post(f"proposals/{number}/accept")
     assert (done.status, done.json["state"], done.json["decided_by"]) == (200, "accepted", "agent")
     assert (fresh(ada).model, fresh(ada).steward) == ("openai/gpt-4.1", "tom@acme.test")

@@ -101,5 +101,5 @@ def test_reports_come_in_pages(runtime: Caller, house: House) -> None:
 
 def test_settings_of_the_log_are_the_agents_sides(runtime: Caller, house: House) -> None:
     answer = runtime.patch("agent", {"last_n": 5, "max_entries": 9, "context_tokens": 1_000})
-    assert answer.json["log"] == {"is_file": False, "last_n": 5, "max_entries": 9, "context_tokens": 1_000}
+    assert answer.json["log"] == {"file": None, "last_n": 5, "max_entries": 9, "context_tokens": 1_000}
     assert runtime.patch("agent", {"memory_path": "/etc/passwd"}).status == 422

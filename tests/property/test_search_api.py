@@ -187,9 +187,8 @@ class Silo(RuleBasedStateMachine):
         seq, kept = self.before.pop()
         if steps.fresh(self.ada).audit_seq == seq:
             return
-        changed = {n: m for n, m in self.held.items() if n not in kept or vars(kept[n]) != vars(m)}
-        if not changed:
-            return
+        if not any(vars(kept[n]) != vars(m) if n in kept else m.there for n, m in self.held.items()):
+            return  # there is nothing left of it to undo
         time_machine.roll_back(self.ada, What.since_entry(seq), OPERATOR)
         for number, memory in self.held.items():
             if number in kept:

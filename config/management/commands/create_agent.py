@@ -43,6 +43,9 @@ class Command(Task):
         parser.add_argument(
             "--max-entries", type=int, default=0, metavar="N", help="… where --last-n is 0; default: 0, all of them"
         )
+        parser.add_argument(
+            "--context-tokens", type=int, metavar="TOKENS", help="of its log that gc sends to the model; default: all"
+        )
         parser.add_argument("--budget", type=int, default=8_000, metavar="TOKENS", help="default: 8000")
         parser.add_argument(
             "--target", type=int, metavar="TOKENS", help="default: 5000, or five eighths of a smaller budget"
@@ -71,6 +74,7 @@ class Command(Task):
                 memory_path=options["memory_path"],
                 last_n=options["last_n"],
                 max_entries=options["max_entries"],
+                context_tokens=options["context_tokens"],
                 budget_tokens=options["budget"],
                 target_tokens=target,
             )

@@ -71,6 +71,8 @@ class Command(removal.Removing):
             f"a backup that holds its data key, wrapped by silo key {figures.silo_key}, opens until it ages out or "
             f"that key is retired, which wrapped those of {several(figures.others, 'other agent')}, too"
         )
+        if figures.file:
+            self.tell(f"its memory file is no part of the silo, and stays: {figures.file}")
 
 
 _OPERATOR = Actor.operator("erase_agent")

@@ -1,0 +1,171 @@
+"""An agent's memory file: named by the operator when it is made, later proposed and accepted by its own side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core import mail
+
+from audit.trail import Actor
+from memory import agents, errors, in_words, proposals, runs, store
+from memory.models import Agent
+from tests.queueing import work
+from tests.steps import ME, entries, fresh, last_entry, problems, refused, remember
+
+ADMIN = Actor.person("admin@acme.test")
+MODEL = "openai/gpt-4.1"
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, settings: Any) -> Path:
+    settings.VAULT_ROOTS = [str(tmp_path / "vault"), str(tmp_path / "other")]
+    return tmp_path / "vault"
+
+
+@pytest.fixture
+def led(ada: Agent) -> Agent:
+    remember(ada, "tea")
+    return fresh(ada)
+
+
+def propose(agent: Agent, **settings: Any) -> int:
+    return proposals.propose(fresh(agent), ADMIN, **settings).number
+
+
+def test_what_its_side_accepts_is_where_its_runs_go(led: Agent, root: Path) -> None:
+    number = propose(led, memory_path="ada.md")
+    path = str(root / "acme" / "ada.md")
+    assert last_entry(led).detail == {"proposed": {"memory_path": path}}
+    assert fresh(led).memory_path == ""
+    proposals.accept(fresh(led), number, ME)
+    assert fresh(led).memory_path == path
+    assert last_entry(led).detail == {"changed": {"memory_path": path}, "proposal": number}
+    assert runs.log_run(fresh(led), "Brew", "tea", ME) is None
+    assert Path(path).read_text().endswith("**Task:** Brew\n**Result:** tea\n\n")
+    assert store.runs(fresh(led)).count() == 0
+    assert problems(led) == []
+
+
+def test_and_back_to_the_journal(led: Agent) -> None:
+    proposals.accept(fresh(led), propose(led, memory_path="ada.md"), ME)
+    proposals.accept(fresh(led), propose(led, memory_path=""), ME)
+    assert runs.log_run(fresh(led), "Brew", "tea", ME) is not None
+    assert store.runs(fresh(led)).count() == 1
+
+
+@pytest.mark.parametrize("given", ["ada.md", "./logs/../ada.md", "{root}/acme/ada.md"])
+def test_a_path_is_kept_whole(led: Agent, root: Path, given: str) -> None:
+    propose(led, memory_path=given.format(root=root))
+    assert last_entry(led).detail["proposed"] == {"memory_path": f"{root}/acme/ada.md"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "../globex/bob.md",
+        "{root}/globex/bob.md",
+        "{root}/bob.md",
+        "../../acme/ada.md",
+        "/etc/passwd",
+        "~/ada.md",
+        "~nobody-of-this-name/ada.md",
+        "a\nb.md",
+        "a\0b.md",
+        ".",
+        "..",
+        "x" * 5_000,
+        "linked/ada.md",
+    ],
+)
+def test_nobody_proposes_a_file_elsewhere(led: Agent, root: Path, given: str) -> None:
+    (root / "acme").mkdir(parents=True)
+    (root / "globex").mkdir()
+    (root / "acme" / "linked").symlink_to(root / "globex")
+    with refused(led, errors.Invalid) as caught:
+        propose(led, memory_path=given.format(root=root))
+    assert caught.value.field == "memory_path"
+
+
+def test_the_second_folder_of_the_operator_will_do(led: Agent, tmp_path: Path) -> None:
+    propose(led, memory_path=str(tmp_path / "other" / "acme" / "ada.md"))
+
+
+def test_another_agents_file_is_refused_when_it_is_proposed_and_when_it_is_accepted(led: Agent, root: Path) -> None:
+    path = str(root / "acme" / "shared.md")
+    number = propose(led, memory_path=path)
+    agents.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=path)
+    with refused(led, errors.Invalid):
+        proposals.accept(fresh(led), number, ME)
+    with refused(led, errors.Invalid):
+        propose(led, memory_path=path)
+    with pytest.raises(errors.Invalid):
+        agents.create("acme", "sue", model="builtin/dedupe", actor=ME, memory_path=path)
+
+
+def test_the_database_itself_refuses_a_second_agent_of_a_file(led: Agent, root: Path, monkeypatch: Any) -> None:
+    """As where two are set at once."""
+    path = str(root / "acme" / "shared.md")
+    agents.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=path)
+    looked = iter([False, True])
+    monkeypatch.setattr(agents, "_is_anothers", lambda _: next(looked))
+    with refused(led, errors.Invalid) as caught:
+        agents.change(fresh(led), ME, memory_path=path)
+    assert caught.value.field == "memory_path"
+
+
+def test_a_folder_the_operator_no_longer_lists_is_refused_when_it_is_accepted(led: Agent, settings: Any) -> None:
+    number = propose(led, memory_path="ada.md")
+    settings.VAULT_ROOTS = ["/elsewhere"]
+    with refused(led, errors.Invalid):
+        proposals.accept(fresh(led), number, ME)
+
+
+def test_the_trail_names_the_file_an_agent_is_made_with(root: Path, db: None) -> None:
+    eve, _ = agents.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path="eve.md")
+    assert entries(eve)[0].detail["memory_path"] == f"{root}/eve.md"
+
+
+def test_a_file_the_operator_named_keeps_nobody_from_proposing_a_model(root: Path, db: None) -> None:
+    eve, _ = agents.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path="eve.md")
+    assert fresh(eve).memory_path == f"{root}/eve.md"
+    number = propose(eve, model=MODEL, steward="", is_steward_only=False, memory_path=f"{root}/eve.md")
+    assert proposals.find(fresh(eve), number).proposed == {"model": MODEL}
+
+
+def test_the_steward_is_told(led: Agent, root: Path) -> None:
+    agents.change(led, ME, steward="sue@acme.test")
+    work()
+    mail.outbox.clear()
+    proposals.accept(fresh(led), propose(led, memory_path="ada.md"), ME)
+    work()
+    told = "the file its runs are logged in, for whoever can read it, was changed to:"
+    assert any(f"{told} {root}/acme/ada.md" in message.body for message in mail.outbox)
+    mail.outbox.clear()
+    agents.change(fresh(led), ME, memory_path="")
+    work()
+    assert any(f"{told} none; they are logged in its memory" in message.body for message in mail.outbox)
+
+
+def test_what_it_would_change_is_told_in_words(led: Agent) -> None:
+    [said] = in_words.changes(led, {"memory_path": "/vault/ada.md"})
+    assert "the file /vault/ada.md" in said
+    assert "no longer sealed" in said
+    led.memory_path = "/vault/ada.md"
+    [said] = in_words.changes(led, {"memory_path": ""})
+    assert "no longer in the file /vault/ada.md" in said
+    assert in_words.proposed({"memory_path": ""}) == ["its memory file: none"]
+
+
+@pytest.mark.parametrize("name", ["last_n", "max_entries", "context_tokens"])
+def test_numbers_of_a_log_that_are_none(led: Agent, name: str) -> None:
+    with refused(led, errors.Invalid) as caught:
+        agents.change(led, ME, **{name: -1})
+    assert caught.value.field == name
+
+
+def test_a_context_of_no_tokens_is_none(led: Agent) -> None:
+    with refused(led, errors.Invalid):
+        agents.change(led, ME, context_tokens=0)
+    assert agents.change(led, ME, context_tokens=None).context_tokens is None
