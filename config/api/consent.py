@@ -68,6 +68,7 @@ class ContentReadOut(serializers.Serializer[Any]):
     entry = serializers.IntegerField(
         allow_null=True, help_text="whose changes were read; null: the memories themselves"
     )
+    gc_report = serializers.IntegerField(allow_null=True, help_text="what a model said of the log; null: no such")
 
 
 class ContentReadsOut(serializers.Serializer[Any]):
@@ -157,7 +158,7 @@ class ContentReads(AgentView):
 class Proposals(AgentView):
     @extend_schema(operation_id="proposals_list", parameters=[ProposalQuery], responses=ProposalsOut)
     def get(self, request: Request) -> Response:
-        """Changes of model and steward that others proposed, oldest first. At most one is open."""
+        """Changes of model, steward and memory file that others proposed, oldest first. At most one is open."""
         asked, now = self.asked(ProposalQuery), consent.clock(self.agent)
         found = proposed(self.agent.pk, asked["cursor"] + 1).values()
         return asked_page([_shown_proposal(each, each.at(now)) for each in found], asked)
@@ -219,6 +220,7 @@ def _read(entry: AuditEntry) -> dict[str, Any]:
         "grant": entry.detail.get("request", 0),
         "memories": entry.detail.get("memories", []),
         "entry": entry.detail.get("entry"),
+        "gc_report": entry.detail.get("gc_report"),
     }
 
 

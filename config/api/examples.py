@@ -176,6 +176,7 @@ _READ = {
     "grant": 7,
     "memories": [1],
     "entry": None,
+    "gc_report": None,
 }
 _TOOL = {
     "type": "function",

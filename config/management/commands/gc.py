@@ -57,8 +57,9 @@ class Command(Task):
             return self._refused("agent name is required (or use --all)")
         if tenant and not all:
             return self._refused("--tenant goes with --all; name the agent as TENANT/AGENT")
-        asked = self._asked(**options)
-        return self._all(tenant, asked) if all else self._one(agent or "", asked)
+        token = os.environ.get("PALIMPSEST_GRANT") or "" if options["grant"] is None else options["grant"]
+        asked = _asked(token=token, **options)
+        return self._all(tenant, asked) if all else self._one(agent or "", asked, token)
 
     def _refused(self, message: str, code: int = FAILED) -> int:
         self.stderr.write(message, lambda plain: plain)
@@ -66,7 +67,7 @@ class Command(Task):
 
     # --- one agent
 
-    def _one(self, name: str, asked: gc.Asked) -> int | None:
+    def _one(self, name: str, asked: gc.Asked, token: str) -> int | None:
         found = list(_named(name))
         if len(found) > 1:
             several = ", ".join(agent.label for agent in found)
@@ -74,6 +75,8 @@ class Command(Task):
         if not found:
             return self._refused(f'agent "{name}" not found', CONFIGURATION)
         try:
+            if token and not found[0].memory_path:
+                grant_tokens.proven(found[0], token)  # before anything is sent
             gc.collect(found[0], name, asked, self)
         except gc.GcFailed as failure:
             return self._refused(str(failure), failure.exit)
@@ -115,21 +118,22 @@ class Command(Task):
     def flush(self) -> None:
         self.stdout.flush()
 
-    # --- what of a silo is shown
 
-    def _asked(self, *, dry_run: bool, model: str, grant: str | None, **_: Any) -> gc.Asked:
-        key = os.environ.get("PALIMPSEST_AGENT_KEY", "")
-        token = os.environ.get("PALIMPSEST_GRANT") or "" if grant is None else grant
+# --- what of a silo is shown
 
-        def is_agents(agent: Agent) -> bool:
-            return bool(key) and is_key_of(agent, key)
 
-        def may_read(agent: Agent, log: Log, report: int) -> bool:
-            if token and isinstance(log, Journal):
-                return _may_read_under(agent, token, log.numbers, report)
-            return is_agents(agent)
+def _asked(*, dry_run: bool, model: str, token: str, **_: Any) -> gc.Asked:
+    key = os.environ.get("PALIMPSEST_AGENT_KEY", "")
 
-        return gc.Asked(Actor.operator("gc"), dry_run, model, is_agents, may_read)
+    def is_agents(agent: Agent) -> bool:
+        return bool(key) and is_key_of(agent, key)
+
+    def may_read(agent: Agent, log: Log, report: int) -> bool:
+        if token and isinstance(log, Journal):
+            return _may_read_under(agent, token, log.numbers, report)
+        return is_agents(agent)
+
+    return gc.Asked(Actor.operator("gc"), dry_run, model, is_agents, may_read)
 
 
 def _may_read_under(agent: Agent, token: str, numbers: list[int], report: int) -> bool:

@@ -1,86 +1,22 @@
-"""`gc`: the tests of seed 001, section 7.3, under their names, and the rows of section 5."""
+"""`gc` with a memory file: the tests of seed 001, section 7.3, under their names; then names and files."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from audit.models import AuditEntry, Operation
-from audit.trail import Actor
-from memory import agents, store
 from memory.models import Agent
-from memory.time_machine import What, roll_back
-from refinement import gc_reports
 from refinement.gc_prompt import PROMPT
-from refinement.llm import connections
-from refinement.models import GcReport
-from tests.commands.calling import Ran, run
-from tests.model_server import ModelServer, Say, Slow, Status, Turn
-from tests.privacy.marker import MARKER
-from tests.steps import PERSON, fresh, problems
+from tests.commands.calling import run
+from tests.commands.gc.logs import REPORT, Make, log_of, refused, separators, told
+from tests.model_server import ModelServer, Say, Status, Turn
+from tests.steps import problems
 from tests.unit.test_memory_file import entry, of
-
-ME = Actor.operator("tests")
-REPORT = "## Patterns Found\nTea.\n\n## Repeated Work\nNone.\n\n## Recommendations\nMore tea."
-Make = Callable[..., Agent]
-
-
-@pytest.fixture(autouse=True)
-def _no_connection_left() -> Iterator[None]:
-    yield
-    connections.close_clients()
-
-
-@pytest.fixture
-def server(settings: Any, tmp_path: Path) -> Iterator[ModelServer]:
-    settings.VAULT_ROOTS = [str(tmp_path)]
-    with ModelServer(Say(REPORT)) as server:
-        settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
-        settings.ANTHROPIC_BASE_URL, settings.ANTHROPIC_API_KEY = server.anthropic_url, "any"
-        settings.OLLAMA_BASE_URL = server.ollama_url
-        settings.MODEL_CALL_SECONDS = 2
-        yield server
-
-
-@pytest.fixture
-def make(db: None, server: ModelServer, tmp_path: Path) -> Make:
-    """An agent with a memory file of so many entries."""
-
-    def made(slug: str = "ada", entries: int | None = 10, tenant: str = "acme", **values: Any) -> Agent:
-        path = tmp_path / f"{tenant}-{slug}.md"
-        if entries is not None:
-            path.write_bytes(of(entries))
-        agent, _ = agents.create(tenant, slug, actor=ME, **({"model": "openai/gpt", "memory_path": str(path)} | values))
-        return agent
-
-    return made
-
-
-def log_of(agent: Agent) -> bytes:
-    return Path(agent.memory_path).read_bytes()
-
-
-def told(ran: Ran) -> list[str]:
-    return ran.out.splitlines()
-
-
-def separators(ran: Ran) -> list[str]:
-    return [line for line in told(ran) if line.startswith("===")]
-
-
-def refused(ran: Ran, code: int, words: str) -> None:
-    assert (ran.code, ran.out) == (code, "")
-    assert words in ran.err
-    assert "Traceback" not in ran.err
-
-
-# --- 7.3, by their names
 
 
 def test_gc_no_args_no_all(db: None) -> None:
@@ -225,45 +161,6 @@ def test_gc_pattern_detection_prompt(make: Make, server: ModelServer, provider: 
     assert (options["temperature"], options.get("max_tokens", options.get("num_predict"))) == (0.3, 4_096)
 
 
-# --- section 5, what is not above
-
-
-@pytest.mark.parametrize(
-    ("last_n", "max_entries", "kept"), [(5, 100, 5), (5, 0, 5), (0, 100, 100), (0, 0, 120), (10, 5, 10)]
-)
-def test_the_trim_target(make: Make, last_n: int, max_entries: int, kept: int) -> None:
-    agent = make(entries=120, last_n=last_n, max_entries=max_entries)
-    assert run("gc", "ada").code == 0
-    assert log_of(agent).count(b"## ") == kept
-
-
-def test_a_model_that_does_not_answer_in_time(make: Make, server: ModelServer, settings: Any) -> None:
-    settings.MODEL_CALL_SECONDS = 0.3
-    server.script = Slow(5)
-    agent = make(last_n=3)
-    ran = run("gc", "ada")
-    assert ran.code == 3
-    assert ran.err.startswith("server: ")
-    assert log_of(agent) == of(10)
-
-
-def test_an_empty_answer_trims_all_the_same(make: Make, server: ModelServer) -> None:
-    server.script = Say("")
-    agent = make(last_n=3)
-    assert told(run("gc", "ada"))[2:] == ["--- Analysis ---", "", "Trimmed: 7 entries removed, 3 entries kept."]
-    assert log_of(agent).count(b"## ") == 3
-
-
-def test_every_agent_that_fails_is_told(make: Make, server: ModelServer) -> None:
-    server.script = Status(429)
-    for number in range(5):
-        make(f"a{number}")
-    ran = run("gc", "--all")
-    assert ran.code == 1
-    assert ran.err.count("Error: gc failed for agent") == 5
-    assert ran.err.endswith("gc completed with errors: 5 of 5 agents failed\n")
-
-
 # --- names
 
 
@@ -352,63 +249,3 @@ def test_what_fits_the_model_is_sent_and_the_rest_is_told(make: Make, server: Mo
     assert 0 < left_out < 10
     assert ran.err == f"The oldest {left_out} of 10 entries do not fit into 40 tokens and are not analysed.\n"
     assert told(ran)[-1] == "Trimmed: 7 entries removed, 3 entries kept."
-
-
-# --- a silo's log
-
-
-@pytest.fixture
-def logged(server: ModelServer, db: None) -> Agent:
-    agent, _ = agents.create("acme", "ada", model="openai/gpt", actor=ME, last_n=2)
-    for number in range(1, 6):
-        run("log_run", "acme/ada", "--task", f"{MARKER} {number}", "--result", "done")
-    return agent
-
-
-def test_a_silos_report_is_kept_for_its_agent_alone(logged: Agent, server: ModelServer) -> None:
-    server.script = Say(f"## Patterns Found\n{MARKER}")
-    ran = run("gc", "ada")
-    assert ran.code == 0
-    assert MARKER not in ran.out + ran.err
-    assert "GET /api/v1/gc-reports/1" in ran.out
-    [report] = GcReport.objects.all()
-    assert MARKER.encode() not in bytes(report.sealed)
-    [text] = gc_reports.opened(fresh(logged), [report])
-    assert text == f"## Patterns Found\n{MARKER}"
-    assert gc_reports.sections(text).missing == ["Repeated Work", "Recommendations"]
-
-
-def test_a_silos_trim_is_rolled_back(logged: Agent) -> None:
-    assert told(run("gc", "ada"))[-1] == "Trimmed: 3 entries removed, 2 entries kept."
-    assert store.runs(logged).count() == 2
-    entry = AuditEntry.objects.get(agent_id=logged.pk, operation=Operation.TRIMMED)
-    roll_back(fresh(logged), What.entry(entry.seq), PERSON)
-    assert store.runs(logged).count() == 5
-
-
-def test_constitutional_entries_are_kept_above_the_limit(logged: Agent) -> None:
-    store.protect(fresh(logged), [1], PERSON)
-    assert told(run("gc", "ada"))[-1] == "Trimmed: 2 entries removed, 3 entries kept."
-    assert [row.number for row in store.runs(logged).order_by("number")] == [1, 4, 5]
-
-
-def test_of_a_silo_a_providers_words_are_not_told(logged: Agent, server: ModelServer) -> None:
-    server.script = Status(500, body=json.dumps({"error": {"message": MARKER}}))
-    ran = run("gc", "ada")
-    assert (ran.code, ran.err) == (3, "server\n")
-
-
-def test_another_model_for_a_silo_needs_its_key(
-    logged: Agent, server: ModelServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran = run("gc", "ada", "--model", "ollama/llama3")
-    assert (ran.code, server.requests) == (2, [])
-    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", agents.issue_key(fresh(logged), ME))
-    assert run("gc", "ada", "--model", "ollama/llama3").code == 0
-
-
-def test_a_redaction_withdraws_reports(logged: Agent) -> None:
-    run("gc", "ada")
-    gc_reports.withdraw(fresh(logged), "redaction")
-    [report] = GcReport.objects.all()
-    assert (bytes(report.sealed), gc_reports.opened(fresh(logged), [report])) == (b"", [""])

@@ -1,0 +1,57 @@
+"""Agents with a log, and the model that looks at it: a real server of all three protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory import agents
+from memory.models import Agent
+from refinement.llm import connections
+from tests.commands.calling import run
+from tests.commands.gc.logs import ME, REPORT, Make
+from tests.model_server import ModelServer, Say
+from tests.privacy.marker import MARKER
+from tests.unit.test_memory_file import of
+
+
+@pytest.fixture(autouse=True)
+def _no_connection_left() -> Iterator[None]:
+    yield
+    connections.close_clients()
+
+
+@pytest.fixture
+def server(settings: Any, tmp_path: Path) -> Iterator[ModelServer]:
+    settings.VAULT_ROOTS = [str(tmp_path)]
+    with ModelServer(Say(REPORT)) as server:
+        settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
+        settings.ANTHROPIC_BASE_URL, settings.ANTHROPIC_API_KEY = server.anthropic_url, "any"
+        settings.OLLAMA_BASE_URL = server.ollama_url
+        settings.MODEL_CALL_SECONDS = 2
+        yield server
+
+
+@pytest.fixture
+def make(db: None, server: ModelServer, tmp_path: Path) -> Make:
+    """An agent with a memory file of so many entries."""
+
+    def made(slug: str = "ada", entries: int | None = 10, tenant: str = "acme", **values: Any) -> Agent:
+        path = tmp_path / f"{tenant}-{slug}.md"
+        if entries is not None:
+            path.write_bytes(of(entries))
+        agent, _ = agents.create(tenant, slug, actor=ME, **({"model": "openai/gpt", "memory_path": str(path)} | values))
+        return agent
+
+    return made
+
+
+@pytest.fixture
+def logged(server: ModelServer, db: None) -> Agent:
+    agent, _ = agents.create("acme", "ada", model="openai/gpt", actor=ME, last_n=2)
+    for number in range(1, 6):
+        run("log_run", "acme/ada", "--task", f"{MARKER} {number}", "--result", "done")
+    return agent

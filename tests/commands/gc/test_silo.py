@@ -1,0 +1,210 @@
+"""`gc` of a log in the journal: who reads what a model says of it, and what comes back."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from audit.consent import Scope
+from audit.models import AuditEntry, Operation
+from memory import agents, grant_tokens, store
+from memory.models import Agent, Membership, Memory, Person
+from memory.runs import log_run
+from memory.time_machine import What, roll_back
+from refinement import gc_reports
+from refinement.models import GcReport
+from tests.admin.reading import asking, granted, reads
+from tests.commands.calling import run
+from tests.commands.gc.logs import ME, REPORT, told
+from tests.model_server import ModelServer, Say, Status, Turn
+from tests.privacy.marker import MARKER
+from tests.steps import PERSON, fresh, problems, remember, says, tell
+
+
+def test_a_silos_report_is_kept_for_its_agent_alone(logged: Agent, server: ModelServer) -> None:
+    server.script = Say(f"## Patterns Found\n{MARKER}")
+    ran = run("gc", "ada")
+    assert ran.code == 0
+    assert MARKER not in ran.out + ran.err
+    assert "GET /api/v1/gc-reports/1" in ran.out
+    [report] = GcReport.objects.all()
+    assert MARKER.encode() not in bytes(report.sealed)
+    [text] = gc_reports.opened(fresh(logged), [report])
+    assert text == f"## Patterns Found\n{MARKER}"
+    assert gc_reports.sections(text).missing == ["Repeated Work", "Recommendations"]
+
+
+def test_a_silos_trim_is_rolled_back(logged: Agent) -> None:
+    assert told(run("gc", "ada"))[-1] == "Trimmed: 3 entries removed, 2 entries kept."
+    assert store.runs(logged).count() == 2
+    entry = AuditEntry.objects.get(agent_id=logged.pk, operation=Operation.TRIMMED)
+    roll_back(fresh(logged), What.entry(entry.seq), PERSON)
+    assert store.runs(logged).count() == 5
+
+
+def test_constitutional_entries_are_kept_above_the_limit(logged: Agent) -> None:
+    store.protect(fresh(logged), [1], PERSON)
+    assert told(run("gc", "ada"))[-1] == "Trimmed: 2 entries removed, 3 entries kept."
+    assert [row.number for row in store.runs(logged).order_by("number")] == [1, 4, 5]
+
+
+def test_of_a_silo_a_providers_words_are_not_told(logged: Agent, server: ModelServer) -> None:
+    server.script = Status(500, body=json.dumps({"error": {"message": MARKER}}))
+    ran = run("gc", "ada")
+    assert (ran.code, ran.err) == (3, "server\n")
+
+
+def test_another_model_for_a_silo_needs_its_key(
+    logged: Agent, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = run("gc", "ada", "--model", "ollama/llama3")
+    assert (ran.code, server.requests) == (2, [])
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", agents.issue_key(fresh(logged), ME))
+    assert run("gc", "ada", "--model", "ollama/llama3").code == 0
+
+
+def test_a_redaction_withdraws_what_may_quote_it(
+    logged: Agent, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.script = Say(f"## Patterns Found\n{MARKER}")
+    run("gc", "ada", "--dry-run")
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", agents.issue_key(fresh(logged), ME))
+    assert run("redact", "acme/ada", "1", "--reason", "asked for by Ann", "--yes").code == 0
+    [report] = GcReport.objects.all()
+    assert (bytes(report.sealed), gc_reports.opened(fresh(logged), [report])) == (b"", [""])
+    assert report.withdrawn_at is not None
+
+
+# --- under a grant
+
+
+@pytest.fixture
+def pat(logged: Agent) -> Person:
+    person = Person.objects.create_user("pat@acme.test", None)
+    Membership.objects.create(person=person, tenant=logged.tenant, role="auditor")
+    return person
+
+
+def token(agent: Agent, pat: Person, *scope: Any, **more: Any) -> str:
+    number = granted(agent, pat, *scope, **more)
+    return grant_tokens.make(fresh(agent), number, asking(pat))
+
+
+def test_under_a_grant_it_is_printed_and_the_read_is_recorded(
+    logged: Agent, pat: Person, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = token(logged, pat)
+    ran = run("gc", "ada", "--grant", given)
+    assert (ran.code, ran.err) == (0, "")
+    assert REPORT in ran.out
+    grant = int(given.split("_")[2])
+    assert reads(logged) == [{"request": grant, "gc_report": 1}]
+    monkeypatch.setenv("PALIMPSEST_GRANT", given)
+    assert REPORT in run("gc", "ada").out
+    assert reads(logged)[1:] == [{"request": grant, "gc_report": 2}]
+    assert problems(logged) == []
+
+
+def test_a_grant_that_does_not_cover_all_of_it_shows_nothing(logged: Agent, pat: Person) -> None:
+    ran = run("gc", "ada", "--grant", token(logged, pat, Scope("memories", numbers=(1, 2, 3, 4))))
+    assert ran.code == 0
+    assert REPORT not in ran.out
+    assert "Kept for its agent alone: GET /api/v1/gc-reports/1" in ran.out
+    assert reads(logged) == []
+
+
+def test_a_grant_that_is_over_is_refused_before_anything_is_sent(
+    logged: Agent, pat: Person, server: ModelServer, time_machine: Any
+) -> None:
+    given = token(logged, pat)
+    time_machine.move_to(timezone.now() + timedelta(hours=2))
+    for wrong in (given, "palg_1_1_x", "x"):
+        ran = run("gc", "ada", "--grant", wrong)
+        assert (ran.code, ran.out) == (2, "")
+        assert "grant of this agent that is in force" in ran.err
+    assert server.requests == []
+    assert store.runs(fresh(logged)).count() == 5
+
+
+def test_a_grant_that_ends_while_the_model_thinks_shows_nothing(
+    logged: Agent, pat: Person, server: ModelServer, time_machine: Any
+) -> None:
+    given = token(logged, pat)
+
+    def thinking(_: Turn) -> Say:
+        time_machine.move_to(timezone.now() + timedelta(hours=2))
+        return Say(REPORT)
+
+    server.script = thinking
+    ran = run("gc", "ada", "--grant", given)
+    assert ran.code == 0
+    assert REPORT not in ran.out
+    assert "Kept for its agent alone" in ran.out
+
+
+def test_another_agents_key_shows_nothing(logged: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, key = agents.create("acme", "eve", model="openai/gpt", actor=ME)
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
+    assert REPORT not in run("gc", "ada").out
+
+
+# --- what is sent and what is kept
+
+
+def test_what_fits_the_model_is_sent(logged: Agent, server: ModelServer) -> None:
+    Agent.objects.filter(pk=logged.pk).update(context_tokens=60)
+    ran = run("gc", "ada")
+    [received] = server.requests
+    sent = received.body["messages"][-1]["content"]
+    left_out = 5 - sent.count("## ")
+    assert 0 < left_out < 5
+    assert f"{MARKER} 5" in sent
+    assert ran.err == f"The oldest {left_out} of 5 entries do not fit into 60 tokens and are not analysed.\n"
+    [report] = GcReport.objects.all()
+    assert (report.entries, report.left_out) == (5, left_out)
+
+
+def test_notices_and_other_journal_memories_are_no_entries(logged: Agent, server: ModelServer) -> None:
+    remember(logged, f"{MARKER} a thought", kind="journal")
+    tell(logged, f"{MARKER} a notice")
+    assert told(run("gc", "ada"))[1] == "Entries: 5"
+    [received] = server.requests
+    assert "thought" not in received.body["messages"][-1]["content"]
+    assert "notice" not in received.body["messages"][-1]["content"]
+    assert says(logged, 6).content == f"{MARKER} a thought"
+    assert Memory.objects.filter(agent=logged, discarded_at=None).count() == 4
+
+
+def test_credentials_in_a_log_are_not_sent_nor_trimmed(logged: Agent, server: ModelServer) -> None:
+    Memory.objects.filter(agent=logged, number=1).update(category="credentials")
+    assert told(run("gc", "ada"))[1] == "Entries: 4"
+    [received] = server.requests
+    assert f"{MARKER} 1" not in received.body["messages"][-1]["content"]
+    assert Memory.objects.get(agent=logged, number=1).discarded_at is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_run_that_is_logged_meanwhile_is_kept(logged: Agent, server: ModelServer) -> None:
+    def thinking(_: Turn) -> Say:
+        for number in (6, 7, 8):
+            log_run(fresh(logged), f"{MARKER} {number}", "done", ME)
+        connection.close()
+        return Say(REPORT)
+
+    Agent.objects.filter(pk=logged.pk).update(last_n=1)
+    server.script = thinking
+    assert told(run("gc", "ada"))[-1] == "Trimmed: 5 entries removed, 3 entries kept."
+
+
+def test_an_erased_agents_log_is_not_collected(logged: Agent, server: ModelServer) -> None:
+    Agent.objects.filter(pk=logged.pk).update(wrapped_key=b"")
+    ran = run("gc", "ada")
+    assert ran.code != 0
+    assert "Traceback" not in ran.err
+    assert server.requests == []
+    assert run("gc", "--all").out == "No agents with memory enabled.\n"

@@ -1,0 +1,69 @@
+"""What of a log is sent: the newest entries that fit, of files with any bytes, however they come in pieces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from memory import memory_file, tokens
+from refinement import logs
+from refinement.logs import FileLog
+
+TEXTS = st.lists(
+    st.sampled_from([b"## ", b"\n## ", b"\n", b"#", b" ", b"tea and milk", "zażółć".encode(), b"\xff\xfe", b"x" * 40]),
+    max_size=40,
+).map(b"".join)
+
+
+def entries_of(content: bytes) -> list[bytes]:
+    """By the plainest reading: split at lines that begin so."""
+    found: list[list[bytes]] = []
+    for line in content.split(b"\n"):
+        if line.startswith(b"## "):
+            found.append([line])
+        elif found:
+            found[-1].append(line)
+    return [b"\n".join(lines) for lines in found]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("log") / "ada.md"
+
+
+def log_at(path: Path) -> FileLog:
+    agent: Any = SimpleNamespace(memory_path=str(path))
+    with mock.patch.object(logs.runs, "file_of", return_value=path):
+        return FileLog(agent, None)  # type: ignore[arg-type]
+
+
+@given(content=TEXTS, context=st.integers(1, 60), chunk=st.integers(4, 50))
+@example(content=b"## one\n## two\n", context=2, chunk=4)
+def test_the_newest_entries_that_fit_are_sent(path: Path, content: bytes, context: int, chunk: int) -> None:
+    path.write_bytes(content)
+    written = entries_of(content)
+    with mock.patch.object(memory_file, "CHUNK", chunk):
+        text = log_at(path).text(context)
+        sent = b"".join(text.pieces())
+    assert len(sent) == text.size
+    assert content.endswith(sent)
+    kept = len(written) - text.left_out
+    if text.left_out == 0:
+        assert sent == content
+    else:
+        assert entries_of(sent) == written[-kept:]
+        assert kept >= 1
+        assert kept == 1 or weight(written[-kept:]) <= context
+    if written and kept < len(written):
+        assert weight(written[-kept - 1 :]) > context, "one more would have fitted"
+
+
+def weight(written: list[bytes]) -> int:
+    """As an entry is counted: without the mark that begins it."""
+    return sum(tokens.count(each.removeprefix(b"## ").decode("utf-8", "replace")) for each in written)
