@@ -18,12 +18,14 @@ from memory import tokens
 from memory.errors import SealBroken, SiloKeyMissing
 from memory.silo import keys
 
+OURS = "palimpsest"  # the tag of what a command asks before it begins: the settings, no pages and no models
+
 
 class RefusesToStart(SystemExit):
     """The set-up is not one to serve with; the message says what is wrong."""
 
 
-@register()
+@register(OURS)
 def keys_are_there(**_: Any) -> list[CheckMessage]:
     try:
         keyring()
@@ -32,7 +34,7 @@ def keys_are_there(**_: Any) -> list[CheckMessage]:
     return []
 
 
-@register()
+@register(OURS)
 def keys_are_private(**_: Any) -> list[CheckMessage]:
     return [
         Warning(f"{path} is open to others.", hint=f"Run 'chmod go-rwx {path}'.", id="palimpsest.W002")
@@ -40,7 +42,7 @@ def keys_are_private(**_: Any) -> list[CheckMessage]:
     ]
 
 
-@register()
+@register(OURS)
 def leases_outlast_calls(**_: Any) -> list[CheckMessage]:
     """A lease is renewed between calls: one shorter than a call would be lost in the midst of it."""
     wrong = {
@@ -51,7 +53,7 @@ def leases_outlast_calls(**_: Any) -> list[CheckMessage]:
     return [Error(problem, id="palimpsest.E004") for problem, is_wrong in wrong.items() if is_wrong]
 
 
-@register()
+@register(OURS)
 def queue_can_work(**_: Any) -> list[CheckMessage]:
     wrong = {
         "QUEUE_WORKERS must be above 0.": settings.QUEUE_WORKERS <= 0,
@@ -65,13 +67,13 @@ def queue_can_work(**_: Any) -> list[CheckMessage]:
     return [Error(problem, id="palimpsest.E007") for problem, is_wrong in wrong.items() if is_wrong]
 
 
-@register()
+@register(OURS)
 def people_can_ask(**_: Any) -> list[CheckMessage]:
     wrong = [name for name in ("ASKS_PER_PERSON", "ASKS_PER_AGENT") if getattr(settings, name) <= 0]
     return [Error(f"{name} must be above 0.", id="palimpsest.E008") for name in wrong]
 
 
-@register()
+@register(OURS)
 def token_counter_is_there(**_: Any) -> list[CheckMessage]:
     try:
         tokens.count("")

@@ -24,7 +24,6 @@ from django_q.exceptions import TimeoutException
 from django_q.models import OrmQ, Schedule
 from django_q.scheduler import scheduler
 from django_q.tasks import async_task
-from redis.exceptions import RedisError
 
 from config.errors import ConfigurationError, DomainError
 
@@ -113,7 +112,7 @@ def _push(name: str, *numbers: int) -> None:
     """What cannot be queued now is logged: the transaction it belongs to stands, and the sweep finds who is due."""
     try:
         async_task(name, *numbers, broker=_broker())
-    except RedisError:
+    except _unreachable():
         log.error("task not queued", operation=name, number=numbers[0] if numbers else 0)
 
 
@@ -224,9 +223,17 @@ def _broker() -> Broker:
     return get_broker()
 
 
+@cache
+def _unreachable() -> type[Exception]:
+    """What is raised of a Redis that cannot be reached. Its library is loaded then, and by a broker that needs it."""
+    from redis.exceptions import RedisError
+
+    return RedisError
+
+
 @contextmanager
 def _reached() -> Iterator[None]:
     try:
         yield
-    except RedisError:
+    except _unreachable():
         raise QueueUnreachable("The queue cannot be reached: see that REDIS_URL is right.") from None

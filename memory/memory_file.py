@@ -19,7 +19,8 @@ from memory.errors import FileFault
 from memory.replacement import PLAIN, Replacement, lock, write
 
 HEADER = b"\n## "  # a newline is thought before the first line
-CHUNK = 1 << 20  # bytes
+CHUNK = 1 << 18  # bytes
+STEP = 1 << 24  # bytes between two places that are remembered
 HASH = "sha256"
 
 
@@ -31,6 +32,7 @@ class Seen:
     size: int
     digest: str
     mark: tuple[int, ...] = ()  # by which it is told, without reading, that nobody wrote to it since
+    places: tuple[tuple[int, int], ...] = ()  # here and there a byte at which a line begins, and the entries before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +67,27 @@ def start_of_last(path: Path, seen: Seen, entries: int) -> int:
     with _told("read", path), _reading(path) as file:
         if file is None:
             raise FileFault(f"{path} vanished meanwhile.")
-        return _start_of(file, seen.entries - entries)
+        return _start_of(file, seen, seen.entries - entries)
 
 
 def _look(file: BinaryIO) -> Seen:
     mark = _mark(file)
     digest, entries, size = hashlib.new(HASH), 0, 0
+    places: list[tuple[int, int]] = []
     for at, data, new in _overlapping(file):
+        if at >= len(places) * STEP - 1:
+            places.append((at, entries))
         digest.update(new)
         entries += data.count(HEADER)
         size = at + len(data)
-    return Seen(entries, size, digest.hexdigest(), mark)
+    return Seen(entries, size, digest.hexdigest(), mark, tuple(places))
 
 
-def _overlapping(file: BinaryIO) -> Iterator[tuple[int, bytes, bytes]]:
-    """The file in pieces with the end of the one before, so that each header is found whole in one of them, once:
-    where a piece begins (the newline thought before the first: -1), the piece, and what is new of it."""
-    file.seek(0)
-    at, carried = -1, b"\n"
+def _overlapping(file: BinaryIO, start: int = -1) -> Iterator[tuple[int, bytes, bytes]]:
+    """The file from a byte on, in pieces with the end of the one before, so that each header is found whole in one of
+    them, once: where a piece begins, the piece, and what is new of it. A newline is thought before the file, at -1."""
+    file.seek(max(0, start))
+    at, carried = start, b"\n" if start < 0 else b""
     while new := file.read(CHUNK):
         data = carried + new
         yield at, data, new
@@ -90,9 +95,11 @@ def _overlapping(file: BinaryIO) -> Iterator[tuple[int, bytes, bytes]]:
         at += len(data) - len(carried)
 
 
-def _start_of(file: BinaryIO, number: int) -> int:
+def _start_of(file: BinaryIO, seen: Seen, number: int) -> int:
     """The byte at which an entry begins, counted from 0."""
-    for at, data, _ in _overlapping(file):
+    start, before = max(place for place in seen.places if place[1] <= number)
+    number -= before
+    for at, data, _ in _overlapping(file, start):
         there = data.count(HEADER)
         if number < there:
             place = -1
@@ -165,15 +172,16 @@ def _replaced(real: Path, old: BinaryIO, now: Seen, keep: int, agreed: Callable[
         raise FileFault(f"{real} has {names} names (hard links), which replacing it would part.")
     written = _Written()
     with _told("create temp file in", real.parent), Replacement(real) as new:
-        for piece in _between(old, _start_of(old, now.entries - keep), now.size):
+        for piece in _between(old, _start_of(old, now, now.entries - keep), now.size):
             new.write(written.of(piece))
+        written.entries = keep
         if agreed is not None:
             agreed(Trimmed(now.entries - keep, keep, now, written.seen()))
         new.put(old)
         copied = now.size
         while not old.closed and (size := os.fstat(old.fileno()).st_size) > copied:  # by others, who may go on
             for piece in _between(old, copied, size):
-                new.write(written.of(piece))
+                new.write(written.of(piece, is_counted=True))
             copied = size
         new.keep()
     after = written.seen()
@@ -184,17 +192,18 @@ class _Written:
     """What a new file holds, told while it is written."""
 
     def __init__(self) -> None:
-        self._digest, self._entries, self._size, self._end = hashlib.new(HASH), 0, 0, b"\n"
+        self._digest, self.entries, self._size, self._end = hashlib.new(HASH), 0, 0, b"\n"
 
-    def of(self, piece: bytes) -> bytes:
+    def of(self, piece: bytes, *, is_counted: bool = False) -> bytes:
         self._digest.update(piece)
-        self._entries += (self._end + piece).count(HEADER)
+        if is_counted:
+            self.entries += (self._end + piece).count(HEADER)
         self._size += len(piece)
-        self._end = (self._end + piece)[1 - len(HEADER) :]
+        self._end = (self._end + piece[-len(HEADER) :])[1 - len(HEADER) :]
         return piece
 
     def seen(self) -> Seen:
-        return Seen(self._entries, self._size, self._digest.hexdigest())
+        return Seen(self.entries, self._size, self._digest.hexdigest())
 
 
 def _between(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:

