@@ -243,7 +243,7 @@ class AgentPage(Configuring, Scoped):
             f"{deciding.who(agent, f'proposals/{proposal.number}/accept')}."
         )
 
-    @display(description="log of runs")
+    @display(description="kept in")
     def logged_in(self, agent: Agent) -> str:
         return f"{agent.memory_path}, for whoever can read the file" if agent.memory_path else "its journal, sealed"
 

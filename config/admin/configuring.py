@@ -72,7 +72,10 @@ class LogForm(BudgetForm):
     """With what `gc` leaves of a log."""
 
     last_n = Entries(
-        min_value=0, max_value=LARGEST, required=False, help_text="newest entries of its log that gc keeps; 0: the next"
+        min_value=0,
+        max_value=LARGEST,
+        required=False,
+        help_text="newest entries of its log of runs that gc keeps; 0: the next",
     )
     max_entries = Entries(
         min_value=0, max_value=LARGEST, required=False, help_text="… where that is 0; 0 too: gc trims nothing"
