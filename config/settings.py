@@ -21,7 +21,8 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = Path(env.text("VAR_DIR", str(BASE_DIR / "var")))
 KEYS_DIR = Path(env.text("KEYS_DIR", str(VAR_DIR / "keys")))
 DATA_DIR = VAR_DIR / "data"
-VAULT_ROOTS = env.listed("VAULT_ROOTS", [str(VAR_DIR / "vault")])  # folders under which memory files may lie
+# Folders under which memory files may lie, wherever the service is started from.
+VAULT_ROOTS = [str(Path(root).absolute()) for root in env.listed("VAULT_ROOTS", [str(VAR_DIR / "vault")])]
 
 DEBUG = env.switch("DEBUG", default=False)
 SECRET_KEY = env.secret_key("SECRET_KEY", KEYS_DIR)

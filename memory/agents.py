@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from collections.abc import Collection, Iterable
 from copy import copy
 from datetime import timedelta
+from pathlib import PurePath
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
@@ -22,6 +25,7 @@ from memory.silo.search.words import LANGUAGES
 
 TOKENS = ("budget_tokens", "target_tokens")
 MOST = 2**31 - 1  # of whole numbers, as the columns have them
+MOST_CONTEXT = 2_000_000  # tokens that gc looks through to see what of a log fits
 OFTENEST, RAREST = timedelta(hours=1), timedelta(days=3_652)  # a cadence: to ten years, so that its next date is one
 
 
@@ -120,7 +124,7 @@ def _unfit(row: Tenant | Agent, setting: Collection[str]) -> str:
         value = getattr(row, name)
         if (name in TOKENS and value < 1) or (name == "language" and value not in LANGUAGES):
             return name
-        if name == "context_tokens" and value == 0:
+        if name == "context_tokens" and value is not None and not 0 < value <= MOST_CONTEXT:
             return name
         if name == "steward" and value and not addresses.is_plain(value):
             return name
@@ -134,7 +138,7 @@ _ADVICE = {
     "slug": "must be 1 to 64 lower-case letters, digits, '-' and '_', beginning and ending with a letter or digit",
     "last_n": f"must be from 0 to {MOST:,}",
     "max_entries": f"must be from 0 to {MOST:,}",
-    "context_tokens": f"must be from 1 to {MOST:,} tokens, or null for all",
+    "context_tokens": f"must be from 1 to {MOST_CONTEXT:,} tokens, or null for all",
     "steward": addresses.ADVICE,
     "memory_path": "must have at most 1,000 characters",
     "model": "must be at most 200 characters, none of them a control character, and no white space at its ends",
@@ -260,8 +264,12 @@ def _refused_by_table(agent: Agent) -> Invalid:
     return Invalid("target_tokens", "must be no more than the budget")
 
 
-_ANOTHERS = "is another agent's"
+_ANOTHERS = "is another agent's, or would be in the way of one"
 
 
 def _is_anothers(agent: Agent) -> bool:
-    return bool(agent.memory_path) and Agent.objects.filter(memory_path=agent.memory_path).exclude(pk=agent.pk).exists()
+    """Whether its file is another's, or one of the two would be the other's folder."""
+    path = agent.memory_path
+    above = [str(each) for each in PurePath(path).parents]
+    clash = Q(memory_path__in=[path, *above]) | Q(memory_path__startswith=path.rstrip(os.sep) + os.sep)
+    return bool(path) and Agent.objects.filter(clash).exclude(pk=agent.pk).exists()

@@ -50,10 +50,11 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
         with editing.begin(row, Operation.ERASED, actor, is_notice=True) as edit:
             figures = _figures(edit.agent, request, edit.seq)
             edit.detail = {"request": request, "silo_key": figures.silo_key}
+            edit.detail |= {"memory_path": figures.file} if figures.file else {}
             disk.fold_log_afterwards()
             Creation.objects.filter(agent_id=row.pk).delete()
-            edit.agent.wrapped_key, edit.agent.due_at = b"", None
-            edit.agent.save(update_fields=["wrapped_key"])
+            edit.agent.wrapped_key, edit.agent.due_at, edit.agent.memory_path = b"", None, ""
+            edit.agent.save(update_fields=["wrapped_key", "memory_path"])
             edit.finish(always=True)
         transaction.on_commit(lambda: _forget(row.pk))
     return figures

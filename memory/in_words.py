@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from audit.consent import Scope
@@ -113,7 +114,8 @@ def _steward_only(_: Agent, alone: bool) -> str:
 def _memory_path(agent: Agent, path: str) -> str:
     if not path:
         return f"its runs would be logged in its memory again, sealed, and no longer in the file {agent.memory_path}"
-    return f"its runs would be logged in the file {path}, for whoever can read it, and no longer sealed"
+    there = ", which is there already and is taken for its own with all it says" if Path(path).exists() else ""
+    return f"its runs would be logged in the file {path}{there}, for whoever can read it, and no longer sealed"
 
 
 _CHANGES: dict[str, Callable[[Agent, Any], str]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from memory.errors import FileFault
-from memory.replacement import PLAIN, Replacement, lock, write
+from memory.placing import Folder, Place, folder_of, is_written, lock, opened, told, uninterrupted
+from memory.replacement import Replacement, clear, write
 
 HEADER = b"\n## "  # a newline is thought before the first line
 CHUNK = 1 << 18  # bytes
 STEP = 1 << 24  # bytes between two places that are remembered
+OTHERS = 2.0  # seconds that another program may take to write what it is writing
 HASH = "sha256"
 
 
@@ -48,25 +50,25 @@ class Trimmed:
 # --- reading
 
 
-def look(path: Path) -> Seen | None:
+def look(place: Place) -> Seen | None:
     """What is in the file; None where there is none. Raises FileFault."""
-    with _told("open", path), _reading(path) as file:
+    with told("open", place), _reading(place) as file:
         return None if file is None else _look(file)
 
 
-def pieces(path: Path, seen: Seen, start: int = 0) -> Iterator[bytes]:
+def pieces(place: Place, seen: Seen, start: int = 0) -> Iterator[bytes]:
     """What was seen in the file, from byte `start` on, some at a time. Raises FileFault if that is no longer there."""
-    with _told("read", path), _reading(path) as file:
+    with told("read", place), _reading(place) as file:
         if file is None:
-            raise FileFault(f"{path} vanished meanwhile.")
+            raise FileFault(f"{place} vanished meanwhile.")
         yield from _between(file, start, seen.size)
 
 
-def start_of_last(path: Path, seen: Seen, entries: int) -> int:
+def start_of_last(place: Place, seen: Seen, entries: int) -> int:
     """The byte at which the last so many entries begin."""
-    with _told("read", path), _reading(path) as file:
+    with told("read", place), _reading(place) as file:
         if file is None:
-            raise FileFault(f"{path} vanished meanwhile.")
+            raise FileFault(f"{place} vanished meanwhile.")
         return _start_of(file, seen, seen.entries - entries)
 
 
@@ -74,7 +76,7 @@ def _look(file: BinaryIO) -> Seen:
     mark = _mark(file)
     digest, entries, size = hashlib.new(HASH), 0, 0
     places: list[tuple[int, int]] = []
-    for at, data, new in _overlapping(file):
+    for at, data, new in _overlapping(file, end=os.fstat(file.fileno()).st_size):
         if at >= len(places) * STEP - 1:
             places.append((at, entries))
         digest.update(new)
@@ -83,12 +85,13 @@ def _look(file: BinaryIO) -> Seen:
     return Seen(entries, size, digest.hexdigest(), mark, tuple(places))
 
 
-def _overlapping(file: BinaryIO, start: int = -1) -> Iterator[tuple[int, bytes, bytes]]:
-    """The file from a byte on, in pieces with the end of the one before, so that each header is found whole in one of
-    them, once: where a piece begins, the piece, and what is new of it. A newline is thought before the file, at -1."""
+def _overlapping(file: BinaryIO, start: int = -1, end: int | None = None) -> Iterator[tuple[int, bytes, bytes]]:
+    """The file from a byte on, to another (somebody may write to it for ever), in pieces with the end of the one
+    before, so that each header is found whole in one of them, once: where a piece begins, the piece, and what is new of
+    it. A newline is thought before the file, at -1."""
     file.seek(max(0, start))
     at, carried = start, b"\n" if start < 0 else b""
-    while new := file.read(CHUNK):
+    while new := file.read(CHUNK if end is None else min(CHUNK, end - file.tell())):
         data = carried + new
         yield at, data, new
         carried = data[1 - len(HEADER) :]
@@ -123,11 +126,11 @@ def trim_entries(path: Path, keep_n: int) -> int:
 
     The file is replaced as a whole or not at all. Raises FileFault.
     """
-    return trim(path, keep_n).removed
+    return trim(Place(path), keep_n).removed
 
 
 def trim(
-    path: Path, keep_n: int, since: Seen | None = None, agreed: Callable[[Trimmed], None] | None = None
+    place: Place, keep_n: int, since: Seen | None = None, agreed: Callable[[Trimmed], None] | None = None
 ) -> Trimmed:
     """… and what became of the file. Those that came `since` it was seen are kept, however many. `agreed` is told when
     all is ready, before the file is replaced; what it raises leaves the file as it was.
@@ -136,56 +139,119 @@ def trim(
     """
     if keep_n < 0:
         raise FileFault("keepN must be non-negative")
-    real = Path(os.path.realpath(path))
-    with _told("open", path), _holding(real) as file:
-        if file is None:
+    with told("open", place), _holding(place) as held:
+        if held is None:
             if since is not None:
-                raise FileFault(f"{path} vanished meanwhile. Nothing was trimmed.")
+                raise FileFault(f"{place} vanished meanwhile. Nothing was trimmed.")
             return Trimmed(0, 0, Seen(0, 0, hashlib.new(HASH).hexdigest()))
-        now = _now(file, path, since)
+        clear(held.folder)
+        now = _now(held.file, place, since)
         keep = keep_n if since is None else max(keep_n, now.entries - since.entries)
         if keep_n == 0 or now.entries <= keep:
             return Trimmed(0, now.entries, now)
-        return _replaced(real, file, now, keep, agreed)
+        return _replaced(held, now, keep, agreed)
 
 
-def _now(file: BinaryIO, path: Path, since: Seen | None) -> Seen:
+def _now(file: BinaryIO, place: Place, since: Seen | None) -> Seen:
     if since is not None and since.mark == _mark(file):
         return since
     now = _look(file)
-    if since is not None and (now.size < since.size or _digest(file, since.size) != since.digest):
-        raise FileFault(f"{path} was rewritten meanwhile. Nothing was trimmed.")
+    if since is not None and not _begins_with(file, since):
+        raise FileFault(f"{place} was rewritten meanwhile. Nothing was trimmed.")
     return now
 
 
-def _digest(file: BinaryIO, size: int) -> str:
+def _begins_with(file: BinaryIO, seen: Seen) -> bool:
+    if os.fstat(file.fileno()).st_size < seen.size:
+        return False
     digest = hashlib.new(HASH)
-    for piece in _between(file, 0, size):
+    for piece in _between(file, 0, seen.size):
         digest.update(piece)
-    return digest.hexdigest()
+    return digest.hexdigest() == seen.digest
 
 
-def _replaced(real: Path, old: BinaryIO, now: Seen, keep: int, agreed: Callable[[Trimmed], None] | None) -> Trimmed:
+def _replaced(held: _Held, now: Seen, keep: int, agreed: Callable[[Trimmed], None] | None) -> Trimmed:
     """Put the old file's last entries in its place, and what others appended to it until then."""
-    names = os.fstat(old.fileno()).st_nlink
-    if names > 1:
-        raise FileFault(f"{real} has {names} names (hard links), which replacing it would part.")
-    written = _Written()
-    with _told("create temp file in", real.parent), Replacement(real) as new:
+    old, written = held.file, _Written()
+    _require_one_name(held)
+    with told("create temp file in", held.folder.path), Replacement(held.folder) as new:
         for piece in _between(old, _start_of(old, now, now.entries - keep), now.size):
             new.write(written.of(piece))
         written.entries = keep
+        new.be_like(old)
         if agreed is not None:
             agreed(Trimmed(now.entries - keep, keep, now, written.seen()))
-        new.put(old)
-        copied = now.size
-        while not old.closed and (size := os.fstat(old.fileno()).st_size) > copied:  # by others, who may go on
-            for piece in _between(old, copied, size):
-                new.write(written.of(piece, is_counted=True))
-            copied = size
-        new.keep()
+        with uninterrupted():
+            _require_as_seen(held, now)
+            new.put(old)
+            if not old.closed:
+                _follow(held, now.size, new, written)
+            new.keep()
     after = written.seen()
     return Trimmed(now.entries - keep, after.entries, now, after)
+
+
+def _require_one_name(held: _Held) -> None:
+    names = os.fstat(held.file.fileno()).st_nlink
+    if names > 1:
+        raise FileFault(f"{held.place} has {names} names (hard links), which replacing it would part.")
+
+
+def _require_as_seen(held: _Held, now: Seen) -> None:
+    """Just before it is replaced: that it is where it was, says what it said, and nobody else is writing to it."""
+    if _wait_for_others(held.file, OTHERS):
+        raise FileFault(
+            f"{held.place} is held open for writing by another program, whose words would be lost. Nothing was trimmed."
+        )
+    if not held.folder.has(held.folder.name, held.file.fileno()):
+        raise FileFault(f"{held.place} was replaced or removed meanwhile. Nothing was trimmed.")
+    _require_one_name(held)
+    if now.mark != _mark(held.file) and not _begins_with(held.file, now):
+        raise FileFault(f"{held.place} was rewritten meanwhile. Nothing was trimmed.")
+
+
+def _wait_for_others(file: BinaryIO, seconds: float) -> bool:
+    """Whether somebody else is writing to it still after so long."""
+    until = time.monotonic() + seconds
+    while is_written(file.fileno()):
+        if time.monotonic() >= until:
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def _follow(held: _Held, copied: int, new: Replacement, written: _Written) -> None:
+    """Append what others wrote to the old file until now. It has no name any more: who does not have it open already
+    finds the new one. Where it cannot be told who has it open, they are given a moment."""
+    until = time.monotonic() + OTHERS
+    is_open: bool | None = True
+    while is_open:
+        is_open = is_written(held.file.fileno())
+        if is_open is None:
+            time.sleep(OTHERS / 20)
+        size = os.fstat(held.file.fileno()).st_size
+        if size > copied:
+            _copy(held, copied, size, new, written)
+            copied = size
+        elif is_open:
+            time.sleep(0.001)
+        if time.monotonic() >= until:
+            return
+
+
+def _copy(held: _Held, start: int, end: int, new: Replacement, written: _Written) -> None:
+    whole = new.size()
+    try:
+        for piece in _between(held.file, start, end):
+            new.write(written.of(piece, is_counted=True))
+    except OSError as problem:
+        new.cut(whole)
+        reason = (problem.strerror or "").lower()
+        raise FileFault(
+            f"{held.place} was trimmed, but {end - start:,} bytes that another program appended meanwhile could not be "
+            f"written again: {reason}",
+            reason,
+        ) from None
 
 
 class _Written:
@@ -219,23 +285,53 @@ def _between(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
 # --- appending
 
 
-def append(path: Path, entry: bytes) -> None:
+def append(place: Place, entry: bytes) -> None:
     """Add an entry at the end, on a line of its own; all of it or nothing. The file is made if there is none (mode
     0600). Raises FileFault."""
-    real = Path(os.path.realpath(path))
-    with _told("open", path):
-        real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _holding(real, create=True) as file:
-            if file is None:
-                raise FileFault(f"{path} cannot be made.")
-            size = os.fstat(file.fileno()).st_size
-            before = b"" if _ends_a_line(file, size) else b"\n"
+    with held_for_appending(place) as file:
+        file.add(entry)
+
+
+class Appending:
+    """A memory file, locked, to which entries are added."""
+
+    def __init__(self, held: _Held) -> None:
+        self._held = held
+
+    def add(self, entry: bytes) -> None:
+        """Raises FileFault."""
+        folder, file = self._held.folder, self._held.file
+        with told("write", self._held.place):
+            number = folder.open(folder.name, os.O_WRONLY | os.O_APPEND)
             try:
-                write(file.fileno(), before + entry)
-                os.fsync(file.fileno())
-            except OSError:
-                os.ftruncate(file.fileno(), size)
-                raise
+                if not folder.has(folder.name, number) or not folder.has(folder.name, file.fileno()):
+                    raise FileFault(f"{self._held.place} was replaced meanwhile. Nothing was written.")
+                self._write(number, entry)
+            finally:
+                os.close(number)
+
+    def _write(self, number: int, entry: bytes) -> None:
+        before = os.fstat(number).st_size
+        data = (b"" if _ends_a_line(self._held.file, before) else b"\n") + entry
+        try:
+            write(number, data)
+            os.fsync(number)
+        except OSError:
+            if os.fstat(number).st_size <= before + len(data):  # or somebody wrote behind it
+                os.ftruncate(number, before)
+            raise
+        if before == 0:
+            self._held.folder.sync()
+
+
+@contextmanager
+def held_for_appending(place: Place) -> Iterator[Appending]:
+    """The file, made if there is none, and locked: before a transaction is begun, for `gc` locks the file first and
+    writes to the trail then. Raises FileFault, also where somebody else holds the lock too long."""
+    with told("open", place), _holding(place, create=True) as held:
+        if held is None:
+            raise FileFault(f"{place} cannot be made.")
+        yield Appending(held)
 
 
 def _ends_a_line(file: BinaryIO, size: int) -> bool:
@@ -248,58 +344,38 @@ def _ends_a_line(file: BinaryIO, size: int) -> bool:
 # --- opening and locking
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[BinaryIO | None]:
-    file = _opened(path, os.O_RDONLY)
-    if file is None:
-        yield None
-        return
-    with file:
-        yield file
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A memory file, open for reading and locked, and its folder."""
+
+    place: Place
+    folder: Folder
+    file: BinaryIO
 
 
 @contextmanager
-def _holding(real: Path, *, create: bool = False) -> Iterator[BinaryIO | None]:
-    """The file, locked; None where there is none."""
-    while True:
-        file = _opened(real, os.O_RDWR | os.O_APPEND | os.O_CREAT if create else os.O_RDONLY)
+def _reading(place: Place) -> Iterator[BinaryIO | None]:
+    with folder_of(place) as folder:
+        file = None if folder is None else opened(folder, os.O_RDONLY, place)
         if file is None:
             yield None
             return
         with file:
-            lock(file.fileno())
-            if _is_at(file, real):
-                yield file
-                return
-        # it was replaced while this one waited
-
-
-def _opened(path: Path, flags: int) -> BinaryIO | None:
-    try:
-        number = os.open(path, flags | PLAIN, 0o600)
-    except FileNotFoundError:
-        return None
-    mode = os.fstat(number).st_mode
-    if stat.S_ISREG(mode):
-        return os.fdopen(number, "rb")
-    os.close(number)
-    raise FileFault(f"read {path}: {'is a directory' if stat.S_ISDIR(mode) else 'is not a file'}")
-
-
-def _is_at(file: BinaryIO, path: Path) -> bool:
-    try:
-        there = path.stat()
-    except FileNotFoundError:
-        return False
-    here = os.fstat(file.fileno())
-    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+            yield file
 
 
 @contextmanager
-def _told(doing: str, path: Path) -> Iterator[None]:
-    """What the system says of a file, as an error of ours: path and reason, nothing of what is in it."""
-    try:
-        yield
-    except OSError as problem:
-        reason = (problem.strerror or type(problem).__name__).lower()
-        raise FileFault(f"{doing} {path}: {reason}", reason) from None
+def _holding(place: Place, *, create: bool = False) -> Iterator[_Held | None]:
+    """The file; None where there is none. It is opened for reading: who waits here for the lock counts as no writer."""
+    while True:
+        with folder_of(place, create=create) as folder:
+            file = None if folder is None else opened(folder, os.O_RDONLY | (os.O_CREAT if create else 0), place)
+            if folder is None or file is None:
+                yield None
+                return
+            with file:
+                lock(file.fileno())
+                if folder.has(folder.name, file.fileno()):
+                    yield _Held(place, folder, file)
+                    return
+            # it was replaced while this one waited

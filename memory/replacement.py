@@ -10,25 +10,26 @@ from pathlib import Path
 from typing import BinaryIO
 
 from memory.errors import FileFault
+from memory.placing import Folder
 
-try:
-    import fcntl
-except ImportError:  # where there is none, writers are not kept apart
-    fcntl = None  # type: ignore[assignment]
-
-PLAIN = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY"))  # a pipe would wait for a writer
-
-
-def lock(number: int) -> None:
-    """Until it is closed, nobody else of ours writes to this file."""
-    if fcntl is not None:
-        fcntl.flock(number, fcntl.LOCK_EX)
+PREFIX = ".palimpsest-trim-"
 
 
 def write(number: int, data: bytes) -> None:
     """All of it."""
     while data:
         data = data[os.write(number, data) :]
+
+
+def name_beside(name: str) -> str:
+    """What a new file is called until it has its place: one name for each file, so that the next one, which holds the
+    same lock, removes what a killed one left."""
+    return PREFIX + hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+
+
+def clear(folder: Folder) -> None:
+    with suppress(FileNotFoundError):
+        folder.remove(name_beside(folder.name))
 
 
 def _nameable(number: int) -> int:
@@ -42,104 +43,94 @@ def _nameable(number: int) -> int:
 
 
 class Replacement:
-    """A file in the same folder without a name, or with one of its own, until it is put in another's place; locked.
+    """A file in the same folder without a name, or with one of its own, until it is put in another's place; locked."""
 
-    One name for each file: what a killed process left is removed by the next, which holds the same lock.
-    """
-
-    def __init__(self, real: Path) -> None:
-        self.real = real
-        name = hashlib.sha256(os.fsencode(real.name)).hexdigest()[:16]
-        self.name = real.with_name(f".palimpsest-trim-{name}")
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.name = name_beside(folder.name)
         self.is_named = False
 
     def __enter__(self) -> Replacement:
-        self._remove()
+        clear(self.folder)
         self.number = self._open()
-        lock(self.number)
         return self
 
     def _open(self) -> int:
-        unnamed, flags = getattr(os, "O_TMPFILE", None), os.O_RDWR | os.O_APPEND | PLAIN
+        unnamed, flags = getattr(os, "O_TMPFILE", None), os.O_RDWR | os.O_APPEND
         if unnamed is not None:
             with suppress(OSError):  # not every file system has it; what else is wrong is met again below
-                return _nameable(os.open(self.real.parent, unnamed | flags, 0o600))
-        number = os.open(self.name, flags | os.O_CREAT | os.O_EXCL, 0o600)
+                return _nameable(self.folder.open(".", unnamed | flags))
+        number = self.folder.open(self.name, flags | os.O_CREAT | os.O_EXCL)
         self.is_named = True
         return number
 
     def write(self, data: bytes) -> None:
         write(self.number, data)
 
-    def _be_like(self, old: BinaryIO) -> None:
-        """Give it the owner, mode and attributes of the file it replaces, where there are such things."""
-        if not hasattr(os, "fchown"):
-            return
+    def size(self) -> int:
+        return os.fstat(self.number).st_size
+
+    def cut(self, size: int) -> None:
+        os.ftruncate(self.number, size)
+
+    def be_like(self, old: BinaryIO) -> None:
+        """Give it the owner, mode and attributes of the file it replaces, where there are such things, and sync it."""
+        if hasattr(os, "fchown"):
+            self._take_owner(old)
+            os.fchmod(self.number, stat.S_IMODE(os.fstat(old.fileno()).st_mode))
+            self._take_attributes(old.fileno())
+        os.fsync(self.number)
+
+    def _take_owner(self, old: BinaryIO) -> None:
         kept, mine = os.fstat(old.fileno()), os.fstat(self.number)
-        if (mine.st_uid, mine.st_gid) != (kept.st_uid, kept.st_gid):
-            try:
-                os.fchown(self.number, kept.st_uid, kept.st_gid)
-            except PermissionError:
-                lost = "belongs to another user or group, which replacing it would lose"
-                raise FileFault(f"{self.real} {lost}") from None
-        os.fchmod(self.number, stat.S_IMODE(kept.st_mode))
-        for name in _attributes(self.real):
+        if (mine.st_uid, mine.st_gid) == (kept.st_uid, kept.st_gid):
+            return
+        try:
+            os.fchown(self.number, kept.st_uid, kept.st_gid)
+        except PermissionError:
+            lost = "belongs to another user or group, which replacing it would lose"
+            raise FileFault(f"{self.folder.path / self.folder.name} {lost}") from None
+
+    def _take_attributes(self, old: int) -> None:
+        """Also the lack of some: what a folder gives its new files could let others read this one."""
+        theirs = _attributes(old)
+        for name in set(_attributes(self.number)) - set(theirs):
             with suppress(OSError):  # one that only the system sets
-                os.setxattr(self.number, name, os.getxattr(self.real, name))
+                os.removexattr(self.number, name)
+        for name in theirs:
+            with suppress(OSError):
+                os.setxattr(self.number, name, os.getxattr(old, name))
 
     def put(self, old: BinaryIO) -> None:
         """Give it its place. What is written to it from then on, `keep` has to follow."""
-        self._be_like(old)
-        os.fsync(self.number)
         if os.name == "nt":  # where nothing that is open can be replaced
             os.close(self.number)
             self.number = -1
             old.close()
         if not self.is_named:
-            self._name()
-        self.name.replace(self.real)
+            # A folder given, or Python would link the link in /proc.
+            target = f"/proc/self/fd/{self.number}"
+            os.link(target, self.name, src_dir_fd=self.folder.number, dst_dir_fd=self.folder.number)
+            self.is_named = True
+        self.folder.replace(self.folder.name, by=self.name)
         self.is_named = False
-
-    def _name(self) -> None:
-        folder = os.open(self.real.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:  # a folder given, or Python would link the link in /proc
-            os.link(f"/proc/self/fd/{self.number}", self.name.name, src_dir_fd=folder, dst_dir_fd=folder)
-        finally:
-            os.close(folder)
-        self.is_named = True
 
     def keep(self) -> None:
         """See to it that content and name outlive a power cut."""
         if self.number >= 0:
             os.fsync(self.number)
-        _sync_folder(self.real.parent)
+        self.folder.sync()
 
     def __exit__(self, *_: object) -> None:
         if self.number >= 0:
             os.close(self.number)
         if self.is_named:
-            self._remove()
-
-    def _remove(self) -> None:
-        with suppress(FileNotFoundError):
-            self.name.unlink()
+            clear(self.folder)
 
 
-def _attributes(path: Path) -> list[str]:
+def _attributes(number: int) -> list[str]:
     if not hasattr(os, "listxattr"):
         return []
     with suppress(OSError):
-        return os.listxattr(path)
+        return os.listxattr(number)
     return []
-
-
-def _sync_folder(folder: Path) -> None:
-    """So that the new name outlives a power cut, where folders can be synced."""
-    directory = getattr(os, "O_DIRECTORY", None)
-    if directory is None:
-        return
-    number = os.open(folder, os.O_RDONLY | directory)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

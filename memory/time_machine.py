@@ -27,7 +27,7 @@ from memory.counters import recount, repeats_weight
 from memory.intake import checked_content
 from memory.models import Agent, Kind, Memory
 from memory.snapshot import restore, snapshot
-from memory.undone import Undone, runs_of, told_of_reads
+from memory.undone import Undone, file_trimmed, runs_of, told_of_reads
 
 Values = Mapping[str, Any]  # a memory's columns
 
@@ -189,7 +189,8 @@ def _plan(agent: Agent, what: What, at: datetime | None) -> _Plan:
     for number in told_of_reads(agent):
         first.pop(number, None)
     if not first:
-        raise errors.NothingToUndo("No memory was changed there.")
+        file = ": a memory file was trimmed, which nothing restores" if file_trimmed(agent, plan.entries) else ""
+        raise errors.NothingToUndo(f"No memory was changed there{file}.")
     touched = editing.fetch(agent, sorted(first))
     plan.memories = [memory for memory in touched if memory.redacted_at is None]
     plan.redacted = tuple(memory.number for memory in touched if memory.redacted_at is not None)

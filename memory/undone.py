@@ -116,3 +116,9 @@ def told_of_reads(agent: Agent) -> list[int]:
     reads = AuditEntry.objects.filter(READS, agent_id=agent.pk, changes__gt=0)
     told = Change.objects.filter(agent_id=agent.pk, seq__in=reads.values("seq"))
     return list(told.values_list("number", flat=True))
+
+
+def file_trimmed(agent: Agent, entries: Iterable[int]) -> bool:
+    """Whether one of these entries trimmed the agent's memory file, which is no part of the silo."""
+    trims = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.TRIMMED, changes=0)
+    return trims.filter(seq__among=list(entries)).exists()

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from audit.trail import Actor
 from config.errors import DomainError
+from memory import editing
 from memory.errors import FileElsewhere, FileFault
 from memory.memory_file import CHUNK
 from memory.models import Agent
@@ -74,10 +75,12 @@ class Asked:
 
 
 def collect(agent: Agent, name: str, asked: Asked, to: Output) -> None:
-    """The flow of section 3.3. `name` is how the agent is called in what is told. Raises GcFailed."""
+    """The flow of section 3.3. `name` is how the agent is called in what is told. Raises GcFailed, Erased."""
+    agent = Agent.objects.select_related("tenant").get(pk=agent.pk)  # as it stands: others were collected before it
     if not agent.memory_enabled:
         to.warn(f'Warning: agent "{name}" does not have memory enabled. Skipping.')
         return
+    editing.require_key(agent)
     logged = _log(agent, asked.actor)
     if logged.is_empty:
         to.tell(f'No memory entries for agent "{name}". Nothing to do.')
@@ -111,7 +114,7 @@ def _log(agent: Agent, actor: Actor) -> Log:
 def _require_model(agent: Agent, logged: Log, model: str, asked: Asked) -> None:
     """That it has the form of one, can analyse, may be sent this log, and has its key."""
     provider, slash, name = model.partition("/")
-    if not slash:
+    if not slash or not model.isprintable():
         raise GcFailed(f'invalid model format "{model}": expected provider/model-name', FAILED)
     if not provider or not name:
         missing = "empty provider" if not provider else "empty model name"
@@ -142,8 +145,9 @@ def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
     except ModelNotConfigured as problem:
         raise GcFailed(str(problem), MODEL) from None
     except ModelError as failure:
+        allowance.add(agent.tenant_id, failure.usage.total, timezone.now())
         kind, exit = _class_of(failure, model.partition("/")[0])
-        raise GcFailed(f"{kind}: {_words(failure)}" if quotes else kind, exit) from None
+        raise GcFailed(f"{kind}: {_words(failure) if quotes else _OWN_WORDS[kind]}", exit) from None
     except FileFault as fault:
         raise GcFailed(str(fault), FAILED) from None
 
@@ -170,6 +174,15 @@ def _request(name: str, text: Text, *, quotes: bool) -> Request:
 _CLASSES = {401: "auth", 429: "rate_limit", 400: "bad_request", 404: "bad_request"}
 
 
+# For a silo, where a provider's may repeat what it was sent.
+_OWN_WORDS = {
+    "auth": "the provider refuses the key",
+    "rate_limit": "the provider asks to wait",
+    "bad_request": "the provider refuses the request; is the model's name right, and does it take so long a log?",
+    "server": "the provider failed, or did not answer",
+}
+
+
 def _class_of(failure: ModelError, provider: str) -> tuple[str, int]:
     """The original's word for what went wrong, and the exit code that goes with it."""
     kind = _CLASSES.get(failure.status, "server")
@@ -188,10 +201,14 @@ def _words(failure: ModelError) -> str:
 
 
 def _tell_analysis(agent: Agent, logged: Log, model: str, said: str, text: Text, asked: Asked, to: Output) -> None:
-    report = gc_reports.keep(agent, said, model=model, entries=logged.entries, left_out=text.left_out)
-    is_shown = logged.is_file or asked.may_read(agent, logged, report.number)
+    report = gc_reports.keep(agent, said, model=model, entries=logged.entries, left_out=text.left_out, since=logged.seq)
     to.tell("--- Analysis ---")
-    to.tell(said if is_shown else f"Kept for its agent alone: GET /api/v1/gc-reports/{report.number}")
+    if report.withdrawn_at is not None:
+        to.tell("Withdrawn: what it may quote was redacted meanwhile.")
+    elif logged.is_file or asked.may_read(agent, logged, report.number):
+        to.tell(said)
+    else:
+        to.tell(f"Kept for its agent alone: GET /api/v1/gc-reports/{report.number}")
     try:
         to.flush()
     except OSError as failure:

@@ -10,12 +10,14 @@ from itertools import zip_longest
 from django.db.models import Max
 from django.utils import timezone
 
+from audit.models import AuditEntry, Operation
 from memory import editing
 from memory.models import Agent
 from memory.silo.silo import Silo
 from refinement.models import GcReport
 
 FIELD = "gc"
+LONGEST = 100_000  # characters; a reply within the limit of its tokens has a fifth of that
 SECTIONS = {"patterns_found": "Patterns Found", "repeated_work": "Repeated Work", "recommendations": "Recommendations"}
 _HEADING = re.compile(rf"^\s{{0,3}}#{{1,6}}\s+({'|'.join(SECTIONS.values())})[\s:#]*$", re.MULTILINE | re.IGNORECASE)
 
@@ -31,9 +33,12 @@ class Sections:
         return [heading for name, heading in SECTIONS.items() if name not in self.found]
 
 
-def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0) -> GcReport:
-    """Seal what the model said. The report has the next number of its agent's."""
+def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0, since: int | None = None) -> GcReport:
+    """Seal what the model said. The report has the next number of its agent's. Where content was redacted `since` an
+    entry, after which the model was shown it, nothing is kept of what it said. Raises Erased."""
     with editing.locked(agent) as row:
+        editing.require_key(row)
+        is_gone = since is not None and _was_redacted(row, since)
         last = GcReport.objects.filter(agent=row).aggregate(last=Max("number"))["last"] or 0
         return GcReport.objects.create(
             agent=row,
@@ -42,8 +47,13 @@ def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0
             model=model,
             entries=entries,
             left_out=left_out,
-            sealed=Silo.for_agent(row).seal_text(FIELD, last + 1, text),
+            sealed=b"" if is_gone else Silo.for_agent(row).seal_text(FIELD, last + 1, text[:LONGEST]),
+            withdrawn_at=timezone.now() if is_gone else None,
         )
+
+
+def _was_redacted(agent: Agent, since: int) -> bool:
+    return AuditEntry.objects.filter(agent_id=agent.pk, seq__gt=since, operation=Operation.REDACTED).exists()
 
 
 def opened(agent: Agent, reports: Sequence[GcReport]) -> list[str]:

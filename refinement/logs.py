@@ -5,9 +5,9 @@ Each is looked at once, read for the model, and trimmed later: what came in betw
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, Protocol
 
 from audit.trail import Actor
@@ -34,6 +34,10 @@ class Log(Protocol):
     def is_file(self) -> bool: ...
 
     @property
+    def seq(self) -> int | None:
+        """The trail's last entry when memories were read; None where they were not."""
+
+    @property
     def is_empty(self) -> bool: ...
 
     @property
@@ -52,11 +56,11 @@ def log_of(agent: Agent, actor: Actor) -> Log:
 
 
 class FileLog:
-    is_file = True
+    is_file, seq = True, None
 
     def __init__(self, agent: Agent, actor: Actor) -> None:
-        self.agent, self.actor, self.path = agent, actor, runs.file_of(agent)
-        self._seen = memory_file.look(self.path)
+        self.agent, self.actor, self.place = agent, actor, runs.place_of(agent)
+        self._seen = memory_file.look(self.place)
         self._noted: int | None = None  # the entry of its trim
 
     @property
@@ -70,23 +74,25 @@ class FileLog:
     def text(self, context_tokens: int | None) -> Text:
         seen = self._seen or Seen(0, 0, "")
         start, left_out = 0, 0
-        if context_tokens is not None:
+        if context_tokens is not None and seen.entries:
             start, left_out = self._newest(seen, context_tokens)
-        return Text(lambda: memory_file.pieces(self.path, seen, start), seen.size - start, left_out)
+        return Text(lambda: memory_file.pieces(self.place, seen, start), seen.size - start, left_out)
 
     def _newest(self, seen: Seen, context_tokens: int) -> tuple[int, int]:
-        """Where the newest entries begin that fit, and how many are before them."""
+        """Where the newest entries begin that fit, and how many are before them. What stands before the first entry is
+        sent where all fits."""
         window = max(0, seen.size - context_tokens * BYTES_A_TOKEN)
-        tail = memory_file.pieces(self.path, seen, window)
-        weights = [tokens.count(entry) for entry in _entries_in(tail, is_whole=window == 0)]
-        fitting = max(1, _fitting(weights, context_tokens))
-        if fitting >= seen.entries:
+        fitting = Fitting(context_tokens)
+        for text in _texts_in(memory_file.pieces(self.place, seen, window), is_whole=window == 0):
+            fitting.take(text)
+        if fitting.all_fit and window == 0:
             return 0, 0
-        return memory_file.start_of_last(self.path, seen, fitting), seen.entries - fitting
+        kept = min(max(1, fitting.entries), seen.entries)
+        return memory_file.start_of_last(self.place, seen, kept), seen.entries - kept
 
     def trim(self, keep: int) -> tuple[int, int]:
         try:
-            done = memory_file.trim(self.path, keep, since=self._seen, agreed=self._note)
+            done = memory_file.trim(self.place, keep, since=self._seen, agreed=self._note)
         except FileFault:
             if self._noted is not None:
                 store.file_trimmed(self.agent, {"failed_after_entry": self._noted}, self.actor)
@@ -106,17 +112,20 @@ def _told(planned: Trimmed) -> dict[str, Any]:
     return told
 
 
-def _entries_in(tail: Iterable[bytes], *, is_whole: bool) -> Iterator[str]:
-    """The entries that begin in the end of a file, or in all of it, one at a time."""
-    held, is_entry = b"\n" if is_whole else b"", False
+def _texts_in(tail: Iterable[bytes], *, is_whole: bool) -> Iterator[str]:
+    """The end of a file, or all of it, one entry at a time; first what stands before them, where it is all."""
+    begun: list[bytes] = []
+    held, is_begun = b"\n" if is_whole else b"", is_whole
     for piece in tail:
-        *ended, held = (held + piece).split(memory_file.HEADER)
+        *ended, rest = (held + piece).split(memory_file.HEADER)
         for text in ended:
-            if is_entry:
-                yield text.decode("utf-8", "replace")
-            is_entry = True
-    if is_entry:
-        yield held.decode("utf-8", "replace")
+            if is_begun and (begun or text.strip()):
+                yield b"".join((*begun, text)).decode("utf-8", "replace")
+            begun, is_begun = [memory_file.HEADER], True
+        begun.append(rest[: 1 - len(memory_file.HEADER)])  # less what may be half a header
+        held = rest[1 - len(memory_file.HEADER) :]
+    if is_begun:
+        yield b"".join((*begun, held)).decode("utf-8", "replace")
 
 
 class Journal:
@@ -125,6 +134,7 @@ class Journal:
     def __init__(self, agent: Agent, actor: Actor) -> None:
         self.agent, self.actor = agent, actor
         self._rows = list(store.runs(agent).order_by("origin", "number"))
+        self.seq = agent.audit_seq  # where the trail stood
         self.numbers = [row.number for row in self._rows]
 
     @property
@@ -137,10 +147,13 @@ class Journal:
 
     def text(self, context_tokens: int | None) -> Text:
         silo = Silo.for_agent(self.agent)
-        written = [runs.entry(row.origin, silo.open(row).content) for row in self._rows]
+        written = [runs.entry(row.origin, runs.harmless(silo.open(row).content)) for row in self._rows]
         sent = written
         if context_tokens is not None:
-            sent = written[-max(1, _fitting([tokens.count(text) for text in written], context_tokens)) :]
+            fitting = Fitting(context_tokens)
+            for text in written:
+                fitting.take(text)
+            sent = written[-max(1, fitting.entries) :]
         whole = "".join(sent).encode()
         return Text(lambda: [whole], len(whole), len(written) - len(sent))
 
@@ -149,6 +162,21 @@ class Journal:
         return len(done.memories), store.runs(done.agent).count()
 
 
-def _fitting(weights: list[int], context_tokens: int) -> int:
-    """How many of the last fit."""
-    return sum(together <= context_tokens for together in accumulate(reversed(weights)))
+class Fitting:
+    """How many of the newest texts fit into so many tokens, told one after the other."""
+
+    def __init__(self, room: int) -> None:
+        self._room, self._weights, self._together = room, deque[int](), 0
+        self.all_fit = True
+
+    def take(self, text: str) -> None:
+        weight = max(1, tokens.count(text))
+        self._weights.append(weight)
+        self._together += weight
+        while self._together > self._room:
+            self._together -= self._weights.popleft()
+            self.all_fit = False
+
+    @property
+    def entries(self) -> int:
+        return len(self._weights)

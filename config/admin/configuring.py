@@ -81,7 +81,10 @@ class LogForm(BudgetForm):
         min_value=0, max_value=LARGEST, required=False, help_text="… where that is 0; 0 too: gc trims nothing"
     )
     context_tokens = forms.IntegerField(
-        min_value=1, max_value=LARGEST, required=False, help_text="of its log that gc sends to the model; empty: all"
+        min_value=1,
+        max_value=agents.MOST_CONTEXT,
+        required=False,
+        help_text="of its log that gc sends to the model; empty: all",
     )
 
 

@@ -31,7 +31,11 @@ class LogIn(Body):
     last_n = Whole(min_value=0, max_value=agents.MOST, required=False, help_text="entries of its log that gc keeps")
     max_entries = Whole(min_value=0, max_value=agents.MOST, required=False, help_text="… where last_n is 0; 0: all")
     context_tokens = Whole(
-        min_value=1, max_value=agents.MOST, required=False, allow_null=True, help_text="that gc sends; null: all"
+        min_value=1,
+        max_value=agents.MOST_CONTEXT,
+        required=False,
+        allow_null=True,
+        help_text="that gc sends; null: all",
     )
 
 

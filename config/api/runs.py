@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import structlog
@@ -17,6 +18,7 @@ from config.api.views import AgentView, listed
 from memory import runs as logbook
 from memory.errors import FileFault, NotFound
 from memory.intake import MAX_CONTENT
+from memory.memory_file import Appending
 from refinement import gc_reports
 from refinement.models import GcReport
 
@@ -44,12 +46,13 @@ class Runs(AgentView):
         """Write down a run: in the agent's memory file, where it has one, else in its journal."""
         given = self.given(RunIn)
 
-        def write() -> list[int]:
-            number = logbook.log_run(self.agent, given["task"], given["result"], self.actor)
+        def write(file: Appending | None) -> list[int]:
+            number = logbook.log_run(self.agent, given["task"], given["result"], self.actor, file)
             return [] if number is None else [number]
 
         try:
-            numbers = idempotency.once(request, self.agent, write)
+            with logbook.at_hand(self.agent) as file:
+                numbers = idempotency.once(request, self.agent, partial(write, file))
         except FileFault as fault:
             log.error("memory file not written", agent=self.agent.pk, code=fault.code, reason=fault.reason)
             raise FileUnwritable from None

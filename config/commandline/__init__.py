@@ -99,10 +99,10 @@ class Task(BaseCommand):
         except CommandError:
             raise
         except BrokenPipeError:  # whoever read the output went away
-            _drop_output()
+            drop_output()
             sys.exit(FAILED)
         except OSError as failure:
-            _drop_output()
+            drop_output()
             self.fail(f"Input or output failed ({failure.strerror}).", FAILED)
         except KeyboardInterrupt:
             self.fail("interrupted", FAILED)
@@ -190,6 +190,6 @@ def _printable(line: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
 
 
-def _drop_output() -> None:
+def drop_output() -> None:
     """What is still unwritten goes nowhere: Python would try again on its way out, and complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

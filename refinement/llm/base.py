@@ -129,9 +129,9 @@ class Request:
     """One call. `model` is the provider's own name for the model; `seconds` bounds the call, retries included.
 
     `is_cut_short`: they are fewer than a call is given; that nobody answered within them says nothing of the server.
-    `waits`: until a provider that everybody leaves alone is called again, as long as there is time. `quotes`: what the
-    server says of a call that failed is kept; it may repeat what was sent. `counts`: a reply without the tokens that
-    its protocol promises is none.
+    `waits`: until a provider that everybody leaves alone is called again, as long as there is time; a call that does
+    not is made whatever others met, and tells nobody what it met. `quotes`: what the server says of a call that failed
+    is kept; it may repeat what was sent. `counts`: a reply without the tokens that its protocol promises is none.
     """
 
     model: str

@@ -190,6 +190,7 @@ class _Call:
         self.url = server.base_url + path
         self.content = _written(body)
         self.request = request
+        self.gate = server.gate if request.waits else Open()
         self.attempts = max(0, request.retries) + 1
         self.deadline = time.monotonic() + request.seconds
         self.is_cut_short = request.is_cut_short
@@ -216,8 +217,8 @@ class _Call:
         return self.deadline - time.monotonic()
 
     def _attempt(self) -> bytes | ModelError:
-        while wait := self.server.gate.wait():
-            if wait >= self._left() or not self.request.waits:
+        while wait := self.gate.wait():
+            if wait >= self._left():
                 return ModelUnavailable(f"{self.server.who} does not answer anybody, and is left alone for a while.")
             time.sleep(min(wait, LISTENS))
             self.is_cut_short = True
@@ -228,9 +229,9 @@ class _Call:
             outcome = self._exchange()
         if isinstance(outcome, _Transient):
             if not (outcome.is_late and self.is_cut_short):
-                self.server.gate.failed(outcome.wait, is_gone=outcome.is_gone)
+                self.gate.failed(outcome.wait, is_gone=outcome.is_gone)
             raise outcome
-        self.server.gate.answered()
+        self.gate.answered()
         return outcome
 
     def _exchange(self) -> bytes | ModelError | _Transient:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import transaction
 
-from memory import store
+from memory import placing, store
 from memory.models import Agent, Memory
 from refinement import gc_reports
 from tests.api.calling import Caller
@@ -103,3 +105,34 @@ def test_settings_of_the_log_are_the_agents_sides(runtime: Caller, house: House)
     answer = runtime.patch("agent", {"last_n": 5, "max_entries": 9, "context_tokens": 1_000})
     assert answer.json["log"] == {"file": None, "last_n": 5, "max_entries": 9, "context_tokens": 1_000}
     assert runtime.patch("agent", {"memory_path": "/etc/passwd"}).status == 422
+
+
+def test_a_result_that_begins_blank_is_cut_as_any_other(runtime: Caller, house: House) -> None:
+    answer = log(runtime, result=" " * 1_000 + "the answer")
+    assert answer.status == 201
+    assert says(house.ada, answer.json["id"]).content == "**Task:** Brew tea\n**Result:** "
+
+
+def test_a_run_waits_for_a_file_without_holding_the_database(
+    runtime: Caller, house: House, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`gc` locks the file first, and writes to the trail then: the other way round, both would wait for ever."""
+    settings.VAULT_ROOTS = [str(tmp_path)]
+    Agent.objects.filter(pk=house.ada.pk).update(memory_path=str(tmp_path / "ada.md"))
+    monkeypatch.setattr(placing, "PATIENCE", 0.1)
+    (tmp_path / "ada.md").touch()
+    before = transaction.get_connection().savepoint_ids[:]
+    locked: list[bool] = []
+    plainly = placing.lock
+
+    def noting(number: int) -> None:
+        locked.append(transaction.get_connection().savepoint_ids != before)
+        plainly(number)
+
+    monkeypatch.setattr("memory.memory_file.lock", noting)
+    with (tmp_path / "ada.md").open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        answer = runtime.post("runs", {"task": "Brew", "result": "tea"}, idempotency_key="one")
+    assert (answer.status, answer.codes, locked) == (503, ["memory_file"], [False])
+    assert runtime.post("runs", {"task": "Brew", "result": "tea"}, idempotency_key="one").status == 201
+    assert (tmp_path / "ada.md").read_text().count("## ") == 1

@@ -23,6 +23,7 @@ from config.errors import DomainError
 from memory import agents, proposals, steward_links
 from memory.errors import LinkBroken
 from memory.models import Agent
+from memory.runs import path_in_tenant
 from tests import steps
 from tests.conftest import OPERATOR
 from tests.steps import ME, fresh
@@ -34,6 +35,9 @@ ACTORS += [make(address) for address in (*PEOPLE, *STEWARDS[:2]) for make in (Ac
 CHANGES: list[dict[str, Any]] = [
     {"model": "openai/a"},
     {"model": "openai/b", "is_steward_only": True},
+    {"memory_path": "ada.md"},
+    {"memory_path": ""},
+    {"memory_path": "notes/ada.md", "model": "openai/b"},
     {"steward": PEOPLE[0]},
     {"steward": ""},
     {"steward": STEWARDS[1], "is_steward_only": False},
@@ -66,6 +70,7 @@ class Proposals(RuleBasedStateMachine):
         self.made: list[Made] = []
         self.links: list[tuple[str, Made, str, datetime]] = []
         self.expected: dict[str, Any] = {"model": "builtin/dedupe", "steward": "", "is_steward_only": False}
+        self.expected["memory_path"] = ""
 
     @initialize(steward=st.sampled_from(STEWARDS))
     def begins(self, steward: str) -> None:
@@ -98,6 +103,8 @@ class Proposals(RuleBasedStateMachine):
     @rule(actor=st.sampled_from(ACTORS), change=st.sampled_from(CHANGES))
     def propose(self, actor: Actor, change: dict[str, Any]) -> None:
         steward, alone = self.expected["steward"], self.expected["is_steward_only"]
+        if file := change.get("memory_path"):
+            change = change | {"memory_path": path_in_tenant(self.agent.tenant.slug, file)}
         changed = {name: value for name, value in change.items() if self.expected[name] != value}
         may = actor.kind in (ActorKind.PERSON, ActorKind.OPERATOR) and bool(changed)
         may = may and not (alone and steward and same_address(actor.label, steward))

@@ -9,8 +9,9 @@ import pytest
 from django.core import mail
 
 from audit.trail import Actor
-from memory import agents, errors, in_words, proposals, runs, store
+from memory import agents, erasure, errors, in_words, proposals, requests, runs, store
 from memory.models import Agent
+from memory.time_machine import What, roll_back
 from tests.queueing import work
 from tests.steps import ME, entries, fresh, last_entry, problems, refused, remember
 
@@ -77,12 +78,16 @@ def test_a_path_is_kept_whole(led: Agent, root: Path, given: str) -> None:
         "..",
         "x" * 5_000,
         "linked/ada.md",
+        "sub/",
+        "{root}/acme",
+        "a file/below.md",
     ],
 )
 def test_nobody_proposes_a_file_elsewhere(led: Agent, root: Path, given: str) -> None:
     (root / "acme").mkdir(parents=True)
     (root / "globex").mkdir()
     (root / "acme" / "linked").symlink_to(root / "globex")
+    (root / "acme" / "a file").touch()
     with refused(led, errors.Invalid) as caught:
         propose(led, memory_path=given.format(root=root))
     assert caught.value.field == "memory_path"
@@ -169,3 +174,54 @@ def test_a_context_of_no_tokens_is_none(led: Agent) -> None:
     with refused(led, errors.Invalid):
         agents.change(led, ME, context_tokens=0)
     assert agents.change(led, ME, context_tokens=None).context_tokens is None
+
+
+@pytest.mark.parametrize("path", ["", ".", "sub/"])
+def test_a_folder_is_no_file(root: Path, path: str, db: None) -> None:
+    """Also one that is not there yet."""
+    with pytest.raises(errors.Invalid, match="is a folder"):
+        agents.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=path or str(root))
+
+
+@pytest.mark.parametrize(("one", "other"), [("notes.md", "notes.md/more.md"), ("a/b/c.md", "a")])
+def test_no_file_is_anothers_folder(one: str, other: str, db: None) -> None:
+    agents.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=one)
+    with pytest.raises(errors.Invalid, match="in the way"):
+        agents.create("acme", "sue", model="builtin/dedupe", actor=ME, memory_path=other)
+
+
+def test_a_file_that_is_there_is_told_of(led: Agent, root: Path) -> None:
+    (root / "acme").mkdir(parents=True)
+    (root / "acme" / "ada.md").write_text("## old\n")
+    [said] = in_words.changes(led, {"memory_path": f"{root}/acme/ada.md"})
+    assert "which is there already and is taken for its own with all it says" in said
+
+
+def test_folders_that_are_made_are_for_their_owner_alone(db: None, root: Path) -> None:
+    eve, _ = agents.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path="one/two/three.md")
+    runs.log_run(eve, "Brew", "tea", ME)
+    made = [root, root / "one", root / "one" / "two"]
+    assert [folder.stat().st_mode & 0o777 for folder in made] == [0o700] * 3
+
+
+def test_an_erased_agent_lets_go_of_its_file(led: Agent, root: Path) -> None:
+    proposals.accept(fresh(led), propose(led, memory_path="ada.md"), ME)
+    runs.log_run(fresh(led), "Brew", "tea", ME)
+    path = root / "acme" / "ada.md"
+    held = fresh(led)
+    erasure.erase(fresh(led), requests.ask_erasure(fresh(led), ADMIN, reason="the contract ended").number, ME)
+    assert (fresh(led).memory_path, last_entry(led).detail["memory_path"]) == ("", str(path))
+    before = path.read_bytes()
+    for row in (fresh(led), held):
+        with pytest.raises(errors.Erased):
+            runs.log_run(row, "Brew", "more tea", ME)
+    assert path.read_bytes() == before
+    assert problems(led) == []
+
+
+def test_a_files_trim_is_not_rolled_back_and_says_so(led: Agent) -> None:
+    seq = store.file_trimmed(fresh(led), {"removed": 3}, ME)
+    assert seq is not None
+    for what in (What.entry(seq), What.since_entry(seq - 1)):
+        with pytest.raises(errors.NothingToUndo, match="a memory file was trimmed"):
+            roll_back(fresh(led), what, ME)

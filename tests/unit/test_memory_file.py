@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import threading
 import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import memory_file
+from memory import memory_file, placing
 from memory.errors import FileFault
-from memory.memory_file import append, look, trim, trim_entries
-from memory.replacement import Replacement
+from memory.memory_file import Trimmed, append, look, trim, trim_entries
+from memory.placing import Folder, Place
+from memory.replacement import name_beside
 
 
 def entry(number: int, result: str = "done") -> bytes:
@@ -135,17 +139,17 @@ def test_any_bytes_in_pieces_of_any_size(
     before = memory_file.CHUNK, memory_file.STEP
     memory_file.CHUNK, memory_file.STEP = chunk, step
     try:
-        seen = look(path)
+        seen = look(Place(path))
         assert seen is not None
         assert seen.entries == entries
-        assert b"".join(memory_file.pieces(path, seen)) == content
-        done = trim(path, keep)
+        assert b"".join(memory_file.pieces(Place(path), seen)) == content
+        done = trim(Place(path), keep)
     finally:
         memory_file.CHUNK, memory_file.STEP = before
     assert path.read_bytes() == expected(content, keep)
     assert (done.removed, done.kept) == (max(0, entries - keep), min(entries, keep))
     if done.after is not None:
-        again = look(path)
+        again = look(Place(path))
         assert again is not None
         assert (done.after.entries, done.after.size, done.after.digest) == (again.entries, again.size, again.digest)
     path.parent.rmdir() if not any(path.parent.iterdir()) else None
@@ -160,7 +164,7 @@ def test_a_large_file_is_trimmed_in_little_memory(path: Path) -> None:
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 8 * memory_file.CHUNK
-    seen = look(path)
+    seen = look(Place(path))
     assert seen is not None
     assert seen.entries == 200
 
@@ -207,11 +211,11 @@ def test_a_file_of_two_names_is_left_as_it_is(path: Path) -> None:
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
 def test_what_is_no_file_is_refused_at_once(path: Path, kind: str) -> None:
     path.mkdir() if kind == "folder" else os.mkfifo(path)
-    for act in (lambda: look(path), lambda: trim_entries(path, 2)):
+    for act in (lambda: look(Place(path)), lambda: trim_entries(path, 2)):
         with pytest.raises(FileFault, match="is a directory" if kind == "folder" else "is not a file"):
             act()
     with pytest.raises(FileFault):
-        append(path, entry(1))
+        append(Place(path), entry(1))
 
 
 # --- others who write to it meanwhile
@@ -219,54 +223,64 @@ def test_what_is_no_file_is_refused_at_once(path: Path, kind: str) -> None:
 
 def test_what_came_since_it_was_seen_is_kept(path: Path) -> None:
     path.write_bytes(of(5))
-    seen = look(path)
-    append(path, entry(6))
-    append(path, entry(7))
-    done = trim(path, 1, since=seen)
+    seen = look(Place(path))
+    append(Place(path), entry(6))
+    append(Place(path), entry(7))
+    done = trim(Place(path), 1, since=seen)
     assert (done.removed, done.kept) == (5, 2)
     assert path.read_bytes() == entry(6) + entry(7)
 
 
 def test_a_file_that_vanished_since_is_an_error(path: Path) -> None:
     path.write_bytes(of(5))
-    seen = look(path)
+    seen = look(Place(path))
     path.unlink()
     with pytest.raises(FileFault, match="vanished"):
-        trim(path, 1, since=seen)
+        trim(Place(path), 1, since=seen)
 
 
 @pytest.mark.parametrize("other", [of(5).replace(b"task3", b"TASK3"), of(4), of(6)[len(entry(1)) :], b""])
 def test_a_file_that_was_rewritten_since_is_an_error(path: Path, other: bytes) -> None:
     path.write_bytes(of(5))
-    seen = look(path)
+    seen = look(Place(path))
     path.write_bytes(other)
     with pytest.raises(FileFault, match="rewritten"):
-        trim(path, 1, since=seen)
+        trim(Place(path), 1, since=seen)
     assert path.read_bytes() == other
 
 
 def test_a_file_of_a_new_name_with_the_same_beginning_is_the_same(path: Path) -> None:
     """An editor, or another machine's sync, replaces it as a whole."""
     path.write_bytes(of(5))
-    seen = look(path)
+    seen = look(Place(path))
     path.unlink()
     path.write_bytes(of(6))
-    assert trim(path, 2, since=seen).removed == 4
+    assert trim(Place(path), 2, since=seen).removed == 4
+
+
+def add(path: Path, data: bytes) -> None:
+    """As a program does that knows of no lock."""
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def just_before(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Do something in the last moment before the new file gets its place."""
+    replace = Folder.replace
+
+    def late(folder: Folder, name: str, by: str) -> None:
+        act()
+        replace(folder, name, by)
+
+    monkeypatch.setattr(Folder, "replace", late)
 
 
 def test_what_another_writes_just_before_the_new_file_is_there_is_kept(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path.write_bytes(of(5))
-    replace = Path.replace
-
-    def late(name: Path, target: Path) -> Path:
-        with path.open("ab") as another:  # which knows of no lock
-            another.write(entry(6))
-        return replace(name, target)
-
-    monkeypatch.setattr(Path, "replace", late)
-    done = trim(path, 2)
+    just_before(monkeypatch, lambda: add(path, entry(6)))  # by one who knows of no lock
+    done = trim(Place(path), 2)
     assert (done.removed, done.kept) == (3, 3)
     assert path.read_bytes() == entry(4) + entry(5) + entry(6)
 
@@ -283,7 +297,8 @@ def test_our_own_writers_and_trims_at_once_lose_nothing(path: Path) -> None:
     trimming = threading.Thread(target=trims)
     trimming.start()
     writers = [
-        threading.Thread(target=lambda n=n: [append(path, entry(1, f"{n}/{i}")) for i in range(60)]) for n in range(4)
+        threading.Thread(target=lambda n=n: [append(Place(path), entry(1, f"{n}/{i}")) for i in range(60)])
+        for n in range(4)
     ]
     for writer in writers:
         writer.start()
@@ -293,6 +308,196 @@ def test_our_own_writers_and_trims_at_once_lose_nothing(path: Path) -> None:
     trimming.join()
     kept = path.read_bytes()
     assert all(f"{n}/{i}\n".encode() in kept for n in range(4) for i in range(60))
+
+
+# --- others at the same time
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (lambda path: path.unlink(), "replaced or removed"),
+        (lambda path: (path.with_name("new").write_bytes(b"saved"), path.with_name("new").replace(path)), "replaced"),
+        (lambda path: path.write_bytes(of(5).replace(b"task1", b"TASK1")), "rewritten"),
+        (lambda path: path.write_bytes(b"## smaller\n"), "rewritten"),
+        (lambda path: path.with_name("second").hardlink_to(path), "names"),
+    ],
+    ids=["removed", "saved by an editor", "rewritten", "made smaller", "linked"],
+)
+def test_what_becomes_of_the_file_while_the_new_one_is_written_is_an_error(
+    path: Path, other: Callable[[Path], object], told: str
+) -> None:
+    path.write_bytes(of(5))
+    left: list[bytes | None] = []
+
+    def agreed(_: Trimmed) -> None:
+        other(path)
+        left.append(path.read_bytes() if path.exists() else None)
+
+    with pytest.raises(FileFault, match=told):
+        trim(Place(path), 2, agreed=agreed)
+    assert [path.read_bytes() if path.exists() else None] == left
+    assert not path.with_name(name_beside(path.name)).exists()
+
+
+WRITER = (
+    "import sys, time; file = open(sys.argv[1], 'ab', buffering=0); print('open', flush=True); "
+    "time.sleep(float(sys.argv[2])); file.write(b'## late\\n'); file.close()"
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="where it can be told who has a file open")
+def test_a_program_that_keeps_it_open_is_waited_for(path: Path) -> None:
+    path.write_bytes(of(5))
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path), "0.5"], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        done = trim(Place(path), 2)
+        other.wait()
+    assert path.read_bytes() == entry(4) + entry(5) + b"## late\n"
+    assert done.kept == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="where it can be told who has a file open")
+def test_a_program_that_never_closes_it_keeps_it_from_being_trimmed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_file, "OTHERS", 0.1)
+    path.write_bytes(of(5))
+    with path.open("ab"), pytest.raises(FileFault, match="held open for writing"):
+        trim(Place(path), 2)
+    assert path.read_bytes() == of(5)
+    assert trim(Place(path), 2).removed == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="where it can be told who has a file open")
+def test_nothing_that_others_append_is_lost(path: Path) -> None:
+    """Programs that open, write and close, and know of no lock, while it is trimmed over and over."""
+    script = (
+        "import sys\nfor i in range(1500):\n  with open(sys.argv[1], 'ab', buffering=0) as file: "
+        "file.write(f'## {sys.argv[2]}/{i}\\n'.encode())"
+    )
+    path.touch()
+    others = [subprocess.Popen([sys.executable, "-c", script, str(path), str(n)]) for n in range(2)]
+    while any(other.poll() is None for other in others):
+        trim_entries(path, 5_000)  # nothing
+        with suppress(FileFault):  # it is written to without a pause
+            trim_entries(path, 2_999)  # at the end one
+    kept = path.read_bytes().splitlines()
+    assert len(kept) >= 2_999
+    assert len(set(kept)) == len(kept)
+
+
+def test_a_lock_that_is_never_given_up_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placing, "PATIENCE", 0.1)
+    path.write_bytes(of(5))
+    with path.open("rb") as other:  # whoever may read it may lock it
+        fcntl.flock(other, fcntl.LOCK_EX)
+        for act in (lambda: trim(Place(path), 2), lambda: append(Place(path), entry(6))):
+            with pytest.raises(FileFault, match="locked by another"):
+                act()
+    assert path.read_bytes() == of(5)
+
+
+def test_one_that_is_written_to_for_ever_is_looked_at_all_the_same(path: Path) -> None:
+    path.write_bytes(of(5))
+    with path.open("ab") as out, subprocess.Popen(["yes", "## more"], stdout=out) as other:
+        seen = look(Place(path))
+        other.kill()
+    assert seen is not None
+    assert seen.entries >= 5
+
+
+def test_a_stop_waits_until_what_came_meanwhile_is_copied(path: Path) -> None:
+    path.write_bytes(of(5))
+    script = (
+        "import os, signal, sys\nfrom pathlib import Path\nfrom memory import memory_file\n"
+        "from memory.placing import Folder\nput, path = Folder.replace, Path(sys.argv[1])\n"
+        "def late(folder, name, by):\n  path.open('ab').write(b'## late\\n')\n  put(folder, name, by)\n"
+        "  os.kill(os.getpid(), signal.SIGINT)\n"
+        "Folder.replace = late\n"
+        "try:\n  memory_file.trim_entries(path, 2)\nexcept KeyboardInterrupt:\n  print('stopped')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    assert ran.stdout == "stopped\n"
+    assert path.read_bytes() == entry(4) + entry(5) + b"## late\n"
+
+
+def test_what_cannot_be_copied_for_want_of_room_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_bytes(of(5))
+    plainly = os.write
+
+    def full(number: int, data: bytes) -> int:
+        raise OSError(28, os.strerror(28)) if data else plainly(number, data)
+
+    def act() -> None:
+        add(path, entry(6))
+        monkeypatch.setattr("memory.replacement.os.write", full)
+
+    just_before(monkeypatch, act)
+    with pytest.raises(FileFault, match=r"was trimmed, but \d+ bytes .* no space left"):
+        trim(Place(path), 2)
+    monkeypatch.undo()
+    assert path.read_bytes() == entry(4) + entry(5), "whole entries alone"
+
+
+def test_when_it_fails_to_append_what_others_wrote_behind_stays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_bytes(of(2))
+
+    def failing(number: int) -> None:
+        add(path, entry(9))
+        raise OSError(5, os.strerror(5))
+
+    monkeypatch.setattr("memory.memory_file.os.fsync", failing)
+    with pytest.raises(FileFault):
+        append(Place(path), entry(3))
+    monkeypatch.undo()
+    assert path.read_bytes().endswith(entry(9))
+
+
+# --- where it may lie
+
+
+def test_a_link_that_leads_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
+    outside, root = tmp_path / "outside.md", tmp_path / "root"
+    outside.write_bytes(of(5))
+    root.mkdir()
+    (root / "ada.md").symlink_to(outside)
+    place = Place(root / "ada.md", (root,))
+    for act in (lambda: look(place), lambda: trim(place, 2), lambda: append(place, entry(6))):
+        with pytest.raises(FileFault, match="does not lie under"):
+            act()
+    assert outside.read_bytes() == of(5)
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_nor_one_that_is_put_there_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    outside, folder = tmp_path / "outside", tmp_path / "root" / "acme"
+    outside.mkdir()
+    folder.mkdir(parents=True)
+    for each in (outside, folder):
+        (each / "ada.md").write_bytes(of(5))
+    place = Place(folder / "ada.md", (tmp_path / "root",))
+    real = Place.real
+
+    def swapped(self: Place) -> tuple[Path, Path]:
+        found = real(self)
+        if what == "file" and not (folder / "ada.md").is_symlink():
+            (folder / "ada.md").unlink()
+            (folder / "ada.md").symlink_to(outside / "ada.md")
+        elif what == "folder" and not folder.is_symlink():
+            folder.rename(tmp_path / "gone")
+            folder.symlink_to(outside)
+        return found
+
+    for act in (lambda: look(place), lambda: trim(place, 2), lambda: append(place, entry(6))):
+        monkeypatch.setattr(Place, "real", swapped)
+        with pytest.raises(FileFault):
+            act()
+        monkeypatch.setattr(Place, "real", real)
+        with pytest.raises(FileFault, match="does not lie under"):
+            act()
+    assert (outside / "ada.md").read_bytes() == of(5)
 
 
 # --- killed, or without room
@@ -318,8 +523,11 @@ def test_killed_at_any_point_it_is_the_old_file_or_the_new(path: Path) -> None:
 
 def test_what_a_killed_one_left_is_removed_by_the_next(path: Path) -> None:
     path.write_bytes(of(5))
-    replacing = Replacement(path)
-    replacing.name.write_bytes(b"half")
+    left = path.with_name(name_beside(path.name))
+    left.write_bytes(b"half")
+    trim_entries(path, 10)  # also where there is nothing to trim
+    assert not left.exists()
+    left.write_bytes(b"half")
     trim_entries(path, 2)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
@@ -345,7 +553,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.M
     with pytest.raises(FileFault, match="no space left"):
         trim_entries(path, 2)
     with pytest.raises(FileFault, match="no space left"):
-        append(path, entry(6))
+        append(Place(path), entry(6))
     monkeypatch.undo()
     assert path.read_bytes() == of(5)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -356,12 +564,12 @@ def test_a_full_disk_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.M
 
 def test_a_first_entry_makes_the_file_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "new" / "ada.md"
-    append(path, entry(1))
+    append(Place(path), entry(1))
     assert path.read_bytes() == entry(1)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_file_that_lacks_its_last_newline_gets_one_first(path: Path) -> None:
     path.write_bytes(b"## a\nx")
-    append(path, entry(1))
+    append(Place(path), entry(1))
     assert path.read_bytes() == b"## a\nx\n" + entry(1)

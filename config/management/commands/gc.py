@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from django.core.management.base import CommandParser
+from django.db import DatabaseError
 
 from audit.trail import Actor
-from config.commandline import Task, exit_code, is_attended
+from config.commandline import Task, drop_output, exit_code, is_attended
 from config.errors import DomainError
 from memory import consented, grant_tokens
 from memory.access import is_key_of
 from memory.errors import KeyRejected, NotGranted
-from memory.models import Agent
+from memory.models import Agent, Tenant
 from refinement import gc
 from refinement.logs import Journal, Log
 
@@ -29,6 +31,8 @@ class Command(Task):
         "and the others go, those of a journal until a rollback brings them back. What a model says of a silo is "
         "printed with the agent's key in PALIMPSEST_AGENT_KEY, or under a grant, and else kept sealed for the agent."
     )
+
+    is_lost = False  # what was told could not be written out
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
@@ -58,6 +62,8 @@ class Command(Task):
         if tenant and not all:
             return self._refused("--tenant goes with --all; name the agent as TENANT/AGENT")
         token = os.environ.get("PALIMPSEST_GRANT") or "" if options["grant"] is None else options["grant"]
+        if tenant and not Tenant.objects.filter(slug=tenant).exists():
+            return self._refused(f'tenant "{tenant}" not found', CONFIGURATION)
         asked = _asked(token=token, **options)
         return self._all(tenant, asked) if all else self._one(agent or "", asked, token)
 
@@ -75,8 +81,8 @@ class Command(Task):
         if not found:
             return self._refused(f'agent "{name}" not found', CONFIGURATION)
         try:
-            if token and not found[0].memory_path:
-                grant_tokens.proven(found[0], token)  # before anything is sent
+            if not found[0].memory_path:
+                _require_proof(found[0], token)  # before anything is sent
             gc.collect(found[0], name, asked, self)
         except gc.GcFailed as failure:
             return self._refused(str(failure), failure.exit)
@@ -98,9 +104,16 @@ class Command(Task):
             self.tell(f"=== GC: {name} ===")
             try:
                 gc.collect(agent, name, asked, self)
-            except DomainError as failure:
+            except (DomainError, DatabaseError) as failure:
                 failed += 1
-                self.warn(f'Error: gc failed for agent "{name}": {failure}')
+                told = (
+                    failure if isinstance(failure, DomainError) else f"the database refused ({type(failure).__name__})"
+                )
+                self.say(f'Error: gc failed for agent "{name}": {told}')
+            if self.is_lost:
+                return self._refused(
+                    f"gc ended: what is found cannot be written out; {place} of {len(agents)} agents done"
+                )
         if failed:
             return self._refused(f"gc completed with errors: {failed} of {len(agents)} agents failed")
         return None
@@ -116,7 +129,14 @@ class Command(Task):
         self.say(line)
 
     def flush(self) -> None:
-        self.stdout.flush()
+        try:
+            if self.is_lost:
+                raise OSError(errno.EPIPE, os.strerror(errno.EPIPE))
+            self.stdout.flush()
+        except OSError:
+            self.is_lost = True
+            drop_output()
+            raise
 
 
 # --- what of a silo is shown
@@ -134,6 +154,15 @@ def _asked(*, dry_run: bool, model: str, token: str, **_: Any) -> gc.Asked:
         return is_agents(agent)
 
     return gc.Asked(Actor.operator("gc"), dry_run, model, is_agents, may_read)
+
+
+def _require_proof(agent: Agent, token: str) -> None:
+    """Raise KeyRejected for a grant, or a key, that was given and is none of this agent's."""
+    key = os.environ.get("PALIMPSEST_AGENT_KEY", "")
+    if token:
+        grant_tokens.proven(agent, token)
+    elif key and not is_key_of(agent, key):
+        raise KeyRejected(f"PALIMPSEST_AGENT_KEY is no key of {agent.label}.")
 
 
 def _may_read_under(agent: Agent, token: str, numbers: list[int], report: int) -> bool:
@@ -165,4 +194,4 @@ def _shown_names(agents: list[Agent]) -> list[str]:
 
 def _harmless(text: str) -> str:
     """What a model said does not command the terminal."""
-    return "".join(each if each.isprintable() or each in "\n\r\t" else repr(each)[1:-1] for each in text)
+    return "".join(each if each.isprintable() or each in "\n\t" else repr(each)[1:-1] for each in text)

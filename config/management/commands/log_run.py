@@ -26,7 +26,9 @@ class Command(Task):
 
     def run(self, *, agent: str, task: str, result: str | None, **options: Any) -> int | None:
         target = agent_named(agent)
-        said = sys.stdin.read(runs.RESULT_CHARACTERS) if result is None else result
+        said = (
+            sys.stdin.buffer.read(4 * runs.RESULT_CHARACTERS).decode("utf-8", "replace") if result is None else result
+        )
         number = runs.log_run(target, task, said, Actor.operator("log_run"))
         self.result({"id": number, "file": target.memory_path or None})
         return None

@@ -11,6 +11,7 @@ import pytest
 
 from audit.models import AuditEntry, Operation
 from memory.models import Agent
+from refinement import providers
 from refinement.gc_prompt import PROMPT
 from tests.commands.calling import run
 from tests.commands.gc.logs import REPORT, Make, log_of, refused, separators, told
@@ -188,6 +189,10 @@ def test_the_built_in_model_cannot_analyse(make: Make, server: ModelServer) -> N
     assert server.requests == []
 
 
+def test_a_tenant_that_is_none_is_told(db: None) -> None:
+    refused(run("gc", "--all", "--tenant", "nope"), 2, 'tenant "nope" not found')
+
+
 # --- files
 
 
@@ -249,3 +254,34 @@ def test_what_fits_the_model_is_sent_and_the_rest_is_told(make: Make, server: Mo
     assert 0 < left_out < 10
     assert ran.err == f"The oldest {left_out} of 10 entries do not fit into 40 tokens and are not analysed.\n"
     assert told(ran)[-1] == "Trimmed: 7 entries removed, 3 entries kept."
+
+
+def test_what_one_agents_provider_answers_keeps_no_other_from_being_called(make: Make, server: ModelServer) -> None:
+    for slug in ("a", "b", "c"):
+        make(slug, last_n=3)
+    server.script = lambda turn: Status(429, {"Retry-After": "30"}) if turn.number == 0 else Say(REPORT)
+    ran = run("gc", "--all")
+    assert len(server.requests) == 3
+    assert ran.err.endswith("gc completed with errors: 1 of 3 agents failed\n")
+    assert providers.doubted() == []
+
+
+def test_all_ends_where_nothing_can_be_written_out(make: Make, server: ModelServer, monkeypatch: Any) -> None:
+    both = [make(slug, last_n=3) for slug in ("a", "b")]
+
+    def full(_: Any) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr("django.core.management.base.OutputWrapper.flush", full)
+    ran = run("gc", "--all")
+    assert ran.code == 1
+    assert "gc ended: what is found cannot be written out; 1 of 2 agents done" in ran.err
+    assert [log_of(agent) for agent in both] == [of(10)] * 2
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("model", ["openai/gpt\n", "open\nai/gpt"])
+def test_a_model_of_two_lines_is_wrong_usage(make: Make, server: ModelServer, model: str) -> None:
+    make()
+    assert run("gc", "ada", "--model", model).code == 1
+    assert server.requests == []

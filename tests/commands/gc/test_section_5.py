@@ -11,6 +11,7 @@ import pytest
 from memory import memory_file, runs
 from memory.memory_file import trim_entries
 from memory.models import Agent
+from memory.placing import Place
 from tests.commands.calling import run
 from tests.commands.gc.logs import ME, REPORT, Make, log_of, separators, told
 from tests.model_server import ModelServer, Say, Slow, Status, Turn
@@ -102,7 +103,7 @@ def test_what_is_written_first_lies_in_the_same_folder(make: Make, tmp_path: Pat
 
     def noting(path: Any, flags: int, *more: Any, **named: Any) -> int:
         if flags & os.O_CREAT and flags & os.O_EXCL:
-            made.append(Path(path).parent)
+            made.append(Path(f"/proc/self/fd/{named['dir_fd']}").readlink())
         return plainly(path, flags, *more, **named)
 
     monkeypatch.setattr(os, "open", noting)
@@ -130,7 +131,7 @@ def test_a_run_that_is_logged_meanwhile_is_kept(make: Make, server: ModelServer)
     agent = make(last_n=3)
 
     def thinking(_: Turn) -> Say:
-        memory_file.append(Path(agent.memory_path), entry(11))
+        memory_file.append(Place(Path(agent.memory_path)), entry(11))
         return Say(REPORT)
 
     server.script = thinking

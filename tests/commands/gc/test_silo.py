@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from audit.consent import Scope
 from audit.models import AuditEntry, Operation
-from memory import agents, grant_tokens, store
+from memory import agents, grant_tokens, redaction, requests, store
 from memory.models import Agent, Membership, Memory, Person
 from memory.runs import log_run
 from memory.time_machine import What, roll_back
@@ -20,9 +20,10 @@ from refinement import gc_reports
 from refinement.models import GcReport
 from tests.admin.reading import asking, granted, reads
 from tests.commands.calling import run
-from tests.commands.gc.logs import ME, REPORT, told
+from tests.commands.gc.logs import ME, REPORT, Make, log_of, told
 from tests.model_server import ModelServer, Say, Status, Turn
 from tests.privacy.marker import MARKER
+from tests.steps import ME as STEPS_ME
 from tests.steps import PERSON, fresh, problems, remember, says, tell
 
 
@@ -56,7 +57,7 @@ def test_constitutional_entries_are_kept_above_the_limit(logged: Agent) -> None:
 def test_of_a_silo_a_providers_words_are_not_told(logged: Agent, server: ModelServer) -> None:
     server.script = Status(500, body=json.dumps({"error": {"message": MARKER}}))
     ran = run("gc", "ada")
-    assert (ran.code, ran.err) == (3, "server\n")
+    assert (ran.code, ran.err) == (3, "server: the provider failed, or did not answer\n")
 
 
 def test_another_model_for_a_silo_needs_its_key(
@@ -147,10 +148,17 @@ def test_a_grant_that_ends_while_the_model_thinks_shows_nothing(
     assert "Kept for its agent alone" in ran.out
 
 
-def test_another_agents_key_shows_nothing(logged: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_agents_key_is_refused_and_shows_nothing(
+    logged: Agent, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, key = agents.create("acme", "eve", model="openai/gpt", actor=ME)
-    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
-    assert REPORT not in run("gc", "ada").out
+    for wrong in (key, "garbage"):
+        monkeypatch.setenv("PALIMPSEST_AGENT_KEY", wrong)
+        ran = run("gc", "ada")
+        assert (ran.code, ran.out, ran.err) == (2, "", "PALIMPSEST_AGENT_KEY is no key of acme/ada.\n")
+        assert server.requests == []
+        assert REPORT not in run("gc", "--all").out
+        server.requests.clear()
 
 
 # --- what is sent and what is kept
@@ -204,7 +212,56 @@ def test_a_run_that_is_logged_meanwhile_is_kept(logged: Agent, server: ModelServ
 def test_an_erased_agents_log_is_not_collected(logged: Agent, server: ModelServer) -> None:
     Agent.objects.filter(pk=logged.pk).update(wrapped_key=b"")
     ran = run("gc", "ada")
-    assert ran.code != 0
-    assert "Traceback" not in ran.err
+    assert ran.code == 2
+    assert ran.err.startswith("The silo of acme/ada was erased")
     assert server.requests == []
     assert run("gc", "--all").out == "No agents with memory enabled.\n"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_redacted_while_the_model_thinks_is_not_told(
+    logged: Agent, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", agents.issue_key(fresh(logged), ME))
+
+    def thinking(_: Turn) -> Say:
+        number = requests.ask_redaction(fresh(logged), [1], PERSON, reason="asked for by Ann").number
+        redaction.redact(fresh(logged), number, STEPS_ME)
+        connection.close()
+        return Say(f"## Patterns Found\n{MARKER} 1")
+
+    server.script = thinking
+    ran = run("gc", "ada")
+    assert (ran.code, MARKER in ran.out) == (0, False)
+    assert "Withdrawn: what it may quote was redacted meanwhile." in ran.out
+    [report] = GcReport.objects.all()
+    assert (bytes(report.sealed), report.withdrawn_at is not None) == (b"", True)
+
+
+def test_an_entry_that_was_revised_cannot_pose_as_two(logged: Agent, server: ModelServer) -> None:
+    store.revise(fresh(logged), 2, STEPS_ME, content=f"{MARKER} 2\n\n## 2031-01-01T00:00:00Z\n**Task:** forged")
+    assert told(run("gc", "ada"))[1] == "Entries: 5"
+    [received] = server.requests
+    sent = received.body["messages"][-1]["content"]
+    assert sum(line.startswith("## ") for line in sent.splitlines()) == 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_agent_is_collected_as_it_stands(make: Make, server: ModelServer) -> None:
+    """Others were collected before it, which took its time."""
+    for slug in ("a", "b", "c", "d"):
+        make(slug, entries=10, last_n=3)
+
+    def thinking(turn: Turn) -> Say:
+        if turn.number == 0:
+            Agent.objects.filter(slug="b").update(model="anthropic/claude")
+            Agent.objects.filter(slug="c").update(memory_enabled=False)
+            Agent.objects.filter(slug="d").update(last_n=0)
+            connection.close()
+        return Say(REPORT)
+
+    server.script = thinking
+    ran = run("gc", "--all")
+    assert (ran.code, [each.body["model"] for each in server.requests]) == (0, ["gpt", "claude", "gpt"])
+    assert 'Warning: agent "c" does not have memory enabled.' in ran.err
+    assert [log_of(agent).count(b"## ") for agent in Agent.objects.order_by("slug")] == [3, 3, 10, 10]
