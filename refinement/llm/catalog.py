@@ -9,10 +9,7 @@ from collections.abc import Callable
 
 from django.conf import settings
 
-from refinement.llm.anthropic import Anthropic
 from refinement.llm.base import Model, ModelNotConfigured
-from refinement.llm.ollama import Ollama
-from refinement.llm.openai import OpenAI
 from refinement.providers import Gate
 
 PROVIDERS = ("openai", "anthropic", "ollama", "builtin")
@@ -45,7 +42,12 @@ def check(model: str) -> None:
     open_model(model)
 
 
+# Each brings its own protocol's shapes with it, or word matching, which the others do without: imported when opened.
+
+
 def _openai(name: str) -> Model:
+    from refinement.llm.openai import OpenAI
+
     opened = OpenAI(settings.OPENAI_API_KEY or "", settings.OPENAI_BASE_URL, gate=Gate(f"openai/{name}"))
     if opened.official and not settings.OPENAI_API_KEY:
         raise ModelNotConfigured("OpenAI needs an API key: set OPENAI_API_KEY.")
@@ -55,15 +57,18 @@ def _openai(name: str) -> Model:
 def _anthropic(name: str) -> Model:
     if not settings.ANTHROPIC_API_KEY:
         raise ModelNotConfigured("Anthropic needs an API key: set ANTHROPIC_API_KEY.")
+    from refinement.llm.anthropic import Anthropic
+
     return Anthropic(settings.ANTHROPIC_API_KEY, settings.ANTHROPIC_BASE_URL, gate=Gate(f"anthropic/{name}"))
 
 
 def _ollama(name: str) -> Model:
+    from refinement.llm.ollama import Ollama
+
     return Ollama(settings.OLLAMA_BASE_URL, gate=Gate(f"ollama/{name}"))
 
 
 def _builtin(_name: str) -> Model:
-    # Imported here: it brings word matching with it, which the other models do without.
     from refinement.llm.dedupe import Dedupe
 
     return Dedupe()

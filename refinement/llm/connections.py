@@ -97,8 +97,9 @@ def _trusted() -> ssl.SSLContext:
 
 
 class _Transport(httpx.HTTPTransport):
-    def __init__(self) -> None:
-        context = _trusted()
+    def __init__(self, base_url: str) -> None:
+        # Reading the authorities takes a while. Without them a context trusts nobody.
+        context = _trusted() if base_url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         super().__init__(verify=context, trust_env=False)
         self._pool = httpcore.ConnectionPool(
             ssl_context=context,
@@ -115,12 +116,12 @@ _clients: dict[tuple[int, str], httpx.Client] = {}
 def client_for(base_url: str) -> httpx.Client:
     """The one client of this process for a base URL. Credentials go with each call, never with the client."""
     key = (os.getpid(), base_url)
-    return _clients.get(key) or _clients.setdefault(key, _new_client())
+    return _clients.get(key) or _clients.setdefault(key, _new_client(base_url))
 
 
-def _new_client() -> httpx.Client:
+def _new_client(base_url: str) -> httpx.Client:
     return httpx.Client(
-        transport=_Transport(),
+        transport=_Transport(base_url),
         trust_env=False,
         follow_redirects=False,
         cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=())),
