@@ -1,0 +1,229 @@
+"""An agent's memory rules as one typed document: the keys, types and defaults of seed 004's settings.json.
+
+Kept is what differs from the defaults, unknown keys included; written out, a document is whole. The master switch is a
+column of the agent's row, for the write path asks it with every edit, and stands in a document that is written out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from memory.errors import Invalid
+from memory.rules.categories import PRIVATE, SCOPES
+
+Document = dict[str, Any]
+
+DEFAULTS: Document = json.loads((Path(__file__).parent / "defaults.json").read_text("utf-8"))
+MASTER = "memory_rules.enabled"
+VERSION: str = DEFAULTS["version"]
+MOST_BYTES = 100_000  # of a document, as JSON
+DEEPEST = 10  # levels of what is unknown
+_SEMANTIC = re.compile(r"(0|[1-9]\d{0,5})(\.(0|[1-9]\d{0,5})){2}\Z")
+
+
+# --- what a document says
+
+
+def whole(kept: Mapping[str, Any], *, enabled: bool) -> Document:
+    """The document in full: what is kept, and the default of what is not."""
+    document = _merged(DEFAULTS, kept)
+    document["memory_rules"]["enabled"] = enabled
+    return document
+
+
+def value(kept: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted path, such as memory_rules.cleanup_guidance_days. Raises Invalid where there is no such."""
+    for document in (kept, DEFAULTS):
+        found, there = _found(document, path)
+        if there and not isinstance(found, dict):
+            return found
+    found, there = _found(_merged(DEFAULTS, kept), path)
+    if not there:
+        raise Invalid(path, "is no setting")
+    return found
+
+
+def is_on(kept: Mapping[str, Any], *path: str) -> bool:
+    """A switch below memory_rules."""
+    return value(kept, ".".join(("memory_rules", *path))) is True
+
+
+def closed_categories(kept: Mapping[str, Any]) -> frozenset[str]:
+    """Those that are switched off."""
+    if "memory_rules" not in kept:  # as with nearly every agent
+        return frozenset()
+    return frozenset(name for name in SCOPES if not is_on(kept, "categories", name, "enabled"))
+
+
+# --- what a document may say
+
+
+def checked(document: object) -> Document:
+    """What to keep of a document that was given, and whose master switch is looked at elsewhere. Raises Invalid with
+    the path of the first key whose value is of a wrong type, or is none that there is."""
+    if not isinstance(document, dict):
+        raise Invalid("settings", "must be a JSON object")
+    try:
+        size = len(json.dumps(document, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise Invalid("settings", "must be JSON: objects, lists, texts, numbers, true, false and null") from None
+    if size > MOST_BYTES:
+        raise Invalid("settings", f"has {size:,} bytes; at most {MOST_BYTES:,} are allowed")
+    _check(document, DEFAULTS, "")
+    kept = _differing(document, DEFAULTS)
+    rules = kept.get("memory_rules", {})
+    rules.pop("enabled", None)
+    if not rules:
+        kept.pop("memory_rules", None)
+    return kept
+
+
+def with_value(kept: Mapping[str, Any], path: str, text: str) -> Document:
+    """The document with one key set, to a value as it is typed at a command line: true, 5, some text, a JSON list."""
+    default, there = _found(DEFAULTS, path)
+    if not there or isinstance(default, dict) or path == MASTER:
+        raise Invalid(path, "is no setting" if path != MASTER else "is set by enable and disable")
+    document = deepcopy(dict(kept))
+    *above, last = path.split(".")
+    inner = document
+    for name in above:
+        inner = inner.setdefault(name, {})
+    inner[last] = _read(default, text)
+    return checked(document)
+
+
+def _read(default: object, text: str) -> object:
+    """Text stays text where text is wanted; else it is read as JSON, and what it is not is told when it is checked."""
+    if isinstance(default, str):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs between two kept documents: the new value by path. Of a key that is not the seed's, null."""
+    paths = sorted({*_leaves(_merged(DEFAULTS, before)), *_leaves(_merged(DEFAULTS, after))})
+    told = {}
+    for path in paths:
+        was, is_now = _found(_merged(DEFAULTS, before), path), _found(_merged(DEFAULTS, after), path)
+        if was != is_now:
+            told[path] = is_now[0] if _found(DEFAULTS, path)[1] else None
+    return told
+
+
+# --- walking
+
+
+def _merged(default: Mapping[str, Any], kept: Mapping[str, Any]) -> Document:
+    merged = {name: deepcopy(inner) for name, inner in default.items()}
+    for name, inner in kept.items():
+        below = merged.get(name)
+        is_both = isinstance(below, dict) and isinstance(inner, Mapping)
+        merged[name] = _merged(below, inner) if is_both and below is not None else deepcopy(inner)
+    return merged
+
+
+def _differing(document: Mapping[str, Any], default: Mapping[str, Any]) -> Document:
+    found: Document = {}
+    for name, inner in document.items():
+        if name in default and isinstance(inner, dict) and isinstance(default[name], dict):
+            below = _differing(inner, default[name])
+            if below:
+                found[name] = below
+        elif name not in default or inner != default[name]:
+            found[name] = deepcopy(inner)
+    return found
+
+
+def _found(document: Mapping[str, Any], path: str) -> tuple[Any, bool]:
+    inner: Any = document
+    for name in path.split("."):
+        if not isinstance(inner, Mapping) or name not in inner:
+            return None, False
+        inner = inner[name]
+    return inner, True
+
+
+def _leaves(document: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for name, inner in document.items():
+        path = f"{above}.{name}" if above else name
+        if isinstance(inner, Mapping) and inner:
+            yield from _leaves(inner, path)
+        else:
+            yield path
+
+
+# --- types and values
+
+
+def _check(document: Mapping[str, Any], default: Mapping[str, Any], above: str) -> None:
+    for name, inner in document.items():
+        path = f"{above}.{name}" if above else str(name)
+        if name in default:
+            _check_value(inner, default[name], path)
+        elif _depth(inner) > DEEPEST:
+            raise Invalid(path[:200], f"is nested deeper than {DEEPEST} levels")
+
+
+def _depth(value: object) -> int:
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return 1 + max(map(_depth, inner), default=0)
+    return 0
+
+
+_TYPES: dict[type, tuple[str, Callable[[object], bool]]] = {
+    bool: ("must be true or false", lambda value: isinstance(value, bool)),
+    int: ("must be a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    str: ("must be text", lambda value: isinstance(value, str)),
+    list: ("must be a list of texts", lambda value: isinstance(value, list) and all(isinstance(x, str) for x in value)),
+    dict: ("must be an object", lambda value: isinstance(value, dict)),
+}
+
+
+def _check_value(given: object, default: object, path: str) -> None:
+    problem, is_right = _TYPES[type(default)]
+    if not is_right(given):
+        raise Invalid(path, problem)
+    if isinstance(given, dict) and isinstance(default, dict):
+        _check(given, default, path)
+        return
+    for ending, (told, fits) in _VALUES.items():
+        if path.endswith(ending) and not fits(given):
+            raise Invalid(path, told)
+    if isinstance(given, int) and not isinstance(given, bool) and not 0 <= given <= 1_000_000:
+        raise Invalid(path, "must be from 0 to 1,000,000")
+    if isinstance(given, str) and (len(given) > 1_000 or not given.isprintable()):
+        raise Invalid(path, "must be at most 1,000 printable characters")
+    if path.rpartition(".")[0] in _OF_PRIVATE and path.endswith((".storage_location", ".encryption_required")):
+        _check_private(given, path)
+
+
+def _check_private(given: object, path: str) -> None:
+    """What is private stays private, and sealed."""
+    if given not in (PRIVATE, True):
+        raise Invalid(path, "stays as it is: what is private is sealed, and kept apart")
+
+
+def _one_of(*choices: str) -> tuple[str, Callable[[object], bool]]:
+    return f"must be one of: {', '.join(choices)}", lambda given: given in choices
+
+
+_OF_PRIVATE = {f"memory_rules.categories.{name}" for name, scope in SCOPES.items() if scope == PRIVATE}
+_METHODS = ("git_remote_or_directory_name", "git_remote", "directory_name")
+_VALUES: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "version": ("must be three numbers, such as 1.0.0", lambda given: bool(_SEMANTIC.match(str(given)))),
+    ".storage_location": _one_of("common", "private", "project"),
+    ".interaction_threshold": _one_of("low", "medium", "high"),
+    ".project_identification_method": _one_of(*_METHODS),
+    ".performance_mode": _one_of("fast", "thorough"),
+    ".index_update_frequency": _one_of("realtime", "manual"),
+    "storage.base_path": ("must name a folder", lambda given: bool(str(given).strip())),
+}

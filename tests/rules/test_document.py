@@ -1,0 +1,208 @@
+"""The settings of memory rules: the seed's keys, types and defaults; what is kept, refused and told (seed 004)."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory.errors import Invalid
+from memory.rules import document
+from memory.rules.categories import SCOPES
+from memory.rules.document import DEFAULTS
+
+
+def put(path: str, value: Any) -> dict[str, Any]:
+    """A document that says this alone."""
+    made: Any = value
+    for name in reversed(path.split(".")):
+        made = {name: made}
+    return dict(made)
+
+
+def leaves(found: Any, above: str = "") -> dict[str, Any]:
+    if not isinstance(found, dict):
+        return {above: found}
+    told: dict[str, Any] = {}
+    for name, inner in found.items():
+        told |= leaves(inner, f"{above}.{name}" if above else name)
+    return told
+
+
+ALL = leaves(DEFAULTS)
+
+
+def test_nothing_is_kept_of_the_defaults() -> None:
+    assert document.checked(copy.deepcopy(DEFAULTS)) == {}
+    assert document.whole({}, enabled=True) == DEFAULTS
+    assert document.whole({}, enabled=False)["memory_rules"]["enabled"] is False
+
+
+def test_every_category_has_its_settings() -> None:
+    assert set(DEFAULTS["memory_rules"]["categories"]) == set(SCOPES)
+    for name, scope in SCOPES.items():
+        assert DEFAULTS["memory_rules"]["categories"][name]["storage_location"] == scope
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_each_key_has_its_default(path: str) -> None:
+    assert document.value({}, path) == ALL[path]
+
+
+@pytest.mark.parametrize("path", ALL)
+@pytest.mark.parametrize("wrong", [None, {}, 1.5, [1], "7", 7, True], ids=str)
+def test_another_type_is_refused_by_its_path(path: str, wrong: Any) -> None:
+    if type(wrong) is type(ALL[path]):
+        return
+    with pytest.raises(Invalid) as refused:
+        document.checked(put(path, wrong))
+    assert refused.value.field == path
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong"),
+    [
+        ("version", "1.0"),
+        ("version", "1.0.0\n"),
+        ("version", "٣.0.0"),
+        ("memory_rules.categories.technical.storage_location", "elsewhere"),
+        ("memory_rules.categories.credentials.storage_location", "common"),
+        ("memory_rules.categories.personal.storage_location", "project"),
+        ("memory_rules.categories.keys.encryption_required", False),
+        ("memory_rules.auto_recording.interaction_threshold", "huge"),
+        ("memory_rules.auto_recording.min_interaction_length", -1),
+        ("memory_rules.cleanup_guidance_days", 10**9),
+        ("memory_rules.project_support.project_identification_method", "guess"),
+        ("storage.base_path", "  "),
+        ("storage.base_path", "a\0b"),
+        ("storage.base_path", "x" * 2_000),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_its_path(path: str, wrong: Any) -> None:
+    with pytest.raises(Invalid) as refused:
+        document.checked(put(path, wrong))
+    assert refused.value.field == path
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("wrong", [None, [], "x", {"a": float("nan")}, {"a": {1}}, {"a": "x" * 200_000}], ids=str)
+def test_what_is_no_document_is_refused(wrong: Any) -> None:
+    with pytest.raises(Invalid):
+        document.checked(wrong)
+
+
+def test_what_is_nested_without_end_is_refused() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(50):
+        deep = {"a": deep}
+    with pytest.raises(Invalid):
+        document.checked({"mine": deep})
+    for _ in range(100_000):
+        deep = {"a": deep}
+    with pytest.raises(Invalid):
+        document.checked({"mine": deep})
+
+
+def test_unknown_keys_are_kept() -> None:
+    given = {"mine": {"x": [1, None, "a"]}, "memory_rules": {"categories": {"technical": {"colour": "red"}}}}
+    kept = document.checked(given)
+    assert kept == given
+    written = document.whole(kept, enabled=True)
+    assert written["mine"] == {"x": [1, None, "a"]}
+    assert written["memory_rules"]["categories"]["technical"]["colour"] == "red"
+    assert written["memory_rules"]["categories"]["technical"]["enabled"] is True
+
+
+def test_the_master_switch_is_not_kept_in_it() -> None:
+    assert document.checked({"memory_rules": {"enabled": False}}) == {}
+
+
+def test_categories_that_are_off() -> None:
+    assert document.closed_categories({}) == frozenset()
+    kept = document.checked(put("memory_rules.categories.session.enabled", False))
+    assert document.closed_categories(kept) == {"session"}
+
+
+def test_what_changed_is_told_by_path() -> None:
+    before = document.checked(put("memory_rules.cleanup_guidance_days", 30))
+    after = document.checked({"mine": "secret"} | put("memory_rules.categories.topic.enabled", False))
+    assert document.changes(before, after) == {
+        "memory_rules.categories.topic.enabled": False,
+        "memory_rules.cleanup_guidance_days": 90,
+        "mine": None,
+    }
+    assert document.changes(after, after) == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "value"),
+    [
+        ("memory_rules.cleanup_guidance_days", "30", 30),
+        ("memory_rules.categories.topic.enabled", "false", False),
+        ("memory_rules.auto_recording.interaction_threshold", "high", "high"),
+        ("memory_rules.migration_settings.supported_source_systems", '["cursor"]', ["cursor"]),
+        ("storage.base_path", "~/true", "~/true"),
+        ("storage.base_path", "5", "5"),
+    ],
+)
+def test_a_value_is_set_as_it_is_typed(path: str, text: str, value: Any) -> None:
+    assert document.value(document.with_value({}, path, text), path) == value
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("memory_rules.cleanup_guidance_days", "soon"),
+        ("memory_rules.categories.topic.enabled", "yes"),
+        ("memory_rules.enabled", "true"),
+        ("memory_rules.categories", "{}"),
+        ("memory_rules.nothing", "1"),
+        ("", "1"),
+        ("...", "1"),
+    ],
+)
+def test_what_cannot_be_set_is_refused(path: str, text: str) -> None:
+    with pytest.raises(Invalid):
+        document.with_value({}, path, text)
+
+
+@pytest.mark.parametrize("path", ["memory_rules.nothing", "", "version.x", "memory_rules.enabled.x"])
+def test_there_is_no_such_setting(path: str) -> None:
+    with pytest.raises(Invalid, match="is no setting"):
+        document.value({}, path)
+
+
+VALUES = {bool: st.booleans(), int: st.integers(0, 1_000), list: st.lists(st.text(max_size=5), max_size=3)}
+FREE = [path for path, default in ALL.items() if type(default) in VALUES and not path.endswith("encryption_required")]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(data=st.data())
+def test_what_is_kept_says_the_same_as_what_was_given(data: st.DataObject) -> None:
+    given_values = {
+        path: data.draw(VALUES[type(ALL[path])])
+        for path in data.draw(st.lists(st.sampled_from(FREE), max_size=6, unique=True))
+    }
+    said = document.whole({}, enabled=True)
+    for path, value in given_values.items():
+        *above, last = path.split(".")
+        inner = said
+        for name in above:
+            inner = inner[name]
+        inner[last] = value
+    said |= data.draw(st.dictionaries(st.text(min_size=1, max_size=5).map(lambda x: f"x-{x}"), JSON, max_size=2))
+    kept = document.checked(copy.deepcopy(said))
+    enabled = said["memory_rules"]["enabled"]
+    assert document.whole(kept, enabled=enabled) == said
+    assert document.checked(document.whole(kept, enabled=enabled)) == kept
+    assert json.loads(json.dumps(kept)) == kept
+    assert document.changes(kept, kept) == {}
+    assert all(document.value(kept, path) == value for path, value in given_values.items() if path != document.MASTER)

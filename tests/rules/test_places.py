@@ -1,0 +1,149 @@
+"""Where files lie in a vault: the seed's tree, and names no system stumbles over (seed 004, routing and naming)."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import PurePosixPath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory.rules import document, places
+from memory.rules.categories import SCOPES
+from memory.rules.places import credential_name, file_name, folder, folder_of_project, index_of, plain
+
+TREE = {
+    "technical": "common/technical",
+    "behavioral": "common/behavioral",
+    "personal": "private/personal",
+    "credentials": "private/credentials",
+    "sensitive": "private/sensitive",
+    "keys": "private/keys",
+    "session": "projects/site/sessions",
+    "topic": "projects/site/topics",
+    "user_interaction": "projects/site/interactions",
+    "contextual": "projects/site/contextual",
+    "git_history": "projects/site/git_history",
+}
+
+
+def test_the_tree_is_the_seeds() -> None:
+    assert {category: str(folder(category, "site", {})) for category in SCOPES} == TREE
+
+
+@pytest.mark.parametrize(
+    ("category", "location", "where"),
+    [
+        ("technical", "project", "projects/site/technical"),
+        ("technical", "private", "private/technical"),
+        ("session", "common", "common/sessions"),
+        ("topic", "private", "private/topics"),
+    ],
+)
+def test_a_category_is_where_its_setting_says(category: str, location: str, where: str) -> None:
+    given = {"memory_rules": {"categories": {category: {"storage_location": location}}}}
+    assert str(folder(category, "site", document.checked(given))) == where
+
+
+def test_what_is_private_stays_so_whatever_is_kept() -> None:
+    forged = {"memory_rules": {"categories": {"keys": {"storage_location": "common"}}}}
+    assert str(folder("keys", "site", forged)) == "private/keys"
+
+
+@pytest.mark.parametrize(
+    ("project", "name"),
+    [
+        ("site", "site"),
+        ("my.site-2", "my.site-2"),
+        ("Site", "site-"),
+        ("github.com/acme/site", "github.com-acme-site-"),
+        ("a/sessions", "a-sessions-"),
+        ("con", "con-"),
+        ("x" * 100, "x"),
+    ],
+)
+def test_the_folder_of_a_project(project: str, name: str) -> None:
+    assert folder_of_project(project).startswith(name)
+    assert (folder_of_project(project) == project) == (name == project)
+
+
+@pytest.mark.parametrize(
+    ("service", "project", "kind", "name"),
+    [
+        ("OpenAI", "", "key", "openai-key.md"),
+        ("OpenAI API", "", "key", "openai-api-key.md"),
+        ("openai-api-key", "", "key", "openai-api-key.md"),
+        ("AWS", "project-a", "key", "project-a-aws-key.md"),
+        ("Grafana", "project-a", "password", "project-a-grafana-password.md"),
+        ("key", "", "key", "key.md"),
+        ("GitHub / deploy", "", "token", "github-deploy-token.md"),
+        ("../../etc/passwd", "", "key", "etc-passwd-key.md"),
+        ("", "project-a", "key", ""),
+        ("///", "", "key", ""),
+    ],
+)
+def test_how_a_credential_is_named(service: str, project: str, kind: str, name: str) -> None:
+    assert credential_name(service, project, kind) == name
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        ("Green tea", "000123-green-tea.md"),
+        ("", "000123.md"),
+        ("...", "000123.md"),
+        ("../../up", "000123-up.md"),
+        ("a/b\\c:d*e?f", "000123-a-b-c-d-e-f.md"),
+        ("Zażółć gęślą", "000123-zażółć-gęślą.md"),
+        ("v1.2 notes", "000123-v1.2-notes.md"),
+        ("NUL", "000123-nul-"),
+        ("日本語", "000123-日本語.md"),
+    ],
+)
+def test_how_a_memory_is_named(title: str, name: str) -> None:
+    assert file_name(123, title).startswith(name)
+
+
+def test_a_long_title_is_cut_and_told_apart() -> None:
+    one, other = file_name(1, "x" * 300), file_name(1, "x" * 299 + "y")
+    assert one != other
+    assert max(len(one.encode()), len(file_name(1, "日" * 300).encode())) < 120
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
+def test_one_name_for_all_forms_of_a_text(form: str) -> None:
+    assert plain(unicodedata.normalize(form, "Zażółć Ålesund")) == plain("zażółć ålesund")
+
+
+@pytest.mark.parametrize(
+    ("path", "index"),
+    [
+        ("common/technical/000001.md", "index.md"),
+        ("private/keys/000001.md", "private/index.md"),
+        ("projects/site/sessions/000001.md", "projects/site/index.md"),
+    ],
+)
+def test_which_index_lists_a_file(path: str, index: str) -> None:
+    assert str(index_of(PurePosixPath(path))) == index
+
+
+@given(text=st.text(max_size=400))
+def test_no_text_leads_out_of_its_folder(text: str) -> None:
+    for name in (plain(text), file_name(7, text), credential_name(text, "p", text)):
+        assert not {"/", "\\", "\0", ":"} & set(name)
+        assert name not in (".", "..")
+        assert not name.startswith(("-", "."))
+        assert len(name.encode()) <= 100
+        assert name == unicodedata.normalize("NFC", name)
+        assert name == name.casefold() or plain(name.casefold()) != ""
+        assert name.isprintable()
+    assert plain(plain(text)) == plain(text) or len(plain(text)) > 60
+    assert places.PROJECTS == "projects"
+
+
+@given(st.text("abAB/.-_@", min_size=1, max_size=12), st.text("abAB/.-_@", min_size=1, max_size=12))
+def test_two_projects_have_two_folders(one: str, other: str) -> None:
+    """Also where a file system tells no capitals apart."""
+    if one != other:
+        assert folder_of_project(one).casefold() != folder_of_project(other).casefold()

@@ -1,0 +1,112 @@
+"""Which project one is in, by what was said, the git remote, and the folder (seed 004, "Project Identification")."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory.errors import Invalid
+from memory.intake import checked_project
+from memory.rules import document
+from memory.rules.projects import Surroundings, identify, of_directory, of_remote
+
+EVERYTHING = Surroundings("said", "set", "git@github.com:acme/site.git", "/work/folder")
+
+
+@pytest.mark.parametrize(
+    ("around", "project"),
+    [
+        (EVERYTHING, "said"),
+        (Surroundings(" ", "set", "git@github.com:acme/site.git", "/work/folder"), "set"),
+        (Surroundings("", "", "git@github.com:acme/site.git", "/work/folder"), "github.com/acme/site"),
+        (Surroundings("", "", "", "/work/folder"), "folder"),
+        (Surroundings("", "", "/srv/git/site.git", "/work/folder"), "folder"),
+        (Surroundings(directory="/"), "default-project"),
+        (Surroundings(), "default-project"),
+    ],
+)
+def test_what_goes_before_what(around: Surroundings, project: str) -> None:
+    assert identify(around) == project
+
+
+def test_the_method_is_a_setting() -> None:
+    def by(method: str) -> str:
+        given = {"memory_rules": {"project_support": {"project_identification_method": method}}}
+        return identify(Surroundings("", "", "git@github.com:acme/site.git", "/work/folder"), document.checked(given))
+
+    assert by("directory_name") == "folder"
+    assert by("git_remote") == "github.com/acme/site"
+
+
+def test_it_is_not_guessed_where_that_is_switched_off() -> None:
+    rules = document.checked({"memory_rules": {"project_support": {"auto_detect_projects": False}}})
+    assert identify(Surroundings("", "", "git@github.com:acme/site.git", "/work/folder"), rules) == "default-project"
+    assert identify(EVERYTHING, rules) == "said"
+
+
+@pytest.mark.parametrize("said", ["../up", "a b", "a\nb", "x" * 101, "zażółć", "/etc"])
+def test_an_id_that_was_said_and_is_none_is_refused(said: str) -> None:
+    with pytest.raises(Invalid):
+        identify(Surroundings(said))
+    with pytest.raises(Invalid):
+        identify(Surroundings("", said))
+
+
+@pytest.mark.parametrize(
+    ("url", "project"),
+    [
+        ("https://github.com/acme/site.git", "github.com/acme/site"),
+        ("https://github.com/acme/site/", "github.com/acme/site"),
+        ("https://ann:secret@GitHub.com/acme/site", "github.com/acme/site"),
+        ("https://x-access-token:ghp_abc@github.com:8443/acme/site.git", "github.com/acme/site"),
+        ("ssh://git@github.com:2222/acme/site.git", "github.com/acme/site"),
+        ("git@github.com:acme/site.git", "github.com/acme/site"),
+        ("github.com:acme/site", "github.com/acme/site"),
+        ("git://example.org/a/b/c.git", "example.org/a/b/c"),
+        ("https://dev.azure.com/acme/My%20Project/_git/site", "dev.azure.com/acme/My-Project/_git/site"),
+        ("file:///srv/git/site.git", ""),
+        ("/srv/git/site.git", ""),
+        ("../site", ""),
+        ("C:\\work\\site", ""),
+        ("https://[::1/x", ""),
+        ("https://github.com/", ""),
+        ("https://github.com/../../etc", "github.com/etc"),
+        ("", ""),
+    ],
+)
+def test_the_id_of_a_remote(url: str, project: str) -> None:
+    assert of_remote(url) == project
+
+
+@pytest.mark.parametrize(
+    ("path", "project"),
+    [
+        ("/work/site", "site"),
+        ("/work/My Site", "My-Site"),
+        ("C:\\work\\site", "site"),
+        ("/work/.dotfiles", "dotfiles"),
+        ("/", ""),
+        ("", ""),
+        ("/work/---", ""),
+    ],
+)
+def test_the_id_of_a_folder(path: str, project: str) -> None:
+    assert of_directory(path) == project
+
+
+def test_folders_in_other_scripts_are_told_apart() -> None:
+    assert of_directory("/work/сайт") != of_directory("/work/блог")
+    assert of_directory("/work/сайт").startswith("project-")
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_an_id_that_was_found_is_one(remote: str, directory: str) -> None:
+    for found in (of_remote(remote), of_remote(f"https://{remote}"), of_directory(directory)):
+        assert checked_project(found) == found
+    assert identify(Surroundings(remote=remote, directory=directory))
+
+
+@given(st.text("abc123!$%", min_size=1), st.text("abc123!$%", min_size=1))
+def test_no_credential_of_a_remote_is_in_an_id(user: str, secret: str) -> None:
+    assert of_remote(f"https://{user}:{secret}@github.com/acme/site.git") == "github.com/acme/site"
