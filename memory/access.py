@@ -27,7 +27,7 @@ K = TypeVar("K", AgentKey, TenantKey)
 def agent_named(label: str) -> Agent:
     """The agent of `tenant/agent`, for somebody at the service's own command line. Raises Invalid, NotFound."""
     tenant, slash, slug = label.partition("/")
-    if not (tenant and slash and slug and label.isascii()):
+    if not (tenant and slash and slug and label.isprintable()):
         raise Invalid("agent", "must be given as TENANT/AGENT, each of lower-case letters, digits, '-' and '_'")
     try:
         return Agent.objects.select_related("tenant").get(tenant__slug=tenant, slug=slug)

@@ -16,6 +16,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from memory.models import Agent, Kind, Memory
+from memory.rules import gate
 from memory.silo.silo import Opened, Silo
 
 Line = tuple[Memory, Opened]
@@ -65,7 +66,8 @@ def read(agent: Agent, *, max_tokens: int | None = None, now: datetime | None = 
         return Context((), (), 0, 0, 0)
     memories = Memory.objects.filter(agent_id=agent.pk, discarded_at__isnull=True)
     recent = Q(kind=Kind.JOURNAL) & (Q(origin__gte=_journal_since(now or timezone.now())) | Q(constitutional=True))
-    found = list(memories.filter(Q(kind=Kind.CORE) | recent).order_by("origin", "number"))
+    shown = memories.exclude(gate.hidden(agent)) if gate.closed(agent) else memories
+    found = list(shown.filter(Q(kind=Kind.CORE) | recent).order_by("origin", "number"))
     kept = _within(found, max_tokens)
     silo = Silo.for_agent(agent)
     lines = [(memory, silo.open(memory)) for memory in kept]

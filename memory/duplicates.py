@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from django.db.models import Count, Window
+from django.db.models import Count, Q, Window
 
 from audit.models import Operation
 from audit.trail import Actor
 from memory import editing
 from memory.models import Agent, Memory, Source
+from memory.rules import gate
 from memory.silo.silo import Silo
 
 _GROUP = ("digest", "kind", "category", "scope", "project")
@@ -23,7 +24,7 @@ def find(agent: Agent) -> list[Memory]:
     """
     return list(
         Memory.objects.filter(agent_id=agent.pk, discarded_at__isnull=True)
-        .exclude(source=Source.SYSTEM)
+        .exclude(Q(source=Source.SYSTEM) | Q(category__in=gate.closed(agent)))
         .annotate(equal=Window(Count("id"), partition_by=list(_GROUP)))
         .filter(equal__gt=1)
         .order_by("number")

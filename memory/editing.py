@@ -22,6 +22,7 @@ from memory import acting, errors, tokens
 from memory.counters import Counters, Weight
 from memory.intake import Draft
 from memory.models import Agent, Memory
+from memory.rules import gate
 from memory.rules.categories import scope_of
 from memory.silo import indexes
 from memory.silo.silo import Silo
@@ -58,6 +59,7 @@ class Edit:
     at: datetime
     detail: dict[str, Any] = field(default_factory=dict)
     note: str = ""
+    passes: bool = False  # the switches: a notice of the system's, or what the Time Machine puts back
     _before: dict[int, bytes | None] = field(default_factory=dict)
     _weights: dict[int, Weight | None] = field(default_factory=dict)
     _touched: dict[int, Memory] = field(default_factory=dict)
@@ -78,8 +80,11 @@ class Edit:
         return found
 
     def change(self, memory: Memory, **values: Any) -> None:
-        """Set fields of a memory; written when the edit is finished. Values it already has are no change."""
+        """Set fields of a memory; written when the edit is finished. Values it already has are no change. Raises
+        CategoryDisabled."""
         if any(getattr(memory, name) != value for name, value in values.items()):
+            if not self.passes:
+                gate.require_open(self.agent, (memory.category,))
             self.put(memory, None if memory.number in self._before else snapshot(memory), values)
 
     def put(self, memory: Memory, now: bytes | None, values: Mapping[str, Any]) -> None:
@@ -93,7 +98,9 @@ class Edit:
         self._touched[memory.number] = memory
 
     def add(self, draft: Draft, silo: Silo) -> Memory:
-        """A new memory from a checked draft, with the agent's next number."""
+        """A new memory from a checked draft, with the agent's next number. Raises CategoryDisabled."""
+        if not self.passes:
+            gate.require_open(self.agent, (draft.category,))
         number = self.agent.next_number
         self.agent.next_number += 1
         given: dict[str, Any] = {
@@ -217,7 +224,7 @@ def begin(
 ) -> Iterator[Edit]:
     """An edit of one agent's memory: one transaction, the row locked, the switch checked.
 
-    The system's own notices pass the switch (60-memory-rules, Switches). Raises MemoryDisabled, Erased.
+    The system's own notices pass the switches (60-memory-rules, Switches). Raises MemoryDisabled, Erased.
     """
     with locked(agent) as row:
         if not is_notice:
@@ -225,7 +232,7 @@ def begin(
         if not (row.memory_enabled or is_notice):
             raise errors.MemoryDisabled
         head = trail.Head(row.audit_seq, bytes(row.audit_mac), row.audit_at)
-        edit = Edit(_copied(row), actor, operation, session, head, head.next_at())
+        edit = Edit(_copied(row), actor, operation, session, head, head.next_at(), passes=is_notice)
         held = _holding.by_agent[agent.pk]
         try:
             yield edit

@@ -100,11 +100,30 @@ class ProtectionFull(MemoryFault):
     code = "protection_full"
 
 
+_A_PERSON = "Only a person can switch it on."
+
+
 class MemoryDisabled(MemoryFault):
     code = "memory_disabled"
 
     def __init__(self) -> None:
-        super().__init__("Memory is switched off for this agent. Only a person can switch it on.")
+        super().__init__(f"Memory is switched off for this agent. {_A_PERSON}")
+
+
+class CategoryDisabled(MemoryFault):
+    """Of memories in a category that is switched off: they are neither written nor read back (seed 004)."""
+
+    code = "category_disabled"
+
+    def __init__(self, category: str) -> None:
+        super().__init__(f"Memories of the category {category} are switched off for this agent. {_A_PERSON}")
+
+
+class PersonsOnly(MemoryFault):
+    code = "persons_only"
+
+    def __init__(self) -> None:
+        super().__init__("Only a person changes memory rules: in the admin, or by a command.")
 
 
 class NotFound(MemoryFault):

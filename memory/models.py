@@ -220,6 +220,7 @@ class Agent(RefinementLimits):
     max_entries = models.PositiveIntegerField(default=0, db_default=0, help_text="… where last_n is 0; 0: all")
     context_tokens = models.PositiveIntegerField(null=True, blank=True, help_text="that gc sends; empty: all")
 
+    rules = models.TextField(blank=True, default="", db_default="", editable=False)  # what differs from the defaults
     # The silo's data key, wrapped by a key-encryption key; empty once erased.
     wrapped_key = models.BinaryField(default=b"", editable=False)
 

@@ -1,6 +1,6 @@
 """What an agent's side reads of its own silo: one memory, a list of them, what a search finds.
 
-Nothing is read back while memory is switched off (60-memory-rules, Switches).
+Nothing is read back while memory is switched off, and nothing of a category that is (60-memory-rules, Switches).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from memory.editing import Edited
 from memory.errors import MemoryDisabled, Redacted
 from memory.intake import Draft
 from memory.models import Agent, Memory
+from memory.rules import gate
 from memory.silo.indexes import Reader
 from memory.silo.silo import Opened, Silo
 
@@ -42,18 +43,20 @@ class Filters:
 
 
 def one(agent: Agent, number: int) -> Read:
-    """Raises UnknownMemory, Redacted, MemoryDisabled."""
+    """Raises UnknownMemory, Redacted, MemoryDisabled, CategoryDisabled."""
     require_on(agent)
     [memory] = editing.fetch(agent, [number])
+    gate.require_readable(agent, [memory])
     if memory.redacted_at is not None:
         raise Redacted([number])
     return Read(memory, Silo.for_agent(agent).open(memory))
 
 
 def several(agent: Agent, numbers: Sequence[int]) -> list[Read]:
-    """These memories, in order of number. Raises UnknownMemory, Redacted, MemoryDisabled."""
+    """These memories, in order of number. Raises UnknownMemory, Redacted, MemoryDisabled, CategoryDisabled."""
     require_on(agent)
     found = editing.fetch(agent, sorted(numbers))
+    gate.require_readable(agent, found)
     gone = [memory.number for memory in found if memory.redacted_at is not None]
     if gone:
         raise Redacted(gone)
@@ -71,6 +74,7 @@ def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read
     """The next memories by number. Redacted ones say nothing and are left out. Raises MemoryDisabled."""
     require_on(agent)
     rows = Memory.objects.filter(agent_id=agent.pk, number__gt=after, redacted_at__isnull=True)
+    rows = rows.exclude(gate.hidden(agent)) if gate.closed(agent) else rows
     wanted = {
         "kind": filters.kind,
         "category": filters.category,
@@ -97,6 +101,7 @@ def search(agent: Agent, query: str, *, filters: Filters, tags: Sequence[str] = 
             tags=tags,
             since=filters.since,
             until=filters.until,
+            without_categories=gate.closed(agent),
             limit=limit,
         )
     active, numbers = '"agent_id" = %s AND "discarded_at" IS NULL', [hit.number for hit in hits]

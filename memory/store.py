@@ -17,6 +17,7 @@ from memory import daily_share, editing, errors, tokens
 from memory.editing import Edit, Edited
 from memory.intake import Draft, checked_content, checked_tags
 from memory.models import Agent, Kind, Memory, Source
+from memory.rules import gate
 from memory.rules.categories import UNREFINED, scope_of
 from memory.silo.silo import Silo
 
@@ -205,7 +206,7 @@ def file_trimmed(agent: Agent, detail: dict[str, Any], actor: Actor) -> int | No
 def runs(agent: Agent) -> QuerySet[Memory]:
     """The entries of an agent's log that its journal holds, in no order: no credentials and the like."""
     rows = Memory.objects.filter(agent_id=agent.pk, kind=Kind.JOURNAL, source=Source.RUN, discarded_at__isnull=True)
-    return rows.exclude(category__in=UNREFINED)
+    return rows.exclude(category__in=UNREFINED | gate.closed(agent))
 
 
 def notify(

@@ -66,11 +66,12 @@ def _search(cut: Cut, call: tools.SearchMemories) -> None:
     cut.session.searches += 1
     since = parse_moment("since", call.since) if call.since else None
     until = parse_moment("until", call.until) if call.until else None
+    left_out = ledger.left_out(cut.agent)
     with Reader(cut.agent) as index:
         hits = index.search(
-            call.query, kind=call.kind, since=since, until=until, without_categories=UNREFINED, limit=call.limit
+            call.query, kind=call.kind, since=since, until=until, without_categories=left_out, limit=call.limit
         )
-    found = [m for m in _fetched(cut.agent, [hit.number for hit in hits]) if _showable(m)]
+    found = [m for m in _fetched(cut.agent, [hit.number for hit in hits]) if _showable(cut.agent, m)]
     cut.answer = {"found": [_show(cut, memory) for memory in found]}
 
 
@@ -327,8 +328,8 @@ def _fetched(agent: Agent, numbers: list[int]) -> list[Memory]:
     return editing.fetch(agent, numbers) if numbers else []
 
 
-def _showable(memory: Memory) -> bool:
-    return memory.category not in UNREFINED and memory.discarded_at is None
+def _showable(agent: Agent, memory: Memory) -> bool:
+    return memory.category not in ledger.left_out(agent) and memory.discarded_at is None
 
 
 def _show(cut: Cut, memory: Memory) -> dict[str, Any]:
@@ -348,5 +349,5 @@ def present(row: RefinementSession, agent: Agent, refused: DomainError) -> dict[
     if not isinstance(refused, errors.Stale):
         return dict(getattr(refused, "more", {}))
     cut = Cut(agent, row, Silo.for_agent(agent))
-    memories = [m for m in editing.fetch(agent, refused.numbers[:SHOWN_IN_ERRORS]) if _showable(m)]
+    memories = [m for m in editing.fetch(agent, refused.numbers[:SHOWN_IN_ERRORS]) if _showable(agent, m)]
     return {"present": [_show(cut, memory) for memory in memories]}

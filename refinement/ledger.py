@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db.models import QuerySet
 
 from memory.models import Agent, Kind, Memory
+from memory.rules import gate
 from memory.rules.categories import UNREFINED
 from memory.silo.silo import Opened, Silo
 from refinement import similarity
@@ -64,8 +65,13 @@ def moment(at: datetime) -> str:
 def refinable(agent: Agent) -> QuerySet[Memory]:
     """The agent's active core memories, less those that never enter a ledger."""
     return Memory.objects.filter(agent_id=agent.pk, kind=Kind.CORE, discarded_at__isnull=True).exclude(
-        category__in=UNREFINED
+        category__in=left_out(agent)
     )
+
+
+def left_out(agent: Agent) -> frozenset[str]:
+    """The categories that are never shown to whoever refines, and those that are switched off."""
+    return UNREFINED | gate.closed(agent)
 
 
 def read(agent: Agent, silo: Silo) -> list[Entry]:

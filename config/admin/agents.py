@@ -17,7 +17,7 @@ from unfold.decorators import display
 
 from audit.consent import LAPSES
 from audit.trail import Actor
-from config.admin import asking, deciding, removing, time_machine
+from config.admin import asking, deciding, removing, switching, time_machine
 from config.admin.configuring import Configuring, Withdraw
 from config.admin.deeds import Deed, Told, each
 from config.admin.page import Scoped
@@ -156,7 +156,17 @@ class Needing(SimpleListFilter):
 
 class AgentPage(Configuring, Scoped):
     tenant = "tenant"
-    deeds = (RefineNow(), Pause(), Resume(), Verify(), Withdraw(), removing.AskErasure(), removing.Withdraw())
+    deeds = (
+        RefineNow(),
+        Pause(),
+        Resume(),
+        Verify(),
+        switching.SwitchOn(),
+        switching.SwitchOff(),
+        Withdraw(),
+        removing.AskErasure(),
+        removing.Withdraw(),
+    )
     list_display = ("name", "weight", "share", "due", "last_refined_at", "state", "model")
     list_select_related = ("tenant",)
     list_filter = (Needing, "paused", "memory_enabled", OwnTenant)

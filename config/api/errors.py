@@ -27,7 +27,19 @@ from rest_framework.response import Response
 from config import plain
 from config.api.keys import CHALLENGE
 from config.errors import ConfigurationError, DomainError
-from memory.errors import Erased, Invalid, KeyRejected, NotFound, SealBroken, UnknownEntry, UnknownMemory
+from memory.errors import (
+    CategoryDisabled,
+    Erased,
+    Invalid,
+    KeyRejected,
+    MemoryDisabled,
+    NotFound,
+    PersonsOnly,
+    SealBroken,
+    UnknownEntry,
+    UnknownMemory,
+)
+from memory.rules.switches import QUESTION
 from refinement.errors import BadCall, UnknownSession
 from refinement.llm.base import ModelNotConfigured
 
@@ -43,6 +55,7 @@ _STATUS = {
     KeyRejected: status.HTTP_401_UNAUTHORIZED,
     BadCall: status.HTTP_422_UNPROCESSABLE_ENTITY,
     Erased: status.HTTP_409_CONFLICT,
+    PersonsOnly: status.HTTP_403_FORBIDDEN,
     SealBroken: status.HTTP_503_SERVICE_UNAVAILABLE,
     ConfigurationError: status.HTTP_503_SERVICE_UNAVAILABLE,
 }
@@ -59,6 +72,7 @@ class Told(APIException):
     def __init__(self, error: DomainError) -> None:
         self.status_code = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 409)
         self.field = error.field if isinstance(error, Invalid) else None
+        self.prompt = QUESTION if isinstance(error, MemoryDisabled | CategoryDisabled) else ""
         if isinstance(error, ModelNotConfigured):  # over the API: of a setting alone
             self.field = "model"
         if self.status_code == status.HTTP_401_UNAUTHORIZED:
@@ -117,6 +131,8 @@ class Formatter(ExceptionFormatter):
         if isinstance(self.exc, Told) and self.exc.field:
             for error in told["errors"]:
                 error["attr"] = self.exc.field
+        if isinstance(self.exc, Told) and self.exc.prompt:
+            told["prompt"] = self.exc.prompt
         return dict(told)
 
     def format_error_response(self, error_response: ErrorResponse) -> dict[str, Any]:

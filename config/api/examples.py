@@ -8,6 +8,8 @@ from typing import Any
 
 from drf_spectacular.utils import OpenApiExample
 
+from memory.rules.document import DEFAULTS
+
 _KEY = "pal_k3v9x1m7q2aa_aVeryLongSecretThatIsShownOnceAndKeptByNobody"
 _AGENT: dict[str, Any] = {
     "tenant": "acme",
@@ -221,6 +223,7 @@ BY_OPERATION = {
     ),
     "gc_reports_list": Example(answers={200: {"results": [_REPORT], "next": None}}),
     "gc_reports_read": Example(answers={200: _REPORT}),
+    "rules_read": Example(answers={200: DEFAULTS}),
     "sessions_list": Example(answers={200: {"results": [_SESSION], "next": None}}),
     "sessions_open": Example({"driver": "runtime"}, {201: _SESSION, 202: _AGENT | {"due": "agent"}}),
     "sessions_read": Example(answers={200: _SESSION}),

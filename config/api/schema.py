@@ -24,6 +24,9 @@ class ErrorsOut(serializers.Serializer[Any]):
 
     type = serializers.ChoiceField(["validation_error", "client_error", "server_error"])
     errors = ErrorOut(many=True)  # type: ignore[assignment]  # a field's name, which DRF takes off the class
+    prompt = serializers.CharField(
+        required=False, help_text="what to ask a person, where memory or a category is switched off"
+    )
 
 
 _WRITES = ("POST", "PATCH", "PUT", "DELETE")

@@ -21,7 +21,7 @@ Document = dict[str, Any]
 DEFAULTS: Document = json.loads((Path(__file__).parent / "defaults.json").read_text("utf-8"))
 MASTER = "memory_rules.enabled"
 VERSION: str = DEFAULTS["version"]
-MOST_BYTES = 100_000  # of a document, as JSON
+MOST_BYTES = 20_000  # of a document, as JSON: it is read with the agent's row
 DEEPEST = 10  # levels of what is unknown
 _SEMANTIC = re.compile(r"(0|[1-9]\d{0,5})(\.(0|[1-9]\d{0,5})){2}\Z")
 

@@ -21,10 +21,11 @@ from config import queue
 from config.admin.site import site
 from memory import agents, consent, proposals, requests, store
 from memory.models import Agent, Memory, Person, Tenant
+from memory.rules import switches
 from refinement import line, loop, schedule, turns
 from refinement.models import Provider, RefinementSession, Waiting
 from tests import refining, steps
-from tests.conftest import House
+from tests.conftest import OPERATOR, House
 from tests.privacy.marker import MARKER
 from tests.steps import fresh
 
@@ -41,6 +42,8 @@ TABLE: dict[str, tuple[set[str], type[Any]]] = {
     "refine_now": (STEERS, Agent),
     "pause": (STEERS, Agent),
     "resume": (STEERS, Agent),
+    "memory_off": (STEERS, Agent),
+    "memory_on": (STEERS, Agent),
     "verify": (SEES, Agent),
     "protect": (STEERS, Memory),
     "unprotect": (STEERS, Memory),
@@ -77,6 +80,8 @@ def row_for(deed: str, agent: Agent) -> Any:
     """A row of the agent's to which the deed makes sense."""
     if deed == "resume":
         agents.change(fresh(agent), RUNTIME, paused=True)
+    if deed == "memory_on":
+        switches.change(fresh(agent), OPERATOR, enabled=False)
     if deed == "withdraw_removals":
         requests.ask_erasure(fresh(agent), Actor.person("owner@acme.test"), reason="request 17")
     memories = Memory.objects.filter(agent=agent)

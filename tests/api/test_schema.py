@@ -17,7 +17,7 @@ from config.api.examples import BY_OPERATION
 
 SNAPSHOT = Path(__file__).resolve().parents[2] / "docs" / "openapi.yaml"
 # Objects of any form, and why: what the field's description says.
-FREE_FORM = {"arguments", "detail", "result", "tools"}
+FREE_FORM = {"arguments", "detail", "memory_rules", "result", "storage", "tools"}
 
 
 @pytest.fixture(scope="module")

@@ -71,6 +71,8 @@ def arguments(name: str) -> tuple[str, ...]:
     }
     if name == "gc":
         return ("acme/ada",)
+    if name == "memory_rules":
+        return ("status", "acme/ada")
     if name == "create_superuser":
         return ("root@acme.test",)
     if name == "create_tenant_key":

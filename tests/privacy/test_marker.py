@@ -144,7 +144,14 @@ def test_seals_that_do_not_open(watch: Watch, house: House) -> None:
     row = steps.row(ada, 1)
     sealed = bytes(row.sealed)
     others = Silo.for_agent(house.bob)
-    for broken in (sealed[:-1] + bytes([sealed[-1] ^ 1]), sealed[:10], b"", b"\x01" + b"\xff" * 50, sealed + sealed, sealed[5:]):
+    for broken in (
+        sealed[:-1] + bytes([sealed[-1] ^ 1]),
+        sealed[:10],
+        b"",
+        b"\x01" + b"\xff" * 50,
+        sealed + sealed,
+        sealed[5:],
+    ):
         row.sealed = broken
         watch.refused(lambda: Silo.for_agent(ada).open(row))
     row.sealed = sealed

@@ -38,6 +38,7 @@ BODIES: dict[str, Any] = {
     "DELETE memories/1": None,
     "POST memories/1/restore": None,
     "POST runs": {"task": "M asked", "result": "M done"},
+    "GET rules": None,
     "GET gc-reports": None,
     "GET gc-reports/1": None,
     "GET refinement-sessions": None,

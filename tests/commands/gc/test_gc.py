@@ -176,6 +176,13 @@ def test_a_slug_of_several_tenants_is_named_with_its_tenant(make: Make) -> None:
     assert separators(run("gc", "--all", "--tenant", "acme")) == ["=== GC: ada ==="]
 
 
+def test_names_are_of_any_script(make: Make) -> None:
+    agent = make("журнал", last_n=3)
+    assert run("log_run", "acme/журнал", "--task", "Чай", "--result", "готов").code == 0
+    assert told(run("gc", "журнал"))[-1] == "Trimmed: 8 entries removed, 3 entries kept."
+    assert "Чай" in log_of(agent).decode()
+
+
 @pytest.mark.parametrize("args", [["--json"], ["--verbose"], ["a", "b"], ["ada", "--tenant", "acme"]])
 def test_wrong_usage_is_exit_code_1(db: None, args: list[str]) -> None:
     refused(run("gc", *args), 1, "")

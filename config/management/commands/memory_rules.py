@@ -1,0 +1,163 @@
+"""An agent's memory rules: what may be remembered, and where it is kept (seed 004)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from audit.trail import Actor
+from config.commandline import Task, is_attended
+from memory.access import agent_named
+from memory.errors import Invalid
+from memory.models import Agent
+from memory.rules import document, gate, switches
+from memory.rules.categories import SCOPES
+
+_OPERATOR = Actor.operator("memory_rules")
+_CATEGORY = "memory_rules.categories.{}.enabled"
+_RECORDING = "memory_rules.auto_recording.enabled"
+
+
+class Command(Task):
+    help = (
+        "Show and change what an agent may remember: its master switch, its categories, automatic recording, and every "
+        "other setting. Nothing is switched on without a yes: at a terminal it is asked for, in a script it is --yes."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        each = parser.add_subparsers(dest="deed", required=True, metavar="DEED")
+        self._of(each, "status", "what is on, and where it is kept")
+        for name, told in (("enable", "switch memory on"), ("disable", "switch memory off")):
+            switch = self._of(each, name, told)
+            which = switch.add_mutually_exclusive_group()
+            which.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help="this category alone")
+            which.add_argument("--recording", action="store_true", help="automatic recording alone")
+        settings = self._of(each, "settings", "print all of them as settings.json, one of them, or set one")
+        settings.add_argument("key", nargs="?", metavar="KEY", help="such as memory_rules.cleanup_guidance_days")
+        settings.add_argument("value", nargs="?", metavar="VALUE", help="true, 5, some text, or a JSON list")
+        settings.add_argument("--file", metavar="FILE", help="take all from a settings.json; - for standard input")
+
+    def _of(self, each: Any, name: str, told: str) -> CommandParser:
+        parser: CommandParser = each.add_parser(name, help=told, description=told.capitalize() + ".")
+        parser.add_argument("agent", metavar="TENANT/AGENT")
+        if name == "status":
+            parser.add_argument("--json", action="store_true", help="one line of JSON")
+        elif name != "disable":
+            parser.add_argument("--yes", action="store_true", help="do not ask before something is switched on")
+        return parser
+
+    def run(self, *, deed: str, agent: str, **options: Any) -> int | None:
+        target = agent_named(agent)
+        if deed == "status":
+            self._status(target, **options)
+        elif deed == "settings":
+            self._settings(target, **options)
+        else:
+            self._switch(target, is_on=deed == "enable", **options)
+        return None
+
+    # --- what is so
+
+    def _status(self, agent: Agent, *, json: bool, **_: Any) -> None:
+        rules, off = gate.rules_of(agent), gate.closed(agent)
+        told = {
+            "agent": agent.label,
+            "version": document.value(rules, "version"),
+            "enabled": agent.memory_enabled,
+            "recording": document.is_on(rules, "auto_recording", "enabled"),
+            "categories": {
+                name: {
+                    "enabled": name not in off,
+                    "location": document.value(rules, f"memory_rules.categories.{name}.storage_location"),
+                    "suggested_retention_days": document.value(
+                        rules, f"memory_rules.categories.{name}.suggested_retention_days"
+                    ),
+                }
+                for name in SCOPES
+            },
+        }
+        if json:
+            self.result(told)
+            return
+        self.tell(f"{agent.label}: memory is {'on' if agent.memory_enabled else 'off'}, rules {told['version']}")
+        self.tell(f"automatic recording is {'on' if told['recording'] else 'off'}")
+        for name, each in told["categories"].items():
+            state = "on " if each["enabled"] else "off"
+            self.tell(f"{state} {name:16} {each['location']:8} {each['suggested_retention_days']:>5} days suggested")
+
+    # --- switches
+
+    def _switch(self, agent: Agent, *, is_on: bool, category: str | None, recording: bool, **options: Any) -> None:
+        if category or recording:
+            path = _RECORDING if recording else _CATEGORY.format(category)
+            rules = document.with_value(gate.rules_of(agent), path, "true" if is_on else "false")
+            self._change(agent, rules=rules, yes=options.get("yes", False))
+        else:
+            self._change(agent, enabled=is_on, yes=options.get("yes", False))
+
+    def _settings(
+        self, agent: Agent, *, key: str | None, value: str | None, file: str | None, yes: bool, **_: Any
+    ) -> None:
+        if file is not None:
+            if key is not None:
+                raise Invalid("settings", "are one key or a whole file, not both")
+            given = _read(file)
+            self._change(agent, rules=given, enabled=_master(given), yes=yes)
+        elif value is not None and key is not None:
+            self._change(agent, rules=document.with_value(gate.rules_of(agent), key, value), yes=yes)
+        else:
+            found: Any = switches.whole(agent)
+            if key is not None:
+                found = agent.memory_enabled if key == document.MASTER else document.value(gate.rules_of(agent), key)
+            self.stdout.write(json.dumps(found, ensure_ascii=False, indent=2))
+
+    def _change(
+        self, agent: Agent, *, yes: bool, enabled: bool | None = None, rules: document.Document | None = None
+    ) -> None:
+        on = switches.turned_on(agent, enabled=enabled, rules=rules)
+        if on and not self._agreed(on, yes=yes):
+            self.say("Nothing was changed.")
+            return
+        after = switches.change(agent, _OPERATOR, enabled=enabled, rules=rules).audit_seq
+        self.say("Nothing had to be changed." if after == agent.audit_seq else f"Changed, as entry {after}.")
+
+    def _agreed(self, on: list[str], *, yes: bool) -> bool:
+        """Whether a person says yes. Where nobody can be asked, and --yes is not there, it is no (seed 004)."""
+        if yes:
+            return True
+        if not is_attended():
+            self.say("Nobody can be asked here, which is a no; --yes says that a person wants it.")
+            return False
+        self.say(switches.GOOD_FOR)
+        for path in on:
+            self.say(f"Would be switched on: {path}")
+        self.stderr.write(f"{switches.QUESTION} ", ending="")
+        try:
+            return input().strip().lower() in ("y", "yes")
+        except EOFError:
+            return False
+
+
+def _master(given: object) -> bool | None:
+    """What a document says of the master switch. Raises Invalid."""
+    rules = given.get("memory_rules") if isinstance(given, dict) else None
+    found = rules.get("enabled") if isinstance(rules, dict) else None
+    if found is not None and not isinstance(found, bool):
+        raise Invalid(document.MASTER, "must be true or false")
+    return found
+
+
+def _read(file: str) -> Any:
+    """Raises Invalid, quoting nothing."""
+    try:
+        text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as problem:
+        raise Invalid("file", f"cannot be read ({(problem.strerror or '').lower()})") from None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise Invalid("settings", "is no JSON") from None

@@ -1,0 +1,140 @@
+"""`memory_rules`: what is on is shown, and nothing is switched on without a yes (seed 004)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from memory.models import Agent
+from memory.rules import switches
+from memory.rules.document import DEFAULTS
+from tests.commands.calling import Ran, failed, run
+from tests.steps import PERSON, fresh, last_entry
+
+
+def rules(*args: str, stdin: bytes = b"") -> Ran:
+    deed, *more = args
+    return run("memory_rules", deed, "acme/ada", *more, stdin=stdin)
+
+
+def without(category: str) -> dict[str, Any]:
+    return {"memory_rules": {"categories": {category: {"enabled": False}}}}
+
+
+@pytest.fixture
+def closed(ada: Agent) -> Agent:
+    """With memory off, and technical memories too."""
+    switches.change(
+        ada, PERSON, enabled=False, rules={"memory_rules": {"categories": {"technical": {"enabled": False}}}}
+    )
+    return fresh(ada)
+
+
+def at_a_terminal(answer: str, *args: str) -> Ran:
+    with mock.patch("config.management.commands.memory_rules.is_attended", return_value=True):
+        return rules(*args, stdin=answer.encode())
+
+
+def test_what_is_on_is_shown(closed: Agent) -> None:
+    ran = rules("status")
+    lines = ran.out.splitlines()
+    assert (ran.code, lines[0]) == (0, "acme/ada: memory is off, rules 1.0.0")
+    assert "off technical        common      90 days suggested" in lines
+    assert "on  session          project     60 days suggested" in lines
+    told = rules("status", "--json").json
+    assert (told["enabled"], told["recording"], told["categories"]["technical"]["enabled"]) == (False, False, False)
+
+
+def test_switching_on_asks(closed: Agent) -> None:
+    ran = at_a_terminal("y\n", "enable")
+    assert ran.code == 0
+    assert switches.QUESTION in ran.err
+    assert switches.GOOD_FOR in ran.err
+    assert fresh(closed).memory_enabled
+    assert last_entry(closed).detail == {"rules": {"memory_rules.enabled": True}}
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", "", "maybe\n"])
+def test_declined_nothing_is_done(closed: Agent, answer: str) -> None:
+    ran = at_a_terminal(answer, "enable")
+    assert (ran.code, fresh(closed).memory_enabled) == (0, False)
+    assert "Nothing was changed." in ran.err
+
+
+def test_where_nobody_can_be_asked_it_is_a_no(closed: Agent) -> None:
+    for args in (("enable",), ("enable", "--category", "technical"), ("enable", "--recording")):
+        ran = rules(*args)
+        assert ran.code == 0
+        assert "--yes" in ran.err
+    assert (fresh(closed).memory_enabled, fresh(closed).rules) == (False, closed.rules)
+    assert rules("enable", "--yes").code == 0
+    assert fresh(closed).memory_enabled
+
+
+def test_setting_a_switch_is_switching_it_on(closed: Agent) -> None:
+    path = "memory_rules.auto_recording.enabled"
+    assert "--yes" in rules("settings", path, "true").err
+    assert rules("settings", path).out == "false\n"
+    assert rules("settings", path, "true", "--yes").code == 0
+    assert rules("settings", path).out == "true\n"
+    assert rules("disable", "--recording").code == 0
+    assert rules("settings", path).out == "false\n"
+
+
+def test_switching_off_asks_nobody(ada: Agent) -> None:
+    assert rules("disable", "--category", "topic").code == 0
+    assert rules("disable").code == 0
+    told = rules("status", "--json").json
+    assert (told["enabled"], told["categories"]["topic"]["enabled"]) == (False, False)
+    assert "Nothing had to be changed." in rules("disable").err
+
+
+def test_all_settings_are_a_settings_json(ada: Agent) -> None:
+    assert json.loads(rules("settings").out) == DEFAULTS
+    assert json.loads(rules("settings", "memory_rules.compression").out) == {"enabled": False, "threshold_mb": 50}
+
+
+def test_a_settings_json_is_taken_whole(closed: Agent, tmp_path: Path) -> None:
+    given = switches.whole(closed) | {"mine": [1]}
+    given["memory_rules"]["cleanup_guidance_days"] = 7
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps(given))
+    assert rules("settings", "--file", str(file)).code == 0
+    assert json.loads(rules("settings").out) == given
+    given["memory_rules"]["enabled"] = True
+    assert "--yes" in rules("settings", "--file", "-", stdin=json.dumps(given).encode()).err
+    assert not fresh(closed).memory_enabled
+    assert rules("settings", "--file", "-", "--yes", stdin=json.dumps(given).encode()).code == 0
+    assert fresh(closed).memory_enabled
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin"),
+    [
+        (("settings", "memory_rules.nothing", "1"), b""),
+        (("settings", "memory_rules.nothing"), b""),
+        (("settings", "memory_rules.cleanup_guidance_days", "soon"), b""),
+        (("settings", "memory_rules.enabled", "true"), b""),
+        (("settings", "--file", "-"), b"{"),
+        (("settings", "--file", "-"), b"[]"),
+        (("settings", "--file", "-"), b'{"memory_rules": {"enabled": "yes"}}'),
+        (("settings", "--file", "-"), b"\xff"),
+        (("settings", "x", "--file", "-"), b"{}"),
+        (("enable", "--category", "nothing"), b""),
+        (("enable", "--category", "topic", "--recording"), b""),
+    ],
+)
+def test_what_is_wrong_is_told_and_changes_nothing(ada: Agent, args: tuple[str, ...], stdin: bytes) -> None:
+    before = last_entry(ada).seq
+    ran = rules(*args, stdin=stdin)
+    assert (ran.code, ran.out) == (2, "")
+    assert "Traceback" not in ran.err
+    assert last_entry(ada).seq == before
+
+
+def test_a_file_that_is_not_there_is_told(ada: Agent) -> None:
+    failed(rules("settings", "--file", "/nothing/here"), 2, "no such file")

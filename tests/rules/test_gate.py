@@ -1,0 +1,177 @@
+"""Switches: what a category that is off lets through, by every road, and who turns one on (seed 004)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from audit.models import AuditEntry
+from audit.trail import Actor
+from memory import context, duplicates, errors, reading, store
+from memory.formats import jsonl
+from memory.intake import Draft
+from memory.models import Agent, Memory
+from memory.rules import document, gate, switches
+from memory.runs import log_run
+from memory.time_machine import What, roll_back
+from refinement import ledger
+from tests.conftest import OPERATOR
+from tests.steps import ME, PERSON, SYSTEM, fresh, last_entry, problems, refused, remember, says, tell
+
+CATEGORY = "technical"
+
+
+def off(agent: Agent, *categories: str) -> None:
+    given = {"memory_rules": {"categories": {name: {"enabled": False} for name in categories}}}
+    switches.change(fresh(agent), PERSON, rules=given)
+
+
+@pytest.fixture
+def past(ada: Agent) -> Agent:
+    """Three memories: 1 and 2 technical, 3 behavioral; then technical memories are switched off."""
+    remember(ada, "tea at four", "tea at five", category=CATEGORY)
+    remember(ada, "likes tea")
+    store.discard(fresh(ada), [2], ME)
+    off(ada, CATEGORY)
+    return fresh(ada)
+
+
+WRITES: dict[str, Callable[[Agent], Any]] = {
+    "remember": lambda ada: remember(ada, "x", category=CATEGORY),
+    "remember several": lambda ada: store.remember(ada, [Draft("x"), Draft("y", category=CATEGORY)], ME),
+    "revise": lambda ada: store.revise(ada, 1, ME, content="x"),
+    "tag": lambda ada: store.revise(ada, 1, ME, tags=["x"]),
+    "discard": lambda ada: store.discard(ada, [1], ME),
+    "restore": lambda ada: store.restore(ada, [2], ME),
+    "protect": lambda ada: store.protect(ada, [1], PERSON),
+    "consolidate": lambda ada: store.consolidate(ada, [1, 3], "x", ME),
+    "import": lambda ada: jsonl.load(ada, [json.dumps({"content": "x", "category": CATEGORY}).encode()], ME),
+}
+
+
+@pytest.mark.parametrize("road", WRITES)
+def test_nothing_of_a_category_that_is_off_is_written(past: Agent, road: str) -> None:
+    with refused(past, errors.MemoryFault):
+        WRITES[road](past)
+    assert problems(past) == []
+
+
+@pytest.mark.parametrize("road", [road for road in WRITES if road not in ("consolidate", "import")])
+def test_the_refusal_names_the_category(past: Agent, road: str) -> None:
+    with pytest.raises(errors.CategoryDisabled, match=CATEGORY):
+        WRITES[road](past)
+
+
+def test_what_else_there_is_goes_on(past: Agent) -> None:
+    remember(past, "x")
+    store.revise(fresh(past), 3, ME, content="likes milk")
+    assert says(past, 3).content == "likes milk"
+
+
+def test_what_is_off_is_not_read_back(past: Agent) -> None:
+    for act in (lambda: reading.one(past, 1), lambda: reading.several(past, [1, 3])):
+        with pytest.raises(errors.CategoryDisabled):
+            act()
+    assert [each.memory.number for each in reading.page(past, reading.Filters(discarded=None), after=0, limit=9)] == [3]
+    assert [each.memory.number for each in reading.search(past, "tea", filters=reading.Filters())] == [3]
+    assert [memory.number for memory, _ in context.read(past).core] == [3]
+    assert [memory.number for memory in ledger.refinable(past)] == [3]
+
+
+def test_once_it_is_on_again_it_is_all_there(past: Agent) -> None:
+    switches.change(past, PERSON, rules={})
+    now = fresh(past)
+    assert now.rules == ""
+    assert reading.one(now, 1).opened.content == "tea at four"
+    assert [memory.number for memory, _ in context.read(now).core] == [1, 3]
+
+
+def test_the_etag_of_the_context_changes_with_a_switch(past: Agent) -> None:
+    before = context.etag(past, max_tokens=None, form="text")
+    switches.change(past, PERSON, rules={})
+    assert context.etag(fresh(past), max_tokens=None, form="text") != before
+
+
+def test_notices_of_the_system_pass_and_are_read(ada: Agent) -> None:
+    number = tell(ada, "a person read")
+    off(ada, *[row.category for row in Memory.objects.filter(agent=ada, number=number)])
+    later = tell(fresh(ada), "another read")
+    assert reading.one(fresh(ada), later).opened.content == "another read"
+    assert {memory.number for memory, _ in context.read(fresh(ada)).journal} == {number, later}
+
+
+def test_the_time_machine_and_the_export_are_not_affected(past: Agent) -> None:
+    before = last_entry(past).seq
+    discarded = AuditEntry.objects.get(agent_id=past.pk, operation="discarded")
+    roll_back(past, What.entry(discarded.seq), OPERATOR)
+    assert last_entry(past).seq == before + 1
+    with pytest.raises(errors.CategoryDisabled):
+        reading.one(fresh(past), 2)
+    assert {json.loads(line)["id"] for line in jsonl.dump(fresh(past))} == {1, 2, 3}
+    assert problems(past) == []
+
+
+def test_duplicates_of_what_is_off_are_left(ada: Agent) -> None:
+    remember(ada, "same", "same", category=CATEGORY)
+    off(ada, CATEGORY)
+    assert duplicates.find(fresh(ada)) == []
+    assert duplicates.remove(fresh(ada)).seq is None
+
+
+def test_runs_of_a_category_that_is_off_are_not_logged(ada: Agent) -> None:
+    number = log_run(ada, "Brew", "tea", ME)
+    off(ada, Memory.objects.get(agent=ada, number=number).category)
+    with pytest.raises(errors.CategoryDisabled):
+        log_run(fresh(ada), "Brew", "tea", ME)
+    assert store.runs(fresh(ada)).count() == 0
+
+
+# --- who turns one on
+
+
+@pytest.mark.parametrize("actor", [ME, SYSTEM, Actor.steward("sue@acme.test")])
+@pytest.mark.parametrize("change", [{"enabled": True}, {"enabled": False}, {"rules": {}}])
+def test_nobody_but_a_person_changes_rules(past: Agent, actor: Actor, change: dict[str, Any]) -> None:
+    with refused(past, errors.PersonsOnly):
+        switches.change(past, actor, **change)
+
+
+def test_a_change_is_in_the_trail_with_who_and_what(ada: Agent) -> None:
+    switches.change(ada, PERSON, enabled=False, rules={"mine": "secret", "memory_rules": {"cleanup_guidance_days": 5}})
+    entry = last_entry(ada)
+    assert (entry.operation, entry.actor_label) == ("agent_changed", PERSON.label)
+    assert entry.detail == {
+        "rules": {"memory_rules.cleanup_guidance_days": 5, "memory_rules.enabled": False, "mine": None}
+    }
+    now = fresh(ada)
+    assert (now.memory_enabled, document.value(gate.rules_of(now), "memory_rules.cleanup_guidance_days")) == (False, 5)
+    assert switches.whole(now)["mine"] == "secret"
+    assert problems(ada) == []
+
+
+def test_what_is_as_it_was_is_no_entry(past: Agent) -> None:
+    before = last_entry(past).seq
+    switches.change(past, PERSON, enabled=True, rules=switches.whole(past))
+    assert last_entry(past).seq == before
+
+
+def test_a_wrong_document_changes_nothing(past: Agent) -> None:
+    with refused(past, errors.Invalid):
+        switches.change(past, PERSON, enabled=False, rules={"memory_rules": {"cleanup_guidance_days": "soon"}})
+
+
+def test_with_memory_off_nothing_is_written_or_read(past: Agent) -> None:
+    switches.change(past, PERSON, enabled=False)
+    for act in (lambda: reading.one(fresh(past), 3), lambda: remember(fresh(past), "x")):
+        with pytest.raises(errors.MemoryDisabled):
+            act()
+
+
+def test_what_would_be_turned_on_is_told(past: Agent) -> None:
+    assert switches.turned_on(past, enabled=True, rules={}) == [f"memory_rules.categories.{CATEGORY}.enabled"]
+    assert switches.turned_on(past, enabled=None, rules=None) == []
+    recording = document.with_value({}, "memory_rules.auto_recording.enabled", "true")
+    assert "memory_rules.auto_recording.enabled" in switches.turned_on(past, enabled=None, rules=recording)
