@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from memory.errors import FileFault
-from memory.placing import Folder, Place, folder_of, is_written, lock, opened, told, uninterrupted
-from memory.replacement import Replacement, clear, write
+from memory.placing import Folder, Place, folder_of, is_written, lease, lock, opened, release, told, uninterrupted
+from memory.replacement import Replacement, clear
 
 HEADER = b"\n## "  # a newline is thought before the first line
 CHUNK = 1 << 18  # bytes
@@ -110,7 +110,7 @@ def _start_of(file: BinaryIO, seen: Seen, number: int) -> int:
                 place = data.index(HEADER, place + 1)
             return at + place + 1
         number -= there
-    raise ValueError("there are not so many entries")
+    raise FileFault("The memory file was rewritten meanwhile.")
 
 
 def _mark(file: BinaryIO) -> tuple[int, ...]:
@@ -182,11 +182,12 @@ def _replaced(held: _Held, now: Seen, keep: int, agreed: Callable[[Trimmed], Non
         if agreed is not None:
             agreed(Trimmed(now.entries - keep, keep, now, written.seen()))
         with uninterrupted():
-            _require_as_seen(held, now)
-            new.put(old)
+            with _kept_from_others(held):
+                _require_as_seen(held, now)
+                new.put(old)
             if not old.closed:
                 _follow(held, now.size, new, written)
-            new.keep()
+            _keep(held, new)
     after = written.seen()
     return Trimmed(now.entries - keep, after.entries, now, after)
 
@@ -197,27 +198,30 @@ def _require_one_name(held: _Held) -> None:
         raise FileFault(f"{held.place} has {names} names (hard links), which replacing it would part.")
 
 
+@contextmanager
+def _kept_from_others(held: _Held) -> Iterator[None]:
+    """Nobody opens it for writing in this block, where that can be had; who would waits. Raises FileFault where another
+    program has it open for too long."""
+    until = time.monotonic() + OTHERS
+    while (leased := lease(held.file.fileno())) is False:
+        if time.monotonic() >= until:
+            told = "is held open for writing by another program, whose words would be lost. Nothing was trimmed."
+            raise FileFault(f"{held.place} {told}")
+        time.sleep(0.001)
+    try:
+        yield
+    finally:
+        if leased and not held.file.closed:
+            release(held.file.fileno())
+
+
 def _require_as_seen(held: _Held, now: Seen) -> None:
-    """Just before it is replaced: that it is where it was, says what it said, and nobody else is writing to it."""
-    if _wait_for_others(held.file, OTHERS):
-        raise FileFault(
-            f"{held.place} is held open for writing by another program, whose words would be lost. Nothing was trimmed."
-        )
+    """Just before it is replaced: that it is where it was, and says what it said."""
     if not held.folder.has(held.folder.name, held.file.fileno()):
         raise FileFault(f"{held.place} was replaced or removed meanwhile. Nothing was trimmed.")
     _require_one_name(held)
     if now.mark != _mark(held.file) and not _begins_with(held.file, now):
         raise FileFault(f"{held.place} was rewritten meanwhile. Nothing was trimmed.")
-
-
-def _wait_for_others(file: BinaryIO, seconds: float) -> bool:
-    """Whether somebody else is writing to it still after so long."""
-    until = time.monotonic() + seconds
-    while is_written(file.fileno()):
-        if time.monotonic() >= until:
-            return True
-        time.sleep(0.001)
-    return False
 
 
 def _follow(held: _Held, copied: int, new: Replacement, written: _Written) -> None:
@@ -235,8 +239,19 @@ def _follow(held: _Held, copied: int, new: Replacement, written: _Written) -> No
             copied = size
         elif is_open:
             time.sleep(0.001)
-        if time.monotonic() >= until:
-            return
+        if is_open and time.monotonic() >= until:
+            raise FileFault(
+                f"{held.place} was trimmed, but another program has had the old file open for writing since: what it "
+                "writes there is lost."
+            )
+
+
+def _keep(held: _Held, new: Replacement) -> None:
+    try:
+        new.keep()
+    except OSError as problem:
+        reason = (problem.strerror or "").lower()
+        raise FileFault(f"{held.place} was trimmed, but may not be on the disk yet: {reason}", reason) from None
 
 
 def _copy(held: _Held, start: int, end: int, new: Replacement, written: _Written) -> None:
@@ -277,7 +292,7 @@ def _between(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
     while start < end:
         piece = file.read(min(CHUNK, end - start))
         if not piece:
-            raise FileFault("The file was cut short meanwhile.")
+            raise FileFault("The memory file was cut short meanwhile.")
         yield piece
         start += len(piece)
 
@@ -313,11 +328,13 @@ class Appending:
     def _write(self, number: int, entry: bytes) -> None:
         before = os.fstat(number).st_size
         data = (b"" if _ends_a_line(self._held.file, before) else b"\n") + entry
+        written = 0
         try:
-            write(number, data)
+            while written < len(data):
+                written += os.write(number, data[written:])
             os.fsync(number)
         except OSError:
-            if os.fstat(number).st_size <= before + len(data):  # or somebody wrote behind it
+            if os.fstat(number).st_size == before + written:  # or somebody wrote behind it
                 os.ftruncate(number, before)
             raise
         if before == 0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import signal
 import stat
 import time
@@ -173,14 +174,15 @@ def lock(number: int) -> None:
                 raise
         else:
             return
-        time.sleep(0.02)
+        time.sleep(random.uniform(0.001, 0.005))  # noqa: S311  in no step with others who wait
 
 
-def is_written(number: int) -> bool | None:
-    """Whether another program has this file, open for reading here, open for writing. None where that cannot be told.
+def lease(number: int) -> bool | None:
+    """Keep others from opening this file, open for reading here, for writing: they wait until `release`. False where
+    somebody has it open for writing already, None where that cannot be told.
 
-    Linux grants a lease to read a file only while nobody has it open to write. It is given back at once: who would open
-    the file meanwhile waits that long, and the signal by which Linux says so is one that does nothing.
+    Linux grants a lease to read a file only while nobody has it open to write. The signal by which it says that
+    somebody waits is one that does nothing.
     """
     set_lease, set_signal = getattr(fcntl, "F_SETLEASE", None), getattr(fcntl, "F_SETSIG", None)
     if set_lease is None or set_signal is None:
@@ -188,10 +190,21 @@ def is_written(number: int) -> bool | None:
     try:
         fcntl.fcntl(number, set_signal, signal.SIGURG)
         fcntl.fcntl(number, set_lease, fcntl.F_RDLCK)
-        fcntl.fcntl(number, set_lease, fcntl.F_UNLCK)
     except OSError as problem:
-        return True if problem.errno == errno.EAGAIN else None
-    return False
+        return False if problem.errno == errno.EAGAIN else None
+    return True
+
+
+def release(number: int) -> None:
+    fcntl.fcntl(number, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
+def is_written(number: int) -> bool | None:
+    """Whether another program has this file open for writing. None where that cannot be told."""
+    leased = lease(number)
+    if leased:
+        release(number)
+    return None if leased is None else not leased
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from memory.errors import FileFault
-from memory.placing import Folder
+from memory.placing import Folder, lock
 
 PREFIX = ".palimpsest-trim-"
 
@@ -53,6 +53,7 @@ class Replacement:
     def __enter__(self) -> Replacement:
         clear(self.folder)
         self.number = self._open()
+        lock(self.number)  # for who finds it in its place before all is in it
         return self
 
     def _open(self) -> int:

@@ -57,7 +57,12 @@ def _require_as_it_stands(agent: Agent) -> None:
 
 
 def at_hand(agent: Agent) -> AbstractContextManager[Appending | None]:
-    """The agent's memory file, locked; None where it has none. To be taken before a transaction is begun."""
+    """The agent's memory file, locked; None where it has none. To be taken before a transaction is begun.
+
+    Raises Erased, MemoryDisabled, FileFault.
+    """
+    if agent.memory_path:
+        _require_as_it_stands(agent)  # before anything is made
     return memory_file.held_for_appending(place_of(agent)) if agent.memory_path else nullcontext()
 
 
@@ -86,7 +91,9 @@ def place_of(agent: Agent) -> Place:
     """The agent's memory file, which lies under the operator's roots wherever links lead; one in its tenant's folder
     stays in there."""
     path, roots = Path(agent.memory_path), [Path(root) for root in settings.VAULT_ROOTS]
-    own = [folder for root in roots if path.is_relative_to(folder := root / agent.tenant.slug)]
+    real = Path(os.path.realpath(path.parent))
+    folders = [root / agent.tenant.slug for root in roots]
+    own = [each for each in folders if path.is_relative_to(each) or real.is_relative_to(os.path.realpath(each))]
     return Place(path, tuple(own or roots))
 
 

@@ -50,6 +50,7 @@ class Runs(AgentView):
             number = logbook.log_run(self.agent, given["task"], given["result"], self.actor, file)
             return [] if number is None else [number]
 
+        logbook.body(given["task"], given["result"])  # before a file is made for it
         try:
             with logbook.at_hand(self.agent) as file:
                 numbers = idempotency.once(request, self.agent, partial(write, file))

@@ -211,13 +211,13 @@ _CALLS = (
     _rule(
         "a private memory is not found",
         "R:a_private_memory_is_not_found",
-        ("effects", "without_categories=UNREFINED", "without_categories=()"),
-        ("effects", "memory.category not in UNREFINED and memory", "memory"),
+        ("effects", "without_categories=left_out", "without_categories=()"),
+        ("effects", "memory.category not in ledger.left_out(agent) and memory", "memory"),
     ),
     _rule(
         "a private memory is in no ledger",
         "LE:private_categories_are_not_in_it",
-        ("ledger", "category__in=UNREFINED", "category__in=()"),
+        ("ledger", "category__in=left_out(agent)", "category__in=()"),
     ),
     _rule(
         "scopes and projects are not mixed",

@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -264,6 +265,23 @@ def add(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+def begin_to_add(path: Path, data: bytes) -> None:
+    """As another process does that comes upon the file just now, and is let in when the new one is in its place."""
+    command = ["sh", "-c", 'printf %s "$2" >> "$1"', "sh", str(path), data.decode()]
+    _others.append(subprocess.Popen(command))
+    time.sleep(0.3)
+
+
+_others: list[subprocess.Popen[bytes]] = []
+
+
+@pytest.fixture(autouse=True)
+def _nobody_left() -> Iterator[None]:
+    yield
+    while _others:
+        _others.pop().wait(10)
+
+
 def just_before(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Do something in the last moment before the new file gets its place."""
     replace = Folder.replace
@@ -279,7 +297,7 @@ def test_what_another_writes_just_before_the_new_file_is_there_is_kept(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path.write_bytes(of(5))
-    just_before(monkeypatch, lambda: add(path, entry(6)))  # by one who knows of no lock
+    just_before(monkeypatch, lambda: begin_to_add(path, entry(6)))
     done = trim(Place(path), 2)
     assert (done.removed, done.kept) == (3, 3)
     assert path.read_bytes() == entry(4) + entry(5) + entry(6)
@@ -411,9 +429,10 @@ def test_one_that_is_written_to_for_ever_is_looked_at_all_the_same(path: Path) -
 def test_a_stop_waits_until_what_came_meanwhile_is_copied(path: Path) -> None:
     path.write_bytes(of(5))
     script = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom memory import memory_file\n"
+        "import os, signal, subprocess, sys, time\nfrom pathlib import Path\nfrom memory import memory_file\n"
         "from memory.placing import Folder\nput, path = Folder.replace, Path(sys.argv[1])\n"
-        "def late(folder, name, by):\n  path.open('ab').write(b'## late\\n')\n  put(folder, name, by)\n"
+        "def late(folder, name, by):\n  subprocess.Popen(['sh', '-c', 'echo \"## late\" >> \"$0\"', str(path)])\n"
+        "  time.sleep(0.3)\n  put(folder, name, by)\n"
         "  os.kill(os.getpid(), signal.SIGINT)\n"
         "Folder.replace = late\n"
         "try:\n  memory_file.trim_entries(path, 2)\nexcept KeyboardInterrupt:\n  print('stopped')\n"
@@ -431,7 +450,7 @@ def test_what_cannot_be_copied_for_want_of_room_is_told(path: Path, monkeypatch:
         raise OSError(28, os.strerror(28)) if data else plainly(number, data)
 
     def act() -> None:
-        add(path, entry(6))
+        begin_to_add(path, entry(6))
         monkeypatch.setattr("memory.replacement.os.write", full)
 
     just_before(monkeypatch, act)
