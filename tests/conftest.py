@@ -145,7 +145,6 @@ def as_nobody(tmp_path: Path) -> Iterator[None]:
         yield
         return
     closed = [folder for folder in tmp_path.parents if folder.stat().st_mode & 0o005 != 0o005]
-    modes = [folder.stat().st_mode for folder in closed]
     for folder in closed:
         folder.chmod(0o755)
     for each in (tmp_path, *tmp_path.rglob("*")):
@@ -156,5 +155,4 @@ def as_nobody(tmp_path: Path) -> Iterator[None]:
     yield
     os.seteuid(0)
     os.setegid(group)
-    for folder, mode in zip(closed, modes, strict=True):
-        folder.chmod(mode)
+    # Those folders stay open: another test process may be in one of them as nobody just now.
