@@ -36,6 +36,8 @@ def old(ada: Agent) -> Agent:
     trails.lengthen(past, trails.toggles(3, ENTRIES))
     read(past, granted(past), 1)
     with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":  # or what earlier tests left in an index counts for its price
+            cursor.execute("REINDEX TABLE audit_auditentry")
         cursor.execute("ANALYZE")
     return fresh(past)
 
