@@ -14,6 +14,7 @@ from django.db.models.functions import Lower
 from django.utils.crypto import salted_hmac
 from django_otp.models import Device, ThrottlingMixin
 
+from memory.rules import rows as _rows  # noqa: F401  more tables of this app
 from memory.rules.categories import SCOPES
 
 SLUG = RegexValidator(r"^[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?\Z", "lower-case letters, digits, '-' and '_', 1 to 64")
@@ -221,6 +222,7 @@ class Agent(RefinementLimits):
     context_tokens = models.PositiveIntegerField(null=True, blank=True, help_text="that gc sends; empty: all")
 
     rules = models.TextField(blank=True, default="", db_default="", editable=False)  # what differs from the defaults
+    vault_path = models.CharField(max_length=1_000, blank=True, default="", db_default="", help_text="empty: no vault")
     # The silo's data key, wrapped by a key-encryption key; empty once erased.
     wrapped_key = models.BinaryField(default=b"", editable=False)
 
@@ -252,13 +254,10 @@ class Agent(RefinementLimits):
             ),
             models.CheckConstraint(condition=Q(due_reason__in=DueReason.values), name="agent_known_due_reason"),
             models.UniqueConstraint(fields=["memory_path"], condition=~Q(memory_path=""), name="agent_one_per_file"),
+            models.UniqueConstraint(fields=["vault_path"], condition=~Q(vault_path=""), name="agent_one_per_vault"),
         ]
         indexes = [
-            models.Index(
-                fields=["due_at"],
-                condition=Q(due_at__isnull=False, memory_enabled=True),
-                name="agent_due",
-            )
+            models.Index(fields=["due_at"], condition=Q(due_at__isnull=False, memory_enabled=True), name="agent_due")
         ]
 
     def __str__(self) -> str:

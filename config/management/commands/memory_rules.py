@@ -11,12 +11,14 @@ from django.core.management.base import CommandParser
 
 from audit.trail import Actor
 from config.commandline import Task, is_attended
+from config.commandline.rules import Deed
 from memory.access import agent_named
 from memory.errors import Invalid
 from memory.models import Agent
 from memory.rules import document, gate, switches
 from memory.rules.categories import SCOPES
 
+_DEEDS: dict[str, Deed] = {}  # beside those of this module: name → what it does
 _OPERATOR = Actor.operator("memory_rules")
 _CATEGORY = "memory_rules.categories.{}.enabled"
 _RECORDING = "memory_rules.auto_recording.enabled"
@@ -40,18 +42,22 @@ class Command(Task):
         settings.add_argument("key", nargs="?", metavar="KEY", help="such as memory_rules.cleanup_guidance_days")
         settings.add_argument("value", nargs="?", metavar="VALUE", help="true, 5, some text, or a JSON list")
         settings.add_argument("--file", metavar="FILE", help="take all from a settings.json; - for standard input")
+        for deed in _DEEDS.values():
+            deed.arguments(self._of(each, deed.name, deed.told))
 
     def _of(self, each: Any, name: str, told: str) -> CommandParser:
         parser: CommandParser = each.add_parser(name, help=told, description=told.capitalize() + ".")
         parser.add_argument("agent", metavar="TENANT/AGENT")
         if name == "status":
             parser.add_argument("--json", action="store_true", help="one line of JSON")
-        elif name != "disable":
+        elif name in ("enable", "settings"):
             parser.add_argument("--yes", action="store_true", help="do not ask before something is switched on")
         return parser
 
     def run(self, *, deed: str, agent: str, **options: Any) -> int | None:
         target = agent_named(agent)
+        if deed in _DEEDS:
+            return _DEEDS[deed].run(self, target, **options)
         if deed == "status":
             self._status(target, **options)
         elif deed == "settings":

@@ -1,0 +1,96 @@
+"""What the memory rules keep beside the memories themselves: numbers, dates and counts, and nothing that is said.
+
+Made and read for an agent's own side; its tenant's people see the figures, as they see those of its memories.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Vault(models.Model):
+    """How far an agent's vault has followed its trail. The folder is the agent's `vault_path`."""
+
+    agent = models.OneToOneField("memory.Agent", models.PROTECT, primary_key=True, related_name="vault")
+    seq = models.PositiveBigIntegerField(default=0, help_text="the last entry whose memories' files are as they are")
+    fault = models.CharField(max_length=200, blank=True, help_text="why the last attempt failed, without content")
+    fault_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"vault, at entry {self.seq}"
+
+
+class VaultFile(models.Model):
+    """The file of one memory in its agent's vault, as it was last written. Written by `memory.vault` alone."""
+
+    class State(models.TextChoices):
+        THERE = "there"
+        SET_ASIDE = "set_aside"  # below .discarded/
+
+    agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
+    number = models.PositiveBigIntegerField(help_text="the memory's")
+    version = models.PositiveBigIntegerField(help_text="the memory's, when it was written")
+    state = models.CharField(max_length=9, choices=State.choices)
+    sealed_path = models.BinaryField(help_text="below the vault's folder; it may say something of the content")
+    digest = models.BinaryField(max_length=32, help_text="keyed, of its bytes: a person's edit is found by it")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["agent", "number"], name="vault_file_of_memory"),
+            models.CheckConstraint(condition=models.Q(state__in=["there", "set_aside"]), name="vault_file_known_state"),
+        ]
+
+    def __str__(self) -> str:
+        return f"file of memory {self.number}"
+
+
+class Recall(models.Model):
+    """How often retrieval handed a memory out (seed 004, "Usage Logging")."""
+
+    agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
+    number = models.PositiveBigIntegerField(help_text="the memory's")
+    times = models.PositiveBigIntegerField()
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "number"], name="recall_of_memory")]
+
+    def __str__(self) -> str:
+        return f"memory {self.number}, recalled {self.times} times"
+
+
+class RecordedSession(models.Model):
+    """A session of talk whose interactions are recorded. No refinement session."""
+
+    agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
+    name = models.CharField(max_length=64)
+    project = models.CharField(max_length=100)
+    began_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    numbers = models.JSONField(default=list, help_text="of the memories that record it, in order")
+    memory = models.PositiveBigIntegerField(null=True, help_text="the number of the session memory, once it ended")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "name"], name="recorded_session_once")]
+        indexes = [models.Index(fields=["agent", "last_at"], name="recorded_session_last")]
+
+    def __str__(self) -> str:
+        return f"recorded session of {self.began_at:%Y-%m-%d %H:%M}"
+
+
+class CleanupDecision(models.Model):
+    """What was decided about a memory that was suggested for cleanup; later suggestions learn from it."""
+
+    agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
+    number = models.PositiveBigIntegerField(help_text="the memory's")
+    category = models.CharField(max_length=20)
+    is_kept = models.BooleanField(help_text="or discarded")
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "number"], name="cleanup_decision_of_memory")]
+
+    def __str__(self) -> str:
+        return f"memory {self.number} was {'kept' if self.is_kept else 'discarded'}"

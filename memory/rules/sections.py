@@ -1,0 +1,84 @@
+"""What a structured memory says, as markdown in sections: the one text that is sealed, and that its file shows.
+
+Each category has the sections of its template in seed 004 ("Storage Format"). A memory that was stored as plain text
+is all of its category's main section.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_STANDARD = ("Context", "Understanding", "Decision/Action", "Outcome", "Related Memories")
+_OF_KIND = {
+    "git_history": (
+        "Analysis Summary",
+        "Key Findings",
+        "Commit Analysis",
+        "Branch Evolution",
+        "Code Evolution Metrics",
+        "Development Insights",
+        "Recommendations",
+    ),
+    "user_interaction": (
+        "User Prompt",
+        "Agent Response",
+        "Context",
+        "Analysis",
+        "Technical Metadata",
+        "Related Interactions",
+    ),
+    "session": ("Session Overview", "Key Interactions", "Topic Evolution", "Outcomes", "Session Quality Metrics"),
+    "topic": (
+        "Topic Definition",
+        "Evolution History",
+        "User Interaction Patterns",
+        "Key Insights",
+        "Cross-References",
+    ),
+}
+_MAIN = {"git_history": "Analysis Summary", "user_interaction": "Context", "session": "Session Overview"}
+_LIKE_A_HEADING = re.compile(r"^(\\*)## ", re.MULTILINE)
+_HEADING = re.compile(r"^## (.+?)[ \t]*\r?\n?\Z")
+
+
+def names(category: str) -> tuple[str, ...]:
+    """The sections of a category's template, in order, without metadata and tags."""
+    return _OF_KIND.get(category, _STANDARD)
+
+
+def main_section(category: str) -> str:
+    """Where text goes that is in no section."""
+    return _MAIN.get(category, "Topic Definition" if category == "topic" else "Understanding")
+
+
+def composed(sections: Mapping[str, str]) -> str:
+    """Sections as one text, in the order given; empty ones are left out. `parted` finds them again as they were, but
+    for blank space around each."""
+    told = ((name, text.strip()) for name, text in sections.items())
+    return "\n\n".join(f"## {name}\n{escaped(text)}" for name, text in told if text)
+
+
+def parted(text: str, category: str) -> dict[str, str]:
+    """The sections of a text. What stands before the first is the main section's, or all of it where there is none."""
+    known = set(names(category))
+    found: dict[str, list[str]] = {}
+    name = main_section(category)
+    for line in text.splitlines(keepends=True):
+        heading = _HEADING.match(line)
+        if heading and heading[1] in known and not found.get(heading[1]):
+            name = heading[1]
+            found.setdefault(name, [])
+        else:
+            found.setdefault(name, []).append(line)
+    told = {name: unescaped("".join(lines)).strip() for name, lines in found.items()}
+    return {name: text for name, text in told.items() if text}
+
+
+def escaped(text: str) -> str:
+    """With a backslash before each line that looks like a heading of ours."""
+    return _LIKE_A_HEADING.sub(r"\\\1## ", text)
+
+
+def unescaped(text: str) -> str:
+    return re.sub(r"^\\(\\*)## ", r"\1## ", text, flags=re.MULTILINE)
