@@ -17,7 +17,7 @@ from audit.consent import LAPSES
 from audit.models import CONSENT, AuditEntry, Operation
 from audit.verify import ill_formed
 
-PROPOSABLE = ("model", "steward", "is_steward_only", "memory_path")
+PROPOSABLE = ("model", "steward", "is_steward_only", "memory_path", "vault_path")
 LAPSED, REPLACED = "lapsed", "replaced"  # why the service itself closes one
 
 

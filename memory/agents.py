@@ -22,7 +22,9 @@ from memory.errors import AgentsSide, Invalid, NotFound, Taken
 from memory.models import Agent, AgentKey, DueReason, Tenant
 from memory.silo.keys import new_wrapped_key
 from memory.silo.search.words import LANGUAGES
+from memory.vault import base, following
 
+FILES = ("memory_path", "vault_path")  # what is kept where files are, by its side's consent
 TOKENS = ("budget_tokens", "target_tokens")
 MOST = 2**31 - 1  # of whole numbers, as the columns have them
 MOST_CONTEXT = 2_000_000  # tokens that gc looks through to see what of a log fits
@@ -39,7 +41,7 @@ def create(tenant_slug: str, slug: str, *, model: str, actor: Actor, **settings:
         agent = _agent(tenant, slug, model, settings)
         with editing.begin(agent, Operation.AGENT_CREATED, actor, is_notice=True) as edit:
             edit.detail = {"model": model, "has_steward": bool(agent.steward)}
-            edit.detail |= {"memory_path": agent.memory_path} if agent.memory_path else {}
+            edit.detail |= {name: value for name in FILES if (value := getattr(agent, name))}
             edit.finish(always=True)
         return agent, _issue_key(agent, actor, is_handed_out=True)
 
@@ -60,7 +62,7 @@ def _tenant(slug: str) -> Tenant:
 
 def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> Agent:
     agent = Agent(tenant=tenant, slug=slug, model=model, **settings)
-    _clean(agent, "agent", (*TOKENS, "language", "steward", "memory_path", "context_tokens"))
+    _clean(agent, "agent", (*TOKENS, "language", "steward", "memory_path", "vault_path", "context_tokens"))
     try:
         with transaction.atomic():
             agent.save()
@@ -86,6 +88,8 @@ def _clean(row: Tenant | Agent, name: str, setting: Collection[str] = ()) -> Non
     """Django's own field checks and ours, told as a domain error without the value. `setting` is what is being set."""
     if isinstance(row, Agent) and "memory_path" in setting:
         _place_file(row)
+    if isinstance(row, Agent) and "vault_path" in setting:
+        _place_vault(row)
     field = _wrong_field(row) or _unfit(row, setting)
     if field:  # not in a handler: the error there holds the value
         raise Invalid(name if field == "slug" else field, _ADVICE.get(field, "is not valid"))
@@ -95,6 +99,13 @@ def _place_file(agent: Agent) -> None:
     agent.memory_path = runs.path_in_roots(agent.memory_path)
     if _is_anothers(agent):
         raise Invalid("memory_path", _ANOTHERS)
+
+
+def _place_vault(agent: Agent) -> None:
+    allowed = base.roots()
+    agent.vault_path = base.resolved(agent.vault_path, allowed[0], allowed)
+    if _is_in_a_way(agent):
+        raise Invalid("vault_path", _ANOTHERS)
 
 
 def _wrong_field(row: Tenant | Agent) -> str:
@@ -141,6 +152,7 @@ _ADVICE = {
     "context_tokens": f"must be from 1 to {MOST_CONTEXT:,} tokens, or null for all",
     "steward": addresses.ADVICE,
     "memory_path": "must have at most 1,000 characters",
+    "vault_path": "must have at most 1,000 characters",
     "model": "must be at most 200 characters, none of them a control character, and no white space at its ends",
     "refine_every": "must be from one hour to ten years, or null for never",
     "retention": "must be a number from 0.50 to 1.00",
@@ -231,6 +243,8 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
             _clean(edit.agent, "agent", changed)
             if "refine_every" in changed:
                 _set_cadence(edit.agent)
+            if "vault_path" in changed:  # the next one is begun anew; what the last one holds stays there
+                following.forget(row)
             _save(edit.agent, changed)
             edit.detail = {"changed": {name: _told(name, value) for name, value in sorted(changed.items())}}
             edit.detail |= {"proposal": proposal} if proposal else {}
@@ -261,6 +275,8 @@ def _save(agent: Agent, fields: Iterable[str]) -> None:
 def _refused_by_table(agent: Agent) -> Invalid:
     if _is_anothers(agent):  # since it was looked at
         return Invalid("memory_path", _ANOTHERS)
+    if _is_in_a_way(agent):
+        return Invalid("vault_path", _ANOTHERS)
     return Invalid("target_tokens", "must be no more than the budget")
 
 
@@ -272,4 +288,12 @@ def _is_anothers(agent: Agent) -> bool:
     path = agent.memory_path
     above = [str(each) for each in PurePath(path).parents]
     clash = Q(memory_path__in=[path, *above]) | Q(memory_path__startswith=path.rstrip(os.sep) + os.sep)
+    return bool(path) and Agent.objects.filter(clash).exclude(pk=agent.pk).exists()
+
+
+def _is_in_a_way(agent: Agent) -> bool:
+    """Whether its vault is another's, one of the two lies in the other, or another's memory file lies in it."""
+    path, below = agent.vault_path, agent.vault_path.rstrip(os.sep) + os.sep
+    above = [str(each) for each in PurePath(path).parents]
+    clash = Q(vault_path__in=[path, *above]) | Q(vault_path__startswith=below) | Q(memory_path__startswith=below)
     return bool(path) and Agent.objects.filter(clash).exclude(pk=agent.pk).exists()

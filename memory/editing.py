@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from threading import local
 from typing import Any
 
@@ -27,6 +28,7 @@ from memory.rules.categories import scope_of
 from memory.silo import indexes
 from memory.silo.silo import Silo
 from memory.snapshot import snapshot
+from memory.vault import following
 
 _LAST = models.BigIntegerField.MAX_BIGINT  # the database holds no number beyond it
 _FIELDS = tuple(f.attname for f in Memory._meta.concrete_fields)
@@ -131,6 +133,8 @@ class Edit:
         if not memories and not always:
             return Edited(None, (), self.agent)
         indexes.note_edit(self.agent.pk)
+        if self.agent.vault_path:
+            transaction.on_commit(partial(following.follow, self.agent.pk))
         counters = Counters(self.agent)
         counters.apply([(self._weights[m.number], Weight.of(m)) for m in memories])
         touches = [trail.Touch(m.number, self._before[m.number], snapshot(m)) for m in memories]

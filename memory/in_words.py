@@ -10,6 +10,7 @@ from audit.consent import Scope
 from audit.models import ActorKind
 from audit.removals import Removal
 from memory.models import Agent
+from memory.rules.categories import PRIVATE, SCOPES
 
 _LISTED = 20  # numbers that are named one by one
 
@@ -90,6 +91,7 @@ def proposed(values: dict[str, Any]) -> list[str]:
         "steward": f"its steward: {values.get('steward') or 'nobody'}",
         "is_steward_only": f"its steward alone consents: {'yes' if values.get('is_steward_only') else 'no'}",
         "memory_path": f"its memory file: {values.get('memory_path') or 'none'}",
+        "vault_path": f"its vault: {values.get('vault_path') or 'none'}",
     }
     return [told[name] for name in sorted(values)]
 
@@ -118,9 +120,20 @@ def _memory_path(agent: Agent, path: str) -> str:
     return f"its runs would be logged in the file {path}{there}, for whoever can read it, and no longer sealed"
 
 
+def _vault_path(agent: Agent, path: str) -> str:
+    if not path:
+        return f"what it remembers would no longer be written to files in {agent.vault_path}; those that are there stay"
+    return (
+        f"what it remembers, of every category, would be written to files in {path}, for whoever can read them; what "
+        f"is private ({', '.join(_PRIVATE)}) is sealed in them too"
+    )
+
+
+_PRIVATE = [name for name, scope in SCOPES.items() if scope == PRIVATE]
 _CHANGES: dict[str, Callable[[Agent, Any], str]] = {
     "model": _model,
     "steward": _steward,
     "is_steward_only": _steward_only,
     "memory_path": _memory_path,
+    "vault_path": _vault_path,
 }

@@ -19,7 +19,7 @@ from memory.errors import MailNotSent
 from memory.models import Agent
 
 _CONSOLE = "django.core.mail.backends.console.EmailBackend"
-TOLD = ("model", "steward", "is_steward_only", "memory_path")
+TOLD = ("model", "steward", "is_steward_only", "memory_path", "vault_path")
 BEFORE, AFTER = 0, 1  # the steward there was before the entry, or after it
 
 
@@ -106,8 +106,9 @@ _SETTINGS = {
     "steward": "its steward was changed",
     "is_steward_only": "whether the steward alone may consent was changed: {}",
     "memory_path": "the file its runs are logged in, for whoever can read it, was changed to: {}",
+    "vault_path": "the folder with files of what it remembers, for whoever can read them, was changed to: {}",
 }
-_NOTHING = {"is_steward_only": "no", "memory_path": "none; they are logged in its memory, sealed"}
+_NOTHING = {"is_steward_only": "no", "memory_path": "none; they are logged in its memory, sealed", "vault_path": "none"}
 _DOERS = {
     ActorKind.AGENT: "the agent's own runtime",
     ActorKind.STEWARD: "the agent's steward",

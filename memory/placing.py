@@ -76,6 +76,19 @@ class Folder:
     def replace(self, name: str, by: str) -> None:
         os.replace(self._of(by), self._of(name), src_dir_fd=self.number, dst_dir_fd=self.number)
 
+    def move(self, name: str, to: Folder, as_: str) -> None:
+        """Raises FileExistsError where there is one of that name, as far as the system tells."""
+        if to.exists(as_):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        os.rename(self._of(name), to._of(as_), src_dir_fd=self.number, dst_dir_fd=to.number)
+
+    def exists(self, name: str) -> bool:
+        try:
+            os.stat(self._of(name), dir_fd=self.number, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
     def remove(self, name: str) -> None:
         os.unlink(self._of(name), dir_fd=self.number)
 
@@ -114,7 +127,7 @@ def _opened_below(base: Path, below: Path, *, create: bool) -> Folder | None:
                     above.mkdir(mode=0o700, exist_ok=True)
         if not _BY_FOLDER:
             return _by_path(path, below.name, create=create)
-        return Folder(path, _walked(os.open(base, _FOLDER), below.parent.parts, create=create), below.name)
+        return Folder(path, walked(os.open(base, _FOLDER), below.parent.parts, create=create), below.name)
     except FileNotFoundError:
         return None
 
@@ -125,7 +138,9 @@ def _by_path(path: Path, name: str, *, create: bool) -> Folder | None:
     return Folder(path, None, name) if path.is_dir() else None
 
 
-def _walked(number: int, parts: tuple[str, ...], *, create: bool) -> int:
+def walked(number: int, parts: tuple[str, ...], *, create: bool) -> int:
+    """The folder below the one that is open under `number`, which is closed: each part opened in the one before
+    it, none of them a link. Raises OSError."""
     for part in parts:
         above = number
         try:

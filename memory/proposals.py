@@ -18,6 +18,7 @@ from config.queue import ASK_STEWARD, put
 from memory import agents, asking_limits, editing, errors, letters, runs
 from memory.consent import SYSTEM, clock
 from memory.models import Agent
+from memory.vault import base
 
 _PROPOSERS = (ActorKind.PERSON, ActorKind.OPERATOR)
 
@@ -35,6 +36,8 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
         editing.require_key(row)
         if settings.get("memory_path", row.memory_path) != row.memory_path:
             settings["memory_path"] = runs.path_in_tenant(row.tenant.slug, settings["memory_path"])
+        if settings.get("vault_path", row.vault_path) != row.vault_path:
+            settings["vault_path"] = _vault(row, settings["vault_path"], actor)
         agents.check(row, **settings)
         proposed = {name: value for name, value in sorted(settings.items()) if getattr(row, name) != value}
         if not proposed:
@@ -50,6 +53,16 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
         if row.steward:
             put(ASK_STEWARD, row.pk, made.number)
         return made
+
+
+def _vault(row: Agent, given: str, actor: Actor) -> str:
+    """A vault's folder: an operator's wherever vaults may be, another's in its tenant's. Raises Invalid."""
+    allowed = base.roots()
+    if actor.kind != ActorKind.OPERATOR:
+        allowed = tuple(root / row.tenant.slug for root in allowed)
+        if given.startswith("~"):
+            raise errors.Invalid("vault_path", "must not begin with ~")
+    return base.resolved(given, allowed[0], allowed)
 
 
 def _require_proposable(settings: dict[str, Any]) -> None:

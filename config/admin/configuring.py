@@ -128,6 +128,13 @@ class ProposalForm(SheetForm):
         help_text="its runs are logged there, not sealed, for whoever can read the file; under its tenant's folder of "
         "the operator's, such as notes.md; empty: in its memory",
     )
+    vault_path = forms.CharField(
+        max_length=1_000,
+        required=False,
+        label="Vault",
+        help_text="a folder with a file for each thing it remembers, for whoever can read them; what is private stays "
+        "sealed; under its tenant's folder of the operator's, such as vault; empty: none",
+    )
 
 
 class Withdraw(Deed):

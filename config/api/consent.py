@@ -87,6 +87,7 @@ class ProposedOut(serializers.Serializer[Any]):
     steward = serializers.CharField(allow_null=True, help_text="empty: nobody")
     is_steward_only = serializers.BooleanField(allow_null=True)
     memory_path = serializers.CharField(allow_null=True, help_text="of its log of runs, for whoever can read the file")
+    vault_path = serializers.CharField(allow_null=True, help_text="of files of what it remembers; empty: none")
 
 
 class ProposalOut(serializers.Serializer[Any]):

@@ -30,6 +30,7 @@ class VaultFile(models.Model):
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     number = models.PositiveBigIntegerField(help_text="the memory's")
     version = models.PositiveBigIntegerField(help_text="the memory's, when it was written")
+    rules_version = models.CharField(max_length=20, help_text="of the memory rules, as the file says")
     state = models.CharField(max_length=9, choices=State.choices)
     sealed_path = models.BinaryField(help_text="below the vault's folder; it may say something of the content")
     digest = models.BinaryField(max_length=32, help_text="keyed, of its bytes: a person's edit is found by it")

@@ -38,8 +38,19 @@ _OF_KIND = {
     ),
 }
 _MAIN = {"git_history": "Analysis Summary", "user_interaction": "Context", "session": "Session Overview"}
-_LIKE_A_HEADING = re.compile(r"^(\\*)## ", re.MULTILINE)
+_AROUND = ("Metadata", "Migration Information", "Tags", "Sealed")  # what else a file has
 _HEADING = re.compile(r"^## (.+?)[ \t]*\r?\n?\Z")
+ALL = frozenset({*_STANDARD, *_AROUND}.union(*_OF_KIND.values()))
+_LIKE_A_HEADING = re.compile(
+    rf"^(\\*)(?=## (?:{'|'.join(re.escape(name) for name in sorted(ALL))})[ \t]*\r?$)", re.MULTILINE
+)
+_LIKE_AN_ESCAPED = re.compile(_LIKE_A_HEADING.pattern.replace(r"^(\\*)", r"^\\(\\*)"), re.MULTILINE)
+
+
+def heading(line: str) -> str:
+    """The name of the section that a line begins; "" for any other line."""
+    found = _HEADING.match(line)
+    return found[1] if found and found[1] in ALL else ""
 
 
 def names(category: str) -> tuple[str, ...]:
@@ -65,9 +76,9 @@ def parted(text: str, category: str) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     name = main_section(category)
     for line in text.splitlines(keepends=True):
-        heading = _HEADING.match(line)
-        if heading and heading[1] in known and not found.get(heading[1]):
-            name = heading[1]
+        begun = heading(line)
+        if begun in known and not found.get(begun):
+            name = begun
             found.setdefault(name, [])
         else:
             found.setdefault(name, []).append(line)
@@ -77,8 +88,8 @@ def parted(text: str, category: str) -> dict[str, str]:
 
 def escaped(text: str) -> str:
     """With a backslash before each line that looks like a heading of ours."""
-    return _LIKE_A_HEADING.sub(r"\\\1## ", text)
+    return _LIKE_A_HEADING.sub(r"\\\1", text)
 
 
 def unescaped(text: str) -> str:
-    return re.sub(r"^\\(\\*)## ", r"\1## ", text, flags=re.MULTILINE)
+    return _LIKE_AN_ESCAPED.sub(r"\1", text)

@@ -14,6 +14,7 @@ from memory import editing
 from memory.errors import PersonsOnly
 from memory.models import Agent
 from memory.rules import document, gate
+from memory.vault import following
 
 QUESTION = "Memory functionality is currently disabled. Would you like to enable it? (y/n)"  # the seed's
 GOOD_FOR = "With memory an agent keeps what it learned, and does not have to be told again."
@@ -46,6 +47,8 @@ def change(agent: Agent, actor: Actor, *, enabled: bool | None = None, rules: do
             if kept is not None:
                 edit.agent.rules = json.dumps(kept, ensure_ascii=False, sort_keys=True) if kept else ""
             edit.agent.save(update_fields=["memory_enabled", "rules"])
+            if any(path.endswith(".enabled") and value is True for path, value in told.items()):
+                following.begin_anew(row)  # what happened meanwhile has no file yet
             edit.detail = {"rules": told}
             edit.finish(always=True)
         return edit.agent

@@ -149,7 +149,7 @@ def test_a_proposal_is_accepted(runtime: Caller, ada: Agent) -> None:
     [shown] = runtime.get("proposals?state=open").json["results"]
     assert (shown["number"], shown["proposer"]) == (number, ADMIN.label)
     assert shown["proposed"] == {"model": "openai/gpt-4.1", "steward": "tom@acme.test"} | dict.fromkeys(
-        ("is_steward_only", "memory_path")
+        ("is_steward_only", "memory_path", "vault_path")
     )
     done = runtime.post(f"proposals/{number}/accept")
     assert (done.status, done.json["state"], done.json["decided_by"]) == (200, "accepted", "agent")

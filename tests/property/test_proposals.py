@@ -24,6 +24,7 @@ from memory import agents, proposals, steward_links
 from memory.errors import LinkBroken
 from memory.models import Agent
 from memory.runs import path_in_tenant
+from memory.vault import base
 from tests import steps
 from tests.conftest import OPERATOR
 from tests.steps import ME, fresh
@@ -37,6 +38,8 @@ CHANGES: list[dict[str, Any]] = [
     {"model": "openai/b", "is_steward_only": True},
     {"memory_path": "ada.md"},
     {"memory_path": ""},
+    {"vault_path": "files"},
+    {"vault_path": ""},
     {"memory_path": "notes/ada.md", "model": "openai/b"},
     {"steward": PEOPLE[0]},
     {"steward": ""},
@@ -70,7 +73,7 @@ class Proposals(RuleBasedStateMachine):
         self.made: list[Made] = []
         self.links: list[tuple[str, Made, str, datetime]] = []
         self.expected: dict[str, Any] = {"model": "builtin/dedupe", "steward": "", "is_steward_only": False}
-        self.expected["memory_path"] = ""
+        self.expected["memory_path"] = self.expected["vault_path"] = ""
 
     @initialize(steward=st.sampled_from(STEWARDS))
     def begins(self, steward: str) -> None:
@@ -105,6 +108,8 @@ class Proposals(RuleBasedStateMachine):
         steward, alone = self.expected["steward"], self.expected["is_steward_only"]
         if file := change.get("memory_path"):
             change = change | {"memory_path": path_in_tenant(self.agent.tenant.slug, file)}
+        if folder := change.get("vault_path"):
+            change = change | {"vault_path": str(base.roots()[0] / self.agent.tenant.slug / folder)}
         changed = {name: value for name, value in change.items() if self.expected[name] != value}
         may = actor.kind in (ActorKind.PERSON, ActorKind.OPERATOR) and bool(changed)
         may = may and not (alone and steward and same_address(actor.label, steward))

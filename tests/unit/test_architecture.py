@@ -42,6 +42,9 @@ OPENS_SILOS = {
     "memory/reading.py",
     "memory/silo/indexes.py",
     "memory/formats/jsonl.py",
+    "memory/vault/following.py",  # by its side's standing consent: the vault's files
+    "memory/vault/mending.py",
+    "memory/vault/pages.py",
     "refinement/effects.py",
     "refinement/gc_reports.py",
     "refinement/knife.py",

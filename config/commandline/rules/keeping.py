@@ -1,0 +1,195 @@
+"""Storing a memory as the seed has it, and the vault's files: opened, compared with the silo, mended."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from audit.trail import Actor
+from config.commandline import Task, several
+from config.commandline.progress import progress
+from config.commandline.removal import KEY
+from config.commandline.rules import Deed, texts
+from config.commandline.rules.surroundings import project_of
+from memory import store
+from memory.access import agent_key, is_key_of
+from memory.errors import Invalid, KeyRejected
+from memory.intake import Draft
+from memory.models import Agent, Kind
+from memory.rules import gate, sections
+from memory.rules.categories import PROJECT, SCOPES, scope_of
+from memory.vault import following, mending
+from memory.vault.mending import Difference
+
+_OPERATOR = Actor.operator("memory_rules")
+_SECTIONS = ("context", "understanding", "decision", "outcome", "related")
+_HEADINGS = dict(zip(_SECTIONS, sections.names("technical"), strict=True))
+
+
+def agents_side(agent: Agent) -> Actor:
+    """The agent itself, by its key in the environment. Raises KeyRejected."""
+    given = os.environ.get(KEY, "")
+    if not is_key_of(agent, given):
+        raise KeyRejected(f"This is for {agent.label} itself: set {KEY} to its key.")
+    return Actor.agent(agent_key(given).prefix)
+
+
+# --- store
+
+
+def _for_store(parser: CommandParser) -> None:
+    parser.add_argument("text", nargs="?", metavar="TEXT", help="what to remember; - for standard input")
+    parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME")
+    parser.add_argument(
+        "--project", metavar="ID", help="default, where the category is a project's: that of this folder"
+    )
+    parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="may be given several times")
+    parser.add_argument("--service", metavar="NAME", help="of a credential: its file is called by it")
+    parser.add_argument("--credential", metavar="KIND", help="of a credential: api-key, password, token …")
+    parser.add_argument("--journal", action="store_true", help="in the dated log, and not for ever")
+    for name, heading in _HEADINGS.items():
+        parser.add_argument(f"--{name}", metavar="TEXT", help=f"the section {heading}")
+
+
+def _store(task: Task, agent: Agent, **options: Any) -> int | None:
+    category = options["category"] or ("contextual" if options["project"] else "behavioral")
+    draft = Draft(
+        _content(options),
+        kind=Kind.JOURNAL if options["journal"] else Kind.CORE,
+        category=category,
+        project=_project(agent, category, options["project"]),
+        tags=_tags(options),
+    )
+    number = store.remember(agent, [draft], _OPERATOR).memory.number
+    task.result({"id": number, "category": category, "project": draft.project, "file": told_file(task, agent, number)})
+    return None
+
+
+def _content(options: dict[str, Any]) -> str:
+    """The text, or the sections that were given, with the text as the understanding."""
+    text = texts.read(options["text"]) if options["text"] is not None else ""
+    told = {heading: options[name] or "" for name, heading in _HEADINGS.items()}
+    if not any(told.values()):
+        if not text:
+            raise Invalid("text", "is needed: give it, - for standard input, or --context, --understanding …")
+        return text
+    if text and told[_HEADINGS["understanding"]]:
+        raise Invalid("text", "is the understanding: give one of the two")
+    return sections.composed(told | ({_HEADINGS["understanding"]: text} if text else {}))
+
+
+def _project(agent: Agent, category: str, given: str | None) -> str:
+    if given is not None:
+        return given
+    return project_of(Path.cwd(), gate.rules_of(agent)) if scope_of(category) == PROJECT else ""
+
+
+def _tags(options: dict[str, Any]) -> list[str]:
+    named = {"service": options["service"], "credential": options["credential"]}
+    return [*options["tag"], *(f"{name}:{value}" for name, value in named.items() if value)]
+
+
+def told_file(task: Task, agent: Agent, number: int) -> str | None:
+    """Where the memory's file is, once it was read back; a vault that could not be written is told."""
+    if not agent.vault_path:
+        return None
+    path = following.file_of(agent, number)
+    if path is None:
+        task.say("The memory is stored; its file could not be written, and is tried again (memory_rules status).")
+    return path
+
+
+# --- show
+
+
+def _for_show(parser: CommandParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="a path, or one below the vault's folder")
+
+
+def _show(task: Task, agent: Agent, *, file: str, **_: Any) -> int | None:
+    agents_side(agent)
+    path = Path(file)
+    if agent.vault_path and not path.exists():
+        path = Path(agent.vault_path) / file
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        raise Invalid("file", f"cannot be read ({(problem.strerror or '').lower()})") from None
+    opened = mending.opened_file(agent, data)
+    task.stdout.write(opened.content)
+    if opened.tags:
+        task.say(f"Tags: {', '.join(opened.tags)}")
+    return None
+
+
+# --- index
+
+
+_IN_WORDS = {
+    mending.BEHIND: "not written as the memory is now",
+    mending.MISSING: "gone",
+    mending.EDITED: "written to by somebody: --take-in {number} or --leave {number}",
+    mending.MISPLACED: "in another folder than the settings have it",
+    mending.OLDER: "of another version of the rules: --migrate writes it anew",
+    mending.COPY: "somebody's copy, or unknown; left alone",
+}
+
+
+def _for_index(parser: CommandParser) -> None:
+    deed = parser.add_mutually_exclusive_group()
+    deed.add_argument("--check", action="store_true", help="list what differs, and change nothing")
+    deed.add_argument("--repair", action="store_true", help="mend what differs, but for what somebody wrote (default)")
+    deed.add_argument("--migrate", action="store_true", help="write files of another version of the rules anew")
+    deed.add_argument(
+        "--take-in", type=int, metavar="ID", help=f"have a memory say what was written to its file; {KEY}"
+    )
+    deed.add_argument("--leave", type=int, metavar="ID", help=f"put a file aside that was written to; {KEY}")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+
+
+def _index(task: Task, agent: Agent, *, json: bool, **options: Any) -> int | None:
+    if not agent.vault_path:
+        raise Invalid("agent", f"{agent.label} has no vault; 'memory_rules init {agent.label} --vault' begins one")
+    told = _indexed(task, agent, **options)
+    if json:
+        task.result(told)
+        return None
+    for name, value in told.items():
+        if name != "differences":
+            task.tell(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
+    for each in told.get("differences", ()):
+        why = _IN_WORDS[each["kind"]].format(number=each["id"])
+        task.tell(f"memory {each['id']}  {each['path'] or '(no file)'}  {why}")
+    return None
+
+
+def _indexed(
+    task: Task, agent: Agent, *, check: bool, migrate: bool, take_in: int | None, leave: int | None, **_: Any
+) -> dict[str, Any]:
+    if check:
+        return {"differences": _told(mending.differences(agent))}
+    if migrate:
+        return {"rewritten": mending.migrate(agent)}
+    if take_in is not None:
+        entry = mending.take_in(agent, take_in, agents_side(agent)).seq
+        return {"entry": entry, "file": told_file(task, agent, take_in)}
+    if leave is not None:
+        return {"kept": mending.leave(agent, leave, agents_side(agent))}
+    with progress("Comparing", unit="files") as advance:
+        done = mending.repair(agent, progress=advance)
+    task.say(f"{several(done.mended, 'file')} mended, {several(done.indexed, 'file')} listed.")
+    return {"mended": done.mended, "indexed": done.indexed, "differences": _told(done.left)}
+
+
+def _told(found: list[Difference] | tuple[Difference, ...]) -> list[dict[str, Any]]:
+    return [{"id": each.number, "kind": each.kind, "path": each.path} for each in found]
+
+
+DEEDS = (
+    Deed("store", "store one memory, in the sections of its template", _for_store, _store),
+    Deed("show", "open the sealed block of a private memory's file", _for_show, _show),
+    Deed("index", "write the indexes anew, and mend what differs from the silo", _for_index, _index),
+)

@@ -1,0 +1,63 @@
+"""What a memory's file is called, and where it is first put (seed 004, "Memory Routing", "Credential Naming")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from memory.models import Memory, Scope
+from memory.rules import places, sections
+from memory.silo.silo import Opened
+from memory.vault.disk import ASIDE
+
+_WORDS = 8  # of a memory's beginning that name its file
+_NAMED_BY_SERVICE = ("credentials", "keys")
+
+
+def candidates(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Iterator[PurePosixPath]:
+    """Its path, and others for when something of somebody else's is there."""
+    folder = places.folder(memory.category, memory.project, rules)
+    first = _name(memory, opened)
+    yield folder / first
+    stem = first.removesuffix(".md")
+    numbered = stem if stem.startswith(f"{memory.number:06}") else f"{stem}-{memory.number:06}"
+    if numbered != stem:
+        yield folder / f"{numbered}.md"
+    yield from (folder / f"{numbered}-{nth}.md" for nth in range(2, 100))
+
+
+def moved_to(path: PurePosixPath, memory: Memory, rules: Mapping[str, Any]) -> PurePosixPath:
+    """Where a file with this path belongs, as the settings have it now."""
+    return places.folder(memory.category, memory.project, rules) / path.name
+
+
+def aside(path: PurePosixPath) -> PurePosixPath:
+    return path if path.parts[0] == ASIDE else PurePosixPath(ASIDE, path)
+
+
+def back(path: PurePosixPath) -> PurePosixPath:
+    return PurePosixPath(*path.parts[1:]) if path.parts[0] == ASIDE else path
+
+
+def _name(memory: Memory, opened: Opened) -> str:
+    tags = dict(tag.split(":", 1) for tag in reversed(opened.tags) if ":" in tag)
+    if memory.category in _NAMED_BY_SERVICE and "service" in tags:
+        kind = tags.get("credential", "key")
+        # The project as it was given: one of its own is for that project alone.
+        named = places.credential_name(tags["service"], memory.project, kind)
+        if named:
+            return named
+    if memory.scope == Scope.PRIVATE:  # a name would say what the file does not
+        return places.file_name(memory.number)
+    return places.file_name(memory.number, _title(memory, opened, tags))
+
+
+def _title(memory: Memory, opened: Opened, tags: Mapping[str, str]) -> str:
+    if memory.category in ("user_interaction", "session"):
+        return f"{memory.origin:%Y-%m-%d-%H%M%S}"
+    if memory.category == "topic" and tags.get("topic"):
+        return tags["topic"]
+    said = sections.parted(opened.content[:2_000], memory.category)
+    text = said.get(sections.main_section(memory.category)) or next(iter(said.values()), "")
+    return " ".join(text.split()[:_WORDS])

@@ -1,0 +1,157 @@
+"""The indexes of a vault: the global one, one of each project, one of what is private (seed 004, "Indexing Phase").
+
+A line for each file. What is new is added at the end of its page at once; a page is written anew by `rebuild`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+from django.db.models import Exists, OuterRef
+
+from memory.models import Agent, Memory
+from memory.rules import places
+from memory.rules.categories import PRIVATE, PROJECT
+from memory.rules.rows import VaultFile
+from memory.silo.silo import Silo
+from memory.vault import rendering
+from memory.vault.disk import Disk
+
+_TITLE = "# Memory Index"
+_ABOUT = (
+    "Each line is the file of one memory, and the newest stands at the end. What was set aside is in .discarded/. "
+    "`manage.py memory_rules index` writes this page anew."
+)
+_ROWS = 2_000  # held at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A memory's line in its index."""
+
+    path: PurePosixPath
+    number: int
+    category: str
+    project: str
+    date: str
+
+    @classmethod
+    def of(cls, memory: Memory, path: PurePosixPath) -> Line:
+        return cls(path, memory.number, memory.category, memory.project, f"{memory.origin:%Y-%m-%d}")
+
+    def there(self) -> str:
+        return f"- {self.date} {self.category} {_link(self.path.name, self.path, self.page())}\n"
+
+    def gone(self) -> str:
+        return f"- {self.date} {self.category} ~~{self.path.name}~~\n"
+
+    def page(self) -> PurePosixPath:
+        return places.index_of(self.path)
+
+
+def _link(text: str, path: PurePosixPath, page: PurePosixPath) -> str:
+    """To a path, from the folder of a page."""
+    return f"[{text}]({quote(os.path.relpath(path, page.parent).replace(os.sep, '/'))})"
+
+
+def add(disk: Disk, added: Sequence[Line], gone: Sequence[Line]) -> None:
+    """Add what is new to the pages, and strike what is where it was no more."""
+    told: dict[PurePosixPath, list[str]] = {}
+    for line in added:
+        told.setdefault(line.page(), []).append(line.there())
+    for line in gone:
+        told.setdefault(line.page(), []).append(line.gone())
+    listed = {line.page(): line for line in added}
+    top = PurePosixPath(places.INDEX)
+    begun = [page for page in told if disk.read(page) is None]
+    to_pages = [_of_page(listed[page]) for page in begun if page != top and page in listed]
+    if to_pages:
+        told.setdefault(top, [])[:0] = to_pages
+        if disk.read(top) is None and top not in begun:
+            begun.append(top)
+    for page, lines in told.items():
+        disk.append(page, ((_head(page) if page in begun else "") + "".join(lines)).encode())
+
+
+def rebuild(disk: Disk, agent: Agent, rules: Mapping[str, Any]) -> int:
+    """Write every page anew, each whole or not at all, from what is known of the files. How many lines there are."""
+    silo, counted = Silo.for_agent(agent), 0
+    write: dict[PurePosixPath, Callable[[bytes], None]] = {}
+
+    def page_of(page: PurePosixPath) -> Callable[[bytes], None]:
+        if page not in write:
+            write[page] = disk.begin(page)
+            write[page](_head(page).encode())
+        return write[page]
+
+    page_of(PurePosixPath(places.INDEX))("".join(_of_pages(agent, rules)).encode())
+    for line in _lines(agent, silo):
+        page_of(line.page())(line.there().encode())
+        counted += 1
+    disk.publish()
+    for path in list(disk.files()):
+        if path.name == places.INDEX and path not in write and is_page(path, disk.read(path) or b""):
+            disk.remove(path)  # of a project of which nothing is there any more
+    return counted
+
+
+def _head(page: PurePosixPath) -> str:
+    where = "" if len(page.parts) == 1 else f": {page.parent}"
+    return f"{_TITLE}{where}\n\n{_ABOUT}\n\n"
+
+
+def _of_page(line: Line) -> str:
+    top, page = PurePosixPath(places.INDEX), line.page()
+    what = "private" if page.parts[0] == PRIVATE else f"project {line.project}"
+    return f"- {what}: {_link(str(page), page, top)}\n"
+
+
+def _of_pages(agent: Agent, rules: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each other page there will be."""
+    filed = VaultFile.objects.filter(agent_id=OuterRef("agent_id"), number=OuterRef("number"), state="there")
+    rows = Memory.objects.filter(Exists(filed), agent_id=agent.pk)
+    told = set()
+    for category, project in sorted(set(rows.values_list("category", "project").distinct())):
+        if places.location(category, rules) in (PRIVATE, PROJECT):
+            path = places.folder(category, project, rules) / "x"
+            told.add(_of_page(Line(path, 0, category, project, "")))
+    yield from sorted(told)
+
+
+def _lines(agent: Agent, silo: Silo) -> Iterator[Line]:
+    after = 0
+    while True:
+        files = list(
+            VaultFile.objects.filter(agent_id=agent.pk, number__gt=after, state="there").order_by("number")[:_ROWS]
+        )
+        if not files:
+            return
+        after = files[-1].number
+        memories = Memory.objects.filter(agent_id=agent.pk, number__among=[file.number for file in files])
+        known = {memory.number: memory for memory in memories.only("number", "category", "project", "origin")}
+        for file in files:
+            path = PurePosixPath(silo.open_text("vault", file.number, bytes(file.sealed_path)))
+            if file.number in known:
+                yield Line.of(known[file.number], path)
+
+
+def is_page(path: PurePosixPath, data: bytes) -> bool:
+    return path.name == places.INDEX and data.startswith(_TITLE.encode())
+
+
+def remove_all(disk: Disk) -> None:
+    """Every file that is a memory's, or an index: what is somebody else's stays."""
+    for path in list(disk.files()):
+        data = disk.read(path)
+        if data is not None and (rendering.read_again(data) is not None or is_page(path, data)):
+            disk.remove(path)
+    for above, _, _ in sorted(os.walk(disk.path), reverse=True):
+        with suppress(OSError):  # what is not empty stays
+            if Path(above) != disk.path:
+                Path(above).rmdir()

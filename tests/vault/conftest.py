@@ -1,0 +1,31 @@
+"""An agent with a vault, in transactions that end: files follow a commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from audit.trail import Actor
+from memory import agents
+from memory.models import Agent
+
+KEY = Actor.agent("runtime")
+
+
+@pytest.fixture
+def root(tmp_path: Path, settings: Settings) -> Path:
+    settings.VAULT_ROOTS = [str(tmp_path)]
+    return tmp_path
+
+
+@pytest.fixture
+def ada(root: Path, transactional_db: None) -> Agent:
+    made, _ = agents.create("acme", "ada", model="builtin/dedupe", actor=KEY, vault_path=str(root / "vault"))
+    return made
+
+
+@pytest.fixture
+def vault(ada: Agent) -> Path:
+    return Path(ada.vault_path)

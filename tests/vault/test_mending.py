@@ -1,0 +1,205 @@
+"""What differs between a vault and its silo is found, and mended without losing a word of either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memory import store
+from memory.errors import AgentsSide, Invalid, NotFound
+from memory.models import Agent
+from memory.rules import switches
+from memory.rules.rows import Vault, VaultFile
+from memory.vault import following, mending
+from tests.steps import ME, PERSON, fresh, last_entry, remember, says
+from tests.vault.tree import differ, memories, the_one, tree
+
+FERRY = "The ferry leaves at 14:30."
+
+
+@pytest.fixture
+def ferry(ada: Agent) -> int:
+    [number] = remember(ada, FERRY, category="technical", tags=["times"])
+    return number
+
+
+def edit(path: Path, old: str = "14:30", new: str = "16:45") -> None:
+    path.write_text(path.read_text().replace(old, new))
+
+
+def test_a_file_that_went_is_written_again(ada: Agent, ferry: int, vault: Path) -> None:
+    path = the_one(vault)
+    before = path.read_bytes()
+    path.unlink()
+    assert differ(ada) == [("missing", ferry)]
+    assert mending.repair(ada).mended == 1
+    assert path.read_bytes() == before
+    assert differ(ada) == []
+
+
+def test_all_of_a_vault_is_written_again(ada: Agent, ferry: int, vault: Path) -> None:
+    remember(ada, "two", category="personal")
+    mending.repair(ada)
+    before = {path: (vault / path).read_bytes() for path in tree(vault)}
+    for path in before:
+        (vault / path).unlink()
+    mending.repair(ada)
+    assert {path: (vault / path).read_bytes() for path in tree(vault)} == before
+
+
+def test_a_persons_edit_is_found_and_left_alone(ada: Agent, ferry: int, vault: Path) -> None:
+    edit(the_one(vault))
+    assert differ(ada) == [("edited", ferry)]
+    store.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
+    assert "16:45" in the_one(vault).read_text()
+    assert mending.repair(ada).left == (mending.Difference("edited", ferry, str(the_one(vault).relative_to(vault))),)
+    assert "16:45" in the_one(vault).read_text()
+
+
+def test_a_persons_edit_is_taken_in(ada: Agent, ferry: int, vault: Path) -> None:
+    edit(the_one(vault))
+    edit(the_one(vault), "\ntimes\n", "\ntimes, ferry\n")
+    mending.take_in(ada, ferry, ME)
+    assert (says(ada, ferry).content, says(ada, ferry).tags) == ("The ferry leaves at 16:45.", ("times", "ferry"))
+    assert (last_entry(ada).operation, last_entry(ada).actor_kind) == ("revised", "agent")
+    assert differ(ada) == []
+
+
+def test_an_edit_of_another_section_is_taken_in(ada: Agent, ferry: int, vault: Path) -> None:
+    edit(the_one(vault), "## Outcome\nNot recorded.", "## Outcome\nCaught it.")
+    mending.take_in(ada, ferry, ME)
+    assert says(ada, ferry).content == f"## Understanding\n{FERRY}\n\n## Outcome\nCaught it."
+    assert differ(ada) == []
+
+
+def test_a_persons_edit_is_left(ada: Agent, ferry: int, vault: Path) -> None:
+    path = the_one(vault)
+    edit(path)
+    kept = mending.leave(ada, ferry, ME)
+    assert "16:45" in (vault / kept).read_text()
+    assert FERRY in path.read_text()
+    assert differ(ada) == [("copy", ferry)]
+
+
+@pytest.mark.parametrize("do", [mending.take_in, mending.leave])
+def test_only_the_agents_side_decides(ada: Agent, ferry: int, vault: Path, do: object) -> None:
+    edit(the_one(vault))
+    with pytest.raises(AgentsSide):
+        do(ada, ferry, PERSON)  # type: ignore[operator]
+    assert differ(ada) == [("edited", ferry)]
+
+
+@pytest.mark.parametrize("do", [mending.take_in, mending.leave])
+def test_there_is_nothing_to_decide(ada: Agent, ferry: int, do: object) -> None:
+    for number in (ferry, 99):
+        with pytest.raises(NotFound):
+            do(ada, number, ME)  # type: ignore[operator]
+
+
+def test_what_is_sealed_takes_nothing_in(ada: Agent, vault: Path) -> None:
+    [number] = remember(ada, "secret", category="personal")
+    edit(the_one(vault), "## Sealed", "## Sealed!")
+    with pytest.raises(Invalid, match="sealed"):
+        mending.take_in(ada, number, ME)
+
+
+def test_a_file_without_its_number_takes_nothing_in(ada: Agent, ferry: int, vault: Path) -> None:
+    the_one(vault).write_text("What a mess")
+    with pytest.raises(Invalid, match="which memory"):
+        mending.take_in(ada, ferry, ME)
+    assert differ(ada) == [("edited", ferry)]
+
+
+def test_somebody_elses_file_keeps_its_name(ada: Agent, vault: Path) -> None:
+    taken = vault / "common" / "technical" / "000001-the-ferry-leaves-at-14-30.md"
+    taken.parent.mkdir(parents=True)
+    taken.write_text("mine")
+    remember(ada, FERRY, category="technical")
+    assert taken.read_text() == "mine"
+    assert (taken.parent / "000001-the-ferry-leaves-at-14-30-2.md").exists()
+    assert differ(ada) == []
+
+
+def test_a_file_whose_row_was_not_written_is_its_own(ada: Agent, ferry: int, vault: Path) -> None:
+    """A crash between file and row: the same bytes, or those of an earlier version."""
+    VaultFile.objects.all().delete()
+    Vault.objects.update(seq=0)
+    store.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
+    assert [kind for kind, _ in differ(ada)] == ["copy"]
+    mending.repair(ada)
+    assert "15:10" in the_one(vault).read_text()
+    assert differ(ada) == []
+
+
+def test_a_persons_own_copy_stays(ada: Agent, ferry: int, vault: Path) -> None:
+    copy = the_one(vault).with_name("mine.md")
+    copy.write_bytes(the_one(vault).read_bytes())
+    mending.repair(ada)
+    assert copy.exists()
+    assert differ(ada) == [("copy", ferry)]
+
+
+def test_a_rewritten_file_whose_row_was_not_is_its_own(ada: Agent, ferry: int, vault: Path) -> None:
+    row = VaultFile.objects.get()
+    store.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
+    VaultFile.objects.update(version=row.version, digest=row.digest)
+    assert differ(ada) == [("edited", ferry)]  # until it is looked at
+    Vault.objects.update(seq=0)
+    store.revise(ada, ferry, ME, content="The ferry leaves at 16:00.")
+    assert "16:00" in the_one(vault).read_text()
+    assert differ(ada) == []
+
+
+def test_what_a_killed_writer_left_is_removed(ada: Agent, ferry: int, vault: Path) -> None:
+    (the_one(vault).parent / ".palimpsest-new-0123456789abcdef").write_text("half")
+    mending.repair(ada)
+    assert len(memories(vault)) == 1
+
+
+def test_a_setting_that_moves_a_category_moves_its_files_when_mended(ada: Agent, ferry: int, vault: Path) -> None:
+    switches.set_one(ada, PERSON, "memory_rules.categories.technical.storage_location", "project")
+    assert differ(fresh(ada)) == [("misplaced", ferry)]
+    mending.repair(fresh(ada))
+    [path] = memories(vault)
+    assert path.startswith("projects/")
+    assert differ(fresh(ada)) == []
+
+
+def test_files_of_another_version_are_flagged_and_rewritten_when_asked(ada: Agent, ferry: int, vault: Path) -> None:
+    switches.set_one(ada, PERSON, "version", "1.1.0")
+    now = fresh(ada)
+    mending.repair(now)
+    assert (differ(now), mending.older(now)) == ([("older", ferry)], 1)
+    assert "- **Version**: 1.0.0" in the_one(vault).read_text()
+    assert mending.migrate(now) == 1
+    assert "- **Version**: 1.1.0" in the_one(vault).read_text()
+    assert (differ(now), mending.older(now)) == ([], 0)
+
+
+def test_a_vault_that_cannot_be_written_is_told_and_caught_up(ada: Agent, ferry: int, vault: Path) -> None:
+    aside = vault.with_name("elsewhere")
+    vault.rename(aside)
+    vault.write_text("no folder")
+    [second] = remember(ada, "Two", category="technical")
+    state = Vault.objects.get()
+    assert state.fault
+    assert state.fault_at is not None
+    vault.unlink()
+    aside.rename(vault)
+    assert following.is_behind(fresh(ada))
+    following.follow(ada.pk)
+    assert (len(memories(vault)), Vault.objects.get().fault, second) == (2, "", 2)
+
+
+def test_a_link_leads_nowhere(ada: Agent, root: Path, vault: Path) -> None:
+    outside = root.parent / f"{root.name}-outside"
+    outside.mkdir()
+    (vault).mkdir(exist_ok=True)
+    (vault / "common").symlink_to(outside)
+    remember(ada, FERRY, category="technical")
+    assert list(outside.iterdir()) == []
+    assert Vault.objects.get().fault
+    (vault / "common").unlink()
+    mending.repair(fresh(ada))
+    assert differ(ada) == []

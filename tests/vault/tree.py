@@ -1,0 +1,28 @@
+"""What is in a vault's folder, as a person sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from memory.models import Agent
+from memory.vault import mending
+
+
+def tree(vault: Path) -> list[str]:
+    """Every file, but the lock."""
+    found = (path for path in vault.rglob("*") if path.is_file() and path.name != ".palimpsest")
+    return sorted(str(path.relative_to(vault)) for path in found)
+
+
+def memories(vault: Path) -> list[str]:
+    """Those that are no index."""
+    return [path for path in tree(vault) if not path.endswith("index.md")]
+
+
+def the_one(vault: Path) -> Path:
+    [path] = memories(vault)
+    return vault / path
+
+
+def differ(agent: Agent) -> list[tuple[str, int]]:
+    return [(each.kind, each.number) for each in mending.differences(agent)]
