@@ -23,7 +23,7 @@ from memory.rules.rows import VaultFile
 from memory.silo.silo import Opened, Silo
 from memory.vault import following, naming, pages, rendering
 from memory.vault.disk import NEW
-from memory.vault.following import Following
+from memory.vault.files import AT_ONCE, Files
 
 BEHIND, MISSING, EDITED, MISPLACED, OLDER, COPY = "behind", "missing", "edited", "misplaced", "older", "copy"
 MENDED = (BEHIND, MISSING, MISPLACED)  # by `repair`, without asking
@@ -54,23 +54,23 @@ Progress = Callable[[int], None]
 def differences(agent: Agent) -> list[Difference]:
     """All there are, by number. Changes nothing. Raises FileFault."""
     with following.opened(agent) as disk:
-        return list(_differences(Following(agent, disk)))
+        return list(_differences(Files(agent, disk)))
 
 
 def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
     """Have the vault say what the silo says, with indexes written anew; what somebody wrote stays. Raises FileFault."""
     following.bring(agent)
     with following.opened(agent) as disk:
-        now = Following(Agent.objects.select_related("tenant").get(pk=agent.pk), disk)
+        now = Files(Agent.objects.select_related("tenant").get(pk=agent.pk), disk)
         _clear(now)
         found = [each for each in _differences(now, progress) if each.kind in MENDED]
-        for start in range(0, len(found), following.AT_ONCE):
-            _mend(now, found[start : start + following.AT_ONCE])
+        for start in range(0, len(found), AT_ONCE):
+            _mend(now, found[start : start + AT_ONCE])
         indexed = pages.rebuild(disk, now.agent, now.rules)
         return Repaired(len(found), indexed, tuple(_differences(now)))
 
 
-def _clear(now: Following) -> None:
+def _clear(now: Files) -> None:
     """What a killed writer left: half-written, or written without its row."""
     known = {now.path_of(file) for file, _ in _files(now, lambda _: None)}
     for path in list(now.disk.files()):
@@ -84,7 +84,7 @@ def _clear(now: Following) -> None:
             now.disk.remove(path)
 
 
-def _mend(now: Following, found: list[Difference]) -> None:
+def _mend(now: Files, found: list[Difference]) -> None:
     for each in found:
         if each.kind == MISPLACED:
             now.put_where_it_belongs(each.number)
@@ -98,7 +98,7 @@ def _mend(now: Following, found: list[Difference]) -> None:
 # --- finding them
 
 
-def _differences(now: Following, progress: Progress = lambda _: None) -> Iterator[Difference]:
+def _differences(now: Files, progress: Progress = lambda _: None) -> Iterator[Difference]:
     found = [*_never_written(now)]
     known = set()
     for file, memory in _files(now, progress):
@@ -109,7 +109,7 @@ def _differences(now: Following, progress: Progress = lambda _: None) -> Iterato
     yield from sorted(found, key=lambda each: (each.number, each.kind))
 
 
-def _never_written(now: Following) -> Iterator[Difference]:
+def _never_written(now: Files) -> Iterator[Difference]:
     files = VaultFile.objects.filter(agent_id=OuterRef("agent_id"), number=OuterRef("number"))
     rows = Memory.objects.filter(agent_id=now.agent.pk, discarded_at__isnull=True).exclude(source=Source.SYSTEM)
     rows = rows.exclude(category__in=now.closed).annotate(file=Subquery(files.values("number")))
@@ -117,7 +117,7 @@ def _never_written(now: Following) -> Iterator[Difference]:
         yield Difference(BEHIND, number, "")
 
 
-def _files(now: Following, progress: Progress) -> Iterator[tuple[VaultFile, Memory | None]]:
+def _files(now: Files, progress: Progress) -> Iterator[tuple[VaultFile, Memory | None]]:
     after = counted = 0
     while True:
         files = list(VaultFile.objects.filter(agent_id=now.agent.pk, number__gt=after).order_by("number")[:_ROWS])
@@ -130,7 +130,7 @@ def _files(now: Following, progress: Progress) -> Iterator[tuple[VaultFile, Memo
         progress(counted)
 
 
-def _kinds(now: Following, file: VaultFile, memory: Memory | None, path: PurePosixPath) -> Iterator[str]:
+def _kinds(now: Files, file: VaultFile, memory: Memory | None, path: PurePosixPath) -> Iterator[str]:
     data = now.disk.read(path)
     is_closed = memory is None or memory.category in now.closed
     is_there = file.state == VaultFile.State.THERE
@@ -152,7 +152,7 @@ def _kinds(now: Following, file: VaultFile, memory: Memory | None, path: PurePos
         yield MISPLACED
 
 
-def _copies(now: Following, known: set[PurePosixPath]) -> Iterator[Difference]:
+def _copies(now: Files, known: set[PurePosixPath]) -> Iterator[Difference]:
     """Files of memories of this agent that it did not write there: somebody's copies, or left by a crash."""
     for path in list(now.disk.files()):
         if path in known or path.suffix != ".md":
@@ -190,7 +190,7 @@ def take_in(agent: Agent, number: int, actor: Actor) -> editing.Edited:
     """
     _require_side(actor)
     with following.opened(agent) as disk:
-        now = Following(agent, disk)
+        now = Files(agent, disk)
         file, path, data = _edited(now, number)
         memory, wanted = _wanted(now, number, data)
         with transaction.atomic():
@@ -209,7 +209,7 @@ def leave(agent: Agent, number: int, actor: Actor) -> str:
     the vault's folder. Raises AgentsSide, NotFound, FileFault."""
     _require_side(actor)
     with following.opened(agent) as disk:
-        now = Following(agent, disk)
+        now = Files(agent, disk)
         file, path, _ = _edited(now, number)
         kept = now.out_of_the_way(path)
         VaultFile.objects.filter(pk=file.pk, state=VaultFile.State.THERE).update(version=0)
@@ -222,7 +222,7 @@ def _require_side(actor: Actor) -> None:
         raise AgentsSide("What a person wrote into a file enters its memory by the agent's side alone.")
 
 
-def _edited(now: Following, number: int) -> tuple[VaultFile, PurePosixPath, bytes]:
+def _edited(now: Files, number: int) -> tuple[VaultFile, PurePosixPath, bytes]:
     file = VaultFile.objects.filter(agent_id=now.agent.pk, number=number).first()
     path = now.path_of(file) if file is not None else None
     data = now.disk.read(path) if path is not None else None
@@ -231,7 +231,7 @@ def _edited(now: Following, number: int) -> tuple[VaultFile, PurePosixPath, byte
     return file, path, data
 
 
-def _wanted(now: Following, number: int, data: bytes) -> tuple[Memory, Opened]:
+def _wanted(now: Files, number: int, data: bytes) -> tuple[Memory, Opened]:
     """What the memory would say."""
     [memory] = editing.fetch(now.agent, [number])
     said = rendering.read_again(data)

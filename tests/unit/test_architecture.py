@@ -42,7 +42,8 @@ OPENS_SILOS = {
     "memory/reading.py",
     "memory/silo/indexes.py",
     "memory/formats/jsonl.py",
-    "memory/vault/following.py",  # by its side's standing consent: the vault's files
+    "memory/vault/files.py",  # by its side's standing consent: the vault's files
+    "memory/vault/following.py",
     "memory/vault/mending.py",
     "memory/vault/pages.py",
     "refinement/effects.py",

@@ -43,9 +43,7 @@ def agents_side(agent: Agent) -> Actor:
 def _for_store(parser: CommandParser) -> None:
     parser.add_argument("text", nargs="?", metavar="TEXT", help="what to remember; - for standard input")
     parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME")
-    parser.add_argument(
-        "--project", metavar="ID", help="default, where the category is a project's: that of this folder"
-    )
+    parser.add_argument("--project", metavar="ID", help="default, of a project's category: this folder's")
     parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="may be given several times")
     parser.add_argument("--service", metavar="NAME", help="of a credential: its file is called by it")
     parser.add_argument("--credential", metavar="KIND", help="of a credential: api-key, password, token …")
@@ -144,7 +142,7 @@ def _for_index(parser: CommandParser) -> None:
     deed.add_argument("--repair", action="store_true", help="mend what differs, but for what somebody wrote (default)")
     deed.add_argument("--migrate", action="store_true", help="write files of another version of the rules anew")
     deed.add_argument(
-        "--take-in", type=int, metavar="ID", help=f"have a memory say what was written to its file; {KEY}"
+        "--take-in", type=int, metavar="ID", help=f"have its memory say what was written to a file; {KEY}"
     )
     deed.add_argument("--leave", type=int, metavar="ID", help=f"put a file aside that was written to; {KEY}")
     parser.add_argument("--json", action="store_true", help="one line of JSON")

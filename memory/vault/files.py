@@ -1,0 +1,270 @@
+"""The files of some memories, brought to what the silo says: written, moved, put aside, removed.
+
+A file that somebody wrote to is left as it is, and told (`memory.vault.mending`). Nothing of a category that is
+switched off is written or moved; what was redacted is removed all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from pathlib import PurePosixPath
+from typing import Any
+
+from django.db import transaction
+
+from audit import rowset
+from audit.models import AuditEntry, Change
+from memory.errors import FileFault
+from memory.models import Agent, Memory, Source
+from memory.rules import document, gate
+from memory.rules.categories import SCOPES
+from memory.rules.rows import VaultFile
+from memory.silo.silo import Opened, Silo
+from memory.snapshot import restore
+from memory.vault import naming, pages, rendering
+from memory.vault.disk import Disk
+
+AT_ONCE = 250  # files written before their rows are: as many are open
+_BACK = 50  # versions that are looked through for what a crash left
+There, SetAside = VaultFile.State.THERE, VaultFile.State.SET_ASIDE
+_OF_NEW = ("agent_id", "number", "version", "rules_version", "state", "sealed_path", "digest")
+_OF_CHANGED = ("id", *_OF_NEW[2:])
+
+
+def closed(agent: Agent) -> frozenset[str]:
+    """The categories nothing is written of: those that are switched off, all while memory is."""
+    return gate.closed(agent) if agent.memory_enabled else frozenset(SCOPES)
+
+
+def _as_it_was(memory: Memory, state: bytes) -> Memory | None:
+    """None for a state whose body was redacted."""
+    before = copy(memory)
+    for name, value in restore(state).items():
+        setattr(before, name, value)
+    return before if before.sealed else None
+
+
+@dataclass(slots=True)
+class _Write:
+    """A file that is written: what it will say, and where."""
+
+    memory: Memory
+    path: PurePosixPath
+    data: bytes
+
+
+@dataclass(slots=True)
+class Files:
+    """The files of some memories brought to what the silo says."""
+
+    agent: Agent
+    disk: Disk
+    edited: list[int] = field(default_factory=list)  # memories whose files somebody wrote to: left alone
+    written: list[int] = field(default_factory=list)
+    aside: list[int] = field(default_factory=list)
+    removed: list[int] = field(default_factory=list)
+    added: list[pages.Line] = field(default_factory=list)
+    gone: list[pages.Line] = field(default_factory=list)
+    _writes: list[_Write] = field(default_factory=list)
+    _rows: dict[int, VaultFile] = field(default_factory=dict)
+
+    silo: Silo = field(init=False)
+    rules: Mapping[str, Any] = field(init=False)
+    version: str = field(init=False)
+    closed: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.silo = Silo.for_agent(self.agent)
+        self.rules = gate.rules_of(self.agent)
+        self.version = document.value(self.rules, "version")
+        self.closed = closed(self.agent)
+
+    def take(self, numbers: Sequence[int]) -> None:
+        """At most AT_ONCE of them."""
+        memories = rowset.select(Memory, '"agent_id" = %s', [self.agent.pk], among=("number", numbers))
+        found = rowset.select(VaultFile, '"agent_id" = %s', [self.agent.pk], among=("number", numbers))
+        files = {file.number: file for file in found}
+        times = self._times(memories)
+        redacted = [memory.number for memory in memories if memory.redacted_at is not None]
+        if redacted:
+            self._remove(redacted)
+        for memory in memories:
+            if memory.redacted_at is None and memory.source != Source.SYSTEM and memory.category not in self.closed:
+                self._one(memory, files.get(memory.number), times.get(memory.version, memory.created_at))
+        self._finish(files)
+
+    def _times(self, memories: Sequence[Memory]) -> dict[int, datetime]:
+        """When the topics among them became what they are."""
+        versions = [memory.version for memory in memories if memory.category == "topic"]
+        if not versions:
+            return {}
+        entries = AuditEntry.objects.filter(agent_id=self.agent.pk, seq__in=versions)
+        return dict(entries.values_list("seq", "at"))
+
+    def _one(self, memory: Memory, file: VaultFile | None, changed_at: datetime) -> None:
+        if file is not None and file.version == memory.version:
+            return
+        if memory.discarded_at is not None:
+            if file is not None:
+                self._set_aside(memory, file)
+            return
+        data = rendering.rendered(memory, self.silo.open(memory), self.version, changed_at)
+        if file is None:
+            self._write_first(memory, data)
+        else:
+            self._rewrite(memory, file, data)
+
+    # --- what there is to do with one
+
+    def _write_first(self, memory: Memory, data: bytes) -> None:
+        for path in naming.candidates(memory, self.silo.open(memory), self.rules):
+            if any(each.path == path for each in self._writes):
+                continue
+            there = self.disk.read(path)
+            if there is not None and there != data:
+                if not self._is_of(memory, there):
+                    continue
+                if self._as_written(memory, there) is None:  # somebody's copy, which is not lost
+                    self.out_of_the_way(path)
+                    there = None
+            if there != data:  # else left by a crash
+                self.disk.stage(path, data, expected=there)
+            self._writes.append(_Write(memory, path, data))
+            return
+        raise FileFault(f"{self.disk.path}: a memory's file finds no free name", "no free name")
+
+    def _rewrite(self, memory: Memory, file: VaultFile, data: bytes) -> None:
+        path = self.path_of(file)
+        there = self.disk.read(path)
+        if there is not None and not self._is_known(file, memory, there):
+            if self._is_of(memory, there):
+                self.edited.append(memory.number)
+                return
+            self._write_first(memory, data)  # its own was removed, and another has the name
+            return
+        target = naming.back(path)
+        if there is not None and target != path:
+            if self.disk.read(target) is not None:
+                self._write_first(memory, data)
+                return
+            self.disk.move(path, target)
+        self.disk.stage(target, data, expected=there)
+        self._writes.append(_Write(memory, target, data))
+
+    def _set_aside(self, memory: Memory, file: VaultFile) -> None:
+        path = self.path_of(file)
+        target = naming.aside(path)
+        if path != target and self.disk.read(path) is not None:
+            self.gone.append(pages.Line.of(memory, path))
+            if self.disk.read(target) is not None:
+                target = target.with_name(f"{target.stem}-{memory.version}.md")
+            self.disk.move(path, target)
+        file.state, file.version = SetAside, memory.version
+        file.sealed_path = self.sealed_path(memory.number, target)
+        self._rows[memory.number] = file
+        self.aside.append(memory.number)
+
+    def put_where_it_belongs(self, number: int) -> None:
+        """A file that is in another folder than the settings have it."""
+        file = VaultFile.objects.get(agent_id=self.agent.pk, number=number)
+        memory = Memory.objects.get(agent_id=self.agent.pk, number=number)
+        path = self.path_of(file)
+        target = naming.moved_to(path, memory, self.rules)
+        self.disk.move(path, target)
+        VaultFile.objects.filter(pk=file.pk).update(sealed_path=self.sealed_path(number, target))
+
+    def out_of_the_way(self, path: PurePosixPath) -> PurePosixPath:
+        """What nobody knows where it comes from is kept, beside what was discarded. Where it is."""
+        target = naming.aside(path)
+        for nth in range(1, 1_000):
+            free = target.with_name(f"{target.stem}-found-{nth}.md")
+            if self.disk.read(free) is None:
+                self.disk.move(path, free)
+                return free
+        raise FileFault(f"{self.disk.path}: too many files that were found", "no free name")
+
+    def _remove(self, numbers: Sequence[int]) -> None:
+        """Every file of theirs, copies too: what was redacted is nowhere."""
+        gone = set(numbers)
+        for path in list(self.disk.files()):
+            data = self.disk.read(path)
+            said = rendering.read_again(data) if data is not None else None
+            if said is not None and said.number in gone:
+                self.disk.remove(path)
+        known = VaultFile.objects.filter(agent_id=self.agent.pk, number__in=gone)
+        for file in known:
+            self.disk.remove(self.path_of(file))
+        known.delete()
+        self.removed += numbers
+
+    def _is_known(self, file: VaultFile, memory: Memory, data: bytes) -> bool:
+        """Whether a file says what was written to it, and nobody else's words."""
+        return self.silo.digest_of_file(data) == bytes(file.digest) or self._as_written(memory, data) is not None
+
+    def is_left_by_a_crash(self, memory: Memory, path: PurePosixPath, data: bytes) -> bool:
+        """Whether a file nobody knows of is one that was written, and whose row was not."""
+        before = self._as_written(memory, data)
+        return before is not None and path in islice(naming.candidates(*before, self.rules), 3)
+
+    def _as_written(self, memory: Memory, data: bytes) -> tuple[Memory, Opened] | None:
+        """The memory as it was when it said what this file says; None where it never did."""
+        said = rendering.read_again(data)
+        if said is None or said.number != memory.number:
+            return None
+        changes = Change.objects.filter(agent_id=self.agent.pk, number=memory.number).order_by("-seq")
+        times = AuditEntry.objects.filter(agent_id=self.agent.pk)
+        for change in changes[:_BACK]:
+            before = _as_it_was(memory, bytes(change.after or b""))
+            at = times.values_list("at", flat=True).get(seq=change.seq)
+            opened = self.silo.open(before) if before else None
+            if before and opened and rendering.rendered(before, opened, said.version, at) == data:
+                return before, opened
+        return None
+
+    def _is_of(self, memory: Memory, data: bytes) -> bool:
+        said = rendering.read_again(data)
+        return said is not None and said.number == memory.number
+
+    # --- rows
+
+    def path_of(self, file: VaultFile) -> PurePosixPath:
+        return PurePosixPath(self.silo.open_text("vault", file.number, bytes(file.sealed_path)))
+
+    def sealed_path(self, number: int, path: PurePosixPath) -> bytes:
+        return self.silo.seal_text("vault", number, str(path))
+
+    def _finish(self, files: Mapping[int, VaultFile]) -> None:
+        """Files to their places, read back; then their rows."""
+        refused = set(self.disk.publish())
+        for each in self._writes:
+            if each.path in refused:
+                self.edited.append(each.memory.number)
+                continue
+            self._require_written(each)
+            known = files.get(each.memory.number)
+            if known is None or self.path_of(known) != each.path:
+                self.added.append(pages.Line.of(each.memory, each.path))
+            self._rows[each.memory.number] = self._row(each, known)
+            self.written.append(each.memory.number)
+        rows = [vars(row) for row in self._rows.values()]
+        with transaction.atomic():
+            rowset.insert(VaultFile, [row for row in rows if row["id"] is None], _OF_NEW)
+            rowset.update(VaultFile, [row for row in rows if row["id"] is not None], _OF_CHANGED)
+        self._writes, self._rows = [], {}
+
+    def _require_written(self, each: _Write) -> None:
+        if self.disk.read(each.path) != each.data:
+            raise FileFault(
+                f"{self.disk.path}: a file does not say what was written", "not read back as it was written"
+            )
+
+    def _row(self, each: _Write, known: VaultFile | None) -> VaultFile:
+        row = known or VaultFile(agent_id=self.agent.pk, number=each.memory.number)
+        row.version, row.rules_version, row.state = each.memory.version, self.version, There
+        row.sealed_path = self.sealed_path(row.number, each.path)
+        row.digest = self.silo.digest_of_file(each.data)
+        return row
