@@ -30,6 +30,7 @@ class Figures:
     silo_key: str  # the id of the key-encryption key that wrapped the data key: with it, an older backup opens
     others: int  # agents whose data keys it wraps as well
     file: str  # its memory file, which no key seals, and which stays; empty: none
+    vault: str  # its vault's folder, whose files are removed; empty: none
 
 
 def preview(agent: Agent) -> Figures:
@@ -51,6 +52,7 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
             figures = _figures(edit.agent, request, edit.seq)
             edit.detail = {"request": request, "silo_key": figures.silo_key}
             edit.detail |= {"memory_path": figures.file} if figures.file else {}
+            edit.detail |= {"vault_path": figures.vault} if figures.vault else {}
             disk.fold_log_afterwards()
             Creation.objects.filter(agent_id=row.pk).delete()
             edit.agent.wrapped_key, edit.agent.due_at, edit.agent.memory_path = b"", None, ""
@@ -76,4 +78,5 @@ def _figures(agent: Agent, request: int | None, entry: int | None) -> Figures:
         silo_key=silo_key,
         others=keys.wrapped_by(silo_key) - 1,
         file=agent.memory_path,
+        vault=agent.vault_path,
     )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from config.queue import task
+from memory.vault import following
 from refinement import line, woken
 from refinement import session as sessions
 
 
 @task
 def sweep() -> str:
-    """Have the agents that are due stand in line."""
+    """Have the agents that are due stand in line, and the vaults that are behind follow."""
     line.sweep()
+    following.catch_up()
     return "swept"
 
 

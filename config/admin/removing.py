@@ -84,6 +84,8 @@ class AskErasure(Deed):
             )
             if figures.file:
                 yield f"{row.label}: its memory file is no part of the silo, and stays: {figures.file}"
+            if figures.vault:
+                yield f"{row.label}: the files in its vault are removed: {figures.vault}"
         yield _NOTHING_YET
 
     def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:

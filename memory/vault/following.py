@@ -15,6 +15,7 @@ from threading import local
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, transaction
+from django.db.models import F, Q
 from django.utils import timezone
 
 from audit.models import Change
@@ -25,6 +26,8 @@ from memory.silo.silo import Silo
 from memory.vault import pages
 from memory.vault.disk import Disk, held
 from memory.vault.files import AT_ONCE, Files
+
+CAUGHT_UP_AT_ONCE = 100  # vaults
 
 log = structlog.get_logger("palimpsest.vault")
 
@@ -41,6 +44,14 @@ def follow(agent_id: int) -> None:
         _note_fault(agent, fault.reason)
     except (MemoryFault, DatabaseError) as fault:  # a key that is gone, a database that is: by its class
         _note_fault(agent, type(fault).__name__)
+
+
+def catch_up() -> None:
+    """Follow for whoever could not: the vaults that are behind, some at a time, those that failed last longest ago."""
+    vault = Q(vault__isnull=True) | Q(vault__seq__lt=F("audit_seq"))
+    behind = Agent.objects.filter(vault, ~Q(vault_path="")).order_by(F("vault__fault_at").asc(nulls_first=True), "pk")
+    for agent_id in behind.values_list("pk", flat=True)[:CAUGHT_UP_AT_ONCE]:
+        follow(agent_id)
 
 
 def is_behind(agent: Agent) -> bool:

@@ -30,6 +30,11 @@ def repository(folder: Path) -> Path | None:
     return Path(found) if found else None
 
 
+def is_ignored(path: Path) -> bool:
+    """Whether git leaves a folder out."""
+    return bool(_git(path, "check-ignore", str(path)))
+
+
 def _git(folder: Path, *arguments: str) -> str:
     """What git says, on one line; "" where it says nothing. No hook, pager or prompt of the repository's is run."""
     command = ["git", "-c", "core.fsmonitor=", "-C", str(folder), *arguments]

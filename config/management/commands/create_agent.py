@@ -39,6 +39,9 @@ class Command(Task):
             metavar="FILE",
             help="a markdown file for its log of runs, under one of VAULT_ROOTS; default: its journal",
         )
+        parser.add_argument(
+            "--vault", default="", metavar="FOLDER", help="a file for each memory there, under one of VAULT_ROOTS"
+        )
         parser.add_argument("--last-n", type=int, default=0, metavar="N", help="entries of the log that gc keeps")
         parser.add_argument(
             "--max-entries", type=int, default=0, metavar="N", help="… where --last-n is 0; default: 0, all of them"
@@ -72,6 +75,7 @@ class Command(Task):
                 steward=options["steward"],
                 memory_enabled=not options["memory_off"],
                 memory_path=options["memory_path"],
+                vault_path=options["vault"],
                 last_n=options["last_n"],
                 max_entries=options["max_entries"],
                 context_tokens=options["context_tokens"],

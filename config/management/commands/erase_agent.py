@@ -73,6 +73,8 @@ class Command(removal.Removing):
         )
         if figures.file:
             self.tell(f"its memory file is no part of the silo, and stays: {figures.file}")
+        if figures.vault:
+            self.tell(f"the files in its vault are removed: {figures.vault}")
 
 
 _OPERATOR = Actor.operator("erase_agent")

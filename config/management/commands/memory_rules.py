@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from audit.trail import Actor
-from config.commandline import Task, is_attended
-from config.commandline.rules import Deed, keeping
+from config.commandline import Task
+from config.commandline.rules import Deed, asking, beginning, keeping
 from memory.access import agent_named
 from memory.errors import Invalid
 from memory.models import Agent
 from memory.rules import document, gate, switches
 from memory.rules.categories import SCOPES
+from memory.rules.rows import Vault, VaultFile
+from memory.vault import following, mending
 
-_DEEDS: dict[str, Deed] = {deed.name: deed for deed in keeping.DEEDS}
+_DEEDS: dict[str, Deed] = {deed.name: deed for deed in (*beginning.DEEDS, *keeping.DEEDS)}
 _OPERATOR = Actor.operator("memory_rules")
 _CATEGORY = "memory_rules.categories.{}.enabled"
 _RECORDING = "memory_rules.auto_recording.enabled"
@@ -70,7 +73,7 @@ class Command(Task):
 
     def _status(self, agent: Agent, *, json: bool, **_: Any) -> None:
         rules, off = gate.rules_of(agent), gate.closed(agent)
-        told = {
+        told: dict[str, Any] = {
             "agent": agent.label,
             "version": document.value(rules, "version"),
             "enabled": agent.memory_enabled,
@@ -86,6 +89,7 @@ class Command(Task):
                 for name in SCOPES
             },
         }
+        told["vault"] = _vault(agent)
         if json:
             self.result(told)
             return
@@ -94,6 +98,8 @@ class Command(Task):
         for name, each in told["categories"].items():
             state = "on " if each["enabled"] else "off"
             self.tell(f"{state} {name:16} {each['location']:8} {each['suggested_retention_days']:>5} days suggested")
+        for line in _of_vault(told["vault"]):
+            self.tell(line)
 
     # --- switches
 
@@ -125,27 +131,37 @@ class Command(Task):
         self, agent: Agent, *, yes: bool, enabled: bool | None = None, rules: document.Document | None = None
     ) -> None:
         on = switches.turned_on(agent, enabled=enabled, rules=rules)
-        if on and not self._agreed(on, yes=yes):
+        if on and not asking.agreed(self, on, yes=yes):
             self.say("Nothing was changed.")
             return
         after = switches.change(agent, _OPERATOR, enabled=enabled, rules=rules).audit_seq
         self.say("Nothing had to be changed." if after == agent.audit_seq else f"Changed, as entry {after}.")
 
-    def _agreed(self, on: list[str], *, yes: bool) -> bool:
-        """Whether a person says yes. Where nobody can be asked, and --yes is not there, it is no (seed 004)."""
-        if yes:
-            return True
-        if not is_attended():
-            self.say("Nobody can be asked here, which is a no; --yes says that a person wants it.")
-            return False
-        self.say(switches.GOOD_FOR)
-        for path in on:
-            self.say(f"Would be switched on: {path}")
-        self.stderr.write(f"{switches.QUESTION} ", ending="")
-        try:
-            return input().strip().lower() in ("y", "yes")
-        except EOFError:
-            return False
+
+def _vault(agent: Agent) -> dict[str, Any] | None:
+    """The state of its vault, without looking at the files."""
+    if not agent.vault_path:
+        return None
+    state = Vault.objects.filter(agent_id=agent.pk).first()
+    return {
+        "path": agent.vault_path,
+        "is_behind": following.is_behind(agent),
+        "fault": state.fault if state else "",
+        "files": VaultFile.objects.filter(agent_id=agent.pk, state=VaultFile.State.THERE).count(),
+        "of_another_version": mending.older(agent),
+    }
+
+
+def _of_vault(vault: dict[str, Any] | None) -> Iterator[str]:
+    if vault is None:
+        yield "no vault: in no files"
+        return
+    behind = "behind its silo" if vault["is_behind"] else "follows its silo"
+    yield f"vault {vault['path']}, {vault['files']:,} files, {behind}"
+    if vault["fault"]:
+        yield f"the vault could not be written: {vault['fault']}; it is tried again"
+    if vault["of_another_version"]:
+        yield f"{vault['of_another_version']:,} files of another version: 'index --migrate' writes them anew"
 
 
 def _master(given: object) -> bool | None:

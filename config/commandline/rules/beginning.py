@@ -1,0 +1,236 @@
+"""`memory_rules init`: the twelve steps of seed 004's "Memory Initialization Process", each reported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+from django.db.models import Count
+
+from audit.trail import Actor
+from config.commandline import Task, several
+from config.commandline.removal import KEY
+from config.commandline.rules import Deed, asking
+from config.commandline.rules.keeping import agents_side
+from config.commandline.rules.surroundings import is_ignored, project_of, repository
+from memory import proposals
+from memory.errors import FileFault, Invalid
+from memory.models import Agent, Memory, Source
+from memory.rules import document, gate, switches
+from memory.rules.categories import PROJECT, SCOPES
+from memory.vault import base, following, mending, pages, rendering
+
+_OPERATOR = Actor.operator("memory_rules")
+QUESTION = "Memory rules are currently disabled. Enable memory functionality? (y/n)"  # the seed's
+ENOUGH = 10  # memories of a project that are context enough
+
+
+@dataclass(slots=True)
+class _Begun:
+    """What the steps have found out so far."""
+
+    task: Task
+    agent: Agent
+    folder: Path
+    options: dict[str, Any]
+    steps: list[dict[str, str]] = field(default_factory=list)
+    project: str = ""
+    known: int = 0
+    is_over: bool = False
+
+    def report(self, name: str, found: str) -> None:
+        self.steps.append({"step": name, "found": found})
+        if not self.options["json"]:
+            self.task.tell(f"{len(self.steps):>2}. {name}: {found}")
+
+    @property
+    def rules(self) -> Any:
+        return gate.rules_of(self.agent)
+
+    def read_again(self) -> None:
+        self.agent = Agent.objects.select_related("tenant").get(pk=self.agent.pk)
+
+
+def _arguments(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--vault",
+        nargs="?",
+        const="",
+        metavar="FOLDER",
+        help="begin a vault there: a file for each memory; without FOLDER where storage.base_path says. Its agent's "
+        f"side has to agree: at once with its key in {KEY}, else to a proposal",
+    )
+    parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="of the project; default: this one")
+    parser.add_argument("--yes", action="store_true", help="switch memory on if it is off, without asking")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+
+
+def _init(task: Task, agent: Agent, **options: Any) -> int | None:
+    folder = Path(options["project_dir"])
+    if not folder.is_dir():
+        raise Invalid("project_dir", "is no folder")
+    begun = _Begun(task, agent, folder.absolute(), options)
+    for step in _STEPS:
+        step(begun)
+        if begun.is_over:
+            break
+    if options["json"]:
+        task.result({"agent": agent.label, "initialized": not begun.is_over, "steps": begun.steps})
+    return None
+
+
+def _settings(begun: _Begun) -> None:
+    state = "on" if begun.agent.memory_enabled else "off"
+    begun.report("Settings", f"memory is {state}, rules {document.value(begun.rules, 'version')}")
+
+
+def _disabled(begun: _Begun) -> None:
+    """Nothing is switched on by itself: a no, or nobody there to ask, ends it here."""
+    if begun.agent.memory_enabled:
+        begun.report("Switch", "nothing to ask")
+        return
+    if not asking.agreed(begun.task, [document.MASTER], yes=begun.options["yes"], question=QUESTION):
+        begun.report("Switch", "memory stays off; nothing was done")
+        begun.is_over = True
+        return
+    switches.change(begun.agent, _OPERATOR, enabled=True)
+    begun.read_again()
+    begun.report("Switch", "memory is on now")
+
+
+def _storage(begun: _Begun) -> None:
+    if begun.options["vault"] is not None:
+        _begin_vault(begun)
+        return
+    if begun.agent.vault_path:
+        _require_usable(begun.agent.vault_path, begun.agent)
+        begun.report("Storage path", f"{begun.agent.vault_path}, which can be written to")
+    else:
+        begun.report("Storage path", "no vault: memories are kept sealed, and in no files; --vault begins one")
+
+
+def _begin_vault(begun: _Begun) -> None:
+    given = begun.options["vault"] or document.value(begun.rules, "storage.base_path")
+    root = repository(begun.folder) or begun.folder
+    try:
+        path = base.resolved(given, root, base.roots())
+    except Invalid as problem:
+        raise Invalid(base.FIELD, f"{problem.problem}{_or_else(begun.agent)}") from None
+    _require_usable(path, begun.agent)
+    if path == begun.agent.vault_path:
+        begun.report("Storage path", f"{path}, as before")
+        return
+    side = agents_side(begun.agent) if os.environ.get(KEY) else None
+    proposal = proposals.propose(begun.agent, _OPERATOR, vault_path=path)
+    if side is None:
+        begun.report("Storage path", f"{path} is proposed to the agent's side (proposal {proposal.number})")
+        return
+    proposals.accept(begun.agent, proposal.number, side)
+    begun.read_again()
+    begun.report("Storage path", f"{path}, as the agent's side agreed (entry {begun.agent.audit_seq})")
+
+
+def _require_usable(path: str, agent: Agent) -> None:
+    try:
+        base.require_usable(path)
+    except FileFault as fault:
+        raise FileFault(f"{fault}{_or_else(agent)}", fault.reason) from None
+
+
+def _or_else(agent: Agent) -> str:
+    found = base.alternatives(agent)
+    return f"; it could be {' or '.join(found)}" if found else ""
+
+
+def _scan(begun: _Begun) -> None:
+    if not begun.agent.vault_path:
+        begun.report("Folders", "none to look at")
+        return
+    ours = others = 0
+    with following.opened(begun.agent) as disk:
+        for path in list(disk.files()):
+            data = disk.read(path) or b""
+            is_ours = rendering.read_again(data) is not None or pages.is_page(path, data)
+            ours, others = ours + is_ours, others + (not is_ours)
+    begun.report("Folders", f"{several(ours, 'file')} of this vault, {others:,} of others, which are left alone")
+
+
+def _git(begun: _Begun) -> None:
+    root = repository(begun.folder)
+    begun.project = project_of(begun.folder, begun.rules)
+    where = f"the git repository {root}" if root else "no git repository"
+    begun.report("Repository", f"{where}; the project is {begun.project}{_exposed(begun, root)}")
+
+
+def _exposed(begun: _Begun, root: Path | None) -> str:
+    """What a person may not have thought of."""
+    vault = Path(begun.agent.vault_path)
+    is_in_it = root is not None and bool(begun.agent.vault_path) and vault.is_relative_to(root)
+    if not is_in_it or is_ignored(vault):
+        return ""
+    return f"; the vault lies in it: unless it is to be shared, add {vault.relative_to(root or vault)}/ to .gitignore"
+
+
+def _context(begun: _Begun) -> None:
+    there = Memory.objects.filter(agent_id=begun.agent.pk, discarded_at__isnull=True).exclude(source=Source.SYSTEM)
+    counted = dict(there.values_list("category").annotate(Count("id")))
+    of_projects = [name for name, scope in SCOPES.items() if scope == PROJECT]
+    begun.known = there.filter(project=begun.project, category__in=of_projects).count()
+    told = ", ".join(f"{name} {counted[name]:,}" for name in SCOPES if name in counted) or "none yet"
+    begun.report("Memories", f"{told}; {begun.known:,} of this project")
+
+
+def _history(begun: _Begun) -> None:
+    if not document.is_on(begun.rules, "project_support", "git_history_analysis", "enabled"):
+        begun.report("Git history", "not analysed: git_history_analysis is off")
+    elif begun.known >= ENOUGH:
+        begun.report("Git history", f"not analysed: {begun.known:,} memories of the project are context enough")
+    else:
+        begun.report("Git history", "not analysed: this version cannot yet")
+
+
+def _detection(begun: _Begun) -> None:
+    begun.report("Other systems", "not looked for: this version cannot yet")
+
+
+def _prompt(begun: _Begun) -> None:
+    begun.report("Migration", "nothing to ask")
+
+
+def _migration(begun: _Begun) -> None:
+    begun.report("Migrated", "nothing")
+
+
+def _git_memories(begun: _Begun) -> None:
+    begun.report("Git memories", "none")
+
+
+def _indexes(begun: _Begun) -> None:
+    if not begun.agent.vault_path:
+        begun.report("Index", "of the silo alone, made when it is searched")
+        return
+    done = mending.repair(begun.agent)
+    left = f"; {several(len(done.left), 'difference')} to look at (memory_rules index --check)" if done.left else ""
+    begun.report("Index", f"{several(done.indexed, 'file')} listed, {done.mended:,} mended{left}")
+
+
+_STEPS: tuple[Callable[[_Begun], None], ...] = (
+    _settings,
+    _disabled,
+    _storage,
+    _scan,
+    _git,
+    _context,
+    _history,
+    _detection,
+    _prompt,
+    _migration,
+    _git_memories,
+    _indexes,
+)
+
+DEEDS = (Deed("init", "begin: settings, vault, project, indexes, each step reported", _arguments, _init),)
