@@ -138,35 +138,48 @@ class Files:
         raise FileFault(f"{self.disk.path}: a memory's file finds no free name", "no free name")
 
     def _rewrite(self, memory: Memory, file: VaultFile, data: bytes) -> None:
-        path = self.path_of(file)
-        there = self.disk.read(path)
-        if there is not None and not self._is_known(file, memory, there):
+        path, there = self._where(file, memory)
+        if there is not None and not self.is_known(file, memory, there):
             if self._is_of(memory, there):
                 self.edited.append(memory.number)
                 return
             self._write_first(memory, data)  # its own was removed, and another has the name
             return
         target = naming.back(path)
-        if there is not None and target != path:
+        if target != path:
             if self.disk.read(target) is not None:
                 self._write_first(memory, data)
                 return
-            self.disk.move(path, target)
+            if there is not None:
+                self.disk.move(path, target)
         self.disk.stage(target, data, expected=there)
         self._writes.append(_Write(memory, target, data))
 
     def _set_aside(self, memory: Memory, file: VaultFile) -> None:
-        path = self.path_of(file)
+        path, there = self._where(file, memory)
         target = naming.aside(path)
-        if path != target and self.disk.read(path) is not None:
+        if there is not None and path != target:
             self.gone.append(pages.Line.of(memory, path))
             if self.disk.read(target) is not None:
                 target = target.with_name(f"{target.stem}-{memory.version}.md")
             self.disk.move(path, target)
+        if there is not None and self.is_known(file, memory, there):
+            file.digest = self.silo.digest_of_file(there)
         file.state, file.version = SetAside, memory.version
         file.sealed_path = self.sealed_path(memory.number, target)
         self._rows[memory.number] = file
         self.aside.append(memory.number)
+
+    def _where(self, file: VaultFile, memory: Memory) -> tuple[PurePosixPath, bytes | None]:
+        """Where its file is, and what it says: where its row has it, or where a crash left it on its way."""
+        path = self.path_of(file)
+        there = self.disk.read(path)
+        if there is None:
+            other = naming.back(path) if naming.aside(path) == path else naming.aside(path)
+            found = self.disk.read(other)
+            if found is not None and self.is_known(file, memory, found):
+                return other, found
+        return path, there
 
     def put_where_it_belongs(self, number: int) -> None:
         """A file that is in another folder than the settings have it."""
@@ -201,7 +214,7 @@ class Files:
         known.delete()
         self.removed += numbers
 
-    def _is_known(self, file: VaultFile, memory: Memory, data: bytes) -> bool:
+    def is_known(self, file: VaultFile, memory: Memory, data: bytes) -> bool:
         """Whether a file says what was written to it, and nobody else's words."""
         return self.silo.digest_of_file(data) == bytes(file.digest) or self._as_written(memory, data) is not None
 

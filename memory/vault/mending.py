@@ -90,7 +90,7 @@ def _mend(now: Files, found: list[Difference]) -> None:
             now.put_where_it_belongs(each.number)
     numbers = [each.number for each in found if each.kind in (MISSING, BEHIND)]
     # A version that no memory has: it is written as if it had never been.
-    VaultFile.objects.filter(agent_id=now.agent.pk, number__among=numbers, state="there").update(version=0)
+    VaultFile.objects.filter(agent_id=now.agent.pk, number__among=numbers).update(version=0)
     if numbers:
         now.take(numbers)
 
@@ -131,25 +131,29 @@ def _files(now: Files, progress: Progress) -> Iterator[tuple[VaultFile, Memory |
 
 
 def _kinds(now: Files, file: VaultFile, memory: Memory | None, path: PurePosixPath) -> Iterator[str]:
-    data = now.disk.read(path)
-    is_closed = memory is None or memory.category in now.closed
-    is_there = file.state == VaultFile.State.THERE
-    said = rendering.read_again(data) if data is not None else None
-    if data is None or (said is not None and said.number != file.number):
-        if is_there and not is_closed:
-            yield MISSING
+    if memory is None:
         return
-    if now.silo.digest_of_file(data) != bytes(file.digest):
+    data = now.disk.read(path)
+    said = rendering.read_again(data) if data is not None else None
+    is_gone = data is None or (said is not None and said.number != file.number)
+    if data is not None and not is_gone and not now.is_known(file, memory, data):
         yield EDITED
         return
-    if memory is None or is_closed:
+    if memory.category in now.closed:
         return
-    if file.version != memory.version:
+    is_there = file.state == VaultFile.State.THERE
+    if file.version != memory.version or not (is_gone or _is_as_noted(now, file, data)):
         yield BEHIND
-    if is_there and file.rules_version != now.version:
+    elif is_gone and is_there:
+        yield MISSING
+    elif is_there and file.rules_version != now.version:
         yield OLDER
-    if is_there and naming.moved_to(path, memory, now.rules) != path:
+    if is_there and not is_gone and naming.moved_to(path, memory, now.rules) != path:
         yield MISPLACED
+
+
+def _is_as_noted(now: Files, file: VaultFile, data: bytes | None) -> bool:
+    return data is not None and now.silo.digest_of_file(data) == bytes(file.digest)
 
 
 def _copies(now: Files, known: set[PurePosixPath]) -> Iterator[Difference]:

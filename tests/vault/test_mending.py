@@ -144,7 +144,7 @@ def test_a_rewritten_file_whose_row_was_not_is_its_own(ada: Agent, ferry: int, v
     row = VaultFile.objects.get()
     store.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
     VaultFile.objects.update(version=row.version, digest=row.digest)
-    assert differ(ada) == [("edited", ferry)]  # until it is looked at
+    assert differ(ada) == [("behind", ferry)]
     Vault.objects.update(seq=0)
     store.revise(ada, ferry, ME, content="The ferry leaves at 16:00.")
     assert "16:00" in the_one(vault).read_text()

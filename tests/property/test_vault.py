@@ -1,0 +1,251 @@
+"""With any sequence of switches, edits, rollbacks, a person's own doings in the folder, and crashes at any point of a
+writing: no file of a category that is off is ever written, and what the silo says is what the vault says once it is
+mended (seed 004). Nothing that a person wrote is lost."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from django.conf import settings as django_settings
+from django.db import transaction
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from audit import rowset
+from memory import agents, errors, store
+from memory.models import Agent, Memory, Source
+from memory.rules import sections, switches
+from memory.rules.rows import VaultFile
+from memory.silo.silo import Silo
+from memory.time_machine import What, roll_back
+from memory.vault import following, mending, rendering
+from memory.vault.disk import LOCK, Disk
+from tests.conftest import OPERATOR
+from tests.steps import ME, PERSON, fresh, problems, remember
+
+CATEGORIES = ("technical", "contextual", "personal", "topic")
+WORDS = st.sampled_from(["heather", "moss", "fern", "lichen"])
+PICK = st.integers(0, 99)
+_run = itertools.count(1)
+
+
+class Crash(Exception):
+    """The process ended here."""
+
+
+@contextmanager
+def crashing(after: int | None) -> Iterator[None]:
+    """Have the writing end at its n-th step on the disk or in the database."""
+    if after is None:
+        yield
+        return
+    left = itertools.count(after, -1)
+
+    def dying(do: Callable[..., Any]) -> Callable[..., Any]:
+        def either(*arguments: Any, **options: Any) -> Any:
+            if next(left) <= 0:
+                raise Crash
+            return do(*arguments, **options)
+
+        return either
+
+    steps = [(Disk, name) for name in ("stage", "publish", "move", "remove", "append")]
+    with mock.patch.multiple(Disk, **{name: dying(getattr(Disk, name)) for _, name in steps}):
+        names = {"insert": dying(rowset.insert), "update": dying(rowset.update)}
+        with mock.patch.multiple("memory.vault.files.rowset", **names), suppress(Crash):
+            yield
+
+
+class Vaulted(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp())
+        self.roots = mock.patch.object(django_settings, "VAULT_ROOTS", [str(self.root)])
+        self.roots.start()
+        self.atomic = transaction.atomic()
+        self.atomic.__enter__()
+        self.vault = self.root / "vault"
+        label = f"v{next(_run)}"
+        self.agent = agents.create(label, "ada", model="builtin/dedupe", actor=OPERATOR, vault_path=str(self.vault))[0]
+        self.off: set[str] = set()
+        self.is_on = True
+        self.written: list[str] = []  # by a person
+        self.before: dict[str, bytes] = {}
+        self.follow(None)
+
+    def teardown(self) -> None:
+        transaction.set_rollback(True)
+        self.atomic.__exit__(None, None, None)
+        self.roots.stop()
+        shutil.rmtree(self.root)
+
+    def row(self) -> Agent:
+        return fresh(self.agent)
+
+    def number(self, pick: int) -> int:
+        return 1 + pick % max(1, self.row().next_number - 1)
+
+    def files(self) -> dict[str, bytes]:
+        found = (path for path in self.vault.rglob("*.md") if path.is_file() and path.name != LOCK)
+        return {str(path.relative_to(self.vault)): path.read_bytes() for path in found}
+
+    def of_closed(self) -> dict[str, bytes]:
+        """What is there of categories that are off."""
+        found = {}
+        for path, data in self.files().items():
+            said = rendering.read_again(data)
+            memory = said and Memory.objects.filter(agent_id=self.agent.pk, number=said.number).first()
+            if memory and (memory.category in self.off or not self.is_on):
+                found[path] = data
+        return found
+
+    def follow(self, crash: int | None) -> None:
+        """As a commit does it."""
+        with crashing(crash), transaction.atomic():
+            following.bring(self.row())
+
+    def act(self, do: Callable[[], Any], crash: int | None) -> None:
+        """An edit, whatever becomes of it, and what follows it."""
+        before = self.of_closed()
+        with transaction.atomic():
+            inner = transaction.savepoint()
+            try:
+                do()
+            except errors.MemoryFault:
+                transaction.savepoint_rollback(inner)
+        with suppress(errors.MemoryFault):
+            self.follow(crash)
+        assert self.of_closed() == before
+
+    CRASH = st.one_of(st.none(), st.integers(0, 6))
+
+    # --- the agent's doings
+
+    @rule(category=st.sampled_from(CATEGORIES), word=WORDS, crash=CRASH)
+    def remember(self, category: str, word: str, crash: int | None) -> None:
+        self.act(lambda: remember(self.row(), f"{word} blooms", category=category), crash)
+
+    @rule(pick=PICK, word=WORDS, crash=CRASH)
+    def revise(self, pick: int, word: str, crash: int | None) -> None:
+        self.act(lambda: store.revise(self.row(), self.number(pick), PERSON, content=f"{word} fades {pick}"), crash)
+
+    @rule(pick=PICK, crash=CRASH)
+    def discard(self, pick: int, crash: int | None) -> None:
+        self.act(lambda: store.discard(self.row(), [self.number(pick)], PERSON), crash)
+
+    @rule(pick=PICK, crash=CRASH)
+    def restore(self, pick: int, crash: int | None) -> None:
+        self.act(lambda: store.restore(self.row(), [self.number(pick)], PERSON), crash)
+
+    @rule(pick=PICK, crash=CRASH)
+    def merge(self, pick: int, crash: int | None) -> None:
+        numbers = sorted({self.number(pick), self.number(pick + 1)})
+        self.act(lambda: store.consolidate(self.row(), numbers, f"both {pick}", PERSON, category="technical"), crash)
+
+    @rule(pick=PICK, crash=CRASH)
+    def roll_back(self, pick: int, crash: int | None) -> None:
+        seq = 1 + pick % self.row().audit_seq
+        self.act(lambda: roll_back(self.row(), What.entry(seq), PERSON, force=True), crash)
+
+    # --- switches
+
+    @rule(category=st.sampled_from(CATEGORIES), is_on=st.booleans())
+    def switch(self, category: str, is_on: bool) -> None:
+        self.off = self.off - {category} if is_on else self.off | {category}
+        given = {"memory_rules": {"categories": {name: {"enabled": False} for name in self.off}}}
+        switches.change(self.row(), PERSON, rules=given)
+        self.follow(None)
+
+    @rule(is_on=st.booleans())
+    def switch_memory(self, is_on: bool) -> None:
+        switches.change(self.row(), PERSON, enabled=is_on)
+        self.is_on = is_on
+        self.follow(None)
+
+    # --- a person's doings in the folder
+
+    @rule(pick=PICK)
+    def write(self, pick: int) -> None:
+        paths = sorted(self.files())
+        if paths:
+            mark = f"by hand {len(self.written)}."
+            with (self.vault / paths[pick % len(paths)]).open("a") as file:
+                file.write(mark)
+            if not paths[pick % len(paths)].endswith("index.md"):
+                self.written.append(mark)
+
+    @rule(pick=PICK)
+    def delete(self, pick: int) -> None:
+        paths = [path for path, data in sorted(self.files().items()) if b"by hand" not in data]
+        if paths:
+            (self.vault / paths[pick % len(paths)]).unlink()
+
+    @rule(pick=PICK)
+    def take_in_or_leave(self, pick: int) -> None:
+        found = [each for each in mending.differences(self.row()) if each.kind == mending.EDITED]
+        if found:
+            one, do = found[pick % len(found)], mending.take_in if pick % 2 else mending.leave
+            with suppress(errors.MemoryFault), transaction.atomic():
+                do(self.row(), one.number, ME)
+                if do is mending.take_in:  # what was behind the last section is the memory's now, or was its tags'
+                    self.written = [mark for mark in self.written if self.is_somewhere(mark)]
+
+    def is_somewhere(self, mark: str) -> bool:
+        return any(mark.encode() in data for data in self.files().values())
+
+    # --- what holds
+
+    @rule()
+    def mend(self) -> None:
+        done = mending.repair(self.row())
+        assert {each.kind for each in done.left} <= {mending.EDITED, mending.COPY}
+        edited = {each.number for each in done.left if each.kind == mending.EDITED}
+        self.agrees(edited)
+
+    def agrees(self, edited: set[int]) -> None:
+        """Each memory's file says what it says, and stands in its index."""
+        agent = self.row()
+        silo, closed = Silo.for_agent(agent), following.Files(agent, None).closed  # type: ignore[arg-type]
+        files = {file.number: file for file in VaultFile.objects.filter(agent_id=agent.pk)}
+        listed = "".join(data.decode() for path, data in self.files().items() if path.endswith("index.md"))
+        for memory in Memory.objects.filter(agent_id=agent.pk).exclude(source=Source.SYSTEM):
+            file = files.get(memory.number)
+            if memory.category in closed or memory.number in edited:
+                continue
+            if memory.discarded_at is not None:
+                assert file is None or file.state == VaultFile.State.SET_ASIDE
+                continue
+            assert file is not None
+            path = silo.open_text("vault", memory.number, bytes(file.sealed_path))
+            said = rendering.read_again((self.vault / path).read_bytes())
+            opened = silo.open(memory)
+            assert said is not None
+            assert Path(path).name in listed
+            if said.sealed is not None:
+                assert silo.open_sealed(memory.number, said.sealed) == opened
+            else:
+                told = sections.parted(opened.content, memory.category)
+                assert {name: said.sections.get(name) for name in told} == told
+
+    @invariant()
+    def nothing_a_person_wrote_is_lost(self) -> None:
+        for mark in self.written:
+            assert self.is_somewhere(mark), mark
+
+    @invariant()
+    def the_trail_holds(self) -> None:
+        assert problems(self.agent) == []
+
+
+@pytest.mark.django_db
+def test_silo_and_vault_agree() -> None:
+    run_state_machine_as_test(Vaulted, settings=settings(stateful_step_count=30))
