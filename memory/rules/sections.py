@@ -64,7 +64,7 @@ def parted(text: str, category: str) -> dict[str, str]:
     known = set(names(category))
     found: dict[str, list[str]] = {}
     name = main_section(category)
-    for line in text.splitlines(keepends=True):
+    for line in re.split(r"(?<=\n)", text):  # a line ends here as in `escaped`, whatever else Unicode takes for an end
         heading = _HEADING.match(line)
         if heading and heading[1] in known and not found.get(heading[1]):
             name = heading[1]

@@ -32,8 +32,8 @@ _CLARIFICATION = re.compile(
 _FEEDBACK = re.compile(
     r"\W{0,3}(?:thanks?\b|thank you\b|great\b|perfect\b|excellent\b|awesome\b|nice\b|well done\b|"
     r"good (?:job|work|answer)\b|"
-    r"that(?:'s| is| was) (?:great|perfect|good|helpful|useful|too \w+|very \w+|exactly)|that (?:helped|works|worked)\b|"
-    r"(?:it|this|your answer) (?:is|was) too \w+|i (?:really )?(?:like|love|dislike|hate) (?:it|this|that|how|the way)\b|"
+    r"that(?:'s| is| was) (?:great|perfect|good|helpful|useful|too \w+|very \w+|exactly)|that (?:help|work)(?:s|ed)\b|"
+    r"(?:it|this|your answer) (?:is|was) too \w+|i (?:really )?(?:like|love|hate) (?:it|this|that|how|the way)\b|"
     r"i don'?t like\b)",
     re.IGNORECASE,
 )
@@ -57,8 +57,9 @@ _ASKS_BACK = re.compile(
 )
 
 DECIDES = re.compile(
-    r"\b(?:decided?|decision|(?:we|i)(?:'ll| will) (?:go with|use|take)|let'?s (?:go with|use|take)|agreed|chose|chosen|"
-    r"settled on|from now on|instead of|prefers?|preferred|preference|always|never|must not|remember that|important)\b",
+    r"\b(?:decided?|decision|(?:we|i)(?:'ll| will) (?:go with|use|take)|let'?s (?:go with|use|take)|agreed|"
+    r"cho(?:se|sen)|settled on|from now on|instead of|prefers?|preferred|preference|always|never|must not|"
+    r"remember that|important)\b",
     re.IGNORECASE,
 )
 _CODE = re.compile(

@@ -9,17 +9,15 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from audit.trail import Actor
-from config.commandline import Task, is_attended
-from config.commandline.rules import Deed
+from config.commandline import Task
+from config.commandline.rules import Deed, asking, recording
 from memory.access import agent_named
 from memory.errors import Invalid
 from memory.models import Agent
 from memory.rules import document, gate, switches
 from memory.rules.categories import SCOPES
 
-_DEEDS: dict[str, Deed] = {}  # beside those of this module: name → what it does
-_OPERATOR = Actor.operator("memory_rules")
+_DEEDS: dict[str, Deed] = {deed.name: deed for deed in recording.DEEDS}  # beside those of this module
 _CATEGORY = "memory_rules.categories.{}.enabled"
 _RECORDING = "memory_rules.auto_recording.enabled"
 
@@ -125,27 +123,11 @@ class Command(Task):
         self, agent: Agent, *, yes: bool, enabled: bool | None = None, rules: document.Document | None = None
     ) -> None:
         on = switches.turned_on(agent, enabled=enabled, rules=rules)
-        if on and not self._agreed(on, yes=yes):
+        if on and not asking.agreed(self, on, yes=yes):
             self.say("Nothing was changed.")
             return
-        after = switches.change(agent, _OPERATOR, enabled=enabled, rules=rules).audit_seq
+        after = switches.change(agent, asking.OPERATOR, enabled=enabled, rules=rules).audit_seq
         self.say("Nothing had to be changed." if after == agent.audit_seq else f"Changed, as entry {after}.")
-
-    def _agreed(self, on: list[str], *, yes: bool) -> bool:
-        """Whether a person says yes. Where nobody can be asked, and --yes is not there, it is no (seed 004)."""
-        if yes:
-            return True
-        if not is_attended():
-            self.say("Nobody can be asked here, which is a no; --yes says that a person wants it.")
-            return False
-        self.say(switches.GOOD_FOR)
-        for path in on:
-            self.say(f"Would be switched on: {path}")
-        self.stderr.write(f"{switches.QUESTION} ", ending="")
-        try:
-            return input().strip().lower() in ("y", "yes")
-        except EOFError:
-            return False
 
 
 def _master(given: object) -> bool | None:
