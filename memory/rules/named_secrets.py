@@ -23,7 +23,7 @@ _OF = r"(?:[ \t](?:for|to|of|on|at|in)(?:[ \t][\w.@-]{1,40}){1,4})?"
 _IS = r"(?P<is>is|was|are|ist|lautet|es|est|é)"
 _VALUE = r"(?:(?P<quote>['\"`])(?P<quoted>[^'\"`\n]{3,200})(?P=quote)|(?P<bare>[^\s'\"`]{3,200}))"
 _NAMED = re.compile(
-    rf"(?:(?P<strong>{_STRONG})|(?P<weak>{_WEAK}))\w{{0,20}}['\"`\]*]{{0,3}}{_OF}{_GAP}"
+    rf"(?:(?P<strong>{_STRONG})|(?P<weak>{_WEAK}))\w{{0,20}}(?:['\"`]\]?|[*]{{1,2}})?{_OF}{_GAP}"
     rf"(?:(?P<sign>:=|=>|={{1,3}}|!={{1,2}}|:{{1,2}}){_GAP}[*]{{0,2}}{_GAP}|\b{_IS}:?[ \t]{{1,4}}){_VALUE}",
     re.IGNORECASE,
 )

@@ -50,6 +50,7 @@ SECRETS = [
     ("§ is my password", "hunter2"),
     ("mein Passwort ist §", "geheim7"),
     ("DB_PASSWORD=§", "swordfish"),
+    ('config["password"] = "§"', "swordfish"),
     ('"password": "§",', "correct horse battery staple"),
     ("token: §", "2e374819812b"),
     ("the API token is §.", "abc123"),
