@@ -72,7 +72,7 @@ def composed(
         "Key Interactions": listed(
             {
                 "Opening Prompt": _quoted(prompts[0]) if prompts else "",
-                "Closing Exchange": _exchange(prompts, responses),
+                "Closing Exchange": _exchange(recordings),
                 "Critical Decisions": _joined(_sentences([*prompts, *responses], DECIDES)),
                 "Unresolved Items": _joined(_sentences([*prompts, *responses], _OPEN)),
             }
@@ -116,9 +116,11 @@ def _quoted(text: str) -> str:
     return cut(" ".join(text[: 4 * _QUOTED].split()), _QUOTED)
 
 
-def _exchange(prompts: Sequence[str], responses: Sequence[str]) -> str:
-    last = [(prompt, response) for prompt, response in zip(prompts, responses, strict=True) if prompt or response][-1:]
-    return " / ".join(_quoted(text) or UNKNOWN for text in last[0]) if last else ""
+def _exchange(recordings: Sequence[Mapping[str, str]]) -> str:
+    """What was asked last, and the answer; of one in parts, what its first memory says."""
+    last = next((each for each in reversed(recordings) if "Analysis" in each), {})
+    said = [_quoted(unfenced(last.get(section, ""))) for section in ("User Prompt", "Agent Response")]
+    return " / ".join(text or UNKNOWN for text in said) if any(said) else ""
 
 
 def _sentences(texts: Iterable[str], pattern: re.Pattern[str]) -> list[str]:

@@ -148,6 +148,13 @@ def test_its_memory_tells_what_the_template_asks(ada: Agent) -> None:
     assert sessions(ada)[0].memory == memory.number
 
 
+def test_of_one_in_parts_it_quotes_the_beginning(ada: Agent) -> None:
+    talk(ada, "first words " + "x " * 9_000, "last words", session="monday")
+    told = memory_of(ada)
+    assert "Closing Exchange: first words x" in told["Key Interactions"]
+    assert fact(told["Session Overview"], "Interactions") == "1"
+
+
 def test_what_nobody_told_is_not_guessed(ada: Agent) -> None:
     talk(ada, "hello", "hello", session="monday")
     told = memory_of(ada)

@@ -14,7 +14,7 @@ from memory.intake import MAX_CONTENT
 from memory.models import Agent, Memory
 from memory.rules import sections, switches
 from memory.rules.conversations import end_session
-from memory.rules.interactions import Captured, Interaction, contents, fact, unfenced
+from memory.rules.interactions import Captured, Interaction, contents, fact, fenced, unfenced
 from memory.rules.recording import Recorded, record
 from memory.rules.rows import RecordedSession
 from memory.time_machine import What, roll_back
@@ -90,6 +90,14 @@ def test_a_switch_that_closes_meanwhile_is_seen(ada: Agent) -> None:
     old = fresh(ada)
     switches.change(fresh(ada), PERSON, enabled=False)
     assert record(old, Interaction(PROMPT, RESPONSE), ME).skipped == "memory_off"
+
+
+def test_settings_that_change_meanwhile_are_followed(ada: Agent) -> None:
+    settings(ada, capture_settings__sensitive_data_masking=False)
+    old = fresh(ada)
+    settings(ada)
+    assert record(old, Interaction("my password is hunter2"), ME, requested=True).masked == 1
+    assert "hunter2" not in said(ada, 1)
 
 
 # --- what is kept
@@ -243,6 +251,14 @@ def test_whatever_stands_in_it_is_found_again(prompt: str, response: str, times:
     assert whole(texts, "User Prompt") == prompt * times
     assert whole(texts, "Agent Response") == response * times
     assert fact(sections.parted(texts[0], "user_interaction")["Context"], "Session") == "monday"
+
+
+@given(st.text("`~\n x", max_size=40))
+def test_no_line_of_a_text_ends_its_fence(text: str) -> None:
+    fence, *within, last = fenced(text).split("\n")
+    assert fence == last
+    assert len(fence) >= 3
+    assert not any(fence in line for line in within)
 
 
 @pytest.mark.parametrize("letter", ["`", "~", "`~" * 50, "\n## Context\n", "#"])
