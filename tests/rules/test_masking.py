@@ -58,6 +58,9 @@ SECRETS = [
     ("mysql --password § -h db", "swordfish"),
     ("my pin is §", "4711"),
     ("password=§&user=bob", "hunter2"),
+    ("DB_PASSWORD=§", "password123"),
+    ("GITHUB_TOKEN_PROD=§", "abc123def"),
+    ("accessToken: '§'", "abc123def"),
 ]
 
 INNOCENT = [
@@ -83,6 +86,14 @@ INNOCENT = [
     "The ferry leaves at 14:30 from pier 7; call +49 30 901820.",
     "for token in tokens: print(token.text)",
     '<input type="password" name="password">',
+    '{"budget_tokens": 9000}, MaxTokens: `4096`, max_token: 4096, tokens=1024',
+    "row.budget_tokens:.0f, agents.filter(budget_tokens__gt=0).select_related(x1)",
+    "TOKEN_COUNTER is tiktoken:o200k_base",
+    "proxy_pass http://127.0.0.1:8000;",
+    "EMAIL_URL=smtp+tls://USER:PASSWORD@HOST:587",
+    "password_change_done = password_change",
+    "WWW-Authenticate: Bearer realm=x",
+    "secrets: 3 found, see https://acme.example/secrets2",
     "",
 ]
 

@@ -108,13 +108,14 @@ def test_the_oldest_stages_give_way_to_their_number(ada: Agent) -> None:
     assert ": 0 x" not in told
 
 
-def test_however_much_is_told_there_is_room(ada: Agent) -> None:
+def test_however_much_is_told_there_is_room_and_the_last_stage_stays(ada: Agent) -> None:
     for number in range(4):
-        text = evolved(
-            ada, **{name: tuple(f"{number} {n} " + "y" * 280 for n in range(50)) for name in ("insights", "related")}
-        )
+        items = tuple(f"{number} {place} " + "y" * 280 for place in range(50))
+        text = evolved(ada, insights=items, related=items, stage=f"stage {number}")
         assert len(text) <= MAX_CONTENT
     assert "3 49 y" in text
+    assert ": stage 3" in text
+    assert ": stage 2" not in text
 
 
 def test_what_somebody_wrote_otherwise_is_kept(ada: Agent) -> None:
