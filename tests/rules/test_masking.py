@@ -90,6 +90,7 @@ INNOCENT = [
     "row.budget_tokens:.0f, agents.filter(budget_tokens__gt=0).select_related(x1)",
     "TOKEN_COUNTER is tiktoken:o200k_base",
     "proxy_pass http://127.0.0.1:8000;",
+    "Forgot your password? https://acme.example/reset2 or token: https://acme.example/v1",
     "EMAIL_URL=smtp+tls://USER:PASSWORD@HOST:587",
     "password_change_done = password_change",
     "WWW-Authenticate: Bearer realm=x",
