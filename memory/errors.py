@@ -117,6 +117,7 @@ class CategoryDisabled(MemoryFault):
 
     def __init__(self, category: str) -> None:
         super().__init__(f"Memories of the category {category} are switched off for this agent. {_A_PERSON}")
+        self.category = category
 
 
 class PersonsOnly(MemoryFault):

@@ -64,14 +64,14 @@ class _Checked(Draft):
         return self
 
 
-def checked_content(content: object, field: str = "content") -> str:
-    """Text of 1 to 10,000 characters, as it is: nothing is trimmed. Raises Invalid."""
+def checked_content(content: object, field: str = "content", most: int = MAX_CONTENT) -> str:
+    """Text of 1 to `most` characters, as it is: nothing is trimmed. Raises Invalid."""
     if not isinstance(content, str):
         raise Invalid(field, "must be text")
     if not content.strip():
         raise Invalid(field, "is empty")
-    if len(content) > MAX_CONTENT:
-        raise Invalid(field, f"has {len(content):,} characters; at most {MAX_CONTENT:,} are allowed")
+    if len(content) > most:
+        raise Invalid(field, f"has {len(content):,} characters; at most {most:,} are allowed")
     _storable(field, content)
     return content
 

@@ -70,6 +70,14 @@ _REPORT: dict[str, Any] = {
     "text": "## Patterns Found\nQuestions about the ferry come every Monday.\n\n"
     "## Recommendations\nKeep the timetable as a core memory.",
 }
+_RECORDING: dict[str, Any] = {
+    "id": 13,
+    "session": "20260201-093000",
+    "kind": "statement",
+    "significance": "medium",
+    "masked": 0,
+    "skipped": None,
+}
 _SESSION: dict[str, Any] = {
     "id": 3,
     "driver": "runtime",
@@ -230,6 +238,11 @@ BY_OPERATION = {
     "gc_reports_list": Example(answers={200: {"results": [_REPORT], "next": None}}),
     "gc_reports_read": Example(answers={200: _REPORT}),
     "rules_read": Example(answers={200: DEFAULTS}),
+    "recordings_create": Example(
+        {"prompt": "From now on always use tabs.", "response": "I will.", "topic": "Style", "requested": True},
+        {201: _RECORDING, 200: dict.fromkeys(_RECORDING) | {"masked": 0, "skipped": "recording_off"}},
+    ),
+    "recorded_sessions_end": Example({"goal": "one style"}, {200: {"id": 14}}),
     "sessions_list": Example(answers={200: {"results": [_SESSION], "next": None}}),
     "sessions_open": Example({"driver": "runtime"}, {201: _SESSION, 202: _AGENT | {"due": "agent"}}),
     "sessions_read": Example(answers={200: _SESSION}),

@@ -20,6 +20,10 @@ _FROM: dict[tuple[str, str], list[tuple[str, str, tuple[str, ...]]]] = {
     ("memories_revise", "200"): [("seq", "/version", ("audit_read",))],
     ("sessions_open", "201"): [("number", "/id", _SESSION)],
     ("runs_log", "201"): [("number", "/id", ("memories_read",))],
+    ("recordings_create", "201"): [
+        ("number", "/id", ("memories_read",)),
+        ("name", "/session", ("recorded_sessions_end",)),
+    ],
     ("gc_reports_list", "200"): [("number", "/results/0/id", ("gc_reports_read",))],
     ("sessions_list", "200"): [("number", "/results/0/id", _SESSION)],
     ("sessions_read", "200"): [("number", "/id", _SESSION[1:])],

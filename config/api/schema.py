@@ -37,6 +37,7 @@ _PARTS: dict[str, tuple[str, Any]] = {
     "seq": ("the entry's number", 5),
     "slug": ("the agent's name within the tenant", "ada"),
     "prefix": ("the part of the key between its two underscores", "k3v9x1m7q2aa"),
+    "name": ("the name of the session of talk", "20260201-093000"),
     "tool": ("the tool's name, as the model called it", "delete_memory"),
 }
 

@@ -75,7 +75,7 @@ def parted(text: str, category: str) -> dict[str, str]:
     known = set(names(category))
     found: dict[str, list[str]] = {}
     name = main_section(category)
-    for line in text.splitlines(keepends=True):
+    for line in lines(text):
         begun = heading(line)
         if begun in known and not found.get(begun):
             name = begun
@@ -84,6 +84,11 @@ def parted(text: str, category: str) -> dict[str, str]:
             found.setdefault(name, []).append(line)
     told = {name: unescaped("".join(lines)).strip() for name, lines in found.items()}
     return {name: text for name, text in told.items() if text}
+
+
+def lines(text: str) -> list[str]:
+    """With their ends: a line ends here as in `escaped`, whatever else Unicode takes for an end."""
+    return re.split(r"(?<=\n)", text)
 
 
 def escaped(text: str) -> str:

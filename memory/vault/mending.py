@@ -252,7 +252,7 @@ def _content(before: Opened, said: rendering.Said, category: str) -> str:
     told = {name: said.sections[name] for name in sections.names(category) if name in said.sections}
     if told == sections.parted(before.content, category):
         return before.content
-    is_plain = not any(map(sections.heading, before.content.splitlines()))
+    is_plain = not any(map(sections.heading, sections.lines(before.content)))
     main = sections.main_section(category)
     return told[main] if is_plain and set(told) == {main} else sections.composed(told)
 

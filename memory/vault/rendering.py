@@ -132,11 +132,12 @@ def read_again(data: bytes) -> Said | None:
         text = data.decode()
     except UnicodeDecodeError:
         return None
-    fields = {found[1]: found[2] for line in text.splitlines()[:40] if (found := _FIELD.match(line))}
+    blocks = _blocks(text)
+    about = sections.lines(blocks.pop("Metadata", ""))
+    fields = {found[1]: found[2] for line in about if (found := _FIELD.match(line))}
     number = next((fields[name] for name in ("Memory ID", "Interaction ID", "Topic ID") if name in fields), "")
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         return None
-    blocks = _blocks(text)
     tags = blocks.pop("Tags", "")
     told = {name: said for name, said in blocks.items() if said and said != ABSENT}
     return Said(int(number), fields.get("Version", ""), told, tags, _sealed(text))
@@ -146,7 +147,7 @@ def _blocks(text: str) -> dict[str, str]:
     """What stands below each heading."""
     found: dict[str, list[str]] = {}
     name = ""
-    for line in text.splitlines(keepends=True):
+    for line in sections.lines(text):
         begun = sections.heading(line)
         if begun and begun not in found:
             name = begun

@@ -19,7 +19,14 @@ from tests.conftest import House
 from tests.steps import problems
 
 OF_TENANTS = {"agents"}
-SAMPLES = {"number": "1", "seq": "1", "slug": "ada", "prefix": "000000000000", "tool": "search_memories"}
+SAMPLES = {
+    "number": "1",
+    "seq": "1",
+    "slug": "ada",
+    "prefix": "000000000000",
+    "name": "monday",
+    "tool": "search_memories",
+}
 
 
 def operations() -> list[tuple[str, str]]:

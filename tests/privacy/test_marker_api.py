@@ -39,6 +39,8 @@ BODIES: dict[str, Any] = {
     "POST memories/1/restore": None,
     "POST runs": {"task": "M asked", "result": "M done"},
     "GET rules": None,
+    "POST recordings": {"prompt": "M asked", "response": "M said", "topic": "M", "learnings": "M", "requested": True},
+    "POST recorded-sessions/monday/end": {"goal": "M", "achieved": "M"},
     "GET gc-reports": None,
     "GET gc-reports/1": None,
     "GET refinement-sessions": None,

@@ -35,7 +35,7 @@ def closed(ada: Agent) -> Agent:
 
 
 def at_a_terminal(answer: str, *args: str) -> Ran:
-    with mock.patch("config.commandline.is_attended", return_value=True):
+    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
         return rules(*args, stdin=answer.encode())
 
 

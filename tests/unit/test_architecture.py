@@ -40,6 +40,8 @@ OPENS_SILOS = {
     "memory/context.py",
     "memory/history.py",
     "memory/reading.py",
+    "memory/rules/conversations.py",  # what a session's memory is made of
+    "memory/rules/topics.py",  # which memory is the topic's, and what it says
     "memory/silo/indexes.py",
     "memory/formats/jsonl.py",
     "memory/vault/files.py",  # by its side's standing consent: the vault's files

@@ -1,26 +1,57 @@
-"""Asking a person before something is switched on (seed 004: never by itself)."""
+"""Asking a person before a switch is turned on, which nothing else does (seed 004, "Memory Disabled Behavior")."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import TypeVar
 
-from config import commandline
-from config.commandline import Task
-from memory.rules import switches
+from audit.trail import Actor
+from config.commandline import Task, is_attended
+from memory.errors import CategoryDisabled, MemoryDisabled
+from memory.models import Agent
+from memory.rules import document, switches
+
+OPERATOR = Actor.operator("memory_rules")
+T = TypeVar("T")
+_HINT = "; --yes says that a person wants it"
 
 
-def agreed(task: Task, paths: Sequence[str], *, yes: bool, question: str = switches.QUESTION) -> bool:
-    """Whether a person says yes to these switches. Where nobody can be asked, and there is no --yes, it is no."""
+def agreed(
+    task: Task, on: list[str], *, yes: bool = False, hint: str = _HINT, question: str = switches.QUESTION
+) -> bool:
+    """Whether a person says yes. Where nobody can be asked, and --yes is not there, it is no."""
     if yes:
         return True
-    if not commandline.is_attended():
-        task.say("Nobody can be asked here, which is a no; --yes says that a person wants it.")
+    if not is_attended():
+        task.say(f"Nobody can be asked here, which is a no{hint}.")
         return False
     task.say(switches.GOOD_FOR)
-    for path in paths:
+    for path in on:
         task.say(f"Would be switched on: {path}")
     task.stderr.write(f"{question} ", ending="")
     try:
         return input().strip().lower() in ("y", "yes")
     except EOFError:
         return False
+
+
+def done(task: Task, agent: Agent, act: Callable[[Agent], T]) -> T | None:
+    """What `act` returns. A closed switch it meets is asked about: a yes turns it on, and it is done then; a no is
+    None, and nothing is done."""
+    while True:
+        try:
+            return act(agent)
+        except MemoryDisabled:
+            path = document.MASTER
+        except CategoryDisabled as closed:
+            path = f"memory_rules.categories.{closed.category}.enabled"
+        if not agreed(task, [path], hint="; memory_rules enable switches it on"):
+            task.say("Nothing was done.")
+            return None
+        agent = _turned_on(agent, path)
+
+
+def _turned_on(agent: Agent, path: str) -> Agent:
+    if path == document.MASTER:
+        return switches.change(agent, OPERATOR, enabled=True)
+    return switches.set_one(agent, OPERATOR, path, "true")

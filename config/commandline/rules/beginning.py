@@ -11,7 +11,6 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.db.models import Count
 
-from audit.trail import Actor
 from config.commandline import Task, several
 from config.commandline.removal import KEY
 from config.commandline.rules import Deed, asking
@@ -24,7 +23,6 @@ from memory.rules import document, gate, switches
 from memory.rules.categories import PROJECT, SCOPES
 from memory.vault import base, following, mending, pages, rendering
 
-_OPERATOR = Actor.operator("memory_rules")
 QUESTION = "Memory rules are currently disabled. Enable memory functionality? (y/n)"  # the seed's
 ENOUGH = 10  # memories of a project that are context enough
 
@@ -97,7 +95,7 @@ def _disabled(begun: _Begun) -> None:
         begun.report("Switch", "memory stays off; nothing was done")
         begun.is_over = True
         return
-    switches.change(begun.agent, _OPERATOR, enabled=True)
+    switches.change(begun.agent, asking.OPERATOR, enabled=True)
     begun.read_again()
     begun.report("Switch", "memory is on now")
 
@@ -125,7 +123,7 @@ def _begin_vault(begun: _Begun) -> None:
         begun.report("Storage path", f"{path}, as before")
         return
     side = agents_side(begun.agent) if os.environ.get(KEY) else None
-    proposal = proposals.propose(begun.agent, _OPERATOR, vault_path=path)
+    proposal = proposals.propose(begun.agent, asking.OPERATOR, vault_path=path)
     if side is None:
         begun.report("Storage path", f"{path} is proposed to the agent's side (proposal {proposal.number})")
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,20 @@ from audit.trail import Actor
 from config.commandline import Task, several
 from config.commandline.progress import progress
 from config.commandline.removal import KEY
-from config.commandline.rules import Deed, texts
+from config.commandline.rules import Deed, asking, texts
 from config.commandline.rules.surroundings import project_of
 from memory import store
 from memory.access import agent_key, is_key_of
 from memory.errors import Invalid, KeyRejected
 from memory.intake import Draft
 from memory.models import Agent, Kind
-from memory.rules import gate, sections
-from memory.rules.categories import PROJECT, SCOPES, scope_of
+from memory.rules import document, gate, sections
+from memory.rules.categories import PRIVATE, PROJECT, SCOPES, scope_of
+from memory.rules.masking import masked
+from memory.rules.neutral import neutral
 from memory.vault import following, mending
 from memory.vault.mending import Difference
 
-_OPERATOR = Actor.operator("memory_rules")
 _SECTIONS = ("context", "understanding", "decision", "outcome", "related")
 _HEADINGS = dict(zip(_SECTIONS, sections.names("technical"), strict=True))
 
@@ -54,16 +56,34 @@ def _for_store(parser: CommandParser) -> None:
 
 def _store(task: Task, agent: Agent, **options: Any) -> int | None:
     category = options["category"] or ("contextual" if options["project"] else "behavioral")
+    text, hidden = _fit_for(category, _content(options), gate.rules_of(agent))
     draft = Draft(
-        _content(options),
+        text,
         kind=Kind.JOURNAL if options["journal"] else Kind.CORE,
         category=category,
         project=_project(agent, category, options["project"]),
         tags=_tags(options),
     )
-    number = store.remember(agent, [draft], _OPERATOR).memory.number
-    task.result({"id": number, "category": category, "project": draft.project, "file": told_file(task, agent, number)})
+
+    def act(row: Agent) -> int:
+        return store.remember(row, [draft], asking.OPERATOR).memory.number
+
+    number = asking.done(task, agent, act)
+    if number is None:
+        return None
+    if hidden:
+        task.say(f"{several(hidden, 'secret')} masked: credentials and keys are stored as such, with --category.")
+    told = {"id": number, "category": category, "project": draft.project, "masked": hidden}
+    task.result(told | {"file": told_file(task, agent, number)})
     return None
+
+
+def _fit_for(category: str, text: str, rules: Mapping[str, Any]) -> tuple[str, int]:
+    """Without brands; and without secrets, where they would stand in a file for whoever can read it."""
+    text = neutral(text)
+    if scope_of(category) == PRIVATE or not document.is_on(rules, "capture_settings", "sensitive_data_masking"):
+        return text, 0
+    return masked(text)
 
 
 def _content(options: dict[str, Any]) -> str:

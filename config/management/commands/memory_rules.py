@@ -10,9 +10,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from audit.trail import Actor
 from config.commandline import Task
-from config.commandline.rules import Deed, asking, beginning, keeping
+from config.commandline.rules import Deed, asking, beginning, keeping, recording
 from memory.access import agent_named
 from memory.errors import Invalid
 from memory.models import Agent
@@ -21,8 +20,8 @@ from memory.rules.categories import SCOPES
 from memory.rules.rows import Vault, VaultFile
 from memory.vault import following, mending
 
-_DEEDS: dict[str, Deed] = {deed.name: deed for deed in (*beginning.DEEDS, *keeping.DEEDS)}
-_OPERATOR = Actor.operator("memory_rules")
+_ALL = (*beginning.DEEDS, *keeping.DEEDS, *recording.DEEDS)
+_DEEDS: dict[str, Deed] = {deed.name: deed for deed in _ALL}  # beside those of this module
 _CATEGORY = "memory_rules.categories.{}.enabled"
 _RECORDING = "memory_rules.auto_recording.enabled"
 
@@ -134,7 +133,7 @@ class Command(Task):
         if on and not asking.agreed(self, on, yes=yes):
             self.say("Nothing was changed.")
             return
-        after = switches.change(agent, _OPERATOR, enabled=enabled, rules=rules).audit_seq
+        after = switches.change(agent, asking.OPERATOR, enabled=enabled, rules=rules).audit_seq
         self.say("Nothing had to be changed." if after == agent.audit_seq else f"Changed, as entry {after}.")
 
 

@@ -1,0 +1,189 @@
+"""`memory_rules record`, `session` and `topic`: what was said is kept (seed 004)."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from config.commandline import Task
+from config.commandline.rules import Deed, asking
+from memory.editing import Edited
+from memory.errors import Invalid, MemoryDisabled
+from memory.models import Agent
+from memory.rules import conversations, gate, recording, topics
+from memory.rules.interactions import MOST, Interaction
+from memory.rules.rows import RecordedSession
+from memory.rules.session_memory import Outcomes
+
+_SAID = ("topic", "context", "intent", "effectiveness", "learnings", "metrics")
+_OUTCOMES = ("achieved", "understandings", "follow_up", "clarity", "resolution", "satisfaction")
+_TEXTS = ("stage", "definition", "scope", "level", "expertise", "style")
+_LISTS = {
+    "related": "related",
+    "question": "questions",
+    "approach": "approaches",
+    "insight": "insights",
+    "practice": "practices",
+    "pitfall": "pitfalls",
+    "resource": "resources",
+}
+
+
+# --- record
+
+
+def _record_arguments(parser: CommandParser) -> None:
+    for name in ("prompt", "response"):
+        either = parser.add_mutually_exclusive_group(required=name == "prompt")
+        either.add_argument(f"--{name}", metavar="TEXT", help="- for standard input")
+        either.add_argument(f"--{name}-file", metavar="FILE", help="- for standard input")
+    parser.add_argument("--session", default="", metavar="NAME", help="default: the one that goes on, or a new one")
+    parser.add_argument("--project", default="", metavar="ID")
+    for name in _SAID:
+        parser.add_argument(f"--{name}", default="", metavar="TEXT")
+    parser.add_argument("--seconds", type=float, metavar="NUMBER", help="that the response took")
+    parser.add_argument("--tool", action="append", default=[], metavar="NAME", help="that was used; may be repeated")
+    parser.add_argument(
+        "--automatic", action="store_true", help="as a runtime does: skipped in silence by a closed switch"
+    )
+
+
+def _record(task: Task, agent: Agent, *, automatic: bool, **options: Any) -> None:
+    interaction = Interaction(
+        prompt=_text(options, "prompt"),
+        response=_text(options, "response"),
+        session=options["session"],
+        project=options["project"],
+        response_seconds=options["seconds"],
+        tools=tuple(options["tool"]),
+        **{name: options[name] for name in _SAID},
+    )
+
+    def act(row: Agent) -> recording.Recorded:
+        return recording.record(row, interaction, asking.OPERATOR, requested=not automatic)
+
+    found = asking.done(task, agent, act)
+    if found is not None:
+        name = None if found.session is None else found.session.name
+        task.result({"id": found.number, "session": name, "masked": found.masked, "skipped": found.skipped})
+
+
+def _text(options: dict[str, Any], name: str) -> str:
+    """From the command line, a file, or standard input. Raises Invalid, quoting nothing."""
+    given, file = options[name], options[f"{name}_file"]
+    if "-" not in (given, file):
+        return _read(name, Path(file)) if file is not None else given or ""
+    if name == "response" and "-" in (options["prompt"], options["prompt_file"]):
+        raise Invalid("response", "and prompt cannot both come from standard input")
+    return _decoded(name, sys.stdin.buffer.read(4 * MOST + 1))
+
+
+def _read(name: str, path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return _decoded(name, file.read(4 * MOST + 1))
+    except OSError as problem:
+        raise Invalid(f"{name}-file", f"cannot be read ({(problem.strerror or '').lower()})") from None
+
+
+def _decoded(name: str, read: bytes) -> str:
+    try:
+        return read.decode()
+    except UnicodeDecodeError:
+        pass  # the error there holds the text
+    raise Invalid(name, "is not UTF-8")
+
+
+# --- session
+
+
+def _session_arguments(parser: CommandParser) -> None:
+    parser.add_argument("what", choices=("begin", "end", "list"), metavar="begin|end|list")
+    parser.add_argument("name", nargs="?", default="", metavar="NAME")
+    parser.add_argument("--project", default="", metavar="ID", help="of one that begins")
+    parser.add_argument("--goal", default="", metavar="TEXT", help="of one that ends")
+    for name in _OUTCOMES:
+        parser.add_argument(f"--{name.replace('_', '-')}", default="", metavar="TEXT", help="of one that ends")
+
+
+def _session(task: Task, agent: Agent, *, what: str, name: str, **options: Any) -> None:
+    if what == "list":
+        task.result([_row(session) for session in RecordedSession.objects.filter(agent_id=agent.pk).order_by("pk")])
+    elif what == "begin":
+        begun = asking.done(task, agent, partial(_begin, name=name, project=options["project"]))
+        if begun is not None:
+            task.result({"session": begun.name, "project": begun.project})
+    else:
+        outcomes = Outcomes(**{each: options[each] for each in _OUTCOMES})
+        ended = asking.done(task, agent, partial(_end, name=name, goal=options["goal"], outcomes=outcomes))
+        if ended is not None:
+            task.result({"id": ended[0], "session": name})
+
+
+def _require_open(agent: Agent) -> None:
+    """Sessions go on without session memories; who asks for one is asked about them. Raises MemoryDisabled,
+    CategoryDisabled."""
+    if not agent.memory_enabled:
+        raise MemoryDisabled
+    gate.require_open(agent, ("session",))
+
+
+def _begin(agent: Agent, *, name: str, project: str) -> RecordedSession:
+    _require_open(agent)
+    return conversations.begin(agent, name, asking.OPERATOR, project=project)
+
+
+def _end(agent: Agent, *, name: str, goal: str, outcomes: Outcomes) -> tuple[int | None]:
+    _require_open(agent)
+    edited = conversations.end_session(agent, name, asking.OPERATOR, goal=goal, outcomes=outcomes)
+    return (edited.memory.number if edited is not None and edited.memories else None,)
+
+
+def _row(session: RecordedSession) -> dict[str, Any]:
+    """Names, times and counts, and nothing that was said."""
+    return {
+        "session": session.name,
+        "project": session.project,
+        "began_at": session.began_at.isoformat(),
+        "last_at": session.last_at.isoformat(),
+        "ended_at": None if session.ended_at is None else session.ended_at.isoformat(),
+        "recordings": len(session.numbers),
+        "id": session.memory,
+    }
+
+
+# --- topic
+
+
+def _topic_arguments(parser: CommandParser) -> None:
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("--project", default="", metavar="ID")
+    parser.add_argument("--session", default="", metavar="NAME", help="in which it was talked of")
+    for name in _TEXTS:
+        parser.add_argument(f"--{name}", default="", metavar="TEXT")
+    for name in _LISTS:
+        parser.add_argument(f"--{name}", action="append", default=[], metavar="TEXT", help="may be repeated")
+
+
+def _topic(task: Task, agent: Agent, *, name: str, **options: Any) -> None:
+    given: dict[str, Any] = {each: options[each] for each in (*_TEXTS, "project", "session")}
+    given |= {attribute: tuple(options[option]) for option, attribute in _LISTS.items()}
+    stage = topics.Stage(**given)
+
+    def act(row: Agent) -> Edited:
+        return topics.evolve(row, name, asking.OPERATOR, stage)
+
+    edited = asking.done(task, agent, act)
+    if edited is not None:
+        task.result({"id": edited.memory.number if edited.memories else None, "changed": edited.seq is not None})
+
+
+DEEDS = (
+    Deed("record", "keep an interaction: what was asked, and what was answered", _record_arguments, _record),
+    Deed("session", "begin, end or list sessions of talk", _session_arguments, _session),
+    Deed("topic", "make a topic's memory, or say it anew", _topic_arguments, _topic),
+)

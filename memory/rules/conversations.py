@@ -1,0 +1,167 @@
+"""Sessions of talk: which one an interaction belongs to, and what is kept of one that is over (seed 004, "Session
+Memory"). A session's name, times and numbers are kept in clear; what was said in it is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.utils import timezone
+
+from audit import rowset
+from audit.trail import Actor
+from memory import editing, store
+from memory.editing import Edited
+from memory.errors import Invalid, MemoryDisabled, NotFound, Taken
+from memory.intake import MAX_TAG, Draft, checked_project
+from memory.models import Agent, Kind, Memory
+from memory.rules import document, gate, sections, session_memory
+from memory.rules.categories import DEFAULT_PROJECT
+from memory.rules.interactions import checked_name
+from memory.rules.rows import RecordedSession
+from memory.rules.session_memory import Outcomes
+from memory.silo.silo import Silo
+
+QUIET = timedelta(minutes=30)  # after so long without a word, another session begins
+READ = 500  # memories of a session that are looked through: its first, and its last
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The session that an interaction belongs to, and the interaction before it in the project."""
+
+    session: RecordedSession
+    previous: int | None
+
+
+def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> RecordedSession:
+    """Begin a session; older ones of the project are ended. Without a name it is named by the time.
+
+    Raises Invalid, Taken, MemoryDisabled.
+    """
+    name, project = checked_name(name), checked_project(project) or DEFAULT_PROJECT
+    with editing.locked(agent) as row:
+        if not row.memory_enabled:
+            raise MemoryDisabled
+        if name and RecordedSession.objects.filter(agent_id=row.pk, name=name).exists():
+            raise Taken("There is, or was, a session of this name. Choose another.")
+        return _begun(row, name, project, actor, timezone.now())
+
+
+def join(row: Agent, name: str, project: str, actor: Actor) -> Joined:
+    """The session to record in, of an agent that is locked: the one that is named, else the one that goes on, else a
+    new one. One that was over goes on when it is named. Raises Invalid for another project's."""
+    now = timezone.now()
+    mine = RecordedSession.objects.filter(agent_id=row.pk)
+    if name:
+        found = mine.filter(name=name).first()
+        if found is not None and project not in ("", found.project):
+            raise Invalid("session", "is another project's; name another")
+        project = found.project if found is not None else project or DEFAULT_PROJECT
+        last = mine.filter(project=project).order_by("-last_at", "-pk").first() if found is None else found
+    else:
+        project = project or DEFAULT_PROJECT
+        last = mine.filter(project=project).order_by("-last_at", "-pk").first()
+        found = last if last is not None and _goes_on(row, last, now) else None
+    previous = last.numbers[-1] if last is not None and last.numbers else None
+    return Joined(found if found is not None else _begun(row, name, project, actor, now), previous)
+
+
+def _goes_on(row: Agent, last: RecordedSession, now: datetime) -> bool:
+    if last.ended_at is not None:
+        return False
+    has_bounds = document.is_on(gate.rules_of(row), "capture_settings", "session_boundary_detection")
+    return not has_bounds or now - last.last_at < QUIET
+
+
+def _begun(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> RecordedSession:
+    for older in RecordedSession.objects.filter(agent_id=row.pk, project=project, ended_at__isnull=True):
+        _end(row, older, actor, Outcomes())
+    name = name or _named(row, now)
+    return RecordedSession.objects.create(agent_id=row.pk, name=name, project=project, began_at=now, last_at=now)
+
+
+def _named(row: Agent, now: datetime) -> str:
+    """20261122-143000, or with a number behind it where that is taken."""
+    plain = f"{now.astimezone(UTC):%Y%m%d-%H%M%S}"
+    taken = set(RecordedSession.objects.filter(agent_id=row.pk, name__startswith=plain).values_list("name", flat=True))
+    names = (plain, *(f"{plain}-{number}" for number in range(2, len(taken) + 2)))
+    return next(name for name in names if name not in taken)
+
+
+def note(session: RecordedSession, numbers: list[int]) -> None:
+    """That these memories record an interaction of it. One that was over goes on."""
+    session.numbers = [*session.numbers, *numbers]
+    session.last_at, session.ended_at = timezone.now(), None
+    session.save(update_fields=["numbers", "last_at", "ended_at"])
+
+
+def tag_of(name: str) -> str:
+    """session:NAME; of a name that is too long for a tag its beginning and a digest."""
+    tag = f"session:{name}"
+    if len(tag) > MAX_TAG:
+        tag = f"{tag[: MAX_TAG - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return tag
+
+
+# --- when it is over
+
+
+def end_session(
+    agent: Agent, name: str, actor: Actor, *, goal: str = "", outcomes: Outcomes | None = None
+) -> Edited | None:
+    """End a session, and keep its session memory; None where none is kept: it was over, nothing was recorded in it, or
+    session memories are switched off. What it was for, and what came of it, is told by whoever knows.
+
+    Raises Invalid, NotFound, MemoryDisabled.
+    """
+    given = (outcomes or Outcomes()).checked(goal)
+    with editing.locked(agent) as row:
+        if not row.memory_enabled:
+            raise MemoryDisabled
+        session = RecordedSession.objects.filter(agent_id=row.pk, name=checked_name(name)).first()
+        if session is None:
+            raise NotFound("There is no recorded session of this name.")
+        return None if session.ended_at is not None else _end(row, session, actor, given)
+
+
+def _end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> Edited | None:
+    edited = None
+    if "session" not in gate.closed(row) and session.numbers:
+        edited = _kept(row, session, actor, outcomes)
+        session.memory = edited.memory.number if edited.memories else session.memory
+    session.ended_at = timezone.now()
+    session.save(update_fields=["memory", "ended_at"])
+    return edited
+
+
+def _kept(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> Edited:
+    """Its memory, made; or said anew, where the session was over before and went on."""
+    rules = gate.rules_of(row)
+    text = session_memory.composed(session, _recordings(row, session), outcomes, rules)
+    if session.memory is not None and _may_be_revised(row, session.memory):
+        return store.revise(row, session.memory, actor, content=text)
+    draft = Draft(text, kind=Kind.JOURNAL, category="session", project=session.project, tags=(tag_of(session.name),))
+    return store.remember(row, [draft], actor)
+
+
+def _may_be_revised(row: Agent, number: int) -> bool:
+    mine = Memory.objects.filter(agent_id=row.pk, number=number)
+    return mine.filter(discarded_at__isnull=True, constitutional=False).exists()
+
+
+def _recordings(row: Agent, session: RecordedSession) -> list[dict[str, str]]:
+    """The sections of its recordings, in order: of those that are there, and read back."""
+    if "user_interaction" in gate.closed(row):
+        return []
+    numbers = session.numbers if len(session.numbers) <= READ else [session.numbers[0], *session.numbers[1 - READ :]]
+    active = '"agent_id" = %s AND "discarded_at" IS NULL'
+    memories = rowset.select(Memory, active, [row.pk], among=("number", numbers))
+    silo = Silo.for_agent(row)
+    return [
+        sections.parted(silo.open(memory).content, "user_interaction")
+        for memory in sorted(memories, key=lambda memory: memory.number)
+        if memory.category == "user_interaction"
+    ]

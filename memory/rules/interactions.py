@@ -1,0 +1,219 @@
+"""One interaction of a person and an agent, as it is given and as its memories say it (seed 004, "User Interaction
+Memory Template"). Pure functions: nothing is stored here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from memory.errors import Invalid
+from memory.intake import MAX_CONTENT, checked_content, checked_project
+from memory.rules import document, sections
+from memory.rules.masking import masked_together
+from memory.rules.neutral import neutral
+from memory.rules.significance import kind_of, significance
+
+UNKNOWN = "Not recorded."
+MOST = 200_000  # characters of a prompt, and of a response
+EXCERPT = 200  # characters of a prompt that is not captured in full
+_LINES = {"topic": 58, "context": 1_000, "intent": 500, "effectiveness": 500, "learnings": 500, "metrics": 500}
+_TOOLS, _TOOL = 20, 64  # how many, and characters of each
+_LONGEST = 10_000_000  # seconds
+_CATEGORY = "memory_rules.categories.user_interaction"
+_RUN = {mark: re.compile(re.escape(mark) + "+") for mark in "`~"}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Interaction:
+    """What was asked and answered, and what is known of it. All but the prompt may be left out; seconds of the
+    response's time."""
+
+    prompt: str
+    response: str = ""
+    session: str = ""
+    project: str = ""
+    topic: str = ""
+    context: str = ""
+    intent: str = ""
+    effectiveness: str = ""
+    learnings: str = ""
+    response_seconds: float | None = None
+    tools: Sequence[str] = ()
+    metrics: str = ""
+
+    def checked(self) -> Interaction:
+        """The same, with all but prompt and response on one line. Raises Invalid."""
+        checked_content(self.prompt, "prompt", MOST)
+        if self.response != "":
+            checked_content(self.response, "response", MOST)
+        seconds = self.response_seconds
+        if seconds is not None and not (math.isfinite(seconds) and 0 <= seconds <= _LONGEST):
+            raise Invalid("response_seconds", f"must be a number from 0 to {_LONGEST:,}")
+        if isinstance(self.tools, str) or len(self.tools) > _TOOLS:
+            raise Invalid("tools", f"must be a list of at most {_TOOLS} texts")
+        lines: dict[str, Any] = {name: one_line(getattr(self, name), name, most) for name, most in _LINES.items()}
+        lines["tools"] = tuple(one_line(tool, "tools", _TOOL) for tool in self.tools)
+        return replace(self, project=checked_project(self.project), session=checked_name(self.session), **lines)
+
+
+def one_line(text: object, field: str, most: int) -> str:
+    """Text on one line, or none. Raises Invalid."""
+    return " ".join(checked_content(text, field, most).split()) if text != "" else ""
+
+
+def checked_name(name: object) -> str:
+    """A session's name, or none. It is kept in clear, so that what looks like a secret is none. Raises Invalid."""
+    if name == "":
+        return ""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
+        raise Invalid("session", "is up to 64 letters, digits and . _ -")
+    if masked_together([name])[1]:
+        raise Invalid("session", "looks like a secret, and a session's name is kept in clear")
+    return name
+
+
+# --- what of it is kept
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Captured:
+    """What of an interaction is kept: neutral, masked, and as much as the settings let through."""
+
+    said: Interaction
+    kind: str
+    level: str
+    masked: int
+    has_metadata: bool
+
+
+def captured(given: Interaction, rules: Mapping[str, Any], *, requested: bool) -> Captured:
+    """`given` is checked. What is recorded automatically is kept as `auto_recording` says, too."""
+    names = ("prompt", "response", *_LINES)
+    texts = [neutral(text) for text in (*(getattr(given, name) for name in names), *given.tools)]
+    count = 0
+    if document.is_on(rules, "capture_settings", "sensitive_data_masking"):
+        texts, count = masked_together(texts)
+    told: dict[str, Any] = dict(zip(names, texts[: len(names)], strict=True))
+    for name, most in _LINES.items():
+        told[name] = cut(told[name], most)
+    told["tools"] = tuple(cut(tool, _TOOL) for tool in texts[len(names) :])
+    if not document.value(rules, f"{_CATEGORY}.capture_full_prompts"):
+        told["prompt"] = cut(told["prompt"], EXCERPT)
+    if not (requested or document.is_on(rules, "auto_recording", "record_all_prompts")):
+        told["prompt"] = ""
+    all_responses = requested or document.is_on(rules, "auto_recording", "record_all_responses")
+    if not (all_responses and document.value(rules, f"{_CATEGORY}.capture_responses")):
+        told["response"] = ""
+    return Captured(
+        replace(given, **told),
+        kind_of(given.prompt, given.response),
+        significance(given.prompt, given.response),
+        count,
+        document.value(rules, f"{_CATEGORY}.include_metadata") is True,
+    )
+
+
+def cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+# --- as memories say it
+
+
+def contents(kept: Captured, session: str, *, first: int, previous: int | None) -> list[str]:
+    """What the memories say that record it, of at most 10,000 characters: one, or parts of which each goes on where the
+    one before it ends. `first` is the number that the first will have, `previous` that of the interaction before."""
+    facts = _facts(kept, session, previous)
+    room = MAX_CONTENT - len(sections.composed(facts)) - len("- Part: 9999 of 9999\n")
+    texts = {"User Prompt": kept.said.prompt, "Agent Response": kept.said.response}
+    parts = _parts(texts, room, MAX_CONTENT - 300)
+    told = []
+    for place, part in enumerate(parts):
+        more = facts if not place else {"Context": listed({"Session": session})}
+        if len(parts) > 1:
+            more = more | {"Context": f"{more['Context']}\n{listed({'Part': f'{place + 1} of {len(parts)}'})}"}
+        if place:
+            more = more | {"Related Interactions": listed({"Continues": f"memory {first + place - 1}"})}
+        told.append(sections.composed(part | more))
+    return told
+
+
+def _facts(kept: Captured, session: str, previous: int | None) -> dict[str, str]:
+    said = kept.said
+    seconds = "" if said.response_seconds is None else f"{said.response_seconds:.3f}".rstrip("0").rstrip(".") + " s"
+    facts = {
+        "Context": listed({"Session": session, "Topic": said.topic, "Previous Context": said.context}),
+        "Analysis": listed(
+            {
+                "Kind": kept.kind,
+                "Significance": kept.level,
+                "User Intent": said.intent,
+                "Response Effectiveness": said.effectiveness,
+                "Key Learnings": said.learnings,
+            }
+        ),
+    }
+    if kept.has_metadata:
+        tools = cut(", ".join(said.tools), 500)
+        facts["Technical Metadata"] = listed(
+            {"Response Time": seconds, "Tools Used": tools, "Success Metrics": said.metrics}
+        )
+    if previous is not None:
+        facts["Related Interactions"] = listed({"Previous": f"memory {previous}"})
+    return facts
+
+
+def listed(facts: Mapping[str, str]) -> str:
+    return "\n".join(f"- {label}: {value or UNKNOWN}" for label, value in facts.items())
+
+
+def fact(section: str, label: str) -> str:
+    """What a section tells under a label; "" where it tells nothing."""
+    found = re.search(rf"^- {re.escape(label)}: (.*)$", section, re.MULTILINE)
+    return "" if found is None or found[1] == UNKNOWN else found[1].strip()
+
+
+def _parts(texts: Mapping[str, str], room: int, room_of_others: int) -> list[dict[str, str]]:
+    parts: list[dict[str, str]] = [{}]
+    for name, text in texts.items():
+        while text:
+            length = _fitting(name, text, room)
+            if length:
+                parts[-1][name] = fenced(text[:length])
+                room -= _size(name, text[:length])
+            text = text[length:]
+            if text:
+                parts.append({})
+                room = room_of_others
+    return parts
+
+
+def _fitting(name: str, text: str, room: int) -> int:
+    """How many of its first characters there is room for, up to the end of a line where one is near."""
+    length = min(len(text), max(room, 0))
+    while length and (size := _size(name, text[:length])) > room:
+        length = min(length - 1, length * room // size)
+    if length == len(text):
+        return length
+    return text.rfind("\n", length // 2, length) + 1 or length
+
+
+def _size(name: str, text: str) -> int:
+    return len(sections.composed({name: fenced(text)})) + len("\n\n")
+
+
+def fenced(text: str) -> str:
+    """Between lines of a mark that is longer than any in the text."""
+    longest = {mark: max(map(len, runs.findall(text)), default=0) for mark, runs in _RUN.items()}
+    mark = "`" if longest["`"] <= max(longest["~"], 3) else "~"
+    fence = mark * max(longest[mark] + 1, 3)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def unfenced(text: str) -> str:
+    found = re.match(r"(`{3,}|~{3,})\n(.*)\n\1\Z", text, re.DOTALL)
+    return found[2] if found else text

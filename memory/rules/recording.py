@@ -1,0 +1,134 @@
+"""Recording interactions (seed 004, "Automatic Interaction Recording Process"): automatically, which a closed switch
+skips in silence; or because somebody asked for it, who is told of the switch.
+
+All that one interaction brings (its memories, the session memory of a talk that is over, its topic's) is one
+transaction, with the agent locked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+from django.db import transaction
+
+from audit.trail import Actor
+from memory import editing, store
+from memory.errors import CategoryDisabled, Constitutional, DiscardShare, MemoryDisabled
+from memory.intake import Draft
+from memory.models import Agent, Kind
+from memory.rules import conversations, document, gate, topics
+from memory.rules.interactions import Captured, Interaction, captured, contents
+from memory.rules.rows import RecordedSession
+from memory.rules.significance import is_worth_recording
+
+log = structlog.get_logger("palimpsest.recording")
+
+CATEGORY = "user_interaction"
+REASONS = MEMORY_OFF, CATEGORY_OFF, RECORDING_OFF, BELOW_THRESHOLD = (
+    "memory_off",
+    "category_off",
+    "recording_off",
+    "below_threshold",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What became of an interaction: the numbers of its memories, or why it was skipped."""
+
+    numbers: tuple[int, ...] = ()
+    session: RecordedSession | None = None
+    kind: str = ""
+    significance: str = ""
+    masked: int = 0
+    skipped: str | None = None
+
+    @property
+    def number(self) -> int | None:
+        return self.numbers[0] if self.numbers else None
+
+
+def record(agent: Agent, interaction: Interaction, actor: Actor, *, requested: bool = False) -> Recorded:
+    """Record an interaction: in journal memories of the category user_interaction, and in its session.
+
+    Unless it is requested, what is switched off skips it, and so does the threshold. Raises Invalid; where it is
+    requested MemoryDisabled and CategoryDisabled, too.
+    """
+    reason = _closed(agent, requested=requested)
+    if reason:
+        return _skipped(agent, reason)
+    given = interaction.checked()
+    given = replace(given, topic=topics.checked_topic(given.topic)) if given.topic else given
+    if not (requested or is_worth_recording(gate.rules_of(agent), given.prompt, given.response)):
+        return _skipped(agent, BELOW_THRESHOLD)
+    kept = captured(given, gate.rules_of(agent), requested=requested)  # before anything is locked: it may take a second
+    with editing.locked(agent) as row:
+        reason = _closed(row, requested=requested)
+        if reason:
+            return _skipped(row, reason)
+        if row.rules != agent.rules:
+            kept = captured(given, gate.rules_of(row), requested=requested)
+        return _recorded(row, kept, actor)
+
+
+def _closed(agent: Agent, *, requested: bool) -> str:
+    """Why nothing is recorded, or "". Raises MemoryDisabled and CategoryDisabled where it is requested."""
+    if not agent.memory_enabled:
+        if requested:
+            raise MemoryDisabled
+        return MEMORY_OFF
+    if CATEGORY in gate.closed(agent):
+        if requested:
+            raise CategoryDisabled(CATEGORY)
+        return CATEGORY_OFF
+    return "" if requested or document.is_on(gate.rules_of(agent), "auto_recording", "enabled") else RECORDING_OFF
+
+
+def _skipped(agent: Agent, reason: str) -> Recorded:
+    log.info("interaction not recorded", agent=agent.pk, reason=reason)
+    return Recorded(skipped=reason)
+
+
+def _recorded(row: Agent, kept: Captured, actor: Actor) -> Recorded:
+    joined = conversations.join(row, kept.said.session, kept.said.project, actor)
+    session = joined.session
+    with editing.locked(row) as now:  # an older session's end may have been written meanwhile
+        told = contents(kept, session.name, first=now.next_number, previous=joined.previous)
+    tags = [conversations.tag_of(session.name), f"kind:{kept.kind}", f"significance:{kept.level}"]
+    tags += [topics.tag_of(kept.said.topic)] if kept.said.topic else []
+    drafts = [
+        Draft(text, kind=Kind.JOURNAL, category=CATEGORY, project=session.project, tags=tuple(tags)) for text in told
+    ]
+    edited = store.remember(row, drafts, actor)
+    numbers = [memory.number for memory in edited.memories]
+    conversations.note(session, numbers)
+    if kept.said.topic and _evolves(gate.rules_of(row)):
+        _evolve(row, kept, session, actor)
+    return Recorded(tuple(numbers), session, kept.kind, kept.level, kept.masked)
+
+
+def _evolves(rules: Mapping[str, Any]) -> bool:
+    return "topic" not in document.closed_categories(rules) and document.is_on(
+        rules, "categories", "topic", "evolution_tracking"
+    )
+
+
+def _evolve(row: Agent, kept: Captured, session: RecordedSession, actor: Actor) -> None:
+    """An interaction is recorded even where its topic's memory must stay as it is."""
+    said = kept.said
+    asked = topics.short(said.prompt)
+    stage = topics.Stage(
+        project=session.project,
+        session=session.name,
+        stage=": ".join(part for part in (kept.kind, said.intent or asked) if part),
+        questions=(asked,) if kept.kind == "question" and asked else (),
+        insights=(said.learnings,) if said.learnings else (),
+    )
+    try:
+        with transaction.atomic():
+            topics.evolve(row, said.topic, actor, stage)
+    except (Constitutional, DiscardShare) as refused:
+        log.info("topic not evolved", agent=row.pk, reason=refused.code)

@@ -1,0 +1,138 @@
+"""Recording over the API: it is kept by the agent's own side alone, once, and never said again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memory.models import Agent
+from memory.rules import switches
+from tests.api.calling import Answer, Caller
+from tests.conftest import House
+from tests.privacy.marker import unique
+from tests.rules.talking import PROMPT, of_category, off, said, sessions, settings
+from tests.steps import PERSON, active, fresh, problems, state
+
+
+def record(runtime: Caller, key: str = "", **body: Any) -> Answer:
+    headers = {"idempotency_key": key} if key else {}
+    return runtime.post("recordings", {"prompt": PROMPT, "response": "I will.", "requested": True} | body, **headers)
+
+
+def test_what_is_asked_for_is_recorded(runtime: Caller, house: House) -> None:
+    answer = record(runtime, session="monday", topic="Tabs", tools=["editor"], response_seconds=2)
+    assert (answer.status, answer.json) == (
+        201,
+        {
+            "id": 1,
+            "session": "monday",
+            "kind": "statement",
+            "significance": "medium",
+            "masked": 0,
+            "skipped": None,
+        },
+    )
+    assert "- Tools Used: editor" in said(house.ada, 1)
+    assert problems(house.ada) == []
+
+
+def test_nothing_that_was_said_is_answered(runtime: Caller, house: House) -> None:
+    word = unique()
+    answers = [record(runtime, prompt=f"my password is {word}9", response=word, session="monday", topic=word)]
+    answers.append(runtime.post("recorded-sessions/monday/end", {"goal": word}))
+    answers.append(record(runtime, prompt=f"{word}\0"))
+    answers.append(record(runtime, requested=False, prompt=word))
+    assert [answer.status for answer in answers] == [201, 200, 422, 200]
+    assert answers[0].json["masked"] >= 1
+    assert not any(word.encode() in answer.content for answer in answers)
+
+
+SKIPPED = {"id": None, "session": None, "kind": None, "significance": None, "masked": 0}
+
+
+def test_what_a_closed_switch_skips_is_told_in_silence(runtime: Caller, house: House) -> None:
+    answer = record(runtime, requested=False)
+    assert (answer.status, answer.json) == (200, SKIPPED | {"skipped": "recording_off"})
+    settings(house.ada, auto_recording__enabled=True)
+    assert record(runtime, requested=False, prompt="When?").json["skipped"] == "below_threshold"
+    assert record(runtime, requested=False).status == 201
+    off(house.ada, "user_interaction")
+    assert record(runtime, requested=False).json["skipped"] == "category_off"
+    switches.change(fresh(house.ada), PERSON, enabled=False)
+    assert record(runtime, requested=False).json["skipped"] == "memory_off"
+    assert active(house.ada) == [1]
+
+
+@pytest.mark.parametrize("code", ["category_disabled", "memory_disabled"])
+def test_who_asks_is_told_what_to_ask_a_person(runtime: Caller, house: House, code: str) -> None:
+    off(house.ada, "user_interaction")
+    switches.change(fresh(house.ada), PERSON, enabled=code == "category_disabled")
+    answer = record(runtime)
+    assert (answer.status, answer.codes, answer.json["prompt"]) == (409, [code], switches.QUESTION)
+
+
+def test_one_is_recorded_once_for_each_key(runtime: Caller, house: House) -> None:
+    first = record(runtime, key="one", prompt="Thanks, my password is hunter2!")
+    again = record(runtime, key="one", prompt="Thanks, my password is hunter2!")
+    assert (first.status, again.status) == (201, 201)
+    assert first.json == again.json
+    assert (first.json["kind"], first.json["masked"]) == ("feedback", 1)
+    assert active(house.ada) == [1]
+    assert record(runtime, key="one", prompt="other").codes == ["idempotency_key_reused"]
+
+
+def test_what_was_skipped_uses_no_key_up(runtime: Caller, house: House) -> None:
+    assert record(runtime, key="one", requested=False).status == 200
+    settings(house.ada, auto_recording__enabled=True)
+    assert record(runtime, key="one", requested=False).status == 201
+
+
+def test_a_session_is_ended(runtime: Caller, house: House) -> None:
+    record(runtime, session="monday")
+    answer = runtime.post("recorded-sessions/monday/end", {"goal": "one style", "satisfaction": "high"})
+    assert (answer.status, answer.json) == (200, {"id": 2})
+    assert "- Session Goal: one style" in said(house.ada, 2)
+    assert "- User Satisfaction: high" in said(house.ada, 2)
+    assert runtime.post("recorded-sessions/monday/end", {}).json == {"id": None}
+    assert len(of_category(house.ada, "session")) == 1
+
+
+def test_nobody_elses_session_is_there(runtime: Caller, stranger: Caller, acme: Caller, house: House) -> None:
+    record(runtime, session="monday")
+    assert stranger.post("recorded-sessions/monday/end", {}).status == 404
+    assert acme.post("recorded-sessions/monday/end", {}).status == 403
+    assert acme.post("recordings", {"prompt": "x"}).status == 403
+    assert sessions(house.ada)[0].ended_at is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"prompt": ""},
+        {"prompt": None},
+        {"prompt": "x" * 200_001},
+        {"response": 5},
+        {"session": "a b"},
+        {"project": "../x"},
+        {"topic": "…"},
+        {"tools": "editor"},
+        {"tools": ["x"] * 21},
+        {"response_seconds": -1},
+        {"response_seconds": "soon"},
+        {"requested": "perhaps"},
+        {"more": 1},
+    ],
+)
+def test_what_is_no_recording_is_refused(runtime: Caller, ada: Agent, body: dict[str, Any]) -> None:
+    assert record(runtime, **body).status == 422
+    assert active(ada) == []
+
+
+def test_a_refused_end_leaves_all_as_it_was(runtime: Caller, ada: Agent) -> None:
+    record(runtime, session="monday")
+    before = state(ada)
+    assert runtime.post("recorded-sessions/monday/end", {"goal": "x" * 501}).status == 422
+    assert runtime.post("recorded-sessions/a%20b/end", {}).status == 422
+    assert state(ada) == before
+    assert sessions(ada)[0].ended_at is None

@@ -1,0 +1,56 @@
+"""Short words for the tests of recording."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memory.models import Agent, Memory
+from memory.rules import switches
+from memory.rules.interactions import Interaction
+from memory.rules.recording import Recorded, record
+from memory.rules.rows import RecordedSession
+from tests.steps import ME, PERSON, fresh, says
+
+PROMPT = "From now on always use tabs, Ann."  # of medium significance
+RESPONSE = "I will."
+
+
+def settings(agent: Agent, **paths: Any) -> Agent:
+    """Its rules below memory_rules, as a person sets them: auto_recording__enabled=True."""
+    rules: dict[str, Any] = {}
+    for path, value in paths.items():
+        *above, last = path.split("__")
+        inner = rules
+        for name in above:
+            inner = inner.setdefault(name, {})
+        inner[last] = value
+    switches.change(fresh(agent), PERSON, rules={"memory_rules": rules})
+    return fresh(agent)
+
+
+def off(agent: Agent, category: str, **more: Any) -> Agent:
+    return settings(agent, **{f"categories__{category}__enabled": False}, **more)
+
+
+def talk(agent: Agent, prompt: str = PROMPT, response: str = RESPONSE, **values: Any) -> Recorded:
+    """Recorded because somebody asked for it."""
+    return record(fresh(agent), Interaction(prompt, response, **values), ME, requested=True)
+
+
+def overhear(agent: Agent, prompt: str = PROMPT, response: str = RESPONSE, **values: Any) -> Recorded:
+    """Recorded automatically."""
+    return record(fresh(agent), Interaction(prompt, response, **values), ME)
+
+
+def said(agent: Agent, number: int | None) -> str:
+    assert number is not None
+    return says(agent, number).content
+
+
+def sessions(agent: Agent) -> list[RecordedSession]:
+    return list(RecordedSession.objects.filter(agent_id=agent.pk).order_by("pk"))
+
+
+def of_category(agent: Agent, category: str) -> list[Memory]:
+    rows = Memory.objects.filter(agent_id=agent.pk, category=category, discarded_at__isnull=True)
+    return list(rows.order_by("number"))

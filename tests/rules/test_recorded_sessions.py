@@ -1,0 +1,295 @@
+"""Sessions of talk: when one begins and ends, and what is kept of it (seed 004, "Session Memory")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Barrier
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from memory import store
+from memory.errors import Invalid, MemoryDisabled, NotFound, Taken
+from memory.models import Agent
+from memory.rules import conversations, sections, switches
+from memory.rules.conversations import begin, end_session
+from memory.rules.interactions import UNKNOWN, fact
+from memory.rules.rows import RecordedSession
+from memory.rules.session_memory import Outcomes, type_of
+from tests.conftest import House
+from tests.rules.talking import of_category, off, said, sessions, settings, talk
+from tests.steps import ME, PERSON, fresh, last_entry, problems, refused, says
+
+
+def long_ago(agent: Agent, minutes: float) -> None:
+    """The last session's last word was so long ago."""
+    last = sessions(agent)[-1]
+    RecordedSession.objects.filter(pk=last.pk).update(last_at=last.last_at - timedelta(minutes=minutes))
+
+
+def names(agent: Agent) -> list[str]:
+    return [session.name for session in sessions(agent)]
+
+
+# --- which one it is
+
+
+def test_one_goes_on_for_half_an_hour(ada: Agent) -> None:
+    talk(ada)
+    long_ago(ada, 29)
+    talk(ada)
+    assert [session.numbers for session in sessions(ada)] == [[1, 2]]
+
+
+def test_after_half_an_hour_another_begins_and_the_first_is_ended(ada: Agent) -> None:
+    talk(ada)
+    long_ago(ada, 31)
+    found = talk(ada)
+    first, second = sessions(ada)
+    assert (first.ended_at is None, first.memory, second.numbers) == (False, 2, [3])
+    assert "- Previous: memory 1" in said(ada, found.number)
+    assert problems(ada) == []
+
+
+def test_bounds_may_be_switched_off(ada: Agent) -> None:
+    settings(ada, capture_settings__session_boundary_detection=False)
+    talk(ada)
+    long_ago(ada, 6_000)
+    talk(ada)
+    assert len(sessions(ada)) == 1
+
+
+def test_it_is_named_by_the_time(ada: Agent, time_machine: Any) -> None:
+    time_machine.move_to("2026-11-22T14:30:00Z", tick=False)
+    talk(ada)
+    talk(ada, project="other")
+    assert names(ada) == ["20261122-143000", "20261122-143000-2"]
+
+
+def test_each_project_has_its_own(ada: Agent) -> None:
+    talk(ada, project="one")
+    talk(ada, project="two")
+    talk(ada, project="one")
+    assert [(each.project, each.numbers, each.ended_at) for each in sessions(ada)] == [
+        ("one", [1, 3], None),
+        ("two", [2], None),
+    ]
+
+
+def test_one_that_is_named_is_that_one(ada: Agent) -> None:
+    talk(ada, session="monday", project="site")
+    talk(ada, session="tuesday", project="site")
+    found = talk(ada, session="monday")  # which was ended by the other, and goes on in its project
+    assert [(each.name, each.ended_at is None) for each in sessions(ada)] == [("monday", True), ("tuesday", True)]
+    assert found.session is not None
+    assert found.session.project == "site"
+    with refused(ada, Invalid):
+        talk(ada, session="monday", project="other")
+
+
+def test_two_at_once_are_in_one_session(transactional_db: None, house: House) -> None:
+    ada, together = house.ada, Barrier(2)
+
+    def work(_: int) -> Any:
+        together.wait()
+        try:
+            return talk(ada).number
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(work, range(2))) == [1, 2]
+    assert [sorted(session.numbers) for session in sessions(ada)] == [[1, 2]]
+    assert problems(ada) == []
+
+
+def test_one_is_begun(ada: Agent) -> None:
+    talk(ada)
+    assert begin(fresh(ada), "monday", ME).name == "monday"
+    assert [each.ended_at is None for each in sessions(ada)] == [False, True]
+    assert talk(ada).session == sessions(ada)[1]
+    with refused(ada, Taken):
+        begin(fresh(ada), "monday", ME)
+    with refused(ada, Invalid):
+        begin(fresh(ada), "mon day", ME)
+
+
+# --- what is kept
+
+
+def memory_of(agent: Agent, name: str = "monday", **told: Any) -> dict[str, str]:
+    edited = end_session(fresh(agent), name, ME, **told)
+    assert edited is not None
+    return sections.parted(said(agent, edited.memory.number), "session")
+
+
+def test_its_memory_tells_what_the_template_asks(ada: Agent) -> None:
+    talk(ada, "When does the ferry leave?", "At two.", session="monday", topic="Ferry", learnings="Ann asks early")
+    talk(ada, "Please book it.", "We decided on the night ferry. Still need to pay.", session="monday", topic="Booking")
+    talk(ada, "Thanks!", "Have a good trip.", session="monday", topic="Ferry", effectiveness="it worked")
+    told = memory_of(ada, goal="a trip", outcomes=Outcomes(achieved="booked", satisfaction="high"))
+    assert told == {
+        "Session Overview": "- Session: monday\n- Session Type: COLLABORATIVE\n- Duration: 0 min\n- Interactions: 3\n"
+        "- Primary Topic: Ferry\n- Secondary Topics: Booking\n- Session Goal: a trip",
+        "Key Interactions": "- Opening Prompt: When does the ferry leave?\n"
+        "- Closing Exchange: Thanks! / Have a good trip.\n"
+        "- Critical Decisions: We decided on the night ferry.\n- Unresolved Items: Still need to pay.",
+        "Topic Evolution": f"- Topic Flow: Ferry → Booking\n- Depth Reached: {UNKNOWN}\n"
+        "- User Engagement: 1 question, 1 instruction, 1 feedback",
+        "Outcomes": f"- Goals Achieved: booked\n- New Understandings: Ann asks early\n- Follow-up Needed: {UNKNOWN}",
+        "Session Quality Metrics": f"- Clarity of Communication: {UNKNOWN}\n- Problem Resolution: it worked\n"
+        "- User Satisfaction: high",
+    }
+    [memory] = of_category(ada, "session")
+    assert (memory.kind, says(ada, memory.number).tags) == ("journal", ("session:monday",))
+    assert sessions(ada)[0].memory == memory.number
+
+
+def test_of_one_in_parts_it_quotes_the_beginning(ada: Agent) -> None:
+    talk(ada, "first words " + "x " * 9_000, "last words", session="monday")
+    told = memory_of(ada)
+    assert "Closing Exchange: first words x" in told["Key Interactions"]
+    assert fact(told["Session Overview"], "Interactions") == "1"
+
+
+def test_what_nobody_told_is_not_guessed(ada: Agent) -> None:
+    talk(ada, "hello", "hello", session="monday")
+    told = memory_of(ada)
+    for section, label in [
+        ("Session Overview", "Primary Topic"),
+        ("Session Overview", "Session Goal"),
+        ("Key Interactions", "Critical Decisions"),
+        ("Outcomes", "Goals Achieved"),
+        ("Session Quality Metrics", "User Satisfaction"),
+    ]:
+        assert f"- {label}: {UNKNOWN}" in told[section]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "type_"),
+    [
+        (["question", "question", "instruction"], "INFORMATIONAL"),
+        (["instruction", "correction"], "COLLABORATIVE"),
+        (["instruction", "statement"], "INTERACTIVE"),
+        ([], "INTERACTIVE"),
+    ],
+)
+def test_types(kinds: list[str], type_: str) -> None:
+    assert type_of(kinds) == type_
+
+
+def test_metrics_and_topics_may_be_left_out(ada: Agent) -> None:
+    settings(ada, categories__session__quality_metrics=False, categories__session__topic_tracking=False)
+    talk(ada, session="monday", topic="Ferry")
+    assert not {"Session Quality Metrics", "Topic Evolution"} & set(memory_of(ada))
+
+
+def test_ended_twice_it_has_one_memory(ada: Agent) -> None:
+    talk(ada, session="monday")
+    memory_of(ada)
+    before = last_entry(ada).seq
+    assert end_session(fresh(ada), "monday", ME) is None
+    assert (len(of_category(ada, "session")), last_entry(ada).seq) == (1, before)
+
+
+def test_one_that_went_on_is_told_anew_in_its_memory(ada: Agent) -> None:
+    talk(ada, session="monday")
+    memory_of(ada)
+    talk(ada, "Thanks!", "Bye.", session="monday")
+    told = memory_of(ada)
+    [memory] = of_category(ada, "session")
+    assert fact(told["Session Overview"], "Interactions") == "2"
+    assert says(ada, memory.number).tags == ("session:monday",)
+
+
+def test_one_whose_memory_is_protected_gets_another(ada: Agent) -> None:
+    talk(ada, session="monday")
+    memory_of(ada)
+    [memory] = of_category(ada, "session")
+    store.protect(fresh(ada), [memory.number], PERSON)
+    talk(ada, session="monday")
+    memory_of(ada)
+    assert len(of_category(ada, "session")) == 2
+
+
+def test_with_the_category_off_it_ends_without_a_memory(ada: Agent) -> None:
+    off(ada, "session")
+    talk(ada, session="monday")
+    assert end_session(fresh(ada), "monday", ME) is None
+    assert (of_category(ada, "session"), sessions(ada)[0].ended_at is None) == ([], False)
+
+
+def test_what_is_not_read_back_is_not_told_in_its_memory(ada: Agent) -> None:
+    talk(ada, "Always remember zebras.", session="monday")
+    off(ada, "user_interaction")
+    assert "zebras" not in "".join(memory_of(ada).values())
+
+
+def test_discarded_recordings_are_not_told(ada: Agent) -> None:
+    talk(ada, "Always remember zebras.", session="monday")
+    talk(ada, "hello", session="monday")
+    store.discard(fresh(ada), [1], ME)
+    assert "zebras" not in "".join(memory_of(ada).values())
+
+
+def test_one_without_a_recording_has_no_memory(ada: Agent) -> None:
+    begin(fresh(ada), "monday", ME)
+    assert end_session(fresh(ada), "monday", ME) is None
+    assert of_category(ada, "session") == []
+
+
+REFUSALS: list[tuple[Callable[[Agent], Any], type[Exception]]] = [
+    (lambda ada: end_session(fresh(ada), "nobody", ME), NotFound),
+    (lambda ada: end_session(fresh(ada), "", ME), NotFound),
+    (lambda ada: end_session(fresh(ada), "a b", ME), Invalid),
+    (lambda ada: end_session(fresh(ada), "monday", ME, goal="x" * 501), Invalid),
+    (lambda ada: end_session(fresh(ada), "monday", ME, outcomes=Outcomes(clarity="\0")), Invalid),
+]
+
+
+@pytest.mark.parametrize("number", range(len(REFUSALS)))
+def test_what_is_wrong_is_refused(ada: Agent, number: int) -> None:
+    act, error = REFUSALS[number]
+    talk(ada, session="monday")
+    with refused(ada, error):
+        act(ada)
+    assert sessions(ada)[0].ended_at is None
+
+
+def test_with_memory_off_none_begins_or_ends(ada: Agent) -> None:
+    talk(ada, session="monday")
+    switches.change(fresh(ada), PERSON, enabled=False)
+    with refused(ada, MemoryDisabled):
+        end_session(fresh(ada), "monday", ME)
+    with refused(ada, MemoryDisabled):
+        begin(fresh(ada), "tuesday", ME)
+    assert names(ada) == ["monday"]
+
+
+def test_another_agents_session_is_not_there(ada: Agent, bob: Agent) -> None:
+    talk(ada, session="monday")
+    with pytest.raises(NotFound):
+        end_session(fresh(bob), "monday", ME)
+
+
+def test_outcomes_are_masked_and_neutral(ada: Agent) -> None:
+    talk(ada, session="monday")
+    told = memory_of(ada, goal="my password is hunter2", outcomes=Outcomes(achieved="hunter2"))
+    assert "hunter2" not in "".join(told.values())
+
+
+def test_a_name_too_long_for_a_tag_has_a_digest(ada: Agent) -> None:
+    one, other = "x" * 63 + "1", "x" * 63 + "2"
+    assert len(conversations.tag_of(one)) == 64
+    assert conversations.tag_of(one) != conversations.tag_of(other)
+    assert talk(ada, session=one).number == 1
+
+
+def test_a_very_long_session_is_ended_in_as_many_queries(ada: Agent, django_assert_max_num_queries: Any) -> None:
+    for _ in range(30):
+        talk(ada, session="monday")
+    with django_assert_max_num_queries(16):
+        memory_of(ada)

@@ -1,0 +1,185 @@
+"""`memory_rules record`, `session` and `topic`: what they do, and how they ask (seed 004)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from memory.models import Agent
+from memory.rules import switches
+from tests.commands.calling import Ran, failed, run
+from tests.privacy.marker import unique
+from tests.rules.talking import PROMPT, of_category, off, said, sessions, settings, talk
+from tests.steps import PERSON, active, entries, fresh, last_entry, state
+
+
+def rules(deed: str, *args: str, stdin: bytes = b"") -> Ran:
+    return run("memory_rules", deed, "acme/ada", *args, stdin=stdin)
+
+
+def at_a_terminal(answer: str, deed: str, *args: str) -> Ran:
+    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+        return rules(deed, *args, stdin=answer.encode())
+
+
+# --- record
+
+
+def test_an_interaction_is_recorded(ada: Agent) -> None:
+    ran = rules("record", "--prompt", "my password is hunter2", "--response", "Noted.", "--session", "monday")
+    assert ran.json == {"id": 1, "session": "monday", "masked": 1, "skipped": None}
+    entry = last_entry(ada)
+    assert (entry.actor_kind, entry.actor_label) == ("operator", "memory_rules")
+
+
+def test_texts_come_from_files_and_standard_input(ada: Agent, tmp_path: Path) -> None:
+    (tmp_path / "prompt").write_text("the prompt\n")
+    prompt = ("--prompt-file", str(tmp_path / "prompt"))
+    assert rules("record", *prompt, "--response", "-", stdin="the räsponse".encode()).json["id"] == 1
+    assert "the prompt\n" in said(ada, 1)
+    assert "the räsponse" in said(ada, 1)
+    assert rules("record", "--prompt-file", "-", stdin=b"asked").json["id"] == 2
+    assert rules("record", *prompt, "--tool", "a", "--tool", "b", "--seconds", "2.5", "--topic", "Tea").json["id"] == 3
+    assert "- Response Time: 2.5 s\n- Tools Used: a, b" in said(ada, 3)
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin", "word"),
+    [
+        ((), b"", "--prompt"),
+        (("--prompt", "x", "--prompt-file", "y"), b"", "not allowed"),
+        (("--prompt", "-", "--response", "-"), b"x", "standard input"),
+        (("--prompt", "-"), b"\xff", "UTF-8"),
+        (("--prompt", "-"), b"x" * 200_001, "at most 200,000"),
+        (("--prompt", ""), b"", "empty"),
+        (("--prompt-file", "/nothing/here"), b"", "no such file"),
+        (("--prompt", "x", "--session", "a b"), b"", "session"),
+        (("--prompt", "a\ud800"), b"", "surrogate"),
+    ],
+)
+def test_what_is_wrong_is_told(ada: Agent, args: tuple[str, ...], stdin: bytes, word: str) -> None:
+    before = state(ada)
+    failed(rules("record", *args, stdin=stdin), 2, word)
+    assert state(ada) == before
+
+
+def test_what_was_said_is_not_said_again(ada: Agent) -> None:
+    word = unique()
+    ran = [
+        rules("record", "--prompt", f"{word}\ud800"),
+        rules("record", "--prompt", word, "--topic", word, "--session", "x"),
+    ]
+    ran += [
+        rules("session", "list"),
+        rules("session", "end", "x", "--goal", word),
+        rules("topic", word, "--insight", word),
+    ]
+    assert [each.code for each in ran] == [2, 0, 0, 0, 0]
+    assert not any(word in each.out + each.err for each in ran)
+
+
+def test_automatically_what_is_off_is_skipped_in_silence(ada: Agent) -> None:
+    before = state(ada)
+    ran = at_a_terminal("y\n", "record", "--prompt", PROMPT, "--automatic")
+    assert (ran.json, ran.err) == ({"id": None, "session": None, "masked": 0, "skipped": "recording_off"}, "")
+    assert state(ada) == before
+    settings(ada, auto_recording__enabled=True)
+    assert rules("record", "--prompt", PROMPT, "--automatic").json["id"] == 1
+
+
+# --- a closed switch
+
+DEEDS: dict[str, tuple[str, ...]] = {
+    "record": ("--prompt", PROMPT),
+    "topic": ("Tea",),
+    "session": ("begin", "tuesday"),
+}
+CATEGORIES = {"record": "user_interaction", "topic": "topic", "session": "session"}
+
+
+@pytest.fixture(params=DEEDS)
+def closed(request: Any, ada: Agent) -> str:
+    """A deed, with memory and its category off."""
+    off(ada, CATEGORIES[request.param])
+    switches.change(fresh(ada), PERSON, enabled=False)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("answer", ["n\n", "", "perhaps\n"])
+def test_declined_nothing_is_done(closed: str, ada: Agent, answer: str) -> None:
+    before = state(ada)
+    ran = at_a_terminal(answer, closed, *DEEDS[closed])
+    assert (ran.code, ran.out) == (0, "")
+    assert switches.QUESTION in ran.err
+    assert switches.GOOD_FOR in ran.err
+    assert "Nothing was done." in ran.err
+    assert state(ada) == before
+    assert sessions(ada) == []
+
+
+def test_where_nobody_can_be_asked_it_is_a_no(closed: str, ada: Agent) -> None:
+    before = state(ada)
+    ran = rules(closed, *DEEDS[closed])
+    assert (ran.code, ran.out) == (0, "")
+    assert "--yes" not in ran.err  # which these have not
+    assert state(ada) == before
+
+
+def test_agreed_it_is_switched_on_and_done(closed: str, ada: Agent) -> None:
+    ran = at_a_terminal("y\ny\n", closed, *DEEDS[closed])
+    assert (ran.code, ran.err.count(switches.QUESTION)) == (0, 2)
+    assert len(ran.out.splitlines()) == 1
+    assert fresh(ada).memory_enabled
+    told = [entry.detail for entry in entries(ada) if entry.actor_label == "memory_rules"][:2]
+    assert told == [
+        {"rules": {"memory_rules.enabled": True}},
+        {"rules": {f"memory_rules.categories.{CATEGORIES[closed]}.enabled": True}},
+    ]
+    assert active(ada) or sessions(ada)
+
+
+def test_one_yes_is_for_one_switch(closed: str, ada: Agent) -> None:
+    ran = at_a_terminal("y\nn\n", closed, *DEEDS[closed])
+    assert (ran.code, ran.out, fresh(ada).memory_enabled) == (0, "", True)
+    assert (active(ada), sessions(ada)) == ([], [])
+
+
+# --- session and topic
+
+
+def test_sessions_are_begun_listed_and_ended(ada: Agent) -> None:
+    assert rules("session", "begin", "monday", "--project", "site").json == {"session": "monday", "project": "site"}
+    talk(ada, session="monday")
+    assert rules("session", "end", "monday", "--goal", "one style", "--follow-up", "ask Bob").json == {
+        "id": 2,
+        "session": "monday",
+    }
+    assert "- Follow-up Needed: ask Bob" in said(ada, 2)
+    assert rules("session", "end", "monday").json == {"id": None, "session": "monday"}
+    [listed] = rules("session", "list").json
+    assert {name: listed[name] for name in ("session", "project", "recordings", "id")} == {
+        "session": "monday",
+        "project": "site",
+        "recordings": 1,
+        "id": 2,
+    }
+    assert set(listed) == {"session", "project", "began_at", "last_at", "ended_at", "recordings", "id"}
+    failed(rules("session", "end", "nobody"), 2, "no recorded session")
+    failed(rules("session", "begin", "monday"), 1, "of this name")
+    failed(rules("session", "pause"), 2, "begin|end|list")
+
+
+def test_a_topic_is_made_and_goes_on(ada: Agent) -> None:
+    assert rules("topic", "Tea", "--definition", "A drink.", "--insight", "hot", "--insight", "green").json == {
+        "id": 1,
+        "changed": True,
+    }
+    assert rules("topic", "TEA", "--pitfall", "boiling", "--resource", "a book", "--related", "Cups").json["id"] == 1
+    assert rules("topic", "Tea", "--insight", "hot").json == {"id": None, "changed": False}
+    [memory] = of_category(ada, "topic")
+    text = said(ada, memory.number)
+    assert "- Important Concepts:\n  - hot\n  - green" in text
+    assert "- Pitfalls to Avoid:\n  - boiling" in text

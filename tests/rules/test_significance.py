@@ -1,0 +1,109 @@
+"""What kind an interaction is, and whether it is worth recording (seed 004)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory.rules import document
+from memory.rules.significance import KINDS, LEVELS, is_worth_recording, kind_of, significance
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "kind"),
+    [
+        ("When does the ferry leave?", "", "question"),
+        ("what about Monday", "", "question"),
+        ("Do you know Ann?", "", "question"),
+        ("The ferry leaves at two, right?", "", "question"),
+        ("Write a letter to Ann.", "", "instruction"),
+        ("please look it up", "", "instruction"),
+        ("Can you rename the function?", "", "instruction"),
+        ("Could you tell me why it fails?", "", "question"),
+        ("Do it again", "", "instruction"),
+        ("Thanks, that helped!", "", "feedback"),
+        ("That's too long.", "", "feedback"),
+        ("I don't like the colour", "", "feedback"),
+        ("No, the ferry leaves at 15:00.", "", "correction"),
+        ("Actually, it is Bob's.", "", "correction"),
+        ("That's wrong. Can you look again?", "", "correction"),
+        ("To clarify: I mean the night ferry.", "", "clarification"),
+        ("What do you mean by that?", "", "clarification"),
+        ("Book the boat", "Do you mean the ferry or the yacht?", "clarification"),
+        ("The ferry was late today.", "I see.", "statement"),
+        ("Nothing new here", "", "statement"),
+        ("", "", "statement"),
+    ],
+)
+def test_kinds(prompt: str, response: str, kind: str) -> None:
+    assert kind_of(prompt, response) == kind
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "level"),
+    [
+        ("hello", "Hello!", "low"),
+        ("Thanks!", "You are welcome.", "low"),
+        ("When does the ferry leave?", "At two.", "low"),
+        ("Write a letter.", "Dear Ann,", "low"),
+        ("No, it leaves at three.", "I see.", "medium"),
+        ("We decided on tea.", "Fine.", "medium"),
+        ("What is it?", "x" * 400, "low"),
+        ("What is it?", "x" * 2_000, "medium"),
+        ("Fix this:\n```\nx = 1\n```", "Done.", "medium"),
+        ("Book it for Ann with Bob at 14:30 on 2026-11-22.", "Done.", "low"),
+        ("Please book it for Ann with Bob at 14:30 on 2026-11-22.", "Done.", "medium"),
+        ("No, from now on always use tabs.", "I will.", "high"),
+        ("Please remember that Ann prefers tea to coffee, at 14:30 and 16:15.", "Noted.", "high"),
+    ],
+)
+def test_levels(prompt: str, response: str, level: str) -> None:
+    assert significance(prompt, response) == level
+
+
+def settings(threshold: str, least: int = 10) -> dict[str, Any]:
+    return document.checked(
+        {"memory_rules": {"auto_recording": {"interaction_threshold": threshold, "min_interaction_length": least}}}
+    )
+
+
+LOW, MEDIUM, HIGH = "When does the ferry leave?", "We decided on tea, Ann.", "No, from now on always use tabs."
+
+
+@pytest.mark.parametrize(
+    ("threshold", "worth"),
+    [("low", (True, True, True)), ("medium", (False, True, True)), ("high", (False, False, True))],
+)
+def test_the_threshold(threshold: str, worth: tuple[bool, ...]) -> None:
+    assert tuple(is_worth_recording(settings(threshold), prompt, "") for prompt in (LOW, MEDIUM, HIGH)) == worth
+
+
+def test_the_least_length_is_of_the_prompt() -> None:
+    assert is_worth_recording(settings("low", least=26), LOW, "")
+    assert not is_worth_recording(settings("low", least=27), LOW, "x" * 100)
+    assert not is_worth_recording(settings("low", least=27), LOW + " " * 10, "")
+
+
+def test_by_default_it_is_medium_and_ten_characters() -> None:
+    assert is_worth_recording({}, MEDIUM, "")
+    assert not is_worth_recording({}, LOW, "")
+    assert not is_worth_recording({}, "decided!", "x" * 5_000)
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_every_interaction_is_of_some_kind_and_level(prompt: str, response: str) -> None:
+    assert kind_of(prompt, response) in KINDS
+    assert significance(prompt, response) in LEVELS
+
+
+@pytest.mark.parametrize(
+    "text", ["we will " * 25_000, "1-" * 100_000, "return " * 28_000, "a " * 100_000, "    " * 50_000]
+)
+def test_no_text_takes_long(text: str) -> None:
+    began = time.process_time()
+    significance(text, text)
+    assert time.process_time() - began < 3
