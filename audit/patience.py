@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from django.db import connection
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection, transaction
 
 
 def wait_at_most(seconds: int) -> None:
@@ -11,3 +15,19 @@ def wait_at_most(seconds: int) -> None:
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{seconds}s"])
+
+
+@contextmanager
+def hurried(seconds: int) -> Iterator[None]:
+    """A transaction that gives up with OperationalError where it would wait longer: for a lock or, on SQLite, for its
+    turn to write."""
+    turns: Any = connection
+    if turns.vendor == "sqlite":
+        turns.patience = seconds
+    try:
+        with transaction.atomic():
+            wait_at_most(seconds)
+            yield
+    finally:
+        if turns.vendor == "sqlite":
+            turns.patience = None

@@ -189,6 +189,7 @@ _TOOL = {
     },
 }
 _LINE = '{"content": "Ann prefers green tea.", "tags": ["ann"]}\n'
+_RETRIEVED = "# What you remember of this\n- Ann prefers green tea.\n"
 _BLOCK = "# What you remember\n- Ann prefers green tea.\n"
 
 
@@ -217,6 +218,10 @@ BY_OPERATION = {
     "memories_restore": Example(answers={200: _MEMORY}),
     "memories_search": Example(
         {"q": '"green tea" -black tag:ann', "limit": 5}, {200: {"results": [_MEMORY | {"score": 1.25}]}}
+    ),
+    "memories_retrieve": Example(
+        {"query": "what does Ann drink", "project": "acme/shop", "max_tokens": 500},
+        {200: {"results": [_MEMORY | {"score": 1.25, "recalled": 3}], "block": _RETRIEVED, "tokens": 6, "left_out": 0}},
     ),
     "runs_log": Example(
         {"task": "Answer the harbour's question", "result": "The ferry leaves at 14:30."}, {201: {"id": 12}}

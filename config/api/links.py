@@ -17,6 +17,7 @@ _FROM: dict[tuple[str, str], list[tuple[str, str, tuple[str, ...]]]] = {
     ("memories_create_batch", "201"): [("number", "/results/0/id", _MEMORY)],
     ("memories_list", "200"): [("number", "/results/0/id", _MEMORY), ("cursor", "/next", ("memories_list",))],
     ("memories_search", "200"): [("number", "/results/0/id", _MEMORY)],
+    ("memories_retrieve", "200"): [("number", "/results/0/id", _MEMORY)],
     ("memories_revise", "200"): [("seq", "/version", ("audit_read",))],
     ("sessions_open", "201"): [("number", "/id", _SESSION)],
     ("runs_log", "201"): [("number", "/id", ("memories_read",))],

@@ -11,14 +11,15 @@ from django.core.management.base import CommandParser
 
 from audit.trail import Actor
 from config.commandline import Task, is_attended
-from config.commandline.rules import Deed
+from config.commandline.rules import Deed, retrieving
 from memory.access import agent_named
 from memory.errors import Invalid
 from memory.models import Agent
 from memory.rules import document, gate, switches
 from memory.rules.categories import SCOPES
 
-_DEEDS: dict[str, Deed] = {}  # beside those of this module: name → what it does
+# Beside those of this module: name → what it does.
+_DEEDS: dict[str, Deed] = {deed.name: deed for deed in retrieving.DEEDS}
 _OPERATOR = Actor.operator("memory_rules")
 _CATEGORY = "memory_rules.categories.{}.enabled"
 _RECORDING = "memory_rules.auto_recording.enabled"
