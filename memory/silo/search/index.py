@@ -14,8 +14,8 @@ from memory.silo.search.words import split, without_tails
 # Of a longer query, so many distinct words are ranked by: the rarest.
 WORD_LIMIT = 64
 _FIRST_LOOK = 50
-_FAVOURED = 100
-# How many more than wanted are ranked at first, for filters to take away.
+_FAVOURED = 30
+# How many more than wanted are ranked at first, for filters to take away; or half as many again.
 _SPARE = 16
 
 
@@ -87,7 +87,8 @@ class Index:
         are about the origin date. An empty query, or one of tags and exclusions
         alone, lists what the filters leave, newest first, score 0; one of nothing but signs finds nothing.
 
-        `favour`: what a score is multiplied by, for an origin date. It orders the best of all, _FAVOURED at least.
+        `favour`: what a score is multiplied by, for an origin date. It orders anew the best of
+        all by score: three times as many as wanted, 30 at least.
         """
         if limit < 1:
             return []
@@ -114,7 +115,7 @@ class Index:
         if not terms:
             return []
         ranking = Ranking(self._holdings, terms)
-        looked_at = max(limit, _FIRST_LOOK) if favour is None else max(4 * limit, _FAVOURED)
+        looked_at = max(limit, _FIRST_LOOK) if favour is None else max(3 * limit, _FAVOURED)
         ranked = self._best(ranking, asked, filters, looked_at)
         exact = [term for found in words.values() if len(found) == 1 for term in found]
         ordered = ranking.nearest_first(ranked, exact)
@@ -131,9 +132,10 @@ class Index:
         their best. They are the same ones.
         """
         if filters.any() and not asked.restricts:
-            best = ranking.best(wanted + _SPARE)
+            most = wanted + max(_SPARE, wanted // 2)
+            best = ranking.best(most)
             allowed = [(score, number) for score, number in best if filters.allow(self._holdings.by_number[number])]
-            if len(allowed) >= wanted or len(best) < wanted + _SPARE:
+            if len(allowed) >= wanted or len(best) < most:
                 return allowed
         return ranking.best(wanted, select(self._holdings, asked, filters, ranking.terms))
 
