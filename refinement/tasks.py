@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from config.queue import task
+from memory.rules import overdue
 from refinement import line, woken
 from refinement import session as sessions
 
 
 @task
 def sweep() -> str:
-    """Have the agents that are due stand in line."""
+    """Have the agents that are due stand in line, and tell those who have overdue memories."""
     line.sweep()
+    overdue.remind()
     return "swept"
 
 

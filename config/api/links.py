@@ -18,6 +18,8 @@ _FROM: dict[tuple[str, str], list[tuple[str, str, tuple[str, ...]]]] = {
     ("memories_list", "200"): [("number", "/results/0/id", _MEMORY), ("cursor", "/next", ("memories_list",))],
     ("memories_search", "200"): [("number", "/results/0/id", _MEMORY)],
     ("memories_retrieve", "200"): [("number", "/results/0/id", _MEMORY)],
+    ("cleanup_list", "200"): [("number", "/suggestions/0/id", _MEMORY)],
+    ("cleanup_decide", "200"): [("number", "/discarded/0", ("memories_restore",))],
     ("memories_revise", "200"): [("seq", "/version", ("audit_read",))],
     ("sessions_open", "201"): [("number", "/id", _SESSION)],
     ("runs_log", "201"): [("number", "/id", ("memories_read",))],

@@ -9,7 +9,20 @@ from rest_framework.exceptions import NotFound
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 
-from config.api import agent, consent, memories, removal, retrieval, rules, runs, sessions, tenant, trail, transfer
+from config.api import (
+    agent,
+    cleanup,
+    consent,
+    memories,
+    removal,
+    retrieval,
+    rules,
+    runs,
+    sessions,
+    tenant,
+    trail,
+    transfer,
+)
 from config.api.views import View
 
 
@@ -37,6 +50,7 @@ urlpatterns = [
     path("retrieve", retrieval.Retrieve.as_view()),
     path("runs", runs.Runs.as_view()),
     path("rules", rules.Rules.as_view()),
+    path("cleanup", cleanup.Cleanup.as_view()),
     path("gc-reports", runs.Reports.as_view()),
     path("gc-reports/<int:number>", runs.OneReport.as_view()),
     path("refinement-sessions", sessions.Sessions.as_view()),

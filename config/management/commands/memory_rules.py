@@ -11,7 +11,7 @@ from django.core.management.base import CommandParser
 
 from audit.trail import Actor
 from config.commandline import Task, is_attended
-from config.commandline.rules import Deed, retrieving
+from config.commandline.rules import Deed, cleaning, retrieving
 from memory.access import agent_named
 from memory.errors import Invalid
 from memory.models import Agent
@@ -19,7 +19,7 @@ from memory.rules import document, gate, switches
 from memory.rules.categories import SCOPES
 
 # Beside those of this module: name → what it does.
-_DEEDS: dict[str, Deed] = {deed.name: deed for deed in retrieving.DEEDS}
+_DEEDS: dict[str, Deed] = {deed.name: deed for deed in (*cleaning.DEEDS, *retrieving.DEEDS)}
 _OPERATOR = Actor.operator("memory_rules")
 _CATEGORY = "memory_rules.categories.{}.enabled"
 _RECORDING = "memory_rules.auto_recording.enabled"
