@@ -10,9 +10,8 @@ from refinement import session as sessions
 
 @task
 def sweep() -> str:
-    """Have the agents that are due stand in line, and tell those who have overdue memories."""
+    """Have the agents that are due stand in line."""
     line.sweep()
-    overdue.remind()
     return "swept"
 
 
@@ -24,8 +23,12 @@ def refine_agent(agent_id: int) -> str:
 
 @task
 def close_stale() -> str:
-    """End the sessions whose drivers are gone, and wake whoever may have been waiting for that."""
+    """End the sessions whose drivers are gone, and wake whoever may have been waiting for that.
+
+    Agents are told of overdue memories, too: this comes regularly, however busy the service is.
+    """
     sessions.close_stale()
     line.forget_lost()
     line.wake()
+    overdue.remind()
     return "closed"

@@ -11,13 +11,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
-from django.conf import settings
+from django.db import OperationalError, transaction
 from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from audit.models import AuditEntry, Operation
+from audit.patience import wait_at_most
 from audit.trail import Actor
 from config.errors import DomainError
+from config.queue import STALE_MINUTES
 from memory import editing, store
 from memory.models import Agent, Memory, Source
 from memory.rules import document, gate
@@ -27,7 +29,8 @@ from memory.rules.rows import CleanupDecision
 log = structlog.get_logger("palimpsest.memory")
 
 SYSTEM = Actor.system("cleanup")
-AT_ONCE = 500  # agents that one sweep looks at, at most
+AT_ONCE = 500  # agents looked at, at most
+PATIENCE = 1  # seconds for an agent that somebody else holds
 _DAY = 24 * 60  # minutes
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 Days = Mapping[str, int]
@@ -91,10 +94,11 @@ def notify_overdue(agent: Agent, actor: Actor, now: datetime | None = None) -> i
 
 
 def remind(now: datetime | None = None) -> int:
-    """Tell those who have overdue memories, and were not told lately; how many were. For the sweep.
+    """Tell those who have overdue memories, and were not told lately; how many were. For a task that comes every
+    STALE_MINUTES, and not for the sweep, of which a busy service has one a second.
 
-    Each agent has its place in the day, by its id, and is looked at once a day: a sweep looks at few, by three queries
-    whatever they hold, and reads no content. Whoever has no turn, for no worker swept then, has one the next day.
+    Each agent has its place in the day, by its id, and is looked at once a day: at a time it is few, by three queries
+    whatever they hold, and no content is read. Whoever has no turn, for no worker looked then, has one the next day.
     """
     now = now or timezone.now()
     agents = list(_in_turn(now)[:AT_ONCE])
@@ -104,17 +108,21 @@ def remind(now: datetime | None = None) -> int:
     for agent in agents:
         if counts.get(agent.pk):
             try:
-                told += notify_overdue(agent, SYSTEM, now) is not None
-            except DomainError as failure:  # its key is missing, say: others are told all the same
-                log.warning("cleanup notice not given", agent=agent.pk, code=failure.code)
+                with transaction.atomic():
+                    wait_at_most(PATIENCE)
+                    told += notify_overdue(agent, SYSTEM, now) is not None
+            except (
+                DomainError,
+                OperationalError,
+            ) as failure:  # its key is missing, an import holds it, …
+                log.warning("cleanup notice not given", agent=agent.pk, error=type(failure).__name__)
     return told
 
 
 def _in_turn(now: datetime) -> QuerySet[Agent]:
     """Those whose place in the day this is."""
-    every = max(1, settings.SWEEP_MINUTES)
-    turns = max(1, _DAY // every)
-    turn = (now.astimezone(UTC).hour * 60 + now.minute) // every % turns
+    turns, then = _DAY // STALE_MINUTES, now.astimezone(UTC)
+    turn = (then.hour * 60 + then.minute) // STALE_MINUTES % turns
     agents = Agent.objects.select_related("tenant").filter(memory_enabled=True).exclude(wrapped_key=b"")
     return agents.annotate(turn=F("pk") % turns).filter(turn=turn).order_by("pk")
 

@@ -1,4 +1,4 @@
-"""Notices of overdue memories: told by the sweep, seldom, without content, and to those who want them."""
+"""Notices of overdue memories: told by a worker, seldom, without content, and to those who want them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ FIRST = datetime.now(UTC)
 
 
 @pytest.fixture(autouse=True)
-def _one_turn(settings: Any) -> None:
+def _one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every agent's place in the day is now."""
-    settings.SWEEP_MINUTES = 24 * 60
+    monkeypatch.setattr(overdue, "STALE_MINUTES", 24 * 60)
 
 
 def later(days: float) -> datetime:
@@ -113,9 +113,11 @@ def test_with_memory_off_nobody_is_told(ada: Agent) -> None:
     assert notify_overdue(fresh(ada), SYSTEM) is None
 
 
-def test_the_sweep_tells(ada: Agent) -> None:
+def test_a_task_that_comes_regularly_tells(ada: Agent) -> None:
     old(ada, "tea")
     assert tasks.sweep() == "swept"
+    assert notices(ada) == []
+    assert tasks.close_stale() == "closed"
     assert len(notices(ada)) == 1
 
 
@@ -128,8 +130,8 @@ def test_an_agent_whose_key_is_missing_keeps_nobody_waiting(ada: Agent, monkeypa
     assert len(notices(eve)) == 1
 
 
-def test_each_has_its_place_in_the_day(ada: Agent, bob: Agent, settings: Any) -> None:
-    settings.SWEEP_MINUTES = 10
+def test_each_has_its_place_in_the_day(ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overdue, "STALE_MINUTES", 10)
     midnight = datetime(2026, 6, 1, tzinfo=UTC)
     for agent in (ada, bob):
         turns = [
@@ -147,7 +149,7 @@ def statements(now: datetime) -> list[str]:
     return [each["sql"] for each in asked]
 
 
-def test_a_sweep_that_tells_nobody_asks_three_times_for_all(ada: Agent, bob: Agent) -> None:
+def test_where_nobody_is_told_it_asks_three_times_for_all(ada: Agent, bob: Agent) -> None:
     few = statements(FIRST)
     for name in ("eve", "fay", "gus"):
         agent, _ = agents.create("acme", name, model="builtin/dedupe", actor=OPERATOR)
