@@ -123,11 +123,18 @@ def review(
 
 
 def decide(
-    agent: Agent, keep: Sequence[int], discard: Sequence[int], actor: Actor, *, now: datetime | None = None
+    agent: Agent,
+    keep: Sequence[int],
+    discard: Sequence[int],
+    actor: Actor,
+    *,
+    now: datetime | None = None,
+    expect: Mapping[int, int] | None = None,
 ) -> Decided:
     """Keep these memories, and discard those, all or none, on the agent's side. Each has to be suggested now.
 
-    At most `batch_cleanup_limit` at a time. Raises AgentsSide, Invalid, MemoryDisabled, DiscardShare.
+    At most `batch_cleanup_limit` at a time. `expect`: the versions at which they were read. Raises AgentsSide, Invalid,
+    MemoryDisabled, DiscardShare, Stale.
     """
     if actor.kind not in (ActorKind.AGENT, ActorKind.STEWARD):
         raise AgentsSide("The agent's side alone decides what is cleaned up.")
@@ -136,7 +143,7 @@ def decide(
         found, _ = _found(row, now, None, with_tags=True)
         _check({"keep": keep, "discard": discard}, {each.number for each in found}, _limit(row))
         category_of = {each.number: each.category for each in found}
-        seq = store.discard(row, discard, actor).seq if discard else None
+        seq = store.discard(row, discard, actor, expect=expect).seq if discard else None
         _remember(row, {**dict.fromkeys(keep, True), **dict.fromkeys(discard, False)}, category_of, now)
     return Decided(tuple(keep), tuple(discard), seq)
 
@@ -174,7 +181,7 @@ def _limit(agent: Agent) -> int:
 
 
 def _found(agent: Agent, now: datetime, category: str | None, *, with_tags: bool) -> tuple[list[Suggestion], int]:
-    """All that might be suggested, in order, and how many are held back: by five queries, whatever there is."""
+    """All that might be suggested, in order, and how many are held back: by four queries, whatever there is."""
     if not agent.memory_enabled:
         raise MemoryDisabled
     if category is not None:

@@ -6,13 +6,14 @@ from unittest import mock
 
 import pytest
 
+from memory import store
 from memory.models import Agent
 from memory.rules.rows import CleanupDecision
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.rules.test_cleanup import old
 from tests.rules.test_retrieval import settle
-from tests.steps import active, last_entry, row
+from tests.steps import ME, active, fresh, last_entry, row
 
 SAID = "ZEBRA"
 
@@ -85,6 +86,19 @@ def test_each_is_asked_about_at_a_terminal(past: Agent) -> None:
 def test_nothing_goes_that_was_not_said_to(past: Agent, answers: str, left: list[int]) -> None:
     assert clean(terminal=True, stdin=answers).code == 0
     assert active(past) == left
+
+
+def test_what_was_rewritten_while_it_was_asked_about_stays(past: Agent) -> None:
+    answers = iter("dq")
+
+    def answer() -> str:
+        store.revise(fresh(past), 1, ME, content="something else altogether")
+        return next(answers)
+
+    with mock.patch("config.commandline.rules.cleaning.input", answer, create=True):
+        ran = clean(terminal=True)
+    assert (ran.code, "Changed meanwhile: 1." in ran.err) == (1, True)
+    assert (active(past), decided()) == ([1, 2, 3], {})
 
 
 def test_interrupted_nothing_is_done(past: Agent) -> None:

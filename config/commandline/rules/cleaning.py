@@ -48,15 +48,17 @@ def _clean(
     if is_said and not is_agents:
         raise KeyRejected("The agent's side alone decides: set PALIMPSEST_AGENT_KEY to its valid key.")
     review = cleanup.review(agent, category=category, with_tags=is_agents)
+    versions: dict[int, int] = {}  # of what was shown: nothing goes that was rewritten since
     if not (is_said or dry_run or json) and is_agents and is_attended() and _is_interactive(agent):
-        chosen = _asked(task, agent, review)
+        chosen = _asked(task, agent, review, versions)
         is_said = bool(chosen["keep"] or chosen["discard"])
     elif not is_said or dry_run:
         _list(task, review, json=json)
     if not is_said or dry_run:
         task.say("Nothing was decided.")
         return
-    done = cleanup.decide(agent, chosen["keep"], chosen["discard"], Actor.agent(prefix_of(key)))
+    actor = Actor.agent(prefix_of(key))
+    done = cleanup.decide(agent, chosen["keep"], chosen["discard"], actor, expect=versions)
     if json:
         task.result({"kept": list(done.kept), "discarded": list(done.discarded), "entry": done.seq})
     entry = "" if done.seq is None else f", as entry {done.seq}; the Time Machine brings it back"
@@ -102,12 +104,13 @@ def _tell_rest(task: Task, review: cleanup.Review) -> None:
 # --- asked, one by one
 
 
-def _asked(task: Task, agent: Agent, review: cleanup.Review) -> dict[str, list[int]]:
+def _asked(task: Task, agent: Agent, review: cleanup.Review, versions: dict[int, int]) -> dict[str, list[int]]:
     """What a person who has the agent's key says of each. What was said before quitting counts; without an end of it
     (Ctrl-C), nothing does."""
     chosen: dict[str, list[int]] = {"keep": [], "discard": []}
     reads = reading.several(agent, [each.number for each in review.suggestions]) if review.suggestions else []
     said = {read.memory.number: read.opened.content for read in reads}
+    versions |= {read.memory.number: read.memory.version for read in reads}
     for each in review.suggestions:
         task.tell(_line(each))
         task.tell(f"        {_beginning(said[each.number])}")
