@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from django.db import connection
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection, transaction
 
 
 def wait_at_most(seconds: int) -> None:
@@ -11,3 +15,27 @@ def wait_at_most(seconds: int) -> None:
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{seconds}s"])
+
+
+@contextmanager
+def hurried(seconds: int) -> Iterator[None]:
+    """A transaction that gives up with OperationalError where it would wait longer: for a lock or, on SQLite, for its
+    turn to write. For what may be lost: PostgreSQL does not wait for the disk, unless it is part of another's."""
+    turns: Any = connection
+    if turns.vendor == "sqlite":
+        turns.patience = seconds
+    try:
+        is_alone = not turns.in_atomic_block
+        with transaction.atomic():
+            if turns.vendor == "postgresql":
+                _hurry(seconds, may_be_lost=is_alone)
+            yield
+    finally:
+        if turns.vendor == "sqlite":
+            turns.patience = None
+
+
+def _hurry(seconds: int, *, may_be_lost: bool) -> None:
+    more = ", set_config('synchronous_commit', 'off', true)" if may_be_lost else ""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT set_config('lock_timeout', %s, true){more}", [f"{seconds}s"])

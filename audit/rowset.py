@@ -14,22 +14,18 @@ import json
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from django.db import DEFAULT_DB_ALIAS, NotSupportedError, connection, models
+from django.db import DEFAULT_DB_ALIAS, connection, models
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.signals import connection_created
 
 Row = Mapping[str, Any]
+Names = tuple[str, ...]
 M = TypeVar("M", bound=models.Model)
-
-
-def prepare_connections() -> None:
-    connection_created.connect(_teach_sqlite, dispatch_uid="audit.rowset.sqlite")
-    connection_created.connect(_expect_migrations, dispatch_uid="audit.rowset.postgresql")
 
 
 def insert(model: type[models.Model], rows: Sequence[Row], names: tuple[str, ...] = ()) -> None:
@@ -42,6 +38,19 @@ def update(model: type[models.Model], rows: Sequence[Row], names: tuple[str, ...
     """Update the rows found by their `id`, one of the names, setting the others."""
     if rows:
         _execute(_update(model, names or tuple(rows[0]), _vendor(), len(rows) > 1), rows)
+
+
+def tally(model: type[models.Model], rows: Sequence[Row], *, key: Names, counted: Names, latest: Names) -> list[Any]:
+    """Insert `rows`; where there is one of the same `key`, what is `counted` is added to it, and what is `latest` set.
+
+    In order of the key, so that no two wait for each other. Gives key and counts of each as they are now, as tuples.
+    """
+    given: list[Any] = []
+    if rows:
+        ordered = sorted(rows, key=itemgetter(*key))
+        statement = _tally(model, tuple(rows[0]), key, counted, latest, _vendor(), len(rows) > 1)
+        _execute(statement, ordered, given)
+    return given
 
 
 @contextmanager
@@ -205,20 +214,23 @@ class _Statement:
     def values(self, row: Row) -> list[Any]:
         return [row[c.attname] if c.ready is None else c.ready(row[c.attname]) for c in self.columns]
 
-    def run(self, rows: Sequence[Row]) -> None:
+    def run(self, rows: Sequence[Row], given: list[Any] | None = None) -> None:
+        """`given` takes in what the statement returns."""
         params = [_payload(self.columns, rows)] if self.takes_json else [v for row in rows for v in self.values(row)]
         repeated = self.one_row if self.takes_json else ", ".join([self.one_row] * len(rows))
         with connection.cursor() as cursor:
             cursor.execute(self.before + repeated + self.after, params)
+            if given is not None:
+                given += cursor.fetchall()
 
 
-def _execute(statement: _Statement, rows: Sequence[Row]) -> None:
+def _execute(statement: _Statement, rows: Sequence[Row], given: list[Any] | None = None) -> None:
     if len(rows) == 1 or statement.takes_json:
-        statement.run(rows)
+        statement.run(rows, given)
         return
     at_once = _sqlite_parameters() // len(statement.columns)
     for start in range(0, len(rows), at_once):
-        statement.run(rows[start : start + at_once])
+        statement.run(rows[start : start + at_once], given)
 
 
 def _sqlite_parameters() -> int:
@@ -235,6 +247,18 @@ def _insert(model: type[models.Model], keys: tuple[str, ...], vendor: str, is_ma
     if vendor == "postgresql" and is_many:
         return _Statement(columns, into, _select(columns), takes_json=True)
     return _Statement(columns, f"{into}VALUES ", _parameters(columns, vendor))
+
+
+@lru_cache(maxsize=64)
+def _tally(
+    model: type[models.Model], keys: Names, key: Names, counted: Names, latest: Names, vendor: str, is_many: bool
+) -> _Statement:
+    inserting, table, quoted = _insert(model, keys, vendor, is_many), _table(model), connection.ops.quote_name
+    sets = [f"{name} = {table}.{name} + excluded.{name}" for name in map(quoted, counted)]
+    sets += [f"{name} = excluded.{name}" for name in map(quoted, latest)]
+    found, told = (", ".join(map(quoted, names)) for names in (key, (*key, *counted)))
+    after = f" ON CONFLICT ({found}) DO UPDATE SET {', '.join(sets)} RETURNING {told}"
+    return replace(inserting, after=after)
 
 
 @lru_cache(maxsize=64)
@@ -293,35 +317,6 @@ class Among(_Lookup):
 
 for _field in (models.BigIntegerField, models.PositiveBigIntegerField, models.BigAutoField, models.BinaryField):
     _field.register_lookup(Among)
-
-
-def _teach_sqlite(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    if connection.vendor == "sqlite":
-        connection.connection.create_function("from_base64", 1, _unbase64, deterministic=True)
-
-
-def _expect_migrations(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    if connection.vendor == "postgresql" and _planned_anew not in connection.execute_wrappers:
-        connection.execute_wrappers.append(_planned_anew)
-
-
-def _planned_anew(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
-    """A statement prepared before a migration changed what it gives is prepared anew.
-
-    PostgreSQL refuses it for ever otherwise. In a transaction the refusal stands, and the rollback forgets all of them.
-    """
-    try:
-        return execute(sql, params, many, context)
-    except NotSupportedError:
-        database = context["connection"]
-        if database.in_atomic_block:
-            raise
-        database.connection.execute("DEALLOCATE ALL")
-    return execute(sql, params, many, context)
-
-
-def _unbase64(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)
 
 
 def _base64(value: bytes) -> str:

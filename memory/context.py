@@ -36,18 +36,23 @@ class Context:
         """The block as a prompt takes it."""
         parts = []
         if self.core:
-            parts.append("# What you remember\n" + "\n".join(f"- {_said(opened)}" for _, opened in self.core))
+            parts.append("# What you remember\n" + "\n".join(f"- {said(opened)}" for _, opened in self.core))
         if self.journal:
-            days = (f"- {memory.origin:%Y-%m-%d}: {_said(opened)}" for memory, opened in self.journal)
+            days = (f"- {memory.origin:%Y-%m-%d}: {said(opened)}" for memory, opened in self.journal)
             parts.append("# Your last days\n" + "\n".join(days))
         if self.left_out:
-            parts.append(f"({self.left_out:,} memories of {self.left_out_tokens:,} tokens are left out here.)")
+            parts.append(left_out(self.left_out, self.left_out_tokens))
         return "\n\n".join(parts) + "\n" if parts else ""
 
 
-def _said(opened: Opened) -> str:
+def said(opened: Opened) -> str:
     """One memory, its further lines set in so that none of them looks like another memory."""
     return "\n  ".join(opened.content.splitlines())
+
+
+def left_out(memories: int, tokens: int) -> str:
+    """What a block says of what there was no room for."""
+    return f"({memories:,} memories of {tokens:,} tokens are left out here.)"
 
 
 def etag(agent: Agent, *, max_tokens: int | None, form: str, now: datetime | None = None) -> str:

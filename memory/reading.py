@@ -5,7 +5,7 @@ Nothing is read back while memory is switched off, and nothing of a category tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,6 +17,7 @@ from memory.intake import Draft
 from memory.models import Agent, Memory
 from memory.rules import gate
 from memory.silo.indexes import Reader
+from memory.silo.search.query import Query
 from memory.silo.silo import Opened, Silo
 
 
@@ -40,6 +41,10 @@ class Filters:
     until: datetime | None = None
     constitutional: bool | None = None
     discarded: bool | None = False
+    # Of a search alone: categories left out, of which projects those of a category are, and the system's notices.
+    without: frozenset[str] = frozenset()
+    projects: Mapping[str, frozenset[str]] | None = None
+    with_notices: bool = True
 
 
 def one(agent: Agent, number: int) -> Read:
@@ -89,8 +94,19 @@ def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read
     return [Read(memory, silo.open(memory)) for memory in rows.order_by("number")[:limit]]
 
 
-def search(agent: Agent, query: str, *, filters: Filters, tags: Sequence[str] = (), limit: int = 10) -> list[Read]:
-    """What answers a query, best first (20-silo, Search). No text a person might type raises. Raises MemoryDisabled."""
+def search(
+    agent: Agent,
+    query: str | Query,
+    *,
+    filters: Filters,
+    tags: Sequence[str] = (),
+    limit: int = 10,
+    favour: Callable[[datetime], float] | None = None,
+) -> list[Read]:
+    """What answers a query, best first (20-silo, Search). No text a person might type raises. Raises MemoryDisabled.
+
+    `favour`: what a score is multiplied by, for an origin date.
+    """
     require_on(agent)
     with Reader(agent) as index:
         hits = index.search(
@@ -101,7 +117,10 @@ def search(agent: Agent, query: str, *, filters: Filters, tags: Sequence[str] = 
             tags=tags,
             since=filters.since,
             until=filters.until,
-            without_categories=gate.closed(agent),
+            without_categories=gate.closed(agent) | filters.without,
+            projects=filters.projects,
+            with_notices=filters.with_notices,
+            favour=favour,
             limit=limit,
         )
     active, numbers = '"agent_id" = %s AND "discarded_at" IS NULL', [hit.number for hit in hits]

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db.models import QuerySet
 
 from memory.models import Agent, Kind, Memory
-from memory.rules import gate
+from memory.rules import gate, usage
 from memory.rules.categories import UNREFINED
 from memory.silo.silo import Opened, Silo
 from refinement import similarity
@@ -22,10 +22,11 @@ from refinement import similarity
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Entry:
-    """A memory and what it says."""
+    """A memory, what it says, and how often retrieval handed it out."""
 
     memory: Memory
     opened: Opened
+    recalled: int = 0
 
     def line(self) -> str:
         return one_line(self.record())
@@ -46,6 +47,8 @@ class Entry:
             record["project"] = memory.project
         if memory.kind != Kind.CORE:
             record["kind"] = memory.kind
+        if self.recalled:
+            record["recalled"] = self.recalled
         return record | {"content": self.opened.content}
 
 
@@ -76,15 +79,16 @@ def left_out(agent: Agent) -> frozenset[str]:
 
 def read(agent: Agent, silo: Silo) -> list[Entry]:
     """The whole ledger, oldest first."""
-    memories = refinable(agent).order_by("origin", "number")
-    return [Entry(memory, silo.open(memory)) for memory in memories]
+    memories, recalled = refinable(agent).order_by("origin", "number"), usage.times(agent)
+    return [Entry(memory, silo.open(memory), recalled.get(memory.number, 0)) for memory in memories]
 
 
 def still_there(agent: Agent, numbers: Sequence[int]) -> list[Entry]:
     """A batch as it stands now: what earlier batches, or others, changed meanwhile is read again."""
     silo = Silo.for_agent(agent)
     memories = refinable(agent).filter(number__among=list(numbers)).order_by("origin", "number")
-    return [Entry(memory, silo.open(memory)) for memory in memories]
+    recalled = usage.times(agent, numbers)
+    return [Entry(memory, silo.open(memory), recalled.get(memory.number, 0)) for memory in memories]
 
 
 def batches(entries: Sequence[Entry], batch_tokens: int | None = None) -> list[list[Entry]]:

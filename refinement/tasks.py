@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from config.queue import task
+from memory.rules import overdue
 from memory.vault import following
 from refinement import line, woken
 from refinement import session as sessions
@@ -10,9 +11,8 @@ from refinement import session as sessions
 
 @task
 def sweep() -> str:
-    """Have the agents that are due stand in line, and the vaults that are behind follow."""
+    """Have the agents that are due stand in line."""
     line.sweep()
-    following.catch_up()
     return "swept"
 
 
@@ -24,8 +24,14 @@ def refine_agent(agent_id: int) -> str:
 
 @task
 def close_stale() -> str:
-    """End the sessions whose drivers are gone, and wake whoever may have been waiting for that."""
+    """End the sessions whose drivers are gone, and wake whoever may have been waiting for that.
+
+    Agents are told of overdue memories, too, and vaults that are behind follow: this comes regularly, however busy the
+    service is.
+    """
     sessions.close_stale()
     line.forget_lost()
     line.wake()
+    overdue.remind()
+    following.catch_up()
     return "closed"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import messages
-from django.db.models import QuerySet
+from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminTextareaWidget
@@ -22,6 +22,7 @@ from config.commandline import several
 from memory import store
 from memory.models import Agent, Memory, Source
 from memory.roles import Action
+from memory.rules.rows import Recall
 
 
 def _weighed(rows: Sequence[Memory]) -> str:
@@ -119,7 +120,18 @@ class AskToRead(Deed):
 class MemoryPage(Scoped):
     tenant = "agent__tenant"
     deeds = (Protect(), RemoveProtection(), Restore(), AskToRead(), AskRedaction())
-    list_display = ("number", "owner", "kind", "category", "project", "tokens", "origin", "state", "version")
+    list_display = (
+        "number",
+        "owner",
+        "kind",
+        "category",
+        "project",
+        "tokens",
+        "origin",
+        "recalled",
+        "state",
+        "version",
+    )
     list_select_related = ("agent__tenant",)
     list_filter = ("kind", "category", "scope", "source", "constitutional", OfTenant, OfAgent)
     ordering = ("-pk",)
@@ -130,7 +142,10 @@ class MemoryPage(Scoped):
     ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Memory]:
-        return super().get_queryset(request).defer("sealed", "digest")
+        recall = Recall.objects.filter(agent_id=OuterRef("agent_id"), number=OuterRef("number"))
+        told = {name: Subquery(recall.values(name)) for name in ("times", "last_at")}
+        rows: QuerySet[Memory] = super().get_queryset(request).defer("sealed", "digest").annotate(**told)
+        return rows
 
     def named(self, row: Memory) -> str:
         return f"memory {row.number} of {row.agent.label}"
@@ -138,6 +153,11 @@ class MemoryPage(Scoped):
     @display(description="agent")
     def owner(self, memory: Memory) -> str:
         return memory.agent.label
+
+    @display(description="recalled", ordering=F("times").desc(nulls_last=True), empty_value="")
+    def recalled(self, memory: Memory) -> str | None:
+        times, last_at = vars(memory)["times"], vars(memory)["last_at"]
+        return f"{times:,}, last on {last_at:%Y-%m-%d}" if times else None
 
     @display(description="state", label={"protected": "success", "discarded": "warning", "redacted": "danger"})
     def state(self, memory: Memory) -> str | None:

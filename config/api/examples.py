@@ -203,6 +203,18 @@ _TOOL = {
     },
 }
 _LINE = '{"content": "Ann prefers green tea.", "tags": ["ann"]}\n'
+_SUGGESTED: dict[str, Any] = {
+    "id": 1,
+    "category": "technical",
+    "project": "",
+    "age_days": 120,
+    "retention_days": 90,
+    "importance": "low",
+    "tokens": 6,
+    "recalled": 0,
+    "reason": "120 days old, where 90 are suggested; never recalled",
+}
+_RETRIEVED = "# What you remember of this\n- Ann prefers green tea.\n"
 _BLOCK = "# What you remember\n- Ann prefers green tea.\n"
 
 
@@ -232,6 +244,12 @@ BY_OPERATION = {
     "memories_search": Example(
         {"q": '"green tea" -black tag:ann', "limit": 5}, {200: {"results": [_MEMORY | {"score": 1.25}]}}
     ),
+    "memories_retrieve": Example(
+        {"query": "what does Ann drink", "project": "acme/shop", "max_tokens": 500},
+        {200: {"results": [_MEMORY | {"score": 1.25, "recalled": 3}], "block": _RETRIEVED, "tokens": 6, "left_out": 0}},
+    ),
+    "cleanup_list": Example(answers={200: {"suggestions": [_SUGGESTED], "more": 0, "kept_back": 2}}),
+    "cleanup_decide": Example({"keep": [4], "discard": [1]}, {200: {"kept": [4], "discarded": [1], "entry": 392}}),
     "runs_log": Example(
         {"task": "Answer the harbour's question", "result": "The ferry leaves at 14:30."}, {201: {"id": 12}}
     ),

@@ -9,7 +9,21 @@ from rest_framework.exceptions import NotFound
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 
-from config.api import agent, consent, memories, recordings, removal, rules, runs, sessions, tenant, trail, transfer
+from config.api import (
+    agent,
+    cleanup,
+    consent,
+    memories,
+    recordings,
+    removal,
+    retrieval,
+    rules,
+    runs,
+    sessions,
+    tenant,
+    trail,
+    transfer,
+)
 from config.api.views import View
 
 
@@ -34,10 +48,12 @@ urlpatterns = [
     path("memories/search", memories.Search.as_view()),
     path("memories/<int:number>", memories.OneMemory.as_view()),
     path("memories/<int:number>/restore", memories.Restore.as_view()),
+    path("retrieve", retrieval.Retrieve.as_view()),
     path("runs", runs.Runs.as_view()),
     path("rules", rules.Rules.as_view()),
     path("recordings", recordings.Recordings.as_view()),
     path("recorded-sessions/<str:name>/end", recordings.End.as_view()),
+    path("cleanup", cleanup.Cleanup.as_view()),
     path("gc-reports", runs.Reports.as_view()),
     path("gc-reports/<int:number>", runs.OneReport.as_view()),
     path("refinement-sessions", sessions.Sessions.as_view()),

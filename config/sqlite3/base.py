@@ -16,10 +16,12 @@ STEP = 0.001  # seconds
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
+    patience: float | None = None  # seconds, of who does not wait as long as others (audit/patience.py)
+
     def _start_transaction_under_autocommit(self) -> None:
         """Raises OperationalError when no turn comes within the connection's timeout."""
         patience = float(self.settings_dict["OPTIONS"].get("timeout", 5))
-        until = time.monotonic() + patience
+        until = time.monotonic() + (patience if self.patience is None else self.patience)
         self.connection.execute("PRAGMA busy_timeout = 0")
         try:
             while not self._begun(is_last=time.monotonic() >= until):

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db import transaction
 
 from audit import rowset
-from memory.models import Agent, Memory
+from memory.models import Agent, Memory, Source
 from memory.silo.search import Document, Index
 from memory.silo.silo import Silo
 
@@ -141,12 +141,14 @@ def _is_behind(agent: Agent, seen: int) -> bool:
 
 
 def _document(silo: Silo, row: Sequence[Any]) -> Document:
-    number, sealed, origin, kind, category, project, *_ = row
+    number, sealed, origin, kind, category, project, *_, source = row
     opened = silo.open_sealed(number, bytes(sealed))
-    return Document(number, opened.content, opened.tags, origin, kind, category, project)
+    is_notice = source == Source.SYSTEM
+    return Document(number, opened.content, opened.tags, origin, kind, category, project, is_notice)
 
 
-_COLUMNS = ("number", "sealed", "origin", "kind", "category", "project", "discarded_at", "version", "redacted_at")
+_WHERE = ("kind", "category", "project")
+_COLUMNS = ("number", "sealed", "origin", *_WHERE, "discarded_at", "version", "redacted_at", "source")
 _NUMBER, _DISCARDED_AT, _VERSION, _REDACTED_AT = 0, 6, 7, 8
 _ROWS = 2_000  # rows held at a time
 

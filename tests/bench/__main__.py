@@ -35,6 +35,7 @@ SERVICE = (
     "api",
     "compare",
     "recall",
+    "retrieval",
     "admin",
     "gc",
     *QUEUED,

@@ -42,6 +42,7 @@ OPENS_SILOS = {
     "memory/reading.py",
     "memory/rules/conversations.py",  # what a session's memory is made of
     "memory/rules/topics.py",  # which memory is the topic's, and what it says
+    "memory/rules/cleanup.py",  # tags, for the agent's side
     "memory/silo/indexes.py",
     "memory/formats/jsonl.py",
     "memory/vault/files.py",  # by its side's standing consent: the vault's files
@@ -63,6 +64,10 @@ OPENS_SILOS = {
 OPENS_DATA_KEYS = {"memory/silo/silo.py", "config/checks.py"}
 EXPORTS = {"config/management/commands/export_memories.py"}
 REPORTS = {"config/management/commands/gc.py"}  # what a model said of a log
+RETRIEVES = {  # for the agent's key
+    "config/commandline/rules/cleaning.py",
+    "config/commandline/rules/retrieving.py",
+}
 READS = {"config/api/agent.py", "config/api/memories.py", "config/api/trail.py", "config/api/transfer.py"}
 PRINTS = {"config/management/commands/demo.py": "rich's Console, the demo's own page"}
 VAGUE = {"utils", "util", "helpers", "helper", "common", "services", "service", "misc", "shared", "lib", "core"}
@@ -130,8 +135,11 @@ def test_silos_are_opened_where_an_agents_own_work_is_done_and_nowhere_else() ->
 
 
 def test_memories_leave_as_text_by_the_commands_of_the_agents_side_alone() -> None:
-    assert callers("jsonl.dump", "jsonl.record") | importers("memory.formats.jsonl.record") <= EXPORTS | READS
-    for module in EXPORTS:
+    shows = EXPORTS | READS | RETRIEVES
+    assert callers("jsonl.dump", "jsonl.record") | importers("memory.formats.jsonl.record") <= shows
+    retrieves = {"config/commandline/rules/retrieving.py", "config/api/retrieval.py"}
+    assert importers("memory.rules.retrieval") == retrieves
+    for module in EXPORTS | RETRIEVES:
         assert "memory.access.is_key_of" in set(imported(module))
 
 
@@ -139,8 +147,9 @@ def test_the_api_shows_content_to_the_agents_side_alone() -> None:
     """Whatever view stands beside what reads a silo is for an agent's key."""
     reading = importers("memory.reading", "memory.context", "memory.history", "memory.formats.jsonl.record")
     elsewhere = {"memory/consented.py", "memory/letters.py"}  # under a grant; whom a steward replaced
-    assert (reading | callers("jsonl.dump")) - EXPORTS == READS | elsewhere
-    for module in READS:
+    elsewhere |= {"memory/rules/retrieval.py"}
+    assert (reading | callers("jsonl.dump")) - EXPORTS - RETRIEVES == READS | elsewhere
+    for module in READS | {"config/api/retrieval.py"}:
         bases = [
             ast.unparse(base) for node in tree(module).body if isinstance(node, ast.ClassDef) for base in node.bases
         ]

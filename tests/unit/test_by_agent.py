@@ -24,6 +24,7 @@ OURS = ("audit", "memory", "refinement")
 BY_AGENT = {
     "memory_memory", "memory_creation", "audit_auditentry", "audit_change", "audit_accessrequest",
     "refinement_refinementsession", "refinement_sessionstep", "refinement_gcreport",
+    "memory_vault", "memory_vaultfile", "memory_recall", "memory_recordedsession", "memory_cleanupdecision",
 }  # fmt: skip
 # Found by a prefix before the agent is known, or compared over all agents: copies on every server, or one for all.
 OTHERWISE = {"memory_agentkey", "audit_consentlink", "refinement_waiting"}
@@ -52,11 +53,11 @@ def test_what_refers_to_an_agents_rows_is_an_agents_too() -> None:
 
 @pytest.mark.parametrize("table", sorted(BY_AGENT))
 def test_unique_keys_hold_the_agent(table: str) -> None:
-    """But for `id`, to which nothing outside refers by itself."""
+    """But for `id`, to which nothing outside refers by itself; a vault's key is its agent."""
     [model] = [model for model in of_ours() if model._meta.db_table == table]
     fields = {field.name: field.attname for field in model._meta.concrete_fields}
     assert not model._meta.unique_together
-    assert [f.name for f in model._meta.concrete_fields if f.unique] == ["id"]
+    assert [f.name for f in model._meta.concrete_fields if f.unique] in (["id"], ["agent"])
     for constraint in model._meta.constraints:
         if isinstance(constraint, models.UniqueConstraint):
             assert "agent_id" in {fields.get(name, name) for name in constraint.fields}, constraint

@@ -1,8 +1,9 @@
-"""Where a command is run: the folder's git repository and remote, and what the environment says of the project."""
+"""Where a command is run, as far as it tells of a project: the environment, the git remote, the folder."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,35 +13,56 @@ from memory.rules.projects import VARIABLE, Surroundings, identify
 
 _PATIENCE = 10  # seconds for git
 
+_SECTION = re.compile(r'^\s*\[\s*remote\s+"origin"\s*\]\s*$')
+_ANY_SECTION = re.compile(r"^\s*\[")
+_URL = re.compile(r"^\s*url\s*=\s*(?P<url>\S.*?)\s*$", re.IGNORECASE)
+
 
 def project_of(folder: Path, rules: Mapping[str, Any]) -> str:
     """The id of the project a folder belongs to (seed 004, "Project Identification"). Raises Invalid."""
-    root = repository(folder)
-    around = Surroundings(
-        override=os.environ.get(VARIABLE, ""),
-        remote=_git(folder, "remote", "get-url", "origin") if root else "",
-        directory=str(root or folder.absolute()),
-    )
-    return identify(around, rules)
+    return identify(of(folder), rules)
 
 
 def repository(folder: Path) -> Path | None:
-    """The root of the git repository a folder is in; None where it is in none, or there is no git."""
-    found = _git(folder, "rev-parse", "--show-toplevel")
-    return Path(found) if found else None
+    """The root of the git repository a folder is in; None where it is in none."""
+    folder = folder.absolute()
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
 
 
 def is_ignored(path: Path) -> bool:
-    """Whether git leaves a folder out."""
-    return bool(_git(path, "check-ignore", str(path)))
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    """What git says, on one line; "" where it says nothing. No hook, pager or prompt of the repository's is run."""
-    command = ["git", "-c", "core.fsmonitor=", "-C", str(folder), *arguments]
-    quiet = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+    """Whether git leaves a folder out; no, where git is not there to ask."""
+    command = ["git", "-c", "core.fsmonitor=", "-C", str(path), "check-ignore", "--quiet", "."]
     try:
-        ran = subprocess.run(command, capture_output=True, timeout=_PATIENCE, env=quiet, check=False)  # noqa: S603
+        ran = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
+        return False
+    return ran.returncode == 0
+
+
+def of(folder: Path) -> Surroundings:
+    """What a folder tells of a project. Git's files are read, for git refuses the repositories of other users."""
+    root = repository(folder)
+    return Surroundings(
+        override=os.environ.get(VARIABLE, ""),
+        remote=_remote(root / ".git") if root else "",
+        directory=str(root or folder.absolute()),
+    )
+
+
+def _remote(git: Path) -> str:
+    """The URL of the remote `origin`, "" where there is none, or its file cannot be read."""
+    try:
+        if git.is_file():  # of a worktree: it names the folder, which names the one that all worktrees share
+            git = git.parent / git.read_text("utf-8").removeprefix("gitdir:").strip()
+            shared = git / "commondir"
+            git = git / shared.read_text("utf-8").strip() if shared.is_file() else git
+        lines = (git / "config").read_text("utf-8").splitlines()
+    except (OSError, ValueError):
         return ""
-    return ran.stdout.decode("utf-8", "replace").strip() if ran.returncode == 0 else ""
+    is_origin = False
+    for line in lines:
+        if _ANY_SECTION.match(line):
+            is_origin = bool(_SECTION.match(line))
+        elif is_origin and (found := _URL.match(line)):
+            return found["url"]
+    return ""

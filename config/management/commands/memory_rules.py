@@ -11,7 +11,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from config.commandline import Task
-from config.commandline.rules import Deed, asking, beginning, keeping, recording
+from config.commandline.rules import Deed, asking, beginning, cleaning, keeping, recording, retrieving
 from memory.access import agent_named
 from memory.errors import Invalid
 from memory.models import Agent
@@ -20,7 +20,7 @@ from memory.rules.categories import SCOPES
 from memory.rules.rows import Vault, VaultFile
 from memory.vault import following, mending
 
-_ALL = (*beginning.DEEDS, *keeping.DEEDS, *recording.DEEDS)
+_ALL = (*beginning.DEEDS, *keeping.DEEDS, *recording.DEEDS, *retrieving.DEEDS, *cleaning.DEEDS)
 _DEEDS: dict[str, Deed] = {deed.name: deed for deed in _ALL}  # beside those of this module
 _CATEGORY = "memory_rules.categories.{}.enabled"
 _RECORDING = "memory_rules.auto_recording.enabled"

@@ -18,7 +18,7 @@ from memory.silo.search.words import name_key, split
 _BATCH = 1_000
 
 # Bytes, measured with tracemalloc over memories of 5 to 200 words (CPython 3.11 and 3.13).
-_PER_MEMORY = 340
+_PER_MEMORY = 348
 _PER_POSITION = 4
 _PER_POSTING = 12
 _PER_TERM = 330
@@ -35,6 +35,7 @@ class Document:
     kind: str
     category: str
     project: str
+    is_notice: bool = False
 
 
 def packed(terms: Iterable[int]) -> bytes:
@@ -69,6 +70,7 @@ class Holding:
     kind: str
     category: str
     project: str
+    is_notice: bool
 
     @property
     def terms(self) -> "array[int]":
@@ -78,7 +80,8 @@ class Holding:
 def _holding(document: Document, held: bytes) -> Holding:
     tags = tuple(map(name_key, document.tags)) if document.tags else ()
     said = _said(document)
-    return Holding(held, said, tags, document.origin, document.kind, document.category, document.project)
+    where = (document.kind, document.category, document.project)
+    return Holding(held, said, tags, document.origin, *where, document.is_notice)
 
 
 def _said(document: Document) -> int:

@@ -1,19 +1,21 @@
 """The index of one silo's active memories, in this process only."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from heapq import nsmallest
 
 from memory.silo.search.holdings import Document, Holdings
 from memory.silo.search.query import Query, parse
-from memory.silo.search.ranking import RELATIVE_WEIGHT, Ranking, Terms
+from memory.silo.search.ranking import RELATIVE_WEIGHT, Ranking, Terms, best_first
 from memory.silo.search.selection import Filters, readings, select
 from memory.silo.search.words import split, without_tails
 
 # Of a longer query, so many distinct words are ranked by: the rarest.
 WORD_LIMIT = 64
 _FIRST_LOOK = 50
-# How many more than wanted are ranked at first, for filters to take away.
+_FAVOURED = 30
+# How many more than wanted are ranked at first, for filters to take away; or half as many again.
 _SPARE = 16
 
 
@@ -64,7 +66,7 @@ class Index:
 
     def search(
         self,
-        query: str,
+        query: str | Query,
         *,
         kind: str | None = None,
         category: str | None = None,
@@ -73,6 +75,9 @@ class Index:
         since: datetime | None = None,
         until: datetime | None = None,
         without_categories: frozenset[str] = frozenset(),
+        projects: Mapping[str, frozenset[str]] | None = None,
+        with_notices: bool = True,
+        favour: Callable[[datetime], float] | None = None,
         limit: int = 10,
     ) -> list[Hit]:
         """The documents that answer a query, best first, equal scores by number.
@@ -81,13 +86,17 @@ class Index:
         tag the document has. Anything else is literal text: no string raises. `since` and `until` (both included)
         are about the origin date. An empty query, or one of tags and exclusions
         alone, lists what the filters leave, newest first, score 0; one of nothing but signs finds nothing.
+
+        `favour`: what a score is multiplied by, for an origin date. It orders anew the best of
+        all by score: three times as many as wanted, 30 at least.
         """
         if limit < 1:
             return []
-        asked = parse(query)
-        filters = Filters(kind, category, project, tuple(tags), since, until, without_categories)
+        asked = parse(query) if isinstance(query, str) else query
+        which = (kind, category, project, tuple(tags), since, until, without_categories, projects, with_notices)
+        filters = Filters(*which)
         if asked.text or any(map(str.strip, asked.phrases)):
-            return self._ranked(asked, filters, limit)
+            return self._ranked(asked, filters, limit, favour)
         return self._listed(asked, filters, limit)
 
     def _listed(self, asked: Query, filters: Filters, limit: int) -> list[Hit]:
@@ -98,15 +107,23 @@ class Index:
         numbers.sort(key=lambda number: by_number[number].origin, reverse=True)
         return [Hit(number, 0.0) for number in numbers[:limit]]
 
-    def _ranked(self, asked: Query, filters: Filters, limit: int) -> list[Hit]:
+    def _ranked(
+        self, asked: Query, filters: Filters, limit: int, favour: Callable[[datetime], float] | None
+    ) -> list[Hit]:
         words = self._words(asked)
         terms = self._terms(words)
         if not terms:
             return []
         ranking = Ranking(self._holdings, terms)
-        ranked = self._best(ranking, asked, filters, max(limit, _FIRST_LOOK))
+        looked_at = max(limit, _FIRST_LOOK) if favour is None else max(3 * limit, _FAVOURED)
+        ranked = self._best(ranking, asked, filters, looked_at)
         exact = [term for found in words.values() if len(found) == 1 for term in found]
-        return [Hit(number, score) for score, number in ranking.nearest_first(ranked, exact)[:limit]]
+        ordered = ranking.nearest_first(ranked, exact)
+        if favour is not None:
+            by_number = self._holdings.by_number
+            favoured = [(score * favour(by_number[number].origin), number) for score, number in ordered]
+            ordered = nsmallest(limit, favoured, key=best_first)
+        return [Hit(number, score) for score, number in ordered[:limit]]
 
     def _best(self, ranking: Ranking, asked: Query, filters: Filters, wanted: int) -> list[tuple[float, int]]:
         """At least the `wanted` best of the allowed (score, number).
@@ -115,9 +132,10 @@ class Index:
         their best. They are the same ones.
         """
         if filters.any() and not asked.restricts:
-            best = ranking.best(wanted + _SPARE)
+            most = wanted + max(_SPARE, wanted // 2)
+            best = ranking.best(most)
             allowed = [(score, number) for score, number in best if filters.allow(self._holdings.by_number[number])]
-            if len(allowed) >= wanted or len(best) < wanted + _SPARE:
+            if len(allowed) >= wanted or len(best) < most:
                 return allowed
         return ranking.best(wanted, select(self._holdings, asked, filters, ranking.terms))
 

@@ -54,7 +54,7 @@ class Ranking:
         if len(scores) > 4 * wanted:
             floor = _nth(scores, wanted)
             scores = {number: score for number, score in scores.items() if score >= floor}
-        return sorted(((score, number) for number, score in scores.items()), key=_best_first)
+        return sorted(((score, number) for number, score in scores.items()), key=best_first)
 
     def _scores(self, wanted: int, allowed: Collection[int] | None) -> dict[int, float]:
         scores: dict[int, float] = {}
@@ -92,7 +92,7 @@ class Ranking:
         if not pairs:
             return ranked
         first = [(score + self._nearness(number, pairs), number) for score, number in ranked[:_REORDERED]]
-        return [*sorted(first, key=_best_first), *ranked[_REORDERED:]]
+        return [*sorted(first, key=best_first), *ranked[_REORDERED:]]
 
     def _nearness(self, number: int, pairs: list[tuple[int, int]]) -> float:
         places = _places(self._holdings.by_number[number].terms[:_LOOKED_AT], pairs)
@@ -136,7 +136,7 @@ def _nth(scores: dict[int, float], wanted: int) -> float:
     return nlargest(wanted, scores.values())[-1]
 
 
-def _best_first(ranked: tuple[float, int]) -> tuple[float, int]:
+def best_first(ranked: tuple[float, int]) -> tuple[float, int]:
     return -ranked[0], ranked[1]
 
 

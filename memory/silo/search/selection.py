@@ -1,7 +1,7 @@
 """Which memories a query allows at all: phrases, exclusions, tags, kind, category, project and origin date."""
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,7 +15,8 @@ Phrase = Sequence[set[int]]  # per word, the terms that stand for it
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a caller asks of a memory's metadata; both ends of the time range belong to it."""
+    """What a caller asks of a memory's metadata; both ends of the time range belong to it. `projects`: of a category in
+    it, memories of these projects alone."""
 
     kind: str | None = None
     category: str | None = None
@@ -24,6 +25,8 @@ class Filters:
     since: datetime | None = None
     until: datetime | None = None
     without_categories: frozenset[str] = frozenset()
+    projects: Mapping[str, frozenset[str]] | None = None
+    with_notices: bool = True
 
     def any(self) -> bool:
         return self != Filters()
@@ -34,6 +37,8 @@ class Filters:
             and self.category in (None, holding.category)
             and self.project in (None, holding.project)
             and holding.category not in self.without_categories
+            and (self.projects is None or holding.project in self.projects.get(holding.category, (holding.project,)))
+            and (self.with_notices or not holding.is_notice)
             and (self.since is None or holding.origin >= self.since)
             and (self.until is None or holding.origin <= self.until)
             and all(name_key(tag) in holding.tags for tag in self.tags)

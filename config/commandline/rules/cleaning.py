@@ -1,0 +1,143 @@
+"""`memory_rules cleanup`: what might be discarded, listed by number, and decided by the agent's side alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from audit.trail import Actor
+from config.commandline import Task, is_attended, several
+from config.commandline.rules import Deed
+from memory import reading
+from memory.access import is_key_of, prefix_of
+from memory.errors import Invalid, KeyRejected
+from memory.models import Agent
+from memory.rules import cleanup, document, gate
+from memory.rules.categories import SCOPES
+
+SHOWN = 200  # characters of each
+_QUESTION = "Discard it, keep it, skip it, or quit? [d/k/S/q] "
+
+
+def _arguments(parser: CommandParser) -> None:
+    parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help="this category alone")
+    parser.add_argument("--discard", metavar="NUMBERS", help="3,5: discard these; needs PALIMPSEST_AGENT_KEY")
+    parser.add_argument("--keep", metavar="NUMBERS", help="keep these, which are not suggested again for a while")
+    parser.add_argument("--dry-run", action="store_true", help="decide nothing")
+    parser.add_argument("--json", action="store_true", help="one line of JSON; nothing is asked")
+
+
+def _clean(
+    task: Task,
+    agent: Agent,
+    *,
+    category: str | None,
+    discard: str | None,
+    keep: str | None,
+    dry_run: bool,
+    json: bool,
+    **_: Any,
+) -> None:
+    key = os.environ.get("PALIMPSEST_AGENT_KEY", "")
+    is_agents = bool(key) and is_key_of(agent, key)
+    chosen = {"keep": _numbers("keep", keep), "discard": _numbers("discard", discard)}
+    is_said = bool(chosen["keep"] or chosen["discard"])
+    if is_said and not is_agents:
+        raise KeyRejected("The agent's side alone decides: set PALIMPSEST_AGENT_KEY to its valid key.")
+    review = cleanup.review(agent, category=category, with_tags=is_agents)
+    versions: dict[int, int] = {}  # of what was shown: nothing goes that was rewritten since
+    if not (is_said or dry_run or json) and is_agents and is_attended() and _is_interactive(agent):
+        chosen = _asked(task, agent, review, versions)
+        is_said = bool(chosen["keep"] or chosen["discard"])
+    elif not is_said or dry_run:
+        _list(task, review, json=json)
+    if not is_said or dry_run:
+        task.say("Nothing was decided.")
+        return
+    actor = Actor.agent(prefix_of(key))
+    done = cleanup.decide(agent, chosen["keep"], chosen["discard"], actor, expect=versions)
+    if json:
+        task.result({"kept": list(done.kept), "discarded": list(done.discarded), "entry": done.seq})
+    entry = "" if done.seq is None else f", as entry {done.seq}; the Time Machine brings it back"
+    task.say(f"{len(done.kept):,} kept, {several(len(done.discarded), 'memory', 'memories')} discarded{entry}.")
+
+
+def _numbers(field: str, text: str | None) -> list[int]:
+    """Raises Invalid. There is no word for all of them: each is named."""
+    parts = text.split(",") if text is not None else []
+    if not all(part.strip().isascii() and part.strip().isdecimal() and len(part.strip()) < 19 for part in parts):
+        raise Invalid(field, "must be numbers of memories, such as 3,5")
+    return [int(part) for part in parts]
+
+
+def _is_interactive(agent: Agent) -> bool:
+    return document.is_on(gate.rules_of(agent), "cleanup_guidance", "interactive_cleanup")
+
+
+def _list(task: Task, review: cleanup.Review, *, json: bool) -> None:
+    if json:
+        told = [each.as_record() for each in review.suggestions]
+        task.result({"suggestions": told, "more": review.more, "kept_back": review.kept_back})
+        return
+    for each in review.suggestions:
+        task.tell(_line(each))
+    _tell_rest(task, review)
+
+
+def _line(each: cleanup.Suggestion) -> str:
+    where = f"{each.category} of {each.project}" if each.project else each.category
+    return f"{each.number:>6}  {where}, {each.importance.name.lower()}, {each.tokens:,} tokens: {each.reason}"
+
+
+def _tell_rest(task: Task, review: cleanup.Review) -> None:
+    if not review.suggestions:
+        task.say("Nothing is suggested.")
+    if review.more:
+        task.say(f"{review.more:,} more would be suggested after these.")
+    if review.kept_back:
+        task.say(f"{review.kept_back:,} are older than suggested, too, and held back as important.")
+
+
+# --- asked, one by one
+
+
+def _asked(task: Task, agent: Agent, review: cleanup.Review, versions: dict[int, int]) -> dict[str, list[int]]:
+    """What a person who has the agent's key says of each. What was said before quitting counts; without an end of it
+    (Ctrl-C), nothing does."""
+    chosen: dict[str, list[int]] = {"keep": [], "discard": []}
+    reads = reading.several(agent, [each.number for each in review.suggestions]) if review.suggestions else []
+    said = {read.memory.number: read.opened.content for read in reads}
+    versions |= {read.memory.number: read.memory.version for read in reads}
+    for each in review.suggestions:
+        task.tell(_line(each))
+        task.tell(f"        {_beginning(said[each.number])}")
+        task.stdout.flush()
+        answer = _answer(task)
+        if answer == "q":
+            break
+        if answer in ("d", "k"):
+            chosen["discard" if answer == "d" else "keep"].append(each.number)
+    _tell_rest(task, review)
+    return chosen
+
+
+def _answer(task: Task) -> str:
+    """A first letter; skipping for whatever is no answer, and quitting where nobody answers any more."""
+    task.stderr.write(_QUESTION, lambda plain: plain, ending="")
+    sys.stderr.flush()
+    try:
+        return input().strip().lower()[:1] or "s"
+    except EOFError:
+        return "q"
+
+
+def _beginning(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN else f"{line[:SHOWN]}…"
+
+
+_TOLD = "show what might be discarded; with the agent's key, decide it one by one"
+DEEDS = (Deed("cleanup", _TOLD, _arguments, _clean),)

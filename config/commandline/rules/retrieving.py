@@ -1,0 +1,66 @@
+"""`memory_rules retrieve`: what of an agent's memory bears on a question."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from config.commandline import Task, several
+from config.commandline.rules import Deed, surroundings
+from memory.access import is_key_of
+from memory.errors import KeyRejected
+from memory.formats.jsonl import record
+from memory.models import Agent
+from memory.rules import gate, retrieval
+
+
+def _arguments(parser: CommandParser) -> None:
+    parser.add_argument("query", metavar="QUERY", help='words; "quoted phrases" in order; -word excludes; tag:NAME')
+    parser.add_argument("--project", metavar="ID", help="default: told by MEMORY_PROJECT, the git remote, the folder")
+    parser.add_argument("--limit", type=int, metavar="N", help="default, and at most: search.max_results")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="that the memories weigh at most")
+    parser.add_argument("--tag", action="append", default=[], metavar="NAME", help="that each has; may be repeated")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+
+
+def _retrieve(
+    task: Task,
+    agent: Agent,
+    *,
+    query: str,
+    project: str | None,
+    limit: int | None,
+    max_tokens: int | None,
+    tag: Sequence[str],
+    json: bool,
+    **_: Any,
+) -> None:
+    if not is_key_of(agent, os.environ.get("PALIMPSEST_AGENT_KEY", "")):
+        raise KeyRejected("Memories are shown to their agent: set PALIMPSEST_AGENT_KEY to its valid key.")
+    if project is None:
+        project = surroundings.project_of(Path.cwd(), gate.rules_of(agent))
+    found = retrieval.retrieve(agent, query, project=project, limit=limit, tags=tag, max_tokens=max_tokens)
+    if json:
+        task.result(shown(found) | {"project": project})
+        return
+    for line in found.block.splitlines():
+        task.tell(line)
+    task.say(f"{several(len(found.reads), 'memory', 'memories')}, {found.tokens:,} tokens, seen from {project or '-'}.")
+
+
+def shown(found: retrieval.Retrieved) -> dict[str, Any]:
+    results = [
+        record(read.memory, read.opened, with_discarded=True)
+        | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
+        for read in found.reads
+    ]
+    return {"results": results, "block": found.block, "tokens": found.tokens, "left_out": found.left_out}
+
+
+DEEDS = (
+    Deed("retrieve", "print what bears on a question, best first; needs PALIMPSEST_AGENT_KEY", _arguments, _retrieve),
+)

@@ -1,0 +1,174 @@
+"""What of an agent's memory bears on a question, for its prompt (seed 004, "Memory Retrieval Process").
+
+In a project one sees what is common, what is private, and what is the project's: never another project's. A memory's
+scope is its category's (memory/rules/categories.py); what is common, or private, and names a project is seen from
+others if `share_across_projects` of its category says so. Without a project it is the default one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from django.utils import timezone
+
+from memory import context, reading
+from memory.errors import Invalid
+from memory.intake import checked_project
+from memory.models import Agent, Kind
+from memory.reading import Read
+from memory.rules import document, gate, usage
+from memory.rules.categories import COMMON, DEFAULT_PROJECT, PRIVATE, PROJECT, SCOPES
+from memory.silo.search.query import Query, parse
+
+MOST_FOR_RECENCY = 0.25  # that a score gains for a memory of today
+HALF_LIFE = timedelta(days=90)  # of that gain
+_TITLE = "# What you remember of this"
+_SWITCHES = {
+    "topic": "search.enable_topic_search",
+    "session": "search.enable_session_search",
+    "user_interaction": "search.include_interaction_history",
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Retrieved:
+    """What is handed out, best first. `times`: how often each was by now, by number. What `max_tokens` left no room
+    for is counted in `left_out`."""
+
+    reads: tuple[Read, ...]
+    times: Mapping[int, int]
+    tokens: int = 0
+    left_out: int = 0
+    left_out_tokens: int = 0
+
+    @property
+    def block(self) -> str:
+        """As a prompt takes it, best first; "" for nothing."""
+        if not self.reads:
+            return ""
+        parts = ["\n".join([_TITLE, *map(_line, self.reads)])]
+        if self.left_out:
+            parts.append(context.left_out(self.left_out, self.left_out_tokens))
+        return "\n\n".join(parts) + "\n"
+
+
+def retrieve(
+    agent: Agent,
+    query: str,
+    *,
+    project: str = "",
+    limit: int | None = None,
+    tags: Sequence[str] = (),
+    max_tokens: int | None = None,
+    now: datetime | None = None,
+) -> Retrieved:
+    """What answers a query in a project, best first, and noted as used. For the agent's own side.
+
+    `limit` is at most `search.max_results`, which it also defaults to. `max_tokens` bounds what the memories weigh:
+    in order, each that still fits is handed out. Raises Invalid, MemoryDisabled.
+    """
+    reading.require_on(agent)
+    now = now or timezone.now()
+    rules = gate.rules_of(agent)
+    asked = _asked(rules, query, tags)
+    most = _most(rules, limit)
+    if max_tokens is not None and max_tokens < 0:
+        raise Invalid("max_tokens", "must be 0 or more")
+    filters = reading.Filters(
+        without=left_out(rules), projects=seen_from(rules, checked_project(project)), with_notices=False
+    )
+    found: list[Read] = []
+    if asked is not None:
+        found = reading.search(agent, asked, filters=filters, tags=tags, limit=most, favour=partial(recency, now=now))
+    reads = _within(found, max_tokens)
+    tokens = sum(read.memory.tokens for read in reads)
+    return Retrieved(
+        tuple(reads),
+        usage.note(agent, [read.memory.number for read in reads], now) if reads else {},
+        tokens,
+        len(found) - len(reads),
+        sum(read.memory.tokens for read in found) - tokens,
+    )
+
+
+def recency(origin: datetime, *, now: datetime) -> float:
+    """What a search's score is multiplied by: 1.25 for what was recorded today, 1.125 after 90 days, and so on to 1."""
+    age = max(now - origin, timedelta())
+    return 1.0 + MOST_FOR_RECENCY * float(0.5 ** (age / HALF_LIFE))
+
+
+# --- what is seen
+
+
+def seen_from(rules: Mapping[str, Any], project: str) -> dict[str, frozenset[str]] | None:
+    """Of which projects a category's memories are seen from one; of a category that is not here, of any."""
+    if not document.is_on(rules, "project_support", "enabled"):
+        return None
+    own = frozenset({project} if project not in ("", DEFAULT_PROJECT) else {"", DEFAULT_PROJECT})
+    seen = {}
+    for name, scope in SCOPES.items():
+        if scope == PROJECT:
+            seen[name] = own
+        elif not document.is_on(rules, "categories", name, "share_across_projects"):
+            seen[name] = own | {""}  # one that names no project is nobody else's
+    return seen
+
+
+def left_out(rules: Mapping[str, Any]) -> frozenset[str]:
+    """The categories that retrieval does not look at, closed ones aside."""
+    off = {name for name, switch in _SWITCHES.items() if not document.is_on(rules, *switch.split("."))}
+    for scope, switch in ((COMMON, "common_memory_enabled"), (PRIVATE, "private_memory_enabled")):
+        if not document.is_on(rules, "project_support", switch):
+            off |= {name for name, where in SCOPES.items() if where == scope}
+    return frozenset(off)
+
+
+# --- what is asked
+
+
+def _asked(rules: Mapping[str, Any], query: str, tags: Sequence[str]) -> Query | None:
+    """The query as the settings allow it; None for one of which nothing is left to look for. Raises Invalid."""
+    asked, by_text, by_tag = parse(query), *(_is_searched(rules, what) for what in ("full_text", "tag_search"))
+    if not by_tag:
+        if tags:
+            raise Invalid("tags", "are not searched by: memory_rules.search.enable_tag_search is off")
+        asked = replace(asked, text=" ".join([asked.text, *asked.tags]).strip(), tags=(), without_tags=())
+    if not by_text:
+        asked = Query("", (), (), asked.tags, asked.without_tags)
+        return asked if tags or asked.tags else None
+    return asked
+
+
+def _is_searched(rules: Mapping[str, Any], what: str) -> bool:
+    return document.is_on(rules, "search", f"enable_{what}")
+
+
+def _most(rules: Mapping[str, Any], limit: int | None) -> int:
+    allowed: int = document.value(rules, "memory_rules.search.max_results")
+    if limit is not None and limit < 1:
+        raise Invalid("limit", "must be 1 or more")
+    return allowed if limit is None else min(limit, allowed)
+
+
+# --- what is handed out
+
+
+def _within(found: Iterable[Read], max_tokens: int | None) -> list[Read]:
+    if max_tokens is None:
+        return list(found)
+    room, kept = max_tokens, []
+    for read in found:
+        if read.memory.tokens <= room:
+            room -= read.memory.tokens
+            kept.append(read)
+    return kept
+
+
+def _line(read: Read) -> str:
+    """A dated entry of the journal says its day, as in the agent's context."""
+    day = f"{read.memory.origin:%Y-%m-%d}: " if read.memory.kind == Kind.JOURNAL else ""
+    return f"- {day}{context.said(read.opened)}"

@@ -1,0 +1,77 @@
+"""Cleanup over the API: listed without content, decided by number, for the agent's key alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memory.models import Agent
+from memory.rules import switches
+from tests.api.calling import Caller
+from tests.conftest import House
+from tests.rules.test_cleanup import old
+from tests.steps import PERSON, active, last_entry
+
+
+@pytest.fixture
+def past(house: House) -> Agent:
+    old(house.ada, "ZEBRA one", "ZEBRA two", days=100)
+    old(house.ada, "ZEBRA three", days=100, tags=["keep"])
+    old(house.bob, "ZEBRA of bob", days=100)
+    return house.ada
+
+
+def test_what_is_overdue_is_listed_without_what_it_says(past: Agent, runtime: Caller) -> None:
+    answer = runtime.get("cleanup")
+    assert (answer.status, b"ZEBRA" in answer.content) == (200, False)
+    told = answer.json
+    assert ([each["id"] for each in told["suggestions"]], told["more"], told["kept_back"]) == ([1, 2], 0, 1)
+    assert told["suggestions"][0]["importance"] == "low"
+    assert runtime.get("cleanup?category=behavioral").json["suggestions"] == []
+
+
+def test_each_is_decided(past: Agent, runtime: Caller) -> None:
+    answer = runtime.post("cleanup", {"discard": [1], "keep": [2]})
+    assert answer.json == {"kept": [2], "discarded": [1], "entry": last_entry(past).seq}
+    assert active(past) == [2, 3]
+    assert runtime.get("cleanup").json["suggestions"] == []
+    assert runtime.post("memories/1/restore").status == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"discard": [3]},
+        {"discard": [1, 9]},
+        {"discard": [1], "keep": [1]},
+        {"discard": "all"},
+        {"discard": ["1"]},
+        {"discard": [0]},
+        {"discard": True},
+        {"all": True},
+    ],
+)
+def test_what_is_no_decision_is_refused_whole(past: Agent, runtime: Caller, body: dict[str, Any]) -> None:
+    assert runtime.post("cleanup", body).status == 422
+    assert active(past) == [1, 2, 3]
+
+
+def test_an_empty_decision_decides_nothing(past: Agent, runtime: Caller) -> None:
+    assert runtime.post("cleanup", {}).json == {"kept": [], "discarded": [], "entry": None}
+    assert active(past) == [1, 2, 3]
+
+
+def test_the_agents_key_alone(past: Agent, stranger: Caller, acme: Caller, house: House) -> None:
+    assert stranger.post("cleanup", {"discard": [2]}).status == 422
+    assert stranger.post("cleanup", {"discard": [1]}).status == 200  # its own
+    for caller, status in ((acme, 403), (Caller(), 401)):
+        assert caller.get("cleanup").status == status
+        assert caller.post("cleanup", {"discard": [1]}).status == status
+    assert (active(past), active(house.bob)) == ([1, 2, 3], [])
+
+
+def test_with_memory_off_it_is_refused(past: Agent, runtime: Caller) -> None:
+    switches.change(past, PERSON, enabled=False)
+    for answer in (runtime.get("cleanup"), runtime.post("cleanup", {"discard": [1]})):
+        assert (answer.status, answer.codes) == (409, ["memory_disabled"])

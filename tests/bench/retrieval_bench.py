@@ -1,0 +1,70 @@
+"""Retrieval among 100,000 memories, beside the search that it rests on: the same questions, in turns, in one process.
+
+What retrieval adds is who is seen from a project, the factor for recency, and one statement that notes the use. Texts
+and questions are those of the search bench.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+from audit.trail import Actor
+from memory import agents, reading
+from memory.formats import jsonl
+from memory.models import Agent
+from memory.rules.retrieval import retrieve
+from tests.bench.figures import Figure
+from tests.bench.search_bench import corpus, seconds
+
+ME = Actor.operator("bench")
+LIMIT = 10
+MOST = 1.5  # times what the search takes
+PLACES = (("technical", ""), ("contextual", "shop"), ("contextual", "other"), ("personal", ""))
+
+
+def run(database: str, *, quick: bool) -> Iterator[Figure]:
+    for count in (1_000,) if quick else (10_000, 100_000):
+        agent, questions = filled(count)
+        ours, floor = timed(agent, questions)
+        ratio = ours / floor
+        what = f"retrieval among {count:,}, median"
+        judged = ratio <= MOST if count == 100_000 else None  # below, the note of the use alone outweighs the search
+        target = "" if judged is None else f"≤ {MOST:g}"
+        yield Figure("retrieval", database, what, 1e3 * ours, "ms", 1e3 * floor, ratio, target, judged)
+
+
+def filled(count: int) -> tuple[Agent, list[str]]:
+    """An agent with so many memories, a quarter of them another project's; what is asked."""
+    texts, questions = corpus(count)
+    agent, _ = agents.create("acme", f"ada{count}", model="builtin/dedupe", actor=ME)
+    beginning = datetime.now(UTC) - timedelta(days=400)
+    lines = []
+    for number, text in enumerate(texts):
+        category, project = PLACES[number % len(PLACES)]
+        origin = (beginning + timedelta(days=400 * number / count)).isoformat()
+        lines.append(json.dumps({"content": text, "category": category, "project": project, "origin": origin}).encode())
+    jsonl.load(agent, lines, ME)
+    return Agent.objects.select_related("tenant").get(pk=agent.pk), questions
+
+
+def timed(agent: Agent, questions: list[str]) -> tuple[float, float]:
+    """Median seconds of a retrieval and of a search, which take turns in being the first to ask a question: the second
+    finds in the processor's cache what the first had to fetch."""
+
+    def ours(query: str, limit: int) -> list[int]:
+        return [read.memory.number for read in retrieve(agent, query, project="shop", limit=limit).reads]
+
+    def floor(query: str, limit: int) -> list[int]:
+        found = reading.search(agent, query, filters=reading.Filters(), limit=limit)
+        return [read.memory.number for read in found]
+
+    took: dict[Callable[[str, int], list[int]], list[float]] = {ours: [], floor: []}
+    for search in took:
+        search(questions[0], LIMIT)  # the index is there then
+    for place, query in enumerate(questions):
+        for search in (ours, floor) if place % 2 else (floor, ours):
+            took[search].append(seconds(search, query))
+    return statistics.median(took[ours]), statistics.median(took[floor])

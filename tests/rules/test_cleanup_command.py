@@ -1,0 +1,160 @@
+"""`memory_rules cleanup`: a list for anybody; with the agent's key, a question for each, or numbers in scripts."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+
+from memory import store
+from memory.models import Agent
+from memory.rules.rows import CleanupDecision
+from tests.commands.calling import Ran, failed, run
+from tests.conftest import House
+from tests.rules.test_cleanup import old
+from tests.rules.test_retrieval import settle
+from tests.steps import ME, active, fresh, last_entry, row
+
+SAID = "ZEBRA"
+
+
+@pytest.fixture
+def past(house: House, monkeypatch: pytest.MonkeyPatch) -> Agent:
+    """Three memories that are overdue, and the agent's key at hand."""
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
+    old(house.ada, f"{SAID} one", f"{SAID} two " + "x" * 300, f"{SAID} three", days=100)
+    return house.ada
+
+
+@pytest.fixture
+def no_key(past: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
+
+
+def clean(*args: str, stdin: str = "", terminal: bool = False) -> Ran:
+    with mock.patch("config.commandline.rules.cleaning.is_attended", return_value=terminal):
+        return run("memory_rules", "cleanup", "acme/ada", *args, stdin=stdin.encode())
+
+
+def decided() -> dict[int, bool]:
+    return dict(CleanupDecision.objects.values_list("number", "is_kept"))
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_without_a_key_it_lists_and_shows_nothing(past: Agent, no_key: None, terminal: bool) -> None:
+    ran = clean(terminal=terminal, stdin="d\nd\nd\n")
+    assert ran.code == 0
+    assert ran.out.splitlines()[0] == (
+        f"     1  technical, low, {row(past, 1).tokens} tokens: 100 days old, where 90 are suggested; never recalled"
+    )
+    assert (len(ran.out.splitlines()), SAID in ran.out + ran.err, decided()) == (3, False, {})
+
+
+def test_as_json(past: Agent, no_key: None) -> None:
+    told = clean("--json").json
+    assert [each["number"] for each in told["suggestions"]] == [1, 2, 3]
+    assert (told["more"], told["kept_back"]) == (0, 0)
+
+
+def test_of_one_category(past: Agent) -> None:
+    ran = clean("--category", "behavioral")
+    assert ran.out == ""
+    assert "Nothing is suggested." in ran.err
+
+
+def test_each_is_asked_about_at_a_terminal(past: Agent) -> None:
+    ran = clean(terminal=True, stdin="d\n\nk\n")
+    assert (ran.code, active(past)) == (0, [2, 3])
+    assert decided() == {1: False, 3: True}
+    assert f"{SAID} one" in ran.out
+    assert f"{SAID} two {'x' * 190}…" in ran.out
+    assert "1 kept, 1 memory discarded, as entry" in ran.err
+    assert last_entry(past).actor_kind == "agent"
+
+
+@pytest.mark.parametrize(
+    ("answers", "left"),
+    [
+        ("", [1, 2, 3]),
+        ("\n\n\n", [1, 2, 3]),
+        ("yes\nall\n!\n", [1, 2, 3]),
+        ("q\nd\nd\n", [1, 2, 3]),
+        ("d\nq\n", [2, 3]),
+        ("D\nd\nd\n", []),
+    ],
+)
+def test_nothing_goes_that_was_not_said_to(past: Agent, answers: str, left: list[int]) -> None:
+    assert clean(terminal=True, stdin=answers).code == 0
+    assert active(past) == left
+
+
+def test_what_was_rewritten_while_it_was_asked_about_stays(past: Agent) -> None:
+    answers = iter("dq")
+
+    def answer() -> str:
+        store.revise(fresh(past), 1, ME, content="something else altogether")
+        return next(answers)
+
+    with mock.patch("config.commandline.rules.cleaning.input", answer, create=True):
+        ran = clean(terminal=True)
+    assert (ran.code, "Changed meanwhile: 1." in ran.err) == (1, True)
+    assert (active(past), decided()) == ([1, 2, 3], {})
+
+
+def test_interrupted_nothing_is_done(past: Agent) -> None:
+    with mock.patch("config.commandline.rules.cleaning.input", side_effect=["d", KeyboardInterrupt], create=True):
+        ran = clean(terminal=True)
+    assert (ran.code, active(past), decided()) == (1, [1, 2, 3], {})
+
+
+@pytest.mark.parametrize("args", [(), ("--dry-run",), ("--dry-run", "--discard", "1"), ("--json",)])
+def test_where_nobody_is_asked_nothing_is_decided(past: Agent, args: tuple[str, ...]) -> None:
+    ran = clean(*args, stdin="d\nd\nd\n")
+    assert (ran.code, active(past), decided()) == (0, [1, 2, 3], {})
+    assert SAID not in ran.out + ran.err
+
+
+@pytest.mark.parametrize("args", [("--dry-run",), ("--json",)])
+def test_nor_at_a_terminal_that_asks_for_a_list(past: Agent, args: tuple[str, ...]) -> None:
+    assert clean(*args, terminal=True, stdin="d\nd\nd\n").code == 0
+    assert active(past) == [1, 2, 3]
+
+
+def test_where_asking_is_switched_off_it_lists(past: Agent) -> None:
+    settle(past, cleanup_guidance__interactive_cleanup=False)
+    assert SAID not in clean(terminal=True, stdin="d\nd\nd\n").out
+    assert active(past) == [1, 2, 3]
+
+
+def test_numbers_decide(past: Agent) -> None:
+    ran = clean("--discard", "1, 3", "--keep", "2", "--json")
+    assert ran.json == {"kept": [2], "discarded": [1, 3], "entry": last_entry(past).seq}
+    assert (active(past), decided()) == ([2], {1: False, 2: True, 3: False})
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (("--discard", "9"), "discard"),
+        (("--discard", "all"), "discard"),
+        (("--discard", ""), "discard"),
+        (("--discard", "1,"), "discard"),
+        (("--discard", "-1"), "discard"),
+        (("--keep", "1", "--discard", "1"), "discard"),
+        (("--all",), "--all"),
+        (("--category", "nothing"), "--category"),
+    ],
+)
+def test_what_is_no_decision_is_refused(past: Agent, args: tuple[str, ...], word: str) -> None:
+    failed(clean(*args), 2, word)
+    assert (active(past), decided()) == ([1, 2, 3], {})
+
+
+@pytest.mark.parametrize("whose", ["", "bob"])
+def test_without_the_agents_key_nothing_is_decided(
+    past: Agent, house: House, whose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.bob_key if whose else "")
+    failed(clean("--discard", "1"), 2, "PALIMPSEST_AGENT_KEY")
+    assert SAID not in clean(terminal=True, stdin="d\nd\nd\n").out
+    assert active(past) == [1, 2, 3]
