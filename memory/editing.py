@@ -134,7 +134,7 @@ class Edit:
             return Edited(None, (), self.agent)
         indexes.note_edit(self.agent.pk)
         if self.agent.vault_path:
-            transaction.on_commit(partial(following.follow, self.agent.pk))
+            self._have_files_follow(memories)
         counters = Counters(self.agent)
         counters.apply([(self._weights[m.number], Weight.of(m)) for m in memories])
         touches = [trail.Touch(m.number, self._before[m.number], snapshot(m)) for m in memories]
@@ -143,6 +143,12 @@ class Edit:
             rowset.update(Memory, [vars(m) for m in memories if self._before[m.number] is not None], _OF_CHANGED)
             counters.save(trail.append(subject(self.agent), self.head, self._draft(), touches))
         return Edited(self.seq, memories, self.agent)
+
+    def _have_files_follow(self, memories: tuple[Memory, ...]) -> None:
+        """Once it is committed, and before its caller goes on."""
+        are_new = all(before is None for before in self._before.values())
+        follow = partial(following.follow_edit, self.agent, self.seq, memories, are_new=are_new)
+        transaction.on_commit(follow)
 
     def _draft(self) -> trail.Draft:
         sealed = Silo.for_agent(self.agent).seal_text("note", self.seq, self.note) if self.note else None

@@ -89,6 +89,10 @@ class Folder:
             return False
         return True
 
+    def link(self, name: str, as_: str) -> None:
+        """Raises FileExistsError where there is one of that name."""
+        os.link(self._of(name), self._of(as_), src_dir_fd=self.number, dst_dir_fd=self.number, follow_symlinks=False)
+
     def remove(self, name: str) -> None:
         os.unlink(self._of(name), dir_fd=self.number)
 

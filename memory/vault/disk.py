@@ -37,6 +37,17 @@ class _Staged:
     replaces_all: bool = False  # whatever it says
 
 
+@dataclass(frozen=True, slots=True)
+class _At:
+    """A path, put together only where it is told."""
+
+    base: Path
+    path: PurePosixPath
+
+    def __str__(self) -> str:
+        return str(self.base / self.path)
+
+
 class Disk:
     """A vault's folder, open, and locked by its holder. Raises FileFault where the system refuses something."""
 
@@ -48,18 +59,21 @@ class Disk:
 
     def read(self, path: PurePosixPath) -> bytes | None:
         """What a file says; None where there is none."""
-        with told("read", self.path / path):
+        with told("read", _At(self.path, path)):
             folder = self._folder(path.parent.parts)
-            return None if folder is None else _read(folder, path.name, self.path / path)
+            return None if folder is None else _read(folder, path.name, _At(self.path, path))
+
+    def exists(self, path: PurePosixPath) -> bool:
+        with told("read", _At(self.path, path)):
+            folder = self._folder(path.parent.parts)
+            return folder is not None and folder.exists(path.name)
 
     def stage(self, path: PurePosixPath, data: bytes, *, expected: bytes | None) -> None:
         """Write a file beside its place, which it takes with `publish`."""
-        with told("write", self.path / path):
+        with told("write", _At(self.path, path)):
             folder = self._made(path.parent.parts)
             temporary = NEW + hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
-            with suppress(FileNotFoundError):
-                folder.remove(temporary)
-            number = folder.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            number = _anew(folder, temporary)
             self._staged.append(_Staged(folder, path.name, temporary, number, expected))
             write(number, data)
 
@@ -70,7 +84,7 @@ class Disk:
         staged.replaces_all = True
 
         def more(data: bytes) -> None:
-            with told("write", self.path / path):
+            with told("write", _At(self.path, path)):
                 write(staged.number, data)
 
         return more
@@ -83,10 +97,8 @@ class Disk:
             with told("write", self.path):
                 _sync([each.number for each in self._staged])
                 for each in self._staged:
-                    if not (each.replaces_all or _read(each.folder, each.name, self.path) == each.expected):
+                    if not _placed(each):
                         refused.append(PurePosixPath(each.folder.path.relative_to(self.path).as_posix(), each.name))
-                        continue
-                    each.folder.replace(each.name, by=each.temporary)
                 self._sync_folders(each.folder for each in self._staged)
         finally:
             self._drop_staged()
@@ -94,7 +106,7 @@ class Disk:
 
     def move(self, path: PurePosixPath, to: PurePosixPath) -> None:
         """To another folder or name of the vault. Raises FileFault where there is a file already."""
-        with told("move", self.path / path):
+        with told("move", _At(self.path, path)):
             folder = self._folder(path.parent.parts)
             if folder is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -104,7 +116,7 @@ class Disk:
 
     def remove(self, path: PurePosixPath) -> None:
         """One that is not there is removed already."""
-        with told("remove", self.path / path), suppress(FileNotFoundError):
+        with told("remove", _At(self.path, path)), suppress(FileNotFoundError):
             folder = self._folder(path.parent.parts)
             if folder is not None:
                 folder.remove(path.name)
@@ -112,7 +124,7 @@ class Disk:
 
     def append(self, path: PurePosixPath, data: bytes) -> None:
         """To a file that can be made anew from others: not synced. What ends in the midst of a line is ended first."""
-        with told("write", self.path / path):
+        with told("write", _At(self.path, path)):
             folder = self._made(path.parent.parts)
             number = folder.open(path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             try:
@@ -162,8 +174,9 @@ class Disk:
     def _drop_staged(self) -> None:
         for each in self._staged:
             os.close(each.number)
-            with suppress(OSError):
-                each.folder.remove(each.temporary)
+            if each.temporary:
+                with suppress(OSError):
+                    each.folder.remove(each.temporary)
         self._staged = []
 
     def close(self) -> None:
@@ -194,7 +207,31 @@ def held(base: Path, roots: tuple[Path, ...], *, create: bool = True) -> Iterato
             os.close(number)
 
 
-def _read(folder: Folder, name: str, path: Path) -> bytes | None:
+def _anew(folder: Folder, name: str) -> int:
+    """A new file, open for writing, in the place of what a killed writer left under this name."""
+    try:
+        return folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        folder.remove(name)
+        return folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+
+
+def _placed(each: _Staged) -> bool:
+    """Whether a staged file was given its place: of a new one, that nobody has taken; else as somebody saw it."""
+    if each.expected is None and not each.replaces_all:
+        try:
+            each.folder.link(each.temporary, each.name)
+        except FileExistsError:
+            return False
+        return True
+    if each.replaces_all or _read(each.folder, each.name, each.folder.path / each.name) == each.expected:
+        each.folder.replace(each.name, by=each.temporary)
+        each.temporary = ""
+        return True
+    return False
+
+
+def _read(folder: Folder, name: str, path: object) -> bytes | None:
     try:
         number = folder.open(name, os.O_RDONLY)
     except FileNotFoundError:

@@ -70,7 +70,8 @@ class Files:
     added: list[pages.Line] = field(default_factory=list)
     gone: list[pages.Line] = field(default_factory=list)
     _writes: list[_Write] = field(default_factory=list)
-    _rows: dict[int, VaultFile] = field(default_factory=dict)
+    _taken: set[PurePosixPath] = field(default_factory=set)
+    _rows: list[dict[str, Any]] = field(default_factory=list)
 
     silo: Silo = field(init=False)
     rules: Mapping[str, Any] = field(init=False)
@@ -85,8 +86,12 @@ class Files:
 
     def take(self, numbers: Sequence[int]) -> None:
         """At most AT_ONCE of them."""
-        memories = rowset.select(Memory, '"agent_id" = %s', [self.agent.pk], among=("number", numbers))
-        found = rowset.select(VaultFile, '"agent_id" = %s', [self.agent.pk], among=("number", numbers))
+        self.take_these(rowset.select(Memory, '"agent_id" = %s', [self.agent.pk], among=("number", numbers)))
+
+    def take_these(self, memories: Sequence[Memory], *, are_new: bool = False) -> None:
+        """The same, as they stand. New ones have no files yet."""
+        among = ("number", [memory.number for memory in memories])
+        found = [] if are_new else rowset.select(VaultFile, '"agent_id" = %s', [self.agent.pk], among=among)
         files = {file.number: file for file in found}
         times = self._times(memories)
         redacted = [memory.number for memory in memories if memory.redacted_at is not None]
@@ -112,17 +117,28 @@ class Files:
             if file is not None:
                 self._set_aside(memory, file)
             return
-        data = rendering.rendered(memory, self.silo.open(memory), self.version, changed_at)
+        opened = self.silo.open(memory)
+        data = rendering.rendered(memory, opened, self.version, changed_at)
         if file is None:
-            self._write_first(memory, data)
+            self._write_first(memory, opened, data)
         else:
-            self._rewrite(memory, file, data)
+            self._rewrite(memory, file, opened, data)
 
     # --- what there is to do with one
 
-    def _write_first(self, memory: Memory, data: bytes) -> None:
-        for path in naming.candidates(memory, self.silo.open(memory), self.rules):
-            if any(each.path == path for each in self._writes):
+    def _write_first(self, memory: Memory, opened: Opened, data: bytes) -> None:
+        """Where nothing is, as nearly always: `publish` says if there is."""
+        path = next(naming.candidates(memory, opened, self.rules))
+        if path in self._taken:
+            self._write_beside(memory, opened, data)
+            return
+        self.disk.stage(path, data, expected=None)
+        self._note(_Write(memory, path, data))
+
+    def _write_beside(self, memory: Memory, opened: Opened, data: bytes) -> None:
+        """Where something may be already."""
+        for path in naming.candidates(memory, opened, self.rules):
+            if path in self._taken:
                 continue
             there = self.disk.read(path)
             if there is not None and there != data:
@@ -133,27 +149,31 @@ class Files:
                     there = None
             if there != data:  # else left by a crash
                 self.disk.stage(path, data, expected=there)
-            self._writes.append(_Write(memory, path, data))
+            self._note(_Write(memory, path, data))
             return
         raise FileFault(f"{self.disk.path}: a memory's file finds no free name", "no free name")
 
-    def _rewrite(self, memory: Memory, file: VaultFile, data: bytes) -> None:
+    def _note(self, write: _Write) -> None:
+        self._writes.append(write)
+        self._taken.add(write.path)
+
+    def _rewrite(self, memory: Memory, file: VaultFile, opened: Opened, data: bytes) -> None:
         path, there = self._where(file, memory)
         if there is not None and not self.is_known(file, memory, there):
             if self._is_of(memory, there):
                 self.edited.append(memory.number)
                 return
-            self._write_first(memory, data)  # its own was removed, and another has the name
+            self._write_beside(memory, opened, data)  # its own was removed, and another has the name
             return
         target = naming.back(path)
         if target != path:
             if self.disk.read(target) is not None:
-                self._write_first(memory, data)
+                self._write_beside(memory, opened, data)
                 return
             if there is not None:
                 self.disk.move(path, target)
         self.disk.stage(target, data, expected=there)
-        self._writes.append(_Write(memory, target, data))
+        self._note(_Write(memory, target, data))
 
     def _set_aside(self, memory: Memory, file: VaultFile) -> None:
         path, there = self._where(file, memory)
@@ -167,7 +187,7 @@ class Files:
             file.digest = self.silo.digest_of_file(there)
         file.state, file.version = SetAside, memory.version
         file.sealed_path = self.sealed_path(memory.number, target)
-        self._rows[memory.number] = file
+        self._rows.append(vars(file))
         self.aside.append(memory.number)
 
     def _where(self, file: VaultFile, memory: Memory) -> tuple[PurePosixPath, bytes | None]:
@@ -251,33 +271,46 @@ class Files:
         return self.silo.seal_text("vault", number, str(path))
 
     def _finish(self, files: Mapping[int, VaultFile]) -> None:
-        """Files to their places, read back; then their rows."""
-        refused = set(self.disk.publish())
+        """Files to their places, read back; then their lines, and their rows."""
+        self._publish(files)
         for each in self._writes:
-            if each.path in refused:
-                self.edited.append(each.memory.number)
-                continue
-            self._require_written(each)
+            if self.disk.read(each.path) != each.data:
+                raise FileFault(f"{self.disk.path}: a file is not as it was written", "not read back as it was written")
             known = files.get(each.memory.number)
             if known is None or self.path_of(known) != each.path:
                 self.added.append(pages.Line.of(each.memory, each.path))
-            self._rows[each.memory.number] = self._row(each, known)
+            self._rows.append(self._row(each, known))
             self.written.append(each.memory.number)
-        rows = [vars(row) for row in self._rows.values()]
+        pages.add(self.disk, self.added, self.gone)
         with transaction.atomic():
-            rowset.insert(VaultFile, [row for row in rows if row["id"] is None], _OF_NEW)
-            rowset.update(VaultFile, [row for row in rows if row["id"] is not None], _OF_CHANGED)
-        self._writes, self._rows = [], {}
+            rowset.insert(VaultFile, [row for row in self._rows if row["id"] is None], _OF_NEW)
+            rowset.update(VaultFile, [row for row in self._rows if row["id"] is not None], _OF_CHANGED)
+        self._writes, self._rows, self._taken, self.added, self.gone = [], [], set(), [], []
 
-    def _require_written(self, each: _Write) -> None:
-        if self.disk.read(each.path) != each.data:
-            raise FileFault(
-                f"{self.disk.path}: a file does not say what was written", "not read back as it was written"
-            )
+    def _publish(self, files: Mapping[int, VaultFile]) -> None:
+        """What has no place because something is there already is looked at, and tried once more."""
+        refused = set(self.disk.publish())
+        if not refused:
+            return
+        again = [each for each in self._writes if each.path in refused]
+        self._writes = [each for each in self._writes if each.path not in refused]
+        for each in again:
+            if each.memory.number in files:
+                self.edited.append(each.memory.number)
+            else:
+                self._write_beside(each.memory, self.silo.open(each.memory), each.data)
+        late = set(self.disk.publish())
+        self.edited += [each.memory.number for each in self._writes if each.path in late]
+        self._writes = [each for each in self._writes if each.path not in late]
 
-    def _row(self, each: _Write, known: VaultFile | None) -> VaultFile:
-        row = known or VaultFile(agent_id=self.agent.pk, number=each.memory.number)
-        row.version, row.rules_version, row.state = each.memory.version, self.version, There
-        row.sealed_path = self.sealed_path(row.number, each.path)
-        row.digest = self.silo.digest_of_file(each.data)
-        return row
+    def _row(self, each: _Write, known: VaultFile | None) -> dict[str, Any]:
+        return {
+            "id": known.pk if known else None,
+            "agent_id": self.agent.pk,
+            "number": each.memory.number,
+            "version": each.memory.version,
+            "rules_version": self.version,
+            "state": There,
+            "sealed_path": self.sealed_path(each.memory.number, each.path),
+            "digest": self.silo.digest_of_file(each.data),
+        }

@@ -7,7 +7,7 @@ that failed is made again by whoever comes next, and one that was made twice fin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import local
@@ -18,6 +18,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
+from audit import rowset
 from audit.models import Change
 from memory.errors import FileFault, MemoryFault
 from memory.models import Agent, Memory
@@ -38,8 +39,42 @@ def follow(agent_id: int) -> None:
     agent = Agent.objects.select_related("tenant").filter(pk=agent_id).exclude(vault_path="").first()
     if agent is None or agent_id in _held_here.agents or not is_behind(agent):
         return
-    try:
+    with _faults_noted(agent):
         bring(agent)
+
+
+def follow_edit(agent: Agent, seq: int, memories: Sequence[Memory], *, are_new: bool) -> None:
+    """The same right after an edit: `agent` and `memories` as entry `seq` left them. Where nothing else was to be
+    followed they are as they stand, and need not be read again. Raises nothing."""
+    if agent.pk in _held_here.agents:
+        return
+    with _faults_noted(agent), opened(agent) as disk:
+        if not (agent.wrapped_key and _stands(agent, seq)):
+            _bring(agent, disk, None)
+            return
+        files = Files(agent, disk)
+        for start in range(0, len(memories), AT_ONCE):
+            files.take_these(memories[start : start + AT_ONCE], are_new=are_new)
+        if files.removed:
+            pages.rebuild(disk, agent, files.rules)
+        _note_followed(agent.pk, seq)
+
+
+def _stands(agent: Agent, seq: int) -> bool:
+    """Whether this entry is the last there is, and the one before it was followed."""
+    [(last, path)] = rowset.values(Agent, ("audit_seq", "vault_path"), '"id" = %s', [agent.pk])
+    seen = rowset.values(Vault, ("seq",), '"agent_id" = %s', [agent.pk])
+    return (last, path, seen) == (seq, agent.vault_path, [(seq - 1,)])
+
+
+def _note_followed(agent_id: int, seq: int) -> None:
+    rowset.update(Vault, [{"agent_id": agent_id, "seq": seq, "fault": "", "fault_at": None}])
+
+
+@contextmanager
+def _faults_noted(agent: Agent) -> Iterator[None]:
+    try:
+        yield
     except FileFault as fault:
         _note_fault(agent, fault.reason)
     except (MemoryFault, DatabaseError) as fault:  # a key that is gone, a database that is: by its class
@@ -63,25 +98,25 @@ def bring(agent: Agent, numbers: Iterable[int] | None = None) -> Files | None:
     """The same for these memories, or for those that entries touched which it has not followed yet. None for an agent
     that was erased: its files are removed. Raises FileFault, MemoryFault."""
     with opened(agent) as disk:
-        now = Agent.objects.select_related("tenant").get(pk=agent.pk)  # as it stands while nobody else writes
-        if now.vault_path != agent.vault_path:
-            raise FileFault("The vault of this agent is another one since.", "another vault since")
-        if not now.wrapped_key:
-            pages.remove_all(disk)
-            _let_go(now)
-            return None
-        files = Files(now, disk)
-        for batch in _batched(_touched(now) if numbers is None else numbers):
-            files.take(batch)
-        if files.removed:  # a struck name would still say something of it
-            pages.rebuild(disk, now, files.rules)
-        else:
-            pages.add(disk, files.added, files.gone)
-        if numbers is None:
-            Vault.objects.update_or_create(
-                agent_id=now.pk, defaults={"seq": now.audit_seq, "fault": "", "fault_at": None}
-            )
-        return files
+        return _bring(agent, disk, numbers)
+
+
+def _bring(agent: Agent, disk: Disk, numbers: Iterable[int] | None) -> Files | None:
+    now = Agent.objects.select_related("tenant").get(pk=agent.pk)  # as it stands while nobody else writes
+    if now.vault_path != agent.vault_path:
+        raise FileFault("The vault of this agent is another one since.", "another vault since")
+    if not now.wrapped_key:
+        pages.remove_all(disk)
+        _let_go(now)
+        return None
+    files = Files(now, disk)
+    for batch in _batched(_touched(now) if numbers is None else numbers):
+        files.take(batch)
+    if files.removed:  # a struck name would still say something of it
+        pages.rebuild(disk, now, files.rules)
+    if numbers is None:
+        Vault.objects.update_or_create(agent_id=now.pk, defaults={"seq": now.audit_seq, "fault": "", "fault_at": None})
+    return files
 
 
 def file_of(agent: Agent, number: int) -> str | None:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import quote
 
 from django.db.models import Exists, OuterRef
 
@@ -56,8 +55,9 @@ class Line:
 
 
 def _link(text: str, path: PurePosixPath, page: PurePosixPath) -> str:
-    """To a path, from the folder of a page."""
-    return f"[{text}]({quote(os.path.relpath(path, page.parent).replace(os.sep, '/'))})"
+    """To a path, from the folder of a page, which is above it. No name of ours has to be quoted."""
+    below = str(path)[len(str(page.parent)) + 1 :] if len(page.parts) > 1 else str(path)
+    return f"[{text}]({below})"
 
 
 def add(disk: Disk, added: Sequence[Line], gone: Sequence[Line]) -> None:
@@ -69,11 +69,11 @@ def add(disk: Disk, added: Sequence[Line], gone: Sequence[Line]) -> None:
         told.setdefault(line.page(), []).append(line.gone())
     listed = {line.page(): line for line in added}
     top = PurePosixPath(places.INDEX)
-    begun = [page for page in told if disk.read(page) is None]
+    begun = [page for page in told if not disk.exists(page)]
     to_pages = [_of_page(listed[page]) for page in begun if page != top and page in listed]
     if to_pages:
         told.setdefault(top, [])[:0] = to_pages
-        if disk.read(top) is None and top not in begun:
+        if top not in begun and not disk.exists(top):
             begun.append(top)
     for page, lines in told.items():
         disk.append(page, ((_head(page) if page in begun else "") + "".join(lines)).encode())

@@ -36,6 +36,7 @@ SERVICE = (
     "compare",
     "recall",
     "retrieval",
+    "vault",
     "admin",
     "gc",
     *QUEUED,

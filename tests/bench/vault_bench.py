@@ -1,0 +1,82 @@
+"""The vault: memories stored with and without one, its indexes written anew, what differs found and mended.
+
+Stored is what an import stores: batches of one edit each, and then single edits. Beside the rate with a vault stands
+the rate without, in the same run.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from django.conf import settings
+
+from audit.trail import Actor
+from memory import agents, store
+from memory.intake import Draft
+from memory.models import Agent
+from memory.vault import mending
+from tests.bench import texts
+from tests.bench.figures import Figure, at_most, rate
+
+ME = Actor.operator("bench")
+BATCH = 1_000
+AT_LEAST = 0.3
+REBUILT_IN = 10  # seconds
+MORE_MEMORY = 20  # MB, over what half as many files took
+
+
+def run(database: str, *, quick: bool) -> Iterator[Figure]:
+    many, singles = (1_000, 200) if quick else (10_000, 1_000)
+    root = Path(tempfile.mkdtemp(dir=settings.VAR_DIR))
+    settings.VAULT_ROOTS = [str(root)]
+    try:
+        off, on = _agent("off", ""), _agent("on", str(root / "on"))
+        without, with_files = _stored(off, many, BATCH), _stored(on, many, BATCH)
+        yield rate("vault", database, f"{many:,} memories stored in batches", with_files, without, AT_LEAST)
+        without, with_files = _stored(off, singles, 1), _stored(on, singles, 1)
+        yield rate("vault", database, f"{singles:,} memories stored one by one", with_files, without, AT_LEAST)
+        yield from _rebuilt(database, on, many + singles)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _agent(name: str, vault: str) -> Agent:
+    return agents.create("acme", name, model="builtin/dedupe", actor=ME, vault_path=vault)[0]
+
+
+def _stored(agent: Agent, many: int, batch: int) -> float:
+    """Memories a second."""
+    drafts = [Draft(text, category="technical") for text in texts.many(many)]
+    started = time.perf_counter()
+    for start in range(0, many, batch):
+        store.remember(agent, drafts[start : start + batch], ME)
+    return many / (time.perf_counter() - started)
+
+
+def _rebuilt(database: str, agent: Agent, files: int) -> Iterator[Figure]:
+    before = _peak()
+    started = time.perf_counter()
+    done = mending.repair(agent)
+    seconds = time.perf_counter() - started
+    assert (done.mended, done.indexed, done.left) == (0, files, ())
+    yield at_most("vault", database, f"{files:,} files compared, indexes written anew", seconds, "s", REBUILT_IN)
+    yield at_most(
+        "vault", database, "… memory it took above what storing them had", _peak() - before, "MB", MORE_MEMORY
+    )
+    folder = Path(agent.vault_path) / "common"
+    shutil.rmtree(folder)
+    started = time.perf_counter()
+    assert mending.repair(agent).mended == files
+    seconds = time.perf_counter() - started
+    yield Figure("vault", database, f"{files:,} files that were gone written again", files / seconds, "/s")
+
+
+def _peak() -> float:
+    """Megabytes of this process, at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_000 * (1 if os.uname().sysname == "Linux" else 0.001)
