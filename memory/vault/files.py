@@ -22,7 +22,7 @@ from memory.errors import FileFault
 from memory.models import Agent, Memory, Source
 from memory.rules import document, gate
 from memory.rules.categories import SCOPES
-from memory.rules.rows import VaultFile
+from memory.rules.rows import Vault, VaultFile
 from memory.silo.silo import Opened, Silo
 from memory.snapshot import restore
 from memory.vault import naming, pages, rendering
@@ -71,6 +71,7 @@ class Files:
     gone: list[pages.Line] = field(default_factory=list)
     _writes: list[_Write] = field(default_factory=list)
     _taken: set[PurePosixPath] = field(default_factory=set)
+    _known: Mapping[int, VaultFile] = field(default_factory=dict)
     _rows: list[dict[str, Any]] = field(default_factory=list)
 
     silo: Silo = field(init=False)
@@ -85,7 +86,7 @@ class Files:
         self.closed = closed(self.agent)
 
     def take(self, numbers: Sequence[int]) -> None:
-        """At most AT_ONCE of them."""
+        """At most AT_ONCE of them, which `finish` gives their places."""
         self.take_these(rowset.select(Memory, '"agent_id" = %s', [self.agent.pk], among=("number", numbers)))
 
     def take_these(self, memories: Sequence[Memory], *, are_new: bool = False) -> None:
@@ -100,7 +101,7 @@ class Files:
         for memory in memories:
             if memory.redacted_at is None and memory.source != Source.SYSTEM and memory.category not in self.closed:
                 self._one(memory, files.get(memory.number), times.get(memory.version, memory.created_at))
-        self._finish(files)
+        self._known = files
 
     def _times(self, memories: Sequence[Memory]) -> dict[int, datetime]:
         """When the topics among them became what they are."""
@@ -270,13 +271,13 @@ class Files:
     def sealed_path(self, number: int, path: PurePosixPath) -> bytes:
         return self.silo.seal_text("vault", number, str(path))
 
-    def _finish(self, files: Mapping[int, VaultFile]) -> None:
-        """Files to their places, read back; then their lines, and their rows."""
-        self._publish(files)
+    def finish(self, *, followed: int | None = None) -> None:
+        """Files to their places, read back; then their lines, and their rows, with the entry that is followed now."""
+        self._publish()
         for each in self._writes:
             if self.disk.read(each.path) != each.data:
                 raise FileFault(f"{self.disk.path}: a file is not as it was written", "not read back as it was written")
-            known = files.get(each.memory.number)
+            known = self._known.get(each.memory.number)
             if known is None or self.path_of(known) != each.path:
                 self.added.append(pages.Line.of(each.memory, each.path))
             self._rows.append(self._row(each, known))
@@ -285,9 +286,11 @@ class Files:
         with transaction.atomic():
             rowset.insert(VaultFile, [row for row in self._rows if row["id"] is None], _OF_NEW)
             rowset.update(VaultFile, [row for row in self._rows if row["id"] is not None], _OF_CHANGED)
+            if followed is not None:
+                rowset.update(Vault, [{"agent_id": self.agent.pk, "seq": followed, "fault": "", "fault_at": None}])
         self._writes, self._rows, self._taken, self.added, self.gone = [], [], set(), [], []
 
-    def _publish(self, files: Mapping[int, VaultFile]) -> None:
+    def _publish(self) -> None:
         """What has no place because something is there already is looked at, and tried once more."""
         refused = set(self.disk.publish())
         if not refused:
@@ -295,7 +298,7 @@ class Files:
         again = [each for each in self._writes if each.path in refused]
         self._writes = [each for each in self._writes if each.path not in refused]
         for each in again:
-            if each.memory.number in files:
+            if each.memory.number in self._known:
                 self.edited.append(each.memory.number)
             else:
                 self._write_beside(each.memory, self.silo.open(each.memory), each.data)

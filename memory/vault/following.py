@@ -54,10 +54,12 @@ def follow_edit(agent: Agent, seq: int, memories: Sequence[Memory], *, are_new: 
             return
         files = Files(agent, disk)
         for start in range(0, len(memories), AT_ONCE):
+            files.finish()
             files.take_these(memories[start : start + AT_ONCE], are_new=are_new)
         if files.removed:
+            files.finish()
             pages.rebuild(disk, agent, files.rules)
-        _note_followed(agent.pk, seq)
+        files.finish(followed=seq)
 
 
 def _stands(agent: Agent, seq: int) -> bool:
@@ -65,10 +67,6 @@ def _stands(agent: Agent, seq: int) -> bool:
     [(last, path)] = rowset.values(Agent, ("audit_seq", "vault_path"), '"id" = %s', [agent.pk])
     seen = rowset.values(Vault, ("seq",), '"agent_id" = %s', [agent.pk])
     return (last, path, seen) == (seq, agent.vault_path, [(seq - 1,)])
-
-
-def _note_followed(agent_id: int, seq: int) -> None:
-    rowset.update(Vault, [{"agent_id": agent_id, "seq": seq, "fault": "", "fault_at": None}])
 
 
 @contextmanager
@@ -112,6 +110,7 @@ def _bring(agent: Agent, disk: Disk, numbers: Iterable[int] | None) -> Files | N
     files = Files(now, disk)
     for batch in _batched(_touched(now) if numbers is None else numbers):
         files.take(batch)
+        files.finish()
     if files.removed:  # a struck name would still say something of it
         pages.rebuild(disk, now, files.rules)
     if numbers is None:

@@ -93,6 +93,7 @@ def _mend(now: Files, found: list[Difference]) -> None:
     VaultFile.objects.filter(agent_id=now.agent.pk, number__among=numbers).update(version=0)
     if numbers:
         now.take(numbers)
+        now.finish()
 
 
 # --- finding them
