@@ -27,6 +27,7 @@ from config.queue import unattended
 from memory import agents, in_words, proposals, replay
 from memory.models import Agent, DueReason
 from memory.roles import Action
+from memory.rules.rows import Vault, VaultFile
 from refinement import allowance, line, providers, schedule, taken_back, turns
 from refinement.models import Outcome, RefinementSession, Waiting
 
@@ -182,6 +183,7 @@ class AgentPage(Configuring, Scoped):
             {"fields": ["model", "language", "steward", "is_steward_only", "proposed", "to_remove", "refine_every"]},
         ),
         ("Log of runs", {"fields": ["logged_in", "last_n", "max_entries", "context_tokens"]}),
+        ("Vault", {"fields": ["files_in"]}),
         ("Trail", {"fields": ["audit_seq", "audit_at", "created_at"]}),
     ]
 
@@ -256,6 +258,15 @@ class AgentPage(Configuring, Scoped):
     @display(description="kept in")
     def logged_in(self, agent: Agent) -> str:
         return f"{agent.memory_path}, for whoever can read the file" if agent.memory_path else "its journal, sealed"
+
+    @display(description="files")
+    def files_in(self, agent: Agent) -> str:
+        if not agent.vault_path:
+            return "none: what it remembers is in no files"
+        state = Vault.objects.filter(agent_id=agent.pk).first()
+        there = VaultFile.objects.filter(agent_id=agent.pk, state=VaultFile.State.THERE).count()
+        told = f"{several(there, 'file')} in {agent.vault_path}, for whoever can read them; what is private is sealed"
+        return f"{told}. They could not be written ({state.fault}): tried again" if state and state.fault else told
 
     @display(description="asked to be removed")
     def to_remove(self, agent: Agent) -> str | None:

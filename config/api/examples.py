@@ -250,6 +250,20 @@ BY_OPERATION = {
     ),
     "cleanup_list": Example(answers={200: {"suggestions": [_SUGGESTED], "more": 0, "kept_back": 2}}),
     "cleanup_decide": Example({"keep": [4], "discard": [1]}, {200: {"kept": [4], "discarded": [1], "entry": 392}}),
+    "vault_read": Example(
+        answers={
+            200: {
+                "path": "/srv/palimpsest/vault/acme/ada",
+                "is_behind": False,
+                "fault": "",
+                "differences": [{"id": 3, "kind": "edited", "path": "common/technical/000003-the-ferry.md"}],
+            }
+        }
+    ),
+    "vault_file_take_in": Example(answers={200: {"id": 3, "entry": 391}}),
+    "vault_file_leave": Example(
+        answers={200: {"id": 3, "kept": ".discarded/common/technical/000003-the-ferry-found-1.md"}}
+    ),
     "runs_log": Example(
         {"task": "Answer the harbour's question", "result": "The ferry leaves at 14:30."}, {201: {"id": 12}}
     ),

@@ -23,6 +23,7 @@ from config.api import (
     tenant,
     trail,
     transfer,
+    vault,
 )
 from config.api.views import View
 
@@ -54,6 +55,9 @@ urlpatterns = [
     path("recordings", recordings.Recordings.as_view()),
     path("recorded-sessions/<str:name>/end", recordings.End.as_view()),
     path("cleanup", cleanup.Cleanup.as_view()),
+    path("vault", vault.OneVault.as_view()),
+    path("vault/files/<int:number>/take-in", vault.TakeIn.as_view()),
+    path("vault/files/<int:number>/leave", vault.Leave.as_view()),
     path("gc-reports", runs.Reports.as_view()),
     path("gc-reports/<int:number>", runs.OneReport.as_view()),
     path("refinement-sessions", sessions.Sessions.as_view()),

@@ -26,6 +26,7 @@ from memory.vault.disk import NEW
 from memory.vault.files import AT_ONCE, Files
 
 BEHIND, MISSING, EDITED, MISPLACED, OLDER, COPY = "behind", "missing", "edited", "misplaced", "older", "copy"
+KINDS = (BEHIND, MISSING, EDITED, MISPLACED, OLDER, COPY)
 MENDED = (BEHIND, MISSING, MISPLACED)  # by `repair`, without asking
 _ROWS = 500
 

@@ -1,0 +1,98 @@
+"""An agent's vault over the API: whether its files say what the silo says, and what a person wrote into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import structlog
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
+from rest_framework.exceptions import APIException
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from config.api.views import AgentView
+from memory.errors import FileFault, NotFound
+from memory.rules.rows import Vault
+from memory.vault import following, mending
+
+log = structlog.get_logger("palimpsest.api")
+T = TypeVar("T")
+
+
+class VaultUnusable(APIException):
+    status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+    default_code = FileFault.code
+    default_detail = "The agent's vault cannot be read or written; the service's log says why."
+
+
+class DifferenceOut(serializers.Serializer[Any]):
+    id = serializers.IntegerField(help_text="of the memory")
+    kind = serializers.ChoiceField(
+        mending.KINDS, help_text="what is not as it should be; `edited`: somebody wrote to it"
+    )
+    path = serializers.CharField(allow_blank=True, help_text="below the vault's folder; empty: there is no file yet")
+
+
+class VaultOut(serializers.Serializer[Any]):
+    """A folder with a file for each memory, for whoever can read it."""
+
+    path = serializers.CharField(help_text="its folder, on the service's machine")
+    is_behind = serializers.BooleanField(help_text="its silo; it is tried again by itself")
+    fault = serializers.CharField(allow_blank=True, help_text="why, if it could not be written")
+    differences = DifferenceOut(many=True, help_text="between files and silo, looked for just now")
+
+
+class TakenInOut(serializers.Serializer[Any]):
+    id = serializers.IntegerField(help_text="of the memory")
+    entry = serializers.IntegerField(allow_null=True, help_text="of the trail; null: the memory said so already")
+
+
+class LeftOut(serializers.Serializer[Any]):
+    id = serializers.IntegerField(help_text="of the memory")
+    kept = serializers.CharField(help_text="where what was written is now, below the vault's folder")
+
+
+class VaultView(AgentView):
+    def with_vault(self, do: Callable[[], T]) -> T:
+        """Raises NotFound where the agent has none, VaultUnusable."""
+        if not self.agent.vault_path:
+            raise NotFound("This agent has no vault.")
+        try:
+            return do()
+        except FileFault as fault:
+            log.error("vault not used", agent=self.agent.pk, code=fault.code, reason=fault.reason)
+            raise VaultUnusable from None
+
+
+class OneVault(VaultView):
+    @extend_schema(operation_id="vault_read", responses=VaultOut)
+    def get(self, request: Request) -> Response:
+        """Compare every file of the vault with the silo; nothing is changed."""
+        found = self.with_vault(lambda: mending.differences(self.agent))
+        state = Vault.objects.filter(agent_id=self.agent.pk).first()
+        told = [{"id": each.number, "kind": each.kind, "path": each.path} for each in found]
+        return Response(
+            {
+                "path": self.agent.vault_path,
+                "is_behind": following.is_behind(self.agent),
+                "fault": state.fault if state else "",
+                "differences": told,
+            }
+        )
+
+
+class TakeIn(VaultView):
+    @extend_schema(operation_id="vault_file_take_in", request=None, responses=TakenInOut)
+    def post(self, request: Request, number: int) -> Response:
+        """Have the memory say what a person wrote into its file: an edit of the agent's own, in its trail."""
+        edited = self.with_vault(lambda: mending.take_in(self.agent, number, self.actor))
+        return Response({"id": number, "entry": edited.seq})
+
+
+class Leave(VaultView):
+    @extend_schema(operation_id="vault_file_leave", request=None, responses=LeftOut)
+    def post(self, request: Request, number: int) -> Response:
+        """Keep the memory as it is: the file a person wrote to is put aside, and written anew."""
+        return Response({"id": number, "kept": self.with_vault(lambda: mending.leave(self.agent, number, self.actor))})
