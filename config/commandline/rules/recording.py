@@ -11,6 +11,7 @@ from django.core.management.base import CommandParser
 
 from config.commandline import Task
 from config.commandline.rules import Deed, asking
+from config.commandline.rules.surroundings import project_of
 from memory.editing import Edited
 from memory.errors import Invalid, MemoryDisabled
 from memory.models import Agent
@@ -21,6 +22,7 @@ from memory.rules.session_memory import Outcomes
 
 _SAID = ("topic", "context", "intent", "effectiveness", "learnings", "metrics")
 _OUTCOMES = ("achieved", "understandings", "follow_up", "clarity", "resolution", "satisfaction")
+_PROJECT = "default: told by MEMORY_PROJECT, the git remote, the folder"
 _TEXTS = ("stage", "definition", "scope", "level", "expertise", "style")
 _LISTS = {
     "related": "related",
@@ -33,6 +35,10 @@ _LISTS = {
 }
 
 
+def _project(agent: Agent, given: str | None) -> str:
+    return project_of(Path.cwd(), gate.rules_of(agent)) if given is None else given
+
+
 # --- record
 
 
@@ -42,7 +48,7 @@ def _record_arguments(parser: CommandParser) -> None:
         either.add_argument(f"--{name}", metavar="TEXT", help="- for standard input")
         either.add_argument(f"--{name}-file", metavar="FILE", help="- for standard input")
     parser.add_argument("--session", default="", metavar="NAME", help="default: the one that goes on, or a new one")
-    parser.add_argument("--project", default="", metavar="ID")
+    parser.add_argument("--project", metavar="ID", help=_PROJECT)
     for name in _SAID:
         parser.add_argument(f"--{name}", default="", metavar="TEXT")
     parser.add_argument("--seconds", type=float, metavar="NUMBER", help="that the response took")
@@ -57,7 +63,7 @@ def _record(task: Task, agent: Agent, *, automatic: bool, **options: Any) -> Non
         prompt=_text(options, "prompt"),
         response=_text(options, "response"),
         session=options["session"],
-        project=options["project"],
+        project=_project(agent, options["project"]),
         response_seconds=options["seconds"],
         tools=tuple(options["tool"]),
         **{name: options[name] for name in _SAID},
@@ -104,7 +110,7 @@ def _decoded(name: str, read: bytes) -> str:
 def _session_arguments(parser: CommandParser) -> None:
     parser.add_argument("what", choices=("begin", "end", "list"), metavar="begin|end|list")
     parser.add_argument("name", nargs="?", default="", metavar="NAME")
-    parser.add_argument("--project", default="", metavar="ID", help="of one that begins")
+    parser.add_argument("--project", metavar="ID", help=f"of one that begins; {_PROJECT}")
     parser.add_argument("--goal", default="", metavar="TEXT", help="of one that ends")
     for name in _OUTCOMES:
         parser.add_argument(f"--{name.replace('_', '-')}", default="", metavar="TEXT", help="of one that ends")
@@ -114,7 +120,7 @@ def _session(task: Task, agent: Agent, *, what: str, name: str, **options: Any) 
     if what == "list":
         task.result([_row(session) for session in RecordedSession.objects.filter(agent_id=agent.pk).order_by("pk")])
     elif what == "begin":
-        begun = asking.done(task, agent, partial(_begin, name=name, project=options["project"]))
+        begun = asking.done(task, agent, partial(_begin, name=name, project=_project(agent, options["project"])))
         if begun is not None:
             task.result({"session": begun.name, "project": begun.project})
     else:
@@ -161,7 +167,7 @@ def _row(session: RecordedSession) -> dict[str, Any]:
 
 def _topic_arguments(parser: CommandParser) -> None:
     parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--project", default="", metavar="ID")
+    parser.add_argument("--project", metavar="ID", help=_PROJECT)
     parser.add_argument("--session", default="", metavar="NAME", help="in which it was talked of")
     for name in _TEXTS:
         parser.add_argument(f"--{name}", default="", metavar="TEXT")
@@ -170,7 +176,8 @@ def _topic_arguments(parser: CommandParser) -> None:
 
 
 def _topic(task: Task, agent: Agent, *, name: str, **options: Any) -> None:
-    given: dict[str, Any] = {each: options[each] for each in (*_TEXTS, "project", "session")}
+    given: dict[str, Any] = {each: options[each] for each in (*_TEXTS, "session")}
+    given["project"] = _project(agent, options["project"])
     given |= {attribute: tuple(options[option]) for option, attribute in _LISTS.items()}
     stage = topics.Stage(**given)
 
