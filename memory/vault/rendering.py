@@ -24,6 +24,7 @@ from memory.silo.silo import Opened
 ABSENT = "Not recorded."
 _PLACEHOLDER = re.compile(r"\{\{ ([^{}]+) \}\}")
 _FIELD = re.compile(r"^- \*\*(Version|Memory ID|Interaction ID|Topic ID|Category)\*\*: (.*?)\s*\Z")
+_TOPIC = re.compile(r"^- Topic: (.{1,200})$", re.MULTILINE)
 _BLOCK = re.compile(r"^## Sealed\b.*?^```\s*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FOLDED = 76  # characters of a line of the sealed block
 
@@ -50,7 +51,10 @@ def rendered(memory: Memory, opened: Opened | None, version: str, changed_at: da
         raise ValueError("what is not private is opened first")
     said = sections.parted(opened.content, memory.category)
     told = {name: sections.escaped(said.get(name, ABSENT)) for name in sections.names(memory.category)}
-    return _filled(_template_of(memory.category), values | _of_tags(opened.tags) | told)
+    values |= _of_tags(opened.tags)
+    if named := _TOPIC.search(said.get("Topic Definition", "")):  # as it is written; its tag is folded
+        values["topic"] = named[1]
+    return _filled(_template_of(memory.category), values | told)
 
 
 def _metadata(memory: Memory, version: str, changed_at: datetime) -> dict[str, str]:
