@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from config.commandline import Task
+from config.commandline import Task, several
 from config.commandline.rules import Deed, asking, beginning, cleaning, keeping, recording, retrieving
 from memory.access import agent_named
 from memory.errors import Invalid
@@ -156,11 +156,11 @@ def _of_vault(vault: dict[str, Any] | None) -> Iterator[str]:
         yield "no vault: in no files"
         return
     behind = "behind its silo" if vault["is_behind"] else "follows its silo"
-    yield f"vault {vault['path']}, {vault['files']:,} files, {behind}"
+    yield f"vault {vault['path']}, {several(vault['files'], 'file')}, {behind}"
     if vault["fault"]:
         yield f"the vault could not be written: {vault['fault']}; it is tried again"
     if vault["of_another_version"]:
-        yield f"{vault['of_another_version']:,} files of another version: 'index --migrate' writes them anew"
+        yield f"{several(vault['of_another_version'], 'file')} of another version: 'index --migrate' writes them anew"
 
 
 def _master(given: object) -> bool | None:

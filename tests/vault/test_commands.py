@@ -1,0 +1,235 @@
+"""`memory_rules init`, `store`, `show` and `index`, as an operator and as the agent's side runs them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from memory import agents, proposals
+from memory.models import Agent
+from memory.rules import switches
+from tests.commands.calling import Ran, run
+from tests.conftest import OPERATOR
+from tests.steps import ME, PERSON, fresh, last_entry, says
+from tests.vault.tree import memories
+
+STEPS = [
+    "Settings",
+    "Switch",
+    "Storage path",
+    "Folders",
+    "Repository",
+    "Memories",
+    "Git history",
+    "Other systems",
+    "Migration",
+    "Migrated",
+    "Git memories",
+    "Index",
+]
+
+
+@pytest.fixture
+def site(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A git repository, under a folder where vaults may be; one is in it."""
+    settings.VAULT_ROOTS = [str(tmp_path)]
+    folder = tmp_path / "site"
+    folder.mkdir()
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    subprocess.run(["git", "-C", str(folder), "remote", "add", "origin", "git@git.test:acme/site.git"], check=True)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("MEMORY_PROJECT", raising=False)
+    return folder
+
+
+@pytest.fixture
+def key(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> str:
+    _, key = agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
+    return key
+
+
+@pytest.fixture
+def ada(key: str) -> Agent:
+    return Agent.objects.select_related("tenant").get(slug="ada")
+
+
+def rules(deed: str, *args: str, stdin: bytes = b"") -> Ran:
+    return run("memory_rules", deed, "acme/ada", *args, stdin=stdin)
+
+
+def found(ran: Ran) -> dict[str, str]:
+    return {each["step"]: each["found"] for each in ran.json["steps"]}
+
+
+# --- init
+
+
+def test_each_of_the_twelve_steps_is_reported(ada: Agent, site: Path) -> None:
+    ran = rules("init", "--vault")
+    assert ran.code == 0, ran.err
+    assert [line.split(". ", 1)[1].split(":")[0] for line in ran.out.splitlines()] == STEPS
+    told = found(rules("init", "--json"))
+    assert list(told) == STEPS
+    assert "git.test/acme/site" in told["Repository"]
+    assert ".gitignore" in told["Repository"]
+    assert told["Storage path"] == f"{site / 'memory'}, which can be written to"
+
+
+def test_a_vault_begins_with_what_is_remembered_already(ada: Agent, site: Path) -> None:
+    rules("store", "The ferry leaves at 14:30.", "--category", "technical")
+    assert found(rules("init", "--vault", "--json"))["Index"].startswith("1 file listed")
+    assert memories(site / "memory") == ["common/technical/000001-the-ferry-leaves-at-14-30.md"]
+    entry = last_entry(ada)
+    assert (entry.actor_kind, entry.detail["changed"]) == ("agent", {"vault_path": str(site / "memory")})
+
+
+def test_without_the_agents_key_a_vault_is_proposed(ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
+    told = found(rules("init", "--vault", "--json"))
+    assert "is proposed to the agent's side" in told["Storage path"]
+    assert fresh(ada).vault_path == ""
+    assert not (site / "memory" / "index.md").exists()
+    number = proposals.open_one(fresh(ada)).number  # type: ignore[union-attr]
+    proposals.accept(fresh(ada), number, ME)
+    assert fresh(ada).vault_path == str(site / "memory")
+
+
+def test_somebody_elses_key_is_no_consent(ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, other = agents.create("globex", "bob", model="builtin/dedupe", actor=OPERATOR)
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", other)
+    ran = rules("init", "--vault")
+    assert ran.code == 2
+    assert fresh(ada).vault_path == ""
+
+
+def test_a_folder_that_will_not_do_names_one_that_would(ada: Agent, site: Path) -> None:
+    ran = rules("init", "--vault", "/etc/memory")
+    assert ran.code == 2
+    assert "must lie under" in ran.err
+    assert str(site.parent / "acme" / "ada") in ran.err
+    assert fresh(ada).vault_path == ""
+
+
+@pytest.mark.parametrize(("answer", "is_on"), [("n\n", False), ("", False), ("y\n", True)])
+def test_what_is_off_is_asked_about_with_the_seeds_question(ada: Agent, site: Path, answer: str, is_on: bool) -> None:
+    switches.change(ada, PERSON, enabled=False)
+    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+        ran = rules("init", stdin=answer.encode())
+    assert ran.code == 0
+    assert "Memory rules are currently disabled. Enable memory functionality? (y/n)" in ran.err
+    assert fresh(ada).memory_enabled is is_on
+    assert len(ran.out.splitlines()) == (12 if is_on else 2)
+
+
+def test_where_nobody_can_be_asked_nothing_is_switched_on(ada: Agent, site: Path) -> None:
+    switches.change(ada, PERSON, enabled=False)
+    ran = rules("init", "--json")
+    assert (ran.code, ran.json["initialized"], fresh(ada).memory_enabled) == (0, False, False)
+    assert found(rules("init", "--yes", "--json"))["Switch"] == "memory is on now"
+
+
+# --- store, show, index
+
+
+@pytest.fixture
+def vault(ada: Agent, site: Path) -> Path:
+    assert rules("init", "--vault").code == 0
+    return site / "memory"
+
+
+def test_a_memory_is_stored_and_its_file_told(ada: Agent, vault: Path) -> None:
+    ran = rules("store", "B it is", "--context", "A or B", "--decision", "B", "--category", "technical", "--tag", "x")
+    assert ran.json["file"] == str(vault / "common/technical/000001-b-it-is.md")
+    text = Path(ran.json["file"]).read_text()
+    assert "## Context\nA or B\n\n## Understanding\nB it is\n\n## Decision/Action\nB\n" in text
+    assert says(ada, 1).tags == ("x",)
+
+
+def test_a_category_of_a_project_takes_this_folders(ada: Agent, vault: Path) -> None:
+    ran = rules("store", "-", "--category", "contextual", stdin=b"By standard input")
+    assert (ran.json["project"], says(ada, 1).content) == ("git.test/acme/site", "By standard input")
+    assert rules("store", "Or another", "--project", "shop").json["category"] == "contextual"
+    assert rules("store", "Or none").json["category"] == "behavioral"
+
+
+def test_a_secret_is_masked_but_where_it_is_stored_as_one(ada: Agent, vault: Path) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    ran = rules("store", f"The token is {secret}", "--category", "technical")
+    assert (ran.json["masked"], secret in says(ada, 1).content) == (1, False)
+    ran = rules("store", secret, "--category", "credentials", "--service", "GitHub", "--credential", "token")
+    assert (ran.json["masked"], says(ada, 2).content) == (0, secret)
+    assert Path(ran.json["file"]).name == "github-token.md"
+    assert all(secret not in path.read_text() for path in vault.rglob("*.md"))
+
+
+@pytest.mark.parametrize(
+    ("args", "field"),
+    [
+        ((), "text"),
+        (("a", "--understanding", "b"), "text"),
+        (("a", "--project", "../b"), "project"),
+        (("a", "--tag", "x" * 65), "tags"),
+        (("a" * 10_001,), "content"),
+    ],
+)
+def test_what_cannot_be_stored_names_its_field(ada: Agent, vault: Path, args: tuple[str, ...], field: str) -> None:
+    ran = rules("store", *args)
+    assert (ran.code, ran.err.startswith(f"error: {field}: "), memories(vault)) == (2, True, [])
+
+
+def test_a_vault_that_cannot_be_written_is_said_and_the_memory_stands(ada: Agent, vault: Path) -> None:
+    vault.rename(vault.with_name("elsewhere"))
+    vault.write_text("no folder")
+    ran = rules("store", "The ferry", "--category", "technical")
+    assert (ran.code, ran.json["file"], says(ada, 1).content) == (0, None, "The ferry")
+    assert "could not be written" in ran.err
+    told = rules("status", "--json").json["vault"]
+    assert (told["is_behind"], bool(told["fault"])) == (True, True)
+    assert "the vault could not be written" in rules("status").out
+
+
+def test_what_is_sealed_is_shown_to_the_agent_alone(ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules("store", "sesame", "--category", "personal")
+    assert rules("show", "private/personal/000001.md").out == "sesame\n"
+    assert rules("show", str(vault / "index.md")).code == 2
+    assert rules("show", "none.md").code == 2
+    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
+    ran = rules("show", "private/personal/000001.md")
+    assert (ran.code, "sesame" in ran.out + ran.err) == (2, False)
+
+
+def test_what_differs_is_listed_mended_and_decided(ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Path(rules("store", "The ferry leaves at 14:30.", "--category", "technical").json["file"])
+    two = Path(rules("store", "The ferry is blue.", "--category", "technical").json["file"])
+    one.write_text(one.read_text().replace("14:30", "16:45"))
+    two.unlink()
+    told = rules("index", "--check", "--json").json["differences"]
+    assert [(each["id"], each["kind"]) for each in told] == [(1, "edited"), (2, "missing")]
+    assert "--take-in 1" in rules("index", "--check").out
+    ran = rules("index", "--json").json
+    assert (ran["mended"], ran["indexed"], two.exists()) == (1, 2, True)
+    assert rules("index", "--take-in", "1").code == 0
+    assert says(ada, 1).content == "The ferry leaves at 16:45."
+    one.write_text(one.read_text() + "\nscribbled")
+    kept = rules("index", "--leave", "1", "--json").json["kept"]
+    assert "scribbled" in (vault / kept).read_text()
+    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
+    assert rules("index", "--leave", "1").code == 2
+
+
+def test_files_of_another_version_are_told_and_migrated(ada: Agent, vault: Path) -> None:
+    rules("store", "The ferry", "--category", "technical")
+    assert rules("settings", "version", "1.1.0").code == 0
+    assert "1 file of another version" in rules("status").out
+    assert rules("index", "--migrate", "--json").json == {"rewritten": 1}
+    assert rules("index", "--check", "--json").json == {"differences": []}
+
+
+def test_an_agent_without_a_vault_has_no_index(ada: Agent, site: Path) -> None:
+    ran = rules("index")
+    assert (ran.code, "has no vault" in ran.err) == (2, True)
