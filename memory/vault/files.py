@@ -95,7 +95,9 @@ class Files:
         for memory in memories:
             if memory.redacted_at is None and memory.source != Source.SYSTEM and memory.category not in self.closed:
                 self._one(memory, files.get(memory.number), times.get(memory.version, memory.created_at))
-        self._finish(files)
+        refused = self._finish(files)
+        if refused:  # somebody wrote to them meanwhile: what they say now is looked at anew
+            self.take(refused)
 
     def _times(self, memories: Sequence[Memory]) -> dict[int, datetime]:
         """When the topics among them became what they are."""
@@ -129,7 +131,7 @@ class Files:
                 if not self._is_of(memory, there):
                     continue
                 if self._as_written(memory, there) is None:  # somebody's copy, which is not lost
-                    self.out_of_the_way(path)
+                    self.disk.out_of_the_way(path)
                     there = None
             if there != data:  # else left by a crash
                 self.disk.stage(path, data, expected=there)
@@ -186,31 +188,22 @@ class Files:
         file = VaultFile.objects.get(agent_id=self.agent.pk, number=number)
         memory = Memory.objects.get(agent_id=self.agent.pk, number=number)
         path = self.path_of(file)
-        target = naming.moved_to(path, memory, self.rules)
+        places = naming.moved_to(path, memory, self.rules)
+        target = next(place for place in places if self.disk.read(place, 0) is None)
         self.disk.move(path, target)
         VaultFile.objects.filter(pk=file.pk).update(sealed_path=self.sealed_path(number, target))
-
-    def out_of_the_way(self, path: PurePosixPath) -> PurePosixPath:
-        """What nobody knows where it comes from is kept, beside what was discarded. Where it is."""
-        target = naming.aside(path)
-        for nth in range(1, 1_000):
-            free = target.with_name(f"{target.stem}-found-{nth}.md")
-            if self.disk.read(free) is None:
-                self.disk.move(path, free)
-                return free
-        raise FileFault(f"{self.disk.path}: too many files that were found", "no free name")
 
     def _remove(self, numbers: Sequence[int]) -> None:
         """Every file of theirs, copies too: what was redacted is nowhere."""
         gone = set(numbers)
+        known = VaultFile.objects.filter(agent_id=self.agent.pk, number__in=gone)
+        for file in known:
+            self.disk.remove(self.path_of(file))
         for path in list(self.disk.files()):
             data = self.disk.read(path)
             said = rendering.read_again(data) if data is not None else None
             if said is not None and said.number in gone:
                 self.disk.remove(path)
-        known = VaultFile.objects.filter(agent_id=self.agent.pk, number__in=gone)
-        for file in known:
-            self.disk.remove(self.path_of(file))
         known.delete()
         self.removed += numbers
 
@@ -228,13 +221,13 @@ class Files:
         said = rendering.read_again(data)
         if said is None or said.number != memory.number:
             return None
-        changes = Change.objects.filter(agent_id=self.agent.pk, number=memory.number).order_by("-seq")
-        times = AuditEntry.objects.filter(agent_id=self.agent.pk)
-        for change in changes[:_BACK]:
+        changes = Change.objects.filter(agent_id=self.agent.pk, number=memory.number).order_by("-seq")[:_BACK]
+        entries = AuditEntry.objects.filter(agent_id=self.agent.pk, seq__in=[change.seq for change in changes])
+        times = dict(entries.values_list("seq", "at"))
+        for change in changes:
             before = _as_it_was(memory, bytes(change.after or b""))
-            at = times.values_list("at", flat=True).get(seq=change.seq)
             opened = self.silo.open(before) if before else None
-            if before and opened and rendering.rendered(before, opened, said.version, at) == data:
+            if before and opened and rendering.rendered(before, opened, said.version, times[change.seq]) == data:
                 return before, opened
         return None
 
@@ -250,12 +243,11 @@ class Files:
     def sealed_path(self, number: int, path: PurePosixPath) -> bytes:
         return self.silo.seal_text("vault", number, str(path))
 
-    def _finish(self, files: Mapping[int, VaultFile]) -> None:
-        """Files to their places, read back; then their rows."""
+    def _finish(self, files: Mapping[int, VaultFile]) -> list[int]:
+        """Files to their places, read back; then their rows. Those whose places somebody has written to meanwhile."""
         refused = set(self.disk.publish())
         for each in self._writes:
             if each.path in refused:
-                self.edited.append(each.memory.number)
                 continue
             self._require_written(each)
             known = files.get(each.memory.number)
@@ -267,7 +259,9 @@ class Files:
         with transaction.atomic():
             rowset.insert(VaultFile, [row for row in rows if row["id"] is None], _OF_NEW)
             rowset.update(VaultFile, [row for row in rows if row["id"] is not None], _OF_CHANGED)
+        again = [each.memory.number for each in self._writes if each.path in refused]
         self._writes, self._rows = [], {}
+        return again
 
     def _require_written(self, each: _Write) -> None:
         if self.disk.read(each.path) != each.data:

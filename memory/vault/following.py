@@ -8,7 +8,7 @@ that failed is made again by whoever comes next, and one that was made twice fin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import local
 
@@ -19,7 +19,8 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from audit.models import Change
-from memory.errors import FileFault, MemoryFault
+from config.errors import DomainError
+from memory.errors import FileFault
 from memory.models import Agent, Memory
 from memory.rules.rows import Vault, VaultFile
 from memory.silo.silo import Silo
@@ -35,15 +36,16 @@ log = structlog.get_logger("palimpsest.vault")
 def follow(agent_id: int) -> None:
     """Have the agent's vault say what its silo says. What keeps it from that is logged and kept, and raises nothing:
     the edit that it follows stands."""
-    agent = Agent.objects.select_related("tenant").filter(pk=agent_id).exclude(vault_path="").first()
-    if agent is None or agent_id in _held_here.agents or not is_behind(agent):
+    if agent_id in _held_here.agents:
         return
     try:
-        bring(agent)
+        agent = Agent.objects.select_related("tenant").filter(pk=agent_id).exclude(vault_path="").first()
+        if agent is not None and is_behind(agent):
+            bring(agent)
     except FileFault as fault:
-        _note_fault(agent, fault.reason)
-    except (MemoryFault, DatabaseError) as fault:  # a key that is gone, a database that is: by its class
-        _note_fault(agent, type(fault).__name__)
+        _note_fault(agent_id, fault.reason)
+    except (DomainError, DatabaseError) as fault:  # a key that is gone, a database that is: by its class
+        _note_fault(agent_id, type(fault).__name__)
 
 
 def catch_up() -> None:
@@ -91,7 +93,9 @@ def file_of(agent: Agent, number: int) -> str | None:
     if file is None or file.version != memory:
         return None
     path = Path(agent.vault_path) / Silo.for_agent(agent).open_text("vault", number, bytes(file.sealed_path))
-    return str(path) if path.is_file() else None
+    with suppress(OSError):  # what this process may not look at
+        return str(path) if path.is_file() else None
+    return None
 
 
 class _HeldHere(local):
@@ -132,13 +136,11 @@ def _batched(numbers: Iterable[int]) -> Iterator[list[int]]:
         yield batch
 
 
-def _note_fault(agent: Agent, why: str) -> None:
-    log.error("vault not followed", agent=agent.pk, reason=why)
-    Vault.objects.update_or_create(
-        agent_id=agent.pk,
-        defaults={"fault": why[:200], "fault_at": timezone.now()},
-        create_defaults={"fault": why[:200], "fault_at": timezone.now(), "seq": 0},
-    )
+def _note_fault(agent_id: int, why: str) -> None:
+    log.error("vault not followed", agent=agent_id, reason=why)
+    told = {"fault": why[:200], "fault_at": timezone.now()}
+    with suppress(DatabaseError), transaction.atomic():  # the log has it
+        Vault.objects.update_or_create(agent_id=agent_id, defaults=told, create_defaults=told | {"seq": 0})
 
 
 def _let_go(agent: Agent) -> None:

@@ -148,7 +148,7 @@ def _kinds(now: Files, file: VaultFile, memory: Memory | None, path: PurePosixPa
         yield MISSING
     elif is_there and file.rules_version != now.version:
         yield OLDER
-    if is_there and not is_gone and naming.moved_to(path, memory, now.rules) != path:
+    if is_there and not is_gone and next(naming.moved_to(path, memory, now.rules)).parent != path.parent:
         yield MISPLACED
 
 
@@ -215,7 +215,7 @@ def leave(agent: Agent, number: int, actor: Actor) -> str:
     with following.opened(agent) as disk:
         now = Files(agent, disk)
         file, path, _ = _edited(now, number)
-        kept = now.out_of_the_way(path)
+        kept = disk.out_of_the_way(path)
         VaultFile.objects.filter(pk=file.pk, state=VaultFile.State.THERE).update(version=0)
     following.bring(agent, [number])
     return str(kept)

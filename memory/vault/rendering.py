@@ -24,7 +24,7 @@ from memory.silo.silo import Opened
 ABSENT = "Not recorded."
 _PLACEHOLDER = re.compile(r"\{\{ ([^{}]+) \}\}")
 _FIELD = re.compile(r"^- \*\*(Version|Memory ID|Interaction ID|Topic ID|Category)\*\*: (.*?)\s*\Z")
-_BLOCK = re.compile(r"^## Sealed\b.*?^```\s*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```\s*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FOLDED = 76  # characters of a line of the sealed block
 
 
@@ -138,9 +138,9 @@ def read_again(data: bytes) -> Said | None:
     number = next((fields[name] for name in ("Memory ID", "Interaction ID", "Topic ID") if name in fields), "")
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         return None
-    tags = blocks.pop("Tags", "")
+    tags, sealed = blocks.pop("Tags", ""), blocks.pop("Sealed", "")
     told = {name: said for name, said in blocks.items() if said and said != ABSENT}
-    return Said(int(number), fields.get("Version", ""), told, tags, _sealed(text))
+    return Said(int(number), fields.get("Version", ""), told, tags, _sealed(sealed))
 
 
 def _blocks(text: str) -> dict[str, str]:
@@ -157,8 +157,8 @@ def _blocks(text: str) -> dict[str, str]:
     return {name: sections.unescaped("".join(lines)).strip() for name, lines in found.items()}
 
 
-def _sealed(text: str) -> bytes | None:
-    found = _BLOCK.search(text)
+def _sealed(said: str) -> bytes | None:
+    found = _BLOCK.search(said)
     try:
         return base64.b64decode("".join(found[1].split()), validate=True) if found else None
     except ValueError:
