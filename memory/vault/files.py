@@ -140,7 +140,7 @@ class Files:
         raise FileFault(f"{self.disk.path}: a memory's file finds no free name", "no free name")
 
     def _rewrite(self, memory: Memory, file: VaultFile, data: bytes) -> None:
-        path, there = self._where(file, memory)
+        path, there = self.where(file, memory)
         if there is not None and not self.is_known(file, memory, there):
             if self._is_of(memory, there):
                 self.edited.append(memory.number)
@@ -158,7 +158,7 @@ class Files:
         self._writes.append(_Write(memory, target, data))
 
     def _set_aside(self, memory: Memory, file: VaultFile) -> None:
-        path, there = self._where(file, memory)
+        path, there = self.where(file, memory)
         target = naming.aside(path)
         if there is not None and path != target:
             self.gone.append(pages.Line.of(memory, path))
@@ -172,7 +172,7 @@ class Files:
         self._rows[memory.number] = file
         self.aside.append(memory.number)
 
-    def _where(self, file: VaultFile, memory: Memory) -> tuple[PurePosixPath, bytes | None]:
+    def where(self, file: VaultFile, memory: Memory) -> tuple[PurePosixPath, bytes | None]:
         """Where its file is, and what it says: where its row has it, or where a crash left it on its way."""
         path = self.path_of(file)
         there = self.disk.read(path)

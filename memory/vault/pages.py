@@ -112,7 +112,10 @@ def _is_there(disk: Disk, page: PurePosixPath) -> bool:
     data = disk.read(page, _BEGINNING)
     if data is None or is_page(page, data):
         return data is not None
-    disk.out_of_the_way(page)
+    if _TITLE.encode().startswith(data):  # a killed writer's
+        disk.remove(page)
+    else:
+        disk.out_of_the_way(page)
     return False
 
 

@@ -88,7 +88,7 @@ def _of_tags(tags: tuple[str, ...]) -> dict[str, str]:
         name, colon, said = tag.partition(":")
         if colon and name in _TOLD_BY_TAGS:
             found[_TOLD_BY_TAGS[name][0]] = _one_line(said)
-    return found | {"tags": tags_line(tags)}
+    return found | {"tags": sections.escaped(tags_line(tags))}
 
 
 def tags_line(tags: tuple[str, ...]) -> str:

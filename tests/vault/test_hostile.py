@@ -1,8 +1,9 @@
-"""Whatever a memory says, its file says whose it is; and whatever a person's file says, it is that file's word alone."""
+"""Whatever a memory says, its file says whose it is; what a person writes into one is that one's word alone."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.trail import Actor
-from memory import redaction, requests, store
-from memory.errors import MemoryFault
+from memory import daily_share, redaction, requests, store
+from memory.errors import CategoryDisabled, Constitutional, Discarded, DiscardShare, MemoryDisabled, MemoryFault
 from memory.models import Agent, Memory, Scope
-from memory.rules import sections
+from memory.rules import sections, switches
 from memory.rules.categories import PRIVATE, SCOPES
 from memory.silo.silo import Opened
 from memory.vault import mending, rendering
-from tests.steps import ME, fresh, problems, remember, says
+from tests.steps import ME, PERSON, fresh, last_entry, problems, protect, remember, says
 from tests.vault.tree import differ, memories, the_one, tree
 
 OWNER = Actor.person("owner@acme.test")
@@ -246,3 +247,87 @@ def edited(vault: Path, number: int = 1) -> Path:
     path = path_of(vault, number)
     path.write_text(path.read_text().replace("heather", "bracken"))
     return path
+
+
+REFUSALS = [
+    ("discarded", Discarded, "discarded"),
+    ("protected", Constitutional, "constitutional"),
+    ("off", CategoryDisabled, "off"),
+    ("memory off", MemoryDisabled, "off"),
+    ("share", DiscardShare, "daily share"),
+]
+
+
+def bring_about(agent: Agent, what: str, patch: pytest.MonkeyPatch) -> None:
+    if what == "discarded":
+        store.discard(agent, [1], PERSON)
+    elif what == "protected":
+        protect(agent, 1)
+    elif what == "off":
+        off = {"memory_rules": {"categories": {"technical": {"enabled": False}}}}
+        switches.change(agent, PERSON, rules=off)
+    elif what == "memory off":
+        switches.change(agent, PERSON, enabled=False)
+    else:
+        patch.setattr(daily_share, "DAY", timedelta(0))
+        patch.setattr(daily_share, "ALWAYS_ALLOWED", 0)
+        store.discard(agent, [2], PERSON)
+
+
+@pytest.mark.parametrize(("what", "refused"), [each[:2] for each in REFUSALS], ids=[each[2] for each in REFUSALS])
+def test_what_no_edit_may_do_no_file_does(
+    ada: Agent, vault: Path, two: list[int], what: str, refused: type[MemoryFault], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = edited(vault).read_bytes()
+    bring_about(ada, what, monkeypatch)
+    before = last_entry(ada).seq
+    with pytest.raises(refused):
+        mending.take_in(fresh(ada), 1, ME)
+    assert (last_entry(ada).seq, says(ada, 1).content) == (before, "heather blooms")
+    assert mine in [(vault / path).read_bytes() for path in memories(vault)]
+    assert ("edited", 1) in differ(fresh(ada))
+    mending.repair(fresh(ada))
+    assert mine in [(vault / path).read_bytes() for path in memories(vault)]
+
+
+def test_a_file_that_was_set_aside_is_left(ada: Agent, vault: Path, two: list[int]) -> None:
+    mine = edited(vault).read_bytes()
+    store.discard(ada, [1], PERSON)
+    kept = mending.leave(ada, 1, ME)
+    assert (vault / kept).read_bytes() == mine
+    assert differ(ada) == [("copy", 1)]
+    store.restore(ada, [1], PERSON)
+    assert "heather blooms" in path_of(vault, 1).read_text()
+    assert (vault / kept).read_bytes() == mine
+    assert differ(ada) == [("copy", 1)]
+
+
+@pytest.mark.parametrize("decide", [mending.take_in, mending.leave])
+def test_files_that_were_written_to_outlive_a_migration(
+    ada: Agent, vault: Path, two: list[int], decide: Callable[[Agent, int, Actor], object]
+) -> None:
+    mine = edited(vault).read_bytes()
+    switches.set_one(ada, PERSON, "version", "1.1.0")
+    now = fresh(ada)
+    assert mending.migrate(now) == 1
+    assert path_of(vault, 1).read_bytes() == mine
+    assert differ(now) == [("edited", 1)]
+    decide(now, 1, ME)
+    said = path_of(vault, 1).read_text()
+    assert "- **Version**: 1.1.0" in said
+    assert ("bracken" in said) == (decide is mending.take_in)
+    assert mending.older(now) == 0
+    assert {kind for kind, _ in differ(now)} <= {"copy"}
+
+
+def test_a_migration_of_what_is_off_waits(
+    ada: Agent, vault: Path, two: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = path_of(vault, 1).read_bytes()
+    bring_about(ada, "off", monkeypatch)
+    switches.set_one(fresh(ada), PERSON, "version", "1.1.0")
+    assert mending.migrate(fresh(ada)) == 0
+    assert path_of(vault, 1).read_bytes() == before
+    switches.set_one(fresh(ada), PERSON, "memory_rules.categories.technical.enabled", "true")
+    assert "- **Version**: 1.1.0" in path_of(vault, 1).read_text()
+    assert differ(fresh(ada)) == []
