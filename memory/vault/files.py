@@ -83,8 +83,8 @@ class Files:
         self.version = document.value(self.rules, "version")
         self.closed = closed(self.agent)
 
-    def take(self, numbers: Sequence[int]) -> None:
-        """At most AT_ONCE of them."""
+    def take(self, numbers: Sequence[int], *, again: bool = False) -> None:
+        """At most AT_ONCE of them. Those that somebody writes to meanwhile are looked at `again`, once."""
         memories = rowset.select(Memory, '"agent_id" = %s', [self.agent.pk], among=("number", numbers))
         found = rowset.select(VaultFile, '"agent_id" = %s', [self.agent.pk], among=("number", numbers))
         files = {file.number: file for file in found}
@@ -96,8 +96,10 @@ class Files:
             if memory.redacted_at is None and memory.source != Source.SYSTEM and memory.category not in self.closed:
                 self._one(memory, files.get(memory.number), times.get(memory.version, memory.created_at))
         refused = self._finish(files)
-        if refused:  # somebody wrote to them meanwhile: what they say now is looked at anew
-            self.take(refused)
+        if refused and again:
+            raise FileFault(f"{self.disk.path}: somebody is writing to a file", "somebody is writing to a file")
+        if refused:
+            self.take(refused, again=True)
 
     def _times(self, memories: Sequence[Memory]) -> dict[int, datetime]:
         """When the topics among them became what they are."""

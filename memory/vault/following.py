@@ -79,6 +79,9 @@ def bring(agent: Agent, numbers: Iterable[int] | None = None) -> Files | None:
             pages.rebuild(disk, now, files.rules)
         else:
             pages.add(disk, files.added, files.gone)
+        if not Agent.objects.filter(pk=now.pk, vault_path=now.vault_path).exists():
+            forget(now)  # or the new one would count these files as its own
+            raise FileFault("The vault of this agent is another one since.", "another vault since")
         if numbers is None:
             Vault.objects.update_or_create(
                 agent_id=now.pk, defaults={"seq": now.audit_seq, "fault": "", "fault_at": None}
