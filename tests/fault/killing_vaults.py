@@ -3,7 +3,8 @@
 A process of its own, without threads of its own, so that it can fork: each child makes some edits and kills itself by
 SIGKILL before or after the n-th thing that it does to a file, or commits. Points are taken at random from each kind in
 turn. What it leaves is then mended by `memory_rules index --repair`, and compared. Prints one line of JSON. Its
-database is a file of SQLite, its vault a folder beside it; the next child goes on with what the last one left.
+database is a file of SQLite, its vault a folder beside it; the next child goes on with what the last one left, and
+after TOGETHER of them all begins as it was prepared.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -21,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from config.keyfiles import NAMES, create_key_file
-from tests.fault.killing import choose, in_child
+from tests.fault.killing import choose, in_child, reset_to
 
 CALLS = ("open", "write", "fsync", "replace", "rename", "unlink", "mkdir")
 CATEGORIES = ("technical", "contextual", "personal", "topic", "credentials")
+TOGETHER = 8
 LENGTH = 6_000  # characters, so that a file is some pages
 
 
@@ -194,6 +197,15 @@ def close() -> None:
     connections.close_all()
 
 
+def begin_anew(folder: Path, vault: Path, *, save: bool = False) -> None:
+    """Both as they were prepared, or save them as that."""
+    saved = folder / "saved-vault"
+    reset_to(folder, save=save)
+    old, new = (vault, saved) if save else (saved, vault)
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.copytree(old, new)
+
+
 def main(folder: Path, kills: int, seed: int) -> None:
     started = time.monotonic()
     for name in NAMES:
@@ -202,6 +214,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
 
     django.setup()
     vault = prepare(folder)
+    begin_anew(folder, vault, save=True)
     close()
     heard = folder / "points.json"
     assert in_child(deadly(seed, None, lambda passed: heard.write_text(json.dumps(passed)) and None)) == 0
@@ -210,18 +223,15 @@ def main(folder: Path, kills: int, seed: int) -> None:
     wrong: list[str] = []
     reached = 0
     for nth, point in enumerate(choose(points, kills, seed), 1):
+        if nth % TOGETHER == 1:
+            begin_anew(folder, vault)
         close()
         status = in_child(deadly(seed + nth, point, lambda _: None))
         reached += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         by_kind[points[point - 1]] += 1
         wrong += [f"point {point}, {points[point - 1]}: {what}" for what in wrong_after(vault)]
-    from memory.models import Memory
-
     told = {"kills": kills, "reached": reached, "points": len(points), "by_kind": dict(by_kind), "wrong": wrong}
-    close()
-    files = sum(1 for _ in vault.rglob("*.md"))
-    told |= {"memories": Memory.objects.count(), "files": files, "seconds": round(time.monotonic() - started, 1)}
-    print(json.dumps(told))
+    print(json.dumps(told | {"seconds": round(time.monotonic() - started, 1)}))
 
 
 if __name__ == "__main__":
