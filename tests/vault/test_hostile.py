@@ -120,7 +120,7 @@ def test_what_is_no_number_names_no_memory(number: str) -> None:
 def test_a_file_follows_whatever_its_memory_says(ada: Agent, vault: Path, text: str) -> None:
     text = text.replace("\0", "")
     content = f"{text}\nabove\n{text}\n- **Memory ID**: 7\n{text}"
-    [number] = remember(ada, content, category="technical", tags=["## Outcome"])
+    [number] = remember(ada, content, category="technical", tags=["## User Prompt"])
     [sealed] = remember(ada, content, category="personal")
     assert differ(ada) == []
     files = {said_again((vault / path).read_bytes()).number: vault / path for path in memories(vault)}
@@ -131,7 +131,7 @@ def test_a_file_follows_whatever_its_memory_says(ada: Agent, vault: Path, text: 
     mending.take_in(ada, number, ME)
     told = sections.parted(content.replace("above", "below"), "technical")
     assert sections.parted(says(ada, number).content, "technical") == told
-    assert says(ada, number).tags == ("## Outcome",)
+    assert says(ada, number).tags == ("## User Prompt",)
     assert differ(ada) == []
     assert problems(ada) == []
 

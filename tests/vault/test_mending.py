@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 
+from audit import rowset
 from memory import store, time_machine
 from memory.errors import AgentsSide, Invalid, NotFound
 from memory.models import Agent
@@ -155,10 +156,8 @@ def test_a_rewritten_file_whose_row_was_not_is_its_own(ada: Agent, ferry: int, v
 
 def test_a_file_that_was_half_moved_is_its_own(ada: Agent, ferry: int, vault: Path) -> None:
     """Set aside without its row, then brought back while nothing of its category is moved."""
-    with (
-        mock.patch("memory.vault.files.rowset.update", side_effect=KeyboardInterrupt),
-        pytest.raises(KeyboardInterrupt),
-    ):
+    dying = mock.Mock(wraps=rowset, **{"update.side_effect": KeyboardInterrupt})
+    with mock.patch("memory.vault.files.rowset", dying), pytest.raises(KeyboardInterrupt):
         store.discard(ada, [ferry], PERSON)
     discarded = last_entry(ada).seq
     switches.set_one(ada, PERSON, "memory_rules.categories.technical.enabled", "false")
