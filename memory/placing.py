@@ -52,7 +52,8 @@ class Place:
             trusted = Path(os.path.realpath(base))
             if real.is_relative_to(trusted) and real != trusted:
                 return trusted, real.relative_to(trusted)
-        raise FileElsewhere(f"{self.path}: does not lie under {' or '.join(map(str, self.bases))} (VAULT_ROOTS)")
+        where = f"does not lie under {' or '.join(map(str, self.bases))} (VAULT_ROOTS)"
+        raise FileElsewhere(f"{self.path}: {where}", where)
 
 
 class Folder:

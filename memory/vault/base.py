@@ -29,14 +29,14 @@ def own_folder(tenant: str, agent: str) -> Path:
 
 def resolved(given: str, beside: Path, allowed: Sequence[Path]) -> str:
     """The absolute path: of a relative one below `beside` (the project's root), of ~ in the home, of an absolute one as
-    it is. It lies under one of the `allowed` folders wherever links lead. Raises Invalid."""
+    it is. It lies under one of the `allowed` folders wherever links lead, and is told without them, so that two names
+    of one folder are seen to be one. Raises Invalid."""
     if not given:
         return ""
     if not given.isprintable() or len(given) > LONGEST:
         raise Invalid(FIELD, f"must be at most {LONGEST:,} characters, none of them a control character")
     try:
-        path = Path(os.path.normpath(beside / Path(given).expanduser()))
-        real = Path(os.path.realpath(path))
+        real = Path(os.path.realpath(os.path.normpath(beside / Path(given).expanduser())))
         is_file = any(each.is_file() for each in (real, *real.parents))
     except (OSError, RuntimeError):
         raise Invalid(FIELD, "is no path that the system can follow") from None
@@ -44,7 +44,7 @@ def resolved(given: str, beside: Path, allowed: Sequence[Path]) -> str:
         raise Invalid(FIELD, f"must lie under {' or '.join(map(str, allowed))} (VAULT_ROOTS)")
     if is_file:
         raise Invalid(FIELD, "is a file, or lies below one; name a folder")
-    return str(path)
+    return str(real)
 
 
 def _is_below(real: Path, root: Path) -> bool:

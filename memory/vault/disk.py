@@ -9,14 +9,16 @@ import errno
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from memory.errors import FileFault
-from memory.placing import Folder, Place, folder_of, lock, told, walked
+from memory.placing import Folder, Place, folder_of, is_written, lock, told, walked
 from memory.replacement import write
 
 LOCK = ".palimpsest"
@@ -25,56 +27,58 @@ NEW = ".palimpsest-new-"
 LARGEST = 4_000_000  # bytes of a file that is read: ours have some 200,000 at most
 _SYNCED_AT_ONCE = 16  # syncs that wait for the disk together are as quick as one
 _FEW = 4
+_OPEN = 64  # folders: a system has a limit, and a vault may have a thousand projects
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
+_PATIENCE = 1.0  # seconds for somebody who opened a file just before another took its place
 
 
 @dataclass(slots=True)
 class _Staged:
-    folder: Folder
-    name: str
+    path: PurePosixPath
     temporary: str
-    number: int
     expected: bytes | None  # what the file says now; None where there is none
-    replaces_all: bool = False  # whatever it says
+    number: int  # under which it is open; -1: it is not
+    replaces_all: bool = False  # whatever the file says
 
 
 @dataclass(frozen=True, slots=True)
-class _At:
-    """A path, put together only where it is told."""
+class _FolderOf:
+    """The folder of a path, put together only where it is told."""
 
     base: Path
     path: PurePosixPath
 
     def __str__(self) -> str:
-        return str(self.base / self.path)
+        return str(self.base / self.path.parent)
 
 
 class Disk:
-    """A vault's folder, open, and locked by its holder. Raises FileFault where the system refuses something."""
+    """A vault's folder, open, and locked by its holder. Raises FileFault where the system refuses something: it names
+    a folder, and no file, whose name has words of its memory in it."""
 
     def __init__(self, folder: Folder) -> None:
         self.path = folder.path
         self._base = folder
-        self._folders: dict[tuple[str, ...], Folder] = {(): folder}
+        self._folders: dict[tuple[str, ...], Folder] = {}
         self._staged: list[_Staged] = []
 
-    def read(self, path: PurePosixPath) -> bytes | None:
-        """What a file says; None where there is none."""
-        with told("read", _At(self.path, path)):
+    def read(self, path: PurePosixPath, most: int = LARGEST) -> bytes | None:
+        """What a file says, up to so many bytes; None where there is none."""
+        with told("read", _FolderOf(self.path, path)):
             folder = self._folder(path.parent.parts)
-            return None if folder is None else _read(folder, path.name, _At(self.path, path))
-
-    def exists(self, path: PurePosixPath) -> bool:
-        with told("read", _At(self.path, path)):
-            folder = self._folder(path.parent.parts)
-            return folder is not None and folder.exists(path.name)
+            number = None if folder is None else _opened(folder, path.name)
+            if number is None:
+                return None
+            with os.fdopen(number, "rb") as file:
+                return file.read(most)
 
     def stage(self, path: PurePosixPath, data: bytes, *, expected: bytes | None) -> None:
         """Write a file beside its place, which it takes with `publish`."""
-        with told("write", _At(self.path, path)):
+        with told("write", _FolderOf(self.path, path)):
             folder = self._made(path.parent.parts)
             temporary = NEW + hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
             number = _anew(folder, temporary)
-            self._staged.append(_Staged(folder, path.name, temporary, number, expected))
+            self._staged.append(_Staged(path, temporary, expected, number))
             write(number, data)
 
     def begin(self, path: PurePosixPath) -> Callable[[bytes], None]:
@@ -82,49 +86,106 @@ class Disk:
         self.stage(path, b"", expected=None)
         staged = self._staged[-1]
         staged.replaces_all = True
+        os.close(staged.number)  # there may be a thousand of these
+        staged.number = -1
 
         def more(data: bytes) -> None:
-            with told("write", _At(self.path, path)):
-                write(staged.number, data)
+            with told("write", _FolderOf(self.path, path)):
+                _write(self._made(path.parent.parts), staged.temporary, data, os.O_APPEND)
 
         return more
 
     def publish(self) -> list[PurePosixPath]:
         """Give every staged file its place, on the disk when this returns. Those whose place somebody has written to
-        meanwhile are left out, and returned."""
-        refused = []
+        meanwhile, or is writing to, are left out, and returned."""
         try:
             with told("write", self.path):
-                _sync([each.number for each in self._staged])
+                _sync([each.number for each in self._staged if each.number >= 0])
                 for each in self._staged:
-                    if not _placed(each):
-                        refused.append(PurePosixPath(each.folder.path.relative_to(self.path).as_posix(), each.name))
-                self._sync_folders(each.folder for each in self._staged)
+                    if each.number < 0:
+                        self._sync_again(each)
+                refused = [each.path for each in self._staged if not self._put(each)]
+                self._sync_folders({each.path.parent.parts for each in self._staged})
         finally:
             self._drop_staged()
         return refused
 
+    def _sync_again(self, each: _Staged) -> None:
+        number = self._made(each.path.parent.parts).open(each.temporary, os.O_RDWR)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+    def _put(self, each: _Staged) -> bool:
+        """Whether it has its place: a new one, where there is nothing; else where the file is as it was seen."""
+        folder, name = self._made(each.path.parent.parts), each.path.name
+        if each.replaces_all:
+            return self._replaced(folder, each)
+        if each.expected is None:
+            return _linked(folder, each.temporary, name) or (
+                not folder.exists(name) and self._replaced(folder, each)  # where there are no links
+            )
+        old = _opened(folder, name)
+        if old is None:
+            return self._replaced(folder, each)
+        with os.fdopen(old, "rb") as file:
+            if is_written(old) or file.read(LARGEST) != each.expected:
+                return False
+            self._replaced(folder, each)
+            self._keep_what_came_last(each, file)
+        return True
+
+    def _replaced(self, folder: Folder, each: _Staged) -> bool:
+        folder.replace(each.path.name, by=each.temporary)
+        each.temporary = ""
+        return True
+
+    def _keep_what_came_last(self, each: _Staged, old: BinaryIO) -> None:
+        """By somebody who opened a file before it was replaced, and wrote to it after that."""
+        until = time.monotonic() + _PATIENCE
+        while is_written(old.fileno()) and time.monotonic() < until:
+            time.sleep(0.005)
+        old.seek(0)
+        said = old.read(LARGEST)
+        if said != each.expected:
+            self.append(self._free(each.path), said)
+
+    def out_of_the_way(self, path: PurePosixPath) -> PurePosixPath:
+        """What nobody knows where it comes from is kept, beside what was discarded. Where it is."""
+        free = self._free(path)
+        self.move(path, free)
+        return free
+
+    def _free(self, path: PurePosixPath) -> PurePosixPath:
+        target = path if path.parts[0] == ASIDE else PurePosixPath(ASIDE, path)
+        for nth in range(1, 1_000):
+            free = target.with_name(f"{target.stem}-found-{nth}{target.suffix}")
+            if self.read(free, 0) is None:
+                return free
+        raise FileFault(f"{self.path}: too many files that were found", "no free name")
+
     def move(self, path: PurePosixPath, to: PurePosixPath) -> None:
         """To another folder or name of the vault. Raises FileFault where there is a file already."""
-        with told("move", _At(self.path, path)):
+        with told("move", _FolderOf(self.path, path)):
             folder = self._folder(path.parent.parts)
             if folder is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             target = self._made(to.parent.parts)
             folder.move(path.name, target, to.name)
-            self._sync_folders((target, folder))
+            self._sync_folders((to.parent.parts, path.parent.parts))
 
     def remove(self, path: PurePosixPath) -> None:
         """One that is not there is removed already."""
-        with told("remove", _At(self.path, path)), suppress(FileNotFoundError):
+        with told("remove", _FolderOf(self.path, path)), suppress(FileNotFoundError):
             folder = self._folder(path.parent.parts)
             if folder is not None:
                 folder.remove(path.name)
-                self._sync_folders((folder,))
+                folder.sync()
 
     def append(self, path: PurePosixPath, data: bytes) -> None:
         """To a file that can be made anew from others: not synced. What ends in the midst of a line is ended first."""
-        with told("write", _At(self.path, path)):
+        with told("write", _FolderOf(self.path, path)):
             folder = self._made(path.parent.parts)
             number = folder.open(path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             try:
@@ -137,17 +198,15 @@ class Disk:
                 os.close(number)
 
     def files(self) -> Iterator[PurePosixPath]:
-        """Every file, those that were set aside included; the lock is not."""
+        """Every file, those that were set aside included; the lock is not, nor what is no file: a link, a pipe."""
         with told("read", self.path):
-            for above, folders, names in os.walk(self.path, followlinks=False):
+            for above, folders, names in os.walk(self.path, onerror=_unless_gone, followlinks=False):
                 here = PurePosixPath(Path(above).relative_to(self.path).as_posix())
                 folders.sort()
-                yield from (here / name for name in sorted(names) if name != LOCK)
+                yield from (here / name for name in sorted(names) if name != LOCK and _is_file(Path(above, name)))
 
     def _folder(self, parts: tuple[str, ...]) -> Folder | None:
         """None where there is none."""
-        if parts in self._folders:
-            return self._folders[parts]
         try:
             return self._opened(parts, create=False)
         except FileNotFoundError:
@@ -155,35 +214,42 @@ class Disk:
 
     def _made(self, parts: tuple[str, ...]) -> Folder:
         """… made where there is none."""
-        return self._folders.get(parts) or self._opened(parts, create=True)
+        return self._opened(parts, create=True)
 
     def _opened(self, parts: tuple[str, ...], *, create: bool) -> Folder:
+        """Those that were used last stay open."""
+        if not parts:
+            return self._base
+        folder = self._folders.pop(parts) if parts in self._folders else self._walked(parts, create=create)
+        self._folders[parts] = folder
+        if len(self._folders) > _OPEN:
+            _close(self._folders.pop(next(iter(self._folders))))
+        return folder
+
+    def _walked(self, parts: tuple[str, ...], *, create: bool) -> Folder:
         path = self.path.joinpath(*parts)
         if self._base.number is None:  # where folders are not opened
             path.mkdir(mode=0o700, parents=create, exist_ok=True) if create else path.stat()
-            folder = Folder(path, None, "")
-        else:
-            folder = Folder(path, walked(os.dup(self._base.number), parts, create=create), "")
-        self._folders[parts] = folder
-        return folder
+            return Folder(path, None, "")
+        return Folder(path, walked(os.dup(self._base.number), parts, create=create), "")
 
-    def _sync_folders(self, folders: Iterable[Folder]) -> None:
-        for folder in {id(folder): folder for folder in folders}.values():
-            folder.sync()
+    def _sync_folders(self, folders: Iterable[tuple[str, ...]]) -> None:
+        for parts in folders:
+            self._made(parts).sync()
 
     def _drop_staged(self) -> None:
         for each in self._staged:
-            os.close(each.number)
+            if each.number >= 0:
+                os.close(each.number)
             if each.temporary:
                 with suppress(OSError):
-                    each.folder.remove(each.temporary)
+                    self._made(each.path.parent.parts).remove(each.temporary)
         self._staged = []
 
     def close(self) -> None:
         self._drop_staged()
-        for parts, folder in self._folders.items():
-            if parts and folder.number is not None:
-                os.close(folder.number)
+        for folder in self._folders.values():
+            _close(folder)
         self._folders = {}
 
 
@@ -196,15 +262,40 @@ def held(base: Path, roots: tuple[Path, ...], *, create: bool = True) -> Iterato
         if folder is None:
             raise FileFault(f"open {base}: there is no such folder", "there is no such folder")
         with told("lock", base):
-            number = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
+            number = _locked(folder)
         disk = Disk(folder)
         try:
-            with told("lock", base):
-                lock(number)
             yield disk
         finally:
             disk.close()
             os.close(number)
+
+
+def _locked(folder: Folder) -> int:
+    """The lock, held: another one where it was removed while it was waited for, which others would not see."""
+    while True:
+        number = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
+        is_held = False
+        try:
+            lock(number)
+            is_held = folder.has(LOCK, number)
+        finally:
+            if not is_held:
+                os.close(number)
+        if is_held:
+            return number
+
+
+def _opened(folder: Folder, name: str) -> int | None:
+    """A file, open to read; None where there is none. Raises FileFault for what is no file."""
+    try:
+        number = folder.open(name, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISREG(os.fstat(number).st_mode):
+        return number
+    os.close(number)
+    raise FileFault(f"read {folder.path}: what has the name of a file of ours is none", "is not a file")
 
 
 def _anew(folder: Folder, name: str) -> int:
@@ -216,30 +307,42 @@ def _anew(folder: Folder, name: str) -> int:
         return folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
 
-def _placed(each: _Staged) -> bool:
-    """Whether a staged file was given its place: of a new one, that nobody has taken; else as somebody saw it."""
-    if each.expected is None and not each.replaces_all:
-        try:
-            each.folder.link(each.temporary, each.name)
-        except FileExistsError:
-            return False
-        return True
-    if each.replaces_all or _read(each.folder, each.name, each.folder.path / each.name) == each.expected:
-        each.folder.replace(each.name, by=each.temporary)
-        each.temporary = ""
-        return True
-    return False
-
-
-def _read(folder: Folder, name: str, path: object) -> bytes | None:
+def _linked(folder: Folder, name: str, as_: str) -> bool:
+    """Whether a file has a second name now, which nothing had; not where a file has one name only."""
     try:
-        number = folder.open(name, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    with os.fdopen(number, "rb") as file:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise FileFault(f"read {path}: is not a file", "is not a file")
-        return file.read(LARGEST)
+        folder.link(name, as_)
+    except FileExistsError:
+        return False
+    except OSError as problem:
+        if problem.errno in _NO_LINKS:
+            return False
+        raise
+    return True
+
+
+def _write(folder: Folder, name: str, data: bytes, flags: int) -> None:
+    number = folder.open(name, os.O_WRONLY | flags)
+    try:
+        write(number, data)
+    finally:
+        os.close(number)
+
+
+def _close(folder: Folder) -> None:
+    if folder.number is not None:
+        os.close(folder.number)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:  # removed since
+        return False
+
+
+def _unless_gone(problem: OSError) -> None:
+    if not isinstance(problem, FileNotFoundError):
+        raise problem
 
 
 def _sync(numbers: list[int]) -> None:

@@ -70,9 +70,10 @@ class Files:
     added: list[pages.Line] = field(default_factory=list)
     gone: list[pages.Line] = field(default_factory=list)
     _writes: list[_Write] = field(default_factory=list)
+    _rows: list[dict[str, Any]] = field(default_factory=list)
     _taken: set[PurePosixPath] = field(default_factory=set)
     _known: Mapping[int, VaultFile] = field(default_factory=dict)
-    _rows: list[dict[str, Any]] = field(default_factory=list)
+    _looks: bool = False  # before it writes, whether something is there
 
     silo: Silo = field(init=False)
     rules: Mapping[str, Any] = field(init=False)
@@ -85,23 +86,23 @@ class Files:
         self.version = document.value(self.rules, "version")
         self.closed = closed(self.agent)
 
-    def take(self, numbers: Sequence[int]) -> None:
-        """At most AT_ONCE of them, which `finish` gives their places."""
-        self.take_these(rowset.select(Memory, '"agent_id" = %s', [self.agent.pk], among=("number", numbers)))
+    def take(self, numbers: Sequence[int], *, again: bool = False) -> None:
+        """At most AT_ONCE of them, which `finish` gives their places. `again`: where something is already, too."""
+        memories = rowset.select(Memory, '"agent_id" = %s', [self.agent.pk], among=("number", numbers))
+        self.take_these(memories, again=again)
 
-    def take_these(self, memories: Sequence[Memory], *, are_new: bool = False) -> None:
+    def take_these(self, memories: Sequence[Memory], *, are_new: bool = False, again: bool = False) -> None:
         """The same, as they stand. New ones have no files yet."""
         among = ("number", [memory.number for memory in memories])
         found = [] if are_new else rowset.select(VaultFile, '"agent_id" = %s', [self.agent.pk], among=among)
-        files = {file.number: file for file in found}
+        self._known, self._looks = {file.number: file for file in found}, again
         times = self._times(memories)
         redacted = [memory.number for memory in memories if memory.redacted_at is not None]
         if redacted:
             self._remove(redacted)
         for memory in memories:
             if memory.redacted_at is None and memory.source != Source.SYSTEM and memory.category not in self.closed:
-                self._one(memory, files.get(memory.number), times.get(memory.version, memory.created_at))
-        self._known = files
+                self._one(memory, self._known.get(memory.number), times.get(memory.version, memory.created_at))
 
     def _times(self, memories: Sequence[Memory]) -> dict[int, datetime]:
         """When the topics among them became what they are."""
@@ -128,13 +129,13 @@ class Files:
     # --- what there is to do with one
 
     def _write_first(self, memory: Memory, opened: Opened, data: bytes) -> None:
-        """Where nothing is, as nearly always: `publish` says if there is."""
+        """Where nothing is, as nearly always: where something is, that is found when it takes its place."""
         path = next(naming.candidates(memory, opened, self.rules))
-        if path in self._taken:
+        if self._looks or path in self._taken:
             self._write_beside(memory, opened, data)
-            return
-        self.disk.stage(path, data, expected=None)
-        self._note(_Write(memory, path, data))
+        else:
+            self.disk.stage(path, data, expected=None)
+            self._note(_Write(memory, path, data))
 
     def _write_beside(self, memory: Memory, opened: Opened, data: bytes) -> None:
         """Where something may be already."""
@@ -146,7 +147,7 @@ class Files:
                 if not self._is_of(memory, there):
                     continue
                 if self._as_written(memory, there) is None:  # somebody's copy, which is not lost
-                    self.out_of_the_way(path)
+                    self.disk.out_of_the_way(path)
                     there = None
             if there != data:  # else left by a crash
                 self.disk.stage(path, data, expected=there)
@@ -159,7 +160,7 @@ class Files:
         self._taken.add(write.path)
 
     def _rewrite(self, memory: Memory, file: VaultFile, opened: Opened, data: bytes) -> None:
-        path, there = self._where(file, memory)
+        path, there = self.where(file, memory)
         if there is not None and not self.is_known(file, memory, there):
             if self._is_of(memory, there):
                 self.edited.append(memory.number)
@@ -177,7 +178,7 @@ class Files:
         self._note(_Write(memory, target, data))
 
     def _set_aside(self, memory: Memory, file: VaultFile) -> None:
-        path, there = self._where(file, memory)
+        path, there = self.where(file, memory)
         target = naming.aside(path)
         if there is not None and path != target:
             self.gone.append(pages.Line.of(memory, path))
@@ -191,7 +192,7 @@ class Files:
         self._rows.append(vars(file))
         self.aside.append(memory.number)
 
-    def _where(self, file: VaultFile, memory: Memory) -> tuple[PurePosixPath, bytes | None]:
+    def where(self, file: VaultFile, memory: Memory) -> tuple[PurePosixPath, bytes | None]:
         """Where its file is, and what it says: where its row has it, or where a crash left it on its way."""
         path = self.path_of(file)
         there = self.disk.read(path)
@@ -207,31 +208,22 @@ class Files:
         file = VaultFile.objects.get(agent_id=self.agent.pk, number=number)
         memory = Memory.objects.get(agent_id=self.agent.pk, number=number)
         path = self.path_of(file)
-        target = naming.moved_to(path, memory, self.rules)
+        places = naming.moved_to(path, memory, self.rules)
+        target = next(place for place in places if self.disk.read(place, 0) is None)
         self.disk.move(path, target)
         VaultFile.objects.filter(pk=file.pk).update(sealed_path=self.sealed_path(number, target))
-
-    def out_of_the_way(self, path: PurePosixPath) -> PurePosixPath:
-        """What nobody knows where it comes from is kept, beside what was discarded. Where it is."""
-        target = naming.aside(path)
-        for nth in range(1, 1_000):
-            free = target.with_name(f"{target.stem}-found-{nth}.md")
-            if self.disk.read(free) is None:
-                self.disk.move(path, free)
-                return free
-        raise FileFault(f"{self.disk.path}: too many files that were found", "no free name")
 
     def _remove(self, numbers: Sequence[int]) -> None:
         """Every file of theirs, copies too: what was redacted is nowhere."""
         gone = set(numbers)
+        known = VaultFile.objects.filter(agent_id=self.agent.pk, number__in=gone)
+        for file in known:
+            self.disk.remove(self.path_of(file))
         for path in list(self.disk.files()):
             data = self.disk.read(path)
             said = rendering.read_again(data) if data is not None else None
             if said is not None and said.number in gone:
                 self.disk.remove(path)
-        known = VaultFile.objects.filter(agent_id=self.agent.pk, number__in=gone)
-        for file in known:
-            self.disk.remove(self.path_of(file))
         known.delete()
         self.removed += numbers
 
@@ -249,13 +241,13 @@ class Files:
         said = rendering.read_again(data)
         if said is None or said.number != memory.number:
             return None
-        changes = Change.objects.filter(agent_id=self.agent.pk, number=memory.number).order_by("-seq")
-        times = AuditEntry.objects.filter(agent_id=self.agent.pk)
-        for change in changes[:_BACK]:
+        changes = Change.objects.filter(agent_id=self.agent.pk, number=memory.number).order_by("-seq")[:_BACK]
+        entries = AuditEntry.objects.filter(agent_id=self.agent.pk, seq__in=[change.seq for change in changes])
+        times = dict(entries.values_list("seq", "at"))
+        for change in changes:
             before = _as_it_was(memory, bytes(change.after or b""))
-            at = times.values_list("at", flat=True).get(seq=change.seq)
             opened = self.silo.open(before) if before else None
-            if before and opened and rendering.rendered(before, opened, said.version, at) == data:
+            if before and opened and rendering.rendered(before, opened, said.version, times[change.seq]) == data:
                 return before, opened
         return None
 
@@ -271,40 +263,38 @@ class Files:
     def sealed_path(self, number: int, path: PurePosixPath) -> bytes:
         return self.silo.seal_text("vault", number, str(path))
 
-    def finish(self, *, followed: int | None = None) -> None:
-        """Files to their places, read back; then their lines, and their rows, with the entry that is followed now."""
-        self._publish()
+    def finish(self, *, followed: int | None = None, again: bool = False) -> None:
+        """Files to their places, read back; then their lines, and their rows, with the entry that is followed now.
+
+        Those whose places somebody has written to meanwhile are looked at again, once. Raises FileFault.
+        """
+        refused = set(self.disk.publish())
+        left = [each.memory.number for each in self._writes if each.path in refused]
+        if left and again:
+            raise FileFault(f"{self.disk.path}: somebody is writing to a file", "somebody is writing to a file")
         for each in self._writes:
-            if self.disk.read(each.path) != each.data:
-                raise FileFault(f"{self.disk.path}: a file is not as it was written", "not read back as it was written")
-            known = self._known.get(each.memory.number)
-            if known is None or self.path_of(known) != each.path:
-                self.added.append(pages.Line.of(each.memory, each.path))
-            self._rows.append(self._row(each, known))
-            self.written.append(each.memory.number)
-        pages.add(self.disk, self.added, self.gone)
+            if each.path not in refused:
+                self._note_written(each)
+        if not self.removed:
+            pages.add(self.disk, self.added, self.gone)
         with transaction.atomic():
             rowset.insert(VaultFile, [row for row in self._rows if row["id"] is None], _OF_NEW)
             rowset.update(VaultFile, [row for row in self._rows if row["id"] is not None], _OF_CHANGED)
-            if followed is not None:
+            if followed is not None and not left:
                 rowset.update(Vault, [{"agent_id": self.agent.pk, "seq": followed, "fault": "", "fault_at": None}])
         self._writes, self._rows, self._taken, self.added, self.gone = [], [], set(), [], []
+        if left:
+            self.take(left, again=True)
+            self.finish(followed=followed, again=True)
 
-    def _publish(self) -> None:
-        """What has no place because something is there already is looked at, and tried once more."""
-        refused = set(self.disk.publish())
-        if not refused:
-            return
-        again = [each for each in self._writes if each.path in refused]
-        self._writes = [each for each in self._writes if each.path not in refused]
-        for each in again:
-            if each.memory.number in self._known:
-                self.edited.append(each.memory.number)
-            else:
-                self._write_beside(each.memory, self.silo.open(each.memory), each.data)
-        late = set(self.disk.publish())
-        self.edited += [each.memory.number for each in self._writes if each.path in late]
-        self._writes = [each for each in self._writes if each.path not in late]
+    def _note_written(self, each: _Write) -> None:
+        if self.disk.read(each.path) != each.data:
+            raise FileFault(f"{self.disk.path}: a file is not as it was written", "not read back as it was written")
+        known = self._known.get(each.memory.number)
+        if known is None or self.path_of(known) != each.path:
+            self.added.append(pages.Line.of(each.memory, each.path))
+        self._rows.append(self._row(each, known))
+        self.written.append(each.memory.number)
 
     def _row(self, each: _Write, known: VaultFile | None) -> dict[str, Any]:
         return {

@@ -8,7 +8,7 @@ that failed is made again by whoever comes next, and one that was made twice fin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import local
 
@@ -20,7 +20,8 @@ from django.utils import timezone
 
 from audit import rowset
 from audit.models import Change
-from memory.errors import FileFault, MemoryFault
+from config.errors import DomainError
+from memory.errors import FileFault
 from memory.models import Agent, Memory
 from memory.rules.rows import Vault, VaultFile
 from memory.silo.silo import Silo
@@ -36,11 +37,12 @@ log = structlog.get_logger("palimpsest.vault")
 def follow(agent_id: int) -> None:
     """Have the agent's vault say what its silo says. What keeps it from that is logged and kept, and raises nothing:
     the edit that it follows stands."""
-    agent = Agent.objects.select_related("tenant").filter(pk=agent_id).exclude(vault_path="").first()
-    if agent is None or agent_id in _held_here.agents or not is_behind(agent):
+    if agent_id in _held_here.agents:
         return
-    with _faults_noted(agent):
-        bring(agent)
+    with _faults_noted(agent_id):
+        agent = Agent.objects.select_related("tenant").filter(pk=agent_id).exclude(vault_path="").first()
+        if agent is not None and is_behind(agent):
+            bring(agent)
 
 
 def follow_edit(agent: Agent, seq: int, memories: Sequence[Memory], *, are_new: bool) -> None:
@@ -48,18 +50,20 @@ def follow_edit(agent: Agent, seq: int, memories: Sequence[Memory], *, are_new: 
     followed they are as they stand, and need not be read again. Raises nothing."""
     if agent.pk in _held_here.agents:
         return
-    with _faults_noted(agent), opened(agent) as disk:
+    with _faults_noted(agent.pk), opened(agent) as disk:
         if not (agent.wrapped_key and _stands(agent, seq)):
             _bring(agent, disk, None)
             return
         files = Files(agent, disk)
         for start in range(0, len(memories), AT_ONCE):
-            files.finish()
+            if start:
+                files.finish()
             files.take_these(memories[start : start + AT_ONCE], are_new=are_new)
         if files.removed:
             files.finish()
             pages.rebuild(disk, agent, files.rules)
         files.finish(followed=seq)
+        _require_same(agent)
 
 
 def _stands(agent: Agent, seq: int) -> bool:
@@ -69,14 +73,20 @@ def _stands(agent: Agent, seq: int) -> bool:
     return (last, path, seen) == (seq, agent.vault_path, [(seq - 1,)])
 
 
+def _require_same(agent: Agent) -> None:
+    if rowset.values(Agent, ("vault_path",), '"id" = %s', [agent.pk]) != [(agent.vault_path,)]:
+        forget(agent)  # or the new one would count these files as its own
+        raise FileFault("The vault of this agent is another one since.", "another vault since")
+
+
 @contextmanager
-def _faults_noted(agent: Agent) -> Iterator[None]:
+def _faults_noted(agent_id: int) -> Iterator[None]:
     try:
         yield
     except FileFault as fault:
-        _note_fault(agent, fault.reason)
-    except (MemoryFault, DatabaseError) as fault:  # a key that is gone, a database that is: by its class
-        _note_fault(agent, type(fault).__name__)
+        _note_fault(agent_id, fault.reason)
+    except (DomainError, DatabaseError) as fault:  # a key that is gone, a database that is: by its class
+        _note_fault(agent_id, type(fault).__name__)
 
 
 def catch_up() -> None:
@@ -113,6 +123,7 @@ def _bring(agent: Agent, disk: Disk, numbers: Iterable[int] | None) -> Files | N
         files.finish()
     if files.removed:  # a struck name would still say something of it
         pages.rebuild(disk, now, files.rules)
+    _require_same(now)
     if numbers is None:
         Vault.objects.update_or_create(agent_id=now.pk, defaults={"seq": now.audit_seq, "fault": "", "fault_at": None})
     return files
@@ -125,7 +136,9 @@ def file_of(agent: Agent, number: int) -> str | None:
     if file is None or file.version != memory:
         return None
     path = Path(agent.vault_path) / Silo.for_agent(agent).open_text("vault", number, bytes(file.sealed_path))
-    return str(path) if path.is_file() else None
+    with suppress(OSError):  # what this process may not look at
+        return str(path) if path.is_file() else None
+    return None
 
 
 class _HeldHere(local):
@@ -166,13 +179,11 @@ def _batched(numbers: Iterable[int]) -> Iterator[list[int]]:
         yield batch
 
 
-def _note_fault(agent: Agent, why: str) -> None:
-    log.error("vault not followed", agent=agent.pk, reason=why)
-    Vault.objects.update_or_create(
-        agent_id=agent.pk,
-        defaults={"fault": why[:200], "fault_at": timezone.now()},
-        create_defaults={"fault": why[:200], "fault_at": timezone.now(), "seq": 0},
-    )
+def _note_fault(agent_id: int, why: str) -> None:
+    log.error("vault not followed", agent=agent_id, reason=why)
+    told = {"fault": why[:200], "fault_at": timezone.now()}
+    with suppress(DatabaseError), transaction.atomic():  # the log has it
+        Vault.objects.update_or_create(agent_id=agent_id, defaults=told, create_defaults=told | {"seq": 0})
 
 
 def _let_go(agent: Agent) -> None:

@@ -105,8 +105,10 @@ def _differences(now: Files, progress: Progress = lambda _: None) -> Iterator[Di
     known = set()
     for file, memory in _files(now, progress):
         path = now.path_of(file)
-        known.add(path)
-        found += [Difference(kind, file.number, str(path)) for kind in _kinds(now, file, memory, path)]
+        where, data = now.where(file, memory)
+        known |= {path, where}
+        data = data if where == path else None  # half moved: by a writer that was killed
+        found += [Difference(kind, file.number, str(path)) for kind in _kinds(now, file, memory, path, data)]
     found += _copies(now, known)
     yield from sorted(found, key=lambda each: (each.number, each.kind))
 
@@ -119,7 +121,7 @@ def _never_written(now: Files) -> Iterator[Difference]:
         yield Difference(BEHIND, number, "")
 
 
-def _files(now: Files, progress: Progress) -> Iterator[tuple[VaultFile, Memory | None]]:
+def _files(now: Files, progress: Progress) -> Iterator[tuple[VaultFile, Memory]]:
     after = counted = 0
     while True:
         files = list(VaultFile.objects.filter(agent_id=now.agent.pk, number__gt=after).order_by("number")[:_ROWS])
@@ -128,14 +130,11 @@ def _files(now: Files, progress: Progress) -> Iterator[tuple[VaultFile, Memory |
         after, counted = files[-1].number, counted + len(files)
         rows = Memory.objects.filter(agent_id=now.agent.pk, number__among=[file.number for file in files])
         memories = {memory.number: memory for memory in rows.defer("sealed")}
-        yield from ((file, memories.get(file.number)) for file in files)
+        yield from ((file, memories[file.number]) for file in files)
         progress(counted)
 
 
-def _kinds(now: Files, file: VaultFile, memory: Memory | None, path: PurePosixPath) -> Iterator[str]:
-    if memory is None:
-        return
-    data = now.disk.read(path)
+def _kinds(now: Files, file: VaultFile, memory: Memory, path: PurePosixPath, data: bytes | None) -> Iterator[str]:
     said = rendering.read_again(data) if data is not None else None
     is_gone = data is None or (said is not None and said.number != file.number)
     if data is not None and not is_gone and not now.is_known(file, memory, data):
@@ -150,7 +149,7 @@ def _kinds(now: Files, file: VaultFile, memory: Memory | None, path: PurePosixPa
         yield MISSING
     elif is_there and file.rules_version != now.version:
         yield OLDER
-    if is_there and not is_gone and naming.moved_to(path, memory, now.rules) != path:
+    if is_there and not is_gone and next(naming.moved_to(path, memory, now.rules)).parent != path.parent:
         yield MISPLACED
 
 
@@ -217,7 +216,7 @@ def leave(agent: Agent, number: int, actor: Actor) -> str:
     with following.opened(agent) as disk:
         now = Files(agent, disk)
         file, path, _ = _edited(now, number)
-        kept = now.out_of_the_way(path)
+        kept = disk.out_of_the_way(path)
         VaultFile.objects.filter(pk=file.pk, state=VaultFile.State.THERE).update(version=0)
     following.bring(agent, [number])
     return str(kept)
@@ -254,9 +253,9 @@ def _content(before: Opened, said: rendering.Said, category: str) -> str:
     told = {name: said.sections[name] for name in sections.names(category) if name in said.sections}
     if told == sections.parted(before.content, category):
         return before.content
-    is_plain = not any(map(sections.heading, sections.lines(before.content)))
-    main = sections.main_section(category)
-    return told[main] if is_plain and set(told) == {main} else sections.composed(told)
+    plain = told.get(sections.main_section(category), "")
+    was_plain = not any(map(sections.heading, sections.lines(before.content)))
+    return plain if was_plain and sections.parted(plain, category) == told else sections.composed(told)
 
 
 def _tags(line: str) -> tuple[str, ...]:

@@ -27,9 +27,11 @@ def candidates(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Iter
     yield from (folder / f"{numbered}-{nth}.md" for nth in range(2, 100))
 
 
-def moved_to(path: PurePosixPath, memory: Memory, rules: Mapping[str, Any]) -> PurePosixPath:
-    """Where a file with this path belongs, as the settings have it now."""
-    return places.folder(memory.category, memory.project, rules) / path.name
+def moved_to(path: PurePosixPath, memory: Memory, rules: Mapping[str, Any]) -> Iterator[PurePosixPath]:
+    """Where a file with this path belongs, as the settings have it now, and others for when something is there."""
+    folder = places.folder(memory.category, memory.project, rules)
+    yield folder / path.name
+    yield from (folder / f"{path.stem}-{nth}{path.suffix}" for nth in range(2, 1_000))
 
 
 def aside(path: PurePosixPath) -> PurePosixPath:
@@ -46,7 +48,7 @@ def _name(memory: Memory, opened: Opened) -> str:
         kind = tags.get("credential", "key")
         # The project as it was given: one of its own is for that project alone.
         named = places.credential_name(tags["service"], memory.project, kind)
-        if named:
+        if named and named != places.INDEX:
             return named
     if memory.scope == Scope.PRIVATE:  # a name would say what the file does not
         return places.file_name(memory.number)

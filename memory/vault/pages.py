@@ -28,6 +28,7 @@ _ABOUT = (
     "`manage.py memory_rules index` writes this page anew."
 )
 _ROWS = 2_000  # held at a time
+_BEGINNING = 100  # bytes by which a page is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,11 @@ def add(disk: Disk, added: Sequence[Line], gone: Sequence[Line]) -> None:
         told.setdefault(line.page(), []).append(line.gone())
     listed = {line.page(): line for line in added}
     top = PurePosixPath(places.INDEX)
-    begun = [page for page in told if not disk.exists(page)]
+    begun = [page for page in told if not _is_there(disk, page)]
     to_pages = [_of_page(listed[page]) for page in begun if page != top and page in listed]
     if to_pages:
         told.setdefault(top, [])[:0] = to_pages
-        if top not in begun and not disk.exists(top):
+        if top not in begun and not _is_there(disk, top):
             begun.append(top)
     for page, lines in told.items():
         disk.append(page, ((_head(page) if page in begun else "") + "".join(lines)).encode())
@@ -86,19 +87,36 @@ def rebuild(disk: Disk, agent: Agent, rules: Mapping[str, Any]) -> int:
 
     def page_of(page: PurePosixPath) -> Callable[[bytes], None]:
         if page not in write:
+            _is_there(disk, page)
             write[page] = disk.begin(page)
             write[page](_head(page).encode())
         return write[page]
 
     page_of(PurePosixPath(places.INDEX))("".join(_of_pages(agent, rules)).encode())
-    for line in _lines(agent, silo):
-        page_of(line.page())(line.there().encode())
-        counted += 1
+    for lines in _lines(agent, silo):
+        told: dict[PurePosixPath, list[str]] = {}
+        for line in lines:
+            told.setdefault(line.page(), []).append(line.there())
+        for page, texts in told.items():
+            page_of(page)("".join(texts).encode())
+        counted += len(lines)
     disk.publish()
     for path in list(disk.files()):
-        if path.name == places.INDEX and path not in write and is_page(path, disk.read(path) or b""):
+        if path.name == places.INDEX and path not in write and is_page(path, disk.read(path, _BEGINNING) or b""):
             disk.remove(path)  # of a project of which nothing is there any more
     return counted
+
+
+def _is_there(disk: Disk, page: PurePosixPath) -> bool:
+    """Whether a page is; what somebody else made under its name is kept, out of the way."""
+    data = disk.read(page, _BEGINNING)
+    if data is None or is_page(page, data):
+        return data is not None
+    if _TITLE.encode().startswith(data):  # a killed writer's
+        disk.remove(page)
+    else:
+        disk.out_of_the_way(page)
+    return False
 
 
 def _head(page: PurePosixPath) -> str:
@@ -124,7 +142,7 @@ def _of_pages(agent: Agent, rules: Mapping[str, Any]) -> Iterator[str]:
     yield from sorted(told)
 
 
-def _lines(agent: Agent, silo: Silo) -> Iterator[Line]:
+def _lines(agent: Agent, silo: Silo) -> Iterator[list[Line]]:
     after = 0
     while True:
         files = list(
@@ -135,10 +153,8 @@ def _lines(agent: Agent, silo: Silo) -> Iterator[Line]:
         after = files[-1].number
         memories = Memory.objects.filter(agent_id=agent.pk, number__among=[file.number for file in files])
         known = {memory.number: memory for memory in memories.only("number", "category", "project", "origin")}
-        for file in files:
-            path = PurePosixPath(silo.open_text("vault", file.number, bytes(file.sealed_path)))
-            if file.number in known:
-                yield Line.of(known[file.number], path)
+        paths = {f.number: PurePosixPath(silo.open_text("vault", f.number, bytes(f.sealed_path))) for f in files}
+        yield [Line.of(known[number], path) for number, path in paths.items() if number in known]
 
 
 def is_page(path: PurePosixPath, data: bytes) -> bool:

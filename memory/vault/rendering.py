@@ -25,7 +25,7 @@ ABSENT = "Not recorded."
 _PLACEHOLDER = re.compile(r"\{\{ ([^{}]+) \}\}")
 _FIELD = re.compile(r"^- \*\*(Version|Memory ID|Interaction ID|Topic ID|Category)\*\*: (.*?)\s*\Z")
 _TOPIC = re.compile(r"^- Topic: (.{1,200})$", re.MULTILINE)
-_BLOCK = re.compile(r"^## Sealed\b.*?^```\s*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```\s*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FOLDED = 76  # characters of a line of the sealed block
 
 
@@ -92,7 +92,7 @@ def _of_tags(tags: tuple[str, ...]) -> dict[str, str]:
         name, colon, said = tag.partition(":")
         if colon and name in _TOLD_BY_TAGS:
             found[_TOLD_BY_TAGS[name][0]] = _one_line(said)
-    return found | {"tags": tags_line(tags)}
+    return found | {"tags": sections.escaped(tags_line(tags))}
 
 
 def tags_line(tags: tuple[str, ...]) -> str:
@@ -142,9 +142,9 @@ def read_again(data: bytes) -> Said | None:
     number = next((fields[name] for name in ("Memory ID", "Interaction ID", "Topic ID") if name in fields), "")
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         return None
-    tags = blocks.pop("Tags", "")
+    tags, sealed = blocks.pop("Tags", ""), blocks.pop("Sealed", "")
     told = {name: said for name, said in blocks.items() if said and said != ABSENT}
-    return Said(int(number), fields.get("Version", ""), told, tags, _sealed(text))
+    return Said(int(number), fields.get("Version", ""), told, tags, _sealed(sealed))
 
 
 def _blocks(text: str) -> dict[str, str]:
@@ -161,8 +161,8 @@ def _blocks(text: str) -> dict[str, str]:
     return {name: sections.unescaped("".join(lines)).strip() for name, lines in found.items()}
 
 
-def _sealed(text: str) -> bytes | None:
-    found = _BLOCK.search(text)
+def _sealed(said: str) -> bytes | None:
+    found = _BLOCK.search(said)
     try:
         return base64.b64decode("".join(found[1].split()), validate=True) if found else None
     except ValueError:

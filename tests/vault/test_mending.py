@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from memory import store
+from audit import rowset
+from memory import store, time_machine
 from memory.errors import AgentsSide, Invalid, NotFound
 from memory.models import Agent
 from memory.rules import switches
 from memory.rules.rows import Vault, VaultFile
+from memory.time_machine import What
 from memory.vault import following, mending
 from tests.steps import ME, PERSON, fresh, last_entry, remember, says
 from tests.vault.tree import differ, memories, the_one, tree
@@ -149,6 +152,29 @@ def test_a_rewritten_file_whose_row_was_not_is_its_own(ada: Agent, ferry: int, v
     store.revise(ada, ferry, ME, content="The ferry leaves at 16:00.")
     assert "16:00" in the_one(vault).read_text()
     assert differ(ada) == []
+
+
+def test_a_file_that_was_half_moved_is_its_own(ada: Agent, ferry: int, vault: Path) -> None:
+    """Set aside without its row, then brought back while nothing of its category is moved."""
+    dying = mock.Mock(wraps=rowset, **{"update.side_effect": KeyboardInterrupt})
+    with mock.patch("memory.vault.files.rowset", dying), pytest.raises(KeyboardInterrupt):
+        store.discard(ada, [ferry], PERSON)
+    discarded = last_entry(ada).seq
+    switches.set_one(ada, PERSON, "memory_rules.categories.technical.enabled", "false")
+    time_machine.roll_back(fresh(ada), What.entry(discarded), PERSON)
+    assert the_one(vault).relative_to(vault).parts[0] == ".discarded"
+    assert differ(fresh(ada)) == []
+    switches.set_one(ada, PERSON, "memory_rules.categories.technical.enabled", "true")
+    assert the_one(vault).relative_to(vault).parts[0] == "common"
+    assert differ(fresh(ada)) == []
+
+
+def test_an_index_whose_writer_was_killed_is_begun_anew(ada: Agent, vault: Path) -> None:
+    vault.mkdir(exist_ok=True)
+    (vault / "index.md").write_text("# Mem")
+    remember(ada, FERRY, category="technical")
+    assert (vault / "index.md").read_text().startswith("# Memory Index\n")
+    assert len(tree(vault)) == 2
 
 
 def test_what_a_killed_writer_left_is_removed(ada: Agent, ferry: int, vault: Path) -> None:

@@ -16,7 +16,7 @@ def tree(vault: Path) -> list[str]:
 
 def memories(vault: Path) -> list[str]:
     """Those that are no index."""
-    return [path for path in tree(vault) if not path.endswith("index.md")]
+    return [path for path in tree(vault) if Path(path).name != "index.md"]
 
 
 def the_one(vault: Path) -> Path:

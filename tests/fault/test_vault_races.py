@@ -1,0 +1,341 @@
+"""Many writers of a vault at once, and a person in their midst: nobody waits for ever, nobody's words are lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from django.db import connections
+from pytest_django.fixtures import Settings
+
+from memory import agents, store
+from memory.errors import FileFault, MemoryFault
+from memory.models import Agent, Memory, Source
+from memory.rules import sections
+from memory.rules.rows import Vault, VaultFile
+from memory.silo.silo import Silo
+from memory.vault import disk, following, mending, rendering
+from tests.conftest import OPERATOR
+from tests.fault import writer
+from tests.fault.test_writers import at_once, start, whole
+from tests.steps import ME, PERSON, fresh, remember, says
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+THREADS, PROCESSES, EDITS = 4, 2, 12
+
+
+@pytest.fixture
+def root(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Path:
+    settings.VAULT_ROOTS = [str(tmp_path)]
+    monkeypatch.setenv("VAULT_ROOTS", str(tmp_path))  # for other processes
+    return tmp_path
+
+
+def vaulted(root: Path, slug: str) -> Agent:
+    return agents.create("acme", slug, model="builtin/dedupe", actor=OPERATOR, vault_path=str(root / slug))[0]
+
+
+@pytest.fixture
+def eve(root: Path, transactional_db: None) -> Agent:
+    return vaulted(root, "eve")
+
+
+def files(agent: Agent) -> list[Path]:
+    """Of memories, wherever they are."""
+    return [path for path in Path(agent.vault_path).rglob("*.md") if path.name != "index.md"]
+
+
+def agrees(agent: Agent, edited: frozenset[int] = frozenset()) -> None:
+    """Each memory's file, but for those a person wrote to, says what it says; what was discarded is aside."""
+    silo = Silo.for_agent(fresh(agent))
+    rows = {file.number: file for file in VaultFile.objects.filter(agent_id=agent.pk)}
+    for memory in Memory.objects.filter(agent_id=agent.pk).exclude(source=Source.SYSTEM):
+        if memory.number in edited:
+            continue
+        file = rows.get(memory.number)
+        if memory.discarded_at is not None:
+            assert file is None or file.state == VaultFile.State.SET_ASIDE
+            continue
+        assert file is not None
+        path = Path(agent.vault_path) / silo.open_text("vault", memory.number, bytes(file.sealed_path))
+        said = rendering.read_again(path.read_bytes())
+        assert said is not None
+        told = sections.parted(silo.open(memory).content, memory.category)
+        assert {name: said.sections.get(name) for name in told} == told
+    assert not list(Path(agent.vault_path).rglob(f"{disk.NEW}*"))
+    whole(agent)
+
+
+class Person(threading.Thread):
+    """Writes into whatever file there is, by an editor that adds to it and by one that puts another in its place."""
+
+    def __init__(self, agent: Agent, seed: int = 1) -> None:
+        super().__init__()
+        self.agent, self.dice, self.is_over = agent, random.Random(seed), threading.Event()
+        self.marks: list[str] = []
+
+    def run(self) -> None:
+        while not self.is_over.is_set():
+            found = files(self.agent)
+            if found:
+                self.write(self.dice.choice(found), f"by hand {len(self.marks)}.")
+            time.sleep(self.dice.uniform(0, 0.01))
+
+    def write(self, path: Path, mark: str) -> None:
+        try:
+            if self.dice.random() < 0.5:
+                number = os.open(path, os.O_WRONLY | os.O_APPEND)
+                time.sleep(self.dice.choice([0, 0.002]))
+                os.write(number, mark.encode())
+                os.close(number)
+            else:
+                new = path.with_name("editor.tmp")
+                new.write_bytes(path.read_bytes() + mark.encode())
+                new.replace(path)
+        except FileNotFoundError:  # moved meanwhile
+            return
+        self.marks.append(mark)
+
+    def lost(self) -> list[str]:
+        said = [path.read_bytes() for path in files(self.agent)]
+        return [mark for mark in self.marks if not any(mark.encode() in data for data in said)]
+
+
+@contextmanager
+def beside(*people: Person) -> Iterator[None]:
+    for each in people:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in people:
+            each.is_over.set()
+            each.join()
+
+
+def mended(agent: Agent) -> None:
+    left = mending.repair(fresh(agent)).left
+    assert {each.kind for each in left} <= {mending.EDITED, mending.COPY}
+    assert Vault.objects.get(agent_id=agent.pk).fault == ""
+    agrees(agent, frozenset(each.number for each in left if each.kind == mending.EDITED))
+
+
+def edits(agent: Agent, many: int = EDITS) -> list[Callable[[], list[int]]]:
+    return [lambda seed=seed: writer.edits(agent.pk, many, seed) for seed in range(THREADS)]  # type: ignore[misc]
+
+
+def test_threads_at_one_vault(eve: Agent) -> None:
+    made = at_once(*edits(eve))
+    assert [len(each) for each in made] == [EDITS] * THREADS
+    following.follow(eve.pk)
+    assert mending.differences(fresh(eve)) == []
+    agrees(eve)
+
+
+def test_processes_at_one_vault(eve: Agent) -> None:
+    running = [start(eve.pk, EDITS, seed) for seed in range(PROCESSES)]
+    outputs = [process.communicate(timeout=120)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * PROCESSES
+    assert sum(len(json.loads(output)) for output in outputs) == PROCESSES * EDITS
+    following.follow(eve.pk)
+    assert mending.differences(fresh(eve)) == []
+    agrees(eve)
+
+
+def test_a_person_who_writes_meanwhile_loses_nothing(eve: Agent) -> None:
+    remember(eve, *(f"memory {nth}" for nth in range(6)), category="technical")
+    person = Person(eve)
+    running = [start(eve.pk, EDITS, seed) for seed in range(PROCESSES)]
+    with beside(person):
+        at_once(*edits(eve))
+        outputs = [process.communicate(timeout=120)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * PROCESSES
+    assert all(outputs)
+    assert len(person.marks) > 10
+    assert person.lost() == []
+    mended(eve)
+    assert person.lost() == []
+
+
+def test_one_file_that_all_write_to(eve: Agent) -> None:
+    """A person leaves each of the person's edits, and goes on."""
+    [number] = remember(eve, "memory", category="technical")
+    person = Person(eve, seed=2)
+
+    def revise(word: str) -> None:
+        for nth in range(EDITS):
+            store.revise(eve, number, ME, content=f"{word} {nth}")
+
+    def leave() -> None:
+        for _ in range(EDITS):
+            try:
+                mending.leave(fresh(eve), number, ME)
+            except MemoryFault:
+                time.sleep(0.01)
+
+    with beside(person):
+        assert at_once(lambda: revise("one"), lambda: revise("other"), leave) == [None, None, None]
+    assert person.lost() == []
+    mended(eve)
+    assert person.lost() == []
+
+
+def test_edits_are_taken_in_beside_others(eve: Agent) -> None:
+    [number, other] = remember(eve, "memory", "another", category="technical")
+
+    def taken_in() -> int:
+        taken = 0
+        for nth in range(EDITS):
+            [path] = Path(eve.vault_path).glob(f"common/technical/{number:06}*.md")
+            path.write_text(path.read_text().replace("## Understanding\n", f"## Understanding\nby hand {nth}\n"))
+            mending.take_in(fresh(eve), number, ME)
+            taken += f"by hand {nth}\n" in says(eve, number).content
+        return taken
+
+    def revise() -> None:
+        for nth in range(EDITS):
+            store.revise(eve, other, ME, content=f"another {nth}")
+
+    assert at_once(taken_in, revise, revise) == [EDITS, None, None]
+    mended(eve)
+
+
+def test_repairs_beside_edits(eve: Agent) -> None:
+    def repair() -> None:
+        for _ in range(4):
+            mending.repair(fresh(eve))
+
+    outcomes = at_once(*edits(eve), repair, repair)
+    assert not [each for each in outcomes if isinstance(each, Exception)]
+    mended(eve)
+    assert mending.differences(fresh(eve)) == []
+
+
+def test_who_holds_a_vault_keeps_no_edit_waiting_for_ever(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is given up on after some seconds: the edit stands, its file comes later, and that is told."""
+    monkeypatch.setattr("memory.placing.PATIENCE", 0.3)
+    began = time.monotonic()
+    in_another = threading.Thread(target=lambda: (remember(eve, "held up"), connections.close_all()))
+    with following.opened(eve):
+        in_another.start()
+        in_another.join(timeout=10)
+        assert not in_another.is_alive()
+    assert 0.3 <= time.monotonic() - began < 5
+    assert says(eve, 1).content == "held up"
+    assert Vault.objects.get(agent_id=eve.pk).fault == "is locked by another program"
+    following.catch_up()
+    mended(eve)
+
+
+def test_one_vault_that_is_held_is_in_no_other_ones_way(eve: Agent, root: Path) -> None:
+    fay = vaulted(root, "fay")
+    began = time.monotonic()
+    with following.opened(eve):
+        remember(fay, "of fay")
+    assert time.monotonic() - began < 5
+    assert [path.read_text().count("of fay") > 0 for path in files(fay)] == [True]
+
+
+def test_two_agents_with_vaults_keep_apart(eve: Agent, root: Path) -> None:
+    fay = vaulted(root, "fay")
+    at_once(*edits(eve)[:2], *edits(fay)[:2])
+    for agent in (eve, fay):
+        following.follow(agent.pk)
+        assert mending.differences(fresh(agent)) == []
+        agrees(agent)
+
+
+# --- a person at the very moment at which a file takes another's place
+
+
+def at_the_moment(monkeypatch: pytest.MonkeyPatch, do: Callable[[], Any], *, after: bool = False) -> None:
+    """Have it done just before, or after, the first file takes its place."""
+    replace, done = disk.Folder.replace, []
+
+    def then(folder: disk.Folder, name: str, by: str) -> None:
+        if after:
+            replace(folder, name, by)
+        if not done and name != "index.md":
+            done.append(do())
+        if not after:
+            replace(folder, name, by)
+
+    monkeypatch.setattr(disk.Folder, "replace", then)
+
+
+def test_who_has_a_file_open_to_write_is_not_overtaken(eve: Agent) -> None:
+    [number] = remember(eve, "memory", category="technical")
+    [path] = files(eve)
+    with path.open("a") as file:
+        store.revise(eve, number, PERSON, content="changed")
+        assert "changed" not in path.read_text()
+        assert Vault.objects.get().fault == "somebody is writing to a file"
+        file.write("by hand")
+    assert "by hand" in path.read_text()
+    following.catch_up()
+    assert Vault.objects.get().fault == ""
+    assert [each.kind for each in mending.differences(fresh(eve))] == [mending.EDITED]
+
+
+def test_who_opened_it_just_before_is_waited_for(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    [number] = remember(eve, "memory", category="technical")
+    [path] = files(eve)
+
+    def late() -> None:
+        file = path.open("a")
+
+        def write() -> None:
+            file.write("by hand")
+            file.close()
+
+        threading.Timer(0.1, write).start()
+
+    at_the_moment(monkeypatch, late)
+    store.revise(eve, number, PERSON, content="changed")
+    assert "changed" in path.read_text()
+    assert sorted("by hand" in each.read_text() for each in files(eve)) == [False, True]
+
+
+def test_a_vault_that_was_placed_elsewhere_meanwhile_is_begun_anew(
+    eve: Agent, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was writing the old one knows nothing of the new one's files."""
+    remember(eve, "memory", category="technical")
+
+    def moved() -> None:
+        change = lambda: agents.change(fresh(eve), PERSON, vault_path=str(root / "new"))  # noqa: E731
+        with mock.patch.object(following, "follow"):  # who changed it ended before it could
+            at_once(change)
+
+    at_the_moment(monkeypatch, moved)
+    remember(eve, "another", category="technical")
+    following.follow(eve.pk)
+    now = fresh(eve)
+    assert len(files(now)) == 2
+    assert mending.differences(now) == []
+
+
+def test_a_lock_is_waited_for_in_another_process(eve: Agent) -> None:
+    with following.opened(eve):
+        process = start(eve.pk, 1, 1)
+        time.sleep(1.5)
+    assert process.communicate(timeout=60)[0]
+    assert process.returncode == 0
+    following.follow(eve.pk)
+    agrees(eve)
+
+
+def test_a_lock_that_is_held_too_long_is_told(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.placing.PATIENCE", 0.1)
+    with following.opened(eve), pytest.raises(FileFault, match="locked"), following.opened(eve):
+        pass
