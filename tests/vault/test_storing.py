@@ -1,9 +1,8 @@
-"""`memory_rules init`, `store`, `show` and `index` with a vault: seed 004's "Memory Storage Process", step by step."""
+"""Storing with a vault: seed 004's "Memory Storage Process", step by step; what is confirmed is there."""
 
 from __future__ import annotations
 
 import json
-import re
 import stat
 import subprocess
 from collections.abc import Callable
@@ -13,17 +12,18 @@ from typing import Any
 
 import pytest
 
-from memory import agents, proposals, store
+from memory import agents, store
 from memory.models import Agent
 from memory.rules import switches
 from memory.rules.rows import VaultFile
 from memory.vault import base, disk, following
 from tests.commands.calling import Ran, failed, run
-from tests.steps import ME, PERSON, active, fresh, last_entry, remember, says
+from tests.steps import ME, PERSON, active, fresh, remember
 from tests.vault.conftest import KEY
 from tests.vault.tree import memories, tree
 
 REMOTE = "https://jo:sesame@git.example.org/acme/site.git"
+BRAND = "Generated with [Claude Code](https://claude.com/claude-code)"
 OF_SITE = "projects/git.example.org-acme-site-b6f0312e"
 
 
@@ -47,8 +47,8 @@ def begun(root: Path, transactional_db: None, monkeypatch: pytest.MonkeyPatch) -
     return Begun(made, site)
 
 
-def rules(deed: str, *args: str, stdin: bytes = b"", agent: str = "acme/bea") -> Ran:
-    return run("memory_rules", deed, agent, *args, stdin=stdin)
+def rules(deed: str, *args: str) -> Ran:
+    return run("memory_rules", deed, "acme/bea", *args)
 
 
 def stored(*args: str) -> Path:
@@ -79,58 +79,10 @@ def test_files_are_in_the_configured_location(
     assert "Retry three times." in file.read_text()
 
 
-def test_where_nothing_can_be_nothing_is_begun_and_other_places_are_told(begun: Begun, root: Path) -> None:
-    (root / "full").write_text("a file")
-    for path, why in ((str(root.parent / "outside"), "VAULT_ROOTS"), (str(root / "full"), "is a file")):
-        last = failed(rules("init", "--json", "--vault", path), 2, why)
-        assert f"it could be {root / 'acme' / 'bea'}" in last
-        assert fresh(begun.agent).vault_path == ""
-
-
 def test_a_place_without_room_is_told(begun: Begun, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "ROOM", 10**18)
     failed(rules("init", "--json", "--vault", str(root / "vault")), 1, "are needed")
     assert fresh(begun.agent).vault_path == ""
-
-
-def test_only_its_own_side_begins_one(begun: Begun, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", "pal_not_hers")
-    failed(rules("init", "--json", "--vault", str(root / "vault")), 2, "PALIMPSEST_AGENT_KEY")
-    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
-    ran = rules("init", "--vault", str(root / "vault"))
-    number = re.search(r"is proposed to the agent's side \(proposal (\d+)\)", ran.out)
-    assert number is not None
-    assert fresh(begun.agent).vault_path == ""
-    proposals.accept(fresh(begun.agent), int(number[1]), KEY)
-    assert stored("One.", "--category", "technical") == root / "vault/common/technical/000001-one.md"
-
-
-# --- the twelve steps of init
-
-
-def test_init_reports_twelve_steps(begun: Begun, root: Path) -> None:
-    remember(begun.agent, "Green is calm.", category="technical")
-    (begun.site / "memory").mkdir()
-    (begun.site / "memory/README").write_text("mine")
-    told = rules("init", "--vault", "--json").json
-    assert told["initialized"] is True
-    assert {each["step"]: each["found"] for each in told["steps"]} == {
-        "Settings": "memory is on, rules 1.0.0",
-        "Switch": "nothing to ask",
-        "Storage path": f"{begun.site}/memory, as the agent's side agreed (entry {last_entry(begun.agent).seq})",
-        "Folders": "2 files of this vault, 1 of others, which are left alone",
-        "Repository": f"the git repository {begun.site}; the project is git.example.org/acme/site; the vault lies in "
-        "it: unless it is to be shared, add memory/ to .gitignore",
-        "Memories": "technical 1; 0 of this project",
-        "Git history": "not analysed: git_history_analysis is off",
-        "Other systems": "not looked for: this version cannot yet",
-        "Migration": "nothing to ask",
-        "Migrated": "nothing",
-        "Git memories": "none",
-        "Index": "1 file listed, 0 mended",
-    }
-    (begun.site / ".gitignore").write_text("/memory/\n")
-    assert "gitignore" not in rules("init").out
 
 
 # --- storing, step by step
@@ -142,7 +94,7 @@ def test_the_storage_process(begun: Begun, root: Path) -> None:
     assert rules("init", "--vault").code == 0
     vault = begun.site / "memory"
     switches.set_one(begun.agent, PERSON, "version", "1.2.0")
-    said = ("--context", "Builds were slow.", "--decision", "Cache them.", "--outcome", "Twice as quick.")
+    said = ("--context", "Builds were slow.", "--decision", "Cache them.", "--outcome", f"Twice as quick.\n{BRAND}")
     ran = rules("store", "Builds repeat themselves.", "--category", "contextual", *said, "--tag", "build")
     path = f"{OF_SITE}/contextual/000001-builds-repeat-themselves.md"
     assert ran.json == {
@@ -225,16 +177,6 @@ def test_what_was_not_written_as_it_was_said_is_not_confirmed(
     assert "Retry three times." in Path(file).read_text()
 
 
-def test_a_vault_that_is_gone_is_told_and_the_memory_stands(begun: Begun) -> None:
-    assert rules("init", "--vault").code == 0
-    vault = begun.site / "memory"
-    vault.rename(begun.site / "aside")
-    vault.write_text("a file")
-    ran = rules("store", "Retry three times.", "--category", "technical")
-    assert (ran.code, ran.json["file"]) == (0, None)
-    assert says(begun.agent, 1).content == "Retry three times."
-
-
 def test_without_a_vault_there_is_no_file_to_confirm(begun: Begun, root: Path) -> None:
     assert rules("store", "Retry three times.", "--category", "technical").json["file"] is None
     assert active(begun.agent) == [1]
@@ -251,14 +193,6 @@ def test_without_a_vault_there_is_no_file_to_confirm(begun: Begun, root: Path) -
 def test_what_is_not_said_is_told_by_what_is(begun: Begun, args: tuple[str, ...], category: str, project: str) -> None:
     told = rules("store", "Something.", *args).json
     assert (told["category"], told["project"]) == (category, project)
-
-
-def test_a_secret_is_masked_but_where_secrets_are_kept(begun: Begun) -> None:
-    secret = "my password is hunter2"
-    assert rules("store", secret).json["masked"] == 1
-    assert "hunter2" not in says(begun.agent, 1).content
-    assert rules("store", secret, "--category", "credentials").json["masked"] == 0
-    assert says(begun.agent, 2).content == secret
 
 
 # --- credentials
@@ -283,47 +217,7 @@ def test_a_credential_is_always_private_and_sealed(begun: Begun, args: tuple[str
     assert rules("show", str(file.relative_to(vault))).out == "sesame\n"
 
 
-def test_what_is_sealed_is_shown_to_its_agent_alone(begun: Begun, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rules("init", "--vault").code == 0
-    file = stored("sesame", "--category", "keys")
-    failed(rules("show", str(file), agent="acme/ada"), 2, "PALIMPSEST_AGENT_KEY")
-    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
-    assert "sesame" not in failed(rules("show", str(file)), 2, "PALIMPSEST_AGENT_KEY")
-
-
-# --- index
-
-
-def test_a_persons_edit_is_found_and_taken_in_or_left(begun: Begun) -> None:
-    assert rules("init", "--vault").code == 0
-    one, two = (stored(text, "--category", "technical") for text in ("Retry three times.", "Wait a second."))
-    for file in (one, two):
-        file.write_text(file.read_text().replace("## Outcome\nNot recorded.", "## Outcome\nIt held."))
-    told = rules("index", "--check", "--json").json["differences"]
-    assert [(each["id"], each["kind"]) for each in told] == [(1, "edited"), (2, "edited")]
-    assert [each["id"] for each in rules("index", "--repair", "--json").json["differences"]] == [1, 2]
-    assert "It held." in one.read_text()
-    assert rules("index", "--take-in", "1").code == 0
-    assert "It held." in says(begun.agent, 1).content
-    assert rules("index", "--leave", "2").code == 0
-    assert "It held." not in says(begun.agent, 2).content + two.read_text()
-    assert any("It held." in (begun.site / "memory" / path).read_text() for path in memories(begun.site / "memory"))
-    left = rules("index", "--check", "--json").json["differences"]
-    assert [(each["kind"], each["path"].split("/")[0]) for each in left] == [("copy", ".discarded")]
-
-
-def test_who_is_not_its_side_takes_nothing_in(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rules("init", "--vault").code == 0
-    file = stored("Retry three times.", "--category", "technical")
-    file.write_text(file.read_text().replace("three", "four"))
-    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
-    for deed in ("--take-in", "--leave"):
-        failed(rules("index", deed, "1"), 2, "PALIMPSEST_AGENT_KEY")
-    assert ("four" in file.read_text(), says(begun.agent, 1).content) == (True, "Retry three times.")
-
-
-def test_an_agent_without_a_vault_has_no_index(begun: Begun) -> None:
-    failed(rules("index"), 2, "has no vault")
+# --- by other roads
 
 
 def test_a_memory_of_another_road_is_a_file_too(begun: Begun) -> None:
