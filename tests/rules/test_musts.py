@@ -96,7 +96,7 @@ COMMANDS: dict[str, Callable[[], Ran]] = {
     "store": lambda: rules("store", "x", "--category", "technical"),
     "record": lambda: rules("record", "--prompt", PROMPT),
     "record --automatic": lambda: rules("record", "--prompt", PROMPT, "--automatic"),
-    "session begin": lambda: rules("session", "begin", "monday"),
+    "session begin": lambda: rules("session", "begin", "friday"),
     "topic": lambda: rules("topic", "Tea"),
     "retrieve": lambda: rules("retrieve", SAID),
     "cleanup": lambda: rules("cleanup", "--discard", "1"),
