@@ -308,5 +308,9 @@ SPECTACULAR_SETTINGS = {
         "RemovalStateEnum": "audit.removals.RemovalState.values",
         "MemoryStateEnum": ["active", "discarded"],
         "AskerKindEnum": ["person", "operator"],
+        "MemoryKindEnum": "memory.models.Kind.values",
+        "RecordingKindEnum": "memory.rules.significance.KINDS",
+        "DifferenceKindEnum": "memory.vault.mending.KINDS",
+        "LevelEnum": "memory.rules.significance.LEVELS",
     },
 }

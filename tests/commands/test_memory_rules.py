@@ -1,0 +1,47 @@
+"""Memory rules between processes: what one stores, another finds, in its silo and as a file (seed 004)."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tests.commands.calling import Installation
+
+SAID = "From now on always retry a lost connection three times."
+
+
+def test_nothing_is_kept_in_a_process_alone(service: Installation) -> None:
+    made = service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe", "--vault", "ada").json
+    key = {"PALIMPSEST_AGENT_KEY": made["key"]}
+    file = Path(service.manage("memory_rules", "store", "acme/ada", SAID, "--category", "technical").json["file"])
+    recorded = ("record", "acme/ada", "--prompt", SAID, "--session", "monday", "--project", "shop")
+    assert service.manage("memory_rules", *recorded).json["id"] == 2
+    assert SAID in file.read_text()
+    [interaction] = (service.folder / "vault").rglob("interactions/*.md")
+    assert SAID in interaction.read_text()
+    found = service.manage("memory_rules", "retrieve", "acme/ada", "lost connection", "--project", "shop", **key)
+    assert found.out.count(SAID) == 2
+
+
+def test_a_restored_database_overwrites_no_newer_file(service: Installation) -> None:
+    """docs/operations.md, Backup and restore: what is newer in a vault is listed, and left alone."""
+    key = service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe", "--vault", "ada").json["key"]
+
+    def stored(text: str) -> Any:
+        return service.manage("memory_rules", "store", "acme/ada", text, "--category", "technical").json
+
+    first = Path(stored("The ferry is blue.")["file"])
+    data = service.folder / "data"
+    shutil.copytree(data, service.folder / "backup")
+    first.write_text(first.read_text().replace("blue", "red"))
+    take_in = ("memory_rules", "index", "acme/ada", "--take-in", "1")
+    assert service.manage(*take_in, PALIMPSEST_AGENT_KEY=key).code == 0
+    second = Path(stored("It leaves at 14:30.")["file"])
+    shutil.rmtree(data)
+    shutil.move(service.folder / "backup", data)
+    for deed in ("--check", "--repair"):
+        told = service.manage("memory_rules", "index", "acme/ada", deed, "--json").json["differences"]
+        assert [(each["id"], each["kind"]) for each in told] == [(1, "edited"), (2, "copy")]
+    assert stored("It has two decks.")["id"] == 2
+    assert ("red" in first.read_text(), "14:30" in second.read_text()) == (True, True)

@@ -1,0 +1,235 @@
+"""Storing with a vault: seed 004's "Memory Storage Process", step by step; what is confirmed is there."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory import agents, store
+from memory.models import Agent
+from memory.rules import switches
+from memory.rules.rows import VaultFile
+from memory.vault import base, disk, following
+from tests.commands.calling import Ran, failed, run
+from tests.steps import ME, PERSON, active, fresh, remember
+from tests.vault.conftest import KEY
+from tests.vault.tree import memories, tree
+
+REMOTE = "https://jo:sesame@git.example.org/acme/site.git"
+BRAND = "Generated with [Claude Code](https://claude.com/claude-code)"
+OF_SITE = "projects/git.example.org-acme-site-b6f0312e"
+
+
+@dataclass(frozen=True)
+class Begun:
+    """An agent without a vault, its key at hand, and the folder of a git repository that one stands in."""
+
+    agent: Agent
+    site: Path
+
+
+@pytest.fixture
+def begun(root: Path, transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Begun:
+    made, key = agents.create("acme", "bea", model="builtin/dedupe", actor=KEY)
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
+    site = root / "site"
+    site.mkdir()
+    for command in (["init", "-q"], ["remote", "add", "origin", REMOTE]):
+        subprocess.run(["git", *command], cwd=site, check=True, capture_output=True)
+    monkeypatch.chdir(site)
+    return Begun(made, site)
+
+
+def rules(deed: str, *args: str) -> Ran:
+    return run("memory_rules", deed, "acme/bea", *args)
+
+
+def stored(*args: str) -> Path:
+    """The file that is confirmed."""
+    return Path(rules("store", *args).json["file"])
+
+
+# --- where it is
+
+
+@pytest.mark.parametrize(
+    ("given", "where"),
+    [("./memory", "site/memory"), ("../memory", "memory"), ("{root}/else/where", "else/where"), ("~/notes", "notes")],
+)
+@pytest.mark.parametrize("is_set", [True, False])
+def test_files_are_in_the_configured_location(
+    begun: Begun, root: Path, monkeypatch: pytest.MonkeyPatch, given: str, where: str, is_set: bool
+) -> None:
+    """`storage.base_path`, or what `--vault` says: relative to the project, absolute, or in the home."""
+    monkeypatch.setenv("HOME", str(root))
+    path = given.format(root=root)
+    if is_set:
+        switches.set_one(begun.agent, PERSON, "storage.base_path", path)
+    ran = rules("init", "--vault", *([] if is_set else [path]))
+    assert ran.code == 0, ran.err
+    file = stored("Retry three times.", "--category", "technical")
+    assert file == root / where / "common/technical/000001-retry-three-times.md"
+    assert "Retry three times." in file.read_text()
+
+
+def test_a_place_without_room_is_told(begun: Begun, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "ROOM", 10**18)
+    failed(rules("init", "--json", "--vault", str(root / "vault")), 1, "are needed")
+    assert fresh(begun.agent).vault_path == ""
+
+
+# --- storing, step by step
+
+
+def test_the_storage_process(begun: Begun, root: Path) -> None:
+    """Project, category, routing, version, migration notes, neutrality, path, folders, file, template, confirmation
+    and indexes of one memory."""
+    assert rules("init", "--vault").code == 0
+    vault = begun.site / "memory"
+    switches.set_one(begun.agent, PERSON, "version", "1.2.0")
+    said = ("--context", "Builds were slow.", "--decision", "Cache them.", "--outcome", f"Twice as quick.\n{BRAND}")
+    ran = rules("store", "Builds repeat themselves.", "--category", "contextual", *said, "--tag", "build")
+    path = f"{OF_SITE}/contextual/000001-builds-repeat-themselves.md"
+    assert ran.json == {
+        "id": 1,
+        "category": "contextual",
+        "project": "git.example.org/acme/site",
+        "masked": 0,
+        "file": str(vault / path),
+    }
+    text = (vault / path).read_text()
+    head, _, body = text.partition("\n\n## Context\n")
+    assert head.splitlines()[2:4] == ["## Metadata", "- **Version**: 1.2.0"]
+    assert "- **Category**: contextual" in head
+    assert head.endswith("- **Project**: git.example.org/acme/site\n- **Migration Notes**: none")
+    assert body == (
+        "Builds were slow.\n\n## Understanding\nBuilds repeat themselves.\n\n## Decision/Action\nCache them.\n\n"
+        "## Outcome\nTwice as quick.\n\n## Migration Information\n- **Source System**: none, it was made here\n"
+        "- **Migration Date**: none\n- **Compatibility**: plain markdown, readable by any tool\n"
+        "- **Transformations Applied**: none\n\n## Related Memories\nNot recorded.\n\n## Tags\nbuild\n"
+    )
+    assert "sesame" not in "".join(map(str, tree(vault))) + text  # the remote's password
+    line = f"{path.rpartition('/')[2]}](contextual/000001-builds-repeat-themselves.md)"
+    assert (vault / OF_SITE / "index.md").read_text().count(line) == 1
+    assert f"- project git.example.org/acme/site: [{OF_SITE}/index.md]" in (vault / "index.md").read_text()
+
+
+CATEGORIES = {
+    "technical": "common/technical",
+    "credentials": "private/credentials",
+    "session": f"{OF_SITE}/sessions",
+    "git_history": f"{OF_SITE}/git_history",
+}
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_folders_are_made_where_there_are_none(begun: Begun, category: str) -> None:
+    assert rules("init", "--vault").code == 0
+    vault = begun.site / "memory"
+    assert not (vault / CATEGORIES[category]).exists()
+    file = stored("Something.", "--category", category)
+    assert file.parent == vault / CATEGORIES[category]
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_what_is_confirmed_is_there_to_be_read(begun: Begun) -> None:
+    assert rules("init", "--vault").code == 0
+    for number in range(1, 4):
+        file = stored(f"Fact {number} is a fact.", "--category", "technical")
+        assert file.is_file()
+        assert file.suffix == ".md"
+        assert f"## Understanding\nFact {number} is a fact.\n" in file.read_text()
+        assert str(file.relative_to(begun.site / "memory")) in (begun.site / "memory/index.md").read_text()
+
+
+TAKEN: dict[str, Callable[[bytes], bytes]] = {
+    "half": lambda data: data[: len(data) // 2],
+    "nothing": lambda _: b"",
+    "other words": lambda data: data[::-1],
+}
+
+
+@pytest.mark.parametrize("writes", TAKEN)
+def test_what_was_not_written_as_it_was_said_is_not_confirmed(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch, writes: str
+) -> None:
+    """A disk that takes less than it says it took; the memory is there, and its file is made up for."""
+    assert rules("init", "--vault").code == 0
+    write = disk.write
+    with monkeypatch.context() as broken:
+        broken.setattr(disk, "write", lambda number, data: write(number, TAKEN[writes](data)))
+        ran = rules("store", "Retry three times.", "--category", "technical")
+    assert (ran.json["id"], ran.json["file"]) == (1, None)
+    assert "its file could not be written" in ran.err
+    assert "the vault could not be written: not read back as it was written" in rules("status").out
+    assert rules("index").code == 0
+    assert rules("status", "--json").json["vault"]["fault"] == ""
+    [number] = VaultFile.objects.values_list("number", flat=True)
+    file = following.file_of(fresh(begun.agent), number)
+    assert file is not None
+    assert "Retry three times." in Path(file).read_text()
+
+
+def test_without_a_vault_there_is_no_file_to_confirm(begun: Begun, root: Path) -> None:
+    assert rules("store", "Retry three times.", "--category", "technical").json["file"] is None
+    assert active(begun.agent) == [1]
+
+
+@pytest.mark.parametrize(
+    ("args", "category", "project"),
+    [
+        ((), "behavioral", ""),
+        (("--project", "shop"), "contextual", "shop"),
+        (("--category", "topic"), "topic", "git.example.org/acme/site"),
+    ],
+)
+def test_what_is_not_said_is_told_by_what_is(begun: Begun, args: tuple[str, ...], category: str, project: str) -> None:
+    told = rules("store", "Something.", *args).json
+    assert (told["category"], told["project"]) == (category, project)
+
+
+# --- credentials
+
+
+@pytest.mark.parametrize(
+    ("args", "name"),
+    [
+        (("--service", "OpenAI", "--credential", "api-key"), "openai-api-key.md"),
+        (("--service", "AWS", "--project", "project-a"), "project-a-aws-key.md"),
+        (("--service", "../../common/x"), "common-x-key.md"),
+        ((), "000001.md"),
+    ],
+)
+def test_a_credential_is_always_private_and_sealed(begun: Begun, args: tuple[str, ...], name: str) -> None:
+    assert rules("init", "--vault").code == 0
+    file = stored("sesame", "--category", "credentials", *args)
+    vault = begun.site / "memory"
+    assert file == vault / "private/credentials" / name
+    assert not any("sesame" in (vault / path).read_text() for path in tree(vault))
+    assert rules("show", str(file)).out == "sesame\n"
+    assert rules("show", str(file.relative_to(vault))).out == "sesame\n"
+
+
+# --- by other roads
+
+
+def test_a_memory_of_another_road_is_a_file_too(begun: Begun) -> None:
+    """By the store, as the API has it; by an import; by a recording."""
+    assert rules("init", "--vault").code == 0
+    remember(fresh(begun.agent), "One.", category="technical")
+    line: dict[str, Any] = {"content": "Two.", "category": "technical"}
+    assert run("import_memories", "acme/bea", "-", stdin=json.dumps(line).encode()).code == 0
+    assert rules("record", "--prompt", "From now on always use tabs.", "--project", "shop").code == 0
+    vault = begun.site / "memory"
+    assert [path.rpartition("/")[0] for path in memories(vault)] == ["common/technical"] * 2 + [
+        "projects/shop/interactions"
+    ]
+    store.discard(fresh(begun.agent), [1], ME)
+    assert memories(vault)[0] == ".discarded/common/technical/000001-one.md"
