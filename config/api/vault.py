@@ -38,7 +38,7 @@ class DifferenceOut(serializers.Serializer[Any]):
 class VaultOut(serializers.Serializer[Any]):
     """A folder with a file for each memory, for whoever can read it."""
 
-    path = serializers.CharField(help_text="its folder, on the service's machine")
+    path = serializers.CharField(allow_blank=True, help_text="its folder, on the service's machine; empty: none")
     is_behind = serializers.BooleanField(help_text="its silo; it is tried again by itself")
     fault = serializers.CharField(allow_blank=True, help_text="why, if it could not be written")
     differences = DifferenceOut(many=True, help_text="between files and silo, looked for just now")
@@ -70,13 +70,13 @@ class OneVault(VaultView):
     @extend_schema(operation_id="vault_read", responses=VaultOut)
     def get(self, request: Request) -> Response:
         """Compare every file of the vault with the silo; nothing is changed."""
-        found = self.with_vault(lambda: mending.differences(self.agent))
+        found = self.with_vault(lambda: mending.differences(self.agent)) if self.agent.vault_path else []
         state = Vault.objects.filter(agent_id=self.agent.pk).first()
         told = [{"id": each.number, "kind": each.kind, "path": each.path} for each in found]
         return Response(
             {
                 "path": self.agent.vault_path,
-                "is_behind": following.is_behind(self.agent),
+                "is_behind": bool(self.agent.vault_path) and following.is_behind(self.agent),
                 "fault": state.fault if state else "",
                 "differences": told,
             }

@@ -61,4 +61,6 @@ def test_a_vault_that_cannot_be_read_is_told(ada: tuple[Agent, Caller]) -> None:
 
 def test_an_agent_without_one_has_none(ada: tuple[Agent, Caller]) -> None:
     _, key = agents.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR)
-    assert Caller(key).get("vault").status == 404
+    none = {"path": "", "is_behind": False, "fault": "", "differences": []}
+    assert Caller(key).get("vault").json == none
+    assert Caller(key).post("vault/files/1/take-in").status == 404
