@@ -18,6 +18,32 @@ def wait_at_most(seconds: int) -> None:
 
 
 @contextmanager
+def not_awaited() -> Iterator[None]:
+    """A transaction that does not wait for the disk: for what is made anew, should a power cut take it back. It is in
+    order all the same: what is committed later is there only with it. Part of another's, it waits as that does."""
+    is_sqlite = connection.vendor == "sqlite"
+    if connection.in_atomic_block:
+        with transaction.atomic():
+            yield
+        return
+    try:
+        if is_sqlite:
+            _run("PRAGMA synchronous = NORMAL")
+        with transaction.atomic():
+            if not is_sqlite:
+                _run("SET LOCAL synchronous_commit = off")
+            yield
+    finally:
+        if is_sqlite:
+            _run("PRAGMA synchronous = FULL")  # as settings.py has it
+
+
+def _run(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+@contextmanager
 def hurried(seconds: int) -> Iterator[None]:
     """A transaction that gives up with OperationalError where it would wait longer: for a lock or, on SQLite, for its
     turn to write. For what may be lost: PostgreSQL does not wait for the disk, unless it is part of another's."""

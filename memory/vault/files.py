@@ -14,10 +14,9 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any
 
-from django.db import transaction
-
 from audit import rowset
 from audit.models import AuditEntry, Change
+from audit.patience import not_awaited
 from memory.errors import FileFault
 from memory.models import Agent, Memory, Source
 from memory.rules import document, gate
@@ -277,7 +276,7 @@ class Files:
                 self._note_written(each)
         if not self.removed:
             pages.add(self.disk, self.added, self.gone)
-        with transaction.atomic():
+        with not_awaited():  # what is lost of it is found again, for the files are there
             rowset.insert(VaultFile, [row for row in self._rows if row["id"] is None], _OF_NEW)
             rowset.update(VaultFile, [row for row in self._rows if row["id"] is not None], _OF_CHANGED)
             if followed is not None and not left:
