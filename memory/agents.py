@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Collection, Iterable
 from copy import copy
 from datetime import timedelta
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -284,16 +284,34 @@ _ANOTHERS = "is another agent's, or would be in the way of one"
 
 
 def _is_anothers(agent: Agent) -> bool:
-    """Whether its file is another's, or one of the two would be the other's folder."""
+    """Whether its file is another's, or one of the two would be the other's folder; or it lies in a vault, be it its
+    own."""
     path = agent.memory_path
+    if not path:
+        return False
     above = [str(each) for each in PurePath(path).parents]
     clash = Q(memory_path__in=[path, *above]) | Q(memory_path__startswith=path.rstrip(os.sep) + os.sep)
-    return bool(path) and Agent.objects.filter(clash).exclude(pk=agent.pk).exists()
+    # A vault's path has no links in it; a file's may have.
+    vaults = [path, *above, *(str(each) for each in Path(os.path.realpath(path)).parents)]
+    if agent.vault_path in vaults[1:] or agent.vault_path.startswith(path.rstrip(os.sep) + os.sep):
+        return True
+    others = Agent.objects.exclude(pk=agent.pk)
+    return others.filter(clash | _vault_in(vaults, below=path)).exists()
+
+
+def _vault_in(paths: list[str], *, below: str) -> Q:
+    return Q(vault_path__in=paths) | Q(vault_path__startswith=below.rstrip(os.sep) + os.sep)
 
 
 def _is_in_a_way(agent: Agent) -> bool:
-    """Whether its vault is another's, one of the two lies in the other, or another's memory file lies in it."""
-    path, below = agent.vault_path, agent.vault_path.rstrip(os.sep) + os.sep
+    """Whether its vault is another's, one of the two lies in the other, or a memory file lies in it, be it its own."""
+    path = agent.vault_path
+    if not path:
+        return False
+    below = path.rstrip(os.sep) + os.sep
     above = [str(each) for each in PurePath(path).parents]
-    clash = Q(vault_path__in=[path, *above]) | Q(vault_path__startswith=below) | Q(memory_path__startswith=below)
-    return bool(path) and Agent.objects.filter(clash).exclude(pk=agent.pk).exists()
+    files = [agent.memory_path, os.path.realpath(agent.memory_path)] if agent.memory_path else []
+    if any(file == path or file.startswith(below) for file in files):
+        return True
+    others = Agent.objects.exclude(pk=agent.pk)
+    return others.filter(_vault_in([path, *above], below=path) | Q(memory_path__startswith=below)).exists()

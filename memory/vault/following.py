@@ -20,7 +20,6 @@ from django.utils import timezone
 
 from audit import rowset
 from audit.models import Change
-from config.errors import DomainError
 from memory.errors import FileFault
 from memory.models import Agent, Memory
 from memory.rules.rows import Vault, VaultFile
@@ -85,7 +84,8 @@ def _faults_noted(agent_id: int) -> Iterator[None]:
         yield
     except FileFault as fault:
         _note_fault(agent_id, fault.reason)
-    except (DomainError, DatabaseError) as fault:  # a key that is gone, a database that is: by its class
+    except Exception as fault:  # a key that is gone, a database that is, no memory: by its class and its place alone
+        log.error("vault not followed", agent=agent_id, exc_info=(type(fault), fault, fault.__traceback__))
         _note_fault(agent_id, type(fault).__name__)
 
 

@@ -15,7 +15,7 @@ from django.db.models import OuterRef, Subquery
 
 from audit.models import ActorKind
 from audit.trail import Actor
-from memory import editing, store
+from memory import editing, reading, store
 from memory.errors import AgentsSide, Invalid, NotFound
 from memory.models import Agent, Memory, Scope, Source
 from memory.rules import document, gate, sections
@@ -266,11 +266,14 @@ def _tags(line: str) -> tuple[str, ...]:
 
 
 def opened_file(agent: Agent, data: bytes) -> Opened:
-    """What the sealed block of a file says, for the agent itself. Raises Invalid, SealBroken, Erased."""
+    """What the sealed block of a file says, for the agent itself. Raises Invalid, SealBroken, Erased, MemoryDisabled,
+    CategoryDisabled."""
     editing.require_key(agent)
+    reading.require_on(agent)
     said = rendering.read_again(data)
     if said is None:
         raise Invalid("file", "is no memory's file")
     if said.sealed is None:
         raise Invalid("file", "is not sealed: it can be read as it is")
+    gate.require_readable(agent, editing.fetch(agent, [said.number]))
     return Silo.for_agent(agent).open_sealed(said.number, said.sealed)

@@ -25,7 +25,7 @@ from typing import Any
 from config.keyfiles import NAMES, create_key_file
 from tests.fault.killing import choose, in_child, reset_to
 
-CALLS = ("open", "write", "fsync", "replace", "rename", "unlink", "mkdir")
+CALLS = ("open", "write", "fsync", "link", "replace", "rename", "unlink", "mkdir")
 CATEGORIES = ("technical", "contextual", "personal", "topic", "credentials")
 TOGETHER = 8
 LENGTH = 6_000  # characters, so that a file is some pages

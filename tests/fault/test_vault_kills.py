@@ -17,7 +17,11 @@ import pytest
 KILLS = int(os.environ.get("KILLS", "40"))
 ROOT = Path(__file__).resolve().parents[2]
 UNWANTED = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "SILO_KEYS", "AUDIT_KEY", "PEPPER_KEY", "HEADS_KEY")
-KINDS = {f"{when} {what}" for what in ("open", "fsync", "replace", "rename", "commit") for when in ("before", "after")}
+KINDS = {
+    f"{when} {what}"
+    for what in ("open", "fsync", "link", "replace", "rename", "commit")
+    for when in ("before", "after")
+}
 
 
 @pytest.fixture(scope="module")

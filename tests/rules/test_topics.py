@@ -8,7 +8,7 @@ import pytest
 
 from memory import store
 from memory.errors import CategoryDisabled, Constitutional, Invalid, MemoryDisabled
-from memory.intake import MAX_CONTENT
+from memory.intake import MAX_CONTENT, Draft
 from memory.models import Agent
 from memory.rules import sections, switches
 from memory.rules.interactions import UNKNOWN
@@ -200,3 +200,10 @@ def test_where_topics_are_not_followed_it_is_recorded_alone(ada: Agent, changed:
     settings(ada, **changed)
     assert talk(ada, topic="Tea").number == 1
     assert of_category(ada, "topic") == []
+
+
+def test_where_nothing_can_give_way_it_is_said(ada: Agent) -> None:
+    full = f"- Description: {'a' * 9_980}"
+    store.remember(ada, [Draft(full, category="topic", project="site", tags=("topic:x",))], ME)
+    with pytest.raises(Invalid, match="topic"):
+        evolve(ada, "x", ME, Stage(project="site", insights=("b" * 300,)))

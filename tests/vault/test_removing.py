@@ -74,3 +74,17 @@ def test_an_erasure_that_finds_no_disk_is_made_up_for(ada: Agent, vault: Path) -
     following.catch_up()
     assert tree(vault) == []
     assert fresh(ada).vault_path == ""
+
+
+def test_an_erasure_removes_what_somebody_made_of_its_files(ada: Agent, vault: Path, as_nobody: None) -> None:
+    remember(ada, "heather blooms", "heather fades", category="technical")
+    one, two = (vault / path for path in memories(vault))
+    one.write_bytes(one.read_text().replace("heather", "h\xe9ather").encode("latin-1"))
+    two.write_text("heather, and no word of whose")
+    (vault / ".palimpsest-new-0123456789abcdef").write_bytes("heather \xe9".encode()[:-1])
+    closed = vault / "common" / "mine.txt"
+    closed.write_text("mine")
+    closed.chmod(0)
+    erasure.erase(ada, requests.ask_erasure(ada, OWNER, reason="request 18").number, ME)
+    assert tree(vault) == ["common/mine.txt"]
+    assert fresh(ada).vault_path == ""
