@@ -13,8 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from config.api.views import AgentView
-from memory import reading
-from memory.errors import FileFault, NotFound
+from memory.errors import FileFault, MemoryDisabled, NotFound
 from memory.rules.rows import Vault
 from memory.vault import following, mending
 
@@ -60,7 +59,8 @@ class VaultView(AgentView):
         """Raises NotFound where the agent has none, VaultUnusable."""
         if not self.agent.vault_path:
             raise NotFound("This agent has no vault.")
-        reading.require_on(self.agent)  # names of files have words of memories in them
+        if not self.agent.memory_enabled:  # names of files have words of memories in them
+            raise MemoryDisabled
         try:
             return do()
         except FileFault as fault:

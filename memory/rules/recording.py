@@ -16,7 +16,7 @@ from django.db import transaction
 
 from audit.trail import Actor
 from memory import editing, store
-from memory.errors import CategoryDisabled, Constitutional, DiscardShare, Invalid, MemoryDisabled
+from memory.errors import CategoryDisabled, Constitutional, DiscardShare, MemoryDisabled
 from memory.intake import Draft
 from memory.models import Agent, Kind
 from memory.rules import conversations, document, gate, topics
@@ -130,5 +130,5 @@ def _evolve(row: Agent, kept: Captured, session: RecordedSession, actor: Actor) 
     try:
         with transaction.atomic():
             topics.evolve(row, said.topic, actor, stage)
-    except (Constitutional, DiscardShare, Invalid) as refused:
+    except (Constitutional, DiscardShare, topics.TopicFull) as refused:
         log.info("topic not evolved", agent=row.pk, reason=refused.code)

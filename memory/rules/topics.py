@@ -197,14 +197,18 @@ def _united(texts: Iterable[str]) -> list[str]:
     return list(found.values())
 
 
+class TopicFull(Invalid):
+    """A topic's memory has no room for what is new, and nothing in it may give way."""
+
+
 def _composed(told: Told) -> str:
     """The memory's text. Where it has not room for all, the oldest stages give way, and then the oldest of the longest
-    list. Raises Invalid where nothing can give way any more."""
+    list. Raises TopicFull where nothing can give way any more."""
     while len(text := _as_text(told)) > MAX_CONTENT:
         stages = told["Development Stages"]
         most = stages if len(stages) > 1 else max((told[label] for label in _MANY), key=len)
         if not most:
-            raise Invalid("topic", f"has more than {MAX_CONTENT:,} characters in its memory; say it in fewer")
+            raise TopicFull("topic", f"has more than {MAX_CONTENT:,} characters in its memory; say it in fewer")
         del most[0]
         if most is stages:
             told[_EARLIER] = [f"{_earlier(told) + 1} in this memory's history"]

@@ -15,8 +15,8 @@ from django.db.models import OuterRef, Subquery
 
 from audit.models import ActorKind
 from audit.trail import Actor
-from memory import editing, reading, store
-from memory.errors import AgentsSide, Invalid, NotFound
+from memory import editing, store
+from memory.errors import AgentsSide, Invalid, MemoryDisabled, NotFound
 from memory.models import Agent, Memory, Scope, Source
 from memory.rules import document, gate, sections
 from memory.rules.rows import VaultFile
@@ -269,7 +269,8 @@ def opened_file(agent: Agent, data: bytes) -> Opened:
     """What the sealed block of a file says, for the agent itself. Raises Invalid, SealBroken, Erased, MemoryDisabled,
     CategoryDisabled."""
     editing.require_key(agent)
-    reading.require_on(agent)
+    if not agent.memory_enabled:
+        raise MemoryDisabled
     said = rendering.read_again(data)
     if said is None:
         raise Invalid("file", "is no memory's file")

@@ -367,6 +367,7 @@ def test_no_error_is_swallowed_whole() -> None:
         "refinement/woken.py",  # puts the agent off and raises again
         "config/commandline/__init__.py",  # the last place before Python prints it, text and all
         "memory/silo/indexes.py",  # gives its lock back and raises again
+        "memory/vault/following.py",  # the edit that it follows is committed: kept by type, and tried again
         "memory/tokens.py",  # whatever tiktoken's download met
         "refinement/loop.py",  # closes the session and raises again
         "refinement/session.py",  # logs by type what kept one stale session open, and closes the next
