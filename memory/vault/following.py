@@ -114,7 +114,7 @@ def _bring(agent: Agent, disk: Disk, numbers: Iterable[int] | None) -> Files | N
     if now.vault_path != agent.vault_path:
         raise FileFault("The vault of this agent is another one since.", "another vault since")
     if not now.wrapped_key:
-        pages.remove_all(disk)
+        pages.remove_all(disk, now)
         _let_go(now)
         return None
     files = Files(now, disk)

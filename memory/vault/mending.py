@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from django.db import transaction
 from django.db.models import OuterRef, Subquery
 
-from audit.models import ActorKind
+from audit.models import ActorKind, Change
 from audit.trail import Actor
 from memory import editing, store
-from memory.errors import AgentsSide, Invalid, MemoryDisabled, NotFound
+from memory.errors import AgentsSide, Invalid, MemoryDisabled, NotFound, Stale
 from memory.models import Agent, Memory, Scope, Source
 from memory.rules import document, gate, sections
 from memory.rules.rows import VaultFile
 from memory.silo.silo import Opened, Silo
+from memory.snapshot import restore
 from memory.vault import following, naming, pages, rendering
 from memory.vault.disk import NEW
 from memory.vault.files import AT_ONCE, Files
@@ -178,9 +178,11 @@ def migrate(agent: Agent) -> int:
     """Write the files of another version anew; how many. Raises FileFault."""
     version = document.value(gate.rules_of(agent), "version")
     files = VaultFile.objects.filter(agent_id=agent.pk, state=VaultFile.State.THERE).exclude(rules_version=version)
-    numbers = list(files.values_list("number", flat=True))
+    versions = dict(files.values_list("number", "version"))
     files.update(version=0)
-    done = following.bring(agent, numbers)
+    done = following.bring(agent, versions)
+    for number in done.edited if done else ():  # whose files stay, as of the version they are of
+        VaultFile.objects.filter(agent_id=agent.pk, number=number).update(version=versions[number])
     return len(done.written) if done else 0
 
 
@@ -190,15 +192,17 @@ def migrate(agent: Agent) -> int:
 def take_in(agent: Agent, number: int, actor: Actor) -> editing.Edited:
     """Have the memory say what somebody wrote into its file: an edit like any other, which the agent's side makes.
 
-    Raises AgentsSide, NotFound where the file is as it was written, Invalid where it is no memory's any more, and what
-    `store.revise` raises.
+    Raises AgentsSide, NotFound where the file is as it was written, Invalid where it is no memory's any more, Stale
+    where the memory says something else since the file was written, and what `store.revise` raises.
     """
     _require_side(actor)
     with following.opened(agent) as disk:
         now = Files(agent, disk)
         file, path, data = _edited(now, number)
-        memory, wanted = _wanted(now, number, data)
-        with transaction.atomic():
+        with editing.locked(agent):  # before its files' rows, as whoever moves the vault takes them
+            memory, wanted = _wanted(now, number, data)
+            if not _says_as_then(memory, file.version):  # what it says since is not undone unseen
+                raise Stale([number])
             # What is there is known from now on: it is what the memory says, and may be written anew.
             digest = now.silo.digest_of_file(data)
             VaultFile.objects.filter(pk=file.pk).update(digest=digest, version=0)
@@ -207,6 +211,12 @@ def take_in(agent: Agent, number: int, actor: Actor) -> editing.Edited:
             edited = store.revise(agent, memory.number, actor, content=wanted.content, tags=wanted.tags)
     following.bring(agent, [number])
     return edited
+
+
+def _says_as_then(memory: Memory, version: int) -> bool:
+    """Whether a memory says what it said at that version: it may have been protected since."""
+    change = Change.objects.filter(agent_id=memory.agent_id, number=memory.number, seq=version).first()
+    return change is not None and restore(bytes(change.after or b""))["sealed"] == bytes(memory.sealed)
 
 
 def leave(agent: Agent, number: int, actor: Actor) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from audit import rowset
 from memory import store, time_machine
-from memory.errors import AgentsSide, Invalid, NotFound
+from memory.errors import AgentsSide, Invalid, NotFound, Stale
 from memory.models import Agent
 from memory.rules import switches
 from memory.rules.rows import Vault, VaultFile
@@ -229,3 +229,21 @@ def test_a_link_leads_nowhere(ada: Agent, root: Path, vault: Path) -> None:
     (vault / "common").unlink()
     mending.repair(fresh(ada))
     assert differ(ada) == []
+
+
+def test_an_edit_of_what_was_changed_since_is_not_taken_in_unseen(ada: Agent, ferry: int, vault: Path) -> None:
+    edit(the_one(vault))
+    store.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
+    with pytest.raises(Stale):
+        mending.take_in(fresh(ada), ferry, ME)
+    assert says(ada, ferry).content == "The ferry leaves at 15:10."
+    kept = mending.leave(fresh(ada), ferry, ME)
+    assert "16:45" in (vault / kept).read_text()
+
+
+def test_an_edit_is_taken_in_after_a_migration_passed_it_by(ada: Agent, ferry: int, vault: Path) -> None:
+    edit(the_one(vault))
+    switches.set_one(ada, PERSON, "version", "1.1.0")
+    assert mending.migrate(fresh(ada)) == 0
+    mending.take_in(fresh(ada), ferry, ME)
+    assert says(ada, ferry).content == "The ferry leaves at 16:45."

@@ -82,9 +82,11 @@ def test_an_erasure_removes_what_somebody_made_of_its_files(ada: Agent, vault: P
     one.write_bytes(one.read_text().replace("heather", "h\xe9ather").encode("latin-1"))
     two.write_text("heather, and no word of whose")
     (vault / ".palimpsest-new-0123456789abcdef").write_bytes("heather \xe9".encode()[:-1])
+    dated = vault / "common" / "technical" / "20261123-notes.md"
+    dated.write_text("mine as well")
     closed = vault / "common" / "mine.txt"
     closed.write_text("mine")
     closed.chmod(0)
     erasure.erase(ada, requests.ask_erasure(ada, OWNER, reason="request 18").number, ME)
-    assert tree(vault) == ["common/mine.txt"]
+    assert tree(vault) == ["common/mine.txt", "common/technical/20261123-notes.md"]
     assert fresh(ada).vault_path == ""
