@@ -21,7 +21,7 @@ from memory.rules.document import DEFAULTS
 from memory.rules.rows import CleanupDecision
 from memory.time_machine import What, roll_back
 from tests.conftest import OPERATOR
-from tests.rules.test_retrieval import settle
+from tests.rules.talking import settings as settle
 from tests.steps import ME, PERSON, active, fresh, last_entry, problems, protect, refused, remember, tell
 from tests.unit.test_architecture import MODULES, calls, importers
 from tests.unit.test_queries import asked

@@ -11,8 +11,8 @@ from memory.models import Agent
 from memory.rules.rows import CleanupDecision
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
+from tests.rules.talking import settings as settle
 from tests.rules.test_cleanup import old
-from tests.rules.test_retrieval import settle
 from tests.steps import ME, active, fresh, last_entry, row
 
 SAID = "ZEBRA"

@@ -16,8 +16,8 @@ from memory.rules import cleanup, overdue, switches
 from memory.rules.overdue import SYSTEM, notify_overdue, remind
 from refinement import tasks
 from tests.conftest import OPERATOR
+from tests.rules.talking import settings as settle
 from tests.rules.test_cleanup import ago, old
-from tests.rules.test_retrieval import settle
 from tests.steps import ME, PERSON, active, fresh, last_entry, problems, remember
 
 FIRST = datetime.now(UTC)

@@ -20,23 +20,11 @@ from memory.rules import retrieval, switches, usage
 from memory.rules.categories import DEFAULT_PROJECT
 from memory.rules.retrieval import retrieve
 from memory.rules.rows import Recall
+from tests.rules.talking import settings as settle
 from tests.steps import ME, PERSON, fresh, remember, tell
 from tests.unit.test_queries import asked
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-
-
-def settle(agent: Agent, **settings: Any) -> Agent:
-    """Set keys below memory_rules, by dotted path with __ for the dot; the agent as it is then."""
-    rules: dict[str, Any] = {}
-    for path, value in settings.items():
-        *above, last = path.split("__")
-        inner = rules
-        for name in above:
-            inner = inner.setdefault(name, {})
-        inner[last] = value
-    switches.change(fresh(agent), PERSON, rules={"memory_rules": rules})
-    return fresh(agent)
 
 
 def found(agent: Agent, query: str = "tea", **asked: Any) -> list[int]:
