@@ -72,6 +72,7 @@ _REST = re.compile(r"[A-Za-z0-9_\-+/=]{0,400}")  # of a token of which a detecto
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d:")
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|Private-MAC:[^\n]{0,200}")
 _PEM_LINES = re.compile(r"(?:[ \t>]{0,8}[A-Za-z0-9+/=:,.\\ -]{0,100}\r?\n?){0,200}")  # of one that breaks off
+PLACE = re.compile(r"\[masked: [^\]\n]{1,60}\]")
 _SHORT = 8  # characters: a shorter secret is found again as a word of its own alone
 _AGAIN = 200  # secrets of one text that are looked for elsewhere in it
 
@@ -84,25 +85,51 @@ def masked(text: str) -> tuple[str, int]:
 
 def masked_together(texts: Sequence[str]) -> tuple[list[str], int]:
     """Texts of one talk: what is found to be a secret in one of them is masked in all."""
+    found = _found_together(texts)
+    return [_replaced(text, spans) for text, spans in zip(texts, found, strict=True)], sum(map(len, found))
+
+
+def taken_out(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """What stands in the place of each secret of these texts, and the secret; what stood there before, as itself."""
+    told = []
+    for text, spans in zip(texts, _found_together(texts), strict=True):
+        places = [(begin, _place(kind), text[begin:end]) for begin, end, kind in spans]
+        places += [(found.start(), found[0], found[0]) for found in PLACE.finditer(text)]
+        told += [(place, secret) for _, place, secret in sorted(places)]
+    return told
+
+
+def _found_together(texts: Sequence[str]) -> list[list[Span]]:
     found = [list(_spans(text)) for text in texts]
     secrets: dict[str, str] = {}
     for text, spans in zip(texts, found, strict=True):
         secrets |= {text[begin:end]: kind for begin, end, kind in spans}
     known = dict(list(secrets.items())[:_AGAIN])
-    pairs = [_replaced(text, [*spans, *_again(text, known)]) for text, spans in zip(texts, found, strict=True)]
-    return [text for text, _ in pairs], sum(count for _, count in pairs)
+    return [_apart([*spans, *_again(text, known)]) for text, spans in zip(texts, found, strict=True)]
 
 
-def _replaced(text: str, spans: Iterable[Span]) -> tuple[str, int]:
-    """Of spans that overlap all is left out, under the name of the first."""
-    parts: list[str] = []
-    at = count = 0
+def _apart(spans: Iterable[Span]) -> list[Span]:
+    """Of spans that overlap one, under the name of the first."""
+    apart: list[Span] = []
     for begin, end, kind in sorted(spans):
-        if begin >= at:
-            parts += [text[at:begin], f"[masked: {kind}]"]
-            count += 1
-        at = max(at, end)
-    return "".join([*parts, text[at:]]), count
+        if apart and begin < apart[-1][1]:
+            apart[-1] = (apart[-1][0], max(end, apart[-1][1]), apart[-1][2])
+        else:
+            apart.append((begin, end, kind))
+    return apart
+
+
+def _replaced(text: str, spans: Iterable[Span]) -> str:
+    parts: list[str] = []
+    at = 0
+    for begin, end, kind in spans:
+        parts += [text[at:begin], _place(kind)]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _place(kind: str) -> str:
+    return f"[masked: {kind}]"
 
 
 def _again(text: str, secrets: dict[str, str]) -> Iterator[Span]:

@@ -15,6 +15,7 @@ from memory.errors import PersonsOnly
 from memory.models import Agent
 from memory.rules import document, gate
 from memory.vault import following
+from memory.vault.shown import MASKING
 
 QUESTION = "Memory functionality is currently disabled. Would you like to enable it? (y/n)"  # the seed's
 GOOD_FOR = "With memory an agent keeps what it learned, and does not have to be told again."
@@ -49,6 +50,8 @@ def change(agent: Agent, actor: Actor, *, enabled: bool | None = None, rules: do
             edit.agent.save(update_fields=["memory_enabled", "rules"])
             if any(path.endswith(".enabled") and value is True for path, value in told.items()):
                 following.begin_anew(row)  # what happened meanwhile has no file yet
+            if told.get(f"memory_rules.{'.'.join(MASKING)}") is True:
+                following.begin_anew_masked(row)
             edit.detail = {"rules": told}
             edit.finish(always=True)
         return edit.agent

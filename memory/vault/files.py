@@ -26,6 +26,7 @@ from memory.silo.silo import Opened, Silo
 from memory.snapshot import restore
 from memory.vault import naming, pages, rendering
 from memory.vault.disk import Disk
+from memory.vault.shown import shown
 
 AT_ONCE = 250  # files written before their rows are: as many are open
 _BACK = 50  # versions that are looked through for what a crash left
@@ -112,13 +113,13 @@ class Files:
         return dict(entries.values_list("seq", "at"))
 
     def _one(self, memory: Memory, file: VaultFile | None, changed_at: datetime) -> None:
-        if file is not None and file.version == memory.version:
+        if file is not None and file.version == memory.version and file.rules_version:
             return
         if memory.discarded_at is not None:
             if file is not None:
                 self._set_aside(memory, file)
             return
-        opened = self.silo.open(memory)
+        opened = self.shown(memory)
         data = rendering.rendered(memory, opened, self.version, changed_at)
         if file is None:
             self._write_first(memory, opened, data)
@@ -245,10 +246,14 @@ class Files:
         times = dict(entries.values_list("seq", "at"))
         for change in changes:
             before = _as_it_was(memory, bytes(change.after or b""))
-            opened = self.silo.open(before) if before else None
+            opened = self.shown(before) if before else None
             if before and opened and rendering.rendered(before, opened, said.version, times[change.seq]) == data:
                 return before, opened
         return None
+
+    def shown(self, memory: Memory) -> Opened:
+        """What a memory's file shows of it."""
+        return shown(memory, self.silo.open(memory), self.rules)
 
     def _is_of(self, memory: Memory, data: bytes) -> bool:
         said = rendering.read_again(data)

@@ -198,6 +198,12 @@ def begin_anew(agent: Agent) -> None:
     Vault.objects.filter(agent_id=agent.pk).update(seq=0)
 
 
+def begin_anew_masked(agent: Agent) -> None:
+    """The same, and write each file anew: from now on it shows no secret."""
+    VaultFile.objects.filter(agent_id=agent.pk).update(rules_version="")
+    begin_anew(agent)
+
+
 def forget(agent: Agent) -> None:
     """What is known of its files; the files stay."""
     VaultFile.objects.filter(agent_id=agent.pk).delete()

@@ -24,6 +24,7 @@ from memory.snapshot import restore
 from memory.vault import following, naming, pages, rendering
 from memory.vault.disk import NEW
 from memory.vault.files import AT_ONCE, Files
+from memory.vault.shown import put_back
 
 BEHIND, MISSING, EDITED, MISPLACED, OLDER, COPY = "behind", "missing", "edited", "misplaced", "older", "copy"
 KINDS = (BEHIND, MISSING, EDITED, MISPLACED, OLDER, COPY)
@@ -254,17 +255,19 @@ def _wanted(now: Files, number: int, data: bytes) -> tuple[Memory, Opened]:
         raise Invalid("file", "does not say which memory it is any more: its Metadata must have its number")
     if memory.scope == Scope.PRIVATE:
         raise Invalid("file", "is sealed: it is changed by the agent alone, and what was written to it is left")
-    before = now.silo.open(memory)
-    tags = before.tags if said.tags == rendering.tags_line(before.tags) else _tags(said.tags)
-    return memory, Opened(_content(before, said, memory.category), tags)
+    before, shown = now.silo.open(memory), now.shown(memory)
+    is_tagged_so = said.tags == rendering.tags_line(shown.tags)
+    tags = before.tags if is_tagged_so else _tags(put_back(said.tags, before.tags))
+    content = _content(shown, said, memory.category)
+    return memory, Opened(before.content if content == shown.content else put_back(content, [before.content]), tags)
 
 
-def _content(before: Opened, said: rendering.Said, category: str) -> str:
+def _content(shown: Opened, said: rendering.Said, category: str) -> str:
     told = {name: said.sections[name] for name in sections.names(category) if name in said.sections}
-    if told == sections.parted(before.content, category):
-        return before.content
+    if told == sections.parted(shown.content, category):
+        return shown.content
     plain = told.get(sections.main_section(category), "")
-    was_plain = not any(map(sections.heading, sections.lines(before.content)))
+    was_plain = not any(map(sections.heading, sections.lines(shown.content)))
     return plain if was_plain and sections.parted(plain, category) == told else sections.composed(told)
 
 

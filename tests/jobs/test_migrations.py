@@ -100,6 +100,7 @@ LANDED = (
     State("9a5ce67", "0009_rollbacks", "0007_invitations", "0006_outcomes"),
     State("6b2696c", "0010_as_declared", "0009_as_declared", "0008_as_declared"),
     State("92da8c0", "0010_as_declared", "0011_rules", "0011_gc_reports"),
+    State("d2688b8", "0010_as_declared", "0012_vault", "0011_gc_reports"),
     State("2f42ad0", "0010_as_declared", "0009_as_declared", "0010_steps_of_agents"),
 )
 _VERIFYING = LANDED[[state.commit for state in LANDED].index("5812b5c") :]

@@ -1,0 +1,115 @@
+"""No file of a vault shows a secret; the silo keeps it, and a person's edit around it loses none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memory import store
+from memory.errors import Invalid
+from memory.models import Agent
+from memory.rules.rows import VaultFile
+from memory.vault import mending
+from tests.rules.talking import settings as set_rules
+from tests.steps import ME, remember, says
+from tests.vault.tree import differ, the_one
+
+SECRET, OTHER = "hunter2-Kj81-zz", "Xy77-quokka-4"
+SAID = f"The boat's password: {SECRET}\nThe harbour's password: {OTHER}\nThe ferry leaves at 14:30."
+
+
+@pytest.fixture
+def boat(ada: Agent) -> int:
+    [number] = remember(ada, SAID, category="technical", tags=["times", f"password: {SECRET}"])
+    return number
+
+
+def edited(path: Path, old: str, new: str) -> None:
+    before = path.read_text()
+    assert old in before
+    path.write_text(before.replace(old, new))
+
+
+def all_said(vault: Path) -> str:
+    return "\n".join([*map(str, vault.rglob("*")), *(each.read_text() for each in vault.rglob("*.md"))])
+
+
+def test_a_file_shows_no_secret_and_the_silo_keeps_it(ada: Agent, boat: int, vault: Path) -> None:
+    assert says(ada, boat).content == SAID
+    assert "[masked: password]" in the_one(vault).read_text()
+    assert SECRET not in all_said(vault)
+    assert OTHER not in all_said(vault)
+    assert differ(ada) == []
+
+
+def test_no_name_of_a_file_or_line_of_an_index_shows_one(ada: Agent, vault: Path) -> None:
+    remember(ada, "ghp_" + "a1B2c3D4" * 4 + "wxyz is the token of the crane", category="technical")
+    remember(ada, "open it", category="credentials", tags=["service:ghp_" + "a1B2c3D4" * 4 + "wxyz"])
+    said = all_said(vault).lower()
+    assert len(list(vault.rglob("*.md"))) > 2
+    assert "a1b2c3d4" not in said
+
+
+def test_a_vault_masks_nothing_where_a_person_says_so(ada: Agent, vault: Path) -> None:
+    set_rules(ada, capture_settings__sensitive_data_masking=False)
+    ada.refresh_from_db()
+    remember(ada, SAID, category="technical")
+    assert SECRET in the_one(vault).read_text()
+
+
+def test_files_are_masked_once_a_person_says_so_again(ada: Agent, vault: Path) -> None:
+    set_rules(ada, capture_settings__sensitive_data_masking=False)
+    ada.refresh_from_db()
+    remember(ada, SAID, category="technical")
+    set_rules(ada, capture_settings__sensitive_data_masking=True)
+    assert SECRET not in the_one(vault).read_text()
+    assert differ(ada) == []
+
+
+def test_an_edit_beside_secrets_keeps_them(ada: Agent, boat: int, vault: Path) -> None:
+    edited(the_one(vault), "14:30", "16:45")
+    edited(the_one(vault), "times, ", "times, ferry, ")
+    mending.take_in(ada, boat, ME)
+    assert says(ada, boat).content == SAID.replace("14:30", "16:45")
+    assert says(ada, boat).tags == ("times", "ferry", f"password: {SECRET}")
+    assert SECRET not in all_said(vault)
+    assert differ(ada) == []
+
+
+def test_an_edit_that_takes_all_secrets_out(ada: Agent, boat: int, vault: Path) -> None:
+    edited(the_one(vault), "The boat's password: [masked: password]\nThe harbour's password: [masked: password]\n", "")
+    mending.take_in(ada, boat, ME)
+    assert says(ada, boat).content == "The ferry leaves at 14:30."
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("The boat's password: [masked: password]\n", ""),  # which of the two is left, nobody can say
+        ("14:30", "14:30 [masked: password]"),
+        ("14:30", "14:30 [masked: token]"),
+    ],
+)
+def test_a_secret_that_cannot_be_told_is_refused(ada: Agent, boat: int, vault: Path, old: str, new: str) -> None:
+    edited(the_one(vault), old, new)
+    with pytest.raises(Invalid, match="not as often as the memory"):
+        mending.take_in(ada, boat, ME)
+    assert says(ada, boat).content == SAID
+    assert differ(ada) == [("edited", boat)]
+
+
+def test_a_secret_a_person_wrote_into_a_file_is_masked_once_it_is_taken_in(ada: Agent, vault: Path) -> None:
+    [number] = remember(ada, "The ferry leaves at 14:30.", category="technical")
+    edited(the_one(vault), "14:30.", f"14:30. My password is {SECRET}")
+    mending.take_in(ada, number, ME)
+    assert SECRET in says(ada, number).content
+    assert SECRET not in all_said(vault)
+
+
+def test_a_secret_after_a_crash_is_known_again(ada: Agent, boat: int, vault: Path) -> None:
+    VaultFile.objects.filter(agent=ada).delete()
+    store.revise(ada, boat, ME, tags=["times"])
+    mending.repair(ada)
+    assert differ(ada) == []
+    assert SECRET not in all_said(vault)
