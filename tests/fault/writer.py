@@ -53,7 +53,9 @@ def one_edit(agent, dice):  # type: ignore[no-untyped-def]
     if verb == "discard":
         return store.discard(agent, dice.sample(active, 2), me).seq
     if verb == "consolidate":
-        return store.consolidate(agent, dice.sample(active, 3), f"merged {dice.random()}", me, dropping=["x"]).seq
+        sources = dice.sample(active, 3)
+        text = f"merged {dice.random()}"
+        return store.consolidate(agent, sources, text, me, category="technical", dropping=["x"]).seq
     return duplicates.remove(agent).seq
 
 
