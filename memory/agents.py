@@ -22,7 +22,7 @@ from memory.errors import AgentsSide, Invalid, NotFound, Taken
 from memory.models import Agent, AgentKey, DueReason, Tenant
 from memory.silo.keys import new_wrapped_key
 from memory.silo.search.words import LANGUAGES
-from memory.vault import base, following
+from memory.vault import base, following, removing
 
 FILES = ("memory_path", "vault_path")  # what is kept where files are, by its side's consent
 TOKENS = ("budget_tokens", "target_tokens")
@@ -244,6 +244,7 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
             if "refine_every" in changed:
                 _set_cadence(edit.agent)
             if "vault_path" in changed:  # the next one is begun anew; what the last one holds stays there
+                _require_nothing_owed(row)
                 following.forget(row)
             _save(edit.agent, changed)
             edit.detail = {"changed": {name: _told(name, value) for name, value in sorted(changed.items())}}
@@ -252,6 +253,13 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
             edit.finish(always=True)
             letters.of_change(row, edit.seq, changed)
         return edit.agent
+
+
+def _require_nothing_owed(agent: Agent) -> None:
+    """Files of what was redacted would stay in a folder that nobody looks at any more; unless it is gone."""
+    if removing.owes(agent) and Path(agent.vault_path).is_dir():
+        why = "must stay as it is until what was redacted is removed from its files: see memory_rules index"
+        raise Invalid("vault_path", why)
 
 
 _PROMPTS = ("system_prompt", "refinement_prompt")

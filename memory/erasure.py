@@ -18,6 +18,7 @@ from memory import editing, elsewhere, requests
 from memory.models import Agent, Creation, Memory
 from memory.rules.rows import CleanupDecision, Recall, RecordedSession
 from memory.silo import indexes, keys
+from memory.vault import removing
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Figures:
     others: int  # agents whose data keys it wraps as well
     file: str  # its memory file, which no key seals, and which stays; empty: none
     vault: str  # its vault's folder, whose files are removed; empty: none
+    former_vaults: tuple[str, ...]  # folders that were its vault once: what is there stays
 
 
 def preview(agent: Agent) -> Figures:
@@ -49,6 +51,7 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
         editing.require_key(row)
         requests.to_settle(row, request, actor, Operation.ERASURE_REQUESTED)
         elsewhere.forget(row, "erasure")
+        transaction.on_commit(lambda: _forget(row.pk))  # first: files take their time
         with editing.begin(row, Operation.ERASED, actor, is_notice=True) as edit:
             figures = _figures(edit.agent, request, edit.seq)
             edit.detail = {"request": request, "silo_key": figures.silo_key}
@@ -60,7 +63,6 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
             edit.agent.wrapped_key, edit.agent.due_at, edit.agent.memory_path = b"", None, ""
             edit.agent.save(update_fields=["wrapped_key", "memory_path"])
             edit.finish(always=True)
-        transaction.on_commit(lambda: _forget(row.pk))
     return figures
 
 
@@ -81,4 +83,5 @@ def _figures(agent: Agent, request: int | None, entry: int | None) -> Figures:
         others=keys.wrapped_by(silo_key) - 1,
         file=agent.memory_path,
         vault=agent.vault_path,
+        former_vaults=removing.former(agent),
     )

@@ -20,8 +20,10 @@ from audit.rowset import streamed
 from audit.trail import Actor
 from memory import editing, elsewhere, errors, requests
 from memory.models import Agent, Creation, Kind, Memory
+from memory.rules.rows import RecordedSession
 from memory.silo import indexes
 from memory.snapshot import KeyedDigest
+from memory.vault import removing
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,8 @@ class Related:
     """Another memory that may say the same, and is left as it is: somebody has to decide about it."""
 
     number: int
-    # source: merged into it | merged: made from it | same words: equal, now or once | notice, shown: of a session
+    # source: merged into it | merged: made from it | same words: equal, now or once | notice, shown: of a session |
+    # told: the memory of a session, or a topic, that an interaction was recorded in
     why: str
     state: str  # active | discarded
 
@@ -48,6 +51,7 @@ class Figures:
     tokens_before: int
     tokens_after: int
     related: tuple[Related, ...]
+    former_vaults: tuple[str, ...]  # folders that may still have files of theirs, which are not looked at
 
 
 def preview(agent: Agent, numbers: Sequence[int]) -> Figures:
@@ -65,6 +69,7 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
     with editing.locked(agent) as row:
         asked = requests.to_settle(row, request, actor, Operation.REDACTION_REQUESTED)
         elsewhere.forget(row, "redaction")
+        transaction.on_commit(lambda: indexes.forget(row.pk))  # first: files take their time
         with editing.begin(row, Operation.REDACTED, actor, is_notice=True) as edit:
             memories = _memories(edit.agent, asked.memories)
             figures = _figures(edit.agent, memories, request, edit.seq)
@@ -78,9 +83,9 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
                 edit.change(memory, discarded_at=gone, redacted_at=edit.at, **values)
             disk.fold_log_afterwards()
             Creation.objects.filter(agent_id=row.pk).delete()  # keyed digests of what was sent, on which to try a guess
+            _unname(row, figures.memories)
             edit.finish()
             trail.strip(row.pk, figures.memories, notes)
-        transaction.on_commit(lambda: indexes.forget(row.pk))
     return figures
 
 
@@ -128,6 +133,7 @@ def _figures(agent: Agent, memories: Sequence[Memory], request: int | None, entr
         tokens_before=agent.core_tokens,
         tokens_after=agent.core_tokens - sum(memory.tokens for memory in active if memory.kind == Kind.CORE),
         related=tuple(_related(agent, numbers)),
+        former_vaults=removing.former(agent),
     )
 
 
@@ -149,6 +155,7 @@ def _related(agent: Agent, numbers: Sequence[int]) -> list[Related]:
         fresh = found.keys() - why.keys() - set(numbers)
         why |= {number: found[number] for number in fresh}
     those = [*numbers, *why]
+    why |= {number: "told" for number in _told_of(agent, those) if number not in why}
     notices = dict.fromkeys(_notices(agent, _open_while(agent, those)), "shown")
     notices |= dict.fromkeys(_notices(agent, _that_edited(agent, those)), "notice")
     why = notices | why
@@ -196,6 +203,29 @@ def _notices(agent: Agent, sessions: Iterable[int]) -> set[int]:
     unheard = ended.filter(detail__reason="redaction").values_list("session", flat=True)
     heard = ended.filter(session__among=list(set(sessions) - set(unheard)))
     return _made_by(agent, heard, Operation.SESSION_CLOSED)
+
+
+def _told_of(agent: Agent, numbers: Sequence[int]) -> set[int]:
+    """The memories of sessions in which these were recorded, and of topics that were said anew by recording them."""
+    found = {session.memory for session in recorded_in(agent, numbers) if session.memory is not None}
+    recordings = _edits_of(agent, numbers).filter(before_digest__isnull=True).values_list("seq", flat=True)
+    after = Change.objects.filter(agent_id=agent.pk, seq__among=[seq + 1 for seq in recordings])
+    topics = Memory.objects.filter(agent_id=agent.pk, category="topic", number__in=after.values("number"))
+    return found | set(topics.values_list("number", flat=True))
+
+
+def recorded_in(agent: Agent, numbers: Iterable[int]) -> list[RecordedSession]:
+    """The sessions of talk that one of these memories records."""
+    those = set(numbers)
+    with streamed(RecordedSession.objects.filter(agent_id=agent.pk)) as sessions:
+        return [session for session in sessions if not those.isdisjoint(session.numbers)]
+
+
+def _unname(agent: Agent, numbers: Sequence[int]) -> None:
+    """A session's name may say what was said in it, and is kept in clear."""
+    for session in recorded_in(agent, numbers):
+        session.name = f"redacted-{session.pk}"
+        session.save(update_fields=["name"])
 
 
 def _made_by(agent: Agent, those: QuerySet[Any], operation: str) -> set[int]:

@@ -66,6 +66,12 @@ def _would_remove(agent: Agent, numbers: list[int]) -> Iterator[str]:
     if figures.related:
         listed = in_words.numbered([each.number for each in figures.related])
         yield f"{agent.label}: these may say the same, and are left, for you to decide: {listed}."
+    yield from _left_behind(agent, figures.former_vaults)
+
+
+def _left_behind(agent: Agent, former_vaults: Iterable[str]) -> Iterator[str]:
+    for path in former_vaults:
+        yield f"{agent.label}: what is in a former vault is left, for somebody to remove by hand: {path}"
 
 
 class AskErasure(Deed):
@@ -86,6 +92,7 @@ class AskErasure(Deed):
                 yield f"{row.label}: its memory file is no part of the silo, and stays: {figures.file}"
             if figures.vault:
                 yield f"{row.label}: the files in its vault are removed: {figures.vault}"
+            yield from _left_behind(row, figures.former_vaults)
         yield _NOTHING_YET
 
     def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:

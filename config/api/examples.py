@@ -184,6 +184,7 @@ _REMOVES = {
     "constitutional": [],
     "changes": 2,
     "related": [{"id": 3, "why": "merged", "state": "active"}],
+    "former_vaults": [],
 }
 _READ = {
     "seq": 12,

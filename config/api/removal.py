@@ -32,9 +32,9 @@ class RelatedOut(serializers.Serializer[Any]):
 
     id = serializers.IntegerField()
     why = serializers.ChoiceField(
-        ["source", "merged", "same words", "notice", "shown"],
-        help_text="was merged into it; merged from it; says the same; notice of a session that edited it; or may have "
-        "read it",
+        ["source", "merged", "same words", "told", "notice", "shown"],
+        help_text="was merged into it; merged from it; says the same; memory of the session or topic it was recorded "
+        "in; notice of a session that edited it; or may have read it",
     )
     state = serializers.ChoiceField(["active", "discarded"])
 
@@ -46,6 +46,9 @@ class RemovesOut(serializers.Serializer[Any]):
     constitutional = serializers.ListField(child=serializers.IntegerField(), help_text="the numbers of those that are")
     changes = serializers.IntegerField(help_text="of the trail that are emptied, or can be opened no more")
     related = RelatedOut(many=True)
+    former_vaults = serializers.ListField(
+        child=serializers.CharField(), help_text="folders that may still have files of theirs: those are not removed"
+    )
 
 
 class RemovalOut(serializers.Serializer[Any]):
@@ -109,13 +112,15 @@ class Decline(AgentView):
 def _removes(agent: Agent, asked: Removal) -> dict[str, Any]:
     if asked.is_erasure:
         whole = erasure.preview(agent)
-        return {"memories": whole.memories, "constitutional": [], "changes": whole.entries, "related": []}
-    figures = redaction.preview(agent, asked.left)
+        figures = {"memories": whole.memories, "constitutional": [], "changes": whole.entries, "related": []}
+        return figures | {"former_vaults": list(whole.former_vaults)}
+    removed = redaction.preview(agent, asked.left)
     return {
-        "memories": len(figures.memories),
-        "constitutional": list(figures.constitutional),
-        "changes": figures.changes,
-        "related": [{"id": each.number, "why": each.why, "state": each.state} for each in figures.related],
+        "memories": len(removed.memories),
+        "constitutional": list(removed.constitutional),
+        "changes": removed.changes,
+        "related": [{"id": each.number, "why": each.why, "state": each.state} for each in removed.related],
+        "former_vaults": list(removed.former_vaults),
     }
 
 

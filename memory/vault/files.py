@@ -24,7 +24,7 @@ from memory.rules.categories import SCOPES
 from memory.rules.rows import Vault, VaultFile
 from memory.silo.silo import Opened, Silo
 from memory.snapshot import restore
-from memory.vault import naming, pages, rendering
+from memory.vault import naming, pages, removing, rendering
 from memory.vault.disk import Disk
 from memory.vault.shown import shown
 
@@ -162,7 +162,7 @@ class Files:
     def _rewrite(self, memory: Memory, file: VaultFile, opened: Opened, data: bytes) -> None:
         path, there = self.where(file, memory)
         if there is not None and not self.is_known(file, memory, there):
-            if self._is_of(memory, there):
+            if not self._is_anothers(memory, there):
                 self.edited.append(memory.number)
                 return
             self._write_beside(memory, opened, data)  # its own was removed, and another has the name
@@ -214,16 +214,10 @@ class Files:
         VaultFile.objects.filter(pk=file.pk).update(sealed_path=self.sealed_path(number, target))
 
     def _remove(self, numbers: Sequence[int]) -> None:
-        """Every file of theirs, copies too: what was redacted is nowhere."""
-        gone = set(numbers)
-        known = VaultFile.objects.filter(agent_id=self.agent.pk, number__in=gone)
-        for file in known:
-            self.disk.remove(self.path_of(file))
-        for path in list(self.disk.files()):
-            data = self.disk.read(path)
-            said = rendering.read_again(data) if data is not None else None
-            if said is not None and said.number in gone:
-                self.disk.remove(path)
+        """Every file of theirs: what was redacted is nowhere."""
+        known = VaultFile.objects.filter(agent_id=self.agent.pk, number__in=numbers)
+        paths: dict[int, PurePosixPath | None] = dict.fromkeys(numbers)
+        removing.remove(self.disk, paths | {file.number: self.path_of(file) for file in known})
         known.delete()
         self.removed += numbers
 
@@ -254,6 +248,11 @@ class Files:
     def shown(self, memory: Memory) -> Opened:
         """What a memory's file shows of it."""
         return shown(memory, self.silo.open(memory), self.rules)
+
+    def _is_anothers(self, memory: Memory, data: bytes) -> bool:
+        """Whether a file says that it is another memory's. One that says none has lost its number to an edit."""
+        number = rendering.number_in(data.decode(errors="replace"))
+        return number not in (None, memory.number)
 
     def _is_of(self, memory: Memory, data: bytes) -> bool:
         said = rendering.read_again(data)

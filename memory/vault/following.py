@@ -24,7 +24,7 @@ from memory.errors import FileFault
 from memory.models import Agent, Memory
 from memory.rules.rows import Vault, VaultFile
 from memory.silo.silo import Silo
-from memory.vault import pages
+from memory.vault import pages, removing
 from memory.vault.disk import Disk, held
 from memory.vault.files import AT_ONCE, Files
 
@@ -114,7 +114,7 @@ def _bring(agent: Agent, disk: Disk, numbers: Iterable[int] | None) -> Files | N
     if now.vault_path != agent.vault_path:
         raise FileFault("The vault of this agent is another one since.", "another vault since")
     if not now.wrapped_key:
-        pages.remove_all(disk, now)
+        removing.remove_all(disk, now)
         _let_go(now)
         return None
     files = Files(now, disk)

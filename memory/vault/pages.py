@@ -5,31 +5,25 @@ A line for each file. What is new is added at the end of its page at once; a pag
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from django.db.models import Exists, OuterRef
 
-from memory.errors import FileFault
 from memory.models import Agent, Memory
 from memory.rules import places
 from memory.rules.categories import PRIVATE, PROJECT
 from memory.rules.rows import VaultFile
 from memory.silo.silo import Silo
-from memory.vault import rendering
-from memory.vault.disk import NEW, Disk
+from memory.vault.disk import Disk
 
 _TITLE = "# Memory Index"
 _ABOUT = (
     "Each line is the file of one memory, and the newest stands at the end. What was set aside is in .discarded/. "
     "`manage.py memory_rules index` writes this page anew."
 )
-_NUMBERED = re.compile(r"(\d{6,})(-.*)?\.md\Z")
 _ROWS = 2_000  # held at a time
 _BEGINNING = 100  # bytes by which a page is known
 
@@ -162,29 +156,3 @@ def _lines(agent: Agent, silo: Silo) -> Iterator[list[Line]]:
 
 def is_page(path: PurePosixPath, data: bytes) -> bool:
     return path.name == places.INDEX and data.startswith(_TITLE.encode())
-
-
-def remove_all(disk: Disk, agent: Agent) -> None:
-    """Every file that is a memory's, or an index, or is called as one of this agent's is, whatever somebody made of it:
-    what is somebody else's stays. Raises FileFault where one of them cannot be removed."""
-    for path in list(disk.files()):
-        if path.name.startswith(NEW) or _is_called_so(path, agent) or _is_ours(disk, path):
-            disk.remove(path)
-    for above, _, _ in sorted(os.walk(disk.path), reverse=True):
-        with suppress(OSError):  # what is not empty stays
-            if Path(above) != disk.path:
-                Path(above).rmdir()
-
-
-def _is_called_so(path: PurePosixPath, agent: Agent) -> bool:
-    """A person's file may begin with a date: no number of a memory there was."""
-    named = _NUMBERED.match(path.name)
-    return named is not None and named[1] == f"{int(named[1]):06}" and 0 < int(named[1]) < agent.next_number
-
-
-def _is_ours(disk: Disk, path: PurePosixPath) -> bool:
-    try:
-        data = disk.read(path)
-    except FileFault:  # that nobody lets this process read
-        return False
-    return data is not None and (rendering.read_again(data) is not None or is_page(path, data))

@@ -136,15 +136,25 @@ def read_again(data: bytes) -> Said | None:
         text = data.decode()
     except UnicodeDecodeError:
         return None
-    blocks = _blocks(text)
-    about = sections.lines(blocks.pop("Metadata", ""))
-    fields = {found[1]: found[2] for line in about if (found := _FIELD.match(line))}
-    number = next((fields[name] for name in ("Memory ID", "Interaction ID", "Topic ID") if name in fields), "")
-    if not (number.isascii() and number.isdigit() and len(number) < 19):
+    number = number_in(text)
+    if number is None:
         return None
+    blocks = _blocks(text)
+    fields = _fields(blocks.pop("Metadata", ""))
     tags, sealed = blocks.pop("Tags", ""), blocks.pop("Sealed", "")
     told = {name: said for name, said in blocks.items() if said and said != ABSENT}
-    return Said(int(number), fields.get("Version", ""), told, tags, _sealed(sealed))
+    return Said(number, fields.get("Version", ""), told, tags, _sealed(sealed))
+
+
+def number_in(text: str) -> int | None:
+    """The number of the memory that a file is of; None where it says none."""
+    fields = _fields(_blocks(text).get("Metadata", ""))
+    number = next((fields[name] for name in ("Memory ID", "Interaction ID", "Topic ID") if name in fields), "")
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else None
+
+
+def _fields(metadata: str) -> dict[str, str]:
+    return {found[1]: found[2] for line in sections.lines(metadata) if (found := _FIELD.match(line))}
 
 
 def _blocks(text: str) -> dict[str, str]:

@@ -31,7 +31,7 @@ def nothing_is_left(
 ) -> Iterator[None]:
     """Ends before the database does, because it asks for its fixture; and looks before the suite's flush, likewise."""
     log = environment.FOLDER / f"log-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.jsonl"
-    handler = logging.FileHandler(log, encoding="utf-8", delay=True)
+    handler = logging.FileHandler(log, encoding="utf-8")  # open now: a test may be somebody who may not
     handler.setFormatter(logbook.formatter())
     logging.getLogger().addHandler(handler)
     with _looking_before_each_flush():

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from audit import rowset
 from audit.models import Change
-from memory import agents, errors, store
+from memory import agents, errors, redaction, requests, store
 from memory.models import Agent, Memory, Source
 from memory.rules import sections, switches
 from memory.rules.rows import VaultFile
@@ -66,6 +66,14 @@ def crashing(after: int | None) -> Iterator[None]:
             yield
 
 
+def spoilt(path: Path, hand: str) -> None:
+    """As some editors leave a file: without the number it had, or in another encoding."""
+    text = path.read_text()
+    if hand == "unnumbered":
+        text = "".join(line for line in text.splitlines(keepends=True) if "Memory ID" not in line)
+    path.write_bytes((text + "h\xe9").encode("latin-1", "replace"))
+
+
 class Vaulted(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -80,6 +88,7 @@ class Vaulted(RuleBasedStateMachine):
         self.off: set[str] = set()
         self.is_on = True
         self.written: list[str] = []  # by a person
+        self.redacted: list[str] = []
         self.before: dict[str, bytes] = {}
         for category in CATEGORIES:
             remember(self.agent, f"{category} blooms", f"{category} fades", category=category)
@@ -166,6 +175,29 @@ class Vaulted(RuleBasedStateMachine):
         if off:
             self.switch_off(Memory.objects.get(agent_id=self.agent.pk, number=number).category)
         self.act(lambda: roll_back(self.row(), What.entry(seq), PERSON, force=True), crash)
+
+    @rule(pick=PICK, hand=st.sampled_from(["", "unnumbered", "other letters"]), aside=st.booleans(), crash=CRASH)
+    def redact(self, pick: int, hand: str, aside: bool, crash: int | None) -> None:
+        """What was in its file once, and in what a person made of it, is nowhere."""
+        number, mark = self.number(pick), f"secret-{len(self.redacted)}."
+        if Memory.objects.get(agent_id=self.agent.pk, number=number).redacted_at:  # there is no other
+            return
+        self.act(lambda: store.revise(self.row(), number, PERSON, content=mark), crash)
+        with suppress(errors.MemoryFault):
+            following.bring(self.row())
+        self.redacted.append(mark)
+        for path in [path for path, data in self.files().items() if mark.encode() in data and hand]:
+            spoilt(self.vault / path, hand)
+            self.act(lambda: store.revise(self.row(), number, PERSON, content=f"other {mark}"), None)
+            with suppress(errors.MemoryFault), transaction.atomic():
+                if aside:
+                    mending.leave(self.row(), number, ME)
+        asked = requests.ask_redaction(self.row(), [number], PERSON, reason="17").number
+        with transaction.atomic():
+            redaction.redact(self.row(), asked, ME, include_constitutional=True)
+        self.follow(crash)
+        following.bring(self.row())
+        self.written = [mark for mark in self.written if self.is_somewhere(mark)]  # what stood in its files went too
 
     # --- switches
 
@@ -265,6 +297,12 @@ class Vaulted(RuleBasedStateMachine):
             else:
                 told = sections.parted(opened.content, memory.category)
                 assert {name: said.sections.get(name) for name in told} == told
+
+    @invariant()
+    def nothing_that_was_redacted_is_there(self) -> None:
+        for path in self.vault.rglob("*"):
+            data = path.read_bytes() if path.is_file() else b""
+            assert not [mark for mark in self.redacted if mark.encode() in data], path
 
     @invariant()
     def nothing_a_person_wrote_is_lost(self) -> None:

@@ -331,7 +331,7 @@ def test_ten_megabytes_in_the_place_of_ours(ada: Agent, vault: Path, has_its_num
         mending.take_in(ada, 1, ME)
     store.revise(ada, 1, ME, content="It leaves at 15:10.")
     assert any((vault / each).read_bytes() == big for each in tree(vault))
-    with pytest.raises((Stale, NotFound)):  # it says something else since, or the file is nobody's any more
+    with pytest.raises((Stale, Invalid)):  # the memory says something else since, or the file says no number
         mending.take_in(ada, 1, ME)
     mending.repair(fresh(ada))
     assert any((vault / each).read_bytes() == big for each in tree(vault))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from audit.trail import Actor
-from memory import erasure, redaction, requests, store
-from memory.models import Agent
-from memory.rules import switches
-from memory.rules.rows import Vault, VaultFile
-from memory.vault import following
+from memory import agents, erasure, redaction, requests, store
+from memory.errors import Invalid
+from memory.models import Agent, Memory
+from memory.rules import conversations, recording, switches
+from memory.rules.interactions import Interaction
+from memory.rules.rows import RecordedSession, Vault, VaultFile
+from memory.vault import following, mending
 from tests.steps import ME, PERSON, fresh, problems, remember
 from tests.vault.tree import differ, memories, tree
 
@@ -52,6 +56,42 @@ def test_also_what_somebody_wrote_to(ada: Agent, vault: Path) -> None:
     assert "heather" not in words(vault)
 
 
+def edited(path: Path, said: str) -> None:
+    """As an editor of another kind leaves it: without the number, and in another encoding."""
+    lines = [line for line in path.read_text().splitlines() if "Memory ID" not in line]
+    path.write_bytes("\n".join([*lines, said, "h\xe9"]).encode("latin-1"))
+
+
+def test_also_what_bears_its_number_no_more(ada: Agent, vault: Path) -> None:
+    [number] = remember(ada, "heather blooms", category="technical")
+    path = vault / memories(vault)[0]
+    edited(path, "more heather")
+    store.revise(ada, number, PERSON, content="heather fades")
+    assert [kind for kind, _ in differ(ada)] == ["edited"]
+    mending.leave(fresh(ada), number, ME)
+    edited(path, "heather again")
+    (vault / "common" / "000001-heather-of-an-editor.md").write_text("no number in it")
+    (vault / "common" / "technical" / ".palimpsest-new-0123456789abcdef").write_text("half a heather")
+    (vault / "common" / "copied.md").write_bytes(b"## Metadata\n- **Memory ID**: 1\nh\xe9 heather")
+    for mine in ("20261123-notes.md", "0000010-notes.md", "notes-found-1.md"):
+        (vault / "common" / "technical" / mine).write_text("mine")
+    redact(ada, number)
+    assert memories(vault) == [
+        f"common/technical/{mine}" for mine in ("0000010-notes.md", "20261123-notes.md", "notes-found-1.md")
+    ]
+    assert VaultFile.objects.count() == 0
+
+
+def test_also_what_was_put_aside_of_a_named_credential(ada: Agent, vault: Path) -> None:
+    [number] = remember(ada, "heather", category="credentials", tags=("service:mail",))
+    path = vault / "private" / "credentials" / "mail-key.md"
+    edited(path, "heather in clear")
+    mending.leave(fresh(ada), number, ME)
+    assert "heather" in (vault / ".discarded/private/credentials/mail-key-found-1.md").read_bytes().decode("latin-1")
+    redact(ada, number)
+    assert memories(vault) == []
+
+
 def test_an_erased_agents_files_are_removed_and_others_stay(ada: Agent, vault: Path) -> None:
     remember(ada, "heather blooms", category="technical")
     remember(ada, "heather fades", category="topic", project="site")
@@ -90,3 +130,48 @@ def test_an_erasure_removes_what_somebody_made_of_its_files(ada: Agent, vault: P
     erasure.erase(ada, requests.ask_erasure(ada, OWNER, reason="request 18").number, ME)
     assert tree(vault) == ["common/mine.txt", "common/technical/20261123-notes.md"]
     assert fresh(ada).vault_path == ""
+
+
+def test_a_former_vault_is_told_and_left(ada: Agent, vault: Path, root: Path) -> None:
+    [number] = remember(ada, "heather blooms", category="technical")
+    agents.change(ada, ME, vault_path=str(root / "second"))
+    assert redaction.preview(fresh(ada), [number]).former_vaults == (str(vault),)
+    assert erasure.preview(fresh(ada)).former_vaults == (str(vault),)
+    redact(fresh(ada), number)
+    assert "heather" in words(vault)
+    assert "heather" not in words(root / "second")
+
+
+def test_a_vault_that_owes_a_removal_stays_where_it_is(ada: Agent, vault: Path, root: Path, as_nobody: None) -> None:
+    [number] = remember(ada, "heather blooms", category="technical")
+    folder = (vault / memories(vault)[0]).parent
+    folder.chmod(0o500)
+    redact(ada, number)
+    assert "heather" in words(vault)
+    with pytest.raises(Invalid, match="must stay as it is until"):
+        agents.change(fresh(ada), ME, vault_path=str(root / "second"))
+    folder.chmod(0o700)
+    following.catch_up()
+    assert "heather" not in words(vault)
+    assert agents.change(fresh(ada), ME, vault_path=str(root / "second")).vault_path == str(root / "second")
+
+
+def test_a_folder_that_is_gone_keeps_no_vault(ada: Agent, vault: Path, root: Path) -> None:
+    [number] = remember(ada, "heather blooms", category="technical")
+    vault.rename(root / "lost")
+    vault.write_text("no folder")
+    redact(ada, number)
+    assert agents.change(fresh(ada), ME, vault_path="").vault_path == ""
+
+
+def test_what_repeats_a_recording_is_told_and_its_session_loses_its_name(ada: Agent, vault: Path) -> None:
+    rain = Interaction("Shall we never water the heather again?", "Never.", session="heather-talk", topic="garden")
+    [number] = recording.record(ada, rain, ME, requested=True).numbers
+    told = conversations.end_session(fresh(ada), "heather-talk", ME).memory
+    related = {each.number: each.why for each in redaction.preview(fresh(ada), [number]).related}
+    [topic] = Memory.objects.filter(category="topic").values_list("number", flat=True)
+    assert related == {told.number: "told", topic: "told"}
+    redact(fresh(ada), number, *related)
+    assert "heather" not in words(vault)
+    [session] = RecordedSession.objects.all()
+    assert session.name == f"redacted-{session.pk}"

@@ -75,6 +75,8 @@ class Command(removal.Removing):
             self.tell(f"its memory file is no part of the silo, and stays: {figures.file}")
         if figures.vault:
             self.tell(f"the files in its vault are removed: {figures.vault}")
+        for path in figures.former_vaults:
+            self.tell(f"what is in a former vault is left, for you to remove: {path}")
 
 
 _OPERATOR = Actor.operator("erase_agent")

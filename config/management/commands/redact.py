@@ -71,6 +71,8 @@ class Command(removal.Removing):
             self.tell(f"constitutional: {', '.join(map(str, figures.constitutional))}")
         for each in figures.related:
             self.tell(f"to decide: memory {each.number} ({each.state}) may say the same: {_WHY[each.why]}")
+        for path in figures.former_vaults:
+            self.tell(f"what is in a former vault is left, for you to remove: {path}")
         if figures.entry:
             self.tell("backups from before still hold it, sealed, until they age out")
 
@@ -81,5 +83,6 @@ _WHY = {
     "merged": "it was merged from what is redacted",
     "same words": "it says, or said, exactly the same",
     "notice": "the notice of a session that edited it",
+    "told": "the memory of the session it was recorded in, or of its topic",
     "shown": "the notice of a session whose model may have read it",
 }
