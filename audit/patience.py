@@ -17,6 +17,14 @@ def wait_at_most(seconds: int) -> None:
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{seconds}s"])
 
 
+def alone(what: int) -> None:
+    """Until this transaction ends nobody else of the service is at it: `what` is a number of PostgreSQL's advisory
+    locks. SQLite's transactions are alone anyway."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [what])
+
+
 @contextmanager
 def not_awaited() -> Iterator[None]:
     """A transaction that does not wait for the disk: for what is made anew, should a power cut take it back. It is in

@@ -15,6 +15,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from audit.models import AuditEntry, Change, Operation
+from audit.patience import alone
 from audit.trail import Actor
 from memory import addresses, cadence, editing, letters, runs
 from memory.access import new_key
@@ -95,7 +96,11 @@ def _clean(row: Tenant | Agent, name: str, setting: Collection[str] = ()) -> Non
         raise Invalid(name if field == "slug" else field, _ADVICE.get(field, "is not valid"))
 
 
+_PLACES = 0x70616C70  # of PostgreSQL's advisory locks: one agent at a time is given a place for its files
+
+
 def _place_file(agent: Agent) -> None:
+    alone(_PLACES)
     agent.memory_path = runs.path_in_roots(agent.memory_path)
     if _is_anothers(agent):
         raise Invalid("memory_path", _ANOTHERS)
@@ -104,6 +109,7 @@ def _place_file(agent: Agent) -> None:
 def _place_vault(agent: Agent) -> None:
     allowed = base.roots()
     agent.vault_path = base.resolved(agent.vault_path, allowed[0], allowed)
+    alone(_PLACES)
     if _is_in_a_way(agent):
         raise Invalid("vault_path", _ANOTHERS)
 
@@ -234,6 +240,8 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
     of the one that is accepted by this (`memory.proposals`). Raises Invalid.
     """
     with transaction.atomic(), editing.locked(agent) as row:
+        if "vault_path" in settings:
+            settings["vault_path"] = _kept(settings["vault_path"], is_agreed=bool(proposal))
         changed = {name: value for name, value in settings.items() if getattr(row, name) != value}
         if not changed and not proposal:
             return row
@@ -253,6 +261,15 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
             edit.finish(always=True)
             letters.of_change(row, edit.seq, changed)
         return edit.agent
+
+
+def _kept(path: str, *, is_agreed: bool) -> str:
+    """A vault's path as it is kept, without links: one that was agreed to leads where it led then. Raises Invalid."""
+    allowed = base.roots()
+    kept = base.resolved(path, allowed[0], allowed)
+    if is_agreed and kept != path:
+        raise Invalid("vault_path", "leads elsewhere than when it was proposed; propose it anew")
+    return kept
 
 
 def _require_nothing_owed(agent: Agent) -> None:

@@ -89,7 +89,7 @@ def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
     with editing.locked(agent) as row:
         editing.require_key(row)
         proposal = require_open(row, number)
-        _require_side(row, actor)
+        require_side(row, actor)
         if same_address(actor.label, proposal.proposer):
             raise errors.ConsentNeeded("Nobody accepts what they proposed.")
         if any(verify.chain_since(row.pk, row.label, number, (row.audit_seq, bytes(row.audit_mac)))):
@@ -104,7 +104,7 @@ def decline(agent: Agent, number: int, actor: Actor) -> Proposal:
         editing.require_key(row)
         proposal = require_open(row, number)
         if not is_own(proposal, actor):
-            _require_side(row, actor)
+            require_side(row, actor)
         return _step(row, Operation.CHANGE_DECLINED, actor, {"proposal": number})
 
 
@@ -113,7 +113,7 @@ def is_own(proposal: Proposal, actor: Actor) -> bool:
     return (actor.kind, actor.label) == (proposal.proposer_kind, proposal.proposer)
 
 
-def _require_side(agent: Agent, actor: Actor) -> None:
+def require_side(agent: Agent, actor: Actor) -> None:
     """Raise ConsentNeeded unless this is the agent's side. Without a steward its runtime alone is."""
     is_runtime = actor.kind == ActorKind.AGENT and not _is_stewards_alone(agent)
     is_steward = actor.kind == ActorKind.STEWARD and same_address(actor.label, agent.steward)

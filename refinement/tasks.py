@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from config.queue import task
 from memory.rules import overdue
 from memory.vault import following
@@ -32,6 +34,7 @@ def close_stale() -> str:
     sessions.close_stale()
     line.forget_lost()
     line.wake()
-    overdue.remind()
-    following.catch_up()
+    with ExitStack() as both:  # where one fails the other is done all the same, and then the failure is told
+        both.callback(following.catch_up)
+        both.callback(overdue.remind)
     return "closed"

@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, transaction
 from django.db.models import Min, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
-from audit.patience import wait_at_most
+from audit.patience import alone, wait_at_most
 from memory import editing
 from memory.models import Agent, Tenant
 from refinement import providers, schedule
@@ -37,20 +37,13 @@ def take() -> Waiting | None:
     A transaction of its own, in which nobody else chooses. The caller gives it back, or ends it.
     """
     with transaction.atomic():
-        _alone()
+        alone(LOCK)
         while (row := _next()) is not None:
             row.taken_at = timezone.now()
             if Waiting.objects.filter(pk=row.pk, claim=row.claim, taken_at=None).update(taken_at=row.taken_at):
                 Served.objects.update_or_create(tenant_id=row.tenant_id, defaults={"at": row.taken_at})
                 return row  # else it left the line a moment ago
         return None
-
-
-def _alone() -> None:
-    """SQLite's transactions are alone anyway."""
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
 
 
 def _next() -> Waiting | None:

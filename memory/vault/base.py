@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 
 from django.conf import settings
 
+from audit.models import AuditEntry
 from memory.errors import FileFault, Invalid
 from memory.models import Agent
-from memory.vault.disk import held
+from memory.vault.disk import LOCK, held
 
 ROOM = 10_000_000  # bytes that have to be free where one is begun
-LONGEST = 1_000  # characters
+LONGEST = 1_000  # bytes
 FIELD = "vault_path"
 
 
@@ -33,13 +37,17 @@ def resolved(given: str, beside: Path, allowed: Sequence[Path]) -> str:
     of one folder are seen to be one. Raises Invalid."""
     if not given:
         return ""
-    if not given.isprintable() or len(given) > LONGEST:
-        raise Invalid(FIELD, f"must be at most {LONGEST:,} characters, none of them a control character")
+    if not given.isprintable() or any(part != part.strip() for part in Path(given).parts):
+        raise Invalid(FIELD, "has a control character in it, or a name that begins or ends with a blank")
     try:
         real = Path(os.path.realpath(os.path.normpath(beside / Path(given).expanduser())))
         is_file = any(each.is_file() for each in (real, *real.parents))
     except (OSError, RuntimeError):
         raise Invalid(FIELD, "is no path that the system can follow") from None
+    if len(os.fsencode(real)) > LONGEST:
+        raise Invalid(FIELD, f"must have at most {LONGEST:,} bytes")
+    if ".git" in real.parts:
+        raise Invalid(FIELD, "lies in what git keeps for itself; name a folder beside .git")
     if not any(_is_below(real, root) for root in allowed):
         raise Invalid(FIELD, f"must lie under {' or '.join(map(str, allowed))} (VAULT_ROOTS)")
     if is_file:
@@ -52,10 +60,32 @@ def _is_below(real: Path, root: Path) -> bool:
     return real.is_relative_to(trusted) and real != trusted
 
 
-def require_usable(path: str) -> None:
-    """That it is there or can be made, can be written to, and has room. Raises FileFault, FileElsewhere."""
-    with held(Path(path), roots()):  # makes it, and writes to it
-        free = shutil.disk_usage(path).free
+def mark_of(agent: Agent) -> str:
+    """By which a vault's folder is known to be this agent's: opaque, and the same for ever, for it is how its trail
+    begins."""
+    return _mark(agent.pk, agent.created_at)
+
+
+@lru_cache(1_000)
+def _mark(agent_id: int, _: datetime) -> str:
+    first = AuditEntry.objects.filter(agent_id=agent_id).order_by("seq").values_list("mac", flat=True)[0]
+    return bytes(first).hex()[:32]
+
+
+def require_usable(path: str, agent: Agent) -> None:
+    """That it is there or can be made, is nobody else's vault, can be written to, and has room. What is made to find
+    out is removed again. Raises FileFault, FileElsewhere."""
+    folder = Path(path)
+    missing = [each for each in (folder / LOCK, folder, *folder.parents) if not each.exists()]
+    try:
+        with held(folder, roots()) as disk:  # makes it, and writes to it
+            if disk.whose() not in ("", mark_of(agent)):
+                raise FileFault(f"{path}: is another agent's vault", "is another agent's vault")
+            free = shutil.disk_usage(path).free
+    finally:
+        with suppress(OSError):
+            for each in missing:
+                each.unlink() if each.name == LOCK else each.rmdir()
     if free < ROOM:
         raise FileFault(f"{path}: has {free:,} bytes left; {ROOM:,} are needed", "no space left")
 
@@ -66,7 +96,7 @@ def alternatives(agent: Agent) -> list[str]:
     for root in roots():
         path = str(root / agent.tenant.slug / agent.slug)
         try:
-            require_usable(path)
+            require_usable(path, agent)
         except FileFault:
             continue
         found.append(path)

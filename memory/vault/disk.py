@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from memory.errors import FileFault
+from memory.errors import FileElsewhere, FileFault
 from memory.placing import Folder, Place, folder_of, is_written, lock, told, walked
 from memory.replacement import write
 
@@ -27,6 +27,7 @@ NEW = ".palimpsest-new-"
 LARGEST = 4_000_000  # bytes of a file that is read: ours have some 200,000 at most
 _SYNCED_AT_ONCE = 16  # syncs that wait for the disk together are as quick as one
 _FEW = 4
+_MARK = 32  # characters
 _OPEN = 64  # folders: a system has a limit, and a vault may have a thousand projects
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 _PATIENCE = 1.0  # seconds for somebody who opened a file just before another took its place
@@ -56,11 +57,33 @@ class Disk:
     """A vault's folder, open, and locked by its holder. Raises FileFault where the system refuses something: it names
     a folder, and no file, whose name has words of its memory in it."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, lock: int) -> None:
         self.path = folder.path
+        self._lock = lock
         self._base = folder
         self._folders: dict[tuple[str, ...], Folder] = {}
         self._staged: list[_Staged] = []
+        self.put_aside: list[tuple[PurePosixPath, PurePosixPath]] = []  # from where to where, by `out_of_the_way`
+
+    def whose(self) -> str:
+        """The mark of the agent whose vault this is; "" of one that nobody has begun, or that nobody has any more."""
+        said = os.pread(self._lock, _MARK + 1, 0).decode("ascii", "replace")
+        return said if len(said) == _MARK else ""
+
+    def claim(self, mark: str) -> None:
+        """Have it be this agent's. Raises FileFault where it is another's, of this service or of another one."""
+        if self.whose() == mark:
+            return
+        if self.whose():
+            raise FileFault(f"{self.path}: is another agent's vault", "is another agent's vault")
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, mark.encode("ascii"), 0)
+
+    def give_up(self) -> None:
+        """Have it be nobody's, without the folder where nothing is left in it."""
+        with suppress(OSError):
+            self._base.remove(LOCK)
+            self.path.rmdir()
 
     def read(self, path: PurePosixPath, most: int = LARGEST) -> bytes | None:
         """What a file says, up to so many bytes; None where there is none."""
@@ -155,6 +178,7 @@ class Disk:
         """What nobody knows where it comes from is kept, beside what was discarded. Where it is."""
         free = self._free(path)
         self.move(path, free)
+        self.put_aside.append((path, free))
         return free
 
     def _free(self, path: PurePosixPath) -> PurePosixPath:
@@ -258,12 +282,14 @@ def held(base: Path, roots: tuple[Path, ...], *, create: bool = True) -> Iterato
     """A vault's folder, which lies under the operator's roots wherever links lead, locked against other writers of
     ours. Raises FileFault, FileElsewhere."""
     place = Place(base / LOCK, roots)
+    if Path(os.path.realpath(base)) != base:
+        raise FileElsewhere(f"{base}: a link leads elsewhere since it was chosen", "a link leads elsewhere")
     with folder_of(place, create=create) as folder:
         if folder is None:
             raise FileFault(f"open {base}: there is no such folder", "there is no such folder")
         with told("lock", base):
             number = _locked(folder)
-        disk = Disk(folder)
+        disk = Disk(folder, number)
         try:
             yield disk
         finally:

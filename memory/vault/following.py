@@ -13,7 +13,6 @@ from pathlib import Path
 from threading import local
 
 import structlog
-from django.conf import settings
 from django.db import DatabaseError, transaction
 from django.db.models import F, Q
 from django.utils import timezone
@@ -24,7 +23,7 @@ from memory.errors import FileFault
 from memory.models import Agent, Memory
 from memory.rules.rows import Vault, VaultFile
 from memory.silo.silo import Silo
-from memory.vault import pages, removing
+from memory.vault import base, pages, removing
 from memory.vault.disk import Disk, held
 from memory.vault.files import AT_ONCE, Files
 
@@ -47,7 +46,7 @@ def follow(agent_id: int) -> None:
 def follow_edit(agent: Agent, seq: int, memories: Sequence[Memory], *, are_new: bool) -> None:
     """The same right after an edit: `agent` and `memories` as entry `seq` left them. Where nothing else was to be
     followed they are as they stand, and need not be read again. Raises nothing."""
-    if agent.pk in _held_here.agents:
+    if agent.pk in _held_here.agents or _was_let_go(agent):
         return
     with _faults_noted(agent.pk), opened(agent) as disk:
         if not (agent.wrapped_key and _stands(agent, seq)):
@@ -63,6 +62,11 @@ def follow_edit(agent: Agent, seq: int, memories: Sequence[Memory], *, are_new: 
             pages.rebuild(disk, agent, files.rules)
         files.finish(followed=seq)
         _require_same(agent)
+
+
+def _was_let_go(agent: Agent) -> bool:
+    """Whether this was erased, and an earlier entry of the same transaction has removed its files."""
+    return not agent.wrapped_key and not Agent.objects.filter(pk=agent.pk, vault_path=agent.vault_path).exists()
 
 
 def _stands(agent: Agent, seq: int) -> bool:
@@ -115,6 +119,7 @@ def _bring(agent: Agent, disk: Disk, numbers: Iterable[int] | None) -> Files | N
         raise FileFault("The vault of this agent is another one since.", "another vault since")
     if not now.wrapped_key:
         removing.remove_all(disk, now)
+        disk.give_up()
         _let_go(now)
         return None
     files = Files(now, disk)
@@ -154,7 +159,8 @@ _held_here = _HeldHere()
 @contextmanager
 def opened(agent: Agent) -> Iterator[Disk]:
     """The agent's vault, held. Raises FileFault, FileElsewhere."""
-    with held(Path(agent.vault_path), tuple(Path(root) for root in settings.VAULT_ROOTS)) as disk:
+    with held(Path(agent.vault_path), base.roots()) as disk:
+        disk.claim(base.mark_of(agent))
         _held_here.agents.add(agent.pk)
         try:
             yield disk

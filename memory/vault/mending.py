@@ -43,11 +43,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What was mended, how many lines the indexes have, and what is left for somebody to decide."""
+    """What was mended, how many lines the indexes have, what is left for somebody to decide, and what was in the way
+    of a file of ours: from where to where below the vault's folder it was put."""
 
     mended: int
     indexed: int
     left: tuple[Difference, ...]
+    aside: tuple[tuple[str, str], ...]
 
 
 Progress = Callable[[int], None]
@@ -69,7 +71,8 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
         for start in range(0, len(found), AT_ONCE):
             _mend(now, found[start : start + AT_ONCE])
         indexed = pages.rebuild(disk, now.agent, now.rules)
-        return Repaired(len(found), indexed, tuple(_differences(now)))
+        aside = tuple((str(path), str(kept)) for path, kept in disk.put_aside)
+        return Repaired(len(found), indexed, tuple(_differences(now)), aside)
 
 
 def _clear(now: Files) -> None:

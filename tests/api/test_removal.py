@@ -40,6 +40,7 @@ def test_what_is_asked_is_listed_and_shown_with_what_goes_and_what_is_left(runti
         "memories": 1,
         "constitutional": [],
         "changes": 2,
+        "former_vaults": [],
         "related": [{"id": 4, "why": "merged", "state": "active"}],
     }
     assert shown == asked

@@ -224,7 +224,6 @@ def test_sql_written_by_hand_stays_in_a_few_places() -> None:
         "audit/rowset.py",
         "config/checks.py",
         "config/health.py",
-        "refinement/turns.py",  # PostgreSQL's advisory lock
     }
     assert callers("cursor.execute", "raw", "RawSQL", "extra") == allowed
 

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 from pytest_django.fixtures import Settings
 
-from memory import agents, proposals
+from memory import agents, erasure, proposals, requests
 from memory.models import Agent
 from memory.rules import switches
 from tests.commands.calling import Ran, run
@@ -113,6 +113,74 @@ def test_a_folder_that_will_not_do_names_one_that_would(ada: Agent, site: Path) 
     assert "must lie under" in ran.err
     assert str(site.parent / "acme" / "ada") in ran.err
     assert fresh(ada).vault_path == ""
+
+
+def test_what_was_proposed_already_is_not_proposed_again(
+    ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
+    first, second = (found(rules("init", "--vault", "--json"))["Storage path"] for _ in range(2))
+    number = proposals.open_one(fresh(ada)).number  # type: ignore[union-attr]
+    assert f"/api/v1/proposals/{number}/accept" in first
+    assert f"/api/v1/proposals/{number}/accept" in second
+    assert "already" in second
+    assert not (site / "memory").exists()
+
+
+def test_with_its_key_an_agent_is_not_asked_and_so_not_too_often(ada: Agent, site: Path, settings: Settings) -> None:
+    settings.ASKS_PER_PERSON = settings.ASKS_PER_AGENT = 1
+    for name in ("a", "b", "c"):
+        assert rules("init", "--vault", name, "--yes").code == 0
+    assert fresh(ada).vault_path == str(site / "c")
+
+
+@pytest.mark.parametrize(("answer", "args", "moves"), [("n\n", [], False), ("", [], False), ("y\n", [], True)])
+def test_another_vault_is_asked_about(ada: Agent, site: Path, answer: str, args: list[str], moves: bool) -> None:
+    """As when init is run in a second project."""
+    rules("init", "--vault")
+    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+        ran = rules("init", "--vault", "second", "--json", stdin=answer.encode())
+    assert ran.code == 0
+    assert f"begin one in {site / 'second'}? (y/n)" in ran.err
+    assert fresh(ada).vault_path == str(site / ("second" if moves else "memory"))
+    assert (site / "second").exists() is moves
+
+
+def test_where_nobody_can_be_asked_a_vault_stays(ada: Agent, site: Path) -> None:
+    rules("init", "--vault")
+    assert "as before" in found(rules("init", "--vault", "second", "--json"))["Storage path"]
+    assert fresh(ada).vault_path == str(site / "memory")
+
+
+def test_an_index_of_somebody_elses_is_kept_and_told(ada: Agent, site: Path) -> None:
+    (site / "memory").mkdir()
+    (site / "memory" / "index.md").write_text("# Mine")
+    told = found(rules("init", "--vault", "--json"))["Index"]
+    assert "index.md was not ours, and is kept as .discarded/index-found-1.md" in told
+    assert (site / "memory" / ".discarded" / "index-found-1.md").read_text() == "# Mine"
+
+
+def test_the_project_that_the_environment_names_is_told_so(
+    ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMORY_PROJECT", "other")
+    assert "the project is other, as MEMORY_PROJECT says" in found(rules("init", "--json"))["Repository"]
+
+
+@pytest.mark.parametrize("deed", [["status"], ["init"], ["settings"], ["index"], ["disable"]])
+def test_of_an_erased_agent_nothing_is_done(ada: Agent, site: Path, deed: list[str]) -> None:
+    erasure.erase(ada, requests.ask_erasure(ada, PERSON, reason="request 18").number, ME)
+    ran = rules(*deed)
+    assert (ran.code, ran.out) == (2, "")
+    assert "erased" in ran.err
+
+
+def test_who_is_asked_reads_what_would_be_switched_on_in_no_color_of_errors(ada: Agent, site: Path) -> None:
+    rules("disable", "--category", "topic")
+    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+        ran = rules("enable", "--category", "topic", stdin=b"y\n")
+    assert "topic is currently switched off. Switch on? (y/n)" in ran.err
+    assert "\x1b" not in ran.err
 
 
 @pytest.mark.parametrize(("answer", "is_on"), [("n\n", False), ("", False), ("y\n", True)])

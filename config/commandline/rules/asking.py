@@ -16,19 +16,31 @@ T = TypeVar("T")
 _HINT = "; --yes says that a person wants it"
 
 
-def agreed(
-    task: Task, on: list[str], *, yes: bool = False, hint: str = _HINT, question: str = switches.QUESTION
-) -> bool:
+def agreed(task: Task, on: list[str], *, yes: bool = False, hint: str = _HINT, question: str = "") -> bool:
+    """Whether a person says yes to switching these on. Where nobody can be asked, and --yes is not there, it is no."""
+    if is_attended() and not yes:
+        task.say(switches.GOOD_FOR)
+        for path in on:
+            task.say(f"Would be switched on: {path}")
+    return confirmed(task, question or question_of(on), yes=yes, hint=hint)
+
+
+def question_of(on: list[str]) -> str:
+    """The seed's, of the master switch; of others one that says which they are."""
+    if document.MASTER in on:
+        return switches.QUESTION
+    named = [path.removesuffix(".enabled").rpartition(".")[2] for path in on]
+    return f"{' and '.join(named)} {'is' if len(named) == 1 else 'are'} currently switched off. Switch on? (y/n)"
+
+
+def confirmed(task: Task, question: str, *, yes: bool = False, hint: str = _HINT) -> bool:
     """Whether a person says yes. Where nobody can be asked, and --yes is not there, it is no."""
     if yes:
         return True
     if not is_attended():
         task.say(f"Nobody can be asked here, which is a no{hint}.")
         return False
-    task.say(switches.GOOD_FOR)
-    for path in on:
-        task.say(f"Would be switched on: {path}")
-    task.stderr.write(f"{question} ", ending="")
+    task.stderr.write(f"{question} ", lambda plain: plain, ending="")  # not in the red of errors
     try:
         return input().strip().lower() in ("y", "yes")
     except EOFError:
@@ -45,7 +57,7 @@ def done(task: Task, agent: Agent, act: Callable[[Agent], T]) -> T | None:
             path = document.MASTER
         except CategoryDisabled as closed:
             path = f"memory_rules.categories.{closed.category}.enabled"
-        if not agreed(task, [path], hint="; memory_rules enable switches it on"):
+        if not agreed(task, [path], hint="; memory_rules enable switches it on", question=switches.QUESTION):
             task.say("Nothing was done.")
             return None
         agent = _turned_on(agent, path)

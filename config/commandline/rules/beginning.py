@@ -16,11 +16,12 @@ from config.commandline.removal import KEY
 from config.commandline.rules import Deed, asking
 from config.commandline.rules.keeping import agents_side
 from config.commandline.rules.surroundings import is_ignored, project_of, repository
-from memory import proposals
+from memory import agents, proposals
 from memory.errors import FileFault, Invalid
 from memory.models import Agent, Memory, Source
 from memory.rules import document, gate, switches
 from memory.rules.categories import PROJECT, SCOPES
+from memory.rules.projects import VARIABLE
 from memory.vault import base, following, mending, pages, rendering
 
 QUESTION = "Memory rules are currently disabled. Enable memory functionality? (y/n)"  # the seed's
@@ -62,8 +63,15 @@ def _arguments(parser: CommandParser) -> None:
         help="begin a vault there: a file for each memory; without FOLDER where storage.base_path says. Its agent's "
         f"side has to agree: at once with its key in {KEY}, else to a proposal",
     )
-    parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="of the project; default: this one")
-    parser.add_argument("--yes", action="store_true", help="switch memory on if it is off, without asking")
+    parser.add_argument(
+        "--project-dir",
+        default=".",
+        metavar="FOLDER",
+        help=f"of the project, unless {VARIABLE} names it; default: this one",
+    )
+    parser.add_argument(
+        "--yes", action="store_true", help="without asking: switch memory on if it is off, leave a vault for another"
+    )
     parser.add_argument("--json", action="store_true", help="one line of JSON")
 
 
@@ -121,20 +129,50 @@ def _begin_vault(begun: _Begun) -> None:
     _require_usable(path, begun.agent)
     if path == begun.agent.vault_path:
         begun.report("Storage path", f"{path}, as before")
-        return
-    side = agents_side(begun.agent) if os.environ.get(KEY) else None
-    proposal = proposals.propose(begun.agent, asking.OPERATOR, vault_path=path)
-    if side is None:
-        begun.report("Storage path", f"{path} is proposed to the agent's side (proposal {proposal.number})")
-        return
-    proposals.accept(begun.agent, proposal.number, side)
+    elif begun.agent.vault_path and not _moves(begun, path):
+        begun.report("Storage path", f"{begun.agent.vault_path}, as before; nothing was begun in {path}")
+    elif os.environ.get(KEY):
+        _agree(begun, path)
+    else:
+        _propose(begun, path)
+
+
+def _moves(begun: _Begun, path: str) -> bool:
+    """An agent has one vault for all of its projects: another one is seldom meant."""
+    before = begun.agent.vault_path
+    begun.task.say(
+        f"{begun.agent.label} has a vault for all of its projects: {before}. In another one every memory is written "
+        f"anew; what is in this one stays, and is followed no more."
+    )
+    return asking.confirmed(begun.task, f"Leave it, and begin one in {path}? (y/n)", yes=begun.options["yes"])
+
+
+def _agree(begun: _Begun, path: str) -> None:
+    side = agents_side(begun.agent)
+    proposals.require_side(begun.agent, side)
+    agents.change(begun.agent, side, vault_path=path)
     begun.read_again()
     begun.report("Storage path", f"{path}, as the agent's side agreed (entry {begun.agent.audit_seq})")
 
 
+def _propose(begun: _Begun, path: str) -> None:
+    there = proposals.open_one(begun.agent)
+    is_there = there is not None and there.proposed == {"vault_path": path}
+    number = there.number if there and is_there else _proposed(begun.agent, path)
+    begun.report(
+        "Storage path",
+        f"{path} is proposed to the agent's side{' already' if is_there else ''}: it accepts with POST "
+        f"/api/v1/proposals/{number}/accept, or its steward by a letter; with its key in {KEY} it is done at once",
+    )
+
+
+def _proposed(agent: Agent, path: str) -> int:
+    return proposals.propose(agent, asking.OPERATOR, vault_path=path).number
+
+
 def _require_usable(path: str, agent: Agent) -> None:
     try:
-        base.require_usable(path)
+        base.require_usable(path, agent)
     except FileFault as fault:
         raise FileFault(f"{fault}{_or_else(agent)}", fault.reason) from None
 
@@ -161,7 +199,8 @@ def _git(begun: _Begun) -> None:
     root = repository(begun.folder)
     begun.project = project_of(begun.folder, begun.rules)
     where = f"the git repository {root}" if root else "no git repository"
-    begun.report("Repository", f"{where}; the project is {begun.project}{_exposed(begun, root)}")
+    by = f", as {VARIABLE} says" if os.environ.get(VARIABLE) else ""
+    begun.report("Repository", f"{where}; the project is {begun.project}{by}{_exposed(begun, root)}")
 
 
 def _exposed(begun: _Begun, root: Path | None) -> str:
@@ -213,7 +252,8 @@ def _indexes(begun: _Begun) -> None:
         return
     done = mending.repair(begun.agent)
     left = f"; {several(len(done.left), 'difference')} to look at (memory_rules index --check)" if done.left else ""
-    begun.report("Index", f"{several(done.indexed, 'file')} listed, {done.mended:,} mended{left}")
+    aside = "".join(f"; {path} was not ours, and is kept as {kept}" for path, kept in done.aside)
+    begun.report("Index", f"{several(done.indexed, 'file')} listed, {done.mended:,} mended{left}{aside}")
 
 
 _STEPS: tuple[Callable[[_Begun], None], ...] = (

@@ -198,7 +198,8 @@ def _indexed(
         return {"kept": mending.leave(agent, leave, agents_side(agent))}
     with progress("Comparing", unit="files") as advance:
         done = mending.repair(agent, progress=advance)
-    task.say(f"{several(done.mended, 'file')} mended, {several(done.indexed, 'file')} listed.")
+    for path, kept in done.aside:
+        task.say(f"{path} was not ours: it is kept as {kept}.")
     return {"mended": done.mended, "indexed": done.indexed, "differences": _told(done.left)}
 
 

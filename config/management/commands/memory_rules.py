@@ -12,6 +12,7 @@ from django.core.management.base import CommandParser
 
 from config.commandline import Task, several
 from config.commandline.rules import Deed, asking, beginning, cleaning, keeping, recording, retrieving
+from memory import editing
 from memory.access import agent_named
 from memory.errors import Invalid
 from memory.models import Agent
@@ -58,6 +59,7 @@ class Command(Task):
 
     def run(self, *, deed: str, agent: str, **options: Any) -> int | None:
         target = agent_named(agent)
+        editing.require_key(target)
         if deed in _DEEDS:
             return _DEEDS[deed].run(self, target, **options)
         if deed == "status":

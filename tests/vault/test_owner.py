@@ -1,0 +1,150 @@
+"""Whose a vault's folder is: one agent's, wherever links lead and whoever asks at once; and no other's ever after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Barrier, Thread
+
+import pytest
+from django.db import connections
+from pytest_django.fixtures import Settings
+
+from memory import agents, erasure, proposals, requests
+from memory.errors import FileFault, Invalid
+from memory.models import Agent
+from memory.rules.rows import Vault
+from memory.vault import base, following, mending
+from memory.vault.disk import LOCK
+from tests.steps import ME, fresh, last_entry, remember
+from tests.vault.test_removing import OWNER
+from tests.vault.tree import memories
+
+
+def mark(vault: Path) -> str:
+    return (vault / LOCK).read_text()
+
+
+@pytest.fixture
+def bob(ada: Agent) -> Agent:
+    return agents.create("globex", "bob", model="builtin/dedupe", actor=ME)[0]
+
+
+def test_a_folder_is_marked_as_its_agents_and_says_nothing_else(ada: Agent, vault: Path) -> None:
+    remember(ada, "heather", category="technical")
+    assert mark(vault) == base.mark_of(ada)
+    assert len(mark(vault)) == 32
+
+
+def test_the_folder_of_another_service_is_not_written_to(ada: Agent, vault: Path) -> None:
+    vault.mkdir(exist_ok=True)
+    (vault / LOCK).write_text("f" * 32)
+    remember(ada, "heather", category="technical")
+    assert memories(vault) == []
+    assert Vault.objects.get(agent_id=ada.pk).fault == "is another agent's vault"
+    with pytest.raises(FileFault, match="is another agent's vault"):
+        base.require_usable(str(vault), ada)
+    (vault / LOCK).write_text("torn")  # by a crash while it was marked: nobody's
+    following.catch_up()
+    assert len(memories(vault)) == 1
+
+
+def test_a_former_vault_is_still_its_own_and_nobody_elses(ada: Agent, bob: Agent, vault: Path, root: Path) -> None:
+    remember(ada, "heather", category="technical")
+    agents.change(ada, ME, vault_path=str(root / "second"))
+    agents.change(bob, ME, vault_path=str(vault))
+    remember(fresh(bob), "moss", category="technical")
+    assert len(memories(vault)) == 1
+    assert Vault.objects.get(agent_id=bob.pk).fault == "is another agent's vault"
+    agents.change(fresh(bob), ME, vault_path="")
+    agents.change(fresh(ada), ME, vault_path=str(vault))
+    assert mending.repair(fresh(ada)).left == ()
+
+
+def test_after_an_erasure_it_is_nobodys_and_gone(ada: Agent, bob: Agent, vault: Path) -> None:
+    remember(ada, "heather", category="technical")
+    erasure.erase(ada, requests.ask_erasure(ada, OWNER, reason="request 18").number, ME)
+    assert not vault.exists()
+    assert not Vault.objects.exclude(fault="").exists()
+    agents.change(bob, ME, vault_path=str(vault))
+    remember(fresh(bob), "moss", category="technical")
+    assert len(memories(vault)) == 1
+
+
+def test_what_is_tried_out_leaves_nothing(ada: Agent, root: Path) -> None:
+    (root / "mine").mkdir()
+    there = sorted(root.rglob("*"))
+    base.require_usable(str(root / "a" / "b"), ada)
+    assert base.alternatives(ada) == [str(root / "acme" / "ada")]
+    base.require_usable(str(root / "mine"), ada)
+    assert sorted(root.rglob("*")) == there
+
+
+def test_a_path_is_kept_and_told_without_links(ada: Agent, root: Path) -> None:
+    (root / "real").mkdir()
+    (root / "link").symlink_to(root / "real")
+    after = agents.change(ada, ME, vault_path=str(root / "link" / "notes"))
+    assert after.vault_path == last_entry(ada).detail["changed"]["vault_path"] == str(root / "real" / "notes")
+    again = agents.change(after, ME, vault_path=str(root / "link" / "notes"))
+    assert again.audit_seq == after.audit_seq
+
+
+def test_what_is_agreed_to_is_what_was_proposed(ada: Agent, root: Path) -> None:
+    made = proposals.propose(ada, OWNER, vault_path=str(root / "acme" / "notes"))
+    (root / "acme").mkdir()
+    (root / "other").mkdir()
+    (root / "acme" / "notes").symlink_to(root / "other")
+    with pytest.raises(Invalid, match="leads elsewhere"):
+        proposals.accept(fresh(ada), made.number, ME)
+
+
+def test_a_link_put_in_its_place_leads_nowhere(ada: Agent, vault: Path, root: Path) -> None:
+    remember(ada, "heather", category="technical")
+    (root / "other").mkdir()
+    vault.rename(root / "aside")
+    vault.symlink_to(root / "other")
+    remember(fresh(ada), "moss", category="technical")
+    assert list((root / "other").iterdir()) == []
+    assert Vault.objects.get(agent_id=ada.pk).fault == "a link leads elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        (" ", "blank"),
+        ("notes /x", "blank"),
+        (".git/notes", "git keeps"),
+        ("repo/.git", "git keeps"),
+        ("/".join(["\u00e9" * 100] * 5), "bytes"),
+        ("a\nb", "control"),
+    ],
+)
+def test_paths_that_are_none(ada: Agent, vault: Path, path: str, why: str) -> None:
+    with pytest.raises(Invalid, match=why):
+        agents.change(ada, ME, vault_path=path)
+    assert fresh(ada).vault_path == str(vault)
+
+
+@pytest.mark.parametrize("below", [False, True])
+@pytest.mark.django_db(transaction=True)
+def test_of_agents_who_want_one_place_at_once_one_has_it(root: Path, settings: Settings, below: bool) -> None:
+    """On SQLite transactions are alone; PostgreSQL would let both look first, and then both write."""
+    made = [agents.create("acme", f"a{n}", model="builtin/dedupe", actor=ME)[0] for n in range(4)]
+    paths = [root / "shared" / "in" if below and n % 2 else root / "shared" for n in range(4)]
+    start, refused = Barrier(4), []
+
+    def take(agent: Agent, path: Path) -> None:
+        try:
+            start.wait(20)
+            agents.change(agent, ME, vault_path=str(path))
+        except Invalid as problem:
+            refused.append(problem.field)
+        finally:
+            connections.close_all()
+
+    threads = [Thread(target=take, args=each) for each in zip(made, paths, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert refused == ["vault_path"] * 3
+    assert Agent.objects.exclude(vault_path="").count() == 1
