@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db.models import Q
 from django.utils import timezone
 
+from memory.errors import MemoryDisabled
 from memory.models import Agent, Kind, Memory
 from memory.rules import gate
 from memory.silo.silo import Opened, Silo
@@ -66,9 +67,10 @@ def etag(agent: Agent, *, max_tokens: int | None, form: str, now: datetime | Non
 
 
 def read(agent: Agent, *, max_tokens: int | None = None, now: datetime | None = None) -> Context:
-    """The block, for the agent's side alone. `max_tokens` bounds what the memories weigh."""
+    """The block, for the agent's side alone. `max_tokens` bounds what the memories weigh. Raises MemoryDisabled: an
+    empty one would say that there is nothing to remember."""
     if not agent.memory_enabled:
-        return Context((), (), 0, 0, 0)
+        raise MemoryDisabled
     memories = Memory.objects.filter(agent_id=agent.pk, discarded_at__isnull=True)
     recent = Q(kind=Kind.JOURNAL) & (Q(origin__gte=_journal_since(now or timezone.now())) | Q(constitutional=True))
     shown = memories.exclude(gate.hidden(agent)) if gate.closed(agent) else memories

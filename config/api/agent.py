@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from config.api.bodies import Body, Choice, Text, Whole
 from config.api.memories import MemoryOut, shown
 from config.api.views import AgentView
-from memory import agents, context, daily_share
+from memory import agents, context, daily_share, reading
 from memory.access import prefix_of
 from memory.models import Agent
 from memory.reading import Read
@@ -204,6 +204,7 @@ class Context(AgentView):
     def get(self, request: Request) -> HttpResponse:
         """The memory as a block for the agent's prompt: the core, then the journal of the last days."""
         asked = self.asked(ContextQuery)
+        reading.require_on(self.agent)
         form, max_tokens = asked["format"], asked.get("max_tokens")
         etag = context.etag(self.agent, max_tokens=max_tokens, form=form)
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}

@@ -104,6 +104,7 @@ def _told(numbers: list[int]) -> dict[str, Any]:
 
 
 class EndIn(Body):
+    project = Text(max_length=100, **_NAMED, help_text="needed where sessions of several projects have the name")
     goal = Text(**_TOLD, help_text="what it was for")
     achieved = Text(**_TOLD)
     understandings = Text(**_TOLD)
@@ -124,5 +125,6 @@ class End(AgentView):
     def post(self, request: Request, name: str) -> Response:
         """End a session of talk: its memory is made of its recordings, and of what is told here."""
         given = self.given(EndIn)
-        edited = conversations.end_session(self.agent, name, self.actor, outcomes=Outcomes(**given))
+        project = given.pop("project")
+        edited = conversations.end_session(self.agent, name, self.actor, project=project, outcomes=Outcomes(**given))
         return Response({"id": edited.memory.number if edited is not None and edited.memories else None})

@@ -14,7 +14,7 @@ from audit import rowset
 from audit.trail import Actor
 from memory import editing, store
 from memory.editing import Edited
-from memory.errors import Invalid, MemoryDisabled, NotFound, Taken
+from memory.errors import Invalid, MemoryDisabled, NotFound, NotOpen, Taken
 from memory.intake import MAX_TAG, Draft, checked_project
 from memory.models import Agent, Kind, Memory
 from memory.rules import document, gate, sections, session_memory
@@ -45,20 +45,18 @@ def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> Record
     with editing.locked(agent) as row:
         if not row.memory_enabled:
             raise MemoryDisabled
-        if name and RecordedSession.objects.filter(agent_id=row.pk, name=name).exists():
-            raise Taken("There is, or was, a session of this name. Choose another.")
+        if name and RecordedSession.objects.filter(agent_id=row.pk, project=project, name=name).exists():
+            raise Taken("There is, or was, a session of this name in the project. Choose another.")
         return _begun(row, name, project, actor, timezone.now())
 
 
 def join(row: Agent, name: str, project: str, actor: Actor) -> Joined:
     """The session to record in, of an agent that is locked: the one that is named, else the one that goes on, else a
-    new one. One that was over goes on when it is named. Raises Invalid for another project's."""
+    new one. One that was over goes on when it is named. Raises Invalid for a name that several projects' have."""
     now = timezone.now()
     mine = RecordedSession.objects.filter(agent_id=row.pk)
     if name:
-        found = mine.filter(name=name).first()
-        if found is not None and project not in ("", found.project):
-            raise Invalid("session", "is another project's; name another")
+        found = _named(row, name, project)
         project = found.project if found is not None else project or DEFAULT_PROJECT
         last = mine.filter(project=project).order_by("-last_at", "-pk").first() if found is None else found
     else:
@@ -67,6 +65,15 @@ def join(row: Agent, name: str, project: str, actor: Actor) -> Joined:
         found = last if last is not None and _goes_on(row, last, now) else None
     previous = last.numbers[-1] if last is not None and last.numbers else None
     return Joined(found if found is not None else _begun(row, name, project, actor, now), previous)
+
+
+def _named(row: Agent, name: str, project: str) -> RecordedSession | None:
+    """The session of this name, of which each project may have one. Raises Invalid where several have."""
+    mine = RecordedSession.objects.filter(agent_id=row.pk, name=name)
+    found = list(mine.filter(project=project) if project else mine.order_by("project"))
+    if len(found) > 1:
+        raise Invalid("project", f"is needed: {', '.join(each.project for each in found)} have a session of this name")
+    return found[0] if found else None
 
 
 def _goes_on(row: Agent, last: RecordedSession, now: datetime) -> bool:
@@ -79,11 +86,11 @@ def _goes_on(row: Agent, last: RecordedSession, now: datetime) -> bool:
 def _begun(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> RecordedSession:
     for older in RecordedSession.objects.filter(agent_id=row.pk, project=project, ended_at__isnull=True):
         _end(row, older, actor, Outcomes())
-    name = name or _named(row, now)
+    name = name or _called(row, now)
     return RecordedSession.objects.create(agent_id=row.pk, name=name, project=project, began_at=now, last_at=now)
 
 
-def _named(row: Agent, now: datetime) -> str:
+def _called(row: Agent, now: datetime) -> str:
     """20261122-143000, or with a number behind it where that is taken."""
     plain = f"{now.astimezone(UTC):%Y%m%d-%H%M%S}"
     taken = set(RecordedSession.objects.filter(agent_id=row.pk, name__startswith=plain).values_list("name", flat=True))
@@ -110,21 +117,46 @@ def tag_of(name: str) -> str:
 
 
 def end_session(
-    agent: Agent, name: str, actor: Actor, *, goal: str = "", outcomes: Outcomes | None = None
+    agent: Agent, name: str, actor: Actor, *, project: str = "", goal: str = "", outcomes: Outcomes | None = None
 ) -> Edited | None:
-    """End a session, and keep its session memory; None where none is kept: it was over, nothing was recorded in it, or
-    session memories are switched off. What it was for, and what came of it, is told by whoever knows.
+    """End a session, without a name the one that is open, and keep its session memory; None where none is kept: it was
+    over, nothing was recorded in it, or session memories are switched off. What it was for, and what came of it, is
+    told by whoever knows, and not of one that is over.
 
-    Raises Invalid, NotFound, MemoryDisabled.
+    Raises Invalid, NotFound, NotOpen, MemoryDisabled.
     """
-    given = (outcomes or Outcomes()).checked(goal)
+    outcomes = outcomes or Outcomes()
+    given, project = outcomes.checked(goal), checked_project(project)
     with editing.locked(agent) as row:
         if not row.memory_enabled:
             raise MemoryDisabled
-        session = RecordedSession.objects.filter(agent_id=row.pk, name=checked_name(name)).first()
+        session = meant(row, name, project)
+        if session.ended_at is None:
+            return _end(row, session, actor, given)
+        if goal or outcomes != Outcomes():
+            raise NotOpen(
+                f"This session was over at {session.ended_at:%Y-%m-%d %H:%M} UTC: nothing more is told of it, unless it "
+                "goes on, by recording in it."
+            )
+        return None
+
+
+def meant(agent: Agent, name: str, project: str = "") -> RecordedSession:
+    """The session of this name; without one the session that is open. Raises NotFound; Invalid, where there are
+    several to choose from, too."""
+    name = checked_name(name)
+    if name:
+        session = _named(agent, name, project)
         if session is None:
             raise NotFound("There is no recorded session of this name.")
-        return None if session.ended_at is not None else _end(row, session, actor, given)
+        return session
+    mine = RecordedSession.objects.filter(agent_id=agent.pk, ended_at__isnull=True).order_by("project")
+    found = list(mine.filter(project=project) if project else mine)
+    if not found:
+        raise NotFound("No recorded session is open.")
+    if len(found) > 1:
+        raise Invalid("session", f"is needed; open are {', '.join(f'{each.name} of {each.project}' for each in found)}")
+    return found[0]
 
 
 def _end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> Edited | None:

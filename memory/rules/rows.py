@@ -62,7 +62,7 @@ class Recall(models.Model):
 
 
 class RecordedSession(models.Model):
-    """A session of talk whose interactions are recorded. No refinement session."""
+    """A session of talk whose interactions are recorded, in one project. No refinement session."""
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     name = models.CharField(max_length=64)
@@ -74,7 +74,7 @@ class RecordedSession(models.Model):
     memory = models.PositiveBigIntegerField(null=True, help_text="the number of the session memory, once it ended")
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["agent", "name"], name="recorded_session_once")]
+        constraints = [models.UniqueConstraint(fields=["agent", "project", "name"], name="recorded_session_once")]
         indexes = [models.Index(fields=["agent", "last_at"], name="recorded_session_last")]
 
     def __str__(self) -> str:

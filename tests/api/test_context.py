@@ -10,9 +10,10 @@ from django.utils import timezone
 
 from memory import store
 from memory.models import Agent
+from memory.rules import switches
 from tests import steps
 from tests.api.calling import Caller
-from tests.steps import ME
+from tests.steps import ME, PERSON
 
 
 @pytest.fixture
@@ -90,3 +91,11 @@ def test_a_changed_block_is_another(runtime: Caller, past: Agent, monkeypatch: p
     later = timezone.now() + timedelta(days=1)
     monkeypatch.setattr("memory.context.timezone.now", lambda: later)
     assert runtime.get("context", if_none_match=fresh.headers["ETag"]).status == 200
+
+
+def test_while_memory_is_off_a_person_is_to_be_asked(runtime: Caller, past: Agent) -> None:
+    etag = runtime.get("context").headers["ETag"]
+    switches.change(past, PERSON, enabled=False)
+    for headers in ({}, {"if_none_match": etag}):
+        answer = runtime.get("context", **headers)
+        assert (answer.status, answer.codes, answer.json["prompt"]) == (409, ["memory_disabled"], switches.QUESTION)

@@ -153,10 +153,10 @@ class Switched(RuleBasedStateMachine):
     @invariant()
     def nothing_that_is_off_is_read(self) -> None:
         row = self.row()
-        block = context.read(row)
-        shown = [memory for memory, _ in (*block.core, *block.journal)]
-        shown += list(ledger.refinable(row))
+        shown = list(ledger.refinable(row))
         if self.is_on:
+            block = context.read(row)
+            shown += [memory for memory, _ in (*block.core, *block.journal)]
             shown += [each.memory for each in reading.page(row, Filters(discarded=None), after=0, limit=200)]
             shown += [each.memory for each in reading.search(row, "", filters=Filters(), limit=200)]
         assert {memory.category for memory in shown if memory.source != "system"}.isdisjoint(self.off)

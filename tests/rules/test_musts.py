@@ -110,7 +110,7 @@ COMMANDS: dict[str, Callable[[], Ran]] = {
 }
 
 
-SILENT = ("GET context", "workers")  # nothing to put in a prompt, and nobody to tell
+SILENT = ("workers",)  # nobody to tell
 OF_THE_SWITCH = ("emory is switched off", "memory_off", "stays off", "is set by enable")
 OF_THE_SWITCH += ("Nobody can be asked", "persons_only", "unknown_field")
 

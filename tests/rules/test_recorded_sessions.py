@@ -12,7 +12,7 @@ import pytest
 from django.db import connections
 
 from memory import store
-from memory.errors import Invalid, MemoryDisabled, NotFound, Taken
+from memory.errors import Invalid, MemoryDisabled, NotFound, NotOpen, Taken
 from memory.models import Agent
 from memory.rules import conversations, sections, switches
 from memory.rules.conversations import begin, end_session
@@ -86,8 +86,6 @@ def test_one_that_is_named_is_that_one(ada: Agent) -> None:
     assert [(each.name, each.ended_at is None) for each in sessions(ada)] == [("monday", True), ("tuesday", True)]
     assert found.session is not None
     assert found.session.project == "site"
-    with refused(ada, Invalid):
-        talk(ada, session="monday", project="other")
 
 
 def test_two_at_once_are_in_one_session(transactional_db: None, house: House) -> None:
@@ -243,7 +241,7 @@ def test_one_without_a_recording_has_no_memory(ada: Agent) -> None:
 
 REFUSALS: list[tuple[Callable[[Agent], Any], type[Exception]]] = [
     (lambda ada: end_session(fresh(ada), "nobody", ME), NotFound),
-    (lambda ada: end_session(fresh(ada), "", ME), NotFound),
+    (lambda ada: end_session(fresh(ada), "monday", ME, project="shop"), NotFound),
     (lambda ada: end_session(fresh(ada), "a b", ME), Invalid),
     (lambda ada: end_session(fresh(ada), "monday", ME, goal="x" * 501), Invalid),
     (lambda ada: end_session(fresh(ada), "monday", ME, outcomes=Outcomes(clarity="\0")), Invalid),
@@ -273,6 +271,52 @@ def test_another_agents_session_is_not_there(ada: Agent, bob: Agent) -> None:
     talk(ada, session="monday")
     with pytest.raises(NotFound):
         end_session(fresh(bob), "monday", ME)
+
+
+def test_names_are_each_projects_own(ada: Agent) -> None:
+    for project in ("shop", "site"):
+        talk(ada, f"Only of {project}.", session="monday", project=project)
+    assert [(each.name, each.project, len(each.numbers)) for each in sessions(ada)] == [
+        ("monday", "shop", 1),
+        ("monday", "site", 1),
+    ]
+    with refused(ada, Taken):
+        begin(fresh(ada), "monday", ME, project="site")
+    with refused(ada, Invalid) as caught:
+        end_session(fresh(ada), "monday", ME)
+    assert "shop, site" in str(caught.value)
+    with refused(ada, Invalid) as caught:
+        talk(ada, session="monday")
+    assert "shop, site" in str(caught.value)
+    assert "Only of site." in memory_of(ada, project="site")["Key Interactions"]
+    assert [each.ended_at is None for each in sessions(ada)] == [True, False]
+
+
+def test_without_a_name_the_open_one_is_ended(ada: Agent) -> None:
+    talk(ada, session="monday", project="shop")
+    memory_of(ada, "")
+    with refused(ada, NotFound) as caught:
+        end_session(fresh(ada), "", ME)
+    assert "is open" in str(caught.value)
+
+
+def test_without_a_name_the_open_ones_are_told(ada: Agent) -> None:
+    talk(ada, session="monday", project="shop")
+    talk(ada, session="tuesday", project="site")
+    with refused(ada, Invalid) as caught:
+        end_session(fresh(ada), "", ME)
+    assert "monday of shop, tuesday of site" in str(caught.value)
+    memory_of(ada, "", project="site")
+    assert [each.ended_at is None for each in sessions(ada)] == [True, False]
+
+
+def test_of_one_that_is_over_nothing_more_is_told(ada: Agent) -> None:
+    talk(ada, session="monday")
+    memory_of(ada)
+    for told in ({"goal": "one style"}, {"outcomes": Outcomes(achieved="all of it")}):
+        with refused(ada, NotOpen) as caught:
+            end_session(fresh(ada), "monday", ME, **told)
+    assert "was over at" in str(caught.value)
 
 
 def test_outcomes_are_masked_and_neutral(ada: Agent) -> None:

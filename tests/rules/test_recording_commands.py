@@ -11,9 +11,15 @@ import pytest
 from memory.models import Agent
 from memory.rules import switches
 from tests.commands.calling import Ran, failed, run
+from tests.conftest import House
 from tests.privacy.marker import unique
 from tests.rules.talking import PROMPT, of_category, off, said, sessions, settings, talk
 from tests.steps import PERSON, active, entries, fresh, last_entry, state
+
+
+@pytest.fixture(autouse=True)
+def key(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
 
 
 def rules(deed: str, *args: str, stdin: bytes = b"") -> Ran:
@@ -30,7 +36,7 @@ def at_a_terminal(answer: str, deed: str, *args: str) -> Ran:
 
 def test_an_interaction_is_recorded(ada: Agent) -> None:
     ran = rules("record", "--prompt", "my password is hunter2", "--response", "Noted.", "--session", "monday")
-    assert ran.json == {"id": 1, "session": "monday", "masked": 1, "skipped": None}
+    assert ran.json == {"id": 1, "session": "monday", "masked": 1, "skipped": None, "file": None}
     entry = last_entry(ada)
     assert (entry.actor_kind, entry.actor_label) == ("operator", "memory_rules")
 
@@ -84,7 +90,7 @@ def test_what_was_said_is_not_said_again(ada: Agent) -> None:
 def test_automatically_what_is_off_is_skipped_in_silence(ada: Agent) -> None:
     before = state(ada)
     ran = at_a_terminal("y\n", "record", "--prompt", PROMPT, "--automatic")
-    assert (ran.json, ran.err) == ({"id": None, "session": None, "masked": 0, "skipped": "recording_off"}, "")
+    assert (ran.json, ran.err) == ({"id": None, "session": None, "masked": 0, "skipped": "recording_off", "file": None}, "")
     assert state(ada) == before
     settings(ada, auto_recording__enabled=True)
     assert rules("record", "--prompt", PROMPT, "--automatic").json["id"] == 1
@@ -156,9 +162,10 @@ def test_sessions_are_begun_listed_and_ended(ada: Agent) -> None:
     assert rules("session", "end", "monday", "--goal", "one style", "--follow-up", "ask Bob").json == {
         "id": 2,
         "session": "monday",
+        "file": None,
     }
     assert "- Follow-up Needed: ask Bob" in said(ada, 2)
-    assert rules("session", "end", "monday").json == {"id": None, "session": "monday"}
+    assert rules("session", "end", "monday").json == {"id": None, "session": "monday", "file": None}
     [listed] = rules("session", "list").json
     assert {name: listed[name] for name in ("session", "project", "recordings", "id")} == {
         "session": "monday",
@@ -168,18 +175,49 @@ def test_sessions_are_begun_listed_and_ended(ada: Agent) -> None:
     }
     assert set(listed) == {"session", "project", "began_at", "last_at", "ended_at", "recordings", "id"}
     failed(rules("session", "end", "nobody"), 2, "no recorded session")
-    failed(rules("session", "begin", "monday"), 1, "of this name")
+    failed(rules("session", "begin", "monday", "--project", "site"), 1, "of this name")
+    failed(rules("session", "end"), 2, "No recorded session is open")
+    failed(rules("session", "end", "monday", "--goal", "more"), 1, "was over at")
     failed(rules("session", "pause"), 2, "begin|end|list")
+
+
+def test_without_a_name_the_open_session_is_ended(ada: Agent) -> None:
+    talk(ada, session="monday", project="site")
+    assert rules("session", "end", "--goal", "one style").json["session"] == "monday"
+    for project in ("a", "b"):
+        talk(ada, session="tuesday", project=project)
+    failed(rules("session", "end"), 2, "tuesday of a, tuesday of b")
+    failed(rules("session", "end", "tuesday"), 2, "project")
+    assert rules("session", "end", "tuesday", "--project", "b").json["session"] == "tuesday"
+
+
+def test_while_memory_is_off_no_sessions_are_listed(ada: Agent) -> None:
+    talk(ada, session="monday")
+    switches.change(fresh(ada), PERSON, enabled=False)
+    ran = rules("session", "list")
+    assert (ran.code, ran.out, "Nothing was done." in ran.err) == (0, "", True)
 
 
 def test_a_topic_is_made_and_goes_on(ada: Agent) -> None:
     assert rules("topic", "Tea", "--definition", "A drink.", "--insight", "hot", "--insight", "green").json == {
         "id": 1,
         "changed": True,
+        "file": None,
     }
     assert rules("topic", "TEA", "--pitfall", "boiling", "--resource", "a book", "--related", "Cups").json["id"] == 1
-    assert rules("topic", "Tea", "--insight", "hot").json == {"id": None, "changed": False}
+    assert rules("topic", "Tea", "--insight", "hot").json == {"id": None, "changed": False, "file": None}
     [memory] = of_category(ada, "topic")
     text = said(ada, memory.number)
     assert "- Important Concepts:\n  - hot\n  - green" in text
     assert "- Pitfalls to Avoid:\n  - boiling" in text
+
+
+@pytest.mark.parametrize("guess", [("--insight", "green"), ("--insight", "black"), ()])
+def test_what_a_topic_says_cannot_be_guessed_without_the_key(
+    ada: Agent, monkeypatch: pytest.MonkeyPatch, guess: tuple[str, ...]
+) -> None:
+    rules("topic", "Tea", "--insight", "green")
+    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
+    before = state(ada)
+    said = {failed(rules("topic", name, *guess), 2, "PALIMPSEST_AGENT_KEY") for name in ("Tea", "Coffee")}
+    assert (len(said), state(ada)) == (1, before)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from config.commandline.rules import surroundings
 from memory.models import Agent
+from memory.rules import switches
 from memory.rules.projects import Surroundings, identify
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
-from tests.steps import remember
+from tests.steps import PERSON, remember
 
 
 @pytest.fixture
@@ -50,6 +52,15 @@ def test_without_the_agents_key_nothing_is_shown(
 ) -> None:
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.bob_key if whose == "bob" else whose)
     failed(retrieve("tea"), 2, "PALIMPSEST_AGENT_KEY")
+
+
+def test_while_memory_is_off_it_is_asked_about(tea: Agent) -> None:
+    switches.change(tea, PERSON, enabled=False)
+    ran = retrieve("tea")
+    assert (ran.code, ran.out, "Nothing was done." in ran.err) == (0, "", True)
+    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+        ran = run("memory_rules", "retrieve", "acme/ada", "tea", stdin=b"y\n")
+    assert (switches.QUESTION in ran.err, ran.out) == (True, "# What you remember of this\n- tea of a\n")
 
 
 def test_a_wrong_option_is_told(tea: Agent) -> None:

@@ -110,9 +110,9 @@ def _tags(options: dict[str, Any]) -> list[str]:
     return [*options["tag"], *(f"{name}:{value}" for name, value in named.items() if value)]
 
 
-def told_file(task: Task, agent: Agent, number: int) -> str | None:
+def told_file(task: Task, agent: Agent, number: int | None) -> str | None:
     """Where the memory's file is, once it was read back; a vault that could not be written is told."""
-    if not agent.vault_path:
+    if not agent.vault_path or number is None:
         return None
     path = following.file_of(agent, number)
     if path is None:

@@ -11,6 +11,7 @@ from django.core.management.base import CommandParser
 
 from config.commandline import Task
 from config.commandline.rules import Deed, asking
+from config.commandline.rules.keeping import agents_side, told_file
 from config.commandline.rules.surroundings import project_of
 from memory.editing import Edited
 from memory.errors import Invalid, MemoryDisabled
@@ -75,7 +76,8 @@ def _record(task: Task, agent: Agent, *, automatic: bool, **options: Any) -> Non
     found = asking.done(task, agent, act)
     if found is not None:
         name = None if found.session is None else found.session.name
-        task.result({"id": found.number, "session": name, "masked": found.masked, "skipped": found.skipped})
+        told = {"id": found.number, "session": name, "masked": found.masked, "skipped": found.skipped}
+        task.result(told | {"file": told_file(task, agent, found.number)})
 
 
 def _text(options: dict[str, Any], name: str) -> str:
@@ -109,8 +111,10 @@ def _decoded(name: str, read: bytes) -> str:
 
 def _session_arguments(parser: CommandParser) -> None:
     parser.add_argument("what", choices=("begin", "end", "list"), metavar="begin|end|list")
-    parser.add_argument("name", nargs="?", default="", metavar="NAME")
-    parser.add_argument("--project", metavar="ID", help=f"of one that begins; {_PROJECT}")
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="of one that ends: default, the open one")
+    parser.add_argument(
+        "--project", metavar="ID", help=f"of one that begins; {_PROJECT}. Of one that ends, where several have its name"
+    )
     parser.add_argument("--goal", default="", metavar="TEXT", help="of one that ends")
     for name in _OUTCOMES:
         parser.add_argument(f"--{name.replace('_', '-')}", default="", metavar="TEXT", help="of one that ends")
@@ -118,16 +122,19 @@ def _session_arguments(parser: CommandParser) -> None:
 
 def _session(task: Task, agent: Agent, *, what: str, name: str, **options: Any) -> None:
     if what == "list":
-        task.result([_row(session) for session in RecordedSession.objects.filter(agent_id=agent.pk).order_by("pk")])
+        listed = asking.done(task, agent, _listed)
+        if listed is not None:
+            task.result(listed)
     elif what == "begin":
         begun = asking.done(task, agent, partial(_begin, name=name, project=_project(agent, options["project"])))
         if begun is not None:
             task.result({"session": begun.name, "project": begun.project})
     else:
         outcomes = Outcomes(**{each: options[each] for each in _OUTCOMES})
-        ended = asking.done(task, agent, partial(_end, name=name, goal=options["goal"], outcomes=outcomes))
+        told = {"project": options["project"] or "", "goal": options["goal"], "outcomes": outcomes}
+        ended = asking.done(task, agent, partial(_end, name=name, **told))
         if ended is not None:
-            task.result({"id": ended[0], "session": name})
+            task.result(ended | {"file": told_file(task, agent, ended["id"])})
 
 
 def _require_open(agent: Agent) -> None:
@@ -143,10 +150,19 @@ def _begin(agent: Agent, *, name: str, project: str) -> RecordedSession:
     return conversations.begin(agent, name, asking.OPERATOR, project=project)
 
 
-def _end(agent: Agent, *, name: str, goal: str, outcomes: Outcomes) -> tuple[int | None]:
+def _end(agent: Agent, *, name: str, project: str, goal: str, outcomes: Outcomes) -> dict[str, Any]:
     _require_open(agent)
-    edited = conversations.end_session(agent, name, asking.OPERATOR, goal=goal, outcomes=outcomes)
-    return (edited.memory.number if edited is not None and edited.memories else None,)
+    session = conversations.meant(agent, name, project)
+    edited = conversations.end_session(
+        agent, session.name, asking.OPERATOR, project=session.project, goal=goal, outcomes=outcomes
+    )
+    return {"id": edited.memory.number if edited is not None and edited.memories else None, "session": session.name}
+
+
+def _listed(agent: Agent) -> list[dict[str, Any]]:
+    if not agent.memory_enabled:
+        raise MemoryDisabled
+    return [_row(session) for session in RecordedSession.objects.filter(agent_id=agent.pk).order_by("pk")]
 
 
 def _row(session: RecordedSession) -> dict[str, Any]:
@@ -176,21 +192,23 @@ def _topic_arguments(parser: CommandParser) -> None:
 
 
 def _topic(task: Task, agent: Agent, *, name: str, **options: Any) -> None:
+    side = agents_side(agent)  # what is new to a topic tells what was said of it before
     given: dict[str, Any] = {each: options[each] for each in (*_TEXTS, "session")}
     given["project"] = _project(agent, options["project"])
     given |= {attribute: tuple(options[option]) for option, attribute in _LISTS.items()}
     stage = topics.Stage(**given)
 
     def act(row: Agent) -> Edited:
-        return topics.evolve(row, name, asking.OPERATOR, stage)
+        return topics.evolve(row, name, side, stage)
 
     edited = asking.done(task, agent, act)
     if edited is not None:
-        task.result({"id": edited.memory.number if edited.memories else None, "changed": edited.seq is not None})
+        number = edited.memory.number if edited.memories else None
+        task.result({"id": number, "changed": edited.seq is not None, "file": told_file(task, agent, number)})
 
 
 DEEDS = (
     Deed("record", "keep an interaction: what was asked, and what was answered", _record_arguments, _record),
     Deed("session", "begin, end or list sessions of talk", _session_arguments, _session),
-    Deed("topic", "make a topic's memory, or say it anew", _topic_arguments, _topic),
+    Deed("topic", "make a topic's memory, or say it anew; needs PALIMPSEST_AGENT_KEY", _topic_arguments, _topic),
 )

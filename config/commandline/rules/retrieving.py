@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from config.commandline import Task, several
-from config.commandline.rules import Deed, surroundings
+from config.commandline.rules import Deed, asking, surroundings
 from memory.access import is_key_of
 from memory.errors import KeyRejected
 from memory.formats.jsonl import record
@@ -19,11 +19,19 @@ from memory.rules import gate, retrieval
 
 
 def _arguments(parser: CommandParser) -> None:
-    parser.add_argument("query", metavar="QUERY", help='words; "quoted phrases" in order; -word excludes; tag:NAME')
-    parser.add_argument("--project", metavar="ID", help="default: told by MEMORY_PROJECT, the git remote, the folder")
-    parser.add_argument("--limit", type=int, metavar="N", help="default, and at most: search.max_results")
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="that the memories weigh at most")
-    parser.add_argument("--tag", action="append", default=[], metavar="NAME", help="that each has; may be repeated")
+    parser.add_argument(
+        "query",
+        metavar="QUERY",
+        help='words; "quoted phrases" in order; tag:NAME; -word excludes (behind -- where it comes first)',
+    )
+    parser.add_argument(
+        "--project", metavar="ID", help="seen from there; default: as MEMORY_PROJECT, the git remote, the folder tell"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="memories; default, and at most: search.max_results")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="what the memories weigh at most")
+    parser.add_argument(
+        "--tag", action="append", default=[], metavar="NAME", help="which each of them has; may be repeated"
+    )
     parser.add_argument("--json", action="store_true", help="one line of JSON")
 
 
@@ -43,7 +51,10 @@ def _retrieve(
         raise KeyRejected("Memories are shown to their agent: set PALIMPSEST_AGENT_KEY to its valid key.")
     if project is None:
         project = surroundings.project_of(Path.cwd(), gate.rules_of(agent))
-    found = retrieval.retrieve(agent, query, project=project, limit=limit, tags=tag, max_tokens=max_tokens)
+    asked = {"project": project, "limit": limit, "tags": tag, "max_tokens": max_tokens}
+    found = asking.done(task, agent, lambda row: retrieval.retrieve(row, query, **asked))
+    if found is None:
+        return
     if json:
         task.result(shown(found) | {"project": project})
         return

@@ -11,6 +11,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from config.commandline import Task, several
+from config.commandline.any_order import AnyOrder
 from config.commandline.rules import Deed, asking, beginning, cleaning, keeping, recording, retrieving
 from memory import editing
 from memory.access import agent_named
@@ -34,7 +35,7 @@ class Command(Task):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        each = parser.add_subparsers(dest="deed", required=True, metavar="DEED")
+        each = parser.add_subparsers(dest="deed", required=True, metavar="DEED", parser_class=AnyOrder)
         self._of(each, "status", "what is on, and where it is kept")
         for name, told in (("enable", "switch memory on"), ("disable", "switch memory off")):
             switch = self._of(each, name, told)
@@ -49,7 +50,7 @@ class Command(Task):
             deed.arguments(self._of(each, deed.name, deed.told))
 
     def _of(self, each: Any, name: str, told: str) -> CommandParser:
-        parser: CommandParser = each.add_parser(name, help=told, description=told.capitalize() + ".")
+        parser: CommandParser = each.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
         parser.add_argument("agent", metavar="TENANT/AGENT")
         if name == "status":
             parser.add_argument("--json", action="store_true", help="one line of JSON")
