@@ -135,8 +135,8 @@ def end_session(
             return _end(row, session, actor, given)
         if goal or outcomes != Outcomes():
             raise NotOpen(
-                f"This session was over at {session.ended_at:%Y-%m-%d %H:%M} UTC: nothing more is told of it, unless it "
-                "goes on, by recording in it."
+                f"This session was over at {session.ended_at:%Y-%m-%d %H:%M} UTC: nothing more is told of it, unless "
+                "it goes on, by recording in it."
             )
         return None
 

@@ -90,7 +90,10 @@ def test_what_was_said_is_not_said_again(ada: Agent) -> None:
 def test_automatically_what_is_off_is_skipped_in_silence(ada: Agent) -> None:
     before = state(ada)
     ran = at_a_terminal("y\n", "record", "--prompt", PROMPT, "--automatic")
-    assert (ran.json, ran.err) == ({"id": None, "session": None, "masked": 0, "skipped": "recording_off", "file": None}, "")
+    assert (ran.json, ran.err) == (
+        {"id": None, "session": None, "masked": 0, "skipped": "recording_off", "file": None},
+        "",
+    )
     assert state(ada) == before
     settings(ada, auto_recording__enabled=True)
     assert rules("record", "--prompt", PROMPT, "--automatic").json["id"] == 1
