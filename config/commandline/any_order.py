@@ -16,7 +16,9 @@ class AnyOrder(CommandParser):
 
     _is_within = False
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_known_args(  # type: ignore[override]  # its overloads say no more
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> Any:
         if self._is_within:  # called back
             return super().parse_known_args(args, namespace)
         self._is_within = True

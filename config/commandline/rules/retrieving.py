@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,8 @@ def _retrieve(
         raise KeyRejected("Memories are shown to their agent: set PALIMPSEST_AGENT_KEY to its valid key.")
     if project is None:
         project = surroundings.project_of(Path.cwd(), gate.rules_of(agent))
-    asked = {"project": project, "limit": limit, "tags": tag, "max_tokens": max_tokens}
-    found = asking.done(task, agent, lambda row: retrieval.retrieve(row, query, **asked))
+    retrieve = partial(retrieval.retrieve, query=query, project=project, limit=limit, tags=tag, max_tokens=max_tokens)
+    found = asking.done(task, agent, retrieve)
     if found is None:
         return
     if json:
