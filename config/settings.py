@@ -310,7 +310,7 @@ SPECTACULAR_SETTINGS = {
         "AskerKindEnum": ["person", "operator"],
         "MemoryKindEnum": "memory.models.Kind.values",
         "RecordingKindEnum": "memory.rules.significance.KINDS",
-        "DifferenceKindEnum": "memory.vault.mending.KINDS",
+        "DifferenceKindEnum": "memory.vault.comparing.KINDS",
         "LevelEnum": "memory.rules.significance.LEVELS",
     },
 }

@@ -315,3 +315,13 @@ class FileElsewhere(FileFault):
     """A memory file that does not lie where the operator lets such files be."""
 
     code = "memory_file_elsewhere"
+
+
+class NoFile(FileFault):
+    """What has the name of a file is a folder, a link, a pipe: somebody's, which is left alone."""
+
+
+class VaultBusy(FileFault):
+    """Somebody else is writing to a vault, for longer than is waited for."""
+
+    code = "vault_busy"

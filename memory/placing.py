@@ -180,12 +180,12 @@ def opened(folder: Folder, flags: int, place: Place) -> BinaryIO | None:
     raise FileFault(f"read {place}: {'is a directory' if stat.S_ISDIR(mode) else 'is not a file'}")
 
 
-def lock(number: int) -> None:
+def lock(number: int, patience: float | None = None) -> None:
     """Until it is closed, nobody else of ours writes to this file. Raises OSError (EAGAIN) where somebody holds it too
-    long: whoever may read a file may lock it."""
+    long, `patience` seconds or PATIENCE: whoever may read a file may lock it."""
     if fcntl is None:
         return
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + (PATIENCE if patience is None else patience)
     while True:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)

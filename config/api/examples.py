@@ -55,6 +55,8 @@ _MEMORY: dict[str, Any] = {
     "superseded_by": None,
     "version": 5,
 }
+_VAULT = "/srv/palimpsest/vault/acme/ada"
+_FILED = {"file": f"{_VAULT}/private/personal/000001.md"}
 _REMEMBER = {"content": "Ann prefers green tea.", "tags": ["ann"]}
 _REPORT: dict[str, Any] = {
     "id": 1,
@@ -77,6 +79,7 @@ _RECORDING: dict[str, Any] = {
     "significance": "medium",
     "masked": 0,
     "skipped": None,
+    "file": None,
 }
 _SESSION: dict[str, Any] = {
     "id": 3,
@@ -236,8 +239,8 @@ BY_OPERATION = {
         answers={200: {"core": [_MEMORY], "journal": [], "tokens": 6, "left_out": 0, "left_out_tokens": 0}}
     ),
     "memories_list": Example(answers={200: {"results": [_MEMORY], "next": "1"}}),
-    "memories_create": Example(_REMEMBER, {201: _MEMORY}),
-    "memories_create_batch": Example({"memories": [_REMEMBER]}, {201: {"results": [_MEMORY]}}),
+    "memories_create": Example(_REMEMBER, {201: _MEMORY | _FILED}),
+    "memories_create_batch": Example({"memories": [_REMEMBER]}, {201: {"results": [_MEMORY | _FILED]}}),
     "memories_read": Example(answers={200: _MEMORY}),
     "memories_revise": Example({"content": "Ann prefers green tea to black."}, {200: _MEMORY}),
     "memories_discard": Example(),
@@ -254,16 +257,27 @@ BY_OPERATION = {
     "vault_read": Example(
         answers={
             200: {
-                "path": "/srv/palimpsest/vault/acme/ada",
+                "path": _VAULT,
+                "is_there": True,
                 "is_behind": False,
                 "fault": "",
                 "differences": [{"id": 3, "kind": "edited", "path": "common/technical/000003-the-ferry.md"}],
+                "unknown": 0,
+                "next": None,
             }
         }
     ),
-    "vault_file_take_in": Example(answers={200: {"id": 3, "entry": 391}}),
+    "vault_file_take_in": Example(
+        answers={200: {"id": 3, "entry": 391, "file": f"{_VAULT}/common/technical/000003-the-ferry.md"}}
+    ),
     "vault_file_leave": Example(
-        answers={200: {"id": 3, "kept": ".discarded/common/technical/000003-the-ferry-found-1.md"}}
+        answers={
+            200: {
+                "id": 3,
+                "kept": ".discarded/common/technical/000003-the-ferry-found-1.md",
+                "file": f"{_VAULT}/common/technical/000003-the-ferry.md",
+            }
+        }
     ),
     "runs_log": Example(
         {"task": "Answer the harbour's question", "result": "The ferry leaves at 14:30."}, {201: {"id": 12}}
@@ -275,7 +289,7 @@ BY_OPERATION = {
         {"prompt": "From now on always use tabs.", "response": "I will.", "topic": "Style", "requested": True},
         {201: _RECORDING, 200: dict.fromkeys(_RECORDING) | {"masked": 0, "skipped": "recording_off"}},
     ),
-    "recorded_sessions_end": Example({"goal": "one style"}, {200: {"id": 14}}),
+    "recorded_sessions_end": Example({"goal": "one style"}, {200: {"id": 14, "file": None}}),
     "sessions_list": Example(answers={200: {"results": [_SESSION], "next": None}}),
     "sessions_open": Example({"driver": "runtime"}, {201: _SESSION, 202: _AGENT | {"due": "agent"}}),
     "sessions_read": Example(answers={200: _SESSION}),

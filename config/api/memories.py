@@ -14,14 +14,16 @@ from rest_framework.response import Response
 from config.api import idempotency
 from config.api.bodies import Body, Choice, List, Page, Text, Whole
 from config.api.errors import TooLate
+from config.api.filed import FileField
 from config.api.views import AgentView, listed
 from memory import acting, reading, store
 from memory.errors import Invalid, Stale
 from memory.formats.jsonl import record
 from memory.intake import MAX_CONTENT, MAX_TAG, MAX_TAGS, Draft
-from memory.models import Kind
+from memory.models import Agent, Kind
 from memory.reading import Filters, Read
 from memory.rules.categories import SCOPES
+from memory.vault import following
 
 MAX_BATCH = 500
 MAX_FOUND = 100
@@ -100,6 +102,10 @@ class MemoryOut(serializers.Serializer[Any]):
     version = serializers.IntegerField(help_text="the number of the audit entry that last touched it; its ETag")
 
 
+class StoredOut(MemoryOut):
+    file = FileField()
+
+
 class FoundOut(MemoryOut):
     score = serializers.FloatField()
 
@@ -114,7 +120,7 @@ class FoundPageOut(serializers.Serializer[Any]):
 
 
 class BatchOut(serializers.Serializer[Any]):
-    results = MemoryOut(many=True)
+    results = StoredOut(many=True)
 
 
 def shown(read: Read) -> dict[str, Any]:
@@ -138,13 +144,14 @@ class Memories(AgentView):
     @extend_schema(
         operation_id="memories_create",
         request=MemoryIn,
-        responses={201: MemoryOut},
+        responses={201: StoredOut},
         parameters=[idempotency.PARAMETER],
     )
     def post(self, request: Request) -> Response:
         """Remember something."""
         [read] = _remember(self, [self.given(MemoryIn)])
-        return Response(shown(read), status.HTTP_201_CREATED, headers={"ETag": _etag(read)})
+        [told] = _stored(self.agent, [read])
+        return Response(told, status.HTTP_201_CREATED, headers={"ETag": _etag(read)})
 
 
 class Batch(AgentView):
@@ -157,7 +164,7 @@ class Batch(AgentView):
     def post(self, request: Request) -> Response:
         """Remember up to 500 at once, all or none."""
         read = _remember(self, self.given(BatchIn)["memories"])
-        return Response({"results": [shown(each) for each in read]}, status.HTTP_201_CREATED)
+        return Response({"results": _stored(self.agent, read)}, status.HTTP_201_CREATED)
 
 
 def _remember(view: AgentView, given: list[dict[str, Any]]) -> list[Read]:
@@ -171,6 +178,12 @@ def _remember(view: AgentView, given: list[dict[str, Any]]) -> list[Read]:
 
     numbers = idempotency.once(view.request, view.agent, remember)
     return stored or reading.several(view.agent, numbers)
+
+
+def _stored(agent: Agent, read: list[Read]) -> list[dict[str, Any]]:
+    """What was stored, with the path of each one's file."""
+    files = following.files_of(agent, [each.memory.number for each in read])
+    return [shown(each) | {"file": files.get(each.memory.number)} for each in read]
 
 
 class OneMemory(AgentView):

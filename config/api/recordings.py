@@ -11,12 +11,14 @@ from rest_framework.response import Response
 
 from config.api import idempotency
 from config.api.bodies import Body, List, Text
+from config.api.filed import FileField
 from config.api.views import AgentView
 from memory.rules import conversations, recording
 from memory.rules.interactions import MOST, Interaction
 from memory.rules.rows import RecordedSession
 from memory.rules.session_memory import Outcomes
 from memory.rules.significance import KINDS, LEVELS
+from memory.vault import following
 
 _NAMED = {"required": False, "allow_blank": True, "default": ""}
 _LINE = _NAMED | {"max_length": 1_000}
@@ -50,6 +52,7 @@ class RecordingOut(serializers.Serializer[Any]):
     significance = serializers.ChoiceField(LEVELS, allow_null=True)
     masked = serializers.IntegerField(help_text="secrets that are not kept")
     skipped = serializers.ChoiceField(recording.REASONS, allow_null=True, help_text="why nothing was recorded")
+    file = FileField()
 
 
 class _Skipped(Exception):
@@ -79,10 +82,11 @@ class Recordings(AgentView):
             return _numbers(found)
 
         try:
-            return Response(_told(idempotency.once(request, self.agent, make)), status.HTTP_201_CREATED)
+            told = _told(idempotency.once(request, self.agent, make))
+            return Response(told | {"file": following.file_of(self.agent, told["id"])}, status.HTTP_201_CREATED)
         except _Skipped as skipped:
-            told = dict.fromkeys(("id", "session", "kind", "significance")) | {"masked": 0, "skipped": skipped.reason}
-            return Response(told, status.HTTP_200_OK)
+            nothing = dict.fromkeys(("id", "session", "kind", "significance", "file"))
+            return Response(nothing | {"masked": 0, "skipped": skipped.reason}, status.HTTP_200_OK)
 
 
 def _numbers(found: recording.Recorded) -> list[int]:
@@ -118,6 +122,7 @@ class EndOut(serializers.Serializer[Any]):
     id = serializers.IntegerField(
         allow_null=True, help_text="of the session memory; null where the session was over, empty, or none is kept"
     )
+    file = FileField()
 
 
 class End(AgentView):
@@ -127,4 +132,5 @@ class End(AgentView):
         given = self.given(EndIn)
         project = given.pop("project")
         edited = conversations.end_session(self.agent, name, self.actor, project=project, outcomes=Outcomes(**given))
-        return Response({"id": edited.memory.number if edited is not None and edited.memories else None})
+        number = edited.memory.number if edited is not None and edited.memories else None
+        return Response({"id": number, "file": None if number is None else following.file_of(self.agent, number)})

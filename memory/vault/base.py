@@ -15,7 +15,8 @@ from django.conf import settings
 from audit.models import AuditEntry
 from memory.errors import FileFault, Invalid
 from memory.models import Agent
-from memory.vault.disk import LOCK, held
+from memory.vault.disk import LOCK
+from memory.vault.holding import held
 
 ROOM = 10_000_000  # bytes that have to be free where one is begun
 LONGEST = 1_000  # bytes

@@ -12,13 +12,13 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from memory.errors import FileElsewhere, FileFault
-from memory.placing import Folder, Place, folder_of, is_written, lock, told, walked
+from memory.errors import FileFault, NoFile
+from memory.placing import Folder, is_written, told, walked
 from memory.replacement import write
 
 LOCK = ".palimpsest"
@@ -29,6 +29,7 @@ _SYNCED_AT_ONCE = 16  # syncs that wait for the disk together are as quick as on
 _FEW = 4
 _MARK = 32  # characters
 _OPEN = 64  # folders: a system has a limit, and a vault may have a thousand projects
+_NO_FILE = (errno.ELOOP, errno.ENXIO)  # a link; a socket
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 _PATIENCE = 1.0  # seconds for somebody who opened a file just before another took its place
 
@@ -67,15 +68,20 @@ class Disk:
 
     def whose(self) -> str:
         """The mark of the agent whose vault this is; "" of one that nobody has begun, or that nobody has any more."""
-        said = os.pread(self._lock, _MARK + 1, 0).decode("ascii", "replace")
+        said = (self.read(PurePosixPath(LOCK), _MARK + 1) or b"").decode("ascii", "replace")
         return said if len(said) == _MARK else ""
 
-    def claim(self, mark: str) -> None:
-        """Have it be this agent's. Raises FileFault where it is another's, of this service or of another one."""
-        if self.whose() == mark:
-            return
-        if self.whose():
+    def require_nobody_elses(self, mark: str) -> bool:
+        """Whether it is this agent's already. Raises FileFault where it is another's, of this service or another."""
+        whose = self.whose()
+        if whose not in ("", mark):
             raise FileFault(f"{self.path}: is another agent's vault", "is another agent's vault")
+        return whose == mark
+
+    def claim(self, mark: str) -> None:
+        """Have it be this agent's. Raises FileFault where it is another's."""
+        if self.require_nobody_elses(mark):
+            return
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, mark.encode("ascii"), 0)
 
@@ -86,7 +92,7 @@ class Disk:
             self.path.rmdir()
 
     def read(self, path: PurePosixPath, most: int = LARGEST) -> bytes | None:
-        """What a file says, up to so many bytes; None where there is none."""
+        """What a file says, up to so many bytes; None where there is none. Raises NoFile where something else is."""
         with told("read", _FolderOf(self.path, path)):
             folder = self._folder(path.parent.parts)
             number = None if folder is None else _opened(folder, path.name)
@@ -94,6 +100,12 @@ class Disk:
                 return None
             with os.fdopen(number, "rb") as file:
                 return file.read(most)
+
+    def is_free(self, path: PurePosixPath) -> bool:
+        """Whether nothing has this name, be it no file."""
+        with told("read", _FolderOf(self.path, path)):
+            folder = self._folder(path.parent.parts)
+            return folder is None or not folder.exists(path.name)
 
     def stage(self, path: PurePosixPath, data: bytes, *, expected: bytes | None) -> None:
         """Write a file beside its place, which it takes with `publish`."""
@@ -130,7 +142,7 @@ class Disk:
                 refused = [each.path for each in self._staged if not self._put(each)]
                 self._sync_folders({each.path.parent.parts for each in self._staged})
         finally:
-            self._drop_staged()
+            self.drop_staged()
         return refused
 
     def _sync_again(self, each: _Staged) -> None:
@@ -185,7 +197,7 @@ class Disk:
         target = path if path.parts[0] == ASIDE else PurePosixPath(ASIDE, path)
         for nth in range(1, 1_000):
             free = target.with_name(f"{target.stem}-found-{nth}{target.suffix}")
-            if self.read(free, 0) is None:
+            if self.is_free(free):
                 return free
         raise FileFault(f"{self.path}: too many files that were found", "no free name")
 
@@ -225,9 +237,12 @@ class Disk:
         """Every file, those that were set aside included; the lock is not, nor what is no file: a link, a pipe."""
         with told("read", self.path):
             for above, folders, names in os.walk(self.path, onerror=_unless_gone, followlinks=False):
-                here = PurePosixPath(Path(above).relative_to(self.path).as_posix())
+                here = self.below(above)
                 folders.sort()
-                yield from (here / name for name in sorted(names) if name != LOCK and _is_file(Path(above, name)))
+                yield from (here / name for name in sorted(names) if name != LOCK and is_file(Path(above, name)))
+
+    def below(self, path: str) -> PurePosixPath:
+        return PurePosixPath(Path(path).relative_to(self.path).as_posix())
 
     def _folder(self, parts: tuple[str, ...]) -> Folder | None:
         """None where there is none."""
@@ -261,7 +276,8 @@ class Disk:
         for parts in folders:
             self._made(parts).sync()
 
-    def _drop_staged(self) -> None:
+    def drop_staged(self) -> None:
+        """What was written beside its place, and shall not take it."""
         for each in self._staged:
             if each.number >= 0:
                 os.close(each.number)
@@ -271,45 +287,10 @@ class Disk:
         self._staged = []
 
     def close(self) -> None:
-        self._drop_staged()
+        self.drop_staged()
         for folder in self._folders.values():
             _close(folder)
         self._folders = {}
-
-
-@contextmanager
-def held(base: Path, roots: tuple[Path, ...], *, create: bool = True) -> Iterator[Disk]:
-    """A vault's folder, which lies under the operator's roots wherever links lead, locked against other writers of
-    ours. Raises FileFault, FileElsewhere."""
-    place = Place(base / LOCK, roots)
-    if Path(os.path.realpath(base)) != base:
-        raise FileElsewhere(f"{base}: a link leads elsewhere since it was chosen", "a link leads elsewhere")
-    with folder_of(place, create=create) as folder:
-        if folder is None:
-            raise FileFault(f"open {base}: there is no such folder", "there is no such folder")
-        with told("lock", base):
-            number = _locked(folder)
-        disk = Disk(folder, number)
-        try:
-            yield disk
-        finally:
-            disk.close()
-            os.close(number)
-
-
-def _locked(folder: Folder) -> int:
-    """The lock, held: another one where it was removed while it was waited for, which others would not see."""
-    while True:
-        number = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
-        is_held = False
-        try:
-            lock(number)
-            is_held = folder.has(LOCK, number)
-        finally:
-            if not is_held:
-                os.close(number)
-        if is_held:
-            return number
 
 
 def _opened(folder: Folder, name: str) -> int | None:
@@ -318,10 +299,14 @@ def _opened(folder: Folder, name: str) -> int | None:
         number = folder.open(name, os.O_RDONLY)
     except FileNotFoundError:
         return None
-    if stat.S_ISREG(os.fstat(number).st_mode):
-        return number
-    os.close(number)
-    raise FileFault(f"read {folder.path}: what has the name of a file of ours is none", "is not a file")
+    except OSError as problem:
+        if problem.errno not in _NO_FILE:
+            raise
+    else:
+        if stat.S_ISREG(os.fstat(number).st_mode):
+            return number
+        os.close(number)
+    raise NoFile(f"read {folder.path}: what has the name of a file of ours is none", "is not a file")
 
 
 def _anew(folder: Folder, name: str) -> int:
@@ -359,7 +344,7 @@ def _close(folder: Folder) -> None:
         os.close(folder.number)
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except FileNotFoundError:  # removed since

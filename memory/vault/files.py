@@ -17,7 +17,7 @@ from typing import Any
 from audit import rowset
 from audit.models import AuditEntry, Change
 from audit.patience import not_awaited
-from memory.errors import FileFault
+from memory.errors import FileFault, NoFile
 from memory.models import Agent, Memory, Source
 from memory.rules import document, gate
 from memory.rules.categories import SCOPES
@@ -55,6 +55,7 @@ class _Write:
     memory: Memory
     path: PurePosixPath
     data: bytes
+    is_listed: bool = False  # in its index, already
 
 
 @dataclass(slots=True)
@@ -142,7 +143,9 @@ class Files:
         for path in naming.candidates(memory, opened, self.rules):
             if path in self._taken:
                 continue
-            there = self.disk.read(path)
+            there = self._read(path)
+            if there is None and not self.disk.is_free(path):
+                continue
             if there is not None and there != data:
                 if not self._is_of(memory, there):
                     continue
@@ -161,6 +164,7 @@ class Files:
 
     def _rewrite(self, memory: Memory, file: VaultFile, opened: Opened, data: bytes) -> None:
         path, there = self.where(file, memory)
+        was_there = path == self.path_of(file)  # or half moved, and struck in its index
         if there is not None and not self.is_known(file, memory, there):
             if not self._is_anothers(memory, there):
                 self.edited.append(memory.number)
@@ -168,21 +172,20 @@ class Files:
             self._write_beside(memory, opened, data)  # its own was removed, and another has the name
             return
         target = naming.back(path)
-        if target != path:
-            if self.disk.read(target) is not None:
-                self._write_beside(memory, opened, data)
-                return
-            if there is not None:
-                self.disk.move(path, target)
+        if (target != path or there is None) and not self.disk.is_free(target):
+            self._write_beside(memory, opened, data)
+            return
+        if target != path and there is not None:
+            self.disk.move(path, target)
         self.disk.stage(target, data, expected=there)
-        self._note(_Write(memory, target, data))
+        self._note(_Write(memory, target, data, is_listed=was_there and path == target))
 
     def _set_aside(self, memory: Memory, file: VaultFile) -> None:
         path, there = self.where(file, memory)
         target = naming.aside(path)
         if there is not None and path != target:
             self.gone.append(pages.Line.of(memory, path))
-            if self.disk.read(target) is not None:
+            if not self.disk.is_free(target):
                 target = target.with_name(f"{target.stem}-{memory.version}.md")
             self.disk.move(path, target)
         if there is not None and self.is_known(file, memory, there):
@@ -195,13 +198,20 @@ class Files:
     def where(self, file: VaultFile, memory: Memory) -> tuple[PurePosixPath, bytes | None]:
         """Where its file is, and what it says: where its row has it, or where a crash left it on its way."""
         path = self.path_of(file)
-        there = self.disk.read(path)
+        there = self._read(path)
         if there is None:
             other = naming.back(path) if naming.aside(path) == path else naming.aside(path)
-            found = self.disk.read(other)
+            found = self._read(other)
             if found is not None and self.is_known(file, memory, found):
                 return other, found
         return path, there
+
+    def _read(self, path: PurePosixPath) -> bytes | None:
+        """What a file says. What is no file has taken its place: its own is gone."""
+        try:
+            return self.disk.read(path)
+        except NoFile:
+            return None
 
     def put_where_it_belongs(self, number: int) -> None:
         """A file that is in another folder than the settings have it."""
@@ -209,7 +219,7 @@ class Files:
         memory = Memory.objects.get(agent_id=self.agent.pk, number=number)
         path = self.path_of(file)
         places = naming.moved_to(path, memory, self.rules)
-        target = next(place for place in places if self.disk.read(place, 0) is None)
+        target = next(place for place in places if self.disk.is_free(place))
         self.disk.move(path, target)
         VaultFile.objects.filter(pk=file.pk).update(sealed_path=self.sealed_path(number, target))
 
@@ -294,7 +304,7 @@ class Files:
         if self.disk.read(each.path) != each.data:
             raise FileFault(f"{self.disk.path}: a file is not as it was written", "not read back as it was written")
         known = self._known.get(each.memory.number)
-        if known is None or self.path_of(known) != each.path:
+        if not each.is_listed:
             self.added.append(pages.Line.of(each.memory, each.path))
         self._rows.append(self._row(each, known))
         self.written.append(each.memory.number)

@@ -24,8 +24,9 @@ from memory.models import Agent, Memory
 from memory.rules.rows import Vault, VaultFile
 from memory.silo.silo import Silo
 from memory.vault import base, pages, removing
-from memory.vault.disk import Disk, held
+from memory.vault.disk import Disk
 from memory.vault.files import AT_ONCE, Files
+from memory.vault.holding import held
 
 CAUGHT_UP_AT_ONCE = 100  # vaults
 
@@ -106,11 +107,29 @@ def is_behind(agent: Agent) -> bool:
     return seen is None or seen < agent.audit_seq
 
 
+def is_there(agent: Agent) -> bool:
+    """Whether its folder is."""
+    return bool(agent.vault_path) and Path(agent.vault_path).is_dir()
+
+
 def bring(agent: Agent, numbers: Iterable[int] | None = None) -> Files | None:
     """The same for these memories, or for those that entries touched which it has not followed yet. None for an agent
     that was erased: its files are removed. Raises FileFault, MemoryFault."""
     with opened(agent) as disk:
         return _bring(agent, disk, numbers)
+
+
+def bring_held(agent: Agent, disk: Disk, numbers: Iterable[int]) -> int:
+    """These memories in a vault that is held: how many files were written. Raises FileFault."""
+    files = _bring(agent, disk, numbers)
+    return len(files.written) if files is not None else 0
+
+
+def catch_up_held(agent: Agent, disk: Disk, numbers: Iterable[int] = ()) -> None:
+    """These memories, and what it has not followed yet, in a vault that is held. Raises nothing, as `follow`."""
+    with _faults_noted(agent.pk):
+        _bring(agent, disk, numbers)
+        _bring(agent, disk, None)
 
 
 def _bring(agent: Agent, disk: Disk, numbers: Iterable[int] | None) -> Files | None:
@@ -136,14 +155,23 @@ def _bring(agent: Agent, disk: Disk, numbers: Iterable[int] | None) -> Files | N
 
 def file_of(agent: Agent, number: int) -> str | None:
     """Where a memory's file is, as the memory stands: None where it has none, or one of an earlier version."""
-    file = VaultFile.objects.filter(agent_id=agent.pk, number=number, state=VaultFile.State.THERE).first()
-    memory = Memory.objects.filter(agent_id=agent.pk, number=number).values_list("version", flat=True).first()
-    if file is None or file.version != memory:
-        return None
-    path = Path(agent.vault_path) / Silo.for_agent(agent).open_text("vault", number, bytes(file.sealed_path))
-    with suppress(OSError):  # what this process may not look at
-        return str(path) if path.is_file() else None
-    return None
+    return files_of(agent, [number]).get(number)
+
+
+def files_of(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
+    """The same of several; those that have one."""
+    if not agent.vault_path:
+        return {}
+    mine = Memory.objects.filter(agent_id=agent.pk, number__among=list(numbers))
+    versions = dict(mine.values_list("number", "version"))
+    files = VaultFile.objects.filter(agent_id=agent.pk, number__among=list(numbers), state=VaultFile.State.THERE)
+    silo, found = Silo.for_agent(agent), {}
+    for file in files:
+        path = Path(agent.vault_path) / silo.open_text("vault", file.number, bytes(file.sealed_path))
+        with suppress(OSError):  # what this process may not look at
+            if file.version == versions[file.number] and path.is_file():
+                found[file.number] = str(path)
+    return found
 
 
 class _HeldHere(local):

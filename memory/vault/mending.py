@@ -6,169 +6,110 @@ it, when the file is put aside and written anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from django.db.models import OuterRef, Subquery
-
 from audit.models import ActorKind, Change
 from audit.trail import Actor
-from memory import editing, store
-from memory.errors import AgentsSide, Invalid, MemoryDisabled, NotFound, Stale
-from memory.models import Agent, Memory, Scope, Source
+from memory import acting, editing, reading, store
+from memory.errors import AgentsSide, FileFault, Invalid, NoFile, NotFound, Stale
+from memory.models import Agent, Memory, Scope
 from memory.rules import document, gate, sections
 from memory.rules.rows import VaultFile
 from memory.silo.silo import Opened, Silo
 from memory.snapshot import restore
-from memory.vault import following, naming, pages, rendering
-from memory.vault.disk import NEW
+from memory.vault import comparing, following, pages, rendering
+from memory.vault.comparing import BEHIND, COPY, MISPLACED, MISSING, Difference, Progress
+from memory.vault.disk import NEW, Disk
 from memory.vault.files import AT_ONCE, Files
 from memory.vault.shown import put_back
 
-BEHIND, MISSING, EDITED, MISPLACED, OLDER, COPY = "behind", "missing", "edited", "misplaced", "older", "copy"
-KINDS = (BEHIND, MISSING, EDITED, MISPLACED, OLDER, COPY)
-MENDED = (BEHIND, MISSING, MISPLACED)  # by `repair`, without asking
-_ROWS = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One file, and what is not as it should be. `path` is below the vault's folder; "" where there is none yet."""
-
-    kind: str
-    number: int
-    path: str
+MENDED = (BEHIND, MISSING, MISPLACED)  # without asking
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What was mended, how many lines the indexes have, what is left for somebody to decide, and what was in the way
-    of a file of ours: from where to where below the vault's folder it was put."""
+    """What was mended, how many lines the indexes have, what is left for somebody to decide, how many files are none
+    of ours, and what was in the way of one that is: from where to where below the vault's folder it was put."""
 
     mended: int
     indexed: int
     left: tuple[Difference, ...]
+    unknown: int
     aside: tuple[tuple[str, str], ...]
 
 
-Progress = Callable[[int], None]
-
-
-def differences(agent: Agent) -> list[Difference]:
-    """All there are, by number. Changes nothing. Raises FileFault."""
-    with following.opened(agent) as disk:
-        return list(_differences(Files(agent, disk)))
-
-
 def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
-    """Have the vault say what the silo says, with indexes written anew; what somebody wrote stays. Raises FileFault."""
-    following.bring(agent)
+    """Have the vault say what the silo says, with indexes written anew; what somebody wrote stays, and what cannot be
+    written is left. Raises MemoryDisabled, FileFault, VaultBusy."""
+    reading.require_on(agent)
     with following.opened(agent) as disk:
-        now = Files(Agent.objects.select_related("tenant").get(pk=agent.pk), disk)
+        row = _again(agent)
+        following.catch_up_held(row, disk)
+        now = Files(_again(row), disk)
         _clear(now)
-        found = [each for each in _differences(now, progress) if each.kind in MENDED]
+        found = [each for each in comparing.all_of(now, progress).differences if each.kind in MENDED]
         for start in range(0, len(found), AT_ONCE):
             _mend(now, found[start : start + AT_ONCE])
         indexed = pages.rebuild(disk, now.agent, now.rules)
+        following.catch_up_held(row, disk)
+        left = comparing.all_of(Files(row, disk))
+        mended = len(set(found) - set(left.differences))
         aside = tuple((str(path), str(kept)) for path, kept in disk.put_aside)
-        return Repaired(len(found), indexed, tuple(_differences(now)), aside)
+        return Repaired(mended, indexed, tuple(left.differences), left.unknown, aside)
+
+
+def _again(agent: Agent) -> Agent:
+    """As it stands, now that its vault is held: somebody may have switched it off while that was waited for, or ended
+    the key by which it is asked."""
+    acting.require_valid()
+    row = Agent.objects.select_related("tenant").get(pk=agent.pk)
+    reading.require_on(row)
+    return row
 
 
 def _clear(now: Files) -> None:
     """What a killed writer left: half-written, or written without its row."""
-    known = {now.path_of(file) for file, _ in _files(now, lambda _: None)}
     for path in list(now.disk.files()):
         if path.name.startswith(NEW):
             now.disk.remove(path)
-    for copy in _copies(now, known):
-        path = PurePosixPath(copy.path)
-        memory = Memory.objects.filter(agent_id=now.agent.pk, number=copy.number).first()
-        data = now.disk.read(path)
-        if memory is not None and data is not None and now.is_left_by_a_crash(memory, path, data):
-            now.disk.remove(path)
+    for copy in comparing.of_folder(now)[0]:
+        if copy.kind == COPY and _is_left_by_a_crash(now, copy):
+            now.disk.remove(PurePosixPath(copy.path))
+
+
+def _is_left_by_a_crash(now: Files, copy: Difference) -> bool:
+    path = PurePosixPath(copy.path)
+    memory = Memory.objects.filter(agent_id=now.agent.pk, number=copy.number).first()
+    data = now.disk.read(path)
+    return memory is not None and data is not None and now.is_left_by_a_crash(memory, path, data)
 
 
 def _mend(now: Files, found: list[Difference]) -> None:
+    """All at once; where one of them cannot be written, the others one by one."""
+    try:
+        _put_right(now, found)
+    except FileFault:
+        now.disk.drop_staged()
+        if len(found) > 1:
+            for each in found:
+                _mend(Files(now.agent, now.disk), [each])
+
+
+def _put_right(now: Files, found: list[Difference]) -> None:
     for each in found:
         if each.kind == MISPLACED:
             now.put_where_it_belongs(each.number)
     numbers = [each.number for each in found if each.kind in (MISSING, BEHIND)]
-    # A version that no memory has: it is written as if it had never been.
-    VaultFile.objects.filter(agent_id=now.agent.pk, number__among=numbers).update(version=0)
     if numbers:
+        _have_written_anew(now.agent, numbers)
         now.take(numbers)
         now.finish()
 
 
-# --- finding them
-
-
-def _differences(now: Files, progress: Progress = lambda _: None) -> Iterator[Difference]:
-    found = [*_never_written(now)]
-    known = set()
-    for file, memory in _files(now, progress):
-        path = now.path_of(file)
-        where, data = now.where(file, memory)
-        known |= {path, where}
-        data = data if where == path else None  # half moved: by a writer that was killed
-        found += [Difference(kind, file.number, str(path)) for kind in _kinds(now, file, memory, path, data)]
-    found += _copies(now, known)
-    yield from sorted(found, key=lambda each: (each.number, each.kind))
-
-
-def _never_written(now: Files) -> Iterator[Difference]:
-    files = VaultFile.objects.filter(agent_id=OuterRef("agent_id"), number=OuterRef("number"))
-    rows = Memory.objects.filter(agent_id=now.agent.pk, discarded_at__isnull=True).exclude(source=Source.SYSTEM)
-    rows = rows.exclude(category__in=now.closed).annotate(file=Subquery(files.values("number")))
-    for number in rows.filter(file__isnull=True).order_by("number").values_list("number", flat=True).iterator():
-        yield Difference(BEHIND, number, "")
-
-
-def _files(now: Files, progress: Progress) -> Iterator[tuple[VaultFile, Memory]]:
-    after = counted = 0
-    while True:
-        files = list(VaultFile.objects.filter(agent_id=now.agent.pk, number__gt=after).order_by("number")[:_ROWS])
-        if not files:
-            return
-        after, counted = files[-1].number, counted + len(files)
-        rows = Memory.objects.filter(agent_id=now.agent.pk, number__among=[file.number for file in files])
-        memories = {memory.number: memory for memory in rows.defer("sealed")}
-        yield from ((file, memories[file.number]) for file in files)
-        progress(counted)
-
-
-def _kinds(now: Files, file: VaultFile, memory: Memory, path: PurePosixPath, data: bytes | None) -> Iterator[str]:
-    said = rendering.read_again(data) if data is not None else None
-    is_gone = data is None or (said is not None and said.number != file.number)
-    if data is not None and not is_gone and not now.is_known(file, memory, data):
-        yield EDITED
-        return
-    if memory.category in now.closed:
-        return
-    is_there = file.state == VaultFile.State.THERE
-    if file.version != memory.version or not (is_gone or _is_as_noted(now, file, data)):
-        yield BEHIND
-    elif is_gone and is_there:
-        yield MISSING
-    elif is_there and file.rules_version != now.version:
-        yield OLDER
-    if is_there and not is_gone and next(naming.moved_to(path, memory, now.rules)).parent != path.parent:
-        yield MISPLACED
-
-
-def _is_as_noted(now: Files, file: VaultFile, data: bytes | None) -> bool:
-    return data is not None and now.silo.digest_of_file(data) == bytes(file.digest)
-
-
-def _copies(now: Files, known: set[PurePosixPath]) -> Iterator[Difference]:
-    """Files of memories of this agent that it did not write there: somebody's copies, or left by a crash."""
-    for path in list(now.disk.files()):
-        if path in known or path.suffix != ".md":
-            continue
-        said = rendering.read_again(now.disk.read(path) or b"")
-        if said is not None and not path.name.startswith(NEW):
-            yield Difference(COPY, said.number, str(path))
+def _have_written_anew(agent: Agent, numbers: list[int]) -> None:
+    """Once it is looked at again: of a version of the rules that there is none of."""
+    VaultFile.objects.filter(agent_id=agent.pk, number__among=numbers).update(rules_version="")
 
 
 def older(agent: Agent) -> int:
@@ -179,41 +120,43 @@ def older(agent: Agent) -> int:
 
 
 def migrate(agent: Agent) -> int:
-    """Write the files of another version anew; how many. Raises FileFault."""
-    version = document.value(gate.rules_of(agent), "version")
-    files = VaultFile.objects.filter(agent_id=agent.pk, state=VaultFile.State.THERE).exclude(rules_version=version)
-    versions = dict(files.values_list("number", "version"))
-    files.update(version=0)
-    done = following.bring(agent, versions)
-    for number in done.edited if done else ():  # whose files stay, as of the version they are of
-        VaultFile.objects.filter(agent_id=agent.pk, number=number).update(version=versions[number])
-    return len(done.written) if done else 0
+    """Write the files of another version anew, but for those that somebody wrote to; how many. Raises MemoryDisabled,
+    FileFault."""
+    reading.require_on(agent)
+    with following.opened(agent) as disk:
+        row = _again(agent)
+        version = document.value(gate.rules_of(row), "version")
+        files = VaultFile.objects.filter(agent_id=row.pk, state=VaultFile.State.THERE).exclude(rules_version=version)
+        numbers = list(files.order_by("number").values_list("number", flat=True))
+        files.update(rules_version="")
+        return following.bring_held(row, disk, numbers)
 
 
 # --- a person's own edit
 
 
 def take_in(agent: Agent, number: int, actor: Actor) -> editing.Edited:
-    """Have the memory say what somebody wrote into its file: an edit like any other, which the agent's side makes.
+    """Have the memory say what somebody wrote into its file: an edit like any other, which the agent's side makes. It
+    stands even where the vault cannot follow it: that is noted, and tried again.
 
     Raises AgentsSide, NotFound where the file is as it was written, Invalid where it is no memory's any more, Stale
     where the memory says something else since the file was written, and what `store.revise` raises.
     """
     _require_side(actor)
+    reading.require_on(agent)
     with following.opened(agent) as disk:
-        now = Files(agent, disk)
+        now = Files(_again(agent), disk)
         file, path, data = _edited(now, number)
         with editing.locked(agent):  # before its files' rows, as whoever moves the vault takes them
             memory, wanted = _wanted(now, number, data)
             if not _says_as_then(memory, file.version):  # what it says since is not undone unseen
                 raise Stale([number])
             # What is there is known from now on: it is what the memory says, and may be written anew.
-            digest = now.silo.digest_of_file(data)
-            VaultFile.objects.filter(pk=file.pk).update(digest=digest, version=0)
+            VaultFile.objects.filter(pk=file.pk).update(digest=now.silo.digest_of_file(data), rules_version="")
             if disk.read(path) != data:
                 raise NotFound("The file was written to again meanwhile; look at it, and try again.")
             edited = store.revise(agent, memory.number, actor, content=wanted.content, tags=wanted.tags)
-    following.bring(agent, [number])
+        following.catch_up_held(now.agent, disk, [number])
     return edited
 
 
@@ -225,14 +168,15 @@ def _says_as_then(memory: Memory, version: int) -> bool:
 
 def leave(agent: Agent, number: int, actor: Actor) -> str:
     """Keep the memory as it is: the file that somebody wrote to is put aside, and written anew. Where it is now, below
-    the vault's folder. Raises AgentsSide, NotFound, FileFault."""
+    the vault's folder. Raises AgentsSide, NotFound, MemoryDisabled, CategoryDisabled, FileFault."""
     _require_side(actor)
+    reading.require_on(agent)
     with following.opened(agent) as disk:
-        now = Files(agent, disk)
+        now = Files(_again(agent), disk)
         file, path, _ = _edited(now, number)
         kept = disk.out_of_the_way(path)
-        VaultFile.objects.filter(pk=file.pk, state=VaultFile.State.THERE).update(version=0)
-    following.bring(agent, [number])
+        _have_written_anew(now.agent, [file.number])
+        following.catch_up_held(now.agent, disk, [number])
     return str(kept)
 
 
@@ -243,11 +187,20 @@ def _require_side(actor: Actor) -> None:
 
 def _edited(now: Files, number: int) -> tuple[VaultFile, PurePosixPath, bytes]:
     file = VaultFile.objects.filter(agent_id=now.agent.pk, number=number).first()
-    path = now.path_of(file) if file is not None else None
-    data = now.disk.read(path) if path is not None else None
-    if file is None or path is None or data is None or now.silo.digest_of_file(data) == bytes(file.digest):
-        raise NotFound("There is no file of this memory that somebody wrote to.")
-    return file, path, data
+    if file is not None:
+        gate.require_readable(now.agent, editing.fetch(now.agent, [number]))
+        path = now.path_of(file)
+        data = _read(now.disk, path)
+        if data is not None and now.silo.digest_of_file(data) != bytes(file.digest):
+            return file, path, data
+    raise NotFound("There is no file of this memory that somebody wrote to.")
+
+
+def _read(disk: Disk, path: PurePosixPath) -> bytes | None:
+    try:
+        return disk.read(path)
+    except NoFile:
+        return None
 
 
 def _wanted(now: Files, number: int, data: bytes) -> tuple[Memory, Opened]:
@@ -285,8 +238,7 @@ def opened_file(agent: Agent, data: bytes) -> Opened:
     """What the sealed block of a file says, for the agent itself. Raises Invalid, SealBroken, Erased, MemoryDisabled,
     CategoryDisabled."""
     editing.require_key(agent)
-    if not agent.memory_enabled:
-        raise MemoryDisabled
+    reading.require_on(agent)
     said = rendering.read_again(data)
     if said is None:
         raise Invalid("file", "is no memory's file")

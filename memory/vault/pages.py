@@ -5,13 +5,15 @@ A line for each file. What is new is added at the end of its page at once; a pag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from django.db.models import Exists, OuterRef
 
+from memory.errors import NoFile
 from memory.models import Agent, Memory
 from memory.rules import places
 from memory.rules.categories import PRIVATE, PROJECT
@@ -21,11 +23,13 @@ from memory.vault.disk import Disk
 
 _TITLE = "# Memory Index"
 _ABOUT = (
-    "Each line is the file of one memory, and the newest stands at the end. What was set aside is in .discarded/. "
-    "`manage.py memory_rules index` writes this page anew."
+    "Each line is the file of one memory, and the newest stands at the end. What is struck through was set aside, "
+    "in .discarded/. `manage.py memory_rules index` writes this page anew."
 )
 _ROWS = 2_000  # held at a time
 _BEGINNING = 100  # bytes by which a page is known
+LARGEST = 1_000_000_000  # bytes of a page that is read
+_OF_FILE = re.compile(r"- \d{1,4}-\d\d-\d\d (?P<category>\S+) (?:\[(?P<there>[^\]]+)\]\(.*\)|~~(?P<gone>.+)~~)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,11 @@ def rebuild(disk: Disk, agent: Agent, rules: Mapping[str, Any]) -> int:
 
 def _is_there(disk: Disk, page: PurePosixPath) -> bool:
     """Whether a page is; what somebody else made under its name is kept, out of the way."""
-    data = disk.read(page, _BEGINNING)
+    try:
+        data = disk.read(page, _BEGINNING)
+    except NoFile:
+        disk.out_of_the_way(page)
+        return False
     if data is None or is_page(page, data):
         return data is not None
     if _TITLE.encode().startswith(data):  # a killed writer's
@@ -156,3 +164,36 @@ def _lines(agent: Agent, silo: Silo) -> Iterator[list[Line]]:
 
 def is_page(path: PurePosixPath, data: bytes) -> bool:
     return path.name == places.INDEX and data.startswith(_TITLE.encode())
+
+
+# --- read again
+
+
+def needed(lines: Mapping[PurePosixPath, Collection[str]]) -> list[PurePosixPath]:
+    """The pages there are to be, of the lines that each is to have."""
+    return sorted({PurePosixPath(places.INDEX), *lines}) if lines else []
+
+
+def says(
+    text: str, page: PurePosixPath, lines: Mapping[PurePosixPath, Collection[str]], closed: Collection[str]
+) -> bool:
+    """Whether a page lists the files it is to list, and no other, but of closed categories, of which nothing is
+    followed; the global one names the other pages, too."""
+    if page == PurePosixPath(places.INDEX) and any(f"]({other})\n" not in text for other in lines if other != page):
+        return False
+    return _listed(text, closed) == set(lines.get(page, ()))
+
+
+def _listed(text: str, closed: Collection[str]) -> set[str]:
+    """The lines of files that were not struck since."""
+    there: dict[tuple[str, str], str] = {}
+    for line in text.split("\n"):
+        found = _OF_FILE.match(line)
+        if found is None or found["category"] in closed:
+            continue
+        name = found["category"], found["there"] or found["gone"]
+        if found["there"]:
+            there[name] = f"{line}\n"
+        else:
+            there.pop(name, None)
+    return set(there.values())

@@ -31,6 +31,7 @@ def test_what_is_asked_for_is_recorded(runtime: Caller, house: House) -> None:
             "significance": "medium",
             "masked": 0,
             "skipped": None,
+            "file": None,
         },
     )
     assert "- Tools Used: editor" in said(house.ada, 1)
@@ -48,7 +49,7 @@ def test_nothing_that_was_said_is_answered(runtime: Caller, house: House) -> Non
     assert not any(word.encode() in answer.content for answer in answers)
 
 
-SKIPPED = {"id": None, "session": None, "kind": None, "significance": None, "masked": 0}
+SKIPPED = {"id": None, "session": None, "kind": None, "significance": None, "masked": 0, "file": None}
 
 
 def test_what_a_closed_switch_skips_is_told_in_silence(runtime: Caller, house: House) -> None:
@@ -91,11 +92,21 @@ def test_what_was_skipped_uses_no_key_up(runtime: Caller, house: House) -> None:
 def test_a_session_is_ended(runtime: Caller, house: House) -> None:
     record(runtime, session="monday")
     answer = runtime.post("recorded-sessions/monday/end", {"goal": "one style", "satisfaction": "high"})
-    assert (answer.status, answer.json) == (200, {"id": 2})
+    assert (answer.status, answer.json) == (200, {"id": 2, "file": None})
     assert "- Session Goal: one style" in said(house.ada, 2)
     assert "- User Satisfaction: high" in said(house.ada, 2)
-    assert runtime.post("recorded-sessions/monday/end", {}).json == {"id": None}
+    assert runtime.post("recorded-sessions/monday/end", {}).json == {"id": None, "file": None}
+    late = runtime.post("recorded-sessions/monday/end", {"goal": "more"})
+    assert (late.status, late.codes) == (409, ["not_open"])
     assert len(of_category(house.ada, "session")) == 1
+
+
+def test_of_sessions_with_one_name_the_project_is_said(runtime: Caller, house: House) -> None:
+    for project in ("shop", "site"):
+        record(runtime, session="monday", project=project)
+    unsaid = runtime.post("recorded-sessions/monday/end", {})
+    assert (unsaid.status, unsaid.json["errors"][0]["attr"]) == (422, "project")
+    assert runtime.post("recorded-sessions/monday/end", {"project": "shop"}).json["id"] == 3
 
 
 def test_nobody_elses_session_is_there(runtime: Caller, stranger: Caller, acme: Caller, house: House) -> None:

@@ -23,7 +23,7 @@ from memory.models import Agent, Memory, Source
 from memory.rules import sections
 from memory.rules.rows import Vault, VaultFile
 from memory.silo.silo import Silo
-from memory.vault import disk, following, mending, rendering
+from memory.vault import comparing, disk, following, mending, rendering
 from tests.conftest import OPERATOR
 from tests.fault import writer
 from tests.fault.test_writers import at_once, start, whole
@@ -125,9 +125,9 @@ def beside(*people: Person) -> Iterator[None]:
 
 def mended(agent: Agent) -> None:
     left = mending.repair(fresh(agent)).left
-    assert {each.kind for each in left} <= {mending.EDITED, mending.COPY}
+    assert {each.kind for each in left} <= {comparing.EDITED, comparing.COPY}
     assert Vault.objects.get(agent_id=agent.pk).fault == ""
-    agrees(agent, frozenset(each.number for each in left if each.kind == mending.EDITED))
+    agrees(agent, frozenset(each.number for each in left if each.kind == comparing.EDITED))
 
 
 def edits(agent: Agent, many: int = EDITS) -> list[Callable[[], list[int]]]:
@@ -138,7 +138,7 @@ def test_threads_at_one_vault(eve: Agent) -> None:
     made = at_once(*edits(eve))
     assert [len(each) for each in made] == [EDITS] * THREADS
     following.follow(eve.pk)
-    assert mending.differences(fresh(eve)) == []
+    assert comparing.differences(fresh(eve)) == []
     agrees(eve)
 
 
@@ -148,7 +148,7 @@ def test_processes_at_one_vault(eve: Agent) -> None:
     assert [process.returncode for process in running] == [0] * PROCESSES
     assert sum(len(json.loads(output)) for output in outputs) == PROCESSES * EDITS
     following.follow(eve.pk)
-    assert mending.differences(fresh(eve)) == []
+    assert comparing.differences(fresh(eve)) == []
     agrees(eve)
 
 
@@ -218,12 +218,12 @@ def test_repairs_beside_edits(eve: Agent) -> None:
     outcomes = at_once(*edits(eve), repair, repair)
     assert not [each for each in outcomes if isinstance(each, Exception)]
     mended(eve)
-    assert mending.differences(fresh(eve)) == []
+    assert comparing.differences(fresh(eve)) == []
 
 
 def test_who_holds_a_vault_keeps_no_edit_waiting_for_ever(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock is given up on after some seconds: the edit stands, its file comes later, and that is told."""
-    monkeypatch.setattr("memory.placing.PATIENCE", 0.3)
+    monkeypatch.setattr("memory.vault.holding.PATIENCE", 0.3)
     began = time.monotonic()
     in_another = threading.Thread(target=lambda: (remember(eve, "held up"), connections.close_all()))
     with following.opened(eve):
@@ -251,7 +251,7 @@ def test_two_agents_with_vaults_keep_apart(eve: Agent, root: Path) -> None:
     at_once(*edits(eve)[:2], *edits(fay)[:2])
     for agent in (eve, fay):
         following.follow(agent.pk)
-        assert mending.differences(fresh(agent)) == []
+        assert comparing.differences(fresh(agent)) == []
         agrees(agent)
 
 
@@ -284,7 +284,7 @@ def test_who_has_a_file_open_to_write_is_not_overtaken(eve: Agent) -> None:
     assert "by hand" in path.read_text()
     following.catch_up()
     assert Vault.objects.get().fault == ""
-    assert [each.kind for each in mending.differences(fresh(eve))] == [mending.EDITED]
+    assert [each.kind for each in comparing.differences(fresh(eve))] == [comparing.EDITED]
 
 
 def test_who_opened_it_just_before_is_waited_for(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +322,7 @@ def test_a_vault_that_was_placed_elsewhere_meanwhile_is_begun_anew(
     following.follow(eve.pk)
     now = fresh(eve)
     assert len(files(now)) == 2
-    assert mending.differences(now) == []
+    assert comparing.differences(now) == []
 
 
 def test_a_lock_is_waited_for_in_another_process(eve: Agent) -> None:
@@ -336,6 +336,6 @@ def test_a_lock_is_waited_for_in_another_process(eve: Agent) -> None:
 
 
 def test_a_lock_that_is_held_too_long_is_told(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.placing.PATIENCE", 0.1)
+    monkeypatch.setattr("memory.vault.holding.PATIENCE", 0.1)
     with following.opened(eve), pytest.raises(FileFault, match="locked"), following.opened(eve):
         pass

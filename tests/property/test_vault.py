@@ -28,7 +28,7 @@ from memory.rules import sections, switches
 from memory.rules.rows import VaultFile
 from memory.silo.silo import Silo
 from memory.time_machine import What, roll_back
-from memory.vault import following, mending, rendering
+from memory.vault import comparing, following, mending, rendering
 from memory.vault.disk import LOCK, Disk
 from tests.conftest import OPERATOR
 from tests.steps import ME, PERSON, fresh, problems, remember
@@ -249,7 +249,7 @@ class Vaulted(RuleBasedStateMachine):
 
     @rule(pick=PICK)
     def take_in_or_leave(self, pick: int) -> None:
-        found = [each for each in mending.differences(self.row()) if each.kind == mending.EDITED]
+        found = [each for each in comparing.differences(self.row()) if each.kind == comparing.EDITED]
         if found:
             one, do = found[pick % len(found)], mending.take_in if pick % 2 else mending.leave
             with suppress(errors.MemoryFault), transaction.atomic():
@@ -266,11 +266,11 @@ class Vaulted(RuleBasedStateMachine):
     def mend(self) -> None:
         done = mending.repair(self.row())
         for each in done.left:  # a crash leaves none of these: a person does
-            assert each.kind in (mending.EDITED, mending.COPY)
+            assert each.kind in (comparing.EDITED, comparing.COPY)
             category = Memory.objects.get(agent_id=self.agent.pk, number=each.number).category
             is_closed = category in self.off or not self.is_on  # whose files stay as a crash left them, till it is on
             assert is_closed or b"by hand" in (self.vault / each.path).read_bytes()
-        edited = {each.number for each in done.left if each.kind == mending.EDITED}
+        edited = {each.number for each in done.left if each.kind == comparing.EDITED}
         self.agrees(edited)
 
     def agrees(self, edited: set[int]) -> None:

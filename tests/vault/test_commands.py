@@ -295,7 +295,7 @@ def test_files_of_another_version_are_told_and_migrated(ada: Agent, vault: Path)
     assert rules("settings", "version", "1.1.0").code == 0
     assert "1 file of another version" in rules("status").out
     assert rules("index", "--migrate", "--json").json == {"rewritten": 1}
-    assert rules("index", "--check", "--json").json == {"differences": []}
+    assert rules("index", "--check", "--json").json == {"differences": [], "unknown": 0}
 
 
 def test_an_agent_without_a_vault_has_no_index(ada: Agent, site: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from memory.models import Agent
-from memory.vault import mending
+from memory.vault import comparing
 
 
 def tree(vault: Path) -> list[str]:
@@ -25,4 +25,4 @@ def the_one(vault: Path) -> Path:
 
 
 def differ(agent: Agent) -> list[tuple[str, int]]:
-    return [(each.kind, each.number) for each in mending.differences(agent)]
+    return [(each.kind, each.number) for each in comparing.differences(agent)]

@@ -14,7 +14,7 @@ from django.db.models import Count
 from config.commandline import Task, several
 from config.commandline.removal import KEY
 from config.commandline.rules import Deed, asking
-from config.commandline.rules.keeping import agents_side
+from config.commandline.rules.keeping import agents_side, names_of_files
 from config.commandline.rules.surroundings import is_ignored, project_of, repository
 from memory import agents, proposals
 from memory.errors import FileFault, Invalid
@@ -252,7 +252,8 @@ def _indexes(begun: _Begun) -> None:
         return
     done = mending.repair(begun.agent)
     left = f"; {several(len(done.left), 'difference')} to look at (memory_rules index --check)" if done.left else ""
-    aside = "".join(f"; {path} was not ours, and is kept as {kept}" for path, kept in done.aside)
+    name = names_of_files(begun.agent)
+    aside = "".join(f"; {name(path)} was not ours, and is kept as {name(kept)}" for path, kept in done.aside)
     begun.report("Index", f"{several(done.indexed, 'file')} listed, {done.mended:,} mended{left}{aside}")
 
 

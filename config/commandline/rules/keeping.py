@@ -1,9 +1,10 @@
-"""Storing a memory as the seed has it, and the vault's files: opened, compared with the silo, mended."""
+"""Storing a memory as the seed has it, and opening a private one's file."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +12,19 @@ from django.core.management.base import CommandParser
 
 from audit.trail import Actor
 from config.commandline import Task, several
-from config.commandline.progress import progress
 from config.commandline.removal import KEY
 from config.commandline.rules import Deed, asking, texts
 from config.commandline.rules.surroundings import project_of
-from memory import store
+from memory import acting, store
 from memory.access import agent_key, is_key_of
 from memory.errors import Invalid, KeyRejected
 from memory.intake import Draft
 from memory.models import Agent, Kind
-from memory.rules import document, gate, sections
+from memory.rules import document, gate, places, sections
 from memory.rules.categories import PRIVATE, PROJECT, SCOPES, scope_of
 from memory.rules.masking import masked
 from memory.rules.neutral import neutral
 from memory.vault import following, mending
-from memory.vault.mending import Difference
 
 _SECTIONS = ("context", "understanding", "decision", "outcome", "related")
 _HEADINGS = dict(zip(_SECTIONS, sections.names("technical"), strict=True))
@@ -36,7 +35,17 @@ def agents_side(agent: Agent) -> Actor:
     given = os.environ.get(KEY, "")
     if not is_key_of(agent, given):
         raise KeyRejected(f"This is for {agent.label} itself: set {KEY} to its key.")
-    return Actor.agent(agent_key(given).prefix)
+    key = agent_key(given)
+    acting.note(key)  # which may end while a lock is waited for
+    return Actor.agent(key.prefix)
+
+
+def names_of_files(agent: Agent) -> Callable[[str], str]:
+    """How a file's path is told: a name has words of its memory in it, so that whoever has not the agent's key is told
+    the folder alone; but for an index, whose name says nothing."""
+    if is_key_of(agent, os.environ.get(KEY, "")):
+        return str
+    return lambda path: path if not path or Path(path).name == places.INDEX else f"{Path(path).parent}/…"
 
 
 # --- store
@@ -136,79 +145,16 @@ def _show(task: Task, agent: Agent, *, file: str, **_: Any) -> int | None:
         data = path.read_bytes()
     except OSError as problem:
         raise Invalid("file", f"cannot be read ({(problem.strerror or '').lower()})") from None
-    opened = mending.opened_file(agent, data)
+    opened = asking.done(task, agent, partial(mending.opened_file, data=data))
+    if opened is None:
+        return None
     task.stdout.write(opened.content)
     if opened.tags:
         task.say(f"Tags: {', '.join(opened.tags)}")
     return None
 
 
-# --- index
-
-
-_IN_WORDS = {
-    mending.BEHIND: "not written as the memory is now",
-    mending.MISSING: "gone",
-    mending.EDITED: "written to by somebody: --take-in {number} or --leave {number}",
-    mending.MISPLACED: "in another folder than the settings have it",
-    mending.OLDER: "of another version of the rules: --migrate writes it anew",
-    mending.COPY: "somebody's copy, or unknown; left alone",
-}
-
-
-def _for_index(parser: CommandParser) -> None:
-    deed = parser.add_mutually_exclusive_group()
-    deed.add_argument("--check", action="store_true", help="list what differs, and change nothing")
-    deed.add_argument("--repair", action="store_true", help="mend what differs, but for what somebody wrote (default)")
-    deed.add_argument("--migrate", action="store_true", help="write files of another version of the rules anew")
-    deed.add_argument(
-        "--take-in", type=int, metavar="ID", help=f"have its memory say what was written to a file; {KEY}"
-    )
-    deed.add_argument("--leave", type=int, metavar="ID", help=f"put a file aside that was written to; {KEY}")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-
-
-def _index(task: Task, agent: Agent, *, json: bool, **options: Any) -> int | None:
-    if not agent.vault_path:
-        raise Invalid("agent", f"{agent.label} has no vault; 'memory_rules init {agent.label} --vault' begins one")
-    told = _indexed(task, agent, **options)
-    if json:
-        task.result(told)
-        return None
-    for name, value in told.items():
-        if name != "differences":
-            task.tell(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
-    for each in told.get("differences", ()):
-        why = _IN_WORDS[each["kind"]].format(number=each["id"])
-        task.tell(f"memory {each['id']}  {each['path'] or '(no file)'}  {why}")
-    return None
-
-
-def _indexed(
-    task: Task, agent: Agent, *, check: bool, migrate: bool, take_in: int | None, leave: int | None, **_: Any
-) -> dict[str, Any]:
-    if check:
-        return {"differences": _told(mending.differences(agent))}
-    if migrate:
-        return {"rewritten": mending.migrate(agent)}
-    if take_in is not None:
-        entry = mending.take_in(agent, take_in, agents_side(agent)).seq
-        return {"entry": entry, "file": told_file(task, agent, take_in)}
-    if leave is not None:
-        return {"kept": mending.leave(agent, leave, agents_side(agent))}
-    with progress("Comparing", unit="files") as advance:
-        done = mending.repair(agent, progress=advance)
-    for path, kept in done.aside:
-        task.say(f"{path} was not ours: it is kept as {kept}.")
-    return {"mended": done.mended, "indexed": done.indexed, "differences": _told(done.left)}
-
-
-def _told(found: list[Difference] | tuple[Difference, ...]) -> list[dict[str, Any]]:
-    return [{"id": each.number, "kind": each.kind, "path": each.path} for each in found]
-
-
 DEEDS = (
     Deed("store", "store one memory, in the sections of its template", _for_store, _store),
     Deed("show", "open the sealed block of a private memory's file", _for_show, _show),
-    Deed("index", "write the indexes anew, and mend what differs from the silo", _for_index, _index),
 )

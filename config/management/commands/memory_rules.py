@@ -12,8 +12,8 @@ from django.core.management.base import CommandParser
 
 from config.commandline import Task, several
 from config.commandline.any_order import AnyOrder
-from config.commandline.rules import Deed, asking, beginning, cleaning, keeping, recording, retrieving
-from memory import editing
+from config.commandline.rules import Deed, asking, beginning, cleaning, indexing, keeping, recording, retrieving
+from memory import acting, editing
 from memory.access import agent_named
 from memory.errors import Invalid
 from memory.models import Agent
@@ -22,7 +22,7 @@ from memory.rules.categories import SCOPES
 from memory.rules.rows import Vault, VaultFile
 from memory.vault import following, mending
 
-_ALL = (*beginning.DEEDS, *keeping.DEEDS, *recording.DEEDS, *retrieving.DEEDS, *cleaning.DEEDS)
+_ALL = (*beginning.DEEDS, *keeping.DEEDS, *indexing.DEEDS, *recording.DEEDS, *retrieving.DEEDS, *cleaning.DEEDS)
 _DEEDS: dict[str, Deed] = {deed.name: deed for deed in _ALL}  # beside those of this module
 _CATEGORY = "memory_rules.categories.{}.enabled"
 _RECORDING = "memory_rules.auto_recording.enabled"
@@ -62,7 +62,8 @@ class Command(Task):
         target = agent_named(agent)
         editing.require_key(target)
         if deed in _DEEDS:
-            return _DEEDS[deed].run(self, target, **options)
+            with acting.request():
+                return _DEEDS[deed].run(self, target, **options)
         if deed == "status":
             self._status(target, **options)
         elif deed == "settings":
@@ -141,12 +142,13 @@ class Command(Task):
 
 
 def _vault(agent: Agent) -> dict[str, Any] | None:
-    """The state of its vault, without looking at the files."""
+    """The state of its vault, without looking at each file."""
     if not agent.vault_path:
         return None
     state = Vault.objects.filter(agent_id=agent.pk).first()
     return {
         "path": agent.vault_path,
+        "is_there": following.is_there(agent),
         "is_behind": following.is_behind(agent),
         "fault": state.fault if state else "",
         "files": VaultFile.objects.filter(agent_id=agent.pk, state=VaultFile.State.THERE).count(),
@@ -159,7 +161,10 @@ def _of_vault(vault: dict[str, Any] | None) -> Iterator[str]:
         yield "no vault: in no files"
         return
     behind = "behind its silo" if vault["is_behind"] else "follows its silo"
-    yield f"vault {vault['path']}, {several(vault['files'], 'file')}, {behind}"
+    if vault["is_there"]:
+        yield f"vault {vault['path']}, {several(vault['files'], 'file')}, {behind}"
+    else:
+        yield f"vault {vault['path']}: the folder is gone; 'index' writes its {several(vault['files'], 'file')} anew"
     if vault["fault"]:
         yield f"the vault could not be written: {vault['fault']}; it is tried again"
     if vault["of_another_version"]:
