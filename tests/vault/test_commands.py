@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import shutil
 import subprocess
+import time
 from pathlib import Path
 from unittest import mock
 
@@ -10,6 +13,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from memory import agents, erasure, proposals, requests
+from memory.errors import FileFault
 from memory.models import Agent
 from memory.rules import switches
 from tests.commands.calling import Ran, run
@@ -296,6 +300,132 @@ def test_files_of_another_version_are_told_and_migrated(ada: Agent, vault: Path)
     assert "1 file of another version" in rules("status").out
     assert rules("index", "--migrate", "--json").json == {"rewritten": 1}
     assert rules("index", "--check", "--json").json == {"differences": [], "unknown": 0}
+
+
+def test_a_vault_in_which_nothing_differs_is_said_so(ada: Agent, vault: Path) -> None:
+    rules("store", "The ferry", "--category", "technical")
+    ran = rules("index", "--check")
+    assert (ran.code, ran.out, ran.err) == (0, "Nothing differs.\n", "")
+    (vault / "mine.txt").write_text("tea")
+    ran = rules("index")
+    assert (ran.code, ran.err) == (0, "1 file of others, left alone.\n")
+    assert ran.out == "0 differences mended, 1 file listed in the indexes.\nNothing differs.\n"
+
+
+def test_what_differs_is_an_exit_code(ada: Agent, vault: Path) -> None:
+    Path(rules("store", "The ferry", "--category", "technical").json["file"]).unlink()
+    for args in ([], ["--json"]):
+        ran = rules("index", "--check", *args)
+        assert (ran.code, len(ran.out.splitlines()), "error" in ran.err) == (1, 1, False)
+    assert rules("index").code == 0
+    assert rules("index", "--check").code == 0
+
+
+def test_names_of_files_are_told_to_the_agent_alone(ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for args in (["Heather blooms", "--category", "technical"], ["x", "--category", "keys", "--service", "Heather"]):
+        path = Path(rules("store", *args).json["file"])
+        assert "heather" in path.name
+        path.with_name("heather.md").write_bytes(path.read_bytes())
+        path.write_text(path.read_text() + "\nmore")
+    (vault / "private" / "index.md").write_text("mine")
+    runs = [(deed, *args) for deed in (["index", "--check"], ["index"], ["init"]) for args in ([], ["--json"])]
+    for args in runs:
+        assert "heather" in rules(*args[0], *args[1:]).out or args[0] == ["init"]
+    (vault / "private" / "index.md").write_text("mine")
+    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
+    for args in runs:
+        ran = rules(*args[0], *args[1:])
+        assert "heather" not in ran.out + ran.err
+        assert "common/technical/…" in ran.out or args[0] == ["init"]
+
+
+@pytest.mark.parametrize("args", [[], ["--check"], ["--repair"], ["--migrate"], ["--take-in", "1"], ["--leave", "1"]])
+def test_while_memory_is_off_index_asks_and_does_nothing(ada: Agent, vault: Path, args: list[str]) -> None:
+    path = Path(rules("store", "The ferry", "--category", "technical").json["file"])
+    path.write_text(path.read_text().replace("ferry", "boat"))
+    (vault / "index.md").unlink()
+    switches.change(ada, PERSON, enabled=False)
+    before, seq = {each: (vault / each).read_bytes() for each in memories(vault)}, fresh(ada).audit_seq
+    ran = rules("index", *args)
+    assert (ran.code, ran.out, "Nothing was done." in ran.err) == (0, "", True)
+    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+        declined = rules("index", *args, stdin=b"n\n")
+    assert (declined.code, switches.QUESTION in declined.err) == (0, True)
+    assert {each: (vault / each).read_bytes() for each in memories(vault)} == before
+    assert (fresh(ada).audit_seq, (vault / "index.md").exists()) == (seq, False)
+    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+        agreed = rules("index", *args, stdin=b"y\n")
+    assert (bool(agreed.out), fresh(ada).memory_enabled) == (True, True)
+
+
+def test_a_category_that_is_off_is_asked_about_before_its_file_is_taken_in(ada: Agent, vault: Path) -> None:
+    path = Path(rules("store", "The ferry", "--category", "technical").json["file"])
+    path.write_text(path.read_text().replace("ferry", "boat"))
+    rules("disable", "--category", "technical")
+    assert "Nothing was done." in rules("index", "--take-in", "1").err
+    assert says(ada, 1).content == "The ferry"
+    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+        assert rules("index", "--take-in", "1", stdin=b"y\n").code == 0
+    assert says(ada, 1).content == "The boat"
+
+
+def test_what_is_sealed_is_shown_once_memory_is_on(ada: Agent, vault: Path) -> None:
+    rules("store", "sesame", "--category", "personal")
+    switches.change(ada, PERSON, enabled=False)
+    ran = rules("show", "private/personal/000001.md")
+    assert (ran.code, ran.out, "Nothing was done." in ran.err) == (0, "", True)
+
+
+def test_a_vault_whose_folder_is_gone_is_told(ada: Agent, vault: Path) -> None:
+    rules("store", "The ferry", "--category", "technical")
+    assert rules("status", "--json").json["vault"]["is_there"] is True
+    shutil.rmtree(vault)
+    told = rules("status")
+    assert f"vault {vault}: the folder is gone; 'index' writes its 1 file anew" in told.out
+    assert rules("status", "--json").json["vault"]["is_there"] is False
+    assert not vault.exists()
+    rules("index")
+    assert "the folder is gone" not in rules("status").out
+
+
+def test_a_vault_that_somebody_holds_is_told_within_seconds(ada: Agent, vault: Path) -> None:
+    path = Path(rules("store", "The ferry", "--category", "technical").json["file"])
+    path.write_text(path.read_text().replace("ferry", "boat"))
+    with (vault / ".palimpsest").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        began = time.monotonic()
+        for args in (["--take-in", "1"], ["--leave", "1"], []):
+            ran = rules("index", *args)
+            assert (ran.code, "Try again" in ran.err) == (1, True)
+        stored = rules("store", "Tea is hot", "--category", "technical")
+        assert (stored.code, stored.json["file"], "tried again" in stored.err) == (0, None, True)
+        assert rules("index", "--check").code == 1
+        assert time.monotonic() - began < 9
+    assert rules("index", "--take-in", "1").code == 0
+
+
+def test_what_is_taken_in_stands_though_its_file_cannot_follow(ada: Agent, vault: Path) -> None:
+    path = Path(rules("store", "The ferry", "--category", "technical").json["file"])
+    path.write_text(path.read_text().replace("ferry", "boat"))
+    with mock.patch("memory.vault.files.Files.finish", side_effect=FileFault("no", "no space left")):
+        ran = rules("index", "--take-in", "1", "--json")
+    assert (ran.code, ran.json["file"], "could not be written" in ran.err) == (0, None, True)
+    assert says(ada, 1).content == "The boat"
+    assert rules("status", "--json").json["vault"]["is_behind"] is True
+    assert rules("index").code == 0
+    assert rules("status", "--json").json["vault"]["is_behind"] is False
+
+
+def test_what_is_recorded_is_told_with_its_file(ada: Agent, vault: Path) -> None:
+    told = [
+        rules("record", "--prompt", "Which tea?", "--session", "monday").json,
+        rules("session", "end").json,
+        rules("topic", "Tea", "--insight", "hot").json,
+    ]
+    assert [each["id"] for each in told] == [1, 2, 3]
+    for each in told:
+        assert f": {each['id']}\n" in Path(each["file"]).read_text()
+        assert Path(each["file"]).is_relative_to(vault)
 
 
 def test_an_agent_without_a_vault_has_no_index(ada: Agent, site: Path) -> None:

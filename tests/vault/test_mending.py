@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path, PurePosixPath
 from unittest import mock
 
 import pytest
 
 from audit import rowset
 from memory import store, time_machine
-from memory.errors import AgentsSide, Invalid, NotFound, Stale
+from memory.errors import AgentsSide, FileFault, Invalid, MemoryDisabled, NotFound, Stale
 from memory.models import Agent
 from memory.rules import switches
 from memory.rules.rows import Vault, VaultFile
 from memory.time_machine import What
 from memory.vault import comparing, following, mending
+from memory.vault.disk import LARGEST, Disk
+from memory.vault.files import Files
 from tests.steps import ME, PERSON, fresh, last_entry, remember, says
 from tests.vault.tree import differ, memories, the_one, tree
 
@@ -245,5 +251,167 @@ def test_an_edit_is_taken_in_after_a_migration_passed_it_by(ada: Agent, ferry: i
     edit(the_one(vault))
     switches.set_one(ada, PERSON, "version", "1.1.0")
     assert mending.migrate(fresh(ada)) == 0
+    mending.take_in(fresh(ada), ferry, ME)
+    assert says(ada, ferry).content == "The ferry leaves at 16:45."
+
+
+# --- what else is in the folder, and the indexes
+
+
+def test_a_deleted_index_is_found_and_made_anew(ada: Agent, ferry: int, vault: Path) -> None:
+    remember(ada, "Of a project.", category="contextual", project="shop")
+    for path in ("index.md", "projects/shop/index.md"):
+        (vault / path).unlink()
+        assert differ(ada) == [("index", 0)]
+        mending.repair(ada)
+        assert (differ(ada), (vault / path).is_file()) == ([], True)
+
+
+@pytest.mark.parametrize("old", ["000001-", "technical ", "- 2"])
+def test_an_index_that_says_otherwise_is_found(ada: Agent, ferry: int, vault: Path, old: str) -> None:
+    index = vault / "index.md"
+    index.write_text(index.read_text().replace(old, "x"))
+    assert differ(ada) == [("index", 0)]
+    mending.repair(ada)
+    assert differ(ada) == []
+
+
+def test_a_line_too_many_or_not_struck_is_found(ada: Agent, ferry: int, vault: Path) -> None:
+    before = (vault / "index.md").read_text()
+    store.discard(ada, [ferry], PERSON)
+    assert "~~000001-" in (vault / "index.md").read_text()
+    assert differ(ada) == []
+    (vault / "index.md").write_text(before)
+    remember(ada, "Two", category="technical")
+    assert differ(ada) == [("index", 0)]
+    mending.repair(ada)
+    assert "~~" not in (vault / "index.md").read_text()
+    assert differ(ada) == []
+
+
+def test_a_struck_line_is_said_again_with_a_restore(ada: Agent, ferry: int, vault: Path) -> None:
+    store.discard(ada, [ferry], PERSON)
+    store.restore(ada, [ferry], PERSON)
+    assert differ(ada) == []
+    assert (vault / "index.md").read_text().rstrip().endswith(".md)")
+
+
+def test_files_of_others_are_counted_and_left_alone(ada: Agent, ferry: int, vault: Path) -> None:
+    for name in ("common/notes.md", "shopping.txt", ".discarded/old.md"):
+        path = vault / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("tea")
+    (vault / "common" / "folder.md").mkdir()
+    (vault / "common" / "link.md").symlink_to("notes.md")
+    found = comparing.whole(ada)
+    assert (found.differences, found.unknown) == ([], 5)
+    assert mending.repair(ada).unknown == 5
+    assert (vault / "common" / "notes.md").read_text() == "tea"
+
+
+def test_one_file_that_cannot_be_read_is_told_and_stops_nothing(ada: Agent, ferry: int, vault: Path) -> None:
+    [second] = remember(ada, "Two", category="technical")
+    [third] = remember(ada, "Three", category="technical")
+    paths = sorted((vault / "common" / "technical").glob("*.md"))
+    (paths[0].parent / "mine.md").write_text("mine")
+    read = Disk.read
+    for number in (second, third):
+        paths[number - 1].unlink()
+
+    def refusing(self: Disk, path: PurePosixPath, most: int = LARGEST) -> bytes | None:
+        if path.name in (paths[0].name, paths[1].name, "mine.md"):
+            raise FileFault("read: permission denied", "permission denied")
+        return read(self, path, most)
+
+    with mock.patch.object(Disk, "read", refusing):
+        told = [("unreadable", 0), ("unreadable", ferry), ("unreadable", second)]
+        assert differ(ada) == [*told, ("missing", third)]
+        done = mending.repair(ada)
+        assert (done.mended, [(each.kind, each.number) for each in done.left]) == (1, told)
+    assert paths[2].is_file()
+    assert mending.repair(ada).left == ()
+
+
+def test_what_stands_in_the_place_of_a_file_stops_no_other(ada: Agent, ferry: int, vault: Path) -> None:
+    path = the_one(vault)
+    path.unlink()
+    path.mkdir()
+    (vault / "index.md").unlink()
+    (vault / "index.md").mkdir()
+    [second] = remember(ada, "Two", category="technical")
+    assert Vault.objects.get().fault == ""
+    assert ("missing", ferry) in differ(ada)
+    assert mending.repair(ada).left == ()
+    assert len(memories(vault)) == 2
+    with pytest.raises(NotFound):
+        mending.take_in(ada, second, ME)
+
+
+def test_what_is_on_its_way_is_no_difference(ada: Agent, ferry: int, vault: Path) -> None:
+    """An edit is followed between two looks."""
+    edited = [store.revise]
+
+    def meanwhile(*args: object) -> bytes | None:
+        data = where(*args)
+        if edited:
+            edited.pop()(ada, ferry, ME, content="The ferry leaves at 15:10.")
+        return data
+
+    where = Files.where
+    with mock.patch.object(Files, "where", meanwhile):
+        assert differ(ada) == []
+
+
+def test_where_the_folder_is_gone_all_is_missing(ada: Agent, ferry: int, vault: Path) -> None:
+    shutil.rmtree(vault)
+    assert differ(ada) == [("index", 0), ("missing", ferry)]
+    assert not vault.exists()  # which looking at it does not make
+    assert mending.repair(ada).mended == 1
+    assert differ(ada) == []
+
+
+def test_a_folder_that_is_another_agents_is_not_looked_at(ada: Agent, ferry: int, vault: Path) -> None:
+    (vault / ".palimpsest").write_text("f" * 32)
+    with pytest.raises(FileFault, match="another agent"):
+        comparing.whole(ada)
+
+
+def test_while_memory_is_off_nothing_is_compared_or_mended(ada: Agent, ferry: int, vault: Path) -> None:
+    path = the_one(vault)
+    edit(path)
+    (vault / "index.md").unlink()
+    before = tree(vault)
+    switches.change(ada, PERSON, enabled=False)
+    acts = [comparing.whole, mending.repair, mending.migrate]
+    decisions = [mending.take_in, mending.leave]
+    for act in (*acts, *(partial(decide, number=ferry, actor=ME) for decide in decisions)):
+        with pytest.raises(MemoryDisabled):
+            act(fresh(ada))
+    assert tree(vault) == before
+
+
+def test_what_was_switched_off_while_the_vault_was_waited_for_stays(ada: Agent, ferry: int, vault: Path) -> None:
+    edit(the_one(vault))
+    opened = following.opened
+
+    @contextmanager
+    def off_meanwhile(agent: Agent) -> Iterator[Disk]:
+        with opened(agent) as disk:
+            Agent.objects.filter(pk=agent.pk).update(memory_enabled=False)
+            yield disk
+
+    (vault / "index.md").unlink()
+    for act in (mending.repair, mending.migrate, partial(mending.leave, number=ferry, actor=ME)):
+        Agent.objects.filter(pk=ada.pk).update(memory_enabled=True)
+        with mock.patch("memory.vault.following.opened", off_meanwhile), pytest.raises(MemoryDisabled):
+            act(fresh(ada))
+    assert len(tree(vault)) == 1
+
+
+def test_a_migration_that_fails_half_way_takes_no_edit_away(ada: Agent, ferry: int, vault: Path) -> None:
+    edit(the_one(vault))
+    switches.set_one(ada, PERSON, "version", "1.1.0")
+    with mock.patch.object(Files, "finish", side_effect=FileFault("no", "no space left")), pytest.raises(FileFault):
+        mending.migrate(fresh(ada))
     mending.take_in(fresh(ada), ferry, ME)
     assert says(ada, ferry).content == "The ferry leaves at 16:45."
