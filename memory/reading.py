@@ -12,7 +12,7 @@ from datetime import datetime
 from audit import rowset
 from memory import editing
 from memory.editing import Edited
-from memory.errors import MemoryDisabled, Redacted
+from memory.errors import Redacted
 from memory.intake import Draft
 from memory.models import Agent, Memory
 from memory.rules import gate
@@ -132,5 +132,4 @@ def search(
 
 def require_on(agent: Agent) -> None:
     """Raises MemoryDisabled."""
-    if not agent.memory_enabled:
-        raise MemoryDisabled
+    gate.require_on(agent)

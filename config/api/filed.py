@@ -6,11 +6,12 @@ from typing import Any
 
 from rest_framework import serializers
 
+_TOLD = (
+    "path of its file in the vault, on the service's machine, once it was read back; null: there is no vault, or it "
+    "could not be written, which is tried again"
+)
+
 
 class FileField(serializers.CharField):
     def __init__(self, **options: Any) -> None:
-        told = (
-            "path of its file in the vault, on the service's machine, once it was read back; null: there is no vault, "
-            "or it could not be written, which is tried again"
-        )
-        super().__init__(**{"allow_null": True, "help_text": told} | options)
+        super().__init__(**{"allow_null": True, "help_text": _TOLD, **options})

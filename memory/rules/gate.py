@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from memory.errors import CategoryDisabled
+from memory.errors import CategoryDisabled, MemoryDisabled
 from memory.models import Agent, Memory, Source
 from memory.rules import document
 
@@ -33,6 +33,12 @@ def closed(agent: Agent) -> frozenset[str]:
 def _read(text: str) -> tuple[Mapping[str, Any], frozenset[str]]:
     kept = json.loads(text)
     return kept, document.closed_categories(kept)
+
+
+def require_on(agent: Agent) -> None:
+    """Raise MemoryDisabled where the master switch is off."""
+    if not agent.memory_enabled:
+        raise MemoryDisabled
 
 
 def hidden(agent: Agent) -> Q:

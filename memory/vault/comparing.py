@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from memory import reading
 from memory.errors import FileFault, NoFile
 from memory.models import Agent, Memory, Source
 from memory.placing import Folder, folder_of
+from memory.rules import gate
 from memory.rules.rows import VaultFile
 from memory.vault import base, naming, pages, rendering
 from memory.vault.disk import ASIDE, LARGEST, LOCK, NEW, Disk, is_file
@@ -78,7 +78,7 @@ def page(agent: Agent, *, after: int = 0, limit: int = _ROWS) -> Compared:
 @contextmanager
 def looked_at(agent: Agent) -> Iterator[Files]:
     """The agent's vault as it stands, with nothing held. Raises MemoryDisabled, FileFault, FileElsewhere."""
-    reading.require_on(agent)
+    gate.require_on(agent)
     path = Path(agent.vault_path)
     with folder_of(place_of(path, base.roots())) as folder:
         disk = Disk(folder, -1) if folder is not None else _Gone(Folder(path, None, ""), -1)

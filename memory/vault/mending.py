@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from audit.models import ActorKind, Change
 from audit.trail import Actor
-from memory import acting, editing, reading, store
+from memory import acting, editing, store
 from memory.errors import AgentsSide, FileFault, Invalid, NoFile, NotFound, Stale
 from memory.models import Agent, Memory, Scope
 from memory.rules import document, gate, sections
@@ -42,7 +42,7 @@ class Repaired:
 def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
     """Have the vault say what the silo says, with indexes written anew; what somebody wrote stays, and what cannot be
     written is left. Raises MemoryDisabled, FileFault, VaultBusy."""
-    reading.require_on(agent)
+    gate.require_on(agent)
     with following.opened(agent) as disk:
         row = _again(agent)
         following.catch_up_held(row, disk)
@@ -64,7 +64,7 @@ def _again(agent: Agent) -> Agent:
     the key by which it is asked."""
     acting.require_valid()
     row = Agent.objects.select_related("tenant").get(pk=agent.pk)
-    reading.require_on(row)
+    gate.require_on(row)
     return row
 
 
@@ -122,7 +122,7 @@ def older(agent: Agent) -> int:
 def migrate(agent: Agent) -> int:
     """Write the files of another version anew, but for those that somebody wrote to; how many. Raises MemoryDisabled,
     FileFault."""
-    reading.require_on(agent)
+    gate.require_on(agent)
     with following.opened(agent) as disk:
         row = _again(agent)
         version = document.value(gate.rules_of(row), "version")
@@ -143,7 +143,7 @@ def take_in(agent: Agent, number: int, actor: Actor) -> editing.Edited:
     where the memory says something else since the file was written, and what `store.revise` raises.
     """
     _require_side(actor)
-    reading.require_on(agent)
+    gate.require_on(agent)
     with following.opened(agent) as disk:
         now = Files(_again(agent), disk)
         file, path, data = _edited(now, number)
@@ -170,7 +170,7 @@ def leave(agent: Agent, number: int, actor: Actor) -> str:
     """Keep the memory as it is: the file that somebody wrote to is put aside, and written anew. Where it is now, below
     the vault's folder. Raises AgentsSide, NotFound, MemoryDisabled, CategoryDisabled, FileFault."""
     _require_side(actor)
-    reading.require_on(agent)
+    gate.require_on(agent)
     with following.opened(agent) as disk:
         now = Files(_again(agent), disk)
         file, path, _ = _edited(now, number)
@@ -238,7 +238,7 @@ def opened_file(agent: Agent, data: bytes) -> Opened:
     """What the sealed block of a file says, for the agent itself. Raises Invalid, SealBroken, Erased, MemoryDisabled,
     CategoryDisabled."""
     editing.require_key(agent)
-    reading.require_on(agent)
+    gate.require_on(agent)
     said = rendering.read_again(data)
     if said is None:
         raise Invalid("file", "is no memory's file")

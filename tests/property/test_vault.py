@@ -249,6 +249,8 @@ class Vaulted(RuleBasedStateMachine):
 
     @rule(pick=PICK)
     def take_in_or_leave(self, pick: int) -> None:
+        if not self.is_on:
+            return
         found = [each for each in comparing.differences(self.row()) if each.kind == comparing.EDITED]
         if found:
             one, do = found[pick % len(found)], mending.take_in if pick % 2 else mending.leave
@@ -264,11 +266,15 @@ class Vaulted(RuleBasedStateMachine):
 
     @rule()
     def mend(self) -> None:
+        if not self.is_on:
+            with pytest.raises(errors.MemoryDisabled):
+                mending.repair(self.row())
+            return
         done = mending.repair(self.row())
         for each in done.left:  # a crash leaves none of these: a person does
             assert each.kind in (comparing.EDITED, comparing.COPY)
             category = Memory.objects.get(agent_id=self.agent.pk, number=each.number).category
-            is_closed = category in self.off or not self.is_on  # whose files stay as a crash left them, till it is on
+            is_closed = category in self.off  # whose files stay as a crash left them, till it is on
             assert is_closed or b"by hand" in (self.vault / each.path).read_bytes()
         edited = {each.number for each in done.left if each.kind == comparing.EDITED}
         self.agrees(edited)

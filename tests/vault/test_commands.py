@@ -6,16 +6,21 @@ import fcntl
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from memory import agents, erasure, proposals, requests
 from memory.errors import FileFault
-from memory.models import Agent
+from memory.models import Agent, AgentKey
 from memory.rules import switches
+from memory.vault import following
+from memory.vault.disk import Disk
 from tests.commands.calling import Ran, run
 from tests.conftest import OPERATOR
 from tests.steps import ME, PERSON, fresh, last_entry, says
@@ -414,6 +419,25 @@ def test_what_is_taken_in_stands_though_its_file_cannot_follow(ada: Agent, vault
     assert rules("status", "--json").json["vault"]["is_behind"] is True
     assert rules("index").code == 0
     assert rules("status", "--json").json["vault"]["is_behind"] is False
+
+
+def test_a_key_that_ended_while_the_vault_was_waited_for_decides_nothing(ada: Agent, vault: Path) -> None:
+    path = Path(rules("store", "The ferry", "--category", "technical").json["file"])
+    path.write_text(path.read_text().replace("ferry", "boat"))
+    opened = following.opened
+
+    @contextmanager
+    def ended_meanwhile(agent: Agent) -> Iterator[Disk]:
+        with opened(agent) as disk:
+            AgentKey.objects.update(revoked_at=timezone.now())
+            yield disk
+
+    for deed in ("--leave", "--take-in"):
+        AgentKey.objects.update(revoked_at=None)
+        with mock.patch("memory.vault.following.opened", ended_meanwhile):
+            ran = rules("index", deed, "1")
+        assert (ran.code, "key is not valid" in ran.err) == (2, True)
+    assert (path.read_text().count("boat"), says(ada, 1).content) == (1, "The ferry")
 
 
 def test_what_is_recorded_is_told_with_its_file(ada: Agent, vault: Path) -> None:
