@@ -19,12 +19,12 @@ from memory.rules.rows import VaultFile
 from memory.silo.silo import Opened, Silo
 from memory.snapshot import restore
 from memory.vault import comparing, following, pages, rendering
-from memory.vault.comparing import BEHIND, COPY, MISPLACED, MISSING, Difference, Progress
+from memory.vault.comparing import BEHIND, COPY, INDEX, MISPLACED, MISSING, Difference, Progress
 from memory.vault.disk import NEW, Disk
 from memory.vault.files import AT_ONCE, Files
 from memory.vault.shown import put_back
 
-MENDED = (BEHIND, MISSING, MISPLACED)  # without asking
+MENDED = (BEHIND, MISSING, MISPLACED, INDEX)  # without asking
 
 
 @dataclass(frozen=True, slots=True)

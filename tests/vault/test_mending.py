@@ -366,7 +366,7 @@ def test_where_the_folder_is_gone_all_is_missing(ada: Agent, ferry: int, vault: 
     shutil.rmtree(vault)
     assert differ(ada) == [("index", 0), ("missing", ferry)]
     assert not vault.exists()  # which looking at it does not make
-    assert mending.repair(ada).mended == 1
+    assert mending.repair(ada).mended == 2
     assert differ(ada) == []
 
 

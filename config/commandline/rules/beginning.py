@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -22,7 +22,8 @@ from memory.models import Agent, Memory, Source
 from memory.rules import document, gate, switches
 from memory.rules.categories import PROJECT, SCOPES
 from memory.rules.projects import VARIABLE
-from memory.vault import base, following, mending, pages, rendering
+from memory.vault import base, comparing, mending, pages, rendering
+from memory.vault.disk import Disk
 
 QUESTION = "Memory rules are currently disabled. Enable memory functionality? (y/n)"  # the seed's
 ENOUGH = 10  # memories of a project that are context enough
@@ -187,12 +188,19 @@ def _scan(begun: _Begun) -> None:
         begun.report("Folders", "none to look at")
         return
     ours = others = 0
-    with following.opened(begun.agent) as disk:
-        for path in list(disk.files()):
-            data = disk.read(path) or b""
-            is_ours = rendering.read_again(data) is not None or pages.is_page(path, data)
+    with comparing.looked_at(begun.agent) as now:
+        for path in now.disk.files():
+            is_ours = _is_ours(now.disk, path)
             ours, others = ours + is_ours, others + (not is_ours)
     begun.report("Folders", f"{several(ours, 'file')} of this vault, {others:,} of others, which are left alone")
+
+
+def _is_ours(disk: Disk, path: PurePosixPath) -> bool:
+    try:
+        data = disk.read(path) or b""
+    except FileFault:  # that nobody lets this process read
+        return False
+    return rendering.read_again(data) is not None or pages.is_page(path, data)
 
 
 def _git(begun: _Begun) -> None:

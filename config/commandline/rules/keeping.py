@@ -45,7 +45,7 @@ def names_of_files(agent: Agent) -> Callable[[str], str]:
     the folder alone; but for an index, whose name says nothing."""
     if is_key_of(agent, os.environ.get(KEY, "")):
         return str
-    return lambda path: path if not path or Path(path).name == places.INDEX else f"{Path(path).parent}/…"
+    return lambda path: path if not path or Path(path).name == places.INDEX else str(Path(path).parent / "…")
 
 
 # --- store
