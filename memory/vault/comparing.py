@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -185,11 +185,11 @@ def _add_rest(now: Files, found: Compared) -> None:
 def of_folder(now: Files) -> tuple[list[Difference], int]:
     """Files of memories that nobody wrote there, those that nobody can read, and indexes that do not say what there is;
     and how many others there are."""
-    found, unknown = [], 0
-    paths, others = _walked(now.disk)
-    known, lines = _known(now, set(paths))
-    for path in paths:
-        if path in known or (path.parts[0] == ASIDE and _FOUND.search(path.name)) or path.name.startswith(NEW):
+    there, others = _walked(now.disk)
+    listed = _listed(now, there)
+    found, unknown = [Difference(0, INDEX, str(page)) for page in _pages(now, listed)], others
+    for path in map(PurePosixPath, sorted(there)):
+        if (path.parts[0] == ASIDE and _FOUND.search(path.name)) or path.name.startswith(NEW):
             continue
         try:
             data = now.disk.read(path) or b""
@@ -201,45 +201,42 @@ def of_folder(now: Files) -> tuple[list[Difference], int]:
             found += [Difference(said.number, COPY, str(path))] if _is_open(now, said.number) else []
         elif not pages.is_page(path, data):
             unknown += 1
-    found += [Difference(0, INDEX, str(page)) for page in _pages(now, lines)]
-    return found, unknown + others
+    return found, unknown
 
 
-def _walked(disk: Disk) -> tuple[list[PurePosixPath], int]:
+def _walked(disk: Disk) -> tuple[set[str], int]:
     """Every file; and how many other things are called as one, or cannot be looked into."""
-    paths: list[PurePosixPath] = []
+    there: set[str] = set()
     closed: list[OSError] = []
     others = 0
     for above, folders, names in os.walk(disk.path, onerror=closed.append, followlinks=False):
         here = disk.below(above)
-        folders.sort()
         others += sum(name.endswith(".md") for name in folders)
-        for name in sorted(names):
+        for name in names:
             if name != LOCK and is_file(Path(above, name)):
-                paths.append(here / name)
+                there.add(str(here / name))
             elif name != LOCK:
                 others += 1
-    return paths, others + sum(not isinstance(each, FileNotFoundError) for each in closed)
+    return there, others + sum(not isinstance(each, FileNotFoundError) for each in closed)
 
 
-def _known(now: Files, paths: Collection[PurePosixPath]) -> tuple[set[PurePosixPath], dict[PurePosixPath, set[str]]]:
-    """The paths of memories' files, and what each index is to say of them."""
-    known: set[PurePosixPath] = set()
-    lines: dict[PurePosixPath, set[str]] = defaultdict(set)
+def _listed(now: Files, there: set[str]) -> dict[PurePosixPath, set[int]]:
+    """What each index is to say, as hashes of its lines. Memories' own files are taken out of those that are there."""
+    lines: dict[PurePosixPath, set[int]] = defaultdict(set)
     for file, memory in _filed(now):
         path = now.path_of(file)
-        known.add(path)
-        if path not in paths:
-            known |= _half_moved(now, file, memory)
+        if str(path) not in there:
+            there -= _half_moved(now, file, memory)
+        there.discard(str(path))
         if file.state == VaultFile.State.THERE and memory.category not in now.closed:
             line = pages.Line.of(memory, path)
-            lines[line.page()].add(line.there())
-    return known, lines
+            lines[line.page()].add(hash(line.there()))
+    return lines
 
 
-def _half_moved(now: Files, file: VaultFile, memory: Memory) -> set[PurePosixPath]:
+def _half_moved(now: Files, file: VaultFile, memory: Memory) -> set[str]:
     try:
-        return {now.where(file, memory)[0]}
+        return {str(now.where(file, memory)[0])}
     except FileFault:
         return set()
 
@@ -263,7 +260,7 @@ def _is_open(now: Files, number: int) -> bool:
     return row not in now.closed
 
 
-def _pages(now: Files, lines: dict[PurePosixPath, set[str]]) -> Iterable[PurePosixPath]:
+def _pages(now: Files, lines: dict[PurePosixPath, set[int]]) -> Iterable[PurePosixPath]:
     """The indexes that do not say what there is."""
     for path in pages.needed(lines):
         try:

@@ -47,8 +47,9 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
         row = _again(agent)
         following.catch_up_held(row, disk)
         now = Files(_again(row), disk)
-        _clear(now)
-        found = [each for each in comparing.all_of(now, progress).differences if each.kind in MENDED]
+        there = comparing.all_of(now, progress).differences
+        _clear(now, there)
+        found = [each for each in there if each.kind in MENDED]
         for start in range(0, len(found), AT_ONCE):
             _mend(now, found[start : start + AT_ONCE])
         indexed = pages.rebuild(disk, now.agent, now.rules)
@@ -68,12 +69,12 @@ def _again(agent: Agent) -> Agent:
     return row
 
 
-def _clear(now: Files) -> None:
+def _clear(now: Files, found: list[Difference]) -> None:
     """What a killed writer left: half-written, or written without its row."""
     for path in list(now.disk.files()):
         if path.name.startswith(NEW):
             now.disk.remove(path)
-    for copy in comparing.of_folder(now)[0]:
+    for copy in found:
         if copy.kind == COPY and _is_left_by_a_crash(now, copy):
             now.disk.remove(PurePosixPath(copy.path))
 

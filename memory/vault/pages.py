@@ -29,7 +29,9 @@ _ABOUT = (
 _ROWS = 2_000  # held at a time
 _BEGINNING = 100  # bytes by which a page is known
 LARGEST = 1_000_000_000  # bytes of a page that is read
-_OF_FILE = re.compile(r"- \d{1,4}-\d\d-\d\d (?P<category>\S+) (?:\[(?P<there>[^\]]+)\]\(.*\)|~~(?P<gone>.+)~~)\Z")
+_OF_FILE = re.compile(
+    r"^- \d{1,4}-\d\d-\d\d (?P<category>\S+) (?:\[(?P<there>[^\]\n]+)\]\(.*\)|~~(?P<gone>.+)~~)\n", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,31 +171,28 @@ def is_page(path: PurePosixPath, data: bytes) -> bool:
 # --- read again
 
 
-def needed(lines: Mapping[PurePosixPath, Collection[str]]) -> list[PurePosixPath]:
+def needed(lines: Mapping[PurePosixPath, Collection[int]]) -> list[PurePosixPath]:
     """The pages there are to be, of the lines that each is to have."""
     return sorted({PurePosixPath(places.INDEX), *lines}) if lines else []
 
 
 def says(
-    text: str, page: PurePosixPath, lines: Mapping[PurePosixPath, Collection[str]], closed: Collection[str]
+    text: str, page: PurePosixPath, lines: Mapping[PurePosixPath, Collection[int]], closed: Collection[str]
 ) -> bool:
-    """Whether a page lists the files it is to list, and no other, but of closed categories, of which nothing is
-    followed; the global one names the other pages, too."""
+    """Whether a page lists the files it is to list (by the hashes of their lines), and no other, but of closed
+    categories, of which nothing is followed; the global one names the other pages, too."""
     if page == PurePosixPath(places.INDEX) and any(f"]({other})\n" not in text for other in lines if other != page):
         return False
     return _listed(text, closed) == set(lines.get(page, ()))
 
 
-def _listed(text: str, closed: Collection[str]) -> set[str]:
+def _listed(text: str, closed: Collection[str]) -> set[int]:
     """The lines of files that were not struck since."""
-    there: dict[tuple[str, str], str] = {}
-    for line in text.split("\n"):
-        found = _OF_FILE.match(line)
-        if found is None or found["category"] in closed:
-            continue
-        name = found["category"], found["there"] or found["gone"]
-        if found["there"]:
-            there[name] = f"{line}\n"
-        else:
+    there: dict[int, int] = {}
+    for found in _OF_FILE.finditer(text):
+        name = hash((found["category"], found["there"] or found["gone"]))
+        if found["gone"]:
             there.pop(name, None)
+        elif found["category"] not in closed:
+            there[name] = hash(found[0])
     return set(there.values())
