@@ -152,13 +152,13 @@ def _of_file(now: Files, file: VaultFile, memory: Memory) -> Iterator[Difference
 
 
 def _kinds(now: Files, file: VaultFile, memory: Memory, path: PurePosixPath, data: bytes | None) -> Iterator[str]:
-    said = rendering.read_again(data) if data is not None else None
-    is_gone = data is None or (said is not None and said.number != file.number)
-    if data is not None and not is_gone and not now.is_known(file, memory, data):
+    is_as_noted = data is not None and now.silo.digest_of_file(data) == bytes(file.digest)
+    is_gone = data is None or not (is_as_noted or _may_be_of(file, data))
+    if data is not None and not (is_as_noted or is_gone or now.is_known(file, memory, data)):
         yield EDITED
         return
     is_there = file.state == VaultFile.State.THERE
-    if file.version != memory.version or not (is_gone or _is_as_noted(now, file, data)):
+    if file.version != memory.version or not (is_gone or is_as_noted):
         yield BEHIND
     elif is_gone and is_there:
         yield MISSING
@@ -168,8 +168,10 @@ def _kinds(now: Files, file: VaultFile, memory: Memory, path: PurePosixPath, dat
         yield MISPLACED
 
 
-def _is_as_noted(now: Files, file: VaultFile, data: bytes | None) -> bool:
-    return data is not None and now.silo.digest_of_file(data) == bytes(file.digest)
+def _may_be_of(file: VaultFile, data: bytes) -> bool:
+    """Whether a file does not say that it is another memory's."""
+    said = rendering.read_again(data)
+    return said is None or said.number == file.number
 
 
 # --- of the folder: what else is there, and the indexes

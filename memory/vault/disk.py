@@ -55,8 +55,8 @@ class _FolderOf:
 
 
 class Disk:
-    """A vault's folder, open, and locked by its holder. Raises FileFault where the system refuses something: it names
-    a folder, and no file, whose name has words of its memory in it."""
+    """A vault's folder, open, and locked by its holder (-1: it is only looked at). Raises FileFault where the system
+    refuses something: it names a folder, and no file, whose name has words of its memory in it."""
 
     def __init__(self, folder: Folder, lock: int) -> None:
         self.path = folder.path
@@ -68,7 +68,9 @@ class Disk:
 
     def whose(self) -> str:
         """The mark of the agent whose vault this is; "" of one that nobody has begun, or that nobody has any more."""
-        said = (self.read(PurePosixPath(LOCK), _MARK + 1) or b"").decode("ascii", "replace")
+        is_held = self._lock >= 0
+        read = os.pread(self._lock, _MARK + 1, 0) if is_held else self.read(PurePosixPath(LOCK), _MARK + 1) or b""
+        said = read.decode("ascii", "replace")
         return said if len(said) == _MARK else ""
 
     def require_nobody_elses(self, mark: str) -> bool:
