@@ -175,6 +175,16 @@ def test_a_file_that_was_half_moved_is_its_own(ada: Agent, ferry: int, vault: Pa
     assert differ(fresh(ada)) == []
 
 
+def test_a_file_that_came_back_without_its_line_is_listed(ada: Agent, ferry: int, vault: Path) -> None:
+    store.discard(ada, [ferry], PERSON)
+    with mock.patch("memory.vault.files.pages.add", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        store.restore(ada, [ferry], PERSON)
+    assert the_one(vault).relative_to(vault).parts[0] == "common"
+    following.follow(ada.pk)
+    assert differ(fresh(ada)) == []
+    assert (vault / "index.md").read_text().rstrip().endswith(".md)")
+
+
 def test_an_index_whose_writer_was_killed_is_begun_anew(ada: Agent, vault: Path) -> None:
     vault.mkdir(exist_ok=True)
     (vault / "index.md").write_text("# Mem")
@@ -348,14 +358,13 @@ def test_what_stands_in_the_place_of_a_file_stops_no_other(ada: Agent, ferry: in
 
 
 def test_what_is_on_its_way_is_no_difference(ada: Agent, ferry: int, vault: Path) -> None:
-    """An edit is followed between two looks."""
+    """An edit is followed between a look at its row and one at its file."""
     edited = [store.revise]
 
     def meanwhile(*args: object) -> bytes | None:
-        data = where(*args)
         if edited:
             edited.pop()(ada, ferry, ME, content="The ferry leaves at 15:10.")
-        return data
+        return where(*args)
 
     where = Files.where
     with mock.patch.object(Files, "where", meanwhile):
