@@ -444,7 +444,7 @@ _PROMISED_SINCE = next(state for state in LANDED if state.commit == "2694c05")
 LOOKED_AT: dict[tuple[str, str], str] = {
     ("memory", "0010_log_of_runs"): "a slug's checks are not the table's; the key is of a column that was not there",
     ("memory", "0012_vault"): "its tables are new; the key is of a column that was not there",
-    ("memory", "0013_sessions_of_projects"): "the constraint asks less: who keeps names apart in an agent does in a project",
+    ("memory", "0013_sessions_of_projects"): "it asks less: names that an agent keeps apart, its projects do",
 }
 
 
