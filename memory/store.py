@@ -7,6 +7,7 @@ audit entry. There is no second way in. A verb that finds nothing to change appe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from django.db.models import QuerySet
@@ -15,18 +16,27 @@ from audit.models import ActorKind, Operation
 from audit.trail import Actor
 from memory import daily_share, editing, errors, tokens
 from memory.editing import Edit, Edited
-from memory.intake import Draft, checked_content, checked_tags
+from memory.intake import MAX_CONTENT, Draft, checked_content, checked_tags
 from memory.models import Agent, Kind, Memory, Source
 from memory.rules import gate
 from memory.rules.categories import UNREFINED, scope_of
 from memory.silo.silo import Silo
 
 
-def remember(agent: Agent, drafts: Sequence[Draft], actor: Actor, *, operation: str = Operation.REMEMBERED) -> Edited:
-    """Store new memories, all or none. Raises Invalid, MemoryDisabled."""
+def remember(
+    agent: Agent,
+    drafts: Sequence[Draft],
+    actor: Actor,
+    *,
+    operation: str = Operation.REMEMBERED,
+    besides: Mapping[int, str] | None = None,
+) -> Edited:
+    """Store new memories, all or none; the last that the edit touched. `besides`: what memories say from now on that
+    refer to them. Raises Invalid, MemoryDisabled."""
     checked = [draft.checked() for draft in drafts]
     with editing.begin(agent, operation, actor) as edit:
         silo = Silo.for_agent(edit.agent)
+        _refer(edit, besides or {}, silo)
         for draft in checked:
             edit.add(draft, silo)
         return edit.finish()
@@ -42,8 +52,10 @@ def revise(
     dropping: Sequence[str] = (),
     session: int | None = None,
     expect: Mapping[int, int] | None = None,
+    origin: datetime | None = None,
+    besides: Mapping[int, str] | None = None,
 ) -> Edited:
-    """Change what a memory says or how it is tagged.
+    """Change what a memory says or how it is tagged, or what moment it is of. `besides` as for `remember`.
 
     Raises Invalid, UnknownMemory, Discarded, Constitutional, Notice, Stale, DiscardShare.
     """
@@ -52,6 +64,7 @@ def revise(
     with editing.begin(agent, Operation.REVISED, actor, session=session) as edit:
         [memory] = _editable(edit, [number], expect)
         silo = Silo.for_agent(edit.agent)
+        _refer(edit, besides or {}, silo)
         opened = silo.open(memory)
         content, tags = opened.content if content is None else content, opened.tags if tags is None else tags
         if (content, tags) != (opened.content, opened.tags):
@@ -62,7 +75,22 @@ def revise(
                 digest=silo.digest(content),
                 tokens=tokens.count(content),
             )
+        if origin is not None:
+            edit.change(memory, origin=origin)
         return edit.finish()
+
+
+def _refer(edit: Edit, besides: Mapping[int, str], silo: Silo) -> None:
+    """Protected memories, and discarded ones, say what they said."""
+    for memory in edit.take(list(besides)) if besides else ():
+        content = besides[memory.number]
+        if memory.discarded_at is None and not memory.constitutional and len(content) <= MAX_CONTENT:
+            edit.change(
+                memory,
+                sealed=silo.seal(memory.number, content, silo.open_tags(memory)),
+                digest=silo.digest(content),
+                tokens=tokens.count(content),
+            )
 
 
 def discard(

@@ -17,23 +17,25 @@ from memory.editing import Edited
 from memory.errors import Invalid, MemoryDisabled, NotFound, NotOpen, Taken
 from memory.intake import MAX_TAG, Draft, checked_project
 from memory.models import Agent, Kind, Memory
-from memory.rules import document, gate, sections, session_memory
+from memory.rules import document, gate, interactions, places, sections, session_memory, topics
 from memory.rules.categories import DEFAULT_PROJECT
 from memory.rules.interactions import checked_name
+from memory.rules.references import reference
 from memory.rules.rows import RecordedSession
-from memory.rules.session_memory import Outcomes
+from memory.rules.session_memory import Before, Outcomes
 from memory.silo.silo import Silo
 
+CATEGORY = "session"
 QUIET = timedelta(minutes=30)  # after so long without a word, another session begins
 READ = 500  # memories of a session that are looked through: its first, and its last
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The session that an interaction belongs to, and the interaction before it in the project."""
+    """The session that an interaction belongs to, and the memory before it in the project, where that is there."""
 
     session: RecordedSession
-    previous: int | None
+    previous: Memory | None
 
 
 def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> RecordedSession:
@@ -50,10 +52,9 @@ def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> Record
         return _begun(row, name, project, actor, timezone.now())
 
 
-def join(row: Agent, name: str, project: str, actor: Actor) -> Joined:
+def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> Joined:
     """The session to record in, of an agent that is locked: the one that is named, else the one that goes on, else a
     new one. One that was over goes on when it is named. Raises Invalid for a name that several projects' have."""
-    now = timezone.now()
     mine = RecordedSession.objects.filter(agent_id=row.pk)
     if name:
         found = _named(row, name, project)
@@ -63,8 +64,13 @@ def join(row: Agent, name: str, project: str, actor: Actor) -> Joined:
         project = project or DEFAULT_PROJECT
         last = mine.filter(project=project).order_by("-last_at", "-pk").first()
         found = last if last is not None and _goes_on(row, last, now) else None
-    previous = last.numbers[-1] if last is not None and last.numbers else None
-    return Joined(found if found is not None else _begun(row, name, project, actor, now), previous)
+    session = found if found is not None else _begun(row, name, project, actor, now)
+    return Joined(session, _last_of(row, last) if last is not None and last.numbers else None)
+
+
+def _last_of(row: Agent, session: RecordedSession) -> Memory | None:
+    mine = Memory.objects.filter(agent_id=row.pk, number=session.numbers[-1], category="user_interaction")
+    return mine.filter(discarded_at__isnull=True).first()
 
 
 def _named(row: Agent, name: str, project: str) -> RecordedSession | None:
@@ -98,11 +104,17 @@ def _called(row: Agent, now: datetime) -> str:
     return next(name for name in names if name not in taken)
 
 
-def note(session: RecordedSession, numbers: list[int]) -> None:
-    """That these memories record an interaction of it. One that was over goes on."""
+def note(session: RecordedSession, numbers: list[int], now: datetime) -> None:
+    """That these memories record an interaction of it: from the first to the last. One that was over goes on."""
+    session.began_at = session.began_at if session.numbers else now
     session.numbers = [*session.numbers, *numbers]
-    session.last_at, session.ended_at = timezone.now(), None
-    session.save(update_fields=["numbers", "last_at", "ended_at"])
+    session.last_at, session.ended_at = now, None
+    session.save(update_fields=["numbers", "began_at", "last_at", "ended_at"])
+
+
+def followed(row: Agent, memory: Memory, reference: str) -> dict[int, str]:
+    """What the memory of an interaction says once there is one after it, by its number."""
+    return {memory.number: interactions.followed(Silo.for_agent(row).open(memory).content, reference)}
 
 
 def tag_of(name: str) -> str:
@@ -161,7 +173,7 @@ def meant(agent: Agent, name: str, project: str = "") -> RecordedSession:
 
 def _end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> Edited | None:
     edited = None
-    if "session" not in gate.closed(row) and session.numbers:
+    if CATEGORY not in gate.closed(row) and session.numbers:
         edited = _kept(row, session, actor, outcomes)
         session.memory = edited.memory.number if edited.memories else session.memory
     session.ended_at = timezone.now()
@@ -170,18 +182,47 @@ def _end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes)
 
 
 def _kept(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> Edited:
-    """Its memory, made; or said anew, where the session was over before and went on."""
-    rules = gate.rules_of(row)
-    text = session_memory.composed(session, _recordings(row, session), outcomes, rules)
-    if session.memory is not None and _may_be_revised(row, session.memory):
-        return store.revise(row, session.memory, actor, content=text)
-    draft = Draft(text, kind=Kind.JOURNAL, category="session", project=session.project, tags=(tag_of(session.name),))
-    return store.remember(row, [draft], actor)
+    """Its memory, made; or said anew, where the session was over before and went on. It is of the moment of the last
+    record. What comes before it, and its topics, refer to it from then on."""
+    rules, recordings = gate.rules_of(row), _recordings(row, session)
+    talked_of = topics.discussed(row, session_memory.topics_of(recordings), session.project)
+    earlier, before = _before(row, session)
+    own = _memory_of(row, session)
+    said = Silo.for_agent(row).open(own).content if own is not None else ""
+    outcomes = outcomes.going_on(said)
+    text = session_memory.composed(session, recordings, outcomes, rules, titles=talked_of.titles, before=before)
+    text = session_memory.followed(text, sections.told(said, CATEGORY, *session_memory.NEXT))
+    number = own.number if own is not None and not own.constitutional else None
+    besides = talked_of.referring(row, session.name, _refer(row, number or row.next_number, session, within="topic"))
+    if earlier is not None:
+        said = Silo.for_agent(row).open(earlier).content
+        besides[earlier.number] = session_memory.followed(said, _refer(row, number or row.next_number, session))
+    if number is not None:
+        return store.revise(row, number, actor, content=text, origin=session.last_at, besides=besides)
+    tags, kind = (tag_of(session.name),), Kind.JOURNAL
+    draft = Draft(text, kind=kind, category=CATEGORY, project=session.project, tags=tags, origin=session.last_at)
+    return store.remember(row, [draft], actor, besides=besides)
 
 
-def _may_be_revised(row: Agent, number: int) -> bool:
-    mine = Memory.objects.filter(agent_id=row.pk, number=number)
-    return mine.filter(discarded_at__isnull=True, constitutional=False).exists()
+def _before(row: Agent, session: RecordedSession) -> tuple[Memory | None, Before]:
+    """The memory of the session before it in its project, and what is told of that."""
+    mine = RecordedSession.objects.filter(agent_id=row.pk, project=session.project, pk__lt=session.pk)
+    earlier = mine.filter(memory__isnull=False).order_by("-pk").first()
+    memory = _memory_of(row, earlier) if earlier is not None else None
+    if earlier is None or memory is None:
+        return None, Before()
+    left_open = session_memory.left_open(Silo.for_agent(row).open(memory).content)
+    return memory, Before(_refer(row, memory.number, earlier), left_open)
+
+
+def _memory_of(row: Agent, session: RecordedSession) -> Memory | None:
+    mine = Memory.objects.filter(agent_id=row.pk, number=session.memory or 0)
+    return mine.filter(discarded_at__isnull=True).first()
+
+
+def _refer(row: Agent, number: int, session: RecordedSession, *, within: str = CATEGORY) -> str:
+    title = places.dated(session.began_at)
+    return reference(row, number, CATEGORY, session.project, title, within=within)
 
 
 def _recordings(row: Agent, session: RecordedSession) -> list[dict[str, str]]:

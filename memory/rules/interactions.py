@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,15 +15,16 @@ from memory.intake import MAX_CONTENT, checked_content, checked_project
 from memory.rules import document, sections
 from memory.rules.masking import masked_together
 from memory.rules.neutral import neutral
+from memory.rules.sections import listed
 from memory.rules.significance import kind_of, significance
 
-UNKNOWN = "Not recorded."
 MOST = 200_000  # characters of a prompt, and of a response
 EXCERPT = 200  # characters of a prompt that is not captured in full
 _LINES = {"topic": 58, "context": 1_000, "intent": 500, "effectiveness": 500, "learnings": 500, "metrics": 500}
 _TOOLS, _TOOL = 20, 64  # how many, and characters of each
 _LONGEST = 10_000_000  # seconds
 _CATEGORY = "memory_rules.categories.user_interaction"
+_RESERVED = 300  # characters of a memory for its part, and for references to what comes before and after it
 _RUN = {mark: re.compile(re.escape(mark) + "+") for mark in "`~"}
 
 
@@ -88,19 +89,22 @@ class Captured:
     level: str
     masked: int
     has_metadata: bool
+    preserved: str = "whole"  # or what of it is not kept, in a few words
 
 
 def captured(given: Interaction, rules: Mapping[str, Any], *, requested: bool) -> Captured:
     """`given` is checked. What is recorded automatically is kept as `auto_recording` says, too."""
     names = ("prompt", "response", *_LINES)
-    texts = [neutral(text) for text in (*(getattr(given, name) for name in names), *given.tools)]
-    count = 0
+    said = [*(getattr(given, name) for name in names), *given.tools]
+    texts = [neutral(text) for text in said]
+    lost, count = ["no branding"] if texts != said else [], 0
     if document.is_on(rules, "capture_settings", "sensitive_data_masking"):
         texts, count = masked_together(texts)
     told: dict[str, Any] = dict(zip(names, texts[: len(names)], strict=True))
     for name, most in _LINES.items():
         told[name] = cut(told[name], most)
     told["tools"] = tuple(cut(tool, _TOOL) for tool in texts[len(names) :])
+    whole = told["prompt"], told["response"]
     if not document.value(rules, f"{_CATEGORY}.capture_full_prompts"):
         told["prompt"] = cut(told["prompt"], EXCERPT)
     if not (requested or document.is_on(rules, "auto_recording", "record_all_prompts")):
@@ -108,12 +112,16 @@ def captured(given: Interaction, rules: Mapping[str, Any], *, requested: bool) -
     all_responses = requested or document.is_on(rules, "auto_recording", "record_all_responses")
     if not (all_responses and document.value(rules, f"{_CATEGORY}.capture_responses")):
         told["response"] = ""
+    for name, before in zip(("prompt", "response"), whole, strict=True):
+        lost += [f"{name} cut" if told[name] else f"no {name}"] if told[name] != before else []
+    lost += [f"{count} masked"] if count else []
     return Captured(
         replace(given, **told),
         kind_of(given.prompt, given.response),
         significance(given.prompt, given.response),
         count,
         document.value(rules, f"{_CATEGORY}.include_metadata") is True,
+        ", ".join(lost) or "whole",
     )
 
 
@@ -124,25 +132,31 @@ def cut(text: str, most: int) -> str:
 # --- as memories say it
 
 
-def contents(kept: Captured, session: str, *, first: int, previous: int | None) -> list[str]:
+def contents(kept: Captured, session: str, *, previous: str, parts_at: Callable[[int], str]) -> list[str]:
     """What the memories say that record it, of at most 10,000 characters: one, or parts of which each goes on where the
-    one before it ends. `first` is the number that the first will have, `previous` that of the interaction before."""
-    facts = _facts(kept, session, previous)
-    room = MAX_CONTENT - len(sections.composed(facts)) - len("- Part: 9999 of 9999\n")
+    one before it ends. `previous` refers to the interaction before, `parts_at` to a part by its place, from 0 on."""
+    facts = _facts(kept, session)
+    room = MAX_CONTENT - len(sections.composed(facts)) - _RESERVED
     texts = {"User Prompt": kept.said.prompt, "Agent Response": kept.said.response}
-    parts = _parts(texts, room, MAX_CONTENT - 300)
+    parts = _parts(texts, room, MAX_CONTENT - 300 - _RESERVED)
     told = []
     for place, part in enumerate(parts):
         more = facts if not place else {"Context": listed({"Session": session})}
         if len(parts) > 1:
             more = more | {"Context": f"{more['Context']}\n{listed({'Part': f'{place + 1} of {len(parts)}'})}"}
-        if place:
-            more = more | {"Related Interactions": listed({"Continues": f"memory {first + place - 1}"})}
+        links = {"Continues": parts_at(place - 1)} if place else {"Previous": previous}
+        links |= {"Continued In": parts_at(place + 1)} if place + 1 < len(parts) else {"Follow-up": ""}
+        more = more | {"Related Interactions": listed(links)}
         told.append(sections.composed(part | more))
     return told
 
 
-def _facts(kept: Captured, session: str, previous: int | None) -> dict[str, str]:
+def followed(text: str, reference: str) -> str:
+    """What the memory of an interaction says once there is one after it."""
+    return sections.with_fact(text, "user_interaction", "Related Interactions", "Follow-up", reference)
+
+
+def _facts(kept: Captured, session: str) -> dict[str, str]:
     said = kept.said
     seconds = "" if said.response_seconds is None else f"{said.response_seconds:.3f}".rstrip("0").rstrip(".") + " s"
     facts = {
@@ -162,19 +176,7 @@ def _facts(kept: Captured, session: str, previous: int | None) -> dict[str, str]
         facts["Technical Metadata"] = listed(
             {"Response Time": seconds, "Tools Used": tools, "Success Metrics": said.metrics}
         )
-    if previous is not None:
-        facts["Related Interactions"] = listed({"Previous": f"memory {previous}"})
     return facts
-
-
-def listed(facts: Mapping[str, str]) -> str:
-    return "\n".join(f"- {label}: {value or UNKNOWN}" for label, value in facts.items())
-
-
-def fact(section: str, label: str) -> str:
-    """What a section tells under a label; "" where it tells nothing."""
-    found = re.search(rf"^- {re.escape(label)}: (.*)$", section, re.MULTILINE)
-    return "" if found is None or found[1] == UNKNOWN else found[1].strip()
 
 
 def _parts(texts: Mapping[str, str], room: int, room_of_others: int) -> list[dict[str, str]]:

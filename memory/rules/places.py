@@ -10,6 +10,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -72,6 +73,11 @@ def credential_name(service: str, project: str = "", kind: str = "key") -> str:
     if parts[1].endswith(f"-{parts[2]}") or parts[1] == parts[2]:
         parts.pop()  # it says so itself
     return plain("-".join(part for part in parts if part)) + ".md"
+
+
+def dated(at: datetime) -> str:
+    """What the file of something that was said is called by."""
+    return f"{at:%Y-%m-%d-%H%M%S}"
 
 
 def file_name(number: int, title: str = "") -> str:

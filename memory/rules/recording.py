@@ -9,20 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 import structlog
 from django.db import transaction
+from django.utils import timezone
 
 from audit.trail import Actor
 from memory import editing, store
 from memory.errors import CategoryDisabled, Constitutional, DiscardShare, MemoryDisabled
 from memory.intake import Draft
 from memory.models import Agent, Kind
-from memory.rules import conversations, document, gate, topics
-from memory.rules.interactions import Captured, Interaction, captured, contents
+from memory.rules import conversations, document, gate, places, topics
+from memory.rules.interactions import Captured, Interaction, captured, contents, cut
+from memory.rules.references import reference
 from memory.rules.rows import RecordedSession
 from memory.rules.significance import is_worth_recording
+from memory.rules.topic_memory import MOST_OF_AN_ITEM, Stage, TopicFull
 
 log = structlog.get_logger("palimpsest.recording")
 
@@ -93,21 +98,32 @@ def _skipped(agent: Agent, reason: str) -> Recorded:
 
 
 def _recorded(row: Agent, kept: Captured, actor: Actor) -> Recorded:
-    joined = conversations.join(row, kept.said.session, kept.said.project, actor)
+    now = timezone.now()
+    joined = conversations.join(row, kept.said.session, kept.said.project, actor, now)
     session = joined.session
-    with editing.locked(row) as now:  # an older session's end may have been written meanwhile
-        told = contents(kept, session.name, first=now.next_number, previous=joined.previous)
+    with editing.locked(row) as row:  # an older session's end may have been written meanwhile
+        to, first = partial(_refer, row, session), row.next_number
+        before = joined.previous
+        previous = to(before.number, before.origin) if before else ""
+        told = contents(kept, session.name, previous=previous, parts_at=lambda place: to(first + place, now))
+    besides = conversations.followed(row, before, to(first, now)) if before else {}
     tags = [conversations.tag_of(session.name), f"kind:{kept.kind}", f"significance:{kept.level}"]
+    tags.append(f"preserved:{kept.preserved}")
     tags += [topics.tag_of(kept.said.topic)] if kept.said.topic else []
     drafts = [
-        Draft(text, kind=Kind.JOURNAL, category=CATEGORY, project=session.project, tags=tuple(tags)) for text in told
+        Draft(text, kind=Kind.JOURNAL, category=CATEGORY, project=session.project, tags=tuple(tags), origin=now)
+        for text in told
     ]
-    edited = store.remember(row, drafts, actor)
-    numbers = [memory.number for memory in edited.memories]
-    conversations.note(session, numbers)
+    edited = store.remember(row, drafts, actor, besides=besides)
+    numbers = [memory.number for memory in edited.memories[-len(drafts) :]]
+    conversations.note(session, numbers, now)
     if kept.said.topic and _evolves(gate.rules_of(row)):
         _evolve(row, kept, session, actor)
     return Recorded(tuple(numbers), session, kept.kind, kept.level, kept.masked)
+
+
+def _refer(row: Agent, session: RecordedSession, number: int, at: datetime) -> str:
+    return reference(row, number, CATEGORY, session.project, places.dated(at), within=CATEGORY)
 
 
 def _evolves(rules: Mapping[str, Any]) -> bool:
@@ -119,16 +135,16 @@ def _evolves(rules: Mapping[str, Any]) -> bool:
 def _evolve(row: Agent, kept: Captured, session: RecordedSession, actor: Actor) -> None:
     """An interaction is recorded even where its topic's memory must stay as it is."""
     said = kept.said
-    asked = topics.short(said.prompt)
-    stage = topics.Stage(
+    asked, learned = topics.short(said.prompt), cut(said.learnings, MOST_OF_AN_ITEM)
+    stage = Stage(
         project=session.project,
         session=session.name,
         stage=": ".join(part for part in (kept.kind, said.intent or asked) if part),
         questions=(asked,) if kept.kind == "question" and asked else (),
-        insights=(said.learnings,) if said.learnings else (),
+        insights=(learned,) if learned else (),
     )
     try:
         with transaction.atomic():
-            topics.evolve(row, said.topic, actor, stage)
-    except (Constitutional, DiscardShare, topics.TopicFull) as refused:
+            topics.go_on(row, said.topic, actor, stage)
+    except (Constitutional, DiscardShare, TopicFull) as refused:
         log.info("topic not evolved", agent=row.pk, reason=refused.code)

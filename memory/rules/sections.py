@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+ABSENT = "Not recorded"  # of a section, and before the labels of those things that nobody told
 _STANDARD = ("Context", "Understanding", "Decision/Action", "Outcome", "Related Memories")
 _OF_KIND = {
     "git_history": (
@@ -66,8 +67,8 @@ def main_section(category: str) -> str:
 def composed(sections: Mapping[str, str]) -> str:
     """Sections as one text, in the order given; empty ones are left out. `parted` finds them again as they were, but
     for blank space around each."""
-    told = ((name, text.strip()) for name, text in sections.items())
-    return "\n\n".join(f"## {name}\n{escaped(text)}" for name, text in told if text)
+    said = ((name, text.strip()) for name, text in sections.items())
+    return "\n\n".join(f"## {name}\n{escaped(text)}" for name, text in said if text)
 
 
 def parted(text: str, category: str) -> dict[str, str]:
@@ -82,8 +83,44 @@ def parted(text: str, category: str) -> dict[str, str]:
             found.setdefault(name, [])
         else:
             found.setdefault(name, []).append(line)
-    told = {name: unescaped("".join(lines)).strip() for name, lines in found.items()}
-    return {name: text for name, text in told.items() if text}
+    said = {name: unescaped("".join(lines)).strip() for name, lines in found.items()}
+    return {name: text for name, text in said.items() if text}
+
+
+# --- what a section tells under labels
+
+
+def listed(facts: Mapping[str, str]) -> str:
+    """`- Label: value` for each that is known, and one line for the labels of all others."""
+    absent = ", ".join(label for label, value in facts.items() if not value)
+    told = [f"- {label}: {value}" for label, value in facts.items() if value]
+    return "\n".join(told + ([f"- {ABSENT}: {absent}"] if absent else []))
+
+
+def fact(section: str, label: str) -> str:
+    """What a section tells under a label; "" where it tells nothing."""
+    found = re.search(rf"^- {re.escape(label)}: (.*)$", section, re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+def told(text: str, category: str, section: str, label: str) -> str:
+    """The same, of a memory's text."""
+    return fact(parted(text, category).get(section, ""), label)
+
+
+def with_fact(text: str, category: str, section: str, label: str, value: str) -> str:
+    """A memory's text with one thing more in a section; as it is where the section has something under the label."""
+    found = parted(text, category)
+    before = found.get(section, "")
+    if fact(before, label):
+        return text
+    absent = [name for name in fact(before, ABSENT).split(", ") if name not in ("", label)]
+    lines = [line for line in before.splitlines() if not line.startswith(f"- {ABSENT}: ")]
+    lines += [listed({label: value} | dict.fromkeys(absent, ""))]
+    return composed({name: "\n".join(lines) if name == section else found.get(name, "") for name in names(category)})
+
+
+# --- lines that look like headings
 
 
 def lines(text: str) -> list[str]:

@@ -5,11 +5,8 @@ What it said before is in the memory's history, which the trail keeps.
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from django.utils import timezone
 
@@ -17,92 +14,19 @@ from audit.trail import Actor
 from memory import editing, store
 from memory.editing import Edited
 from memory.errors import Invalid, MemoryDisabled
-from memory.intake import MAX_CONTENT, MAX_TAG, Draft, checked_project, checked_words
+from memory.intake import MAX_TAG, Draft, checked_words
 from memory.models import Agent, Memory
-from memory.rules import gate, sections
+from memory.rules import document, gate, topic_memory
 from memory.rules.categories import DEFAULT_PROJECT
-from memory.rules.interactions import UNKNOWN, checked_name, cut, one_line
+from memory.rules.interactions import cut
 from memory.rules.masking import masked_together
 from memory.rules.neutral import neutral
+from memory.rules.references import reference
+from memory.rules.topic_memory import CATEGORY, Stage, TopicFull, folded
 from memory.silo.silo import Silo
 
-CATEGORY = "topic"
-_ITEM, _TEXT, _ITEMS = 300, 1_000, 50  # characters of an item and of a text, items that are given at once
-_EARLIER = "Earlier Stages"
-_TELLS = re.compile(r"(\d+) in this memory's history")
-
-# Section → its labels; of those in capitals here there is a list.
-_LABELS: dict[str, tuple[str, ...]] = {
-    "Topic Definition": ("Topic", "Description", "Scope", "Related Topics"),
-    "Evolution History": ("First Discussed", _EARLIER, "Development Stages", "Current Understanding Level"),
-    "User Interaction Patterns": (
-        "Common Questions",
-        "Preferred Approaches",
-        "Expertise Level",
-        "Communication Style",
-    ),
-    "Key Insights": ("Important Concepts", "Best Practices", "Pitfalls to Avoid", "Resources Referenced", "Notes"),
-    "Cross-References": ("Related Sessions", "Connected Topics", "Project Context"),
-}
-_LISTS = {
-    "related": "Related Topics",
-    "questions": "Common Questions",
-    "approaches": "Preferred Approaches",
-    "insights": "Important Concepts",
-    "practices": "Best Practices",
-    "pitfalls": "Pitfalls to Avoid",
-    "resources": "Resources Referenced",
-}
-_TEXTS = {
-    "definition": "Description",
-    "scope": "Scope",
-    "level": "Current Understanding Level",
-    "expertise": "Expertise Level",
-    "style": "Communication Style",
-}
-_MANY = frozenset({*_LISTS.values(), "Development Stages", "Notes", "Related Sessions", "Connected Topics"})
-_OPTIONAL = frozenset({_EARLIER, "Notes"})
-Told = dict[str, list[str]]  # label → what is told under it
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Stage:
-    """What there is new to a topic. Texts take the place of what was said, lists go on."""
-
-    project: str = ""
-    session: str = ""
-    stage: str = ""
-    definition: str = ""
-    scope: str = ""
-    level: str = ""
-    expertise: str = ""
-    style: str = ""
-    related: tuple[str, ...] = field(default=())
-    questions: tuple[str, ...] = field(default=())
-    approaches: tuple[str, ...] = field(default=())
-    insights: tuple[str, ...] = field(default=())
-    practices: tuple[str, ...] = field(default=())
-    pitfalls: tuple[str, ...] = field(default=())
-    resources: tuple[str, ...] = field(default=())
-
-    def checked(self) -> Stage:
-        """The same, on one line each, neutral and masked. Raises Invalid."""
-        names = [each.name for each in fields(self) if each.name not in ("project", "session")]
-        texts: list[str] = []
-        sizes: list[int] = []
-        for name in names:
-            value = getattr(self, name)
-            if isinstance(value, tuple) and len(value) > _ITEMS:
-                raise Invalid(name, f"are {len(value)}; at most {_ITEMS} are allowed at once")
-            given = value if isinstance(value, tuple) else (value,)
-            texts += [neutral(one_line(each, name, _TEXT)) for each in given]
-            sizes.append(len(given))
-        clean = iter(masked_together(texts)[0])
-        told: dict[str, Any] = {}
-        for name, size in zip(names, sizes, strict=True):
-            is_list = isinstance(getattr(self, name), tuple)
-            told[name] = tuple(cut(next(clean), _ITEM) for _ in range(size)) if is_list else cut(next(clean), _TEXT)
-        return replace(self, project=checked_project(self.project), session=checked_name(self.session), **told)
+_SHORT = 160  # characters of what was asked, as an item
+_CONNECTED = 5  # topics that a session connects one with
 
 
 def evolve(agent: Agent, topic: str, actor: Actor, stage: Stage | None = None) -> Edited:
@@ -117,13 +41,18 @@ def evolve(agent: Agent, topic: str, actor: Actor, stage: Stage | None = None) -
         if not row.memory_enabled:
             raise MemoryDisabled
         gate.require_open(row, (CATEGORY,))
-        silo = Silo.for_agent(row)
-        memory = _found(row, silo, tag_of(name), project)
-        if memory is None:
-            text = _composed(_added(_read(""), name, given, project))
-            return store.remember(row, [Draft(text, category=CATEGORY, project=project, tags=(tag_of(name),))], actor)
-        told = _added(_read(silo.open(memory).content), name, given, project)
-        return store.revise(row, memory.number, actor, content=_composed(told))
+        return go_on(row, name, actor, replace(given, project=project))
+
+
+def go_on(row: Agent, name: str, actor: Actor, given: Stage) -> Edited:
+    """The same, of an agent that is locked, with a name and a stage that were checked, and masked, before."""
+    silo, day = Silo.for_agent(row), f"{timezone.now():%Y-%m-%d}"
+    memory = _found(row, silo, [name], given.project).get(folded(name))
+    text = topic_memory.gone_on(silo.open(memory).content if memory else "", name, given, day)
+    if memory is not None:
+        return store.revise(row, memory.number, actor, content=text)
+    draft = Draft(text, category=CATEGORY, project=given.project, tags=(tag_of(name),))
+    return store.remember(row, [draft], actor)
 
 
 def checked_topic(topic: object) -> str:
@@ -137,99 +66,74 @@ def checked_topic(topic: object) -> str:
 
 def tag_of(name: str) -> str:
     """By which a topic is found again, however it is written."""
-    return "topic:" + " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+    return f"topic:{folded(name)}"
 
 
 def short(text: str) -> str:
     """A text on one line, as an item."""
-    return cut(" ".join(text[: 4 * _ITEM].split()), 160)
+    return cut(" ".join(text[: 8 * _SHORT].split()), _SHORT)
 
 
-def _found(row: Agent, silo: Silo, tag: str, project: str) -> Memory | None:
-    """The topic's memory. Their names are sealed, so that the tags of the project's topics are opened."""
+def _found(row: Agent, silo: Silo, names: Iterable[str], project: str) -> dict[str, Memory]:
+    """The memories of these topics, by their folded names. They are sealed, so that the tags of all topics of the
+    project are opened."""
+    wanted = {tag_of(name): folded(name) for name in names}
     mine = Memory.objects.filter(agent_id=row.pk, category=CATEGORY, project=project, discarded_at__isnull=True)
-    return next((memory for memory in mine.order_by("number") if tag in silo.open_tags(memory)), None)
+    found: dict[str, Memory] = {}
+    for memory in mine.order_by("number"):
+        for tag in wanted.keys() & set(silo.open_tags(memory)):
+            found.setdefault(wanted[tag], memory)
+        if len(found) == len(wanted):
+            break
+    return found
 
 
-# --- what it says
+# --- what is told of them in a session's memory, and of the session in theirs
 
 
-def _read(text: str) -> Told:
-    """What a memory tells, by label. Lines that somebody wrote otherwise are kept as notes."""
-    told: Told = {label: [] for labels in _LABELS.values() for label in labels}
-    label = "Notes"
-    for section in sections.parted(text, CATEGORY).values():
-        for line in section.splitlines():
-            found = re.match(r"- ([^:]+):(?: (.*))?\Z", line)
-            if found and found[1] in told:
-                label = found[1]
-                told[label] += [found[2]] if found[2] and found[2] != UNKNOWN else []
-            elif line.startswith("  - ") and label in _MANY:
-                told[label].append(line[4:])
-            elif line.strip():
-                told["Notes"].append(cut(" ".join(line.split()), _ITEM))
-        label = "Notes"
-    return told
+@dataclass(frozen=True, slots=True, repr=False)
+class Discussed:
+    """The topics of a session: as one went over to another, what each is called, by its name folded, and those that
+    have memories."""
+
+    flow: tuple[str, ...] = ()
+    titles: dict[str, str] = field(default_factory=dict)
+    memories: dict[str, Memory] = field(default_factory=dict)
+
+    def referring(self, row: Agent, session: str, to_session: str) -> dict[int, str]:
+        """What their memories say once they refer to the session's, and to those of topics that were talked of right
+        before or after them (`cross_topic_linking`)."""
+        is_linking = document.is_on(gate.rules_of(row), "categories", CATEGORY, "cross_topic_linking")
+        silo, told = Silo.for_agent(row), {}
+        for name, memory in self.memories.items():
+            connected = [self._reference(row, other) for other in self._beside(name)] if is_linking else []
+            before = silo.open(memory).content
+            try:
+                told[memory.number] = topic_memory.connected(before, f"{session}, {to_session}", connected)
+            except TopicFull:
+                continue  # it says what it said
+        return told
+
+    def _beside(self, name: str) -> list[str]:
+        pairs = [*zip(self.flow, self.flow[1:], strict=False), *zip(self.flow[1:], self.flow, strict=False)]
+        found = dict.fromkeys(other for one, other in pairs if one == name and other != name)
+        return [other for other in found if other in self.memories][:_CONNECTED]
+
+    def _reference(self, row: Agent, name: str) -> str:
+        memory = self.memories[name]
+        return f"{self.titles[name]}, {reference(row, memory.number, CATEGORY, memory.project, name, within=CATEGORY)}"
 
 
-def _added(told: Told, name: str, given: Stage, project: str) -> Told:
-    where = f"{timezone.now():%Y-%m-%d}" + (f", session {given.session}" if given.session else "")
-    told["Topic"] = told["Topic"] or [name]
-    told["Project Context"] = [project]
-    told["First Discussed"] = told["First Discussed"] or [where]
-    for attribute, label in _TEXTS.items():
-        told[label] = [getattr(given, attribute)] if getattr(given, attribute) else told[label]
-    for attribute, label in _LISTS.items():
-        told[label] = _united([*told[label], *getattr(given, attribute)])
-    if given.session:
-        told["Related Sessions"] = _united([*told["Related Sessions"], given.session])
-    if given.stage:
-        told["Development Stages"] = _united([*told["Development Stages"], f"{where}: {given.stage}"])
-    return told
-
-
-def _united(texts: Iterable[str]) -> list[str]:
-    """Without repeats, whatever their case; the first of each stays."""
-    found: dict[str, str] = {}
-    for text in texts:
-        if text:
-            found.setdefault(tag_of(text), text)
-    return list(found.values())
-
-
-class TopicFull(Invalid):
-    """A topic's memory has no room for what is new, and nothing in it may give way."""
-
-
-def _composed(told: Told) -> str:
-    """The memory's text. Where it has not room for all, the oldest stages give way, and then the oldest of the longest
-    list. Raises TopicFull where nothing can give way any more."""
-    while len(text := _as_text(told)) > MAX_CONTENT:
-        stages = told["Development Stages"]
-        most = stages if len(stages) > 1 else max((told[label] for label in _MANY), key=len)
-        if not most:
-            raise TopicFull("topic", f"has more than {MAX_CONTENT:,} characters in its memory; say it in fewer")
-        del most[0]
-        if most is stages:
-            told[_EARLIER] = [f"{_earlier(told) + 1} in this memory's history"]
-    return text
-
-
-def _earlier(told: Told) -> int:
-    found = _TELLS.match("".join(told[_EARLIER]))
-    return int(found[1]) if found else 0
-
-
-def _as_text(told: Told) -> str:
-    return sections.composed(
-        {
-            section: "\n".join(_line(label, told[label]) for label in labels if told[label] or label not in _OPTIONAL)
-            for section, labels in _LABELS.items()
-        }
-    )
-
-
-def _line(label: str, texts: list[str]) -> str:
-    if label in _MANY and texts:
-        return "\n".join([f"- {label}:", *(f"  - {text}" for text in texts)])
-    return f"- {label}: {' '.join(texts) or UNKNOWN}"
+def discussed(row: Agent, names: Sequence[str], project: str) -> Discussed:
+    """Of an agent that is locked. A topic is called as its memory has it, else as it was written first."""
+    titles: dict[str, str] = {}
+    for name in names:
+        titles.setdefault(folded(name), name)
+    flow = tuple(map(folded, names))
+    if not titles or CATEGORY in gate.closed(row):
+        return Discussed(flow, titles)
+    silo = Silo.for_agent(row)
+    memories = _found(row, silo, titles, project)
+    for name, memory in memories.items():
+        titles[name] = topic_memory.title(silo.open(memory).content) or titles[name]
+    return Discussed(flow, titles, memories)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -12,6 +13,7 @@ from memory.silo.silo import Opened
 from memory.vault.disk import ASIDE
 
 _WORDS = 8  # of a memory's beginning that name its file
+_BEGAN = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d):(\d\d):(\d\d)Z to ")
 _NAMED_BY_SERVICE = ("credentials", "keys")
 
 
@@ -56,10 +58,17 @@ def _name(memory: Memory, opened: Opened) -> str:
 
 
 def _title(memory: Memory, opened: Opened, tags: Mapping[str, str]) -> str:
-    if memory.category in ("user_interaction", "session"):
-        return f"{memory.origin:%Y-%m-%d-%H%M%S}"
+    if memory.category == "session":  # by when it began: it may go on
+        period = sections.told(opened.content, memory.category, "Session Overview", "Period")
+        return f"{began[1]}-{began[2]}{began[3]}{began[4]}" if (began := _BEGAN.match(period)) else _dated(memory)
+    if memory.category == "user_interaction":
+        return _dated(memory)
     if memory.category == "topic" and tags.get("topic"):
         return tags["topic"]
     said = sections.parted(opened.content[:2_000], memory.category)
     text = said.get(sections.main_section(memory.category)) or next(iter(said.values()), "")
     return " ".join(text.split()[:_WORDS])
+
+
+def _dated(memory: Memory) -> str:
+    return places.dated(memory.origin)

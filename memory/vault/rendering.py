@@ -13,20 +13,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 from django.conf import settings
 
 from memory.models import Memory, Scope
 from memory.rules import sections
+from memory.rules.sections import ABSENT
 from memory.silo.silo import Opened
 
-ABSENT = "Not recorded."
 _PLACEHOLDER = re.compile(r"\{\{ ([^{}]+) \}\}")
 _FIELD = re.compile(r"^- \*\*(Version|Memory ID|Interaction ID|Topic ID|Category)\*\*: (.*?)\s*\Z")
-_TOPIC = re.compile(r"^- Topic: (.{1,200})$", re.MULTILINE)
+_LABEL = re.compile(r"- \*\*(.+?)\*\*: ")
 _BLOCK = re.compile(r"^```\s*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FOLDED = 76  # characters of a line of the sealed block
+_LONGEST = 200  # characters of what a title says
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,7 +44,7 @@ class Said:
 
 def rendered(memory: Memory, opened: Opened | None, version: str, changed_at: datetime) -> bytes:
     """The file of a memory; of a private one without `opened`. `version` is the rules', `changed_at` when it became
-    what it is."""
+    what it is. What nobody told is in one line of each list, and claimed nowhere."""
     values = _metadata(memory, version, changed_at)
     if memory.scope == Scope.PRIVATE:
         block = base64.b64encode(bytes(memory.sealed)).decode()
@@ -50,11 +52,9 @@ def rendered(memory: Memory, opened: Opened | None, version: str, changed_at: da
     if opened is None:
         raise ValueError("what is not private is opened first")
     said = sections.parted(opened.content, memory.category)
-    told = {name: sections.escaped(said.get(name, ABSENT)) for name in sections.names(memory.category)}
-    values |= _of_tags(opened.tags)
-    if named := _TOPIC.search(said.get("Topic Definition", "")):  # as it is written; its tag is folded
-        values["topic"] = named[1]
-    return _filled(_template_of(memory.category), values | told)
+    values |= _of_tags(opened.tags) | _of_sections(said)
+    values |= {name: sections.escaped(said.get(name, "")) for name in sections.names(memory.category)}
+    return _filled(_template_of(memory.category), values)
 
 
 def _metadata(memory: Memory, version: str, changed_at: datetime) -> dict[str, str]:
@@ -66,33 +66,47 @@ def _metadata(memory: Memory, version: str, changed_at: datetime) -> dict[str, s
         "category": memory.category,
         "number": str(memory.number),
         "project": memory.project or "none",
-        "range": f"{_moment(memory.origin)} to {_moment(memory.created_at)}",
         "evolved": _moment(changed_at),
     }
 
 
-# A tag that says what a placeholder stands for: tag before its colon → placeholder, and what stands there without it.
+# Tags that say what a placeholder stands for: tag before its colon → placeholder.
 _TOLD_BY_TAGS = {
-    "session": ("session", "unnamed"),
-    "session-type": ("session_type", "INTERACTIVE"),
-    "topic": ("topic", "unnamed"),
-    "analysis": ("analysis", "history"),
-    "method": ("method", "git log"),
-    "privacy": ("privacy", "secrets masked, authors left out"),
-    "source-system": ("source_system", "none, it was made here"),
-    "migrated": ("migration_date", "none"),
-    "migration": ("migration_notes", "none"),
-    "transformed": ("transformations", "none"),
+    "session": "session",
+    "session-type": "session_type",
+    "topic": "topic",
+    "analysis": "analysis",
+    "range": "range",
+    "method": "method",
+    "privacy": "privacy",
+    "source-system": "source_system",
+    "migrated": "migration_date",
+    "migration": "migration_notes",
+    "transformed": "transformations",
+    "compatibility": "compatibility",
+    "preserved": "preserved",
+}
+# What sections say in a list that stands at another place of the file, too: placeholder → section and label.
+_TOLD_IN_SECTIONS = {
+    "topic": ("Topic Definition", "Topic"),  # as it is written; its tag is folded
+    "session_type": ("Session Overview", "Session Type"),
+    "period": ("Session Overview", "Period"),
 }
 
 
 def _of_tags(tags: tuple[str, ...]) -> dict[str, str]:
-    found = dict(_TOLD_BY_TAGS.values())
-    for tag in tags:
-        name, colon, said = tag.partition(":")
-        if colon and name in _TOLD_BY_TAGS:
-            found[_TOLD_BY_TAGS[name][0]] = _one_line(said)
+    parted = [tag.partition(":") for tag in tags]
+    found = {_TOLD_BY_TAGS[name]: _one_line(said) for name, _, said in parted if name in _TOLD_BY_TAGS}
+    if "method" in found:
+        found.setdefault("source_system", "git_history_analysis")
     return found | {"tags": sections.escaped(tags_line(tags))}
+
+
+def _of_sections(said: Mapping[str, str]) -> dict[str, str]:
+    named = [(said.get("Context", ""), "Session"), (said.get("Session Overview", ""), "Session")]
+    found = {name: sections.fact(said.get(section, ""), label) for name, (section, label) in _TOLD_IN_SECTIONS.items()}
+    found["session"] = next(filter(None, (sections.fact(*each) for each in named)), "")  # whole; its tag may be cut
+    return {name: value[:_LONGEST] for name, value in found.items() if value}
 
 
 def tags_line(tags: tuple[str, ...]) -> str:
@@ -111,20 +125,39 @@ def _template_of(category: str) -> str:
     return category if category in ("git_history", "user_interaction", "session", "topic") else "standard"
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of a template: text and the names of placeholders in turn, and its label where it is one of a list."""
+
+    parts: tuple[str, ...]
+    label: str
+
+    def filled(self, values: Mapping[str, str]) -> str:
+        literal, *rest = self.parts
+        pairs = zip(rest[::2], rest[1::2], strict=True)
+        return literal + "".join((values.get(name) or ABSENT) + after for name, after in pairs)
+
+    def is_told(self, values: Mapping[str, str]) -> bool:
+        return all(values.get(name) for name in self.parts[1::2])
+
+
 def _filled(template: str, values: Mapping[str, str]) -> bytes:
-    """Each placeholder by its value, which is never looked through for others."""
-    literal, *rest = _parts(template)
-    told = [literal]
-    for name, literal in zip(rest[::2], rest[1::2], strict=True):
-        told += [values.get(name, "none"), literal]
+    """Each placeholder by its value, which is never looked through for others. Of a list's lines those that are told;
+    the labels of the others are in its last."""
+    told: list[str] = []
+    for is_list, lines in groupby(_lines(template), key=lambda line: bool(line.label)):
+        of_it = list(lines)
+        absent = ", ".join(line.label for line in of_it if is_list and not line.is_told(values))
+        told += [line.filled(values) for line in of_it if not is_list or line.is_told(values)]
+        told += [f"- **{ABSENT}**: {absent}\n"] if absent else []
     return "".join(told).encode()
 
 
 @cache
-def _parts(template: str) -> list[str]:
-    """Text, placeholder, text, placeholder … text."""
+def _lines(template: str) -> list[_Line]:
     path = Path(settings.BASE_DIR) / "templates" / "memory_rules" / f"{template}.md"
-    return _PLACEHOLDER.split(path.read_text("utf-8"))
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    return [_Line(tuple(_PLACEHOLDER.split(line)), (_LABEL.match(line) or ("", ""))[1]) for line in lines]
 
 
 # --- read again

@@ -16,8 +16,8 @@ from memory.errors import Invalid, MemoryDisabled, NotFound, NotOpen, Taken
 from memory.models import Agent
 from memory.rules import conversations, sections, switches
 from memory.rules.conversations import begin, end_session
-from memory.rules.interactions import UNKNOWN, fact
 from memory.rules.rows import RecordedSession
+from memory.rules.sections import fact
 from memory.rules.session_memory import Outcomes, type_of
 from tests.conftest import House
 from tests.rules.talking import of_category, off, said, sessions, settings, talk
@@ -124,32 +124,38 @@ def memory_of(agent: Agent, name: str = "monday", **told: Any) -> dict[str, str]
     return sections.parted(said(agent, edited.memory.number), "session")
 
 
-def test_its_memory_tells_what_the_template_asks(ada: Agent) -> None:
+def test_its_memory_tells_what_the_template_asks(ada: Agent, time_machine: Any) -> None:
+    time_machine.move_to("2026-11-22T14:30:00Z", tick=False)
     talk(ada, "When does the ferry leave?", "At two.", session="monday", topic="Ferry", learnings="Ann asks early")
     talk(ada, "Please book it.", "We decided on the night ferry. Still need to pay.", session="monday", topic="Booking")
-    talk(ada, "Thanks!", "Have a good trip.", session="monday", topic="Ferry", effectiveness="it worked")
+    time_machine.move_to("2026-11-22T14:50:00Z", tick=False)
+    talk(ada, "Thanks!", "Have a good trip.", session="monday", topic="ferry ", effectiveness="it worked")
+    time_machine.move_to("2026-11-23T08:00:00Z", tick=False)
     told = memory_of(ada, goal="a trip", outcomes=Outcomes(achieved="booked", satisfaction="high"))
     assert told == {
-        "Session Overview": "- Session: monday\n- Session Type: COLLABORATIVE\n- Duration: 0 min\n- Interactions: 3\n"
+        "Session Overview": "- Session: monday\n- Session Type: COLLABORATIVE\n"
+        "- Period: 2026-11-22T14:30:00Z to 2026-11-22T14:50:00Z\n- Duration: 20 min\n- Interactions: 3\n"
         "- Primary Topic: Ferry\n- Secondary Topics: Booking\n- Session Goal: a trip",
         "Key Interactions": "- Opening Prompt: When does the ferry leave?\n"
         "- Closing Exchange: Thanks! / Have a good trip.\n"
         "- Critical Decisions: We decided on the night ferry.\n- Unresolved Items: Still need to pay.",
-        "Topic Evolution": f"- Topic Flow: Ferry → Booking\n- Depth Reached: {UNKNOWN}\n"
-        "- User Engagement: 1 question, 1 instruction, 1 feedback",
-        "Outcomes": f"- Goals Achieved: booked\n- New Understandings: Ann asks early\n- Follow-up Needed: {UNKNOWN}",
-        "Session Quality Metrics": f"- Clarity of Communication: {UNKNOWN}\n- Problem Resolution: it worked\n"
-        "- User Satisfaction: high",
+        "Topic Evolution": "- Topic Flow: Ferry → Booking → Ferry\n"
+        "- User Engagement: 1 question, 1 instruction, 1 feedback\n- Not recorded: Depth Reached",
+        "Outcomes": "- Goals Achieved: booked\n- New Understandings: Ann asks early\n- Not recorded: Follow-up Needed",
+        "Session Quality Metrics": "- Problem Resolution: it worked\n- User Satisfaction: high\n"
+        "- Not recorded: Clarity of Communication",
     }
     [memory] = of_category(ada, "session")
     assert (memory.kind, says(ada, memory.number).tags) == ("journal", ("session:monday",))
+    assert f"{memory.origin:%H:%M}" == "14:50"  # of its last record
     assert sessions(ada)[0].memory == memory.number
 
 
-def test_of_one_in_parts_it_quotes_the_beginning(ada: Agent) -> None:
+def test_of_one_in_parts_it_quotes_the_beginnings(ada: Agent) -> None:
     talk(ada, "first words " + "x " * 9_000, "last words", session="monday")
     told = memory_of(ada)
     assert "Closing Exchange: first words x" in told["Key Interactions"]
+    assert "… / last words" in told["Key Interactions"]
     assert fact(told["Session Overview"], "Interactions") == "1"
 
 
@@ -163,7 +169,7 @@ def test_what_nobody_told_is_not_guessed(ada: Agent) -> None:
         ("Outcomes", "Goals Achieved"),
         ("Session Quality Metrics", "User Satisfaction"),
     ]:
-        assert f"- {label}: {UNKNOWN}" in told[section]
+        assert label in fact(told[section], "Not recorded").split(", ")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +178,7 @@ def test_what_nobody_told_is_not_guessed(ada: Agent) -> None:
         (["question", "question", "instruction"], "INFORMATIONAL"),
         (["instruction", "correction"], "COLLABORATIVE"),
         (["instruction", "statement"], "INTERACTIVE"),
-        ([], "INTERACTIVE"),
+        ([], ""),
     ],
 )
 def test_types(kinds: list[str], type_: str) -> None:
@@ -195,12 +201,88 @@ def test_ended_twice_it_has_one_memory(ada: Agent) -> None:
 
 def test_one_that_went_on_is_told_anew_in_its_memory(ada: Agent) -> None:
     talk(ada, session="monday")
-    memory_of(ada)
-    talk(ada, "Thanks!", "Bye.", session="monday")
+    memory_of(ada, goal="a trip", outcomes=Outcomes(achieved="booked"))
+    talk(ada, "Thanks!", "Bye.", session="monday", learnings="Ann is quick")
     told = memory_of(ada)
     [memory] = of_category(ada, "session")
     assert fact(told["Session Overview"], "Interactions") == "2"
+    assert fact(told["Session Overview"], "Session Goal") == "a trip"
+    assert fact(told["Outcomes"], "Goals Achieved") == "booked"
+    assert fact(told["Outcomes"], "New Understandings") == "Ann is quick"  # of what is recorded by now
     assert says(ada, memory.number).tags == ("session:monday",)
+
+
+def test_its_period_goes_from_its_first_record_to_its_last(ada: Agent, time_machine: Any) -> None:
+    time_machine.move_to("2026-11-22T14:00:00Z", tick=False)
+    begin(fresh(ada), "monday", ME)
+    time_machine.move_to("2026-11-22T14:10:00Z", tick=False)
+    talk(ada, session="monday")
+    time_machine.move_to("2026-11-22T15:00:00Z", tick=False)
+    assert fact(memory_of(ada)["Session Overview"], "Period") == "2026-11-22T14:10:00Z to 2026-11-22T14:10:00Z"
+    time_machine.move_to("2026-11-22T15:30:00Z", tick=False)
+    talk(ada, session="monday")  # it goes on
+    time_machine.move_to("2026-11-22T16:00:00Z", tick=False)
+    assert fact(memory_of(ada)["Session Overview"], "Period") == "2026-11-22T14:10:00Z to 2026-11-22T15:30:00Z"
+    [memory] = of_category(ada, "session")
+    assert f"{memory.origin:%H:%M}" == "15:30"
+    assert problems(ada) == []
+
+
+def test_what_one_left_open_is_carried_over_to_the_next(ada: Agent) -> None:
+    talk(ada, "Book it.", "Still need to pay.", session="monday")
+    memory_of(ada, outcomes=Outcomes(follow_up="print the tickets"))
+    talk(ada, session="tuesday")
+    told = memory_of(ada, "tuesday")["Session Overview"]
+    assert told.splitlines()[-3:-1] == [
+        "- Previous Session: memory 2",
+        "- Carried Over: Still need to pay.; print the tickets",
+    ]
+    first = sections.parted(said(ada, 2), "session")["Session Overview"]
+    assert fact(first, "Next Session") == "memory 4"
+    talk(ada, session="elsewhere", project="other")
+    assert "Previous Session" not in memory_of(ada, "elsewhere")["Session Overview"]
+    assert problems(ada) == []
+
+
+def test_its_topics_refer_to_it_and_to_each_other(ada: Agent) -> None:
+    for topic in ("Ferry", "Booking", "Tea"):
+        talk(ada, session="monday", topic=topic)
+    memory_of(ada)
+    ferry, booking, _ = of_category(ada, "topic")
+    told = sections.parted(said(ada, ferry.number), "topic")["Cross-References"]
+    assert told == (
+        "- Related Sessions:\n  - monday, memory 7\n- Connected Topics:\n  - Booking, memory 4\n"
+        "- Project Context: default-project"
+    )
+    told = sections.parted(said(ada, booking.number), "topic")["Cross-References"]
+    assert "- Connected Topics:\n  - Tea, memory 6\n  - Ferry, memory 2\n" in told
+    talk(ada, session="monday", topic="Ferry")
+    assert said(ada, ferry.number).count("monday, memory 7") == 1
+    assert "  - monday\n" not in said(ada, ferry.number)
+
+
+def test_topics_are_not_connected_where_that_is_switched_off(ada: Agent) -> None:
+    settings(ada, categories__topic__cross_topic_linking=False)
+    talk(ada, session="monday", topic="Ferry")
+    talk(ada, session="monday", topic="Booking")
+    memory_of(ada)
+    told = said(ada, of_category(ada, "topic")[0].number)
+    assert "- Not recorded: Connected Topics" in told
+    assert "monday, memory" in told
+
+
+@pytest.mark.parametrize("spelling", ["sign-in", "SIGN-IN", " Sign-in ", "\uff33ign-in", "Sign\u00ad-in"])
+def test_a_topic_is_one_however_it_is_written_and_shown_as_it_was_first(ada: Agent, spelling: str) -> None:
+    talk(ada, session="monday", topic="Sign-in")
+    memory_of(ada)
+    talk(ada, session="tuesday", topic="Tea")
+    talk(ada, session="tuesday", topic=spelling)
+    talk(ada, session="tuesday", topic=spelling)
+    told = memory_of(ada, "tuesday")
+    assert fact(told["Session Overview"], "Primary Topic") == "Sign-in"
+    assert fact(told["Session Overview"], "Secondary Topics") == "Tea"
+    assert fact(told["Topic Evolution"], "Topic Flow") == "Tea → Sign-in"
+    assert len(of_category(ada, "topic")) == 2
 
 
 def test_one_whose_memory_is_protected_gets_another(ada: Agent) -> None:

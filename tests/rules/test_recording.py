@@ -14,9 +14,10 @@ from memory.intake import MAX_CONTENT
 from memory.models import Agent, Memory
 from memory.rules import sections, switches
 from memory.rules.conversations import end_session
-from memory.rules.interactions import Captured, Interaction, contents, fact, fenced, unfenced
+from memory.rules.interactions import Captured, Interaction, contents, fenced, unfenced
 from memory.rules.recording import Recorded, record
 from memory.rules.rows import RecordedSession
+from memory.rules.sections import fact
 from memory.time_machine import What, roll_back
 from tests.privacy import logbook
 from tests.rules.talking import PROMPT, RESPONSE, of_category, off, overhear, said, sessions, settings, talk
@@ -119,10 +120,16 @@ def test_a_recording_is_a_journal_memory_in_sections(ada: Agent) -> None:
     )
     memory = row(ada, 1)
     assert (memory.kind, memory.category, memory.project) == ("journal", "user_interaction", "acme/site")
-    assert says(ada, 1).tags == ("session:monday", "kind:statement", "significance:medium", "topic:tabs")
+    assert says(ada, 1).tags == (
+        "session:monday",
+        "kind:statement",
+        "significance:medium",
+        "preserved:whole",
+        "topic:tabs",
+    )
     assert (found.kind, found.significance) == ("statement", "medium")
     told = sections.parted(said(ada, 1), "user_interaction")
-    assert list(told) == ["User Prompt", "Agent Response", "Context", "Analysis", "Technical Metadata"]
+    assert list(told) == list(sections.names("user_interaction"))
     assert (unfenced(told["User Prompt"]), unfenced(told["Agent Response"])) == (PROMPT, RESPONSE)
     assert told["Context"] == "- Session: monday\n- Topic: Tabs\n- Previous Context: we spoke of spaces"
     assert told["Technical Metadata"] == "- Response Time: 1.5 s\n- Tools Used: editor, shell\n- Success Metrics: done"
@@ -135,14 +142,42 @@ def test_a_recording_is_a_journal_memory_in_sections(ada: Agent) -> None:
 
 def test_what_is_not_known_is_said_to_be(ada: Agent) -> None:
     talk(ada)
-    assert "- User Intent: Not recorded." in said(ada, 1)
+    told = sections.parted(said(ada, 1), "user_interaction")
+    assert told["Analysis"] == (
+        "- Kind: statement\n- Significance: medium\n- Not recorded: User Intent, Response Effectiveness, Key Learnings"
+    )
+    assert told["Technical Metadata"] == "- Not recorded: Response Time, Tools Used, Success Metrics"
 
 
-def test_each_names_the_one_before(ada: Agent) -> None:
+def related(agent: Agent, number: int) -> str:
+    return sections.parted(said(agent, number), "user_interaction")["Related Interactions"]
+
+
+def test_each_names_the_one_before_and_the_one_after(ada: Agent) -> None:
     talk(ada)
+    assert related(ada, 1) == "- Not recorded: Previous, Follow-up"
     talk(ada)
-    assert "Related Interactions" not in said(ada, 1)
-    assert said(ada, 2).endswith("## Related Interactions\n- Previous: memory 1")
+    assert related(ada, 1) == "- Follow-up: memory 2\n- Not recorded: Previous"
+    assert related(ada, 2) == "- Previous: memory 1\n- Not recorded: Follow-up"
+    assert says(ada, 1).tags == says(ada, 2).tags
+    assert problems(ada) == []
+
+
+def test_parts_name_each_other(ada: Agent) -> None:
+    talk(ada, "x" * 15_000)
+    talk(ada)
+    assert related(ada, 1) == "- Continued In: memory 2\n- Not recorded: Previous"
+    assert related(ada, 2) == "- Continues: memory 1\n- Follow-up: memory 3"
+
+
+def test_what_is_protected_or_was_discarded_is_not_made_to_name_the_one_after(ada: Agent) -> None:
+    talk(ada)
+    store.protect(fresh(ada), [1], PERSON)
+    talk(ada)
+    assert related(ada, 1) == "- Not recorded: Previous, Follow-up"
+    store.discard(fresh(ada), [2], ME)
+    talk(ada)
+    assert related(ada, 3) == "- Not recorded: Previous, Follow-up"
 
 
 def test_all_of_one_is_one_edit(ada: Agent) -> None:
@@ -246,7 +281,7 @@ HOSTILE = [
 )
 def test_whatever_stands_in_it_is_found_again(prompt: str, response: str, times: int) -> None:
     kept = Captured(Interaction(prompt * times, response * times), "statement", "low", 0, True)
-    texts = contents(kept, "monday", first=7, previous=3)
+    texts = contents(kept, "monday", previous="memory 3", parts_at=lambda place: f"memory {7 + place}")
     assert all(len(text) <= MAX_CONTENT for text in texts)
     assert whole(texts, "User Prompt") == prompt * times
     assert whole(texts, "Agent Response") == response * times
@@ -333,7 +368,7 @@ def test_a_refused_one_leaves_nothing(ada: Agent, monkeypatch: pytest.MonkeyPatc
     def fails(*_: Any, **__: Any) -> None:
         raise Invalid("topic", "fails")
 
-    monkeypatch.setattr("memory.rules.topics.evolve", fails)
+    monkeypatch.setattr("memory.rules.topics.go_on", fails)
     with refused(ada, Invalid):
         talk(ada, session="tuesday", topic="tabs")
     assert [(each.name, each.ended_at, each.numbers) for each in sessions(ada)] == [("monday", None, numbers)]

@@ -11,8 +11,8 @@ from memory.errors import CategoryDisabled, Constitutional, Invalid, MemoryDisab
 from memory.intake import MAX_CONTENT, Draft
 from memory.models import Agent
 from memory.rules import sections, switches
-from memory.rules.interactions import UNKNOWN
-from memory.rules.topics import Stage, evolve
+from memory.rules.topic_memory import Stage
+from memory.rules.topics import evolve
 from tests.rules.talking import of_category, off, said, settings, talk
 from tests.steps import ME, PERSON, fresh, last_entry, problems, refused, row, says
 
@@ -45,12 +45,12 @@ def test_it_is_made_as_the_template_has_it(ada: Agent, time_machine: Any) -> Non
     )
     assert told["Evolution History"] == (
         "- First Discussed: 2026-11-22, session monday\n- Development Stages:\n"
-        f"  - 2026-11-22, session monday: first asked\n- Current Understanding Level: {UNKNOWN}"
+        "  - 2026-11-22, session monday: first asked\n- Not recorded: Current Understanding Level"
     )
     assert "- Common Questions:\n  - How hot?" in told["User Interaction Patterns"]
     assert "- Pitfalls to Avoid:\n  - Boiling water" in told["Key Insights"]
     assert told["Cross-References"] == (
-        f"- Related Sessions:\n  - monday\n- Connected Topics: {UNKNOWN}\n- Project Context: default-project"
+        "- Related Sessions:\n  - monday\n- Project Context: default-project\n- Not recorded: Connected Topics"
     )
     memory = row(ada, 1)
     assert (memory.kind, memory.category, memory.project) == ("core", "topic", "default-project")
@@ -142,7 +142,7 @@ def test_headings_in_it_are_no_headings(ada: Agent) -> None:
     assert "- Description: ## Key Insights" in told["Topic Definition"]
     again = evolved(ada, insights=("more",))
     assert "  - - Scope: all" in again
-    assert f"- Scope: {UNKNOWN}" in again
+    assert "\n- Not recorded: Scope, Related Topics" in again
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ PIECES = [
     "## Outcome",
     "# Memory Index",
     "# Memory Entry: technical - 2026-02-01T09:30:00Z",
-    "Not recorded.",
+    "Not recorded",
     "none",
     "\r",
     "\r\n",

@@ -76,7 +76,7 @@ def test_a_persons_edit_is_taken_in(ada: Agent, ferry: int, vault: Path) -> None
 
 
 def test_an_edit_of_another_section_is_taken_in(ada: Agent, ferry: int, vault: Path) -> None:
-    edit(the_one(vault), "## Outcome\nNot recorded.", "## Outcome\nCaught it.")
+    edit(the_one(vault), "## Outcome\nNot recorded", "## Outcome\nCaught it.")
     mending.take_in(ada, ferry, ME)
     assert says(ada, ferry).content == f"## Understanding\n{FERRY}\n\n## Outcome\nCaught it."
     assert differ(ada) == []

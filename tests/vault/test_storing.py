@@ -108,12 +108,12 @@ def test_the_storage_process(begun: Begun, root: Path) -> None:
     head, _, body = text.partition("\n\n## Context\n")
     assert head.splitlines()[2:4] == ["## Metadata", "- **Version**: 1.2.0"]
     assert "- **Category**: contextual" in head
-    assert head.endswith("- **Project**: git.example.org/acme/site\n- **Migration Notes**: none")
+    assert head.endswith("- **Project**: git.example.org/acme/site\n- **Not recorded**: Migration Notes")
     assert body == (
         "Builds were slow.\n\n## Understanding\nBuilds repeat themselves.\n\n## Decision/Action\nCache them.\n\n"
-        "## Outcome\nTwice as quick.\n\n## Migration Information\n- **Source System**: none, it was made here\n"
-        "- **Migration Date**: none\n- **Compatibility**: plain markdown, readable by any tool\n"
-        "- **Transformations Applied**: none\n\n## Related Memories\nNot recorded.\n\n## Tags\nbuild\n"
+        "## Outcome\nTwice as quick.\n\n## Migration Information\n"
+        "- **Not recorded**: Source System, Migration Date, Compatibility, Transformations Applied\n"
+        "\n## Related Memories\nNot recorded\n\n## Tags\nbuild\n"
     )
     assert "sesame" not in "".join(map(str, tree(vault))) + text  # the remote's password
     line = f"{path.rpartition('/')[2]}](contextual/000001-builds-repeat-themselves.md)"

@@ -20,6 +20,7 @@ from memory.rules import conversations, gate, recording, topics
 from memory.rules.interactions import MOST, Interaction
 from memory.rules.rows import RecordedSession
 from memory.rules.session_memory import Outcomes
+from memory.rules.topic_memory import Stage
 
 _SAID = ("topic", "context", "intent", "effectiveness", "learnings", "metrics")
 _OUTCOMES = ("achieved", "understandings", "follow_up", "clarity", "resolution", "satisfaction")
@@ -196,7 +197,7 @@ def _topic(task: Task, agent: Agent, *, name: str, **options: Any) -> None:
     given: dict[str, Any] = {each: options[each] for each in (*_TEXTS, "session")}
     given["project"] = _project(agent, options["project"])
     given |= {attribute: tuple(options[option]) for option, attribute in _LISTS.items()}
-    stage = topics.Stage(**given)
+    stage = Stage(**given)
 
     def act(row: Agent) -> Edited:
         return topics.evolve(row, name, side, stage)

@@ -1,0 +1,22 @@
+"""How memories refer to each other: by number, and with a link to the other's file where there is a vault."""
+
+from __future__ import annotations
+
+import posixpath
+
+from memory.models import Agent
+from memory.rules import gate, places
+from memory.rules.categories import PRIVATE
+
+
+def reference(row: Agent, number: int, category: str, project: str, title: str, *, within: str) -> str:
+    """`memory 3`, or `[memory 3](000003-tea.md)`: from the file of a memory of the category `within`, in the same
+    project. `title` is what its file is called by."""
+    told = f"memory {number}"
+    if not row.vault_path:
+        return told
+    rules = gate.rules_of(row)
+    is_private = places.location(category, rules) == PRIVATE
+    folder, here = (places.folder(each, project, rules) for each in (category, within))
+    file = folder / places.file_name(number, "" if is_private else title)
+    return f"[{told}]({posixpath.relpath(file, here)})"

@@ -1,0 +1,238 @@
+"""A file says what is known, in the seed's structure, and nothing else (seed 004, "Storage Format")."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory import store
+from memory.models import Agent
+from memory.rules.conversations import end_session
+from memory.rules.session_memory import Outcomes
+from tests.rules.talking import settings, talk
+from tests.steps import ME, PERSON, fresh, remember
+from tests.vault.tree import differ, memories, the_one
+
+# The seed's headings and the labels of its lists, for each category that has a template of its own.
+SEED: dict[str, dict[str, list[str]]] = {
+    "technical": {
+        "Metadata": ["Version", "Generated", "Category", "Migration Notes"],
+        "Context": [],
+        "Understanding": [],
+        "Decision/Action": [],
+        "Outcome": [],
+        "Migration Information": ["Source System", "Migration Date", "Compatibility", "Transformations Applied"],
+        "Related Memories": [],
+        "Tags": [],
+    },
+    "git_history": {
+        "Metadata": ["Version", "Generated", "Analysis Type", "Time Range", "Migration Notes"],
+        "Analysis Summary": [],
+        "Key Findings": [],
+        "Commit Analysis": [],
+        "Branch Evolution": [],
+        "Code Evolution Metrics": [],
+        "Development Insights": [],
+        "Recommendations": [],
+        "Migration Information": ["Source System", "Analysis Method", "Data Preservation", "Privacy Applied"],
+    },
+    "user_interaction": {
+        "Metadata": ["Version", "Generated", "Interaction ID", "Migration Notes"],
+        "User Prompt": [],
+        "Agent Response": [],
+        "Context": [],
+        "Analysis": [],
+        "Technical Metadata": [],
+        "Migration Information": ["Source System", "Migration Date", "Data Preservation", "Interoperability"],
+        "Related Interactions": [],
+    },
+    "session": {
+        "Metadata": ["Version", "Generated", "Session Type"],
+        "Session Overview": [],
+        "Key Interactions": [],
+        "Topic Evolution": [],
+        "Outcomes": [],
+        "Session Quality Metrics": [],
+    },
+    "topic": {
+        "Metadata": ["Version", "Generated", "Topic ID", "Last Evolution"],
+        "Topic Definition": [],
+        "Evolution History": [],
+        "User Interaction Patterns": [],
+        "Key Insights": [],
+        "Cross-References": [],
+    },
+}
+# Of a memory that was recorded: what the seed lists below its sections, too.
+RECORDED = {
+    "user_interaction": {
+        "Context": ["Session", "Topic", "Previous Context"],
+        "Analysis": ["User Intent", "Response Effectiveness", "Key Learnings"],
+        "Technical Metadata": ["Response Time", "Tools Used", "Success Metrics"],
+        "Related Interactions": ["Previous", "Follow-up"],
+    },
+    "session": {
+        "Session Overview": ["Duration", "Primary Topic", "Secondary Topics", "Session Goal"],
+        "Key Interactions": ["Opening Prompt", "Closing Exchange", "Critical Decisions", "Unresolved Items"],
+        "Topic Evolution": ["Topic Flow", "Depth Reached", "User Engagement"],
+        "Outcomes": ["Goals Achieved", "New Understandings", "Follow-up Needed"],
+        "Session Quality Metrics": ["Clarity of Communication", "Problem Resolution", "User Satisfaction"],
+    },
+    "topic": {
+        "Topic Definition": ["Description", "Scope", "Related Topics"],
+        "Evolution History": ["First Discussed", "Development Stages", "Current Understanding Level"],
+        "User Interaction Patterns": [
+            "Common Questions",
+            "Preferred Approaches",
+            "Expertise Level",
+            "Communication Style",
+        ],
+        "Key Insights": ["Important Concepts", "Best Practices", "Pitfalls to Avoid", "Resources Referenced"],
+        "Cross-References": ["Related Sessions", "Connected Topics", "Project Context"],
+    },
+}
+
+
+def blocks(text: str) -> dict[str, str]:
+    """What stands below each heading."""
+    parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)
+    return {name: said.strip() for name, said in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def labels(block: str) -> set[str]:
+    """Of what a list tells, and of what it says that nobody told."""
+    told = dict(re.findall(r"^- (?:\*\*)?([^:*]+?)(?:\*\*)?:(.*)$", block, re.MULTILINE))
+    return told.keys() | {label.strip() for label in told.get("Not recorded", "").split(",")}
+
+
+@pytest.mark.parametrize("category", SEED)
+def test_what_was_stored_by_hand_has_the_seeds_structure_and_claims_nothing(
+    ada: Agent, vault: Path, category: str
+) -> None:
+    remember(ada, "The ferry leaves at two.", category=category, project="site")
+    text = the_one(vault).read_text()
+    found = blocks(text)
+    assert [name for name in found if name in SEED[category]] == list(SEED[category])
+    for heading, wanted in SEED[category].items():
+        assert set(wanted) <= labels(found[heading])
+    assert text.count("The ferry leaves at two.") == 1
+    told = [said for heading, said in found.items() if heading not in ("Metadata", "Migration Information", "Tags")]
+    assert {said for said in told if "ferry" not in said} <= {"Not recorded"}
+    assert labels(found.get("Migration Information", "")) - {"Not recorded", ""} == set(
+        SEED[category].get("Migration Information", ())
+    )
+    assert found.get("Migration Information", "- **Not recorded**").startswith("- **Not recorded**")  # all of it
+    for invented in ("git log", "git_history_analysis", "masked", "INTERACTIVE", "unnamed", " to 2", "any tool"):
+        assert invented not in text
+    assert differ(fresh(ada)) == []
+
+
+def test_what_tags_tell_is_told(ada: Agent, vault: Path) -> None:
+    told = {
+        "analysis": "commits",
+        "range": "2026-01-01 to 2026-02-01",
+        "method": "git log",
+        "preserved": "100 commits",
+        "privacy": "no authors",
+        "migration": "read as markdown",
+    }
+    tags = [f"{name}:{said}" for name, said in told.items()]
+    remember(ada, "It grows.", category="git_history", project="site", tags=tags)
+    text = the_one(vault).read_text()
+    assert "- **Time Range**: 2026-01-01 to 2026-02-01\n" in text
+    assert "- **Migration Notes**: read as markdown\n\n" in text
+    assert (
+        "## Migration Information\n- **Source System**: git_history_analysis\n- **Analysis Method**: git log\n"
+        "- **Data Preservation**: 100 commits\n- **Privacy Applied**: no authors\n\n"
+    ) in text
+
+
+@pytest.mark.parametrize("category", RECORDED)
+def test_what_was_recorded_has_all_of_the_seeds_labels(ada: Agent, vault: Path, category: str) -> None:
+    talk(ada, session="monday", topic="Ferry")
+    end_session(fresh(ada), "monday", ME)
+    folder = {"user_interaction": "interactions", "session": "sessions", "topic": "topics"}[category]
+    [path] = [path for path in memories(vault) if f"/{folder}/" in path]
+    found = blocks((vault / path).read_text())
+    assert [name for name in found if name in SEED[category]] == list(SEED[category])
+    for heading, wanted in (SEED[category] | RECORDED[category]).items():
+        assert set(wanted) <= labels(found[heading])
+
+
+def test_a_session_is_entitled_by_its_name_and_period(ada: Agent, vault: Path, time_machine: Any) -> None:
+    name = "m" * 64  # whose tag is cut
+    time_machine.move_to("2026-11-22T14:30:00Z", tick=False)
+    talk(ada, "Add it.", "Done.", session=name)
+    time_machine.move_to("2026-11-22T15:00:00Z", tick=False)
+    talk(ada, "Thanks!", "Bye.", session=name)
+    time_machine.move_to("2026-11-24T00:00:00Z", tick=False)
+    end_session(fresh(ada), name, ME)
+    [path] = [path for path in memories(vault) if "/sessions/" in path]
+    assert path.endswith("sessions/000003-2026-11-22-143000.md")
+    text = (vault / path).read_text()
+    assert text.startswith(f"# Session Memory: {name} - 2026-11-22T14:30:00Z to 2026-11-22T15:00:00Z\n")
+    assert "- **Session Type**: COLLABORATIVE\n" in text
+    [first, _] = [path for path in memories(vault) if "/interactions/" in path]
+    assert (vault / first).read_text().startswith(f"# User Interaction: {name} - 2026-11-22T14:30:00Z\n")
+
+
+@pytest.mark.parametrize(
+    ("changed", "masked", "told"),
+    [
+        ({}, "hello there", "whole"),
+        ({}, "my password is hunter2", "1 masked"),
+        ({"categories__user_interaction__capture_responses": False}, "hello there", "no response"),
+        ({"categories__user_interaction__capture_full_prompts": False}, "hello " * 50, "prompt cut"),
+    ],
+)
+def test_what_is_not_kept_of_an_interaction_is_said(
+    ada: Agent, vault: Path, changed: dict[str, Any], masked: str, told: str
+) -> None:
+    settings(ada, **changed)
+    talk(ada, masked)
+    assert f"- **Data Preservation**: {told}\n" in the_one(vault).read_text()
+
+
+LINK = re.compile(r"\[memory (\d+)\]\(([^)]+)\)")
+
+
+def links(vault: Path) -> list[tuple[str, int, str]]:
+    """From which file, to which memory, and to which file."""
+    found = []
+    for path in memories(vault):
+        for number, target in LINK.findall((vault / path).read_text()):
+            real = (vault / path).parent / target
+            assert f"**Memory ID**: {number}" in real.read_text().replace("Interaction", "Memory").replace(
+                "Topic", "Memory"
+            )
+            found.append((path, int(number), str(real.resolve().relative_to(vault))))
+    return found
+
+
+@pytest.mark.parametrize("moved", [{}, {"categories__session__storage_location": "common"}])
+def test_links_lead_to_files(ada: Agent, vault: Path, time_machine: Any, moved: dict[str, Any]) -> None:
+    settings(ada, **moved)
+    time_machine.move_to("2026-11-22T14:30:00Z", tick=False)
+    for session in ("monday", "tuesday"):
+        for topic in ("Ferry & Tea", "Booking"):
+            talk(ada, "x" * 12_000 if topic == "Booking" else "hello", session=session, topic=topic, project="a/b")
+            time_machine.shift(60)
+        time_machine.shift(3_600)
+        end_session(fresh(ada), session, ME, outcomes=Outcomes(follow_up="more"))
+        time_machine.shift(60)
+    talk(ada, "again", session="monday", project="a/b")  # it goes on, and keeps the name of its file
+    end_session(fresh(ada), "monday", ME)
+    found = links(vault)
+    assert len(found) == 19
+    assert {number for _, number, _ in found} == {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
+    assert differ(fresh(ada)) == []
+
+
+def test_a_link_is_none_to_what_is_not_there(ada: Agent, vault: Path) -> None:
+    talk(ada)
+    store.discard(fresh(ada), [1], PERSON)
+    talk(ada)
+    assert links(vault) == []
