@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
@@ -21,6 +22,7 @@ from memory.errors import Invalid
 from memory.models import Agent, Creation
 from memory.silo.silo import Silo
 
+T = TypeVar("T")
 KEPT = timedelta(days=1)
 MAX_KEY = 200  # characters
 
@@ -40,22 +42,35 @@ class KeyReused(APIException):
 
 def once(request: Request, agent: Agent, make: Callable[[], list[int]]) -> list[int]:
     """The numbers of what `make` made, now or when this key was first used. Raises KeyReused, Invalid."""
+    return once_ready(request, agent, lambda: None, lambda _: make())
+
+
+def once_ready(request: Request, agent: Agent, ready: Callable[[], T], make: Callable[[T], list[int]]) -> list[int]:
+    """The same, of what `ready` makes ready before the agent is locked: what takes long, and no repeat needs."""
     key = str(request.META.get("HTTP_IDEMPOTENCY_KEY", ""))
     if not key:
-        return make()
+        return make(ready())
     if len(key) > MAX_KEY:
         raise Invalid("Idempotency-Key", f"is longer than {MAX_KEY} characters")
     silo = Silo.for_agent(agent)
     digest = silo.digest(f"idempotency/{key}")
     fingerprint = silo.digest(f"{request.path}/{json.dumps(request.data, sort_keys=True)}")
+    made = _made_before(agent, digest, fingerprint)
+    if made is not None:
+        return made
+    what = ready()
     with editing.locked(agent):
-        now = timezone.now()
-        Creation.objects.filter(at__lt=now - KEPT).delete()  # whoever's: an agent that asks no more has none kept
-        before = Creation.objects.filter(agent=agent, key=digest).first()
-        if before is not None:
-            if bytes(before.fingerprint) != fingerprint:
-                raise KeyReused
-            return list(before.numbers)
-        numbers = make()
-        Creation.objects.create(agent=agent, key=digest, fingerprint=fingerprint, numbers=numbers, at=now)
-        return numbers
+        Creation.objects.filter(at__lt=timezone.now() - KEPT).delete()  # whoever's: who asks no more has none kept
+        made = _made_before(agent, digest, fingerprint)
+        if made is None:
+            made = make(what)
+            now = timezone.now()
+            Creation.objects.create(agent=agent, key=digest, fingerprint=fingerprint, numbers=made, at=now)
+        return made
+
+
+def _made_before(agent: Agent, digest: bytes, fingerprint: bytes) -> list[int] | None:
+    before = Creation.objects.filter(agent=agent, key=digest, at__gte=timezone.now() - KEPT).first()
+    if before is not None and bytes(before.fingerprint) != fingerprint:
+        raise KeyReused
+    return None if before is None else list(before.numbers)

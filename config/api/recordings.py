@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -13,6 +14,7 @@ from config.api import idempotency
 from config.api.bodies import Body, List, Text
 from config.api.filed import FileField
 from config.api.views import AgentView
+from memory.models import Agent
 from memory.rules import conversations, recording
 from memory.rules.interactions import MOST, Interaction
 from memory.rules.rows import RecordedSession
@@ -75,14 +77,18 @@ class Recordings(AgentView):
         requested = given.pop("requested")
         interaction = Interaction(**given | {"tools": tuple(given["tools"])})
 
-        def make() -> list[int]:
-            found = recording.record(self.agent, interaction, self.actor, requested=requested)
+        def keep(ready: recording.Ready) -> list[int]:
+            found = ready.keep(self.actor)
             if found.skipped is not None:
                 raise _Skipped(found.skipped)
             return _numbers(found)
 
+        def once(agent: Agent) -> list[int]:
+            ready = partial(recording.ready, agent, interaction, requested=requested)
+            return idempotency.once_ready(request, agent, ready, keep)
+
         try:
-            told = _told(idempotency.once(request, self.agent, make))
+            told = _told(recording.as_it_stands(self.agent, once))
             return Response(told | {"file": following.file_of(self.agent, told["id"])}, status.HTTP_201_CREATED)
         except _Skipped as skipped:
             nothing = dict.fromkeys(("id", "session", "kind", "significance", "file"))

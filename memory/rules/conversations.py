@@ -138,11 +138,11 @@ def end_session(
     Raises Invalid, NotFound, NotOpen, MemoryDisabled.
     """
     outcomes = outcomes or Outcomes()
-    given, project = outcomes.checked(goal), checked_project(project)
+    given, name, project = outcomes.checked(goal), checked_name(name), checked_project(project)
     with editing.locked(agent) as row:
         if not row.memory_enabled:
             raise MemoryDisabled
-        session = meant(row, name, project)
+        session = _meant(row, name, project)
         if session.ended_at is None:
             return _end(row, session, actor, given)
         if goal or outcomes != Outcomes():
@@ -156,7 +156,10 @@ def end_session(
 def meant(agent: Agent, name: str, project: str = "") -> RecordedSession:
     """The session of this name; without one the session that is open. Raises NotFound; Invalid, where there are
     several to choose from, too."""
-    name = checked_name(name)
+    return _meant(agent, checked_name(name), checked_project(project))
+
+
+def _meant(agent: Agent, name: str, project: str) -> RecordedSession:
     if name:
         session = _named(agent, name, project)
         if session is None:

@@ -7,11 +7,11 @@ transaction, with the agent locked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from django.db import transaction
@@ -31,6 +31,7 @@ from memory.rules.topic_memory import MOST_OF_AN_ITEM, Stage, TopicFull
 
 log = structlog.get_logger("palimpsest.recording")
 
+T = TypeVar("T")
 CATEGORY = "user_interaction"
 REASONS = MEMORY_OFF, CATEGORY_OFF, RECORDING_OFF, BELOW_THRESHOLD = (
     "memory_off",
@@ -56,27 +57,60 @@ class Recorded:
         return self.numbers[0] if self.numbers else None
 
 
+class RulesChanged(Exception):
+    """The agent's rules changed while an interaction was made ready under the former ones."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__()
+        self.agent = agent  # as it stands
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Ready:
+    """An interaction as it will be kept, neutral and masked, which may have taken a second: nothing is locked yet."""
+
+    agent: Agent
+    kept: Captured | None
+    skipped: str = ""
+
+    def keep(self, actor: Actor) -> Recorded:
+        """Raises RulesChanged."""
+        if self.kept is None:
+            return _skipped(self.agent, self.skipped)
+        with editing.locked(self.agent) as row:
+            if (row.memory_enabled, row.rules) != (self.agent.memory_enabled, self.agent.rules):
+                raise RulesChanged(row)
+            return _recorded(row, self.kept, actor)
+
+
 def record(agent: Agent, interaction: Interaction, actor: Actor, *, requested: bool = False) -> Recorded:
     """Record an interaction: in journal memories of the category user_interaction, and in its session.
 
     Unless it is requested, what is switched off skips it, and so does the threshold. Raises Invalid; where it is
     requested MemoryDisabled and CategoryDisabled, too.
     """
+    return as_it_stands(agent, lambda row: ready(row, interaction, requested=requested).keep(actor))
+
+
+def ready(agent: Agent, interaction: Interaction, *, requested: bool = False) -> Ready:
+    """Raises what `record` does."""
     reason = _closed(agent, requested=requested)
     if reason:
-        return _skipped(agent, reason)
+        return Ready(agent, None, reason)
     given = interaction.checked()
     given = replace(given, topic=topics.checked_topic(given.topic)) if given.topic else given
     if not (requested or is_worth_recording(gate.rules_of(agent), given.prompt, given.response)):
-        return _skipped(agent, BELOW_THRESHOLD)
-    kept = captured(given, gate.rules_of(agent), requested=requested)  # before anything is locked: it may take a second
-    with editing.locked(agent) as row:
-        reason = _closed(row, requested=requested)
-        if reason:
-            return _skipped(row, reason)
-        if row.rules != agent.rules:
-            kept = captured(given, gate.rules_of(row), requested=requested)
-        return _recorded(row, kept, actor)
+        return Ready(agent, None, BELOW_THRESHOLD)
+    return Ready(agent, captured(given, gate.rules_of(agent), requested=requested))
+
+
+def as_it_stands(agent: Agent, act: Callable[[Agent], T]) -> T:
+    """What `act` does, for the agent with the rules that it has by then."""
+    while True:
+        try:
+            return act(agent)
+        except RulesChanged as changed:
+            agent = changed.agent
 
 
 def _closed(agent: Agent, *, requested: bool) -> str:

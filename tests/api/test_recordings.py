@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from memory.models import Agent
-from memory.rules import switches
+from memory import editing
+from memory.models import Agent, Creation
+from memory.rules import interactions, recording, session_memory, switches, topic_memory, topics
+from memory.rules.masking import masked_together
 from tests.api.calling import Answer, Caller
 from tests.conftest import House
 from tests.privacy.marker import unique
@@ -81,6 +83,62 @@ def test_one_is_recorded_once_for_each_key(runtime: Caller, house: House) -> Non
     assert (first.json["kind"], first.json["masked"]) == ("feedback", 1)
     assert active(house.ada) == [1]
     assert record(runtime, key="one", prompt="other").codes == ["idempotency_key_reused"]
+
+
+@pytest.fixture
+def masking(monkeypatch: pytest.MonkeyPatch, house: House) -> list[bool]:
+    """For each time that a text is masked, whether the agent was locked meanwhile."""
+    found: list[bool] = []
+
+    def masked(texts: list[str]) -> tuple[list[str], int]:
+        found.append(house.ada.pk in editing._holding.by_agent)
+        return masked_together(texts)
+
+    for module in (interactions, topics, topic_memory, session_memory):
+        monkeypatch.setattr(module, "masked_together", masked)
+    return found
+
+
+@pytest.mark.parametrize("key", ["", "one"])
+def test_nothing_is_masked_while_the_agent_is_locked(
+    runtime: Caller, house: House, masking: list[bool], key: str
+) -> None:
+    record(runtime, key=key, session="monday", topic="Tabs", learnings="Ann likes tabs")
+    runtime.post("recorded-sessions/monday/end", {"goal": "one style"})
+    assert masking
+    assert not any(masking)
+
+
+def test_a_repeat_masks_nothing(runtime: Caller, masking: list[bool], house: House) -> None:
+    first = record(runtime, key="one")
+    masking.clear()
+    switches.change(fresh(house.ada), PERSON, enabled=False)
+    assert record(runtime, key="one").json == first.json
+    assert masking == []
+
+
+def test_what_is_kept_of_a_key_says_nothing(runtime: Caller, house: House) -> None:
+    record(runtime, key="hunter2", prompt="my password is hunter2")
+    [made] = Creation.objects.filter(agent=house.ada).values()
+    assert "hunter2" not in str(made)
+    assert made["numbers"][0] == 1
+
+
+def test_rules_that_change_meanwhile_are_followed(
+    runtime: Caller, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings(house.ada, capture_settings__sensitive_data_masking=False)
+    captured = recording.captured
+
+    def changes(*given: Any, **named: Any) -> Any:
+        kept = captured(*given, **named)
+        if not kept.masked:
+            settings(house.ada)
+        return kept
+
+    monkeypatch.setattr(recording, "captured", changes)
+    assert record(runtime, key="one", prompt="my password is hunter2").json["masked"] == 1
+    assert "hunter2" not in said(house.ada, 1)
 
 
 def test_what_was_skipped_uses_no_key_up(runtime: Caller, house: House) -> None:
