@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from memory.rules import document
-from memory.rules.categories import COMMON, PRIVATE, PROJECT, SCOPES
+from memory.rules.categories import COMMON, DEFAULT_PROJECT, PRIVATE, PROJECT, SCOPES
 
 INDEX = "index.md"
 PROJECTS = "projects"
@@ -57,11 +57,16 @@ def location(category: str, rules: Mapping[str, Any]) -> str:
     return found
 
 
+def is_private(category: str, rules: Mapping[str, Any]) -> bool:
+    """Whether its memories are sealed in their files, too, which are called by nothing of what they say."""
+    return location(category, rules) == PRIVATE
+
+
 def folder(category: str, project: str, rules: Mapping[str, Any]) -> PurePosixPath:
     """The folder of a memory's file, below the base path."""
     name, where = FOLDERS.get(category, category), location(category, rules)
     if where == PROJECT:
-        return PurePosixPath(PROJECTS, folder_of_project(project), name)
+        return PurePosixPath(PROJECTS, folder_of_project(project or DEFAULT_PROJECT), name)
     return PurePosixPath(PRIVATE if where == PRIVATE else COMMON, name)
 
 

@@ -6,7 +6,6 @@ import posixpath
 
 from memory.models import Agent
 from memory.rules import gate, places
-from memory.rules.categories import PRIVATE
 
 
 def reference(row: Agent, number: int, category: str, project: str, title: str, *, within: str) -> str:
@@ -16,7 +15,6 @@ def reference(row: Agent, number: int, category: str, project: str, title: str, 
     if not row.vault_path:
         return told
     rules = gate.rules_of(row)
-    is_private = places.location(category, rules) == PRIVATE
     folder, here = (places.folder(each, project, rules) for each in (category, within))
-    file = folder / places.file_name(number, "" if is_private else title)
+    file = folder / places.file_name(number, "" if places.is_private(category, rules) else title)
     return f"[{told}]({posixpath.relpath(file, here)})"

@@ -13,7 +13,8 @@ from audit.trail import Actor
 from memory import editing
 from memory.errors import PersonsOnly
 from memory.models import Agent
-from memory.rules import document, gate
+from memory.rules import document, gate, places
+from memory.rules.categories import SCOPES
 from memory.vault import following
 from memory.vault.shown import MASKING
 
@@ -50,6 +51,10 @@ def change(agent: Agent, actor: Actor, *, enabled: bool | None = None, rules: do
             edit.agent.save(update_fields=["memory_enabled", "rules"])
             if any(path.endswith(".enabled") and value is True for path, value in told.items()):
                 following.begin_anew(row)  # what happened meanwhile has no file yet
+            now = gate.rules_of(edit.agent)
+            moved = [name for name in SCOPES if places.is_private(name, before) != places.is_private(name, now)]
+            if moved:
+                following.begin_anew_elsewhere(row, moved)
             if told.get(f"memory_rules.{'.'.join(MASKING)}") is True:
                 following.begin_anew_masked(row)
             edit.detail = {"rules": told}

@@ -19,7 +19,7 @@ from audit.models import AuditEntry, Change
 from audit.patience import not_awaited
 from memory.errors import FileFault, NoFile
 from memory.models import Agent, Memory, Source
-from memory.rules import document, gate
+from memory.rules import document, gate, places
 from memory.rules.categories import SCOPES
 from memory.rules.rows import Vault, VaultFile
 from memory.silo.silo import Opened, Silo
@@ -68,6 +68,7 @@ class Files:
     written: list[int] = field(default_factory=list)
     aside: list[int] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
+    hidden: list[int] = field(default_factory=list)  # sealed from now on
     added: list[pages.Line] = field(default_factory=list)
     gone: list[pages.Line] = field(default_factory=list)
     _writes: list[_Write] = field(default_factory=list)
@@ -86,6 +87,11 @@ class Files:
         self.rules = gate.rules_of(self.agent)
         self.version = document.value(self.rules, "version")
         self.closed = closed(self.agent)
+
+    @property
+    def are_pages_anew(self) -> bool:
+        """Whether the indexes have to be written anew: the name of a file, though it is struck, would say something."""
+        return bool(self.removed or self.hidden)
 
     def take(self, numbers: Sequence[int], *, again: bool = False) -> None:
         """At most AT_ONCE of them, which `finish` gives their places. `again`: where something is already, too."""
@@ -121,7 +127,8 @@ class Files:
                 self._set_aside(memory, file)
             return
         opened = self.shown(memory)
-        data = rendering.rendered(memory, opened, self.version, changed_at)
+        is_private = places.is_private(memory.category, self.rules)
+        data = rendering.rendered(memory, None if is_private else opened, self.version, changed_at)
         if file is None:
             self._write_first(memory, opened, data)
         else:
@@ -171,14 +178,23 @@ class Files:
                 return
             self._write_beside(memory, opened, data)  # its own was removed, and another has the name
             return
-        target = naming.back(path)
+        target = self._target(path, memory, opened)
         if (target != path or there is None) and not self.disk.is_free(target):
             self._write_beside(memory, opened, data)
             return
         if target != path and there is not None:
+            self.gone += [pages.Line.of(memory, path)] if path == naming.back(path) else []
+            self.hidden += [memory.number] if places.is_private(memory.category, self.rules) else []
             self.disk.move(path, target)
         self.disk.stage(target, data, expected=there)
         self._note(_Write(memory, target, data, is_listed=was_there and path == target))
+
+    def _target(self, path: PurePosixPath, memory: Memory, opened: Opened) -> PurePosixPath:
+        """Where its file is from now on: where it was, or in the folder that the settings have by now."""
+        if naming.back(path).parent == places.folder(memory.category, memory.project, self.rules):
+            return naming.back(path)
+        candidates = naming.candidates(memory, opened, self.rules)
+        return next(each for each in candidates if self.disk.is_free(each))
 
     def _set_aside(self, memory: Memory, file: VaultFile) -> None:
         path, there = self.where(file, memory)
@@ -214,14 +230,10 @@ class Files:
             return None
 
     def put_where_it_belongs(self, number: int) -> None:
-        """A file that is in another folder than the settings have it."""
-        file = VaultFile.objects.get(agent_id=self.agent.pk, number=number)
-        memory = Memory.objects.get(agent_id=self.agent.pk, number=number)
-        path = self.path_of(file)
-        places = naming.moved_to(path, memory, self.rules)
-        target = next(place for place in places if self.disk.is_free(place))
-        self.disk.move(path, target)
-        VaultFile.objects.filter(pk=file.pk).update(sealed_path=self.sealed_path(number, target))
+        """A file that is in another folder than the settings have it: written anew there, sealed or not."""
+        VaultFile.objects.filter(agent_id=self.agent.pk, number=number).update(version=0)
+        self.take([number])
+        self.finish()
 
     def _remove(self, numbers: Sequence[int]) -> None:
         """Every file of theirs: what was redacted is nowhere."""
@@ -251,7 +263,8 @@ class Files:
         for change in changes:
             before = _as_it_was(memory, bytes(change.after or b""))
             opened = self.shown(before) if before else None
-            if before and opened and rendering.rendered(before, opened, said.version, times[change.seq]) == data:
+            told = opened if said.sealed is None else None
+            if before and opened and rendering.rendered(before, told, said.version, times[change.seq]) == data:
                 return before, opened
         return None
 
@@ -288,7 +301,7 @@ class Files:
         for each in self._writes:
             if each.path not in refused:
                 self._note_written(each)
-        if not self.removed:
+        if not self.are_pages_anew:
             pages.add(self.disk, self.added, self.gone)
         with not_awaited():  # what is lost of it is found again, for the files are there
             rowset.insert(VaultFile, [row for row in self._rows if row["id"] is None], _OF_NEW)

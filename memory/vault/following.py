@@ -58,7 +58,7 @@ def follow_edit(agent: Agent, seq: int, memories: Sequence[Memory], *, are_new: 
             if start:
                 files.finish()
             files.take_these(memories[start : start + AT_ONCE], are_new=are_new)
-        if files.removed:
+        if files.are_pages_anew:
             files.finish()
             pages.rebuild(disk, agent, files.rules)
         files.finish(followed=seq)
@@ -145,7 +145,7 @@ def _bring(agent: Agent, disk: Disk, numbers: Iterable[int] | None) -> Files | N
     for batch in _batched(_touched(now) if numbers is None else numbers):
         files.take(batch)
         files.finish()
-    if files.removed:  # a struck name would still say something of it
+    if files.are_pages_anew:
         pages.rebuild(disk, now, files.rules)
     _require_same(now)
     if numbers is None:
@@ -235,6 +235,13 @@ def begin_anew(agent: Agent) -> None:
 def begin_anew_masked(agent: Agent) -> None:
     """The same, and write each file anew: from now on it shows no secret."""
     VaultFile.objects.filter(agent_id=agent.pk).update(rules_version="")
+    begin_anew(agent)
+
+
+def begin_anew_elsewhere(agent: Agent, categories: Iterable[str]) -> None:
+    """The same, of these categories: their files are sealed from now on, or no longer."""
+    numbers = Memory.objects.filter(agent_id=agent.pk, category__in=list(categories)).values("number")
+    VaultFile.objects.filter(agent_id=agent.pk, number__in=numbers).update(rules_version="")
     begin_anew(agent)
 
 

@@ -13,8 +13,8 @@ from audit.models import ActorKind, Change
 from audit.trail import Actor
 from memory import acting, editing, store
 from memory.errors import AgentsSide, FileFault, Invalid, NoFile, NotFound, Stale
-from memory.models import Agent, Memory, Scope
-from memory.rules import document, gate, sections
+from memory.models import Agent, Memory
+from memory.rules import document, gate, places, sections
 from memory.rules.rows import VaultFile
 from memory.silo.silo import Opened, Silo
 from memory.snapshot import restore
@@ -210,7 +210,7 @@ def _wanted(now: Files, number: int, data: bytes) -> tuple[Memory, Opened]:
     said = rendering.read_again(data)
     if said is None or said.number != number:
         raise Invalid("file", "does not say which memory it is any more: its Metadata must have its number")
-    if memory.scope == Scope.PRIVATE:
+    if places.is_private(memory.category, now.rules):
         raise Invalid("file", "is sealed: it is changed by the agent alone, and what was written to it is left")
     before, shown = now.silo.open(memory), now.shown(memory)
     is_tagged_so = said.tags == rendering.tags_line(shown.tags)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from memory.models import Memory, Scope
+from memory.models import Memory
 from memory.rules import places, sections
 from memory.silo.silo import Opened
 from memory.vault.disk import ASIDE
@@ -20,7 +20,7 @@ _NAMED_BY_SERVICE = ("credentials", "keys")
 def candidates(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Iterator[PurePosixPath]:
     """Its path, and others for when something of somebody else's is there."""
     folder = places.folder(memory.category, memory.project, rules)
-    first = _name(memory, opened)
+    first = _name(memory, opened, rules)
     yield folder / first
     stem = first.removesuffix(".md")
     numbered = stem if stem.startswith(f"{memory.number:06}") else f"{stem}-{memory.number:06}"
@@ -44,7 +44,7 @@ def back(path: PurePosixPath) -> PurePosixPath:
     return PurePosixPath(*path.parts[1:]) if path.parts[0] == ASIDE else path
 
 
-def _name(memory: Memory, opened: Opened) -> str:
+def _name(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> str:
     tags = dict(tag.split(":", 1) for tag in reversed(opened.tags) if ":" in tag)
     if memory.category in _NAMED_BY_SERVICE and "service" in tags:
         kind = tags.get("credential", "key")
@@ -52,7 +52,7 @@ def _name(memory: Memory, opened: Opened) -> str:
         named = places.credential_name(tags["service"], memory.project, kind)
         if named and named != places.INDEX:
             return named
-    if memory.scope == Scope.PRIVATE:  # a name would say what the file does not
+    if places.is_private(memory.category, rules):  # a name would say what the file does not
         return places.file_name(memory.number)
     return places.file_name(memory.number, _title(memory, opened, tags))
 

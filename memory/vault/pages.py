@@ -16,7 +16,7 @@ from django.db.models import Exists, OuterRef
 from memory.errors import NoFile
 from memory.models import Agent, Memory
 from memory.rules import places
-from memory.rules.categories import PRIVATE, PROJECT
+from memory.rules.categories import DEFAULT_PROJECT, PRIVATE, PROJECT
 from memory.rules.rows import VaultFile
 from memory.silo.silo import Silo
 from memory.vault.disk import Disk
@@ -133,7 +133,7 @@ def _head(page: PurePosixPath) -> str:
 
 def _of_page(line: Line) -> str:
     top, page = PurePosixPath(places.INDEX), line.page()
-    what = "private" if page.parts[0] == PRIVATE else f"project {line.project}"
+    what = "private" if page.parts[0] == PRIVATE else f"project {line.project or DEFAULT_PROJECT}"
     return f"- {what}: {_link(str(page), page, top)}\n"
 
 

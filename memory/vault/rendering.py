@@ -18,7 +18,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from memory.models import Memory, Scope
+from memory.models import Memory
 from memory.rules import sections
 from memory.rules.sections import ABSENT
 from memory.silo.silo import Opened
@@ -43,14 +43,12 @@ class Said:
 
 
 def rendered(memory: Memory, opened: Opened | None, version: str, changed_at: datetime) -> bytes:
-    """The file of a memory; of a private one without `opened`. `version` is the rules', `changed_at` when it became
-    what it is. What nobody told is in one line of each list, and claimed nowhere."""
+    """The file of a memory; without `opened` it is sealed there, too. `version` is the rules', `changed_at` when it
+    became what it is. What nobody told is in one line of each list, and claimed nowhere."""
     values = _metadata(memory, version, changed_at)
-    if memory.scope == Scope.PRIVATE:
+    if opened is None:
         block = base64.b64encode(bytes(memory.sealed)).decode()
         return _filled("sealed", values | {"sealed": "\n".join(textwrap.wrap(block, _FOLDED))})
-    if opened is None:
-        raise ValueError("what is not private is opened first")
     said = sections.parted(opened.content, memory.category)
     values |= _of_tags(opened.tags) | _of_sections(said)
     values |= {name: sections.escaped(said.get(name, "")) for name in sections.names(memory.category)}

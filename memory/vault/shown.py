@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memory.errors import Invalid
-from memory.models import Memory, Scope
-from memory.rules import document
+from memory.models import Memory
+from memory.rules import document, places
 from memory.silo.silo import Opened
 
 MASKING = "capture_settings", "sensitive_data_masking"
@@ -23,7 +23,7 @@ def shown(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Opened:
         return opened
     from memory.rules.masking import masked_together  # its detectors bring requests with them
 
-    if memory.scope == Scope.PRIVATE:  # its content is sealed there, too; its tags may name the file
+    if places.is_private(memory.category, rules):  # its content is sealed there, too; its tags may name the file
         return Opened(opened.content, tuple(masked_together(opened.tags)[0]))
     content, *tags = masked_together([opened.content, *opened.tags])[0]
     return Opened(content, tuple(tags))

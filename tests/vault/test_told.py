@@ -12,6 +12,7 @@ from memory import store
 from memory.models import Agent
 from memory.rules.conversations import end_session
 from memory.rules.session_memory import Outcomes
+from memory.vault import mending
 from tests.rules.talking import settings, talk
 from tests.steps import ME, PERSON, fresh, remember
 from tests.vault.tree import differ, memories, the_one
@@ -236,3 +237,56 @@ def test_a_link_is_none_to_what_is_not_there(ada: Agent, vault: Path) -> None:
     store.discard(fresh(ada), [1], PERSON)
     talk(ada)
     assert links(vault) == []
+
+
+# --- where it is kept
+
+
+def test_a_projects_memory_without_one_is_the_default_projects(ada: Agent, vault: Path) -> None:
+    settings(ada, categories__technical__storage_location="project")
+    remember(ada, "The ferry leaves at two.", category="technical")
+    assert memories(vault) == ["projects/default-project/technical/000001-the-ferry-leaves-at-two.md"]
+    assert (vault / "projects/default-project/index.md").exists()
+    assert "- project default-project: [projects/default-project/index.md]" in (vault / "index.md").read_text()
+    mending.repair(fresh(ada))
+    assert "- project default-project: [projects/default-project/index.md]" in (vault / "index.md").read_text()
+    assert differ(fresh(ada)) == []
+
+
+def everything(vault: Path) -> str:
+    return "\n".join([*map(str, vault.rglob("*")), *(each.read_text() for each in vault.rglob("*.md"))])
+
+
+@pytest.mark.parametrize("category", ["technical", "session", "topic", "user_interaction"])
+def test_what_is_kept_in_private_is_sealed_there_whatever_its_category(ada: Agent, vault: Path, category: str) -> None:
+    settings(ada, **{f"categories__{category}__storage_location": "private"})
+    remember(ada, "sesame opens the door", category=category, tags=["topic:sesame"])
+    [path] = memories(vault)
+    assert Path(path).match("private/*/000001.md")
+    assert "sesame" not in everything(vault)
+    opened = mending.opened_file(fresh(ada), (vault / path).read_bytes())
+    assert opened.content == "sesame opens the door"
+    assert differ(fresh(ada)) == []
+
+
+def test_a_category_that_becomes_private_is_sealed_at_once_and_opened_again(ada: Agent, vault: Path) -> None:
+    remember(ada, "sesame opens the door", category="technical", tags=["door"])
+    settings(ada, categories__technical__storage_location="private")
+    assert memories(vault) == ["private/technical/000001.md"]
+    assert "sesame" not in everything(vault)
+    assert "door" not in everything(vault)
+    assert "000001.md" in (vault / "private/index.md").read_text()
+    assert differ(fresh(ada)) == []
+    settings(ada, categories__technical__storage_location="common")
+    assert memories(vault) == ["common/technical/000001-sesame-opens-the-door.md"]
+    assert "sesame opens the door" in the_one(vault).read_text()
+    assert differ(fresh(ada)) == []
+
+
+def test_what_somebody_wrote_to_meanwhile_stays_where_it_is(ada: Agent, vault: Path) -> None:
+    remember(ada, "The ferry leaves at two.", category="technical")
+    path = the_one(vault)
+    path.write_text(path.read_text().replace("two", "three"))
+    settings(ada, categories__technical__storage_location="private")
+    assert the_one(vault) == path
+    assert differ(fresh(ada)) == [("edited", 1)]
