@@ -22,17 +22,31 @@ class Asked(Body):
     category = Choice(CATEGORIES, required=False)
 
 
+class SeenIn(Body):
+    """A memory as it was listed."""
+
+    id = Whole(min_value=1)
+    version = Whole(min_value=1)
+
+
 class DecisionIn(Body):
     """By number, and each for itself: there is no way to decide of all of them."""
 
     keep = List(child=Whole(min_value=1), max_length=MOST, required=False, help_text="not suggested again for a while")
     discard = List(child=Whole(min_value=1), max_length=MOST, required=False, help_text="they can be restored")
+    expect = List(
+        child=SeenIn(),
+        max_length=MOST,
+        required=False,
+        help_text="what was seen, of each that is to be discarded: one that was changed since is refused (stale)",
+    )
 
 
 class SuggestionOut(serializers.Serializer[Any]):
     """A memory that is older than suggested; of nothing that it says."""
 
     id = serializers.IntegerField(source="number", help_text="the memory's")
+    version = serializers.IntegerField(help_text="to be named in expect")
     category = serializers.ChoiceField(CATEGORIES)
     project = serializers.CharField(allow_blank=True)
     age_days = serializers.IntegerField()
@@ -66,7 +80,8 @@ class Cleanup(AgentView):
 
     @extend_schema(operation_id="cleanup_decide", request=DecisionIn, responses=DecidedOut)
     def post(self, request: Request) -> Response:
-        """Keep some of what is suggested, and discard some, each by its number; all or none."""
+        """Keep some of what is suggested, and discard some, each by its number and as it was seen; all or none."""
         given = self.given(DecisionIn)
-        done = cleanup.decide(self.agent, given.get("keep", ()), given.get("discard", ()), self.actor)
+        expect = {each["id"]: each["version"] for each in given.get("expect", ())}
+        done = cleanup.decide(self.agent, given.get("keep", ()), given.get("discard", ()), self.actor, expect=expect)
         return Response({"kept": done.kept, "discarded": done.discarded, "entry": done.seq})

@@ -209,6 +209,7 @@ _TOOL = {
 _LINE = '{"content": "Ann prefers green tea.", "tags": ["ann"]}\n'
 _SUGGESTED: dict[str, Any] = {
     "id": 1,
+    "version": 390,
     "category": "technical",
     "project": "",
     "age_days": 120,
@@ -253,7 +254,10 @@ BY_OPERATION = {
         {200: {"results": [_MEMORY | {"score": 1.25, "recalled": 3}], "block": _RETRIEVED, "tokens": 6, "left_out": 0}},
     ),
     "cleanup_list": Example(answers={200: {"suggestions": [_SUGGESTED], "more": 0, "kept_back": 2}}),
-    "cleanup_decide": Example({"keep": [4], "discard": [1]}, {200: {"kept": [4], "discarded": [1], "entry": 392}}),
+    "cleanup_decide": Example(
+        {"keep": [4], "discard": [1], "expect": [{"id": 1, "version": 390}]},
+        {200: {"kept": [4], "discarded": [1], "entry": 392}},
+    ),
     "vault_read": Example(
         answers={
             200: {

@@ -18,7 +18,7 @@ from django.utils import timezone
 from audit.models import ActorKind
 from audit.trail import Actor
 from memory import editing, store
-from memory.errors import AgentsSide, Invalid, MemoryDisabled
+from memory.errors import AgentsSide, Invalid, MemoryDisabled, Stale
 from memory.models import Agent, Memory
 from memory.rules import document, gate, overdue
 from memory.rules.categories import scope_of
@@ -70,6 +70,7 @@ class Suggestion:
     """A memory that might be discarded, without what it says."""
 
     number: int
+    version: int
     category: str
     project: str
     age_days: int
@@ -128,32 +129,39 @@ def decide(
     discard: Sequence[int],
     actor: Actor,
     *,
+    expect: Mapping[int, int],
     now: datetime | None = None,
-    expect: Mapping[int, int] | None = None,
 ) -> Decided:
     """Keep these memories, and discard those, all or none, on the agent's side. Each has to be suggested now.
 
-    At most `batch_cleanup_limit` at a time. `expect`: the versions at which they were read. Raises AgentsSide, Invalid,
-    MemoryDisabled, DiscardShare, Stale.
+    At most `batch_cleanup_limit` at a time. `expect`: the versions at which they were seen, of each that is to be
+    discarded: nothing goes unseen that says something else by now. Raises AgentsSide, Invalid, MemoryDisabled,
+    DiscardShare, Stale.
     """
     if actor.kind not in (ActorKind.AGENT, ActorKind.STEWARD):
         raise AgentsSide("The agent's side alone decides what is cleaned up.")
     now = now or timezone.now()
     with editing.locked(agent) as row:
         found, _ = _found(row, now, None, with_tags=True)
-        _check({"keep": keep, "discard": discard}, {each.number for each in found}, _limit(row))
+        _check({"keep": keep, "discard": discard}, {each.number for each in found}, expect, _limit(row))
+        changed = [each.number for each in found if expect.get(each.number, each.version) != each.version]
+        if changed:
+            raise Stale(changed)
         category_of = {each.number: each.category for each in found}
-        seq = store.discard(row, discard, actor, expect=expect).seq if discard else None
+        seq = store.discard(row, discard, actor).seq if discard else None
         _remember(row, {**dict.fromkeys(keep, True), **dict.fromkeys(discard, False)}, category_of, now)
     return Decided(tuple(keep), tuple(discard), seq)
 
 
-def _check(given: Mapping[str, Sequence[int]], suggested: set[int], limit: int) -> None:
+def _check(given: Mapping[str, Sequence[int]], suggested: set[int], expect: Mapping[int, int], limit: int) -> None:
     numbers = [number for each in given.values() for number in each]
     for field, each in given.items():
         unknown = sorted(set(each) - suggested)
         if unknown:
             raise Invalid(field, f"no suggestion now: {', '.join(map(str, unknown[:20]))}")
+    unseen = sorted(set(given["discard"]) - expect.keys())
+    if unseen:
+        raise Invalid("expect", f"lacks the version of each as it was listed: {', '.join(map(str, unseen[:20]))}")
     if len(set(numbers)) < len(numbers):
         raise Invalid("discard", "and keep name each memory once")
     if len(numbers) > limit:
@@ -235,6 +243,7 @@ def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: date
     age, suggested = (now - memory.origin).days, days[memory.category]
     return Suggestion(
         memory.number,
+        memory.version,
         memory.category,
         memory.project,
         age,

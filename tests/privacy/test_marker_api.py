@@ -35,7 +35,7 @@ BODIES: dict[str, Any] = {
     "POST memories/search": {"q": 'M "M drinks" -tag:M', "tags": ["M"]},
     "POST retrieve": {"query": 'M "M drinks" -tag:M', "project": "acme/shop", "tags": ["M"]},
     "GET cleanup": None,
-    "POST cleanup": {"keep": [1], "discard": [2]},
+    "POST cleanup": {"keep": [1], "discard": [2], "expect": [{"id": 2, "version": 1}]},
     "GET memories/1": None,
     "PATCH memories/1": {"content": "M anew", "tags": ["M anew"]},
     "DELETE memories/1": None,

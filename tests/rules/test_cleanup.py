@@ -16,13 +16,13 @@ from memory import errors, store
 from memory.models import Agent, Memory
 from memory.rules import cleanup, switches, usage
 from memory.rules.categories import SCOPES
-from memory.rules.cleanup import Facts, Importance, decide, review
+from memory.rules.cleanup import Decided, Facts, Importance, review
 from memory.rules.document import DEFAULTS
 from memory.rules.rows import CleanupDecision
 from memory.time_machine import What, roll_back
 from tests.conftest import OPERATOR
 from tests.rules.talking import settings as settle
-from tests.steps import ME, PERSON, active, fresh, last_entry, problems, protect, refused, remember, tell
+from tests.steps import ME, PERSON, active, fresh, last_entry, problems, protect, refused, remember, row, tell
 from tests.unit.test_architecture import MODULES, calls, importers
 from tests.unit.test_queries import asked
 
@@ -30,6 +30,13 @@ NOW = datetime.now(UTC)
 DAYS: dict[str, int] = {
     name: each["suggested_retention_days"] for name, each in DEFAULTS["memory_rules"]["categories"].items()
 }
+
+
+def decide(agent: Agent, keep: list[int], discard: list[int], actor: Actor, now: datetime | None = None) -> Decided:
+    """By whoever has just looked at them."""
+    rows = Memory.objects.filter(agent=agent, number__in=discard)
+    seen = dict.fromkeys(discard, 1) | dict(rows.values_list("number", "version"))
+    return cleanup.decide(agent, keep, discard, actor, expect=seen, now=now)
 
 
 def ago(days: float) -> datetime:
@@ -67,6 +74,7 @@ def test_what_a_suggestion_says(ada: Agent) -> None:
     [one] = cleanup.suggestions(fresh(ada), now=NOW)
     assert one.as_record() == {
         "number": 1,
+        "version": row(ada, 1).version,
         "category": "technical",
         "project": "shop",
         "age_days": 100,
@@ -288,6 +296,22 @@ def test_what_is_not_suggested_or_said_twice_is_refused_whole(
     assert not CleanupDecision.objects.exists()
 
 
+def test_what_was_not_seen_is_not_discarded(ada: Agent) -> None:
+    old(ada, "one", "two")
+    seen = {number: row(ada, number).version for number in (1, 2)}
+    with refused(ada, errors.Invalid) as caught:
+        cleanup.decide(fresh(ada), [], [1, 2], ME, expect={1: seen[1]})
+    assert (caught.value.field, "2" in str(caught.value)) == ("expect", True)
+    store.revise(fresh(ada), 2, ME, content="something else")
+    for keep, discard in (([], [1, 2]), ([2], [1])):
+        with refused(ada, errors.Stale) as stale:
+            cleanup.decide(fresh(ada), keep, discard, ME, expect=seen)
+        assert tuple(stale.value.numbers) == (2,)
+    assert active(ada) == [1, 2]
+    assert not CleanupDecision.objects.exists()
+    assert cleanup.decide(fresh(ada), [2], [1], ME, expect={1: seen[1]}).discarded == (1,)
+
+
 @pytest.mark.parametrize("actor", [PERSON, OPERATOR, Actor.system("cleanup")])
 def test_the_agents_side_alone_decides(ada: Agent, actor: Actor) -> None:
     old(ada, "one")
@@ -384,8 +408,8 @@ def test_nothing_discards_without_numbers() -> None:
         == {"config/api/cleanup.py", "config/commandline/rules/cleaning.py"}
         == importers("memory.rules.cleanup")
     )
-    for name in ("keep", "discard"):
-        assert inspect.signature(decide).parameters[name].default is inspect.Parameter.empty
+    for name in ("keep", "discard", "expect"):
+        assert inspect.signature(cleanup.decide).parameters[name].default is inspect.Parameter.empty
     discarding = [
         name
         for name, function in inspect.getmembers(cleanup, inspect.isfunction)

@@ -36,6 +36,11 @@ def clean(*args: str, stdin: str = "", terminal: bool = False) -> Ran:
         return run("memory_rules", "cleanup", "acme/ada", *args, stdin=stdin.encode())
 
 
+def seen(agent: Agent, *numbers: int) -> str:
+    """As the list has them."""
+    return ",".join(f"{number}@{row(agent, number).version}" for number in numbers)
+
+
 def decided() -> dict[int, bool]:
     return dict(CleanupDecision.objects.values_list("number", "is_kept"))
 
@@ -45,8 +50,10 @@ def test_without_a_key_it_lists_and_shows_nothing(past: Agent, no_key: None, ter
     ran = clean(terminal=terminal, stdin="d\nd\nd\n")
     assert ran.code == 0
     assert ran.out.splitlines()[0] == (
-        f"     1  technical, low, {row(past, 1).tokens} tokens: 100 days old, where 90 are suggested; never recalled"
+        f"{seen(past, 1):>10}  technical, low importance, {row(past, 1).tokens} tokens: 100 days old, "
+        "where 90 are suggested; never recalled"
     )
+    assert "none is discarded unless you say so of it" in ran.err
     assert (len(ran.out.splitlines()), SAID in ran.out + ran.err, decided()) == (3, False, {})
 
 
@@ -107,7 +114,7 @@ def test_interrupted_nothing_is_done(past: Agent) -> None:
     assert (ran.code, active(past), decided()) == (1, [1, 2, 3], {})
 
 
-@pytest.mark.parametrize("args", [(), ("--dry-run",), ("--dry-run", "--discard", "1"), ("--json",)])
+@pytest.mark.parametrize("args", [(), ("--dry-run",), ("--dry-run", "--discard", "1@1"), ("--json",)])
 def test_where_nobody_is_asked_nothing_is_decided(past: Agent, args: tuple[str, ...]) -> None:
     ran = clean(*args, stdin="d\nd\nd\n")
     assert (ran.code, active(past), decided()) == (0, [1, 2, 3], {})
@@ -127,20 +134,32 @@ def test_where_asking_is_switched_off_it_lists(past: Agent) -> None:
 
 
 def test_numbers_decide(past: Agent) -> None:
-    ran = clean("--discard", "1, 3", "--keep", "2", "--json")
+    ran = clean("--discard", seen(past, 1, 3).replace(",", ", "), "--keep", "2", "--json")
     assert ran.json == {"kept": [2], "discarded": [1, 3], "entry": last_entry(past).seq}
     assert (active(past), decided()) == ([2], {1: False, 2: True, 3: False})
+
+
+@pytest.mark.parametrize("option", ["--discard", "--keep"])
+def test_what_was_rewritten_since_it_was_listed_stays(past: Agent, option: str) -> None:
+    listed = clean().out.split()[0]
+    store.revise(fresh(past), 1, ME, content="something else altogether")
+    failed(clean(option, listed), 1, "Changed meanwhile: 1.")
+    assert (active(past), decided()) == ([1, 2, 3], {})
 
 
 @pytest.mark.parametrize(
     ("args", "word"),
     [
-        (("--discard", "9"), "discard"),
+        (("--discard", "9@1"), "discard"),
+        (("--discard", "1"), "such as 3@390"),
+        (("--discard", "1@"), "such as 3@390"),
+        (("--discard", "1@x"), "such as 3@390"),
+        (("--keep", "1@"), "such as 3,5@12"),
         (("--discard", "all"), "discard"),
         (("--discard", ""), "discard"),
         (("--discard", "1,"), "discard"),
         (("--discard", "-1"), "discard"),
-        (("--keep", "1", "--discard", "1"), "discard"),
+        (("--keep", "1", "--discard", "1@1"), "discard"),
         (("--all",), "--all"),
         (("--category", "nothing"), "--category"),
     ],
@@ -155,6 +174,6 @@ def test_without_the_agents_key_nothing_is_decided(
     past: Agent, house: House, whose: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.bob_key if whose else "")
-    failed(clean("--discard", "1"), 2, "PALIMPSEST_AGENT_KEY")
+    failed(clean("--discard", "1@1"), 2, "PALIMPSEST_AGENT_KEY")
     assert SAID not in clean(terminal=True, stdin="d\nd\nd\n").out
     assert active(past) == [1, 2, 3]

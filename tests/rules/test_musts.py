@@ -99,7 +99,7 @@ COMMANDS: dict[str, Callable[[], Ran]] = {
     "session begin": lambda: rules("session", "begin", "friday"),
     "topic": lambda: rules("topic", "Tea"),
     "retrieve": lambda: rules("retrieve", SAID),
-    "cleanup": lambda: rules("cleanup", "--discard", "1"),
+    "cleanup": lambda: rules("cleanup", "--discard", "1@1"),
     "init": lambda: rules("init"),
     "enable": lambda: rules("enable"),
     "settings": lambda: rules("settings", document.MASTER, "true"),

@@ -18,7 +18,7 @@ from refinement import tasks
 from tests.conftest import OPERATOR
 from tests.rules.talking import settings as settle
 from tests.rules.test_cleanup import ago, old
-from tests.steps import ME, PERSON, active, fresh, last_entry, problems, remember
+from tests.steps import ME, PERSON, active, fresh, last_entry, problems, remember, row
 
 FIRST = datetime.now(UTC)
 
@@ -102,7 +102,7 @@ def test_what_is_set_is_honoured(ada: Agent, given: dict[str, Any], told: int) -
 def test_what_is_never_suggested_is_not_counted(ada: Agent) -> None:
     constitutional, kept, gone = old(ada, "a", "b", "c")
     store.protect(fresh(ada), [constitutional], PERSON)
-    cleanup.decide(fresh(ada), [kept], [gone], ME)
+    cleanup.decide(fresh(ada), [kept], [gone], ME, expect={gone: row(ada, gone).version})
     assert remind() == 0
 
 

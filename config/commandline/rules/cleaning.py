@@ -19,12 +19,21 @@ from memory.rules import cleanup, document, gate
 from memory.rules.categories import SCOPES
 
 SHOWN = 200  # characters of each
+_SUCH_AS = {"keep": "3,5@12", "discard": "3@390,5@12"}
+_ABOUT = (
+    "These memories are older than is suggested for their category. That is a suggestion: none is discarded unless you "
+    "say so of it, and what is discarded can be brought back."
+)
 _QUESTION = "Discard it, keep it, skip it, or quit? [d/k/S/q] "
 
 
 def _arguments(parser: CommandParser) -> None:
     parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help="this category alone")
-    parser.add_argument("--discard", metavar="NUMBERS", help="3,5: discard these; needs PALIMPSEST_AGENT_KEY")
+    parser.add_argument(
+        "--discard",
+        metavar="NUMBERS",
+        help="3@390,5@12: discard these, as the list has them; needs PALIMPSEST_AGENT_KEY",
+    )
     parser.add_argument("--keep", metavar="NUMBERS", help="keep these, which are not suggested again for a while")
     parser.add_argument("--dry-run", action="store_true", help="decide nothing")
     parser.add_argument("--json", action="store_true", help="one line of JSON; nothing is asked")
@@ -43,12 +52,13 @@ def _clean(
 ) -> None:
     key = os.environ.get("PALIMPSEST_AGENT_KEY", "")
     is_agents = bool(key) and is_key_of(agent, key)
-    chosen = {"keep": _numbers("keep", keep), "discard": _numbers("discard", discard)}
+    seen = {"keep": _seen("keep", keep), "discard": _seen("discard", discard)}
+    chosen = {field: [number for number, _ in each] for field, each in seen.items()}
+    versions = {number: version for each in seen.values() for number, version in each if version}
     is_said = bool(chosen["keep"] or chosen["discard"])
     if is_said and not is_agents:
         raise KeyRejected("The agent's side alone decides: set PALIMPSEST_AGENT_KEY to its valid key.")
     review = cleanup.review(agent, category=category, with_tags=is_agents)
-    versions: dict[int, int] = {}  # of what was shown: nothing goes that was rewritten since
     if not (is_said or dry_run or json) and is_agents and is_attended() and _is_interactive(agent):
         chosen = _asked(task, agent, review, versions)
         is_said = bool(chosen["keep"] or chosen["discard"])
@@ -65,12 +75,18 @@ def _clean(
     task.say(f"{len(done.kept):,} kept, {several(len(done.discarded), 'memory', 'memories')} discarded{entry}.")
 
 
-def _numbers(field: str, text: str | None) -> list[int]:
-    """Raises Invalid. There is no word for all of them: each is named."""
-    parts = text.split(",") if text is not None else []
-    if not all(part.strip().isascii() and part.strip().isdecimal() and len(part.strip()) < 19 for part in parts):
-        raise Invalid(field, "must be numbers of memories, such as 3,5")
-    return [int(part) for part in parts]
+def _seen(field: str, text: str | None) -> list[tuple[int, int]]:
+    """Numbers, and the versions at which they were listed, 0 where none is said. Raises Invalid. There is no word for
+    all of them: each is named, and what is to be discarded as it was seen."""
+    parts = [part.strip().partition("@") for part in text.split(",")] if text is not None else []
+    for number, at, version in parts:
+        if not (_is_number(number) and (_is_number(version) if at or field == "discard" else True)):
+            raise Invalid(field, f"must be memories as the list has them, such as {_SUCH_AS[field]}")
+    return [(int(number), int(version or 0)) for number, _, version in parts]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 19
 
 
 def _is_interactive(agent: Agent) -> bool:
@@ -82,14 +98,22 @@ def _list(task: Task, review: cleanup.Review, *, json: bool) -> None:
         told = [each.as_record() for each in review.suggestions]
         task.result({"suggestions": told, "more": review.more, "kept_back": review.kept_back})
         return
+    _introduce(task, review)
     for each in review.suggestions:
         task.tell(_line(each))
     _tell_rest(task, review)
 
 
+def _introduce(task: Task, review: cleanup.Review) -> None:
+    if review.suggestions:
+        task.say(_ABOUT)
+
+
 def _line(each: cleanup.Suggestion) -> str:
     where = f"{each.category} of {each.project}" if each.project else each.category
-    return f"{each.number:>6}  {where}, {each.importance.name.lower()}, {each.tokens:,} tokens: {each.reason}"
+    seen = f"{each.number}@{each.version}"
+    importance = f"{each.importance.name.lower()} importance"
+    return f"{seen:>10}  {where}, {importance}, {several(each.tokens, 'token')}: {each.reason}"
 
 
 def _tell_rest(task: Task, review: cleanup.Review) -> None:
@@ -111,9 +135,10 @@ def _asked(task: Task, agent: Agent, review: cleanup.Review, versions: dict[int,
     reads = reading.several(agent, [each.number for each in review.suggestions]) if review.suggestions else []
     said = {read.memory.number: read.opened.content for read in reads}
     versions |= {read.memory.number: read.memory.version for read in reads}
+    _introduce(task, review)
     for each in review.suggestions:
         task.tell(_line(each))
-        task.tell(f"        {_beginning(said[each.number])}")
+        task.tell(f"            {_beginning(said[each.number])}")
         task.stdout.flush()
         answer = _answer(task)
         if answer == "q":
