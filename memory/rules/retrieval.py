@@ -7,7 +7,7 @@ others if `share_across_projects` of its category says so. Without a project it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -20,12 +20,13 @@ from memory.errors import Invalid
 from memory.intake import checked_project
 from memory.models import Agent, Kind
 from memory.reading import Read
-from memory.rules import document, gate, usage
+from memory.rules import document, gate, named_dates, usage
 from memory.rules.categories import COMMON, DEFAULT_PROJECT, PRIVATE, PROJECT, SCOPES
 from memory.silo.search.query import Query, parse
 
-MOST_FOR_RECENCY = 0.25  # that a score gains for a memory of today
+MOST_FOR_RECENCY = 0.1  # that a score gains for a memory of today
 HALF_LIFE = timedelta(days=90)  # of that gain
+FOR_A_DATE = 1.0  # that it gains for a memory of a time that the question names
 _TITLE = "# What you remember of this"
 _SWITCHES = {
     "topic": "search.enable_topic_search",
@@ -83,7 +84,7 @@ def retrieve(
     )
     found: list[Read] = []
     if asked is not None:
-        found = reading.search(agent, asked, filters=filters, tags=tags, limit=most, favour=partial(recency, now=now))
+        found = reading.search(agent, asked, filters=filters, tags=tags, limit=most, favour=_favour(query, now))
     reads = _within(found, max_tokens)
     tokens = sum(read.memory.tokens for read in reads)
     return Retrieved(
@@ -96,9 +97,17 @@ def retrieve(
 
 
 def recency(origin: datetime, *, now: datetime) -> float:
-    """What a search's score is multiplied by: 1.25 for what was recorded today, 1.125 after 90 days, and so on to 1."""
+    """What a search's score is multiplied by: 1.1 for what was recorded today, 1.05 after 90 days, and so on to 1."""
     age = max(now - origin, timedelta())
     return 1.0 + MOST_FOR_RECENCY * float(0.5 ** (age / HALF_LIFE))
+
+
+def _favour(query: str, now: datetime) -> Callable[[datetime], float]:
+    """What is new; or, where the question names a time, what was recorded then."""
+    periods = named_dates.periods(query, now)
+    if not periods:
+        return partial(recency, now=now)
+    return lambda origin: 1.0 + FOR_A_DATE * any(begin <= origin < end for begin, end in periods)
 
 
 # --- what is seen

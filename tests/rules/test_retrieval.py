@@ -181,7 +181,7 @@ def days_ago(days: float) -> datetime:
     return NOW - timedelta(days=days)
 
 
-@pytest.mark.parametrize(("days", "factor"), [(0, 1.25), (90, 1.125), (180, 1.0625), (100_000, 1.0), (-30, 1.25)])
+@pytest.mark.parametrize(("days", "factor"), [(0, 1.1), (90, 1.05), (180, 1.025), (100_000, 1.0), (-30, 1.1)])
 def test_recency_is_a_mild_factor(days: float, factor: float) -> None:
     assert retrieval.recency(days_ago(days), now=NOW) == pytest.approx(factor)
 
@@ -208,7 +208,17 @@ def test_scores_are_the_searchs_times_recency(ada: Agent) -> None:
     remember(ada, "green tea", "black coffee", origin=days_ago(90))
     [plain] = reading.search(fresh(ada), "tea", filters=reading.Filters())
     [read] = retrieve(fresh(ada), "tea", now=NOW).reads
-    assert read.score == pytest.approx(plain.score * 1.125)
+    assert read.score == pytest.approx(plain.score * 1.05)
+
+
+def test_what_was_recorded_at_a_time_that_is_named_comes_first(ada: Agent) -> None:
+    may, june, now = datetime(2023, 5, 9, tzinfo=UTC), datetime(2023, 6, 9, tzinfo=UTC), days_ago(0)
+    for origin in (may, june, now):
+        remember(ada, "Ann bought a teapot", origin=origin)
+    assert found(ada, "What teapot did Ann buy?", now=NOW)[0] == 3
+    assert found(ada, "What teapot did Ann buy in May 2023?", now=NOW)[0] == 1
+    assert found(ada, "What teapot did Ann buy on June 9, 2023?", now=NOW)[0] == 2
+    assert found(ada, "What teapot did Ann buy today?", now=NOW)[0] == 3
 
 
 # --- the block
