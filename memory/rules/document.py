@@ -19,6 +19,8 @@ from memory.rules.categories import PRIVATE, SCOPES
 Document = dict[str, Any]
 
 DEFAULTS: Document = json.loads((Path(__file__).parent / "defaults.json").read_text("utf-8"))
+PROJECT_ID = "memory_rules.project_support.project_id"
+OURS: Mapping[str, Any] = {PROJECT_ID: ""}  # keys that are not the seed's, and have an effect
 MASTER = "memory_rules.enabled"
 VERSION: str = DEFAULTS["version"]
 MOST_BYTES = 20_000  # of a document, as JSON: it is read with the agent's row
@@ -43,9 +45,9 @@ def value(kept: Mapping[str, Any], path: str) -> Any:
         if there and not isinstance(found, dict):
             return found
     found, there = _found(_merged(DEFAULTS, kept), path)
-    if not there:
+    if not there and path not in OURS:
         raise Invalid(path, "is no setting")
-    return found
+    return found if there else OURS[path]
 
 
 def is_on(kept: Mapping[str, Any], *path: str) -> bool:
@@ -58,6 +60,12 @@ def closed_categories(kept: Mapping[str, Any]) -> frozenset[str]:
     if "memory_rules" not in kept:  # as with nearly every agent
         return frozenset()
     return frozenset(name for name in SCOPES if not is_on(kept, "categories", name, "enabled"))
+
+
+def project_id(kept: Mapping[str, Any]) -> str:
+    """The project that a person has set; "" where none is."""
+    found: str = value(kept, PROJECT_ID)
+    return found
 
 
 # --- what a document may say
@@ -85,7 +93,7 @@ def checked(document: object) -> Document:
 
 def with_value(kept: Mapping[str, Any], path: str, text: str) -> Document:
     """The document with one key set, to a value as it is typed at a command line: true, 5, some text, a JSON list."""
-    default, there = _found(DEFAULTS, path)
+    default, there = (OURS[path], True) if path in OURS else _found(DEFAULTS, path)
     if not there or isinstance(default, dict) or path == MASTER:
         raise Invalid(path, "is no setting" if path != MASTER else "is set by enable and disable")
     document = deepcopy(dict(kept))
@@ -168,6 +176,8 @@ def _check(document: Mapping[str, Any], default: Mapping[str, Any], above: str) 
         path = f"{above}.{name}" if above else str(name)
         if name in default:
             _check_value(inner, default[name], path)
+        elif path in OURS:
+            _check_value(inner, OURS[path], path)
         elif _depth(inner) > DEEPEST:
             raise Invalid(path[:200], f"is nested deeper than {DEEPEST} levels")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from memory.errors import Invalid
 from memory.intake import MAX_CONTENT, checked_content, checked_project
-from memory.rules import document, sections
+from memory.rules import document, labels, sections
 from memory.rules.masking import masked_together
 from memory.rules.neutral import neutral
 from memory.rules.sections import listed
@@ -153,7 +153,7 @@ def contents(kept: Captured, session: str, *, previous: str, parts_at: Callable[
 
 def followed(text: str, reference: str) -> str:
     """What the memory of an interaction says once there is one after it."""
-    return sections.with_fact(text, "user_interaction", "Related Interactions", "Follow-up", reference)
+    return labels.with_fact(text, "user_interaction", "Related Interactions", "Follow-up", reference)
 
 
 def _facts(kept: Captured, session: str) -> dict[str, str]:

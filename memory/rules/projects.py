@@ -22,20 +22,19 @@ _UNFIT = re.compile(r"[^A-Za-z0-9._/@-]+")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What tells of a project: what was said in the environment and in settings, the git remote, the folder."""
+    """What tells of a project: what was said in the environment, the git remote, the folder."""
 
     override: str = ""
-    setting: str = ""
     remote: str = ""
     directory: str = ""
 
 
 def identify(around: Surroundings, rules: Mapping[str, Any] | None = None) -> str:
     """The id of the project one is in, in the seed's order. Raises Invalid for an id that was said and is none."""
-    for said in (around.override, around.setting):
+    rules = rules or {}
+    for said in (around.override, document.project_id(rules)):
         if said.strip():
             return checked_project(said.strip())
-    rules = rules or {}
     if not document.is_on(rules, "project_support", "auto_detect_projects"):
         return DEFAULT_PROJECT
     method = document.value(rules, "memory_rules.project_support.project_identification_method")

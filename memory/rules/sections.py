@@ -7,7 +7,7 @@ is all of its category's main section.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 ABSENT = "Not recorded"  # of a section, and before the labels of those things that nobody told
 _STANDARD = ("Context", "Understanding", "Decision/Action", "Outcome", "Related Memories")
@@ -91,10 +91,15 @@ def parted(text: str, category: str) -> dict[str, str]:
 
 
 def listed(facts: Mapping[str, str]) -> str:
-    """`- Label: value` for each that is known, and one line for the labels of all others."""
-    absent = ", ".join(label for label, value in facts.items() if not value)
+    """`- Label: value` for each that is known, and one line for the labels of all others; "" where nothing is known."""
     told = [f"- {label}: {value}" for label, value in facts.items() if value]
-    return "\n".join(told + ([f"- {ABSENT}: {absent}"] if absent else []))
+    return "\n".join([*told, *absent(label for label, value in facts.items() if not value)]) if told else ""
+
+
+def absent(labels: Iterable[str]) -> list[str]:
+    """The line that names what nobody told."""
+    named = ", ".join(labels)
+    return [f"- {ABSENT}: {named}"] if named else []
 
 
 def fact(section: str, label: str) -> str:
@@ -106,18 +111,6 @@ def fact(section: str, label: str) -> str:
 def told(text: str, category: str, section: str, label: str) -> str:
     """The same, of a memory's text."""
     return fact(parted(text, category).get(section, ""), label)
-
-
-def with_fact(text: str, category: str, section: str, label: str, value: str) -> str:
-    """A memory's text with one thing more in a section; as it is where the section has something under the label."""
-    found = parted(text, category)
-    before = found.get(section, "")
-    if fact(before, label):
-        return text
-    absent = [name for name in fact(before, ABSENT).split(", ") if name not in ("", label)]
-    lines = [line for line in before.splitlines() if not line.startswith(f"- {ABSENT}: ")]
-    lines += [listed({label: value} | dict.fromkeys(absent, ""))]
-    return composed({name: "\n".join(lines) if name == section else found.get(name, "") for name in names(category)})
 
 
 # --- lines that look like headings

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import groupby, islice
 from typing import Any
 
-from memory.rules import document, sections
+from memory.rules import document, labels, sections
 from memory.rules.interactions import cut, one_line, unfenced
 from memory.rules.masking import masked_together
 from memory.rules.neutral import neutral
@@ -158,7 +158,7 @@ def left_open(text: str) -> str:
 
 def followed(text: str, reference: str) -> str:
     """What it says once there is a session after it."""
-    return sections.with_fact(text, "session", *NEXT, reference) if reference else text
+    return labels.with_fact(text, "session", *NEXT, reference) if reference else text
 
 
 def _moment(at: datetime) -> str:

@@ -198,10 +198,9 @@ def _as_text(told: Told) -> str:
 
 
 def _section(told: Told) -> str:
-    """Each label with what is told under it, and a line for those under which nothing is."""
+    """Each label with what is told under it, and a line for those under which nothing is; "" where nothing is told."""
     lines = [_line(label, texts) for label, texts in told.items() if texts]
-    absent = sections.listed({label: "" for label, texts in told.items() if not texts})
-    return "\n".join(filter(None, [*lines, absent]))
+    return "\n".join([*lines, *sections.absent(label for label, texts in told.items() if not texts)]) if lines else ""
 
 
 def _line(label: str, texts: list[str]) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from django.conf import settings
 
 from memory.models import Memory
-from memory.rules import sections
+from memory.rules import labels, sections
 from memory.rules.sections import ABSENT
 from memory.silo.silo import Opened
 
@@ -51,7 +51,8 @@ def rendered(memory: Memory, opened: Opened | None, version: str, changed_at: da
         return _filled("sealed", values | {"sealed": "\n".join(textwrap.wrap(block, _FOLDED))})
     said = sections.parted(opened.content, memory.category)
     values |= _of_tags(opened.tags) | _of_sections(said)
-    values |= {name: sections.escaped(said.get(name, "")) for name in sections.names(memory.category)}
+    for name in sections.names(memory.category):
+        values[name] = sections.escaped(said[name]) if name in said else labels.absent(memory.category, name)
     return _filled(_template_of(memory.category), values)
 
 
@@ -173,7 +174,7 @@ def read_again(data: bytes) -> Said | None:
     blocks = _blocks(text)
     fields = _fields(blocks.pop("Metadata", ""))
     tags, sealed = blocks.pop("Tags", ""), blocks.pop("Sealed", "")
-    told = {name: said for name, said in blocks.items() if said and said != ABSENT}
+    told = {name: said for name, said in blocks.items() if said and not labels.is_absent(said)}
     return Said(number, fields.get("Version", ""), told, tags, _sealed(sealed))
 
 

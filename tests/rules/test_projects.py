@@ -11,17 +11,16 @@ from memory.intake import checked_project
 from memory.rules import document
 from memory.rules.projects import Surroundings, identify, of_directory, of_remote
 
-EVERYTHING = Surroundings("said", "set", "git@github.com:acme/site.git", "/work/folder")
+EVERYTHING = Surroundings("said", "git@github.com:acme/site.git", "/work/folder")
 
 
 @pytest.mark.parametrize(
     ("around", "project"),
     [
         (EVERYTHING, "said"),
-        (Surroundings(" ", "set", "git@github.com:acme/site.git", "/work/folder"), "set"),
-        (Surroundings("", "", "git@github.com:acme/site.git", "/work/folder"), "github.com/acme/site"),
-        (Surroundings("", "", "", "/work/folder"), "folder"),
-        (Surroundings("", "", "/srv/git/site.git", "/work/folder"), "folder"),
+        (Surroundings("", "git@github.com:acme/site.git", "/work/folder"), "github.com/acme/site"),
+        (Surroundings("", "", "/work/folder"), "folder"),
+        (Surroundings("", "/srv/git/site.git", "/work/folder"), "folder"),
         (Surroundings(directory="/"), "default-project"),
         (Surroundings(), "default-project"),
     ],
@@ -30,10 +29,19 @@ def test_what_goes_before_what(around: Surroundings, project: str) -> None:
     assert identify(around) == project
 
 
+def test_one_that_is_set_goes_before_what_is_found() -> None:
+    rules = document.with_value({}, document.PROJECT_ID, "set")
+    assert rules == {"memory_rules": {"project_support": {"project_id": "set"}}}
+    assert identify(EVERYTHING, rules) == "said"
+    assert identify(Surroundings(" ", EVERYTHING.remote, EVERYTHING.directory), rules) == "set"
+    with pytest.raises(Invalid, match="project_id"):
+        document.checked({"memory_rules": {"project_support": {"project_id": 5}}})
+
+
 def test_the_method_is_a_setting() -> None:
     def by(method: str) -> str:
         given = {"memory_rules": {"project_support": {"project_identification_method": method}}}
-        return identify(Surroundings("", "", "git@github.com:acme/site.git", "/work/folder"), document.checked(given))
+        return identify(Surroundings("", "git@github.com:acme/site.git", "/work/folder"), document.checked(given))
 
     assert by("directory_name") == "folder"
     assert by("git_remote") == "github.com/acme/site"
@@ -41,7 +49,7 @@ def test_the_method_is_a_setting() -> None:
 
 def test_it_is_not_guessed_where_that_is_switched_off() -> None:
     rules = document.checked({"memory_rules": {"project_support": {"auto_detect_projects": False}}})
-    assert identify(Surroundings("", "", "git@github.com:acme/site.git", "/work/folder"), rules) == "default-project"
+    assert identify(Surroundings("", "git@github.com:acme/site.git", "/work/folder"), rules) == "default-project"
     assert identify(EVERYTHING, rules) == "said"
 
 
@@ -50,7 +58,7 @@ def test_an_id_that_was_said_and_is_none_is_refused(said: str) -> None:
     with pytest.raises(Invalid):
         identify(Surroundings(said))
     with pytest.raises(Invalid):
-        identify(Surroundings("", said))
+        identify(Surroundings(), {"memory_rules": {"project_support": {"project_id": said}}})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from audit.trail import Actor
 from memory import daily_share, redaction, requests, store
 from memory.errors import CategoryDisabled, Constitutional, Discarded, DiscardShare, MemoryDisabled, MemoryFault
 from memory.models import Agent, Memory, Scope
-from memory.rules import sections, switches
+from memory.rules import labels, sections, switches
 from memory.rules.categories import PRIVATE, SCOPES
 from memory.silo.silo import Opened
 from memory.vault import mending, rendering
@@ -48,6 +48,8 @@ PIECES = [
     "# Memory Index",
     "# Memory Entry: technical - 2026-02-01T09:30:00Z",
     "Not recorded",
+    "- Not recorded: Topic Flow, Depth Reached, User Engagement",
+    "\n## Topic Evolution\n- Not recorded: Topic Flow, Depth Reached, User Engagement\n",
     "none",
     "\r",
     "\r\n",
@@ -88,7 +90,7 @@ def said_again(data: bytes) -> rendering.Said:
 def test_any_text_is_found_again_in_its_file(category: str, text: str, tags: tuple[str, ...]) -> None:
     data = rendering.rendered(memory(category), Opened(text, tags), "1.0.0", DAY)
     said = said_again(data)
-    told = {name: part for name, part in sections.parted(text, category).items() if part != rendering.ABSENT}
+    told = {name: part for name, part in sections.parted(text, category).items() if not labels.is_absent(part)}
     found = {name: part for name, part in said.sections.items() if name in sections.names(category)}
     assert (said.number, said.version, found) == (42, "1.0.0", told)
     assert said.sealed is None
