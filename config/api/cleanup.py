@@ -74,7 +74,7 @@ class Cleanup(AgentView):
     def get(self, request: Request) -> Response:
         """List memories older than is suggested for their category. Nothing is ever discarded by itself."""
         acting.require_valid()
-        review = cleanup.review(self.agent, category=self.asked(Asked).get("category"), with_tags=True)
+        review = cleanup.review(self.agent, category=self.asked(Asked).get("category"), is_read=True)
         suggested = [SuggestionOut(each.as_record()).data for each in review.suggestions]
         return Response({"suggestions": suggested, "more": review.more, "kept_back": review.kept_back})
 

@@ -23,7 +23,8 @@ from memory.models import Agent, Memory
 from memory.rules import document, gate, overdue
 from memory.rules.categories import scope_of
 from memory.rules.rows import CleanupDecision, Recall
-from memory.silo.silo import Silo
+from memory.rules.significance import DECIDES
+from memory.silo.silo import Opened, Silo
 
 LOOKED_AT = 10_000  # overdue memories, the oldest, of which suggestions are chosen
 OFTEN = 5  # times recalled
@@ -31,6 +32,7 @@ LATELY = timedelta(days=30)
 KEEPING_TAGS = frozenset({"important", "keep"})
 ENOUGH = 5  # decisions in a category, before it is known by them
 _NEVER = (0, None)
+_NOTHING = (False, False)
 _SETTING = "memory_rules.cleanup_guidance."
 
 
@@ -40,20 +42,23 @@ class Importance(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What speaks for keeping a memory. Nothing of it is what the memory says."""
+    """What speaks for keeping a memory, in words that say nothing of what it says."""
 
     recalled: int = 0
     last_at: datetime | None = None
     is_tagged: bool = False  # important, or keep; known to the agent's side alone
     is_merged: bool = False
     was_kept: bool = False
+    decides: bool = False  # it tells of a decision or a preference; known to the agent's side alone
 
     def importance(self, now: datetime) -> Importance:
-        """High: tagged so, or recalled often or lately. Medium: ever recalled, made of others, or kept before."""
+        """High: tagged so, or recalled often or lately. Medium: ever recalled, made of others, kept before, or about a
+        decision."""
         is_used = self.recalled >= OFTEN or (self.last_at is not None and self.last_at > now - LATELY)
         if self.is_tagged or is_used:
             return Importance.HIGH
-        return Importance.MEDIUM if self.recalled or self.is_merged or self.was_kept else Importance.LOW
+        is_worth_a_look = self.recalled or self.is_merged or self.was_kept or self.decides
+        return Importance.MEDIUM if is_worth_a_look else Importance.LOW
 
     def words(self) -> str:
         told = [
@@ -61,6 +66,7 @@ class Facts:
             "made of other memories" if self.is_merged else "",
             "decided to be kept before" if self.was_kept else "",
             "tagged to be kept" if self.is_tagged else "",
+            "tells of a decision or a preference" if self.decides else "",
         ]
         return "; ".join(filter(None, told))
 
@@ -110,15 +116,13 @@ def suggestions(agent: Agent, *, now: datetime | None = None, category: str | No
     return list(review(agent, now=now, category=category).suggestions)
 
 
-def review(
-    agent: Agent, *, now: datetime | None = None, category: str | None = None, with_tags: bool = False
-) -> Review:
-    """The same, with what else there is. `with_tags`, for the agent's side alone, looks at memories' tags, too.
+def review(agent: Agent, *, now: datetime | None = None, category: str | None = None, is_read: bool = False) -> Review:
+    """The same, with what else there is. `is_read`, for the agent's side alone: what memories say is looked at, too.
 
     Least important first, then oldest; after all others those of categories of whose memories most were decided to be
     kept (of ENOUGH decisions at least). Raises Invalid, MemoryDisabled, Erased.
     """
-    found, kept_back = _found(agent, now or timezone.now(), category, with_tags=with_tags)
+    found, kept_back = _found(agent, now or timezone.now(), category, is_read=is_read)
     limit = _limit(agent)
     return Review(tuple(found[:limit]), max(len(found) - limit, 0), kept_back)
 
@@ -142,7 +146,7 @@ def decide(
         raise AgentsSide("The agent's side alone decides what is cleaned up.")
     now = now or timezone.now()
     with editing.locked(agent) as row:
-        found, _ = _found(row, now, None, with_tags=True)
+        found, _ = _found(row, now, None, is_read=True)
         _check({"keep": keep, "discard": discard}, {each.number for each in found}, expect, _limit(row))
         changed = [each.number for each in found if expect.get(each.number, each.version) != each.version]
         if changed:
@@ -188,7 +192,7 @@ def _limit(agent: Agent) -> int:
     return limit
 
 
-def _found(agent: Agent, now: datetime, category: str | None, *, with_tags: bool) -> tuple[list[Suggestion], int]:
+def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) -> tuple[list[Suggestion], int]:
     """All that might be suggested, in order, and how many are held back: by four queries, whatever there is."""
     if not agent.memory_enabled:
         raise MemoryDisabled
@@ -198,8 +202,8 @@ def _found(agent: Agent, now: datetime, category: str | None, *, with_tags: bool
     days = {name: each for name, each in overdue.retention(agent).items() if category in (None, name)}
     if not (days and overdue.is_on(rules, "suggest_cleanup_actions")):
         return [], 0
-    memories = _overdue(agent, days, now, with_tags=with_tags)
-    facts = _facts(agent, memories, with_tags=with_tags)
+    memories = _overdue(agent, days, now, is_read=is_read)
+    facts = _facts(agent, memories, is_read=is_read)
     found = [_suggestion(memory, facts[memory.number], days, now) for memory in memories]
     offered = [each for each in found if each.importance != Importance.HIGH]
     if not overdue.is_on(rules, "preserve_important_memories"):
@@ -209,12 +213,12 @@ def _found(agent: Agent, now: datetime, category: str | None, *, with_tags: bool
     return offered, len(found) - len(offered)
 
 
-def _overdue(agent: Agent, days: Mapping[str, int], now: datetime, *, with_tags: bool) -> list[Memory]:
+def _overdue(agent: Agent, days: Mapping[str, int], now: datetime, *, is_read: bool) -> list[Memory]:
     rows = overdue.memories(days, now).filter(agent_id=agent.pk).order_by("origin", "number")
-    return list((rows.defer("digest") if with_tags else rows.defer("digest", "sealed"))[:LOOKED_AT])
+    return list((rows.defer("digest") if is_read else rows.defer("digest", "sealed"))[:LOOKED_AT])
 
 
-def _facts(agent: Agent, memories: Sequence[Memory], *, with_tags: bool) -> dict[int, Facts]:
+def _facts(agent: Agent, memories: Sequence[Memory], *, is_read: bool) -> dict[int, Facts]:
     numbers = [memory.number for memory in memories]
     if not numbers:
         return {}
@@ -222,12 +226,14 @@ def _facts(agent: Agent, memories: Sequence[Memory], *, with_tags: bool) -> dict
     used = {number: (times, at) for number, times, at in uses.values_list("number", "times", "last_at")}
     sources = Memory.objects.filter(agent_id=agent.pk, superseded_by__among=numbers)
     merged = set(sources.values_list("superseded_by", flat=True).distinct())
-    silo = Silo.for_agent(agent) if with_tags else None
+    silo = Silo.for_agent(agent) if is_read else None
+    told = {memory.number: _told(silo.open(memory)) for memory in memories} if silo is not None else {}
     return {
         memory.number: Facts(
             recalled=used.get(memory.number, _NEVER)[0],
             last_at=used.get(memory.number, _NEVER)[1],
-            is_tagged=silo is not None and _is_tagged(silo.open_tags(memory)),
+            is_tagged=told.get(memory.number, _NOTHING)[0],
+            decides=told.get(memory.number, _NOTHING)[1],
             is_merged=memory.number in merged,
             was_kept=vars(memory)["kept_at"] is not None,
         )
@@ -235,8 +241,10 @@ def _facts(agent: Agent, memories: Sequence[Memory], *, with_tags: bool) -> dict
     }
 
 
-def _is_tagged(tags: Sequence[str]) -> bool:
-    return any(tag.casefold() in KEEPING_TAGS for tag in tags)
+def _told(opened: Opened) -> tuple[bool, bool]:
+    """Whether it is tagged to be kept, and whether it tells of a decision."""
+    is_tagged = any(tag.casefold() in KEEPING_TAGS for tag in opened.tags)
+    return is_tagged, DECIDES.search(opened.content) is not None
 
 
 def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: datetime) -> Suggestion:

@@ -53,7 +53,7 @@ def suggested(agent: Agent, **how: Any) -> list[int]:
 
 
 def looked_through(agent: Agent, **how: Any) -> cleanup.Review:
-    return review(fresh(agent), now=how.pop("now", NOW), with_tags=True, **how)
+    return review(fresh(agent), now=how.pop("now", NOW), is_read=True, **how)
 
 
 # --- what is suggested
@@ -152,6 +152,7 @@ def test_of_one_category(ada: Agent) -> None:
         ({"recalled": 1, "last_at": ago(60)}, Importance.MEDIUM),
         ({"is_merged": True}, Importance.MEDIUM),
         ({"was_kept": True}, Importance.MEDIUM),
+        ({"decides": True}, Importance.MEDIUM),
         ({"recalled": 5, "last_at": ago(60)}, Importance.HIGH),
         ({"recalled": 1, "last_at": ago(29)}, Importance.HIGH),
         ({"is_tagged": True}, Importance.HIGH),
@@ -171,6 +172,7 @@ def test_whatever_speaks_for_a_memory_makes_it_no_less_important(
         Facts(facts.recalled, facts.last_at, True, is_merged, was_kept),
         Facts(facts.recalled, facts.last_at, is_tagged, True, was_kept),
         Facts(facts.recalled, facts.last_at, is_tagged, is_merged, True),
+        Facts(facts.recalled, facts.last_at, is_tagged, is_merged, was_kept, decides=True),
     ]
     assert all(each.importance(NOW) >= facts.importance(NOW) for each in more)
 
@@ -180,6 +182,7 @@ def test_importance_is_found_in_what_is_kept_of_a_memory(ada: Agent) -> None:
     [tagged] = old(ada, "tagged", tags=["Keep"])
     store.consolidate(fresh(ada), old(ada, "one", "two"), "one and two", ME)
     [merged] = set(active(ada)) - {plain, recalled, often, tagged}
+    [decided] = old(ada, "We decided on the night ferry.")
     usage.note(ada, [recalled], ago(50))
     for _ in range(5):
         usage.note(ada, [often], ago(50))
@@ -189,11 +192,14 @@ def test_importance_is_found_in_what_is_kept_of_a_memory(ada: Agent) -> None:
         plain: "LOW",
         recalled: "MEDIUM",
         merged: "MEDIUM",
+        decided: "MEDIUM",
         tagged: "HIGH",
         often: "HIGH",
     }
     assert "made of other memories" in told[merged].reason
     assert "tagged to be kept" in told[tagged].reason
+    assert "tells of a decision or a preference" in told[decided].reason
+    assert "decision" not in "".join(each.reason for each in review(fresh(ada), now=NOW).suggestions)
     assert "recalled 5 times, last on" in told[often].reason
 
 
@@ -215,7 +221,7 @@ def test_tags_are_opened_for_the_agents_side_alone(ada: Agent, monkeypatch: pyte
     def opened(*_: Any) -> Any:
         raise AssertionError("opened")
 
-    monkeypatch.setattr("memory.silo.silo.Silo.open_tags", opened)
+    monkeypatch.setattr("memory.silo.silo.Silo.open", opened)
     assert suggested(ada) == [1]
     with pytest.raises(AssertionError, match="opened"):
         looked_through(ada)
@@ -245,11 +251,11 @@ def test_so_many_at_a_time(ada: Agent) -> None:
 
 
 @pytest.mark.parametrize("many", [2, 100])
-@pytest.mark.parametrize("with_tags", [False, True])
-def test_queries_do_not_grow(ada: Agent, many: int, with_tags: bool) -> None:
+@pytest.mark.parametrize("is_read", [False, True])
+def test_queries_do_not_grow(ada: Agent, many: int, is_read: bool) -> None:
     usage.note(ada, old(ada, *(f"tea {n}" for n in range(many))), ago(50))
     agent = fresh(ada)
-    statements = asked(lambda: review(agent, now=NOW, with_tags=with_tags))
+    statements = asked(lambda: review(agent, now=NOW, is_read=is_read))
     assert statements == [
         "SELECT memory_cleanupdecision",  # what is overdue, and when it was kept
         "SELECT memory_recall",

@@ -58,7 +58,7 @@ def _clean(
     is_said = bool(chosen["keep"] or chosen["discard"])
     if is_said and not is_agents:
         raise KeyRejected("The agent's side alone decides: set PALIMPSEST_AGENT_KEY to its valid key.")
-    review = cleanup.review(agent, category=category, with_tags=is_agents)
+    review = cleanup.review(agent, category=category, is_read=is_agents)
     if not (is_said or dry_run or json) and is_agents and is_attended() and _is_interactive(agent):
         chosen = _asked(task, agent, review, versions)
         is_said = bool(chosen["keep"] or chosen["discard"])
