@@ -122,6 +122,7 @@ class EndIn(Body):
     clarity = Text(**_TOLD)
     resolution = Text(**_TOLD)
     satisfaction = Text(**_TOLD)
+    depth = Text(**_TOLD, help_text="how far into the matter it went")
 
 
 class EndOut(serializers.Serializer[Any]):

@@ -41,6 +41,7 @@ class Outcomes:
     clarity: str = ""
     resolution: str = ""
     satisfaction: str = ""
+    depth: str = ""
 
     def checked(self, goal: str = "") -> Outcomes:
         """Each on one line, neutral and masked. Raises Invalid."""
@@ -63,6 +64,7 @@ _TOLD = {
     "follow_up": ("Outcomes", "Follow-up Needed"),
     "clarity": ("Session Quality Metrics", "Clarity of Communication"),
     "satisfaction": ("Session Quality Metrics", "User Satisfaction"),
+    "depth": ("Topic Evolution", "Depth Reached"),
 }
 
 
@@ -120,7 +122,7 @@ def composed(
     if document.value(rules, f"{category}.topic_tracking"):
         changes = " → ".join(name for name, _ in islice(groupby(flow), 20))
         found["Topic Evolution"] = listed(
-            {"Topic Flow": changes, "Depth Reached": "", "User Engagement": _engagement(kinds)}
+            {"Topic Flow": changes, "Depth Reached": told.depth, "User Engagement": _engagement(kinds)}
         )
     understandings = told.understandings or _joined(_each(recordings, "Analysis", "Key Learnings"))
     found["Outcomes"] = listed(

@@ -131,7 +131,7 @@ def test_its_memory_tells_what_the_template_asks(ada: Agent, time_machine: Any) 
     time_machine.move_to("2026-11-22T14:50:00Z", tick=False)
     talk(ada, "Thanks!", "Have a good trip.", session="monday", topic="ferry ", effectiveness="it worked")
     time_machine.move_to("2026-11-23T08:00:00Z", tick=False)
-    told = memory_of(ada, goal="a trip", outcomes=Outcomes(achieved="booked", satisfaction="high"))
+    told = memory_of(ada, goal="a trip", outcomes=Outcomes(achieved="booked", satisfaction="high", depth="prices"))
     assert told == {
         "Session Overview": "- Session: monday\n- Session Type: COLLABORATIVE\n"
         "- Period: 2026-11-22T14:30:00Z to 2026-11-22T14:50:00Z\n- Duration: 20 min\n- Interactions: 3\n"
@@ -140,7 +140,7 @@ def test_its_memory_tells_what_the_template_asks(ada: Agent, time_machine: Any) 
         "- Closing Exchange: Thanks! / Have a good trip.\n"
         "- Critical Decisions: We decided on the night ferry.\n- Unresolved Items: Still need to pay.",
         "Topic Evolution": "- Topic Flow: Ferry → Booking → Ferry\n"
-        "- User Engagement: 1 question, 1 instruction, 1 feedback\n- Not recorded: Depth Reached",
+        "- Depth Reached: prices\n- User Engagement: 1 question, 1 instruction, 1 feedback",
         "Outcomes": "- Goals Achieved: booked\n- New Understandings: Ann asks early\n- Not recorded: Follow-up Needed",
         "Session Quality Metrics": "- Problem Resolution: it worked\n- User Satisfaction: high\n"
         "- Not recorded: Clarity of Communication",

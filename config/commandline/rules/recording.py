@@ -23,7 +23,7 @@ from memory.rules.session_memory import Outcomes
 from memory.rules.topic_memory import Stage
 
 _SAID = ("topic", "context", "intent", "effectiveness", "learnings", "metrics")
-_OUTCOMES = ("achieved", "understandings", "follow_up", "clarity", "resolution", "satisfaction")
+_OUTCOMES = ("achieved", "understandings", "follow_up", "clarity", "resolution", "satisfaction", "depth")
 _PROJECT = "default: told by MEMORY_PROJECT, the git remote, the folder"
 _TEXTS = ("stage", "definition", "scope", "level", "expertise", "style")
 _LISTS = {
