@@ -15,11 +15,12 @@ from audit.trail import Actor
 from memory import editing, store
 from memory.editing import Edited
 from memory.errors import Invalid, MemoryDisabled, NotFound, NotOpen, Taken
-from memory.intake import MAX_TAG, Draft, checked_project
+from memory.intake import MAX_TAG, Draft
 from memory.models import Agent, Kind, Memory
 from memory.rules import document, gate, interactions, places, sections, session_memory, topics
 from memory.rules.categories import DEFAULT_PROJECT
 from memory.rules.interactions import checked_name
+from memory.rules.projects import checked_project
 from memory.rules.references import reference
 from memory.rules.rows import RecordedSession
 from memory.rules.session_memory import Before, Outcomes

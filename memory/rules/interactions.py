@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memory.errors import Invalid
-from memory.intake import MAX_CONTENT, checked_content, checked_project
+from memory.intake import MAX_CONTENT, checked_content
 from memory.rules import document, labels, sections
-from memory.rules.masking import masked_together
-from memory.rules.neutral import neutral
+from memory.rules.masking import holds_token, masked_together
+from memory.rules.neutral import neutral, neutral_whole
+from memory.rules.projects import checked_project
 from memory.rules.sections import listed
 from memory.rules.significance import kind_of, significance
 
@@ -72,8 +73,8 @@ def checked_name(name: object) -> str:
         return ""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
         raise Invalid("session", "is up to 64 letters, digits and . _ -")
-    if masked_together([name])[1]:
-        raise Invalid("session", "looks like a secret, and a session's name is kept in clear")
+    if holds_token(name):
+        raise Invalid("session", "looks like a secret, and a session's name is kept in clear: give it another")
     return name
 
 
@@ -96,7 +97,7 @@ def captured(given: Interaction, rules: Mapping[str, Any], *, requested: bool) -
     """`given` is checked. What is recorded automatically is kept as `auto_recording` says, too."""
     names = ("prompt", "response", *_LINES)
     said = [*(getattr(given, name) for name in names), *given.tools]
-    texts = [neutral(text) for text in said]
+    texts = [*map(neutral_whole, said[:2]), *map(neutral, said[2:])]
     lost, count = ["no branding"] if texts != said else [], 0
     if document.is_on(rules, "capture_settings", "sensitive_data_masking"):
         texts, count = masked_together(texts)

@@ -1,135 +1,318 @@
-"""Secrets that are one by what is said of them: "my password is …", `API_KEY=…`, `Authorization: Bearer …`, addresses
-with credentials. What is said of an ordinary word, a type or a variable is none.
+"""Secrets that are one by what is said of them: "my password is …", `API_KEY=…`, "use … as the password", in the words
+of many languages. What is said of an ordinary word, a type or a variable is none.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from itertools import chain
+from typing import NamedTuple
 
-Span = tuple[int, int, str]
+from memory.rules import secret_values as values
+from memory.rules.secret_finding import Finder, Span
+from memory.rules.secret_names import SIGNS, SPACED, STRONG, UNSPACED, WEAK
+from memory.rules.seen_text import Seen
+
+# Patterns look at a text in lower case. Each name is a branch that begins with a letter, so that a search goes from one
+# such letter to the next.
+_NAME = re.compile(f"{STRONG}|{WEAK}")
+_IS_STRONG = re.compile(STRONG)
+_ENGLISH = re.compile(rf"pass(?:w(?:or)?d|phrase|code)|pwd?|_pass|seed|recovery|mnemonic|{WEAK}")
+_IS_UNSPACED = frozenset(UNSPACED.split("|"))
 
 _GAP = r"[ \t]{0,4}"
-_STRONG = (
-    r"passw(?:or)?d|passphrase|passcode|passwort|kennwort|contrase[nñ]a|contrasena|mot de passe|wachtwoord|senha|\bpwd"
+_OF = (
+    r"(?:[ \t]?\([^()\n]{1,40}\)|[ \t]\[[^\[\]\n]{1,40}\])?"
+    r"(?:,?[ \t](?:i|we|you|he|she|they|that|which)(?=[ \t])(?:[ \t](?!is|was)[\w'-]{1,20}){0,5})?"
+    r"(?:[ \t](?:for|to|of|on|at|in|für|zu|de|del|da|do|von|pour)(?:[ \t][\w.@'-]{1,40}){1,4})?"
 )
-_WEAK = (
-    r"api[ _-]?key|access[ _-]?key(?:[ _-]?id)?|secret[ _-]?(?:access[ _-]?)?key|auth[ _-]?key|private[ _-]?key|"
-    r"client[ _-]?secret|account[ _-]?key|encryption[ _-]?key|signing[ _-]?key|secret|(?<!tik)token|credentials?|\bpin"
+_DONE = r"(?:set|changed|reset|updated|rotated|switched)"
+_IS = (
+    r"(?:(?:is|was|are|will be|has been|had been|lautet|c'est|"
+    r"(?P<abroad>should be|ist|war|es|est|era|é|è|jest|är|er|это))"
+    r"(?:[ \t](?:now|still|just|currently|simply|literally|jetzt|actually))?"
+    rf"(?:[ \t]{_DONE}(?:[ \t]back)?[ \t](?:to|as))?|{_DONE}[ \t](?:back[ \t])?(?:to|as)|(?P<to>to|into|auf|en|à|para))"
+    r":?(?:[ \t]{1,4}|[ \t]{0,4}\n[ \t]{0,20})"
 )
-_WHERE = r"(?:_?\d{1,2}|_(?:prod|production|live|staging|test|dev|ci))?(?!\w)"  # "tokens" and "token_count" are numbers
-_OF = r"(?:[ \t](?:for|to|of|on|at|in)(?:[ \t][\w.@-]{1,40}){1,4})?"
-_IS = r"(?P<is>is|was|are|ist|lautet|es|est|é)"
-_VALUE = r"(?:(?P<quote>['\"`])(?P<quoted>[^'\"`\n]{3,200})(?P=quote)|(?P<bare>[^\s'\"`]{3,200}))"
-_NAMED = re.compile(
-    rf"(?:(?P<strong>{_STRONG}|_pwd|_pass)\w{{0,20}}|(?P<weak>{_WEAK}){_WHERE})(?:['\"`]\]?|[*]{{1,2}})?{_OF}{_GAP}"
-    rf"(?:(?P<sign>:=|=>|={{1,3}}|!={{1,2}}|:{{1,2}}){_GAP}[*]{{0,2}}{_GAP}|\b{_IS}:?[ \t]{{1,4}}){_VALUE}",
+_TAIL = re.compile(
+    rf"(?P<rest>[a-z0-9_]{{0,20}})(?P<close>\\{{0,3}}['\"`]\]?|[*_]{{1,2}}|\])?{_OF}{_GAP}"
+    rf"(?:(?P<sign>:=|=>|={{1,3}}|!={{1,2}}|:{{1,2}})(?P<gap>{_GAP})(?:\*\*|__)?{_GAP}"
+    rf"|(?P<dash>[–—→]|->|(?<=[ \t])-{{1,2}}(?=[ \t])){_GAP}"
+    rf"|\?[ \t\n]{{1,4}}(?:it's|it is|that's|try)[ \t]{{1,4}}|(?P<asked>\?[ \t\n]{{1,4}})"
+    rf"|'s[ \t]{{1,4}}|(?<=hasło )to[ \t]|(?<=salasana )on[ \t]|(?<=[ \t]){_IS})"
+)
+_UNSPACED_TAIL = re.compile(
+    rf"(?P<rest>)(?P<close>\\{{0,3}}['\"`]\]?|\*\*)?{_GAP}"
+    rf"(?:(?P<sign>[:=])(?P<gap>)|(?P<dash>-)|(?P<to>(?!))|(?P<abroad>(?!))|(?P<asked>(?!))"
+    rf"|(?:是|为|為|は|を|가|이|은|는|है|هي|هو|คือ)[:]?|(?=[ \t])){_GAP}"
+)
+_CHANGING = re.compile(
+    r"(?<![^\W_])(?:set|chang|reset|updat|rotat|switch|mak|made|turn|ändern|ändere|setz|cambi|mud)\w{0,6}"
+    r"(?:[ \t][\w'.-]{1,30}){0,5}[ \t'\"`]{1,2}[\w.-]{0,30}\Z"
+)
+_PLAIN_REST = re.compile(
+    r"(?:s|es)?(?:_?\d{1,2}|_(?:prod|production|live|staging|test|dev|ci|new|old|confirm|value))?_{0,2}\Z"
+)
+_COUNTED = re.compile(r"(?:max|min|num|count|total|limit|budget|per|n)[_ -]?(?:[a-z]{1,12}[_ -])?\Z")
+_QUOTED = re.compile(
+    r"(?:[bru@f$]{1,2}(?=['\"]))?(?P<quote>\\{0,3}(?:\"\"\"|'''|['\"`]))"
+    r"(?P<value>(?:(?!(?P=quote))(?:\\[^\n]|[^\\\n])){1,200}?)(?P=quote)",
     re.IGNORECASE,
 )
-_OPTION = re.compile(
-    rf"(?<!\S)--?(?:\w{{1,20}}-)?(?:password|passwd|pass|token|secret|api-?key)(?:=|[ \t]{{1,4}}){_VALUE}",
-    re.IGNORECASE,
+_BARE = re.compile(r"[^\s'\"`\ufffc]{3,1000}")
+_BARE_ENDS = re.compile(
+    r"[)\]}],|,[\w.]+[:=]|&(?:[lr]dquo|[lr]squo|quot|gt|lt|#x?\w{1,6});|"
+    r"[,;)\]}]?(?:&(?:amp;)?[\w.-]+=|;[\w ]+=|\\[nrt\"]|</|<br|[，。；、）」])|,\"|\|"
 )
-_BESIDE = re.compile(rf"(?:{_STRONG})[ \t]{{1,3}}(?P<secret>[^\s'\"`]{{6,200}})", re.IGNORECASE)
-_REVERSED = re.compile(
-    rf"(?<!\S)(?P<secret>\S{{4,200}})[ \t](?:is|was)[ \t](?:my|the|our|your|his|her|their)[ \t]"
-    rf"(?:\w{{1,20}}[ \t]){{0,2}}(?:{_STRONG}|{_WEAK})",
-    re.IGNORECASE,
+_ASCII = re.compile(r"[!#-&(-_a-~]{4,200}")
+_NEXT_LINE = re.compile(r"[ \t]{0,8}(?:(?:\n|\\n|\\r\\n)[ \t>]{0,20}){1,2}(?:```\w{0,20}\n|(?:-|\*|\d\.)[ \t])?")
+_LINE = re.compile(r"[\"`*]{0,3}[^\n\\\"]{1,200}")
+_PHRASE = re.compile(r"[^\n\r\"`|<>,;:()=\\\ufffc\[\]{}]{3,260}")
+_PHRASE_ENDS = re.compile(r"[.!?](?=\s|$)|[ \t](?:[-–—/&]|and|but|und|y|et)(?=\s)")
+_GOES_ON = re.compile(
+    r"[ \t]?(?:$|[.,;!?)\n\r\]}|<*\\/–—]|-[ \t]|\((?!\))|(?:and|but|for|on|so|now|please|if|when|until|because|btw|und|"
+    r"for|from|y|et)(?!\w)|[\w.-]{1,20}[ \t]?[:=])"
 )
-_BASIC_OPTION = re.compile(r"(?<!\S)(?:-u|--user)[ \t=]{1,4}['\"]?[\w.@-]{1,100}:(?P<secret>[^\s'\"]{3,200})")
-_HEADER = re.compile(
-    r"\b(?:authorization['\"]?[ \t]{0,3}[:=][ \t]{0,3}['\"]?(?:[a-z]{1,20}[ \t]{1,3})?|"
-    r"bearer[ \t]{1,3}|basic[ \t]{1,3})"
-    r"(?P<secret>[A-Za-z0-9._~+/-]{6,2000}={0,2})(?![\w=])",
-    re.IGNORECASE,
-)
-_ADDRESS = re.compile(r"(?<![A-Za-z])[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{0,100}:(?P<secret>[^\s/]{1,200})@(?=[\w\[])")
-_TOKEN_ADDRESS = re.compile(r"(?<![A-Za-z])https?://(?P<secret>[A-Za-z0-9_-]{16,200})@(?=\w)")
-
-# What is said of a secret, rather than one: "the password is wrong", `password: string`.
-_WORDS = frozenset((Path(__file__).parent / "no_secrets.txt").read_text("utf-8").split())
-_CODE = re.compile(r"(?:[A-Za-z_]\w*(?:\.|::|->))*[A-Za-z_]\w*[(\[<]|(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*\Z")
-_HOLDER = re.compile(r"\.{3}|…|[xX*•.#_-]+\Z|[<\[{(].*|(?i:your)[_-]|\$\{|\$[A-Z][A-Z0-9_]*\Z")
-_NAME_AGAIN = re.compile(rf"(?:\w{{0,20}}_)?(?:{_STRONG}|{_WEAK})s?(?:_[a-z_]{{1,20}}|\d)?\Z", re.IGNORECASE)
 _TRAILING = ".,;:!?)]}>*"
+_LABEL = re.compile(r"(?:\A|\n|\\n)[ \t>*#•-]{0,12}(?:[\w'.-]{1,20}[ \t]){0,3}[\w-]{0,20}\Z")
+
+_BESIDE = re.compile(
+    r"[ \t]{1,3}(?:(?P<secret>[^\s'\"`]{4,400})|(?P<q>['\"`])(?P<quoted>[^\s'\"`]{4,100})(?P=q)(?=[ \t.,;!?)\n]|$))"
+)
+_LONG = 16  # characters: so many, with letters and digits, are no word behind "token"
+_WHOSE = r"(?:my|the|our|your|his|her|their|a|its|das|mein)"
+_REVERSED = re.compile(
+    rf"[ \t](?:is|was|will be)[ \t]{_WHOSE}[ \t](?:[\w-]{{1,20}}[ \t]){{0,2}}(?:{SPACED}|{WEAK})(?P<end>)"
+)
+_AS = re.compile(
+    rf"[ \t](?:as|for|als)[ \t](?:{_WHOSE}[ \t])?(?:[\w-]{{1,20}}[ \t]){{0,2}}(?:{SPACED}|{WEAK})"
+    r"(?=[ \t]{0,2}(?:$|[.,;!?)\n\\\"]|(?:for|on|to|in|at|and|of|from|everywhere)(?!\w)))"
+)
+_USING = re.compile(
+    r"(?<!\w)(?:us(?:e|ed|ing)|pick(?:ed)?|cho{1,2}se|set|with|enter(?:ed)?|typed?|took|take|put|saved?|nimm|verwende)"
+    r"[ \t:]{1,3}(?P<secret>\S{3,200}(?:[ \t][^\s,.;:]{1,60}){0,7})\Z"
+)
+_LAST = re.compile(r"\"[^\"\n]{3,100}\"\Z|'[^'\n]{3,100}'\Z|`[^`\n]{3,100}`\Z|(?<!\S)\S{3,200}\Z")
 
 
-def spans(text: str) -> Iterator[Span]:
-    """Where each begins and ends, and what it is."""
-    for pattern in (_ADDRESS, _TOKEN_ADDRESS):
-        yield from (
-            _span(found, "address credentials") for found in pattern.finditer(text) if not _is_none(found["secret"])
+class _Found(NamedTuple):
+    """A name, and what stands behind it."""
+
+    seen: Seen
+    name: re.Match[str]
+    tail: re.Match[str]
+
+    @property
+    def is_strong(self) -> bool:
+        return _IS_STRONG.match(self.seen.folded, self.name.start()) is not None
+
+    @property
+    def is_unspaced(self) -> bool:
+        return self.name[0] in _IS_UNSPACED
+
+    @property
+    def is_plain(self) -> bool:
+        """The name says no more than that: not `password_field`, or "tokens"."""
+        rest = self.tail["rest"]
+        return _PLAIN_REST.match(rest) is not None and (
+            self.is_strong or rest != "s" or self.name[0].endswith(("credential", "code"))
         )
-    yield from (_span(found, "password") for found in _BASIC_OPTION.finditer(text))
-    for found in _HEADER.finditer(text):
-        secret = found["secret"]
-        if _is_opaque(secret.rstrip("=.")) or (secret.endswith("=") and len(secret) >= 8):
-            yield _span(found, "authorization header")
-    for found in _OPTION.finditer(text):
-        name = "quoted" if found["quoted"] else "bare"
-        if not _is_none(found[name]):
-            yield _span(found, "password", name)
-    yield from _named(text)
-    for pattern in (_BESIDE, _REVERSED):
-        for found in pattern.finditer(text):
-            value = found["secret"].strip(_TRAILING + "'\"`([{<")
-            begin = found.start("secret") + found["secret"].find(value)
-            if len(value) >= 4 and not _is_none(value) and _has_both(value):
-                yield begin, begin + len(value), "password"
+
+    @property
+    def is_told(self) -> bool:
+        """A sentence says it."""
+        return not self.tail["sign"]
+
+    @property
+    def is_abroad(self) -> bool:
+        """A sentence says it in a language whose words for what is said of secrets are not known here."""
+        return self.is_told and (bool(self.tail["abroad"] or self.tail["asked"]) or not _ENGLISH.match(self.name[0]))
+
+    @property
+    def kind(self) -> str:
+        return "password" if self.is_strong else " ".join(re.split(r"[ _.-]", self.name[0].lstrip("_")))
 
 
-def _span(found: re.Match[str], kind: str, name: str = "secret") -> Span:
-    return found.start(name), found.end(name), kind
-
-
-def _named(text: str) -> Iterator[Span]:
+def _named(seen: Seen) -> Iterator[Span]:
     at = 0
-    while (found := _NAMED.search(text, at)) is not None:
-        name = "quoted" if found["quoted"] is not None else "bare"
-        value, begin = found[name], found.start(name)
-        if name == "bare":
-            value = re.split(r"[,;)\]}]?(?:&\w+=|\\n|\Z)", value, maxsplit=1)[0].rstrip(_TRAILING)
-        if len(value) >= 3 and not _is_none(value) and _is_secret(value, found):
-            kind = "password" if found["strong"] else " ".join(re.split(r"[ _-]", found["weak"].lower()))
-            yield begin, begin + len(value), kind
-        at = found.end("sign") if found["sign"] else found.end("is")  # a value may name the next
+    while (name := _NAME.search(seen.folded, at)) is not None:
+        at = name.end()
+        tail = (_UNSPACED_TAIL if name[0] in _IS_UNSPACED else _TAIL).match(seen.folded, at)
+        if tail is None:
+            yield from _beside(seen, name)
+            continue
+        if tail["to"] and not _CHANGING.search(seen.folded, max(0, name.start() - 80), name.start()):
+            continue
+        found = _Found(seen, name, tail)
+        if not found.is_strong and not found.is_plain:
+            continue
+        place = _value(found)
+        if place is not None:
+            yield *place, found.kind
+            at = max(at, place[1])
 
 
-def _is_none(value: str) -> bool:
-    """What is said of one, what only stands where one goes, or an address (whose own secrets are looked for)."""
-    return value.lower() in _WORDS or _HOLDER.match(value) is not None or "://" in value
+def _value(found: _Found) -> tuple[int, int] | None:
+    at, text = found.tail.end(), found.seen.text
+    next_line = _NEXT_LINE.match(text, at)
+    if next_line is not None and not found.tail["dash"]:
+        return _on_its_line(found, next_line.end())
+    quoted = _QUOTED.match(text, at)
+    if quoted is not None:
+        return quoted.span("value") if _is_quoted_secret(found, quoted["value"]) else None
+    return _phrase(found, at) or _bare(found, at)
 
 
-def _is_secret(value: str, found: re.Match[str]) -> bool:
-    if value.isdigit() and found["weak"] and found["weak"].lower() != "pin":
-        return False  # a limit, or a count
-    if found["quoted"] is not None:
-        return bool(found["strong"]) or (" " not in value and _is_opaque(value))
-    if found["sign"] and _is_code(found["bare"], value):
+def _is_quoted_secret(found: _Found, value: str) -> bool:
+    if values.is_none(value) or values.speaks_of_one(value) or values.is_between_quotes(value):
         return False
-    return _is_opaque(value) or (bool(found["strong"]) and _ends_clause(found))
+    if found.is_strong and found.is_plain:
+        return not values.is_name(value) or not found.tail["sign"]
+    return " " not in value and _is_weak_secret(found, value) and not values.is_name(value)
 
 
-def _is_code(bare: str, value: str) -> bool:
-    """What is given to a variable: a call, an index, a name with a dot in it, one like the variable's own."""
-    return _CODE.match(bare.rstrip(".,;:!?")) is not None or _NAME_AGAIN.match(value) is not None
+def _on_its_line(found: _Found, at: int) -> tuple[int, int] | None:
+    """A value that is all of the next line."""
+    line = _LINE.match(found.seen.text, at)
+    value = line[0].strip().strip("`*\"',") if line else ""
+    if len(value) < 3 or not found.is_plain or values.is_none(value) or values.is_code(value, value):
+        return None
+    begin = at + found.seen.text[at : at + 220].find(value)
+    if " " in value or "\t" in value:
+        is_one = found.is_strong and values.is_phrase(value, is_told=False, may_have_small=False)
+    elif found.is_strong:
+        is_one = values.is_opaque(value) or (value.isalpha() and _is_label(found))
+    else:
+        is_one = _is_weak_secret(found, value) and (values.has_both(value) or value.isdigit())
+    return (begin, begin + len(value)) if is_one and ":" not in value[-1:] else None
 
 
-def _ends_clause(found: re.Match[str]) -> bool:
-    """Nothing more is said: what goes on ("is stored in …") tells of it."""
-    after = found.string[found.start("bare") + len(found["bare"].rstrip(_TRAILING)) :][:1]
-    return not after or after in ".,;!?)\n\r"
+def _is_label(found: _Found) -> bool:
+    return _LABEL.search(found.seen.folded, max(0, found.name.start() - 60), found.name.start()) is not None
 
 
-def _is_opaque(value: str) -> bool:
-    """It is no word: it has a digit among letters, a sign in it, or capitals in its midst; or is a longer number."""
+def _phrase(found: _Found, at: int) -> tuple[int, int] | None:
+    """A value of some words, to the end of what is said."""
+    is_spaced = found.tail["sign"] != "=" or found.tail["gap"] != ""
+    if not (found.is_strong and found.is_plain and is_spaced) or found.is_abroad or found.tail["dash"]:
+        return None
+    words = _PHRASE.match(found.seen.text, at)
+    if words is None:
+        return None
+    said = words[0]
+    after = found.seen.text[words.end() : words.end() + 1]
+    if after == "(" and not said.endswith(" "):
+        return None  # a call
+    if after and after in "=:":
+        said = said.rstrip().rpartition(" ")[0]  # the next thing's name
+    end = _PHRASE_ENDS.search(said)
+    said = (said[: end.start()] if end else said).rstrip()
+    may_have_small = not found.is_told and _is_label(found)
+    is_seed = found.name[0].startswith(("seed", "recovery", "mnemonic")) and values.is_seed(said)
+    if not is_seed and not values.is_phrase(said, is_told=found.is_told, may_have_small=may_have_small):
+        return None
+    return at, at + len(said.rstrip(_TRAILING))
+
+
+def _bare(found: _Found, at: int) -> tuple[int, int] | None:
+    bare = (_ASCII if found.is_unspaced and found.is_told else _BARE).match(found.seen.text, at)
+    if bare is None:
+        return None
+    value = (_BARE_ENDS.split(bare[0], maxsplit=1)[0] if _BARE_ENDS.search(bare[0]) else bare[0]).rstrip(_TRAILING)
+    if len(value) < 3 or values.is_none(value) or not _is_bare_secret(found, bare[0], value, at + len(value)):
+        return None
+    return at, at + len(value)
+
+
+def _is_bare_secret(found: _Found, bare: str, value: str, end: int) -> bool:
+    if (found.tail["sign"] or not found.is_strong) and values.is_code(bare, value):
+        return False
+    if not found.is_strong:
+        return not found.tail["dash"] and _is_weak_secret(found, value)
+    is_in_quotes = (found.tail["close"] or "")[-1:] in ("'", '"')  # what is none itself is code
+    if found.tail["dash"] or found.is_abroad or is_in_quotes or not found.is_plain:
+        return values.is_opaque(value) and not values.is_name(value)
+    if found.tail["sign"] == "=" and found.tail["gap"] and values.is_snake(value):
+        return False  # a variable
+    if found.name[0].startswith("pw") and value[0] in "/~.":
+        return False  # where one is
+    is_shell = found.tail["sign"] == "=" and found.tail["gap"] == "" and found.name[0].isalpha()
+    return (
+        values.is_opaque(value)
+        or is_shell
+        or (
+            _GOES_ON.match(found.seen.text, end) is not None
+            and not (found.is_told and values.is_spoken(value) and not _is_over(found.seen.text, end))
+        )
+    )
+
+
+def _is_over(text: str, end: int) -> bool:
+    return text[end : end + 1] in ("", ".", "!", "\n")
+
+
+def _is_weak_secret(found: _Found, value: str) -> bool:
+    name = found.name[0]
+    if name.startswith(("pin", "otp")) or name.endswith("code"):
+        digits = value.replace("-", "")
+        return (digits.isdigit() and 4 <= len(digits) <= 16) or ("-" in value and values.has_both(value))
+    if name == "pass" and not values.has_both(value):
+        return False
     if value.isdigit():
-        return len(value) >= 4
-    has_sign = re.search(r"\w[!#$%^&*+=~@?|\\/]+\w|[!#$%^&*+=~]\Z", value) is not None
-    is_mixed = not value[1:].islower() and not value.isupper() and value.isalnum() and len(value) >= 8
-    return _has_both(value) or has_sign or is_mixed
+        before = found.seen.folded[max(0, found.name.start() - 20) : found.name.start()]
+        return len(value) >= 6 and _COUNTED.search(before) is None
+    return len(value) >= 6 and values.is_opaque(value) and not values.is_constant(value)
 
 
-def _has_both(value: str) -> bool:
-    return any(letter.isalpha() for letter in value) and any(letter.isdigit() for letter in value)
+def _beside(seen: Seen, name: re.Match[str]) -> Iterator[Span]:
+    """A password behind its name, with nothing between them."""
+    found = _BESIDE.match(seen.text, name.end())
+    if found is None:
+        return
+    if not _IS_STRONG.match(seen.folded, name.start()):
+        if len(found["secret"] or "") >= _LONG:
+            yield from _word(found["secret"], found.start("secret"))
+    elif found["secret"]:
+        yield from _word(found["secret"], found.start("secret"))
+    elif not (values.is_none(found["quoted"]) or values.is_name(found["quoted"]) or " " in found["quoted"]):
+        yield *found.span("quoted"), "password"
+
+
+def _word(said: str, at: int) -> Iterator[Span]:
+    """What a sentence has where a password may be: one that is no word."""
+    value = said.strip(_TRAILING + "'\"`([{<")
+    if len(value) >= 4 and not values.is_none(value) and values.has_both(value) and not values.is_name(value):
+        yield at + said.find(value), at + said.find(value) + len(value), "password"
+
+
+def _reversed(seen: Seen) -> Iterator[Span]:
+    """ "… is my password"."""
+    for found in _REVERSED.finditer(seen.folded):
+        last = _LAST.search(seen.text, max(0, found.start() - 200), found.start())
+        if last is not None and last[0][0] in "\"'`" and " " in last[0]:
+            if values.is_phrase(last[0][1:-1], is_told=False, may_have_small=False):
+                yield last.start() + 1, last.end() - 1, "password"
+        elif last is not None:
+            yield from _word(last[0], last.start())
+
+
+def _used_as(seen: Seen) -> Iterator[Span]:
+    """ "Use … as the password"."""
+    for found in _AS.finditer(seen.folded):
+        used = _USING.search(seen.folded, max(0, found.start() - 300), found.start())
+        if used is None:
+            continue
+        said = seen.text[used.start("secret") : used.end("secret")]
+        value = said.strip("\\\"'`")
+        begin = used.start("secret") + said.find(value)
+        if " " in value:
+            is_quoted = said[0] in "\\\"'`" and not values.speaks_of_one(value)
+            is_one = is_quoted or values.is_phrase(value, is_told=True, may_have_small=False)
+        else:
+            is_one = len(value) >= 3 and not values.is_none(value) and not values.is_code(value, value)
+        if is_one:
+            yield begin, begin + len(value), "password"
+
+
+FINDERS = (Finder(SIGNS, lambda seen: chain(_named(seen), _reversed(seen), _used_as(seen))),)

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
+from memory.errors import Invalid
 from memory.rules import document
 from memory.rules.categories import COMMON, DEFAULT_PROJECT, PRIVATE, PROJECT, SCOPES
 
@@ -78,6 +79,15 @@ def credential_name(service: str, project: str = "", kind: str = "key") -> str:
     if parts[1].endswith(f"-{parts[2]}") or parts[1] == parts[2]:
         parts.pop()  # it says so itself
     return plain("-".join(part for part in parts if part)) + ".md"
+
+
+def checked_service(name: str, field: str = "service") -> str:
+    """What a credential's file may be called by: not the credential. Raises Invalid."""
+    from memory.rules.masking import holds_token  # its detectors bring requests with them
+
+    if holds_token(name):
+        raise Invalid(field, "looks like a secret, and its file is called by it: name what the secret is for")
+    return name
 
 
 def dated(at: datetime) -> str:

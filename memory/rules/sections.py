@@ -78,7 +78,7 @@ def parted(text: str, category: str) -> dict[str, str]:
     name = main_section(category)
     for line in lines(text):
         begun = heading(line)
-        if begun in known and not found.get(begun):
+        if begun in known and not "".join(found.get(begun, ())).strip():
             name = begun
             found.setdefault(name, [])
         else:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory.errors import Invalid
 from memory.rules import document, places
 from memory.rules.categories import SCOPES
 from memory.rules.places import credential_name, file_name, folder, folder_of_project, index_of, plain
@@ -85,6 +86,14 @@ def test_the_folder_of_a_project(project: str, name: str) -> None:
 )
 def test_how_a_credential_is_named(service: str, project: str, kind: str, name: str) -> None:
     assert credential_name(service, project, kind) == name
+
+
+def test_no_service_is_called_by_its_credential() -> None:
+    assert places.checked_service("OpenAI") == "OpenAI"
+    with pytest.raises(Invalid) as refused:
+        places.checked_service("ghp_" + "a1B2c3D4" * 4 + "wxyz")
+    assert refused.value.field == "service"
+    assert "a1B2" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,26 @@ def test_an_id_that_was_said_and_is_none_is_refused(said: str) -> None:
         identify(Surroundings(), {"memory_rules": {"project_support": {"project_id": said}}})
 
 
+TOKEN = "ghp_" + "a1B2c3D4" * 4 + "wxyz"
+
+
+@pytest.mark.parametrize("name", [TOKEN, f"acme/{TOKEN}", "AKIA" + "IOSFODNN7EXAMPLE", "sk-ant-api03-" + "a1B2" * 8])
+def test_an_id_that_is_a_secret_is_refused_and_not_repeated(name: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        identify(Surroundings(name))
+    assert "project" in str(refused.value)
+    assert name[-8:] not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["token-service", "password-manager", "acme/secret-santa", "550e8400-e29b-41d4-a716"])
+def test_an_id_that_speaks_of_secrets_is_one(name: str) -> None:
+    assert identify(Surroundings(name)) == name
+
+
+def test_no_folder_called_by_a_secret_names_a_project() -> None:
+    assert identify(Surroundings(directory=f"/work/{TOKEN}")) == "default-project"
+
+
 @pytest.mark.parametrize(
     ("url", "project"),
     [

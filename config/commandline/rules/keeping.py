@@ -23,7 +23,8 @@ from memory.models import Agent, Kind
 from memory.rules import document, gate, places, sections
 from memory.rules.categories import PRIVATE, PROJECT, SCOPES, scope_of
 from memory.rules.masking import masked
-from memory.rules.neutral import neutral
+from memory.rules.neutral import neutral_whole
+from memory.rules.projects import checked_project
 from memory.vault import following, mending
 
 _SECTIONS = ("context", "understanding", "decision", "outcome", "related")
@@ -89,7 +90,7 @@ def _store(task: Task, agent: Agent, **options: Any) -> int | None:
 
 def _fit_for(category: str, text: str, rules: Mapping[str, Any]) -> tuple[str, int]:
     """Without brands; and without secrets, where they would stand in a file for whoever can read it."""
-    text = neutral(text)
+    text = neutral_whole(text)
     if scope_of(category) == PRIVATE or not document.is_on(rules, "capture_settings", "sensitive_data_masking"):
         return text, 0
     return masked(text)
@@ -110,13 +111,13 @@ def _content(options: dict[str, Any]) -> str:
 
 def _project(agent: Agent, category: str, given: str | None) -> str:
     if given is not None:
-        return given
+        return checked_project(given)
     return project_of(Path.cwd(), gate.rules_of(agent)) if scope_of(category) == PROJECT else ""
 
 
 def _tags(options: dict[str, Any]) -> list[str]:
-    named = {"service": options["service"], "credential": options["credential"]}
-    return [*options["tag"], *(f"{name}:{value}" for name, value in named.items() if value)]
+    named = {name: options[name] for name in ("service", "credential") if options[name]}
+    return [*options["tag"], *(f"{name}:{places.checked_service(value, name)}" for name, value in named.items())]
 
 
 def told_file(task: Task, agent: Agent, number: int | None) -> str | None:
