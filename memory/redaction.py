@@ -223,8 +223,12 @@ def recorded_in(agent: Agent, numbers: Iterable[int]) -> list[RecordedSession]:
 
 def _unname(agent: Agent, numbers: Sequence[int]) -> None:
     """A session's name may say what was said in it, and is kept in clear."""
+    names = set(RecordedSession.objects.filter(agent_id=agent.pk).values_list("name", flat=True))
     for session in recorded_in(agent, numbers):
-        session.name = f"redacted-{session.pk}"
+        plain = f"redacted-{session.pk}"
+        free = (plain, *(f"{plain}-{nth}" for nth in range(2, len(names) + 3)))
+        session.name = next(name for name in free if name not in names)
+        names.add(session.name)
         session.save(update_fields=["name"])
 
 

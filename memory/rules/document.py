@@ -77,7 +77,7 @@ def checked(document: object) -> Document:
     if not isinstance(document, dict):
         raise Invalid("settings", "must be a JSON object")
     try:
-        size = len(json.dumps(document, allow_nan=False))
+        size = len(json.dumps(document, allow_nan=False, ensure_ascii=False).encode())  # half a letter has none
     except (TypeError, ValueError, RecursionError):
         raise Invalid("settings", "must be JSON: objects, lists, texts, numbers, true, false and null") from None
     if size > MOST_BYTES:

@@ -8,7 +8,7 @@ somebody says of a licence, a tool or a person stays.
 from __future__ import annotations
 
 import re
-from itertools import groupby
+from itertools import groupby, pairwise
 
 _COMMENT = re.compile(r"<!--\s{0,20}(?=licen[cs]e|metadata|copyright|spdx-license-identifier)", re.IGNORECASE)
 _LICENCE = re.compile(
@@ -31,6 +31,16 @@ _END = r"[.!*_ \t]{0,6}"
 _COPYRIGHT = re.compile(
     rf"{_LEAD}(?:copyright\b[ \t]{{0,3}})?(?:\(c\)|©|copyright\b)[ \t]{{0,3}}[^?]{{0,300}}?"
     r"\b(?:licen[cs]ed under|released under|under the [^?]{0,60}licen[cs]e|all rights reserved)\b[^?]{0,300}",
+    re.IGNORECASE,
+)
+# The same in two lines, and nothing else in them.
+_OWNED = re.compile(
+    rf"{_LEAD}(?:copyright[ \t]{{0,3}}(?:\(c\)|©|(?=\d{{4}}))|\(c\)|©)[ \t]{{0,3}}(?:\d{{4}}|\w)[^?]{{0,120}}",
+    re.IGNORECASE,
+)
+_TERMS_ALONE = re.compile(
+    rf"{_LEAD}(?:(?:licen[cs]ed|released|distributed) under [^?.,;]{{0,60}}licen[cs]e(?:,? (?:version )?[\d.]{{1,8}})?|"
+    rf"all rights reserved){_END}",
     re.IGNORECASE,
 )
 _SPDX = re.compile(rf"{_LEAD}SPDX-(?:License-Identifier|FileCopyrightText):[^?]{{0,160}}", re.IGNORECASE)
@@ -62,7 +72,7 @@ def neutral(text: str) -> str:
     """The text without them, "" where there is nothing else; where there are none, as it is."""
     kept = _without_comments(text)
     lines = kept.splitlines(keepends=True)
-    headers = _headers(lines)
+    headers = _headers(lines) | _notices(lines)
     left = [line for n, line in enumerate(lines) if n not in headers and not _is_branding(line.rstrip("\r\n"))]
     if kept == text and len(left) == len(lines):
         return text
@@ -97,6 +107,17 @@ def _headers(lines: list[str]) -> set[int]:
         if _OWNER.search(said) and _TERMS.search(said) and "?" not in said and not is_list:
             found.update(numbers)
     return found
+
+
+def _notices(lines: list[str]) -> set[int]:
+    """A line that says whose it is, and the next one, that says by which licence."""
+    said = [n for n, line in enumerate(lines) if line.strip()]
+    return {
+        n
+        for pair in pairwise(said)
+        if _OWNED.fullmatch(lines[pair[0]].strip()) and _TERMS_ALONE.fullmatch(lines[pair[1]].strip())
+        for n in pair
+    }
 
 
 def _is_branding(line: str) -> bool:

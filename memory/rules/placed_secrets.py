@@ -66,12 +66,16 @@ _PASS = re.compile(r"pass(?<=[ \t/,;|(]pass)[ \t]?[:=][ \t]{0,2}(?P<secret>[^\s'
 _WHO = re.compile(r"(?<![^\W_])(?:user(?:name)?|login|account|e-?mail|id)(?!\w)")
 _LOGIN = re.compile(r"user[ \t]?[/:][ \t]?pass(?:word)?(?!\w)|creds?(?!\w)|credentials|login(?!\w)")
 _BOTH = re.compile(
-    r"(?:[ \t]?[:=-]|[ \t]are)[ \t]{0,2}[\w.@+-]{1,60}[ \t]?[:/][ \t]?(?P<secret>[^\s'\"`/\ufffc]{4,100})"
+    r"(?:(?:[ \t]?[:=-]|[ \t]are)[ \t]{0,2}[\w.@+-]{1,60}[ \t]?[:/][ \t]?|[ \t][\w.@+-]{1,60}[ \t]/[ \t])"
+    r"(?P<secret>[^\s'\"`/\ufffc]{4,100})"
 )
+_PASS_IS = re.compile(r"(?<!\w)pass[ \t]{1,3}(?:is|was)[ \t:]{1,3}(?P<secret>[^\s'\"`\ufffc]{4,100})")
 
 
 def _logins(seen: Seen) -> Iterator[Span]:
-    """ "user: bob, pass: …", "login: bob / …"."""
+    """ "user: bob, pass: …", "the pass is …", "login: bob / …"."""
+    for found in _PASS_IS.finditer(seen.folded):
+        yield from _opaque(seen, found)
     for found in _PASS.finditer(seen.folded):
         if _WHO.search(seen.folded, max(0, found.start() - 90), found.start()):
             yield from _opaque(seen, found)
@@ -166,6 +170,10 @@ def _cookies(seen: Seen) -> Iterator[Span]:
 _ADDRESS = re.compile(
     r"(?<![A-Za-z])[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s:/@\"'<>]{0,100}:(?P<secret>[^\s/\"`<>\ufffc]{1,200})@(?=[\w\[])"
 )
+_REMOTE = re.compile(  # of one without a scheme, where a command says that it is one
+    r"(?<![\w-])(?:ssh|scp|sftp|rsync|lftp|mosh)[ \t](?:[^\n|;&]{0,200}?[ \t])?"
+    r"[\w.+-]{1,60}:(?P<secret>[^\s:/@\"'`<>\ufffc]{3,100})@(?=[\w\[])"
+)
 _TOKEN_ADDRESS = re.compile(r"(?<![A-Za-z])https?://(?P<secret>[A-Za-z0-9_-]{16,200})@(?=\w)")
 _SIGNED = re.compile(
     r"[?&;](?:amp;)?(?:sig|signature|x-(?:amz|goog|ms|oss|cos)-(?:signature|security-token)|security-token|hmac|hdnts|hdnea|"
@@ -175,7 +183,7 @@ _SIGNED = re.compile(
 
 
 def _addresses(seen: Seen) -> Iterator[Span]:
-    for pattern in (_ADDRESS, _TOKEN_ADDRESS):
+    for pattern in (_ADDRESS, _TOKEN_ADDRESS, _REMOTE):
         for found in pattern.finditer(seen.text):
             if not values.is_none(found["secret"]):
                 yield _span(found, "address credentials")
@@ -187,22 +195,47 @@ def _signed(seen: Seen) -> Iterator[Span]:
             yield _span(found, "signed address")
 
 
+# --- cards
+
+_CARD = re.compile(r"(?<![\w.-])[3-6]\d{3}(?:[ -]?\d){8,14}\d(?![\w-]|\.\d)")
+_CARD_CODE = re.compile(r"(?<!\w)(?:cvv2?|cvc2?|csc)(?: code| is|[ \t:=#]){1,4}(?P<secret>\d{3,4})(?!\w)")
+
+
+def _cards(seen: Seen) -> Iterator[Span]:
+    for found in _CARD.finditer(seen.text):
+        digits = [int(letter) for letter in found[0] if letter.isdigit()]
+        if 13 <= len(digits) <= 19 and _checks_out(digits):
+            yield found.start(), found.end(), "card number"
+
+
+def _checks_out(digits: list[int]) -> bool:
+    """By Luhn's sum, which one of ten numbers has."""
+    doubled = [2 * digit - 9 * (digit > 4) for digit in digits[-2::-2]]
+    return (sum(digits[::-2]) + sum(doubled)) % 10 == 0
+
+
+def _card_codes(seen: Seen) -> Iterator[Span]:
+    for found in _CARD_CODE.finditer(seen.folded):
+        yield _span(found, "card code")
+
+
 # --- elements, pairs, tables
 
+# What may be blank is taken whole, or every way to part it would be tried.
 _ELEMENT = re.compile(
     rf"<[\w.:-]{{0,40}}?(?:(?:{STRONG})|(?P<weak>{WEAK}))(?:[_.-]?(?:value|text|\d))?"
     r"(?:[ \t][^<>\n]{0,200})?(?<!/)>"
-    r"[ \t\n]{0,20}(?:<!\[cdata\[)?(?P<secret>[^<>\n\"\ufffc]{1,200}?)[ \t\n]{0,20}(?:\]\]>)?[ \t\n]{0,20}<"
+    r"[ \t\n]{0,20}+(?:<!\[cdata\[)?(?P<secret>[^<>\n\"\ufffc]{1,200}+)>?[ \t\n]{0,20}+<"
 )
 _KEYED = re.compile(
     rf"<[\w.:-]{{1,40}}[ \t](?:[^<>\n]{{0,100}}[ \t])?(?:key|name|id)=['\"][\w.:-]{{0,60}}?"
     rf"(?:(?:{STRONG})|(?P<weak>{WEAK}))"
-    r"[\w-]{0,20}['\"][^<>\n]{0,100}(?<!/)>[ \t\n]{0,20}(?P<secret>[^<>\n\"\ufffc]{1,200}?)[ \t\n]{0,20}</"
+    r"[\w-]{0,20}['\"][^<>\n]{0,100}(?<!/)>[ \t\n]{0,20}+(?P<secret>[^<>\n\"\ufffc]{1,200}+)[ \t\n]{0,20}+</"
 )
 _HTML_ROW = re.compile(
-    rf">[ \t\n]{{0,20}}(?:{STRONG})[ \t]{{0,3}}:?[ \t\n]{{0,20}}</(?:td|th|dt|b|label|strong|span|li|p|div|em)>"
-    r"[ \t\n]{0,20}:?[ \t\n]{0,20}(?:<(?:td|dd|span|code|div|p|b|em|tt)(?:[ \t][^<>\n]{0,100})?>[ \t\n]{0,20}){0,2}"
-    r"(?P<secret>[^<>\n\"\ufffc]{3,100}?)[ \t\n]{0,20}<"
+    rf">[ \t\n]{{0,20}}+(?:{STRONG})[ \t]{{0,3}}:?[ \t\n]{{0,20}}+</(?:td|th|dt|b|label|strong|span|li|p|div|em)>"
+    r"[ \t\n]{0,20}+:?[ \t\n]{0,20}+(?:<(?:td|dd|span|code|div|p|b|em|tt)(?:[ \t][^<>\n]{0,100})?>[ \t\n]{0,20}+){0,2}"
+    r"(?P<secret>[^<>\n\"\ufffc]{3,100}+)[ \t\n]{0,20}+<"
 )
 _PAIRED = re.compile(
     rf"(?<!\w)(?:name|key|id|type|label|variable|var)\\{{0,3}}['\"]?[ \t]{{0,4}}[:=][ \t]{{0,4}}(?:\\{{0,3}}['\"])?"
@@ -220,11 +253,11 @@ _AFTER = ".,;:!?)]}>"
 def _elements(seen: Seen) -> Iterator[Span]:
     for pattern in (_ELEMENT, _KEYED, _HTML_ROW, _PAIRED):
         for found in pattern.finditer(seen.folded):
-            secret = seen.text[found.start("secret") : found.end("secret")]
+            begin, secret = _trimmed(found.start("secret"), seen.text[slice(*found.span("secret"))])
             is_weak = "weak" in pattern.groupindex and found["weak"]
             is_one = _is_weak(secret) if is_weak else _is_in_cell(secret)
             if is_one and not values.is_name(secret):
-                yield _span(found)
+                yield begin, begin + len(secret), "password"
 
 
 def _is_weak(secret: str) -> bool:
@@ -238,6 +271,12 @@ def _is_in_cell(secret: str) -> bool:
         or values.is_code(secret, secret)
         or (" " in secret and not values.is_phrase(secret, is_told=False, may_have_small=False))
     )
+
+
+def _trimmed(begin: int, said: str) -> tuple[int, str]:
+    """Without blanks around it, and the end of CDATA."""
+    secret = said.rstrip().removesuffix("]]").rstrip()
+    return begin + len(secret) - len(secret.lstrip()), secret.lstrip()
 
 
 def _cells(seen: Seen) -> Iterator[Span]:
@@ -275,7 +314,9 @@ def _span(found: re.Match[str], kind: str = "password") -> Span:
 
 
 FINDERS = (
-    Finder(("://",), _addresses),
+    Finder(("://", "ssh", "scp", "sftp", "rsync", "lftp", "mosh"), _addresses),
+    Finder(("3", "4", "5", "6"), _cards),
+    Finder(("cvv", "cvc", "csc"), _card_codes),
     Finder(_COMMAND_SIGNS, _of_commands),
     Finder(("pass", "cred", "login"), _logins),
     Finder(("-u", "--auth", "--proxy-user", "-a"), _basic),

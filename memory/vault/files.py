@@ -58,6 +58,11 @@ class _Write:
     is_listed: bool = False  # in its index, already
 
 
+def has_followed(agent: Agent, seq: int, *, before: int) -> None:
+    """That the vault says what entry `seq` left; unless, since it was at `before`, it is to look at all of it again."""
+    Vault.objects.filter(agent_id=agent.pk, seq=before).update(seq=seq, fault="", fault_at=None)
+
+
 @dataclass(slots=True)
 class Files:
     """The files of some memories brought to what the silo says."""
@@ -235,6 +240,13 @@ class Files:
         self.take([number])
         self.finish()
 
+    def remove_owed(self) -> bool:
+        """What was redacted goes first, whatever keeps other files from being written. Whether there was any."""
+        owed = list(removing.owed(self.agent).values_list("number", flat=True))
+        if owed:
+            self._remove(owed)
+        return bool(owed)
+
     def _remove(self, numbers: Sequence[int]) -> None:
         """Every file of theirs: what was redacted is nowhere."""
         known = VaultFile.objects.filter(agent_id=self.agent.pk, number__in=numbers)
@@ -307,7 +319,7 @@ class Files:
             rowset.insert(VaultFile, [row for row in self._rows if row["id"] is None], _OF_NEW)
             rowset.update(VaultFile, [row for row in self._rows if row["id"] is not None], _OF_CHANGED)
             if followed is not None and not left:
-                rowset.update(Vault, [{"agent_id": self.agent.pk, "seq": followed, "fault": "", "fault_at": None}])
+                has_followed(self.agent, followed, before=followed - 1)
         self._writes, self._rows, self._taken, self.added, self.gone = [], [], set(), [], []
         if left:
             self.take(left, again=True)

@@ -25,7 +25,7 @@ from memory.rules.rows import Vault, VaultFile
 from memory.silo.silo import Silo
 from memory.vault import base, pages, removing
 from memory.vault.disk import Disk
-from memory.vault.files import AT_ONCE, Files
+from memory.vault.files import AT_ONCE, Files, has_followed
 from memory.vault.holding import held
 
 CAUGHT_UP_AT_ONCE = 100  # vaults
@@ -142,14 +142,17 @@ def _bring(agent: Agent, disk: Disk, numbers: Iterable[int] | None) -> Files | N
         _let_go(now)
         return None
     files = Files(now, disk)
-    for batch in _batched(_touched(now) if numbers is None else numbers):
+    seen = Vault.objects.get_or_create(agent_id=now.pk, defaults={"seq": 0})[0].seq if numbers is None else 0
+    if numbers is None and files.remove_owed():
+        pages.rebuild(disk, now, files.rules)
+    for batch in _batched(_touched(now, seen) if numbers is None else numbers):
         files.take(batch)
         files.finish()
     if files.are_pages_anew:
         pages.rebuild(disk, now, files.rules)
     _require_same(now)
     if numbers is None:
-        Vault.objects.update_or_create(agent_id=now.pk, defaults={"seq": now.audit_seq, "fault": "", "fault_at": None})
+        has_followed(now, now.audit_seq, before=seen)
     return files
 
 
@@ -196,9 +199,8 @@ def opened(agent: Agent) -> Iterator[Disk]:
             _held_here.agents.discard(agent.pk)
 
 
-def _touched(agent: Agent) -> Iterator[int]:
-    seen = Vault.objects.filter(agent_id=agent.pk).values_list("seq", flat=True).first()
-    changes = Change.objects.filter(agent_id=agent.pk, seq__gt=seen or 0)
+def _touched(agent: Agent, seen: int) -> Iterator[int]:
+    changes = Change.objects.filter(agent_id=agent.pk, seq__gt=seen)
     yield from changes.order_by("number").values_list("number", flat=True).distinct().iterator(chunk_size=2_000)
 
 

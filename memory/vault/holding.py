@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ def held(base: Path, roots: tuple[Path, ...]) -> Iterator[Disk]:
     with folder_of(place_of(base, roots), create=True) as folder:
         if folder is None:
             raise FileFault(f"open {base}: there is no such folder", "there is no such folder")
+        if folder.path != base:
+            raise FileElsewhere(f"{base}: its {LOCK} is a link, which leads elsewhere", "a link leads elsewhere")
         with told("lock", base):
             number = _locked(folder)
         disk = Disk(folder, number)
@@ -44,6 +47,8 @@ def _locked(folder: Folder) -> int:
         number = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
         is_held = False
         try:
+            if not stat.S_ISREG(os.fstat(number).st_mode):
+                raise FileFault(f"{folder.path}: its {LOCK} is no file", "its mark is no file")
             lock(number, PATIENCE)
             is_held = folder.has(LOCK, number)
         except BlockingIOError:

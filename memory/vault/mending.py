@@ -229,6 +229,8 @@ def _content(shown: Opened, said: rendering.Said, category: str) -> str:
 
 
 def _tags(line: str) -> tuple[str, ...]:
+    if "\n" in line:
+        raise Invalid("file", "has text below its tags: what is to be remembered stands above ## Tags")
     return tuple(tag for each in line.split(",") if (tag := each.strip()) and tag != "none")
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
+from django.db.models import QuerySet
+
 from audit.models import AuditEntry, Operation
 from memory.errors import FileFault
 from memory.models import Agent, Memory
@@ -52,8 +54,13 @@ def remove_all(disk: Disk, agent: Agent) -> None:
 
 def owes(agent: Agent) -> bool:
     """Whether its vault has still a file, as far as is known, of what was redacted."""
+    return owed(agent).exists()
+
+
+def owed(agent: Agent) -> QuerySet[VaultFile]:
+    """Those files."""
     redacted = Memory.objects.filter(agent_id=agent.pk, redacted_at__isnull=False).values("number")
-    return VaultFile.objects.filter(agent_id=agent.pk, number__in=redacted).exists()
+    return VaultFile.objects.filter(agent_id=agent.pk, number__in=redacted)
 
 
 def former(agent: Agent) -> tuple[str, ...]:

@@ -8,12 +8,13 @@ import pytest
 
 from memory import store
 from memory.models import Agent
+from memory.rules import switches
 from memory.rules.rows import CleanupDecision
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.rules.talking import settings as settle
 from tests.rules.test_cleanup import old
-from tests.steps import ME, active, fresh, last_entry, row
+from tests.steps import ME, PERSON, active, fresh, last_entry, row
 
 SAID = "ZEBRA"
 
@@ -177,3 +178,12 @@ def test_without_the_agents_key_nothing_is_decided(
     failed(clean("--discard", "1@1"), 2, "PALIMPSEST_AGENT_KEY")
     assert SAID not in clean(terminal=True, stdin="d\nd\nd\n").out
     assert active(past) == [1, 2, 3]
+
+
+def test_a_closed_switch_is_told_with_what_opens_it(past: Agent) -> None:
+    switches.change(past, PERSON, enabled=False)
+    ran = clean()
+    assert (ran.code, ran.out) == (0, "")
+    assert "Would be switched on: memory_rules.enabled" in ran.err
+    assert "memory_rules enable acme/ada switches it on" in ran.err
+    assert "Nothing was done." in ran.err

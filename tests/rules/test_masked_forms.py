@@ -116,6 +116,14 @@ PLACED = [
     ("mysql -u root -p§ shop", "swordfish"),
     ("mysqldump -h db -p§ shop > x.sql", "swordfish"),
     ("sshpass -p § ssh bob@acme.example", "swordfish"),
+    ("ssh bob:§@host.acme.example", "K1ngfisher9"),
+    ("scp f ann:§@db:/tmp", "Fr0gm0uth9"),
+    ("the pass is §.", "Nutc4tcher"),
+    ("Use the login ann / § for the portal", "S3aGull!77"),
+    ("card §, please", "4111111111111111"),
+    ("card §, please", "5500-0000-0000-0004"),
+    ("card § until 12/29", "4111 1111 1111 1111"),
+    ("and the cvv is §", "737"),
     ("sshpass -p '§' ssh bob@acme.example", "swordfish"),
     ("redis-cli -h cache -a § ping", "swordfish"),
     ("docker login -u bob -p § registry.acme.example", "swordfish"),
@@ -355,6 +363,10 @@ PEMS = [
 ]
 
 INNOCENT = [
+    "mail ann2@harbour.test or mailto:ann2@harbour.test",
+    "ids 4111111111111112 and 1790000000123456",
+    "the pass is open in winter",
+    "scp a.tgz host:/x/y@2",
     "pin: GPIO17",
     "token: ERC20",
     "private key: Ed25519",

@@ -208,6 +208,12 @@ HOSTILE = [
         "[masked: ",
         "[masked: x]",
         "login: bob:a1b2c3 ",
+        "[masked: x]<token>" + " " * 80,
+        "<token>" + " " * 300,
+        "<password>\n \n" + "a" * 190 + " \n ]]> \n",
+        "ssh a:b",
+        "4111 1111 ",
+        "4111111111111112-",
     ),
 ]
 

@@ -9,6 +9,8 @@ import pytest
 from memory.rules.neutral import neutral, neutral_whole
 
 LEFT_OUT = [
+    "Copyright (c) 2025 Foo.\nLicensed under the MIT License.",
+    "© 2024 ACME Ltd\nAll rights reserved.",
     "<!-- LICENSE: Copyright (c) 2025 Somebody. Licensed under the MIT License (see LICENSE file). -->",
     "<!-- METADATA: This document contains algorithmic specifications -->",
     "<!--\n  License: MIT\n  by Somebody\n-->",
@@ -38,6 +40,8 @@ LEFT_OUT = [
     "/* Copyright (c) ACME.\n * Permission is hereby granted, free of charge, to any person\n * to deal in it.\n */",
 ]
 STAYS = [
+    "Copyright law is hard.\nLicensed under the MIT License, our code may be used.",
+    "It is licensed under the MIT license.",
     "Which licence should we use? MIT is licensed under its own terms, I think.",
     "Please add 'Licensed under the MIT License' to the README.",
     "Our code is copyright (c) ACME, and Bob says all rights reserved is wrong.",

@@ -458,3 +458,12 @@ def test_what_is_recorded_is_told_with_its_file(ada: Agent, vault: Path) -> None
 def test_an_agent_without_a_vault_has_no_index(ada: Agent, site: Path) -> None:
     ran = rules("index")
     assert (ran.code, "has no vault" in ran.err) == (2, True)
+
+
+def test_a_file_that_waits_for_its_edit_is_told_as_that(ada: Agent, vault: Path) -> None:
+    told = rules("topic", "Tea", "--insight", "hot").json
+    path = Path(told["file"])
+    path.write_text(path.read_text().replace("hot", "cold"))
+    ran = rules("topic", "Tea", "--insight", "green")
+    assert ran.json["file"] is None
+    assert "--take-in 1 or --leave 1" in ran.err

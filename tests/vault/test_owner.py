@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from threading import Barrier, Thread
 
@@ -148,3 +149,25 @@ def test_of_agents_who_want_one_place_at_once_one_has_it(root: Path, settings: S
         thread.join(60)
     assert refused == ["vault_path"] * 3
     assert Agent.objects.exclude(vault_path="").count() == 1
+
+
+def test_a_link_in_the_place_of_its_mark_leads_nowhere_either(ada: Agent, vault: Path, root: Path) -> None:
+    remember(ada, "Heather blooms.", category="technical")
+    (root / "other").mkdir()
+    (vault / ".palimpsest").unlink()
+    (vault / ".palimpsest").symlink_to(root / "other" / "mark")
+    remember(fresh(ada), "Moss is green.", category="technical")
+    assert list((root / "other").iterdir()) == []
+    assert "link" in Vault.objects.get(agent=ada).fault
+    (vault / ".palimpsest").unlink()
+    following.catch_up()
+    assert len(list(vault.rglob("0*.md"))) == 2
+
+
+def test_its_mark_is_a_file_or_nothing_is_done(ada: Agent, vault: Path) -> None:
+    (vault / ".palimpsest").unlink(missing_ok=True)
+    os.mkfifo(vault / ".palimpsest")
+    remember(fresh(ada), "Moss is green.", category="technical")
+    assert Vault.objects.get(agent=ada).fault == "its mark is no file"
+    with pytest.raises(FileFault, match="is no file"):
+        mending.repair(fresh(ada))

@@ -9,11 +9,14 @@ import pytest
 from audit.trail import Actor
 from memory import agents, erasure, redaction, requests, store
 from memory.errors import Invalid
+from memory.intake import Draft
 from memory.models import Agent, Memory
 from memory.rules import conversations, recording, switches
 from memory.rules.interactions import Interaction
 from memory.rules.rows import RecordedSession, Vault, VaultFile
 from memory.vault import following, mending
+from memory.vault.files import AT_ONCE
+from tests.rules.talking import talk
 from tests.steps import ME, PERSON, fresh, problems, remember
 from tests.vault.tree import differ, memories, tree
 
@@ -175,3 +178,25 @@ def test_what_repeats_a_recording_is_told_and_its_session_loses_its_name(ada: Ag
     assert "heather" not in words(vault)
     [session] = RecordedSession.objects.all()
     assert session.name == f"redacted-{session.pk}"
+
+
+def test_a_session_may_have_been_called_so(ada: Agent) -> None:
+    first = talk(ada, session="monday", project="site").number
+    session = RecordedSession.objects.get(agent=ada)
+    talk(ada, session=f"redacted-{session.pk}", project="site")
+    assert first is not None
+    redact(ada, first)
+    session.refresh_from_db()
+    assert session.name == f"redacted-{session.pk}-2"
+
+
+def test_what_was_redacted_goes_whatever_keeps_others_from_being_written(ada: Agent, vault: Path) -> None:
+    [number] = remember(ada, "Heather blooms.", category="technical")
+    (vault / "common" / "behavioral").write_text("a person's")
+    store.remember(fresh(ada), [Draft(f"Moss {nth}.", category="behavioral") for nth in range(AT_ONCE + 10)], ME)
+    redact(fresh(ada), number)
+    assert [path for path in vault.rglob("*") if "heather" in path.name or holds(path, "eather")] == []
+
+
+def holds(path: Path, word: str) -> bool:
+    return path.is_file() and word in path.read_text()

@@ -18,8 +18,9 @@ _HINT = "; --yes says that a person wants it"
 
 def agreed(task: Task, on: list[str], *, yes: bool = False, hint: str = _HINT, question: str = "") -> bool:
     """Whether a person says yes to switching these on. Where nobody can be asked, and --yes is not there, it is no."""
-    if is_attended() and not yes:
-        task.say(switches.GOOD_FOR)
+    if not yes:
+        if is_attended():
+            task.say(switches.GOOD_FOR)
         for path in on:
             task.say(f"Would be switched on: {path}")
     return confirmed(task, question or question_of(on), yes=yes, hint=hint)
@@ -54,10 +55,11 @@ def done(task: Task, agent: Agent, act: Callable[[Agent], T]) -> T | None:
         try:
             return act(agent)
         except MemoryDisabled:
-            path = document.MASTER
+            path, which = document.MASTER, ""
         except CategoryDisabled as closed:
-            path = f"memory_rules.categories.{closed.category}.enabled"
-        if not agreed(task, [path], hint="; memory_rules enable switches it on", question=switches.QUESTION):
+            path, which = f"memory_rules.categories.{closed.category}.enabled", f" --category {closed.category}"
+        hint = f"; memory_rules enable {agent.label}{which} switches it on"
+        if not agreed(task, [path], hint=hint, question=switches.QUESTION):
             task.say("Nothing was done.")
             return None
         agent = _turned_on(agent, path)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from audit.trail import Actor
 from config.commandline import Task, is_attended, several
-from config.commandline.rules import Deed
+from config.commandline.rules import Deed, asking
 from memory import reading
 from memory.access import is_key_of, prefix_of
 from memory.errors import Invalid, KeyRejected
@@ -58,7 +59,9 @@ def _clean(
     is_said = bool(chosen["keep"] or chosen["discard"])
     if is_said and not is_agents:
         raise KeyRejected("The agent's side alone decides: set PALIMPSEST_AGENT_KEY to its valid key.")
-    review = cleanup.review(agent, category=category, is_read=is_agents)
+    review = asking.done(task, agent, partial(cleanup.review, category=category, is_read=is_agents))
+    if review is None:
+        return
     if not (is_said or dry_run or json) and is_agents and is_attended() and _is_interactive(agent):
         chosen = _asked(task, agent, review, versions)
         is_said = bool(chosen["keep"] or chosen["discard"])

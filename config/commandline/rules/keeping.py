@@ -120,13 +120,18 @@ def _tags(options: dict[str, Any]) -> list[str]:
     return [*options["tag"], *(f"{name}:{places.checked_service(value, name)}" for name, value in named.items())]
 
 
+_WAITING = "waits, for somebody wrote to it: memory_rules index --take-in {number} or --leave {number}"
+
+
 def told_file(task: Task, agent: Agent, number: int | None) -> str | None:
     """Where the memory's file is, once it was read back; a vault that could not be written is told."""
     if not agent.vault_path or number is None:
         return None
     path = following.file_of(agent, number)
     if path is None:
-        task.say("The memory is stored; its file could not be written, and is tried again (memory_rules status).")
+        is_behind = following.is_behind(Agent.objects.get(pk=agent.pk))
+        why = "could not be written, and is tried again (memory_rules status)" if is_behind else _WAITING
+        task.say(f"The memory is stored; its file {why.format(number=number)}.")
     return path
 
 

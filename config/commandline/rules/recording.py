@@ -14,7 +14,7 @@ from config.commandline.rules import Deed, asking
 from config.commandline.rules.keeping import agents_side, told_file
 from config.commandline.rules.surroundings import project_of
 from memory.editing import Edited
-from memory.errors import Invalid, MemoryDisabled
+from memory.errors import Invalid, MemoryDisabled, NotFound
 from memory.models import Agent
 from memory.rules import conversations, gate, recording, topics
 from memory.rules.interactions import MOST, Interaction
@@ -153,11 +153,22 @@ def _begin(agent: Agent, *, name: str, project: str) -> RecordedSession:
 
 def _end(agent: Agent, *, name: str, project: str, goal: str, outcomes: Outcomes) -> dict[str, Any]:
     _require_open(agent)
-    session = conversations.meant(agent, name, project)
+    session = _meant(agent, name, project)
     edited = conversations.end_session(
         agent, session.name, asking.OPERATOR, project=session.project, goal=goal, outcomes=outcomes
     )
     return {"id": edited.memory.number if edited is not None and edited.memories else None, "session": session.name}
+
+
+def _meant(agent: Agent, name: str, project: str) -> RecordedSession:
+    """Of the project that is named; else of this folder's, and then of any. Raises NotFound, Invalid."""
+    here = project or _project(agent, None)
+    try:
+        return conversations.meant(agent, name, here)
+    except NotFound:
+        if project:
+            raise
+    return conversations.meant(agent, name)
 
 
 def _listed(agent: Agent) -> list[dict[str, Any]]:

@@ -61,7 +61,9 @@ def _retrieve(
         return
     for line in found.block.splitlines():
         task.tell(line)
-    task.say(f"{several(len(found.reads), 'memory', 'memories')}, {found.tokens:,} tokens, seen from {project or '-'}.")
+    left_out = f"; {found.left_out:,} more had no room" if found.left_out else ""
+    many = several(len(found.reads), "memory", "memories")
+    task.say(f"{many}, {found.tokens:,} tokens, seen from {project or '-'}{left_out}.")
 
 
 def shown(found: retrieval.Retrieved) -> dict[str, Any]:

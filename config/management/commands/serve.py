@@ -124,7 +124,9 @@ def _start_worker() -> Process:
 
 def _start(*arguments: str) -> Process:
     """A process with a group of its own: what a terminal sends reaches this one alone, which passes it on in order."""
-    return subprocess.Popen([sys.executable, *arguments], start_new_session=True)  # noqa: S603  our own
+    paths = filter(None, (str(settings.BASE_DIR), os.environ.get("PYTHONPATH")))  # from whatever folder it is run
+    there = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.Popen([sys.executable, *arguments], start_new_session=True, env=there)  # noqa: S603  our own
 
 
 def _end(processes: Collection[Process]) -> None:
