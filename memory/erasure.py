@@ -16,7 +16,7 @@ from audit.models import AuditEntry, Operation
 from audit.trail import Actor
 from memory import editing, elsewhere, requests
 from memory.models import Agent, Creation, Memory
-from memory.rules.rows import CleanupDecision, Recall, RecordedSession
+from memory.rules.rows import CleanupDecision, HistoryAnalysis, Recall, RecordedSession
 from memory.silo import indexes, keys
 from memory.vault import removing
 
@@ -58,7 +58,7 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
             edit.detail |= {"memory_path": figures.file} if figures.file else {}
             edit.detail |= {"vault_path": figures.vault} if figures.vault else {}
             disk.fold_log_afterwards()
-            for rows in (Creation, Recall, RecordedSession, CleanupDecision):
+            for rows in (Creation, Recall, RecordedSession, CleanupDecision, HistoryAnalysis):
                 rows.objects.filter(agent_id=row.pk).delete()
             edit.agent.wrapped_key, edit.agent.due_at, edit.agent.memory_path = b"", None, ""
             edit.agent.save(update_fields=["wrapped_key", "memory_path"])

@@ -20,7 +20,7 @@ from audit.rowset import streamed
 from audit.trail import Actor
 from memory import editing, elsewhere, errors, requests
 from memory.models import Agent, Creation, Kind, Memory
-from memory.rules.rows import RecordedSession
+from memory.rules.rows import HistoryAnalysis, RecordedSession
 from memory.silo import indexes
 from memory.snapshot import KeyedDigest
 from memory.vault import removing
@@ -84,6 +84,7 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
             disk.fold_log_afterwards()
             Creation.objects.filter(agent_id=row.pk).delete()  # keyed digests of what was sent, on which to try a guess
             _unname(row, figures.memories)
+            HistoryAnalysis.objects.filter(agent_id=row.pk, memory__in=figures.memories).delete()
             edit.finish()
             trail.strip(row.pk, figures.memories, notes)
     return figures

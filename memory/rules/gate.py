@@ -59,3 +59,11 @@ def require_open(agent: Agent, categories: Iterable[str]) -> None:
         for category in categories:
             if category in off:
                 raise CategoryDisabled(category)
+
+
+def require(agent: Agent, category: str) -> None:
+    """Raise MemoryDisabled or CategoryDisabled where nothing may be kept in this category: for work that would be in
+    vain. What keeps a memory asks again."""
+    if not agent.memory_enabled:
+        raise MemoryDisabled
+    require_open(agent, [category])

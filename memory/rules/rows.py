@@ -1,4 +1,5 @@
-"""What the memory rules keep beside the memories themselves: numbers, dates and counts, and nothing that is said.
+"""What the memory rules keep beside the memories themselves: numbers, dates and counts, and nothing that is said but
+sealed.
 
 Made and read for an agent's own side; its tenant's people see the figures, as they see those of its memories.
 """
@@ -95,3 +96,23 @@ class CleanupDecision(models.Model):
 
     def __str__(self) -> str:
         return f"memory {self.number} was {'kept' if self.is_kept else 'discarded'}"
+
+
+class HistoryAnalysis(models.Model):
+    """The last analysis of a project's git history: of which head, as what memory, and, sealed, the facts of its
+    commits, which the next one needs not read again."""
+
+    agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
+    project = models.CharField(max_length=100)
+    head = models.CharField(max_length=64, help_text="the commit")
+    asked = models.JSONField(default=dict, help_text="within which limits, and which parts")
+    at = models.DateTimeField()
+    memory = models.PositiveBigIntegerField(help_text="the number of its memory")
+    version = models.PositiveBigIntegerField(help_text="of that memory, as it was written")
+    sealed_facts = models.BinaryField(help_text="empty where they are not kept")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "project"], name="history_analysis_of_project")]
+
+    def __str__(self) -> str:
+        return f"analysis of {self.at:%Y-%m-%d}, memory {self.memory}"

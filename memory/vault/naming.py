@@ -65,6 +65,8 @@ def _title(memory: Memory, opened: Opened, tags: Mapping[str, str]) -> str:
         return _dated(memory)
     if memory.category == "topic" and tags.get("topic"):
         return tags["topic"]
+    if memory.category == "git_history" and tags.get("analysis"):  # which is said anew as there is more
+        return f"git {tags['analysis']}"
     said = sections.parted(opened.content[:2_000], memory.category)
     text = said.get(sections.main_section(memory.category)) or next(iter(said.values()), "")
     return " ".join(text.split()[:_WORDS])

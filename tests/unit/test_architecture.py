@@ -42,6 +42,7 @@ OPENS_SILOS = {
     "memory/reading.py",
     "memory/rules/conversations.py",  # what a session's memory is made of
     "memory/rules/topics.py",  # which memory is the topic's, and what it says
+    "memory/git_history/keeping.py",  # facts that were kept
     "memory/rules/cleanup.py",  # tags, for the agent's side
     "memory/silo/indexes.py",
     "memory/formats/jsonl.py",

@@ -13,11 +13,13 @@ from django.db.models import Count
 
 from config.commandline import Task, several
 from config.commandline.removal import KEY
-from config.commandline.rules import Deed, asking
+from config.commandline.rules import Deed, asking, history
 from config.commandline.rules.keeping import agents_side, names_of_files
 from config.commandline.rules.surroundings import is_ignored, project_of, repository
 from memory import agents, proposals
 from memory.errors import FileFault, Invalid
+from memory.git_history.analysis import Analysis, Parts, limits_of
+from memory.git_history.keeping import CATEGORY
 from memory.models import Agent, Memory, Source
 from memory.rules import document, gate, switches
 from memory.rules.categories import PROJECT, SCOPES
@@ -40,6 +42,7 @@ class _Begun:
     steps: list[dict[str, str]] = field(default_factory=list)
     project: str = ""
     known: int = 0
+    analysis: Analysis | None = None
     is_over: bool = False
 
     def report(self, name: str, found: str) -> None:
@@ -230,12 +233,26 @@ def _context(begun: _Begun) -> None:
 
 
 def _history(begun: _Begun) -> None:
-    if not document.is_on(begun.rules, "project_support", "git_history_analysis", "enabled"):
-        begun.report("Git history", "not analysed: git_history_analysis is off")
-    elif begun.known >= ENOUGH:
-        begun.report("Git history", f"not analysed: {begun.known:,} memories of the project are context enough")
-    else:
-        begun.report("Git history", "not analysed: this version cannot yet")
+    if why_not := _no_history(begun):
+        begun.report("Git history", f"not analysed: {why_not}")
+        return
+    rules = begun.rules
+    looked = history.look(begun.agent, begun.folder, begun.project, limits_of(rules), Parts.of(rules))
+    begun.analysis = looked.analysis
+    begun.report("Git history", looked.told)
+
+
+def _no_history(begun: _Begun) -> str:
+    settings = ("project_support", "git_history_analysis")
+    if repository(begun.folder) is None:
+        return "this is no git repository"
+    if not document.is_on(begun.rules, *settings, "enabled"):
+        return "git_history_analysis is off"
+    if CATEGORY in gate.closed(begun.agent):
+        return f"the category {CATEGORY} is off"
+    if begun.known >= ENOUGH and document.is_on(begun.rules, *settings, "trigger_on_unknown_context"):
+        return f"{begun.known:,} memories of the project are context enough"
+    return ""
 
 
 def _detection(begun: _Begun) -> None:
@@ -251,7 +268,12 @@ def _migration(begun: _Begun) -> None:
 
 
 def _git_memories(begun: _Begun) -> None:
-    begun.report("Git memories", "none")
+    if begun.analysis is None:
+        begun.report("Git memories", "none")
+        return
+    kept = history.kept(begun.task, begun.agent, begun.project, begun.analysis)
+    where = f", {kept['file']}" if kept["file"] else ""
+    begun.report("Git memories", f"memory {kept['id']}{'' if kept['new'] else ', said anew'}{where}")
 
 
 def _indexes(begun: _Begun) -> None:

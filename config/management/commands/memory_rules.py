@@ -12,7 +12,17 @@ from django.core.management.base import CommandParser
 
 from config.commandline import Task, several
 from config.commandline.any_order import AnyOrder
-from config.commandline.rules import Deed, asking, beginning, cleaning, indexing, keeping, recording, retrieving
+from config.commandline.rules import (
+    Deed,
+    asking,
+    beginning,
+    cleaning,
+    history,
+    indexing,
+    keeping,
+    recording,
+    retrieving,
+)
 from memory import acting, editing
 from memory.access import agent_named
 from memory.errors import Invalid
@@ -22,7 +32,15 @@ from memory.rules.categories import SCOPES
 from memory.rules.rows import Vault, VaultFile
 from memory.vault import following, mending
 
-_ALL = (*beginning.DEEDS, *keeping.DEEDS, *indexing.DEEDS, *recording.DEEDS, *retrieving.DEEDS, *cleaning.DEEDS)
+_ALL = (
+    *beginning.DEEDS,
+    *keeping.DEEDS,
+    *indexing.DEEDS,
+    *recording.DEEDS,
+    *retrieving.DEEDS,
+    *cleaning.DEEDS,
+    *history.DEEDS,
+)
 _DEEDS: dict[str, Deed] = {deed.name: deed for deed in _ALL}  # beside those of this module
 _CATEGORY = "memory_rules.categories.{}.enabled"
 _RECORDING = "memory_rules.auto_recording.enabled"

@@ -1,0 +1,93 @@
+"""The figures of a history by plain git, for comparison: nothing here knows how the product does it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from datetime import UTC, datetime
+from itertools import combinations
+from pathlib import Path
+
+from tests.history.repositories import DAY, git
+
+_MARK = "\x1e"
+
+
+def commits(folder: Path, *which: str) -> list[str]:
+    """Of the head, the newest first: as `git log` has them."""
+    return git(folder, "rev-list", "HEAD", *which).split()
+
+
+def _shown(folder: Path, these: list[str], *how: str) -> str:
+    return git(folder, "log", "--no-walk=unsorted", "--stdin", *how, data="\n".join(these).encode())
+
+
+def times(folder: Path, these: list[str]) -> list[int]:
+    return [int(line) for line in _shown(folder, these, "--format=%ct").split()]
+
+
+def subjects(folder: Path, these: list[str]) -> list[str]:
+    return _shown(folder, these, "--no-merges", "--format=%s").split("\n")[:-1]
+
+
+def merges(folder: Path, these: list[str]) -> int:
+    return len(_shown(folder, these, "--merges", "--format=%H").split())
+
+
+def changed(folder: Path, these: list[str]) -> list[list[str]]:
+    """The paths that each commit changed, but for merges."""
+    said = _shown(folder, these, "-z", "--no-merges", "--no-renames", "--name-only", "--format=%x1e")
+    return [[path for path in re.split(r"[\0\n]", part) if path] for part in said.split(_MARK)[1:]]
+
+
+def most_changed(folder: Path, these: list[str]) -> list[tuple[str, int]]:
+    counted = Counter(path for paths in changed(folder, these) for path in paths)
+    return sorted(counted.items(), key=lambda each: (-each[1], each[0]))
+
+
+def together(folder: Path, these: list[str]) -> dict[tuple[str, str], tuple[int, int]]:
+    each = [sorted(paths) for paths in changed(folder, these) if len(paths) <= 50]
+    alone = Counter(path for paths in each for path in paths)
+    pairs = Counter(pair for paths in each for pair in combinations(paths, 2))
+    return {
+        (first, second): (times, min(alone[first], alone[second]))
+        for (first, second), times in pairs.items()
+        if times >= 3 and 2 * times >= min(alone[first], alone[second])
+    }
+
+
+def days(folder: Path, these: list[str]) -> list[str]:
+    return [f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}" for at in times(folder, these)]
+
+
+def files(folder: Path, commit: str) -> list[str]:
+    listed = git(folder, "ls-tree", "-r", "-z", commit).split("\0")[:-1]
+    return [line.partition("\t")[2] for line in listed if not line.startswith("160000")]
+
+
+def tags(folder: Path) -> list[str]:
+    return git(folder, "for-each-ref", "--format=%(refname:strip=2)", "refs/tags").split()
+
+
+def merged(folder: Path, head: str = "HEAD") -> list[tuple[int, int, float]]:
+    """Of each merge of the main line, oldest first: when, how many commits came with it, for how many days they went
+    on."""
+    found = []
+    for line in git(folder, "log", "--first-parent", "--merges", "--reverse", "--format=%H %ct", head).splitlines():
+        merge, at = line.split()
+        came = [int(each) for each in git(folder, "log", "--format=%ct", f"{merge}^1..{merge}^2").split()]
+        found.append((int(at), len(came), max(0, int(at) - min(came)) / DAY))
+    return found
+
+
+def unmerged(folder: Path) -> dict[str, int]:
+    names = git(folder, "for-each-ref", "--format=%(refname:strip=2)", "--no-merged=HEAD", "refs/heads").split()
+    return {name: int(git(folder, "rev-list", "--count", f"HEAD..{name}")) for name in names}
+
+
+def people(folder: Path) -> dict[str, int]:
+    counted: Counter[str] = Counter()
+    for line in git(folder, "shortlog", "-s", "HEAD").splitlines():
+        number, _, name = line.strip().partition("\t")
+        counted[name] += int(number)
+    return dict(counted)

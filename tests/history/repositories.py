@@ -1,0 +1,95 @@
+"""Repositories of any length, made by git itself from a stream (`git fast-import`), the same each time."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+DAY = 86_400
+NOBODY = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "LC_ALL": "C"}
+PEOPLE = (("Ada Quay", "ada@quay.test"), ("Noor Tide", "noor@quay.test"), ("Sol Mast", "sol@quay.test"))
+_SUBJECTS = (
+    "feat(ferry): show the next departure",
+    "fix: wait for the tide table",
+    "refactor: one road for bookings",
+    "docs: say how berths are numbered",
+    "test: berths by the hundred",
+    "Fix crash when the harbour is closed (#12)",
+    "Add a page for winds",
+    "Bump ropes from 1.2 to 1.3",
+    "chore: tidy",
+    "Something else",
+)
+
+
+def git(folder: Path, *arguments: str, data: bytes | None = None) -> str:
+    """What git says; paths as they are, bytes that are no text as surrogates."""
+    command = ["git", "-c", "core.quotePath=false", "-C", str(folder), *arguments]
+    ran = subprocess.run(command, input=data, capture_output=True, check=True, env=os.environ | NOBODY)
+    return ran.stdout.decode("utf-8", "surrogateescape")
+
+
+def made(folder: Path, commits: int, *, ending: int, every: int = 3_600, seed: int = 1) -> Path:
+    """A bare repository with so many commits, each `every` seconds after the one before it, the last at `ending`:
+    files in folders, some of them changed together, branches that were merged after a while or never, tags."""
+    folder.mkdir(parents=True)
+    git(folder, "init", "--quiet", "--bare", "--initial-branch=main")
+    stream = "".join(_stream(commits, ending, every, random.Random(seed)))
+    git(folder, "fast-import", "--quiet", data=stream.encode())
+    return folder
+
+
+def _stream(commits: int, ending: int, every: int, chance: random.Random) -> Iterator[str]:
+    open_branches: dict[str, int] = {}
+    for nth in range(1, commits + 1):
+        at = ending - (commits - nth) * every
+        merged = next((name for name, since in open_branches.items() if nth - since > len(name) * 3), "")
+        branch = "main"
+        if merged and chance.random() < 0.3:
+            del open_branches[merged]
+            yield _commit("main", nth, at, chance, f"Merge branch '{merged}'", merge=merged)
+            continue
+        if open_branches and chance.random() < 0.4:
+            branch = chance.choice(sorted(open_branches))
+        elif nth % 40 == 10:
+            branch = f"feature-{nth}" if nth % 80 == 10 else f"fix/{nth}"
+            open_branches[branch] = nth
+            yield f"reset refs/heads/{branch}\nfrom refs/heads/main\n\n"
+        yield _commit(branch, nth, at, chance, _subject(nth, chance))
+        if nth % 100 == 0:
+            name = f"v{nth // 1000}.{nth // 100 % 10}.0"
+            yield f"tag {name}\nfrom refs/heads/main\ntagger A <a@b.test> {at} +0000\ndata 1\nr\n"
+
+
+def _subject(nth: int, chance: random.Random) -> str:
+    subject = chance.choice(_SUBJECTS)
+    return f"{subject}\n\nBecause berth {nth} asked for it.\n" if nth % 7 == 0 else subject
+
+
+def _commit(branch: str, nth: int, at: int, chance: random.Random, message: str, merge: str = "") -> str:
+    name, email = chance.choice(PEOPLE)
+    lines = [
+        f"commit refs/heads/{branch}",
+        f"author {name} <{email}> {at} +0200",
+        f"committer {name} <{email}> {at} +0200",
+        f"data {len(message.encode())}",
+        message,
+    ]
+    lines += [f"merge refs/heads/{merge}"] if merge else list(_edits(nth, chance))
+    return "\n".join(lines) + "\n\n"
+
+
+def _edits(nth: int, chance: random.Random) -> Iterator[str]:
+    for _ in range(chance.randint(1, 4)):
+        hot = chance.random() < 0.3
+        path = f"src/core/m{chance.randint(1, 5)}.py" if hot else f"src/part{chance.randint(1, 40)}/m{nth % 400}.py"
+        yield f"M 100644 inline {path}\ndata {len(str(nth))}\n{nth}"
+        if hot:
+            yield f"M 100644 inline tests/{path.rpartition('/')[2]}\ndata {len(str(nth))}\n{nth}"
+    if nth % 50 == 0:
+        yield f"M 100644 inline docs/page{nth}.md\ndata 1\nx"
+    if nth % 150 == 0:
+        yield f"D docs/page{nth - 50}.md"

@@ -1,0 +1,254 @@
+"""Repositories as they are found: bare, shallow, empty, detached, with submodules, in worktrees, broken."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from memory.errors import Invalid
+from memory.git_history import telling
+from memory.git_history.analysis import Analysis, Parts, analysed
+from memory.git_history.facts import Deadline, Limits
+from memory.git_history.repository import Repository
+from tests.history.repositories import DAY, git, made
+
+NOW = int(time.time())
+
+
+def analysis(folder: Path, limits: Limits | None = None, **more: object) -> Analysis | None:
+    with Repository(folder) as repository:
+        return analysed(repository, limits or Limits(90, 1_000, 60), Parts(branches=True), now=NOW, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A repository with a file that was committed twice."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    commit(folder, "first", {"a.py": "1"})
+    commit(folder, "second", {"a.py": "2", "b/c.md": "3"})
+    return folder
+
+
+def commit(folder: Path, message: str, files: dict[str, str], *, at: int = NOW - 60) -> str:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    git(folder, "add", "--all")
+    os.environ |= {"GIT_COMMITTER_DATE": f"@{at} +0000", "GIT_AUTHOR_DATE": f"@{at} +0000"}
+    try:
+        git(folder, "-c", "user.name=Ada Quay", "-c", "user.email=ada@quay.test", "commit", "--quiet", "-m", message)
+    finally:
+        del os.environ["GIT_COMMITTER_DATE"], os.environ["GIT_AUTHOR_DATE"]
+    return git(folder, "rev-parse", "HEAD").strip()
+
+
+def paths(found: Analysis | None) -> dict[str, int]:
+    assert found is not None
+    assert found.most_changed is not None
+    return dict(found.most_changed)
+
+
+def test_from_a_folder_within(work: Path) -> None:
+    assert paths(analysis(work / "b")) == {"a.py": 2, "b/c.md": 1}
+
+
+def test_no_repository(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="is in no git repository"):
+        Repository(tmp_path)
+
+
+def test_a_folder_that_only_looks_like_one(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text("gitdir: /nowhere/at/all")
+    with pytest.raises(Invalid, match="project_dir"):
+        Repository(tmp_path)
+
+
+def test_an_empty_one(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    with Repository(tmp_path) as repository:
+        assert repository.head is None
+    assert analysis(tmp_path) is None
+
+
+def test_a_bare_one(work: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "--quiet", "--bare", str(work), "bare.git")
+    assert paths(analysis(tmp_path / "bare.git")) == paths(analysis(work))
+
+
+def test_a_detached_head(work: Path) -> None:
+    git(work, "checkout", "--quiet", "--detach", "HEAD~1")
+    found = analysis(work)
+    assert found is not None
+    assert (found.branch, len(found.facts)) == ("", 1)
+    assert "a detached head" in telling.told(found, "work")
+    assert found.unmerged is not None
+    assert [each.name for each in found.unmerged] == ["main"]
+
+
+def test_another_worktree(work: Path, tmp_path: Path) -> None:
+    git(work, "worktree", "add", "--quiet", "-b", "other", str(tmp_path / "other"))
+    commit(tmp_path / "other", "third", {"d.py": "4"})
+    found = analysis(tmp_path / "other")
+    assert found is not None
+    assert (found.branch, len(found.facts)) == ("other", 3)
+    assert len(analysis(work).facts) == 2  # type: ignore[union-attr]
+
+
+def test_a_shallow_clone(work: Path, tmp_path: Path) -> None:
+    for nth in range(3):
+        commit(work, f"more {nth}", {"a.py": f"more {nth}"})
+    git(tmp_path, "clone", "--quiet", "--depth=2", f"file://{work}", "shallow")
+    found = analysis(tmp_path / "shallow")
+    assert found is not None
+    assert [fact.changes for fact in found.facts] == [{"a.py": "M"}, None]  # of the last its parent is not here
+    assert (found.is_shallow, found.gathered.absent) == (True, 1)
+    said = telling.covered(found)
+    assert "the files of 1 of them are not in this clone" in said
+    assert "the clone is shallow" in said
+
+
+def test_a_partial_clone(work: Path, tmp_path: Path) -> None:
+    git(work, "config", "uploadpack.allowFilter", "true")
+    git(tmp_path, "clone", "--quiet", "--no-checkout", "--filter=tree:0", f"file://{work}", "partial")
+    found = analysis(tmp_path / "partial")
+    assert found is not None
+    assert [fact.changes for fact in found.facts] == [None, None]
+    assert found.growth is None
+    assert "are not in this clone" in telling.covered(found)
+
+
+def test_submodules(work: Path, tmp_path: Path) -> None:
+    part = tmp_path / "part"
+    part.mkdir()
+    git(part, "init", "--quiet")
+    commit(part, "of the part", {"x.py": "1"})
+    git(work, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(part), "vendor/part")
+    commit(work, "with a part", {})
+    found = analysis(work)
+    assert paths(found)["vendor/part"] == 1
+    assert found is not None
+    assert found.growth is not None
+    assert found.growth.now.files == 3  # a.py, b/c.md, .gitmodules
+    assert len(analysis(work / "vendor" / "part").facts) == 1  # type: ignore[union-attr]
+
+
+def test_a_file_that_became_a_folder(work: Path) -> None:
+    (work / "a.py").unlink()
+    commit(work, "a folder now", {"a.py/inside.py": "1"})
+    found = analysis(work)
+    assert found is not None
+    assert found.facts[0].changes == {"a.py": "D", "a.py/inside.py": "A"}
+
+
+def test_names_that_are_no_text(work: Path) -> None:
+    (work / os.fsdecode(b"caf\xe9.py")).write_text("1")
+    (work / os.fsdecode(b"caf\xe8.py")).write_text("1")
+    commit(work, "odd names", {"with\nline.py": "2"})
+    found = analysis(work)
+    assert found is not None
+    assert len(found.facts[0].changes or {}) == 3
+    telling.told(found, "work").encode()
+
+
+def test_messages_in_other_encodings_and_without_any(work: Path) -> None:
+    (work / "a.py").write_text("5")
+    git(
+        work,
+        "-c",
+        "i18n.commitEncoding=ISO-8859-1",
+        *_who(),
+        "commit",
+        "-qa",
+        "-F",
+        "-",
+        data="Façade".encode("latin-1"),
+    )
+    (work / "a.py").write_text("6")
+    git(work, *_who(), "commit", "-qa", "--allow-empty-message", "-m", "")
+    found = analysis(work)
+    assert found is not None
+    assert [fact.subject for fact in found.facts[:2]] == ["", "Façade"]
+
+
+def _who() -> tuple[str, ...]:
+    return ("-c", "user.name=Ada", "-c", "user.email=ada@quay.test")
+
+
+def test_times_beyond_any_calendar(work: Path) -> None:
+    commit(work, "far", {"a.py": "7"}, at=10**13)
+    found = analysis(work)
+    assert found is not None
+    assert "to 9999-12-31" in telling.told(found, "work")
+
+
+def test_a_damaged_one(work: Path) -> None:
+    for path in (work / ".git" / "objects").glob("??/*"):
+        path.chmod(0o600)
+        path.write_bytes(b"no object")
+    with pytest.raises(Invalid, match="cannot be read"):
+        analysis(work)
+
+
+def test_nothing_of_a_repository_is_run(work: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    git(work, "config", "core.fsmonitor", f"touch {ran}")
+    git(work, "config", "filter.x.clean", f"touch {ran}")
+    hook = work / ".git" / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    hook.chmod(0o755)
+    analysis(work)
+    assert not ran.exists()
+
+
+# --- limits
+
+
+def test_days(work: Path) -> None:
+    commit(work, "of today", {"a.py": "8"}, at=NOW - 5)
+    found = analysis(work, Limits(1, 10, 60))
+    assert found is not None
+    assert len(found.facts) == 3
+    with Repository(work) as repository:
+        assert analysed(repository, Limits(1, 10, 60), Parts(), now=NOW + 3 * DAY) is None
+
+
+def test_commits(work: Path) -> None:
+    found = analysis(work, Limits(90, 1, 60))
+    assert found is not None
+    assert telling.covered(found).endswith("; the newest 1 of the last 90 days")
+
+
+@pytest.mark.parametrize("bad", [{"days": 0}, {"commits": -1}, {"seconds": 0}, {"days": 10**6}, {"seconds": 10**9}])
+def test_limits_that_are_none(bad: dict[str, int]) -> None:
+    with pytest.raises(Invalid, match=f"{next(iter(bad))}: must be from 1 to"):
+        Limits(**{"days": 1, "commits": 1, "seconds": 1} | bad)
+
+
+class Ticking:
+    """A clock that a commit takes a second of."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.5
+        return self.now
+
+
+def test_it_stops_in_time_and_says_how_far_it_came(tmp_path: Path) -> None:
+    folder = made(tmp_path / "long.git", 300, ending=NOW - 60)
+    found = analysis(folder, Limits(90, 1_000, 50), deadline=Deadline(50, Ticking()))
+    assert found is not None
+    assert 20 < len(found.facts) < 60
+    assert 0 < found.gathered.unread < len(found.facts)
+    known = [fact for fact in found.facts if fact.changes is not None or fact.is_merge]
+    assert [fact.id for fact in known] == [fact.id for fact in found.facts[: len(known)]]  # the newest
+    said = telling.covered(found)
+    assert "the newest, as far as 50 seconds reached" in said
+    assert f"the files of the oldest {found.gathered.unread} of them were not reached in 50 seconds" in said
