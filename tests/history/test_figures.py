@@ -192,7 +192,7 @@ def test_stack_and_shape(both: Both) -> None:
     grown, paths = both.found.growth, plain_git.files(both.folder, "HEAD")
     assert grown is not None
     assert grown.now.languages["Python"] == sum(path.endswith(".py") for path in paths)
-    assert grown.now.languages["Markdown"] == sum(path.endswith(".md") for path in paths)
+    assert grown.now.languages["Markdown"] == sum(path.endswith((".md", ".markdown")) for path in paths)
     assert grown.now.folders == len({path.rpartition("/")[0] for path in paths})
     assert grown.now.deepest == max(path.count("/") for path in paths)
 
