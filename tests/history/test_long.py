@@ -27,7 +27,7 @@ class Counted:
 
     def __call__(self) -> float:
         self.asked += 1
-        return self.asked / 4_000
+        return self.asked / 1_000
 
 
 def test_fifty_thousand_commits(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_fifty_thousand_commits(tmp_path: Path) -> None:
     covered = [fact.id for fact in found.facts]
     read = [fact.id for fact in found.facts if fact.changes is not None]
     assert covered == ids[: len(covered)]
-    assert 10_000 < len(covered) < COMMITS  # it stopped
+    assert 5_000 < len(covered) < COMMITS  # it stopped
     assert 1_000 < len(read) < len(covered)
     assert found.gathered.unread == len(covered) - len(read) - plain_git.merges(folder, covered)
 
