@@ -10,7 +10,7 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import PurePosixPath
@@ -24,7 +24,7 @@ _LARGEST = 1_000_000  # bytes of a manifest
 _DEEPEST = 3  # folders above a manifest
 # Of Pygments' names those that are no language, or are called otherwise by people.
 _NO_LANGUAGE = frozenset({"Text only", "Text output"})
-_CALLED = {"Docker": "Dockerfile", "Bash": "Shell", "reStructuredText": "reStructuredText"}
+_CALLED = {"Docker": "Dockerfile", "Bash": "Shell"}
 _TOOLS = {
     "pyproject.toml": "Python packaging",
     "setup.py": "Python packaging",
@@ -200,7 +200,7 @@ def frameworks(repository: Repository, commit: Commit) -> tuple[str, ...]:
     return tuple(sorted({_FRAMEWORKS[name] for name in named if name in _FRAMEWORKS}))
 
 
-def _named(repository: Repository, commit: Commit, path: str, read) -> set[str]:  # type: ignore[no-untyped-def]
+def _named(repository: Repository, commit: Commit, path: str, read: Callable[[str], Iterator[str]]) -> set[str]:
     try:
         data = repository.content(commit, path)
         return {name.lower() for name in read(data.decode("utf-8", "replace"))} if len(data) <= _LARGEST else set()
@@ -247,7 +247,7 @@ def _words(text: str) -> Iterator[str]:
         yield found[1]
 
 
-_READERS = {
+_READERS: dict[str, Callable[[str], Iterator[str]]] = {
     "requirements.txt": _of_requirements,
     "requirements-dev.txt": _of_requirements,
     "pyproject.toml": _of_pyproject,

@@ -169,3 +169,10 @@ def test_init_leaves_alone_what_is_off_or_known(ada: Agent, site: Path, tmp_path
     assert steps()["Git history"].startswith("2 commits")
     talking.settings(ada)
     assert steps()["Git history"] == "not analysed: git_history_analysis is off"
+
+
+def test_a_project_that_is_none_is_refused_before_anything_is_read(ada: Agent, site: Path) -> None:
+    ran = analyze("--project", "../no", "--project-dir", str(site))
+    assert ran.code == 2
+    assert "project" in ran.err
+    assert "commits from" not in ran.err

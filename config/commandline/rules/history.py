@@ -21,6 +21,7 @@ from memory.git_history.facts import Limits
 from memory.git_history.repository import Repository
 from memory.models import Agent
 from memory.rules import document, gate, switches
+from memory.rules.projects import checked_project
 from memory.rules.rows import HistoryAnalysis
 
 SWITCH = f"{SETTINGS}.enabled"
@@ -97,7 +98,7 @@ def _analyzed(task: Task, agent: Agent, folder: Path, options: dict[str, Any]) -
     rules = gate.rules_of(agent)
     limits = limits_of(rules, days=options["days"], commits=options["commits"], seconds=options["seconds"])
     parts = Parts.of(rules, authors=options["authors"], branches=options["branches"])
-    project = options["project"] or project_of(folder, rules)
+    project = checked_project(options["project"] or "") or project_of(folder, rules)  # before the work, not after it
     looked = look(agent, folder, project, limits, parts, again=options["again"])
     hint = (
         "--again analyses it all the same." if looked.done else "" if looked.analysis else "--days looks further back."
