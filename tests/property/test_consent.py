@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import time_machine
 from django.db import transaction
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -25,6 +24,7 @@ from memory.errors import NotGranted
 from memory.models import Agent
 from tests import steps
 from tests.conftest import OPERATOR
+from tests.property.effort import walks
 from tests.steps import ME, fresh
 
 PEOPLE = [Person(1, "pat@acme.test"), Person(2, "eve@acme.test"), Person(3, "Stew+admin@ACME.test")]
@@ -365,4 +365,4 @@ class Consent(RuleBasedStateMachine):
 @pytest.mark.django_db
 def test_nobody_reads_outside_a_grant(settings: Any) -> None:
     settings.ASKS_PER_PERSON, settings.ASKS_PER_AGENT = MOST, MOST_OF_ALL
-    run_state_machine_as_test(Consent, settings=hypothesis_settings(stateful_step_count=25))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(Consent, settings=walks(12, steps=25))

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -18,6 +17,7 @@ from memory.access import agent_named
 from tests import steps
 from tests.api.calling import BASE, Answer, Caller
 from tests.api.test_keys import address, is_tenants, operations
+from tests.property.effort import walks
 from tests.steps import ME, PERSON, problems
 
 SAID = "OKAPI7kept"  # what the memories say
@@ -180,10 +180,7 @@ def test_no_tenants_key_reads_a_silo(settings: Any) -> None:
     settings.ALLOWED_HOSTS, settings.API_RATE = ["testserver"], 10**9
     from hypothesis.stateful import run_state_machine_as_test
 
-    quick = hypothesis_settings.get_current_profile_name() == "quick"
-    run_state_machine_as_test(
-        Tenant, settings=hypothesis_settings(max_examples=8 if quick else 200, stateful_step_count=20, deadline=None)
-    )
+    run_state_machine_as_test(Tenant, settings=walks(8, steps=20))
 
 
 @pytest.mark.parametrize(("method", "path"), OF_AGENTS)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import time_machine
 from django.db import transaction
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -27,6 +26,7 @@ from memory.runs import path_in_tenant
 from memory.vault import base
 from tests import steps
 from tests.conftest import OPERATOR
+from tests.property.effort import walks
 from tests.steps import ME, fresh
 
 STEWARDS = ["stew@acme.test", "s.mith@gmail.com", ""]
@@ -214,4 +214,4 @@ class Proposals(RuleBasedStateMachine):
 @pytest.mark.django_db
 def test_the_agents_side_alone_decides_who_decides(settings: Any) -> None:
     settings.ASKS_PER_PERSON, settings.ASKS_PER_AGENT = MOST, MOST_OF_ALL
-    run_state_machine_as_test(Proposals, settings=hypothesis_settings(stateful_step_count=25))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(Proposals, settings=walks(12, steps=25))

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from django.db import transaction
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
@@ -21,6 +20,7 @@ from memory.time_machine import What
 from tests import steps
 from tests.api.calling import Caller
 from tests.conftest import OPERATOR
+from tests.property.effort import walks
 from tests.steps import problems
 
 BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
@@ -214,10 +214,7 @@ class Silo(RuleBasedStateMachine):
 @pytest.mark.usefixtures("db")
 def test_what_is_found_is_what_a_reader_would_find(settings: Any) -> None:
     settings.ALLOWED_HOSTS, settings.API_RATE = ["testserver"], 10**9
-    quick = hypothesis_settings.get_current_profile_name() == "quick"
-    run_state_machine_as_test(
-        Silo, settings=hypothesis_settings(max_examples=20 if quick else 300, stateful_step_count=25, deadline=None)
-    )
+    run_state_machine_as_test(Silo, settings=walks(20, steps=25))
 
 
 anything = st.text(st.characters(codec="utf-8"), max_size=100)

@@ -8,7 +8,6 @@ from typing import Any
 import time_machine
 from django.db import transaction
 from django.utils import timezone
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -25,6 +24,7 @@ from memory.models import Kind, Memory
 from refinement import session as sessions
 from refinement.models import Mode, Outcome, RefinementSession
 from tests.conftest import OPERATOR
+from tests.property.effort import walks
 from tests.refining import Held, change, entries, everything, filler, opened, sound
 from tests.steps import ME, PERSON, fresh, remember
 
@@ -192,8 +192,4 @@ class Refining(RuleBasedStateMachine):
 
 
 def test_sessions_keep_every_invariant(db: None) -> None:
-    examples = settings.default.max_examples
-    run_state_machine_as_test(
-        Refining,
-        settings=settings(max_examples=max(examples // 2, 12), stateful_step_count=20),
-    )
+    run_state_machine_as_test(Refining, settings=walks(12, steps=20))

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -27,6 +26,7 @@ from memory.models import Agent, Memory
 from memory.silo.silo import Silo
 from tests import steps
 from tests.conftest import OPERATOR
+from tests.property.effort import walks
 from tests.steps import ME, PERSON, SESSION, SYSTEM
 
 WHO = st.sampled_from(["ada", "bob"])
@@ -356,5 +356,4 @@ def stored(agent: Agent) -> dict[int, Model]:
 
 @pytest.mark.django_db
 def test_random_verbs_never_part_the_database_from_the_model() -> None:
-    examples = max(settings().max_examples // 2, 10)  # an example is twenty edits, each checked whole
-    run_state_machine_as_test(Store, settings=settings(max_examples=examples, stateful_step_count=20))
+    run_state_machine_as_test(Store, settings=walks(12, steps=20))

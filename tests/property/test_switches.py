@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
@@ -23,6 +22,7 @@ from memory.runs import log_run
 from memory.time_machine import What, roll_back
 from refinement import ledger, loop
 from tests.conftest import OPERATOR
+from tests.property.effort import walks
 from tests.steps import ME, PERSON, fresh, problems, remember
 
 CATEGORIES = ("technical", "behavioral", "contextual", "personal")
@@ -169,4 +169,4 @@ class Switched(RuleBasedStateMachine):
 @pytest.mark.usefixtures("db")
 def test_what_is_off_is_neither_written_nor_read() -> None:
     assert set(CATEGORIES) <= set(SCOPES)
-    run_state_machine_as_test(Switched, settings=settings(max_examples=25, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(Switched, settings=walks(12, steps=30))

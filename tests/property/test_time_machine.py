@@ -1,6 +1,6 @@
 """Random histories: every past moment can be gone back to, exactly, and come back from.
 
-A few dozen in every run; HISTORIES=400 for the figure in docs/reliability.md.
+A dozen or so in every run; HISTORIES=400 for the figure in docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
-from hypothesis import settings
+from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -26,6 +25,7 @@ from memory.time_machine import What, preview, roll_back
 from memory.undone import Undone, sessions_undone
 from tests import steps
 from tests.conftest import OPERATOR
+from tests.property.effort import walks
 from tests.steps import ME, PERSON, SYSTEM, fresh
 
 WHO = st.sampled_from(["ada", "bob"])
@@ -240,6 +240,4 @@ class History(RuleBasedStateMachine):
 @pytest.mark.django_db
 @pytest.mark.timeout(0 if "HISTORIES" in os.environ else 600)
 def test_random_histories() -> None:
-    usual = 30 if connection.vendor == "sqlite" else 12  # they are the same ones, and take three times as long there
-    histories = int(os.environ.get("HISTORIES", usual))
-    run_state_machine_as_test(History, settings=settings(max_examples=histories, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(History, settings=walks(int(os.environ.get("HISTORIES", "16")), steps=30))

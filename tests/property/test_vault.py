@@ -16,7 +16,6 @@ from unittest import mock
 import pytest
 from django.conf import settings as django_settings
 from django.db import transaction
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
@@ -31,6 +30,7 @@ from memory.time_machine import What, roll_back
 from memory.vault import comparing, following, mending, rendering
 from memory.vault.disk import LOCK, Disk
 from tests.conftest import OPERATOR
+from tests.property.effort import walks
 from tests.steps import ME, PERSON, fresh, problems, remember
 
 CATEGORIES = ("technical", "contextual", "personal", "topic")
@@ -318,4 +318,4 @@ class Vaulted(RuleBasedStateMachine):
 
 @pytest.mark.django_db
 def test_silo_and_vault_agree() -> None:
-    run_state_machine_as_test(Vaulted, settings=settings(stateful_step_count=25))
+    run_state_machine_as_test(Vaulted, settings=walks(12, steps=25))

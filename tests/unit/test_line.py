@@ -246,7 +246,8 @@ def test_growth_ends_the_rest_after_a_rollback(ada: Agent) -> None:
 def test_a_session_that_cannot_be_opened_is_put_off(ada: Agent) -> None:
     """Else it would be tried at every sweep, for ever."""
     steps.remember(ada, "same", "same")
-    change(ada, wrapped_key=fresh(ada).wrapped_key[:-1] + b"x")
+    key = bytes(fresh(ada).wrapped_key)
+    change(ada, wrapped_key=key[:-1] + bytes([key[-1] ^ 1]))
     due(ada)
     assert tasks.refine_agent(ada.pk) == "seal_broken"
     after = fresh(ada)
