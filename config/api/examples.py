@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -360,6 +361,14 @@ BY_OPERATION = {
     "agents_key_revoke": Example(),
 }
 _TEXT = {"export": "application/x-ndjson"}
+_FORMS = {  # in which the answer may come, too
+    "context_read": {"text/plain": _BLOCK},
+    "export": {
+        "application/json": json.dumps({"results": [{"id": "…", "memory": "Ada drinks green tea.", "categories": []}]}),
+        "text/markdown": "## 2026-02-01T09:30:00Z\n**Task:** (none)\n**Result:** Ada drinks green tea.\n\n",
+        "application/gzip": "the bytes of a tar archive",
+    },
+}
 
 
 def of(operation_id: str) -> Iterator[OpenApiExample]:
@@ -375,5 +384,5 @@ def of(operation_id: str) -> Iterator[OpenApiExample]:
             status_codes=[str(status)],
             media_type=_TEXT.get(operation_id, "application/json"),
         )
-    if operation_id == "context_read":
-        yield OpenApiExample("text", _BLOCK, response_only=True, status_codes=["200"], media_type="text/plain")
+    for kind, text in _FORMS.get(operation_id, {}).items():
+        yield OpenApiExample(kind, text, response_only=True, status_codes=["200"], media_type=kind)

@@ -18,7 +18,7 @@ from config.api.filed import FileField
 from config.api.views import AgentView, listed
 from memory import acting, reading, store
 from memory.errors import Invalid, Stale
-from memory.formats.jsonl import record
+from memory.formats.export import record
 from memory.intake import MAX_CONTENT, MAX_TAG, MAX_TAGS, Draft
 from memory.models import Agent, Kind
 from memory.reading import Filters, Read

@@ -1,4 +1,4 @@
-"""A silo's memories out and in, as JSON Lines: out as they are read, in once they are here."""
+"""A silo's memories out and in: out as they are read, in once they are here."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from config.api.bodies import Arriving, Body
+from config.api.bodies import Arriving, Body, Choice
 from config.api.views import AgentView
-from memory.formats import jsonl
+from memory.formats import export, jsonl
+from memory.formats.export import NotHeld, Writer
+from memory.formats.exports import EXPORTS, writer
 
 LINES = "application/x-ndjson"
 
@@ -34,7 +36,12 @@ class Lines(BaseParser):
 
 
 class ExportQuery(Body):
-    discarded = serializers.BooleanField(default=False, help_text="discarded memories too")
+    discarded = serializers.BooleanField(default=False, help_text="discarded memories too (jsonl alone)")
+    format = Choice(
+        choices=list(EXPORTS),
+        default="jsonl",
+        help_text="; ".join(f"{name}: {each.what}" for name, each in EXPORTS.items()),
+    )
 
 
 class ImportedOut(serializers.Serializer[Any]):
@@ -48,35 +55,44 @@ class ImportedOut(serializers.Serializer[Any]):
 
 
 class Export(AgentView):
-    @extend_schema(operation_id="export", parameters=[ExportQuery], responses={(200, LINES): OpenApiTypes.STR})
+    @extend_schema(
+        operation_id="export",
+        parameters=[ExportQuery],
+        responses={(200, each.media_type.partition(";")[0]): OpenApiTypes.STR for each in EXPORTS.values()},
+    )
     def get(self, request: Request) -> HttpResponseBase:
-        """Every memory, one JSON object a line, in order of id; also while memory is switched off."""
-        discarded = self.asked(ExportQuery)["discarded"]
-        lines = _Begun(self._lines(with_discarded=discarded))
-        return StreamingHttpResponse(lines, content_type=LINES)
+        """Every memory, in order of id, one JSON object a line or in another format; also while memory is switched
+        off."""
+        asked = self.asked(ExportQuery)
+        write = writer(asked["format"], with_discarded=asked["discarded"])
+        chosen = EXPORTS[asked["format"]]
+        answer = StreamingHttpResponse(
+            _Begun(self._pieces(write, with_discarded=asked["discarded"])), content_type=chosen.media_type
+        )
+        answer["Content-Disposition"] = f'attachment; filename="{self.agent.slug}{chosen.ending}"'
+        return answer
 
-    def _lines(self, *, with_discarded: bool) -> Generator[bytes, None, None]:
-        with closing(jsonl.dump(self.agent, with_discarded=with_discarded)) as lines:
-            for line in lines:
-                yield line.encode() + b"\n"
+    def _pieces(self, write: Writer, *, with_discarded: bool) -> Generator[bytes, None, None]:
+        with closing(export.memories(self.agent, with_discarded=with_discarded)) as memories:
+            yield from write(self.agent, memories, NotHeld())
 
 
 class _Begun:
-    """Lines of which the first is there already: what keeps them from beginning is told, not a 200 that breaks off.
+    """Pieces of which the first is there already: what keeps them from beginning is told, not a 200 that breaks off.
 
     They are closed with the answer, also when its client is given up. Left to the garbage, their cursor would be closed
     whenever that is collected: in the midst of another request's statements on the same connection, whose lock this
     thread has, and would wait for for ever.
     """
 
-    def __init__(self, lines: Generator[bytes, None, None]) -> None:
-        self._lines, self._first = lines, next(lines, b"")
+    def __init__(self, pieces: Generator[bytes, None, None]) -> None:
+        self._pieces, self._first = pieces, next(pieces, b"")
 
     def __iter__(self) -> Iterator[bytes]:
-        return chain([self._first], self._lines)
+        return chain([self._first], self._pieces)
 
     def close(self) -> None:
-        self._lines.close()
+        self._pieces.close()
 
 
 class Import(AgentView):

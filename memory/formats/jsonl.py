@@ -8,22 +8,23 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from django.db import transaction
 
 from audit.models import Operation
-from audit.rowset import streamed
 from audit.trail import Actor
 from memory import store
 from memory.errors import Invalid
+from memory.formats.export import Export, NotHeld, memories, record
 from memory.intake import Draft, parse_moment
-from memory.models import Agent, Memory
-from memory.silo.silo import Opened, Silo
+from memory.models import Agent
+from memory.reading import Read
 
 BATCH = 1_000  # memories held, and stored as one audited edit
 MAX_LINE = 1_000_000  # bytes
@@ -142,37 +143,18 @@ def load(
 
 def dump(agent: Agent, *, with_discarded: bool = False) -> Generator[str, None, None]:
     """The silo's memories, one line each, in order of number; redacted ones say nothing. For the agent's side alone."""
-    silo = Silo.for_agent(agent)
-    memories = Memory.objects.filter(agent_id=agent.pk, redacted_at__isnull=True).order_by("number")
-    if not with_discarded:
-        memories = memories.filter(discarded_at__isnull=True)
-    with streamed(memories, BATCH) as rows:
-        for memory in rows:
-            yield json.dumps(record(memory, silo.open(memory), with_discarded=with_discarded), ensure_ascii=False)
+    with closing(memories(agent, with_discarded=with_discarded)) as found:
+        for read in found:
+            yield _line(read, with_discarded=with_discarded)
 
 
-def record(memory: Memory, opened: Opened, *, with_discarded: bool = False) -> dict[str, Any]:
-    """A memory as programs read it."""
-    fields: dict[str, Any] = {
-        "id": memory.number,
-        "kind": memory.kind,
-        "category": memory.category,
-        "scope": memory.scope,
-        "project": memory.project,
-        "tags": list(opened.tags),
-        "origin": _moment(memory.origin),
-        "created_at": _moment(memory.created_at),
-        "tokens": memory.tokens,
-        "constitutional": memory.constitutional,
-        "content": opened.content,
-    }
-    if with_discarded:
-        fields |= {"discarded_at": _moment(memory.discarded_at), "superseded_by": memory.superseded_by}
-    return fields
+def _line(read: Read, *, with_discarded: bool) -> str:
+    return json.dumps(record(read.memory, read.opened, with_discarded=with_discarded), ensure_ascii=False)
 
 
-def _moment(at: datetime | None) -> str | None:
-    return at.isoformat().replace("+00:00", "Z") if at else None
+def _written(_: Agent, found: Iterable[Read], __: NotHeld, *, with_discarded: bool = False) -> Iterator[bytes]:
+    for read in found:
+        yield _line(read, with_discarded=with_discarded).encode() + b"\n"
 
 
 def _batches(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
@@ -245,3 +227,14 @@ def _origin(value: dict[str, Any]) -> datetime | None:
     name = "origin" if value.get("origin") is not None else "created_at"
     given = value.get(name)
     return None if given is None else parse_moment(name, given)
+
+
+EXPORT = Export(
+    name="jsonl",
+    media_type="application/x-ndjson",
+    ending=".jsonl",
+    what="JSON Lines, a memory a line, with all that it has",
+    not_held=(),
+    write=_written,
+    with_discarded=partial(_written, with_discarded=True),
+)

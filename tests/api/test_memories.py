@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
+
 import pytest
 
 from memory import store
+from memory.formats.exports import EXPORTS
 from memory.models import Agent, Creation
 from tests import steps
 from tests.api.calling import Caller
-from tests.steps import ME, problems
+from tests.steps import ME, problems, remember
 
 KEYS = {
     "id",
@@ -182,3 +186,18 @@ def test_what_is_kept_of_a_creation_is_no_body_and_lasts_a_day(runtime: Caller, 
     assert "jam" not in repr(kept)
     Creation.objects.update(at="2020-01-01T00:00:00Z")
     assert runtime.post("memories", {"content": "marmalade"}, idempotency_key="jam").json["id"] == 2
+
+
+def test_memories_leave_in_each_format(runtime: Caller, ada: Agent) -> None:
+    remember(ada, "tea at four", tags=("drinks",), project="acme/shop")
+    for name, each in EXPORTS.items():
+        answer = runtime.get(f"export?format={name}")
+        assert (answer.status, answer.headers["Content-Type"]) == (200, each.media_type)
+        assert answer.headers["Content-Disposition"] == f'attachment; filename="ada{each.ending}"'
+        data = answer.content
+        if name == "markdown":
+            with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+                data = b"".join(archive.extractfile(file).read() for file in archive)  # type: ignore[union-attr]
+        assert b"tea at four" in data
+    assert runtime.get("export?format=mem0&discarded=true").codes == ["invalid"]
+    assert b"must be one of: jsonl, markdown" in runtime.get("export?format=toml").content

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.utils import timezone
 
 from memory import store
 from memory.access import new_key
+from memory.formats.exports import EXPORTS
 from memory.models import Agent, AgentKey
 from tests import steps
 from tests.commands.calling import Ran, failed, run
@@ -125,3 +128,62 @@ def test_switched_off_memory_can_still_be_taken_away(house: House, monkeypatch: 
     steps.remember(house.ada, f"{MARKER} one")
     Agent.objects.filter(pk=house.ada.pk).update(memory_enabled=False)
     assert len(rows(export(monkeypatch, house.ada_key))) == 1
+
+
+# --- other formats, and into files
+
+
+def test_each_format_is_printed_or_written_where_it_is_told(
+    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps.remember(house.ada, f"{MARKER} tea", category="credentials", tags=["service:pier"])
+    for name, each in EXPORTS.items():
+        to = tmp_path / f"out{each.ending}"
+        ran = export(monkeypatch, house.ada_key, "--format", name, "--to", str(to))
+        assert (ran.code, ran.out) == (0, "")
+        if name == "markdown":
+            assert (to / "memory/private/credentials/pier-key.md").read_text("utf-8").count(f"{MARKER} tea") == 1
+            assert (to / "memory-rules/settings.json").stat().st_mode & 0o777 == 0o600
+            continue
+        assert to.stat().st_mode & 0o777 == 0o600
+        printed = export(monkeypatch, house.ada_key, "--format", name)
+        assert f"{MARKER} tea" in printed.out
+        if name != "letta":  # which says when it was written
+            assert to.read_text("utf-8") == printed.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"out{each.ending}" for each in EXPORTS.values())
+
+
+def test_what_a_format_loses_is_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps.remember(house.ada, f"{MARKER} tea", f"{MARKER} rum", tags=["a"])
+    ran = export(monkeypatch, house.ada_key, "--format", "axe")
+    assert "warning: 2 memories: its tags are not held\n" in ran.err
+    assert MARKER not in ran.err
+    assert export(monkeypatch, house.ada_key, "--format", "mem0").err == ""
+
+
+@pytest.mark.parametrize("name", ["jsonl", "markdown"])
+def test_a_path_that_will_not_do_is_told_and_nothing_is_left(
+    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    steps.remember(house.ada, f"{MARKER} tea")
+    (tmp_path / "there").write_text("mine")
+    for to, problem in (("there", "is there already"), ("no/such", "cannot be made")):
+        ran = export(monkeypatch, house.ada_key, "--format", name, "--to", str(tmp_path / to))
+        failed(ran, 2, f"to: {problem}")
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    assert (tmp_path / "there").read_text() == "mine"
+
+
+def test_a_folder_of_files_wants_a_path(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed(export(monkeypatch, house.ada_key, "--format", "markdown"), 2, "to: names the new folder")
+    failed(export(monkeypatch, house.ada_key, "--format", "axe", "--with-discarded"), 2, "jsonl alone")
+
+
+def test_an_export_that_breaks_off_leaves_no_file(
+    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps.remember(house.ada, f"{MARKER} tea")
+    with mock.patch("memory.formats.mem0.own_fields", side_effect=OSError(28, "No space left on device")):
+        ran = export(monkeypatch, house.ada_key, "--format", "mem0", "--to", str(tmp_path / "out"))
+    failed(ran, 2, "No space left on device")
+    assert list(tmp_path.iterdir()) == []

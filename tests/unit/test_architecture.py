@@ -45,7 +45,7 @@ OPENS_SILOS = {
     "memory/git_history/keeping.py",  # facts that were kept
     "memory/rules/cleanup.py",  # tags, for the agent's side
     "memory/silo/indexes.py",
-    "memory/formats/jsonl.py",
+    "memory/formats/export.py",
     "memory/vault/files.py",  # by its side's standing consent: the vault's files
     "memory/vault/following.py",
     "memory/vault/mending.py",
@@ -64,6 +64,9 @@ OPENS_SILOS = {
 }
 OPENS_DATA_KEYS = {"memory/silo/silo.py", "config/checks.py"}
 EXPORTS = {"config/management/commands/export_memories.py"}
+FORMATS = {
+    f"memory/formats/{name}.py" for name in ("export", "jsonl", "tree", "axe", "mem0", "letta")
+}  # given by those
 REPORTS = {"config/management/commands/gc.py"}  # what a model said of a log
 RETRIEVES = {  # for the agent's key
     "config/commandline/rules/cleaning.py",
@@ -137,7 +140,8 @@ def test_silos_are_opened_where_an_agents_own_work_is_done_and_nowhere_else() ->
 
 def test_memories_leave_as_text_by_the_commands_of_the_agents_side_alone() -> None:
     shows = EXPORTS | READS | RETRIEVES
-    assert callers("jsonl.dump", "jsonl.record") | importers("memory.formats.jsonl.record") <= shows
+    assert callers("export.memories", "jsonl.dump") | importers("memory.formats.export.record") <= shows | FORMATS
+    assert importers("memory.formats.exports") == EXPORTS | {"config/api/transfer.py"}
     retrieves = {"config/commandline/rules/retrieving.py", "config/api/retrieval.py"}
     assert importers("memory.rules.retrieval") == retrieves
     for module in EXPORTS | RETRIEVES:
@@ -146,10 +150,10 @@ def test_memories_leave_as_text_by_the_commands_of_the_agents_side_alone() -> No
 
 def test_the_api_shows_content_to_the_agents_side_alone() -> None:
     """Whatever view stands beside what reads a silo is for an agent's key."""
-    reading = importers("memory.reading", "memory.context", "memory.history", "memory.formats.jsonl.record")
+    reading = importers("memory.reading", "memory.context", "memory.history", "memory.formats.export.record")
     elsewhere = {"memory/consented.py", "memory/letters.py"}  # under a grant; whom a steward replaced
     elsewhere |= {"memory/rules/retrieval.py"}
-    assert (reading | callers("jsonl.dump")) - EXPORTS - RETRIEVES == READS | elsewhere
+    assert (reading | callers("export.memories", "jsonl.dump")) - EXPORTS - RETRIEVES == READS | elsewhere | FORMATS
     for module in READS | {"config/api/retrieval.py"}:
         bases = [
             ast.unparse(base) for node in tree(module).body if isinstance(node, ast.ClassDef) for base in node.bases

@@ -14,7 +14,7 @@ from config.commandline import Task, several
 from config.commandline.rules import Deed, asking, surroundings
 from memory.access import is_key_of
 from memory.errors import KeyRejected
-from memory.formats.jsonl import record
+from memory.formats.export import record
 from memory.models import Agent
 from memory.rules import gate, retrieval
 
