@@ -1,0 +1,144 @@
+"""Text that is too long for one memory, parted where its writer parted it; and the keys of a file's parts.
+
+In time that grows with the text alone, whatever stands in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from memory.formats.text import beginning, tidy
+from memory.intake import MAX_CONTENT
+from memory.rules.places import plain
+
+_LEVELS = range(1, 7)
+_LONGEST = 400  # characters of a heading that its name is made of
+_PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
+_SENTENCE = re.compile(r"(?<=[.!?…])\s|(?<=[。！？])|\n")  # a line's end, too: lists have no sentences
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]|$)")
+
+
+class _Heading(NamedTuple):
+    at: int
+    level: int
+    name: str
+
+
+@dataclass(slots=True)
+class Keys:
+    """The keys of one file's parts: its path, and behind `#` what tells the part. A part of a name that was there
+    already has a number behind it."""
+
+    path: str
+    _names: Names = field(default_factory=lambda: Names())
+
+    def key(self, part: str = "") -> str:
+        name = self._names.name(part)
+        return f"{self.path}#{name}" if name else self.path
+
+    def parts(self, text: str, part: str = "") -> Iterator[tuple[str, str]]:
+        """(key, content) of each memory that a text becomes."""
+        for suffix, content in parts(text):
+            yield self.key("-".join(filter(None, (part, suffix)))), content
+
+
+@dataclass(slots=True)
+class Names:
+    """Names that are given once: the second of two has `-2` behind it, the second of those without any is `2`."""
+
+    _given: set[str] = field(default_factory=set)
+    _last: dict[str, int] = field(default_factory=dict)  # what each was numbered with, lest all are tried again
+
+    def name(self, wanted: str) -> str:
+        if wanted not in self._given:
+            self._given.add(wanted)
+            return wanted
+        number = self._last.get(wanted, 1) + 1
+        while (name := f"{wanted}-{number}" if wanted else str(number)) in self._given:
+            number += 1
+        self._last[wanted] = number
+        self._given.add(name)
+        return name
+
+
+def parts(text: str) -> list[tuple[str, str]]:
+    """(suffix, content) of each memory that a text becomes: "" where one holds it, else the heading in a path's form,
+    or a number. Every character that is not blank is in one of them, in order."""
+    text = tidy(text)
+    if len(text) <= MAX_CONTENT:
+        return [("", text)] if text else []
+    names = Names()
+    return [(names.name(slug), content) for slug, content in _sections(text, 0, len(text), _headings(text), 1)]
+
+
+def _headings(text: str) -> list[_Heading]:
+    """The headings of a text, but those in fences."""
+    found, at, fence = [], 0, ""
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
+                fence = ""
+        elif mark and "`" not in line[mark.end() :]:  # else it is code within a line
+            fence = mark[1]
+        elif heading := _HEADING.match(line):
+            found.append(_Heading(at, len(heading[1]), plain(line[:_LONGEST].strip(" \t#"))))
+        at += len(line) + 1
+    return found
+
+
+def _sections(text: str, start: int, end: int, headings: Sequence[_Heading], level: int) -> Iterator[tuple[str, str]]:
+    """(slug, content) of a part of the text, parted at the headings of the first level that parts it."""
+    content = tidy(text[start:end])
+    if not content:
+        return
+    slug = headings[0].name if headings and headings[0].at == start else ""
+    if len(content) <= MAX_CONTENT:
+        yield slug, content
+        return
+    for deeper in _LEVELS[level - 1 :]:
+        cuts = [n for n, heading in enumerate(headings) if heading.level == deeper and heading.at > start]
+        if cuts:
+            yield from _parted(text, start, end, headings, cuts)
+            return
+    yield from ((slug, piece) for piece in _pieces(content))
+
+
+def _parted(
+    text: str, start: int, end: int, headings: Sequence[_Heading], cuts: Sequence[int]
+) -> Iterator[tuple[str, str]]:
+    level = headings[cuts[0]].level + 1
+    first = 0
+    for cut in [*cuts, len(headings)]:
+        stop = headings[cut].at if cut < len(headings) else end
+        yield from _sections(text, start, stop, headings[first:cut], level)
+        start, first = stop, cut
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """As long as may be, each cut behind a paragraph, else behind a sentence, else between words."""
+    at = beginning(text)
+    while len(text) - at > MAX_CONTENT:
+        cut = at + _cut(text[at : at + MAX_CONTENT + 1])
+        yield text[at:cut].rstrip()
+        at = beginning(text, cut)
+    if at < len(text):
+        yield text[at:]
+
+
+def _cut(window: str) -> int:
+    """Where to part what is one character longer than a memory."""
+    for pattern in (_PARAGRAPH, _SENTENCE):
+        last = 0
+        for found in pattern.finditer(window):
+            last = min(found.start(), MAX_CONTENT)
+        if last:
+            return last
+    if window[-1].isspace():
+        return MAX_CONTENT
+    words = window.rsplit(None, 1)
+    return len(words[0]) if len(words) == 2 and words[0].strip() else MAX_CONTENT
