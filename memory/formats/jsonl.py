@@ -173,14 +173,15 @@ def _drafts(lines: Iterable[bytes], done: Imported) -> Iterator[Draft]:
         if not line.strip():
             continue
         try:
-            draft = _draft(_object(line), done)
+            draft = draft_of(object_of(line), done)
         except Invalid as problem:
             raise BadLine(number, problem.field, problem.problem) from None
         if draft is not None:
             yield draft
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def object_of(line: bytes) -> dict[str, Any]:
+    """What a line holds. Raises Invalid."""
     if len(line) > MAX_LINE:
         raise Invalid("", f"is longer than {MAX_LINE:,} bytes")
     problem = "is not a JSON object"
@@ -196,8 +197,8 @@ def _object(line: bytes) -> dict[str, Any]:
     raise Invalid("", problem)  # not in the handlers: the errors there hold the line, and would go along as context
 
 
-def _draft(value: dict[str, Any], done: Imported) -> Draft | None:
-    """A line's memory, checked; None for one that was discarded where it comes from."""
+def draft_of(value: dict[str, Any], done: Imported) -> Draft | None:
+    """A line's memory, checked; None for one that was discarded where it comes from. Raises Invalid."""
     for name in value.keys() - _READ - _OURS:
         done.ignore(name)
     if value.get("discarded_at"):

@@ -1,16 +1,23 @@
 """Memories as the blocks of a Letta agent file (docs/migration-sources.md, "Letta"), each labelled by its number: the
-file has no place for the passages of an archive."""
+file has no place for the passages of an archive. In as these, as the older form has them, and as passages."""
 
 from __future__ import annotations
 
+import io
 import json
 from array import array
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any
 
 from django.utils import timezone
 
+from memory.formats import gathering
 from memory.formats.export import OURS, Export, NotHeld, own_fields
+from memory.formats.found import LeftOut, Part
+from memory.formats.gathering import Gathered
+from memory.formats.json_entries import Entry, entries
+from memory.formats.json_file import JSONFile
+from memory.formats.text import EMPTY, NO_TEXT, Unfit
 from memory.models import Agent
 from memory.reading import Read
 
@@ -81,3 +88,101 @@ EXPORT = Export(
     not_held=(),
     write=_written,
 )
+
+
+# --- in
+
+_BLOCKS, _OLDER, _PASSAGES = "blocks", "core_memory", ""
+_OF_ITSELF = ("persona", "human")  # blocks that are about the agent and whom it talks to
+_NO_MEMORIES = {
+    "messages": "conversation transcripts are not memories",
+    "system": "instructions of the agent's program are not memories",
+    "tools": "tools are not memories",
+    "files": "documents are not memories",
+    "tool_exec_environment_variables": "settings and keys of tools are not memories",
+}
+
+
+def parts(file: IO[bytes], path: str) -> Iterator[Part]:
+    inner = _unwrapped(file)
+    if inner is None:
+        yield from _File().parts(file, path)
+        return
+    for part in _File().parts(inner, path):
+        yield gathering.also(part, "JSON within a string unwrapped")
+
+
+def _unwrapped(file: IO[bytes]) -> IO[bytes] | None:
+    """The JSON that a file which is one text has in it; None for any other, and for what is not well."""
+    try:
+        found = None
+        for entry in entries(file):
+            if entry.name or entry.number or not isinstance(entry.value, str):
+                return None
+            found = io.BytesIO(entry.value.encode())
+    except (Unfit, UnicodeEncodeError):
+        return None
+    return found
+
+
+class _File(JSONFile):
+    lists = (_BLOCKS, _OLDER, _PASSAGES)
+    none = "is no agent file, and no list of passages"
+
+    def __init__(self) -> None:
+        self._there: set[str] = set()  # of what is no memory
+
+    def note(self, entry: Entry) -> None:
+        if entry.name in _NO_MEMORIES:
+            self._note(entry.name, entry.value)
+        elif entry.name == "agents" and isinstance(entry.value, dict):
+            for name in _NO_MEMORIES:
+                self._note(name, entry.value.get(name))
+
+    def _note(self, name: str, value: object) -> None:
+        if isinstance(value, dict):
+            value = [each for each in value.values() if each is not None]
+        if not gathering.is_nothing(value):
+            self._there.add(name)
+
+    def memories(self, entry: Entry, value: dict[str, Any], path: str) -> Iterator[Part]:
+        if entry.name == _PASSAGES:
+            return _passage(value, gathering.key_of(path, value, entry.number))
+        if entry.name == _BLOCKS:
+            return _read_block(value, gathering.key_of(path, value, entry.number))
+        key = gathering.key_of(path, {"id": value.get("label")}, entry.number, f"{_OLDER}/")
+        return _read_block(value, key)
+
+    def rest(self, path: str) -> Iterator[Part]:
+        for name, why in _NO_MEMORIES.items():
+            if name in self._there:
+                yield LeftOut(f"{path}#{name}", why)
+
+
+def _read_block(value: Mapping[str, Any], key: str) -> Iterator[Part]:
+    metadata = value.get("metadata", value.get("metadata_"))
+    if own := gathering.own(key, value.get("value"), metadata):
+        yield own
+        return
+    label = value.get("label")
+    found = Gathered("behavioral" if label in _OF_ITSELF else "contextual")
+    found.tag(label, "label", "label:")
+    found.moment(value.get("created_at"))
+    found.metadata(metadata)
+    for name in ("description", "read_only"):
+        if not gathering.is_nothing(value.get(name)):
+            found.not_kept(name)
+    found.later(value)
+    yield from found.found(key, value.get("value"), blank=EMPTY)
+
+
+def _passage(value: Mapping[str, Any], key: str) -> Iterator[Part]:
+    if value.get("is_deleted"):
+        yield LeftOut(key, gathering.WAS_DELETED)
+        return
+    found = Gathered()
+    found.moment(value.get("created_at"))
+    found.tag_each(value.get("tags"), "tags")
+    found.metadata(value.get("metadata", value.get("metadata_")))
+    found.later(value)
+    yield from found.found(key, value.get("text"), blank=NO_TEXT)

@@ -1,0 +1,37 @@
+"""What other systems keep in one file, read: as the tables have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from memory.formats import axe, letta, mem0, memory_store, own
+from memory.formats.found import Part, Reader
+from tests.moving.tables import SYSTEMS, agree, expected
+
+
+def read(reader: Reader, system: str, *files: str) -> Iterator[Part]:
+    for path in files:
+        with (SYSTEMS / system / "tree" / path).open("rb") as file:
+            yield from reader(file, path)
+
+
+READERS: dict[str, Reader] = {
+    "mem0": mem0.parts,
+    "letta": letta.parts,
+    "anthropic": memory_store.parts,
+    "axe": axe.parts,
+    "own": own.parts,
+}
+FILES = sorted(
+    (system, str(path.relative_to(SYSTEMS / system / "tree")))
+    for system in READERS
+    for path in (SYSTEMS / system / "tree").rglob("*")
+    if path.is_file() and (system != "anthropic" or path.suffix == ".json")
+)
+
+
+@pytest.mark.parametrize(("system", "file"), FILES)
+def test_a_file_is_read_as_the_tables_have_it(system: str, file: str) -> None:
+    agree(read(READERS[system], system, file), expected(system, file))

@@ -1,0 +1,204 @@
+"""The entries of large JSON files, one at a time: what any parser finds there, or the file is refused as a whole."""
+
+from __future__ import annotations
+
+import io
+import json
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memory.formats import json_entries
+from memory.formats.json_entries import DEEPEST, MOST, Entry, entries
+from memory.formats.text import Unfit
+from tests.growth import growth
+
+SAID = "marker-words"
+
+
+def read(data: bytes) -> list[tuple[str, int, Any]]:
+    return [(entry.name, entry.number, entry.value) for entry in entries(io.BytesIO(data))]
+
+
+def refused(data: bytes) -> str:
+    with pytest.raises(Unfit) as failure:
+        read(data)
+    assert SAID not in repr(failure.value)
+    assert failure.value.__context__ is None or SAID not in repr(failure.value.__context__)
+    return failure.value.why
+
+
+def expected(value: Any) -> list[tuple[str, int, Any]]:
+    """What is found in a file of a value."""
+    if isinstance(value, dict):
+        return [(name, *rest) for name, inner in value.items() for _, *rest in _of(inner)]
+    return _of(value)
+
+
+def _of(value: Any) -> list[tuple[str, int, Any]]:
+    if isinstance(value, list):
+        return [("", 0, []), *(("", number, each) for number, each in enumerate(value, 1))]
+    return [("", 0, value)]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=30,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(value=VALUES, indent=st.sampled_from([None, 0, 3]), is_ascii=st.booleans(), chunk=st.integers(1, 40))
+def test_it_finds_what_a_parser_finds_however_it_is_cut(value: Any, indent: Any, is_ascii: bool, chunk: int) -> None:
+    data = json.dumps(value, indent=indent, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
+    before, json_entries._CHUNK = json_entries._CHUNK, chunk
+    try:
+        assert read(data) == expected(value)
+    finally:
+        json_entries._CHUNK = before
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    value=VALUES, cut=st.integers(0, 10_000), put=st.sampled_from(["", "}", "]", ",", '"', "\\", "nul", "-", "\x01"])
+)
+def test_it_takes_nothing_that_a_parser_refuses(value: Any, cut: int, put: str) -> None:
+    text = json.dumps({"results": [value]})
+    cut %= len(text)
+    broken = text[:cut] + put + text[cut + 1 :]
+    try:
+        json.loads(broken)
+    except ValueError:
+        assert refused(broken.encode()) in ("is not JSON", "is empty")
+    else:
+        read(broken.encode())
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "is empty"),
+        (b" \n\t ", "is empty"),
+        (b"\xef\xbb\xbf", "is empty"),
+        (b'{"results": [' + b'"x",' * 30_000, "is not JSON"),
+        (b'{"results": [1]} ' + SAID.encode(), "is not JSON"),
+        (b"[1] [2]", "is not JSON"),
+        (b"[1,]", "is not JSON"),
+        (b'{"a": 1,}', "is not JSON"),
+        (b'{"a" 1}', "is not JSON"),
+        (b"{1: 2}", "is not JSON"),
+        (b"[NaN]", "is not JSON"),
+        (b"[-Infinity]", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"[" * 100_000 + b"]" * 100_000, "is not JSON"),
+        (b'{"a":' * 100_000, "is not JSON"),
+        (b"[" * (DEEPEST + 2) + b"]" * (DEEPEST + 2), "is not JSON"),
+        (b"[" + b"7" * 5_000 + b"]", "is not JSON"),
+        (b'["' + SAID.encode() + b'\n"]', "is not JSON"),
+        (b'["' + SAID.encode() + b"\\x" + b'"]', "is not JSON"),
+        (SAID.encode() * 100_000, "is not JSON"),
+        (b'["' + SAID.encode() + b'\xff"]', "is not UTF-8 text"),
+        (b'["caf\xc3', "is not UTF-8 text"),
+        (json.dumps([SAID]).encode("utf-16"), "is not UTF-8 text"),
+        (json.dumps([SAID]).encode("utf-16-le"), "is not JSON"),
+        (b'{"' + b"k" * (MOST + 1) + b'": 1}', "has an entry of more than 4,000,000 characters"),
+    ],
+    ids=range(25),
+)
+def test_what_is_no_json_is_refused_by_name(data: bytes, why: str) -> None:
+    assert refused(data) == why
+
+
+def test_what_other_programs_write_is_read() -> None:
+    assert read(b'\xef\xbb\xbf{"a": [1.5e3, "\\ud83e\\udd86"]}\n') == [("a", 0, []), ("a", 1, 1500.0), ("a", 2, "🦆")]
+    assert read(b'["\\ud83d"]') == [
+        ("", 0, []),
+        ("", 1, "\ud83d"),
+    ]  # told by who takes it
+    assert read(b'{"a": 1, "a": 2}') == [("a", 0, 1), ("a", 0, 2)]
+    assert read(b'[{"a": 1, "a": 2}]') == [("", 0, []), ("", 1, {"a": 2})]
+    assert read(b"12") == [("", 0, 12)]
+    deep = b"[" * (DEEPEST + 1) + b"]" * (DEEPEST + 1)
+    assert len(read(deep)) == 2
+
+
+@pytest.mark.parametrize(
+    "large",
+    ['"' + "x" * (MOST + 1) + '"', "[" + "1," * MOST + "1]", '{"a": [' + '"x",' * MOST + "1]}"],
+    ids=["text", "list", "object"],
+)
+def test_a_file_with_an_entry_that_is_too_large_is_refused(large: str) -> None:
+    assert (
+        refused(f'{{"results": [1, {large}, 2], "after": 3}}'.encode())
+        == "has an entry of more than 4,000,000 characters"
+    )
+
+
+def test_so_is_one_with_too_many_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_entries, "MOST_ENTRIES", 3)
+    assert len(read(b"[1, 2, 3]")) == 4
+    assert refused(b"[1, 2, 3, 4]") == "has more than 3 entries"
+
+
+class Long(io.BytesIO):
+    """A list of numbers, of so many bytes, none of which are held."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def seek(self, *_: int) -> int:
+        self.left = self.size
+        return 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        begins = self.left == self.size
+        self.left -= size or 0
+        return b"" if self.left <= 0 else (b"[1" if begins else b"") + b",12345678" * ((size or 0) // 9)
+
+
+def test_no_more_is_held_than_an_entry_takes() -> None:
+    tracemalloc.start()
+    why = ""
+    count = 0
+    try:
+        for _ in entries(Long(1_500_000)):
+            count += 1
+    except Unfit as unfit:
+        why = unfit.why
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert why == "is not JSON"
+    assert count > 150_000
+    assert peak < 700_000
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda size: b"[" + b'{"memory": "some words of it"},' * (size // 30) + b"1]",
+        lambda size: b"[" + (b'"' + b"x" * 60_000 + b'",') * (size // 60_000) + b"1]",
+        lambda size: b'["' + b"\\n" * (size // 2) + b'"]',
+        lambda size: b'["' + b"x" * size + b'"',
+        lambda size: b"[" + b" " * size + b"]",
+        lambda size: b"[" * 50 + b"[]," * (size // 3) + b"1" + b"]" * 50,
+    ],
+    ids=["short", "long", "escapes", "cut", "blank", "deep"],
+)
+def test_it_takes_as_long_as_the_file_is(made: Any) -> None:
+    def run(size: int) -> None:
+        try:
+            for _ in entries(io.BytesIO(made(size))):
+                pass
+        except Unfit:
+            pass
+
+    assert growth(run, 300_000, 4) < 10
+
+
+def test_an_entry_does_not_show_what_it_says() -> None:
+    assert SAID not in repr(Entry("results", 1, SAID))
