@@ -84,7 +84,8 @@ def harmless(text: str) -> str:
 
 
 def entry(at: datetime, body: str) -> str:
-    return f"## {at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}\n{body}\n\n"
+    moment = at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")  # strftime has early years short
+    return f"## {moment}Z\n{body}\n\n"
 
 
 def place_of(agent: Agent) -> Place:

@@ -39,9 +39,9 @@ _OF_KIND = {
     ),
 }
 _MAIN = {"git_history": "Analysis Summary", "user_interaction": "Context", "session": "Session Overview"}
-_AROUND = ("Metadata", "Migration Information", "Tags", "Sealed")  # what else a file has
-_HEADING = re.compile(r"^## (.+?)[ \t]*\r?\n?\Z")
-ALL = frozenset({*_STANDARD, *_AROUND}.union(*_OF_KIND.values()))
+AROUND = ("Metadata", "Migration Information", "Tags", "Sealed")  # what else a file has
+_BEGINS = "## "
+ALL = frozenset({*_STANDARD, *AROUND}.union(*_OF_KIND.values()))
 _LIKE_A_HEADING = re.compile(
     rf"^(\\*)(?=## (?:{'|'.join(re.escape(name) for name in sorted(ALL))})[ \t]*\r?$)", re.MULTILINE
 )
@@ -50,8 +50,10 @@ _LIKE_AN_ESCAPED = re.compile(_LIKE_A_HEADING.pattern.replace(r"^(\\*)", r"^\\(\
 
 def heading(line: str) -> str:
     """The name of the section that a line begins; "" for any other line."""
-    found = _HEADING.match(line)
-    return found[1] if found and found[1] in ALL else ""
+    if not line.startswith(_BEGINS):
+        return ""
+    name = line[len(_BEGINS) :].removesuffix("\n").removesuffix("\r").rstrip(" \t")
+    return name if name in ALL else ""
 
 
 def names(category: str) -> tuple[str, ...]:

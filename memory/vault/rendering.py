@@ -24,7 +24,7 @@ from memory.rules.sections import ABSENT
 from memory.silo.silo import Opened
 
 _PLACEHOLDER = re.compile(r"\{\{ ([^{}]+) \}\}")
-_FIELD = re.compile(r"^- \*\*(Version|Memory ID|Interaction ID|Topic ID|Category)\*\*: (.*?)\s*\Z")
+_FIELD = re.compile(r"^- \*\*(Version|Memory ID|Interaction ID|Topic ID|Category)\*\*: ")
 _LABEL = re.compile(r"- \*\*(.+?)\*\*: ")
 _BLOCK = re.compile(r"^```\s*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FOLDED = 76  # characters of a line of the sealed block
@@ -117,7 +117,7 @@ def _one_line(text: str) -> str:
 
 
 def _moment(at: datetime) -> str:
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+    return f"{at.replace(tzinfo=None).isoformat(timespec='seconds')}Z"  # strftime has years before 1000 short
 
 
 def _template_of(category: str) -> str:
@@ -171,25 +171,26 @@ def read_again(data: bytes) -> Said | None:
     number = number_in(text)
     if number is None:
         return None
-    blocks = _blocks(text)
-    fields = _fields(blocks.pop("Metadata", ""))
-    tags, sealed = blocks.pop("Tags", ""), blocks.pop("Sealed", "")
-    told = {name: said for name, said in blocks.items() if said and not labels.is_absent(said)}
+    found = blocks(text)
+    fields = _fields(found.pop("Metadata", ""))
+    tags, sealed = found.pop("Tags", ""), found.pop("Sealed", "")
+    told = {name: said for name, said in found.items() if said and not labels.is_absent(said)}
     return Said(number, fields.get("Version", ""), told, tags, _sealed(sealed))
 
 
 def number_in(text: str) -> int | None:
     """The number of the memory that a file is of; None where it says none."""
-    fields = _fields(_blocks(text).get("Metadata", ""))
+    fields = _fields(blocks(text).get("Metadata", ""))
     number = next((fields[name] for name in ("Memory ID", "Interaction ID", "Topic ID") if name in fields), "")
     return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else None
 
 
 def _fields(metadata: str) -> dict[str, str]:
-    return {found[1]: found[2] for line in sections.lines(metadata) if (found := _FIELD.match(line))}
+    lines = ((line, _FIELD.match(line)) for line in sections.lines(metadata))
+    return {found[1]: line[found.end() :].rstrip() for line, found in lines if found}
 
 
-def _blocks(text: str) -> dict[str, str]:
+def blocks(text: str) -> dict[str, str]:
     """What stands below each heading."""
     found: dict[str, list[str]] = {}
     name = ""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from memory.formats import axe, letta, mem0, memory_store, own
+from memory.formats import axe, letta, mem0, memory_store, own, tree_files
 from memory.formats.found import Part, Reader
 from tests.moving.tables import SYSTEMS, agree, expected
 
@@ -35,3 +35,14 @@ FILES = sorted(
 @pytest.mark.parametrize(("system", "file"), FILES)
 def test_a_file_is_read_as_the_tables_have_it(system: str, file: str) -> None:
     agree(read(READERS[system], system, file), expected(system, file))
+
+
+def test_the_frameworks_files() -> None:
+    root = SYSTEMS / "framework/tree"
+    paths = sorted(path.relative_to(root) for path in root.rglob("*.md"))
+    parts = [
+        part
+        for path in paths
+        for part in tree_files.read((root / path).read_bytes(), str(path), path.relative_to("memory"))  # type: ignore[arg-type]
+    ]
+    agree(parts, expected("framework"))
