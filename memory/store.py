@@ -30,11 +30,13 @@ def remember(
     *,
     operation: str = Operation.REMEMBERED,
     besides: Mapping[int, str] | None = None,
+    detail: Mapping[str, Any] | None = None,
 ) -> Edited:
     """Store new memories, all or none; the last that the edit touched. `besides`: what memories say from now on that
-    refer to them. Raises Invalid, MemoryDisabled."""
+    refer to them. `detail`, in clear, goes into the entry. Raises Invalid, MemoryDisabled."""
     checked = [draft.checked() for draft in drafts]
     with editing.begin(agent, operation, actor) as edit:
+        edit.detail |= detail or {}
         silo = Silo.for_agent(edit.agent)
         _refer(edit, besides or {}, silo)
         for draft in checked:
@@ -54,14 +56,16 @@ def revise(
     expect: Mapping[int, int] | None = None,
     origin: datetime | None = None,
     besides: Mapping[int, str] | None = None,
+    detail: Mapping[str, Any] | None = None,
 ) -> Edited:
-    """Change what a memory says or how it is tagged, or what moment it is of. `besides` as for `remember`.
+    """Change what a memory says or how it is tagged, or what moment it is of. `besides` and `detail` as for `remember`.
 
     Raises Invalid, UnknownMemory, Discarded, Constitutional, Notice, Stale, DiscardShare.
     """
     content = None if content is None else checked_content(content)
     tags = None if tags is None else checked_tags(tags)
     with editing.begin(agent, Operation.REVISED, actor, session=session) as edit:
+        edit.detail |= detail or {}
         [memory] = _editable(edit, [number], expect)
         silo = Silo.for_agent(edit.agent)
         _refer(edit, besides or {}, silo)

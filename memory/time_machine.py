@@ -17,53 +17,22 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from django.db.models import Max, QuerySet
+from django.db.models import QuerySet
 
 from audit import rowset
-from audit.models import AuditEntry, Change, Operation
+from audit.models import Change, Operation
 from audit.trail import Actor
 from memory import editing, errors, rest
 from memory.counters import recount, repeats_weight
 from memory.intake import checked_content
 from memory.models import Agent, Kind, Memory
 from memory.snapshot import restore, snapshot
-from memory.undone import Undone, file_trimmed, runs_of, told_of_reads
+from memory.to_undo import What, entries_of
+from memory.undone import file_trimmed, runs_of, told_of_reads
+
+__all__ = ["What", "preview", "roll_back"]
 
 Values = Mapping[str, Any]  # a memory's columns
-
-
-@dataclass(frozen=True, slots=True)
-class What:
-    """What is to be undone."""
-
-    kind: str  # entry | session | since_entry | moment
-    at: int | datetime
-
-    @classmethod
-    def entry(cls, seq: int) -> What:
-        return cls("entry", seq)
-
-    @classmethod
-    def session(cls, number: int) -> What:
-        return cls("session", number)
-
-    @classmethod
-    def since_entry(cls, seq: int) -> What:
-        """Everything after this entry; 0 is before the first."""
-        return cls("since_entry", seq)
-
-    @classmethod
-    def moment(cls, at: datetime) -> What:
-        """Everything after this moment."""
-        return cls("moment", at)
-
-    @property
-    def is_suffix(self) -> bool:
-        """Whether nothing comes after what is undone, so that nothing can conflict."""
-        return self.kind in ("since_entry", "moment")
-
-    def named(self) -> dict[str, Any]:
-        return {self.kind: self.at.isoformat() if isinstance(self.at, datetime) else self.at}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +153,7 @@ def roll_back(
 def _plan(agent: Agent, what: What, at: datetime | None) -> _Plan:
     """What there is to do. `at` is when: a memory that was made since is discarded then."""
     editing.require_key(agent)
-    plan = _Plan(what, *_entries(agent, what))
+    plan = _Plan(what, *entries_of(agent, what))
     first = _first_changes(agent, plan.since)
     for number in told_of_reads(agent):
         first.pop(number, None)
@@ -205,51 +174,6 @@ def _plan(agent: Agent, what: What, at: datetime | None) -> _Plan:
         conflicts = _conflicts(agent, plan, set(plan.since))
         plan.conflicts = {number: seqs for number, seqs in conflicts.items() if number in changing}
     return plan
-
-
-def _entries(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
-    """The numbers of the entries to undo, in order, and those before the first of which each memory is put back: the
-    same, but of a session all, also those undone already, or what is put back would be a state from its midst.
-
-    Raises what keeps them from being undone.
-    """
-    if what.kind == "session" and isinstance(what.at, int):
-        return _of_session(agent, what.at)
-    entries = _of_one_kind(agent, what)
-    return entries, entries
-
-
-def _of_one_kind(agent: Agent, what: What) -> Sequence[int]:
-    if isinstance(what.at, datetime):
-        last = AuditEntry.objects.filter(agent_id=agent.pk, at__lte=what.at).aggregate(last=Max("seq"))["last"] or 0
-        return range(last + 1, agent.audit_seq + 1)
-    is_suffix = what.kind == "since_entry"
-    if not (0 if is_suffix else 1) <= what.at <= agent.audit_seq:
-        raise errors.UnknownEntry(f"There is no entry {what.at}; the last is {agent.audit_seq}.")
-    if is_suffix:
-        return range(what.at + 1, agent.audit_seq + 1)
-    by = Undone(agent).by(what.at)
-    if by is not None:
-        raise errors.AlreadyUndone(f"Entry {what.at} was undone by entry {by}, which can be rolled back itself.")
-    return [what.at]
-
-
-def _of_session(agent: Agent, number: int) -> tuple[list[int], list[int]]:
-    """The session's entries that changed memories: those not undone yet, and all."""
-    entries = AuditEntry.objects.filter(agent_id=agent.pk, session=number).order_by("seq")
-    told = list(entries.values_list("seq", "operation", "changes"))
-    if not told:
-        raise errors.UnknownEntry(f"There is no session {number} in the trail.")
-    if not any(operation == Operation.SESSION_CLOSED for _, operation, _ in told):
-        raise errors.NotOver(f"Session {number} is not over.")
-    already = Undone(agent)
-    seqs = [seq for seq, _, changes in told if changes > 0]
-    undone = {seq: by for seq in seqs if (by := already.by(seq)) is not None}
-    left = [seq for seq in seqs if seq not in undone]
-    if seqs and not left:
-        them = ", ".join(map(str, sorted(set(undone.values()))))
-        raise errors.AlreadyUndone(f"Session {number} was undone by entry {them}, which can be rolled back itself.")
-    return left, seqs
 
 
 # --- what memories were before

@@ -48,6 +48,7 @@ KINDS = {
     "since_entry": "everything after an entry",
     "entry": "one entry",
     "session": "one session",
+    "import": "one import or migration, by its first entry",
 }
 
 
@@ -77,7 +78,15 @@ def _what(kind: str, at: str) -> What:
         moment = forms.DateTimeField(input_formats=_FORMATS).clean(at.strip().removesuffix(" UTC"))
         return What.moment(moment.astimezone(UTC))
     number: int = forms.IntegerField(min_value=0, max_value=MOST_NUMBER).clean(at)
-    return {"since_entry": What.since_entry, "entry": What.entry, "session": What.session}[kind](number)
+    return _BY_NUMBER[kind](number)
+
+
+_BY_NUMBER = {
+    "since_entry": What.since_entry,
+    "entry": What.entry,
+    "session": What.session,
+    "import": What.imported,
+}
 
 
 _FORMATS = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"]
@@ -227,6 +236,7 @@ def _in_words(choose: Choose) -> str:
         "since_entry": f"everything after entry {at}",
         "entry": f"entry {at}",
         "session": f"session {at}",
+        "import": f"the import that begins with entry {at}",
     }[kind]
 
 
@@ -267,6 +277,7 @@ def _entries(agent: Agent) -> list[dict[str, Any]]:
             "done": entry.operation.replace("_", " "),
             "by": undone.by(entry.seq),
             "only": address(agent, "entry", entry.seq),
+            "whole": address(agent, "import", entry.detail["import"]) if "import" in entry.detail else "",
             "after": address(agent, "since_entry", entry.seq),
         }
         for entry in entries.order_by("-seq")[:LATEST]

@@ -15,11 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from django.db import transaction
-
 from audit.models import Operation
 from audit.trail import Actor
-from memory import store
+from memory import editing, store
 from memory.errors import Invalid
 from memory.formats.export import Export, NotHeld, memories, record
 from memory.intake import Draft, parse_moment
@@ -132,9 +130,10 @@ def load(
     Raises BadLine, MemoryDisabled.
     """
     done = Imported()
-    with transaction.atomic():
+    with editing.locked(agent) as row:
+        detail = {"import": row.audit_seq + 1}  # what is taken back as one
         for batch in _batches(_drafts(lines, done)):
-            edited = store.remember(agent, batch, actor, operation=Operation.IMPORTED)
+            edited = store.remember(agent, batch, actor, operation=Operation.IMPORTED, detail=detail)
             done.imported += len(batch)
             done.tokens += sum(memory.tokens for memory in edited.memories)
             advance(len(batch))

@@ -19,9 +19,9 @@ from refinement.session import end_lapsed
 
 class Command(Task):
     help = (
-        "Take back one entry of an agent's audit trail, one refinement session, or everything since a moment or an "
-        "entry. Shows what will happen, in numbers and without content, and asks before it does it, on a terminal. "
-        "A rollback is itself an entry, and can be rolled back."
+        "Take back one entry of an agent's audit trail, one refinement session, one import or migration, or "
+        "everything since a moment or an entry. Shows what will happen, in numbers and without content, and asks "
+        "before it does it, on a terminal. A rollback is itself an entry, and can be rolled back."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -29,6 +29,13 @@ class Command(Task):
         what = parser.add_mutually_exclusive_group(required=True)
         what.add_argument("--entry", type=int, metavar="SEQ", help="this entry of the trail alone")
         what.add_argument("--session", type=int, metavar="ID", help="this refinement session, whole")
+        what.add_argument(
+            "--import",
+            dest="imported",
+            type=int,
+            metavar="SEQ",
+            help="the import or migration whose first entry this is",
+        )
         what.add_argument("--to", metavar="TIMESTAMP", help="everything after this moment (ISO 8601; UTC by default)")
         what.add_argument("--to-entry", type=int, metavar="SEQ", help="everything after this entry; 0 for all of it")
         parser.add_argument("--preview", action="store_true", help="say what would happen, and change nothing")
@@ -110,7 +117,13 @@ class Command(Task):
             self.tell(_REFUSED[figures.refused])
 
 
-_KINDS = {"entry": "entry", "session": "session", "since_entry": "all after entry", "moment": "all after"}
+_KINDS = {
+    "entry": "entry",
+    "session": "session",
+    "import": "the import of entry",
+    "since_entry": "all after entry",
+    "moment": "all after",
+}
 _REFUSED = {
     Conflicting.code: "it would be refused for its conflicts: give --skip-conflicts or --force",
     Constitutional.code: "it would be refused for what is constitutional: give --include-constitutional --reason TEXT",
@@ -122,6 +135,8 @@ def _what(options: dict[str, Any]) -> What:
         return What.entry(options["entry"])
     if options["session"] is not None:
         return What.session(options["session"])
+    if options["imported"] is not None:
+        return What.imported(options["imported"])
     if options["to_entry"] is not None:
         return What.since_entry(options["to_entry"])
     return What.moment(parse_moment("to", options["to"]))
