@@ -16,7 +16,8 @@ from audit.models import AuditEntry, Operation
 from audit.trail import Actor
 from memory import editing, elsewhere, requests
 from memory.models import Agent, Creation, Memory
-from memory.rules.rows import CleanupDecision, HistoryAnalysis, Recall, RecordedSession
+from memory.moving import originals
+from memory.rules.rows import CleanupDecision, HistoryAnalysis, Original, Recall, RecordedSession
 from memory.silo import indexes, keys
 from memory.vault import removing
 
@@ -34,6 +35,7 @@ class Figures:
     file: str  # its memory file, which no key seals, and which stays; empty: none
     vault: str  # its vault's folder, whose files are removed; empty: none
     former_vaults: tuple[str, ...]  # folders that were its vault once: what is there stays
+    originals: int  # files of other systems that are kept as they were when memories were taken from them
 
 
 def preview(agent: Agent) -> Figures:
@@ -60,6 +62,7 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
             disk.fold_log_afterwards()
             for rows in (Creation, Recall, RecordedSession, CleanupDecision, HistoryAnalysis):
                 rows.objects.filter(agent_id=row.pk).delete()
+            originals.forget_all(row)
             edit.agent.wrapped_key, edit.agent.due_at, edit.agent.memory_path = b"", None, ""
             edit.agent.save(update_fields=["wrapped_key", "memory_path"])
             edit.finish(always=True)
@@ -84,4 +87,5 @@ def _figures(agent: Agent, request: int | None, entry: int | None) -> Figures:
         file=agent.memory_path,
         vault=agent.vault_path,
         former_vaults=removing.former(agent),
+        originals=Original.objects.filter(agent_id=agent.pk).count(),
     )

@@ -20,6 +20,7 @@ from audit.rowset import streamed
 from audit.trail import Actor
 from memory import editing, elsewhere, errors, requests
 from memory.models import Agent, Creation, Kind, Memory
+from memory.moving import originals
 from memory.rules.rows import HistoryAnalysis, RecordedSession
 from memory.silo import indexes
 from memory.snapshot import KeyedDigest
@@ -51,6 +52,7 @@ class Figures:
     tokens_before: int
     tokens_after: int
     related: tuple[Related, ...]
+    originals: int  # files that one of them came from, and that are kept as they were: they go
     former_vaults: tuple[str, ...]  # folders that may still have files of theirs, which are not looked at
 
 
@@ -85,6 +87,7 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
             Creation.objects.filter(agent_id=row.pk).delete()  # keyed digests of what was sent, on which to try a guess
             _unname(row, figures.memories)
             HistoryAnalysis.objects.filter(agent_id=row.pk, memory__in=figures.memories).delete()
+            originals.forget(row, figures.memories)
             edit.finish()
             trail.strip(row.pk, figures.memories, notes)
     return figures
@@ -134,6 +137,7 @@ def _figures(agent: Agent, memories: Sequence[Memory], request: int | None, entr
         tokens_before=agent.core_tokens,
         tokens_after=agent.core_tokens - sum(memory.tokens for memory in active if memory.kind == Kind.CORE),
         related=tuple(_related(agent, numbers)),
+        originals=len(originals.of_memories(agent, numbers)),
         former_vaults=removing.former(agent),
     )
 

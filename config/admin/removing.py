@@ -66,6 +66,11 @@ def _would_remove(agent: Agent, numbers: list[int]) -> Iterator[str]:
     if figures.related:
         listed = in_words.numbered([each.number for each in figures.related])
         yield f"{agent.label}: these may say the same, and are left, for you to decide: {listed}."
+    if figures.originals:
+        yield (
+            f"{agent.label}: {several(figures.originals, 'file')} of other systems that they came from, kept as they "
+            f"were, go with them; the files themselves stay where they are."
+        )
     yield from _left_behind(agent, figures.former_vaults)
 
 

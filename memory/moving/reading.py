@@ -7,7 +7,7 @@ is kept but digests, by which the same text is found again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -63,6 +63,15 @@ class Look:
             for part in self._read(claimed):
                 once = self._once(part) if isinstance(part, Found) else part
                 yield Item(source.system, source.path, source.modified, once)
+
+    def files(self, paths: Collection[str]) -> dict[str, tuple[bytes, datetime]]:
+        """Bytes and time of these files, as they were when they were looked at. Raises FolderChanged."""
+        found = {}
+        for claimed in self._claimed:
+            if claimed.source.path in paths:
+                with self._tree.opened(claimed.source.path, claimed.stamp) as file:
+                    found[claimed.source.path] = (file.read(), claimed.source.modified)
+        return found
 
     def _looked_through(self) -> dict[bytes, _Repeated]:
         first: dict[bytes, tuple[str, ...]] = {}

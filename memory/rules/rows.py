@@ -116,3 +116,59 @@ class HistoryAnalysis(models.Model):
 
     def __str__(self) -> str:
         return f"analysis of {self.at:%Y-%m-%d}, memory {self.memory}"
+
+
+class Original(models.Model):
+    """A file of another system as it was when memories were taken from it, sealed in `OriginalPart` (the setting
+    `migration_backup_originals`; the file itself is never changed). For its agent's side alone."""
+
+    agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
+    entry = models.PositiveBigIntegerField(help_text="of the trail, the first of its migration")
+    nth = models.PositiveIntegerField(help_text="of the migration's files, from 0")
+    sealed_path = models.BinaryField(help_text="below the folder it was found in")
+    size = models.PositiveBigIntegerField(help_text="bytes")
+    modified_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "entry", "nth"], name="original_of_migration")]
+
+    def __str__(self) -> str:
+        return f"original {self.nth} of the migration of entry {self.entry}"
+
+
+class OriginalPart(models.Model):
+    """A megabyte of such a file, compressed and sealed."""
+
+    agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
+    entry = models.PositiveBigIntegerField(help_text="as the original's")
+    nth = models.PositiveIntegerField(help_text="as the original's")
+    place = models.PositiveIntegerField(help_text="in the file, from 0")
+    sealed = models.BinaryField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["agent", "entry", "nth", "place"], name="original_part_in_place")
+        ]
+
+    def __str__(self) -> str:
+        return f"part {self.place} of original {self.nth} of the migration of entry {self.entry}"
+
+
+class Moved(models.Model):
+    """What became of a piece of another system's memory: of which memory it was the beginning, or that it was left
+    beside. Found again by keyed digests, so that a second migration stores nothing twice."""
+
+    agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
+    key_digest = models.BinaryField(max_length=32, help_text="keyed, of its project, system, file and place in it")
+    content_digest = models.BinaryField(max_length=32, help_text="keyed, of what it said there")
+    number = models.PositiveBigIntegerField(null=True, help_text="of its memory; none where it was left beside")
+    version = models.PositiveBigIntegerField(help_text="of that memory, as it was written")
+    entry = models.PositiveBigIntegerField(null=True, help_text="of the original it came from, where that is kept")
+    nth = models.PositiveIntegerField(null=True, help_text="of the original")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "key_digest"], name="moved_once")]
+        indexes = [models.Index(fields=["agent", "number"], name="moved_number")]
+
+    def __str__(self) -> str:
+        return f"moved, memory {self.number}" if self.number else "left beside"

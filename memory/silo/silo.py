@@ -72,10 +72,17 @@ class Silo:
 
     def seal_text(self, field: str, number: int, text: str) -> bytes:
         """Content that is no memory: what a merge dropped (by its entry's number), a session's words (by its own)."""
-        return self._cipher.seal(self._place(number, field.encode()), text.encode())
+        return self.seal_data(field, number, text.encode())
 
     def open_text(self, field: str, number: int, sealed: bytes) -> str:
-        return self._unseal(number, field.encode(), sealed).decode()
+        return self.open_data(field, number, sealed).decode()
+
+    def seal_data(self, field: str, number: int, data: bytes) -> bytes:
+        """The same of bytes, such as a file's."""
+        return self._cipher.seal(self._place(number, field.encode()), data)
+
+    def open_data(self, field: str, number: int, sealed: bytes) -> bytes:
+        return self._unseal(number, field.encode(), sealed)
 
     def _seal_tags(self, number: int, tags: Sequence[str]) -> bytes:
         if not tags:

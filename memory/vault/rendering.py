@@ -94,8 +94,10 @@ _TOLD_IN_SECTIONS = {
 
 
 def _of_tags(tags: tuple[str, ...]) -> dict[str, str]:
-    parted = [tag.partition(":") for tag in tags]
-    found = {_TOLD_BY_TAGS[name]: _one_line(said) for name, _, said in parted if name in _TOLD_BY_TAGS}
+    found: dict[str, str] = {}
+    for name, _, said in (tag.partition(":") for tag in tags):
+        if (place := _TOLD_BY_TAGS.get(name)) is not None:  # several of one name stand behind one another
+            found[place] = "; ".join(filter(None, (found.get(place), _one_line(said))))
     if "method" in found:
         found.setdefault("source_system", "git_history_analysis")
     return found | {"tags": sections.escaped(tags_line(tags))}

@@ -43,6 +43,9 @@ OPENS_SILOS = {
     "memory/rules/conversations.py",  # what a session's memory is made of
     "memory/rules/topics.py",  # which memory is the topic's, and what it says
     "memory/git_history/keeping.py",  # facts that were kept
+    "memory/moving/planning.py",  # keyed digests of what is found, no reading
+    "memory/moving/migrating.py",  # what was stored, read back before it counts
+    "memory/moving/originals.py",
     "memory/rules/cleanup.py",  # tags, for the agent's side
     "memory/silo/indexes.py",
     "memory/formats/export.py",

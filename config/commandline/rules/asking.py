@@ -48,6 +48,11 @@ def confirmed(task: Task, question: str, *, yes: bool = False, hint: str = _HINT
         return False
 
 
+def can_ask() -> bool:
+    """Whether somebody is there."""
+    return is_attended()
+
+
 def done(task: Task, agent: Agent, act: Callable[[Agent], T]) -> T | None:
     """What `act` returns. A closed switch it meets is asked about: a yes turns it on, and it is done then; a no is
     None, and nothing is done."""

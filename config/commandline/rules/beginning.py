@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,7 +14,7 @@ from django.db.models import Count
 
 from config.commandline import Task, several
 from config.commandline.removal import KEY
-from config.commandline.rules import Deed, asking, history
+from config.commandline.rules import Deed, asking, finding, history, moving
 from config.commandline.rules.keeping import agents_side, names_of_files
 from config.commandline.rules.surroundings import is_ignored, project_of, repository
 from memory import agents, proposals
@@ -43,6 +44,9 @@ class _Begun:
     project: str = ""
     known: int = 0
     analysis: Analysis | None = None
+    found: finding.Finding | None = None  # of other systems
+    how: str = "skip"  # what is done about it
+    held: ExitStack = field(default_factory=ExitStack)  # that it is read from
     is_over: bool = False
 
     def report(self, name: str, found: str) -> None:
@@ -73,8 +77,16 @@ def _arguments(parser: CommandParser) -> None:
         metavar="FOLDER",
         help=f"of the project, unless {VARIABLE} names it; default: this one",
     )
+    hows = {name: told for name, told in moving.HOWS.items() if name != "select"}
     parser.add_argument(
-        "--yes", action="store_true", help="without asking: switch memory on if it is off, leave a vault for another"
+        "--migrate",
+        choices=list(hows),
+        help=f"other systems' memories: {'; '.join(f'{name}: {told}' for name, told in hows.items())}; else asks",
+    )
+    parser.add_argument(
+        "--yes",
+        action="store_true",
+        help="without asking: switch memory on if it is off, leave a vault for another, do what --migrate says",
     )
     parser.add_argument("--json", action="store_true", help="one line of JSON")
 
@@ -84,10 +96,11 @@ def _init(task: Task, agent: Agent, **options: Any) -> int | None:
     if not folder.is_dir():
         raise Invalid("project_dir", "is no folder")
     begun = _Begun(task, agent, folder.absolute(), options)
-    for step in _STEPS:
-        step(begun)
-        if begun.is_over:
-            break
+    with begun.held:
+        for step in _STEPS:
+            step(begun)
+            if begun.is_over:
+                break
     if options["json"]:
         task.result({"agent": agent.label, "initialized": not begun.is_over, "steps": begun.steps})
     return None
@@ -256,15 +269,42 @@ def _no_history(begun: _Begun) -> str:
 
 
 def _detection(begun: _Begun) -> None:
-    begun.report("Other systems", "not looked for: this version cannot yet")
+    if not document.is_on(begun.rules, "migration_settings", "auto_detect_existing_memories"):
+        begun.report("Other systems", "not looked for: auto_detect_existing_memories is off")
+        return
+    wanted = {"project_dir": str(begun.folder), "project": begun.project}
+    begun.found = begun.held.enter_context(finding.found(begun.agent, wanted))
+    begun.report("Other systems", finding.summary(begun.found))
 
 
 def _prompt(begun: _Begun) -> None:
-    begun.report("Migration", "nothing to ask")
+    """Nothing is taken in but what a person agrees to."""
+    fresh = begun.found.fresh if begun.found else []
+    if not fresh:
+        begun.report("Migration", "nothing to ask")
+    elif begun.options["migrate"]:
+        begun.how = begun.options["migrate"]
+        begun.report("Migration", f"{begun.how}, as --migrate says")
+    elif not document.is_on(begun.rules, "migration_settings", "prompt_user_for_migration"):
+        begun.report("Migration", "not asked: prompt_user_for_migration is off; memory_rules migrate takes them in")
+    elif begun.options["json"] or not asking.can_ask():
+        begun.report(
+            "Migration", "nobody can be asked: --migrate says what to do, and memory_rules migrate does it later"
+        )
+    else:
+        for line in finding.previewed(fresh, with_words=begun.found is not None and begun.found.is_agents):
+            begun.task.say(line)
+        begun.how = moving.asked_how(begun.task)
+        begun.report("Migration", moving.HOWS[begun.how])
 
 
 def _migration(begun: _Begun) -> None:
-    begun.report("Migrated", "nothing")
+    if begun.found is None or begun.how == "skip":
+        begun.report("Migrated", "nothing")
+        return
+    done = moving.carry_out(begun.task, begun.agent, begun.found, begun.found.fresh, begun.how, begun.options)
+    begun.read_again()
+    begun.report("Migrated", "; ".join(moving.in_words(done)) if done.entry else "nothing")
 
 
 def _git_memories(begun: _Begun) -> None:

@@ -20,6 +20,7 @@ from config.commandline.rules import (
     history,
     indexing,
     keeping,
+    moving,
     recording,
     retrieving,
 )
@@ -40,6 +41,7 @@ _ALL = (
     *retrieving.DEEDS,
     *cleaning.DEEDS,
     *history.DEEDS,
+    *moving.DEEDS,
 )
 _DEEDS: dict[str, Deed] = {deed.name: deed for deed in _ALL}  # beside those of this module
 _CATEGORY = "memory_rules.categories.{}.enabled"

@@ -1,0 +1,94 @@
+"""Files as they were when memories were taken from them (seed 004, "Migration Execution"; the setting
+`migration_backup_originals`): sealed, for they lie about in no other folder in clear.
+
+The files themselves are never changed. One goes with the redaction of a memory that came from it, and all with the
+silo's erasure.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+
+from memory.errors import NotFound
+from memory.models import Agent
+from memory.rules.rows import Moved, Original, OriginalPart
+from memory.silo.silo import Silo
+
+PART = 2**20  # bytes of a file that are sealed together
+
+
+def keep(agent: Agent, entry: int, files: Mapping[str, tuple[bytes, datetime]]) -> dict[str, Original]:
+    """Bytes and time of each path. In the transaction of the migration that begins with this entry."""
+    silo, kept = Silo.for_agent(agent), {}
+    for nth, (path, (data, modified_at)) in enumerate(sorted(files.items())):
+        kept[path] = Original.objects.create(
+            agent_id=agent.pk,
+            entry=entry,
+            nth=nth,
+            sealed_path=silo.seal_data(_field(nth), entry, path.encode()),
+            size=len(data),
+            modified_at=modified_at,
+        )
+        parts = [data[start : start + PART] for start in range(0, len(data), PART)]
+        OriginalPart.objects.bulk_create(
+            OriginalPart(
+                agent_id=agent.pk,
+                entry=entry,
+                nth=nth,
+                place=place,
+                sealed=silo.seal_data(_field(nth, place), entry, zlib.compress(part)),
+            )
+            for place, part in enumerate(parts)
+        )
+    return kept
+
+
+def _field(nth: int, place: int | None = None) -> str:
+    """What is sealed where: no part opens in another's place."""
+    return f"original:{nth}" + ("" if place is None else f":{place}")
+
+
+def of(agent: Agent, entry: int | None = None) -> Iterator[tuple[Original, str]]:
+    """Those of one migration, or all, each with its path. For the agent's side alone. Raises NotFound, SealBroken."""
+    rows = Original.objects.filter(agent_id=agent.pk).order_by("entry", "nth")
+    found = list(rows if entry is None else rows.filter(entry=entry))
+    if entry is not None and not found:
+        raise NotFound(f"Nothing is kept of a migration that begins with entry {entry}.")
+    silo = Silo.for_agent(agent)
+    for row in found:
+        path = silo.open_data(_field(row.nth), row.entry, bytes(row.sealed_path))
+        yield row, path.decode()
+
+
+def content(agent: Agent, original: Original) -> Iterator[bytes]:
+    """Its bytes, a megabyte at a time. Raises SealBroken."""
+    silo = Silo.for_agent(agent)
+    parts = OriginalPart.objects.filter(agent_id=agent.pk, entry=original.entry, nth=original.nth)
+    for part in parts.order_by("place").iterator(chunk_size=1):
+        yield zlib.decompress(silo.open_data(_field(part.nth, part.place), part.entry, bytes(part.sealed)))
+
+
+def of_memories(agent: Agent, numbers: Iterable[int]) -> set[tuple[int, int]]:
+    """The files that one of these memories came from, by entry and place in it."""
+    moved = Moved.objects.filter(agent_id=agent.pk, number__among=list(numbers), entry__isnull=False)
+    there = moved.values_list("entry", "nth").distinct()
+    return {(entry, nth) for entry, nth in there if entry is not None and nth is not None}
+
+
+def forget(agent: Agent, numbers: Iterable[int]) -> None:
+    """Before a redaction of these memories: their files go, and by no digest can a guess be tried on what they said."""
+    numbers = list(numbers)
+    for entry, nth in of_memories(agent, numbers):
+        there = {"agent_id": agent.pk, "entry": entry, "nth": nth}
+        OriginalPart.objects.filter(**there).delete()
+        Original.objects.filter(**there).delete()
+        Moved.objects.filter(**there).update(entry=None, nth=None)
+    Moved.objects.filter(agent_id=agent.pk, number__among=numbers).update(content_digest=b"")
+
+
+def forget_all(agent: Agent) -> None:
+    """Before an erasure."""
+    for rows in (Moved, OriginalPart, Original):
+        rows.objects.filter(agent_id=agent.pk).delete()

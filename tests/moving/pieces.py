@@ -1,0 +1,42 @@
+"""Pieces of another system's memory, for tests of what becomes of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from memory.formats.found import HERE, Found, LeftOut
+from memory.models import Agent
+from memory.moving import migrating
+from memory.moving.planning import Fate, Plan, Step, planned
+from memory.moving.reading import Item
+from tests.steps import ME, fresh
+
+NOW = datetime(2026, 11, 24, 6, 0, 0, tzinfo=UTC)
+WRITTEN = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)  # of every file
+HARBOUR = "harbour-desk"
+
+
+def piece(key: str = "CLAUDE.md", content: str = "Ferries wait.", *, system: str = "claude", **values: Any) -> Item:
+    values = {"category": "contextual", "project": HERE} | values
+    return Item(system, key.partition("#")[0], WRITTEN, Found(key, content, **values))
+
+
+def no_piece(key: str = "empty.md", why: str = "is empty") -> Item:
+    return Item("claude", key, WRITTEN, LeftOut(key, why))
+
+
+def plan(agent: Agent, *items: Item, compares: bool = True, **values: Any) -> Plan:
+    return planned(fresh(agent), items, values.pop("project", HARBOUR), now=NOW, compares=compares, **values)
+
+
+def steps(agent: Agent, *items: Item, **values: Any) -> list[Step]:
+    return plan(agent, *items, **values).steps
+
+
+def fates(agent: Agent, *items: Item, **values: Any) -> list[Fate]:
+    return [step.fate for step in steps(agent, *items, **values)]
+
+
+def move(agent: Agent, *items: Item, **values: Any) -> migrating.Figures:
+    return migrating.migrate(fresh(agent), steps(agent, *items), ME, **values)

@@ -1,0 +1,353 @@
+"""`memory_rules detect`, `migrate` and `originals`, and init's steps 8 to 10, as an operator runs them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from memory import agents, store
+from memory.intake import Draft
+from memory.models import Agent
+from memory.rules.rows import Moved, Original
+from memory.time_machine import What, roll_back
+from tests.commands.calling import Ran, run
+from tests.conftest import OPERATOR
+from tests.rules import talking
+from tests.steps import active, entries, fresh, says, state
+
+FILES = {
+    ".cursor/rules/quays.mdc": "---\nglobs: quays/**\n---\nA quay has a letter.\n",
+    ".cursor/rules/empty.mdc": "",
+    "AGENTS.md": "The gate's test password is harbour-gate-not-real-77.\n",
+    "CLAUDE.md": "Ferries wait for the tide.\n",
+}
+MARKED = "harbour-gate-not-real-77"
+
+
+@pytest.fixture
+def ada(tmp_path: Path, transactional_db: None, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Agent:
+    settings.VAULT_ROOTS = [str(tmp_path)]
+    monkeypatch.delenv("MEMORY_PROJECT", raising=False)
+    vault = str(tmp_path / "vault")
+    made, key = agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR, vault_path=vault)
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
+    return made
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "site"
+    for path, text in FILES.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+        os.utime(folder / path, (1_772_600_000, 1_772_600_000))  # 4 March 2026
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def rules(deed: str, *args: str) -> Ran:
+    return run("memory_rules", deed, "acme/ada", *args)
+
+
+def at_a_terminal(answers: str, deed: str) -> Ran:
+    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+        return run("memory_rules", deed, "acme/ada", stdin=answers.encode())
+
+
+def migrate(*args: str) -> Ran:
+    return rules("migrate", "--how", "all", "--yes", *args)
+
+
+# --- detect
+
+
+def test_detect_shows_what_there_is_and_changes_nothing(ada: Agent, site: Path) -> None:
+    before = state(ada)
+    ran = rules("detect")
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert lines[0] == f"site, in {site}"
+    assert [line.split()[0] for line in lines[1:4]] == ["cursor", "claude", "agents-md"]
+    assert all(line.endswith("1 memory: 1 new") for line in lines[1:4])
+    assert lines[4:] == ["left out:", "  .cursor/rules/empty.mdc is empty"]
+    assert "takes in 3 memories" in ran.err
+    assert state(ada) == before
+
+
+def test_detect_says_no_word_of_any_memory(ada: Agent, site: Path) -> None:
+    ran = rules("detect", "--json")
+    assert not any(word in ran.out + ran.err for word in ("letter", "tide", MARKED))
+    [cursor] = [each for each in ran.json["memories"] if each["system"] == "cursor"]
+    assert cursor == {
+        "system": "cursor",
+        "key": ".cursor/rules/quays.mdc",
+        "fate": "new",
+        "memory": None,
+        "kind": "core",
+        "category": "contextual",
+        "scope": "project",
+        "project": "site",
+        "origin": "2026-03-04T04:53:20Z",
+        "tags": 7,
+        "transformed": ["front matter left out", "dated by its file"],
+    }
+    assert ran.json["left_out"] == [{"key": ".cursor/rules/empty.mdc", "why": "is empty"}]
+
+
+def test_detect_where_there_is_nothing(ada: Agent, tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    ran = rules("detect", "--project-dir", str(tmp_path / "bare"))
+    assert ran.out.splitlines()[1:] == ["nothing of another system"]
+    assert rules("detect", "--project-dir", str(tmp_path / "none")).code == 2
+
+
+def test_systems_that_are_not_supported_are_not_looked_for(ada: Agent, site: Path) -> None:
+    talking.settings(ada, migration_settings__supported_source_systems=["cursor"])
+    assert {each["system"] for each in rules("detect", "--json").json["memories"]} == {"cursor"}
+    refused = rules("detect", "--from", "claude")
+    assert (refused.code, "supported_source_systems" in refused.err) == (2, True)
+
+
+# --- migrate
+
+
+def test_all_of_it_is_stored_with_a_file_each_and_its_originals(ada: Agent, site: Path) -> None:
+    ran = migrate("--json")
+    assert ran.code == 0, ran.err
+    assert (ran.json["stored"], ran.json["said_anew"], ran.json["files_kept"]) == (3, 0, 3)
+    assert [says(ada, number).content for number in active(ada)] == [
+        "A quay has a letter.",
+        "The gate's test password is [masked: password].",
+        "Ferries wait for the tide.",
+    ]
+    [file] = Path(ada.vault_path).rglob("*quay*.md")
+    told = file.read_text()
+    assert "- **Source System**: cursor" in told
+    assert "- **Migration Notes**: from .cursor/rules/quays.mdc" in told
+    assert "- **Transformations Applied**: front matter left out; dated by its file" in told
+    assert {path: (site / path).read_text() for path in FILES} == FILES
+
+
+def test_it_is_shown_first_and_how_it_begins_to_the_agents_side_alone(
+    ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = state(ada)
+    ran = rules("migrate", "--dry-run")
+    assert "   1  .cursor/rules/quays.mdc → contextual of site, 2026-03-04" in ran.out
+    assert "“A quay has a letter.”" in ran.out
+    assert MARKED not in ran.out
+    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
+    ran = rules("migrate", "--dry-run")
+    assert "quays.mdc → contextual" in ran.out
+    assert "letter" not in ran.out + ran.err
+    assert state(ada) == before
+
+
+@pytest.mark.parametrize("answers", ["", "\n", "skip\n", "all\nn\n", "all\n\n", "what\nskip\n", "alongside\nn\n"])
+def test_nothing_is_stored_before_a_person_agrees(ada: Agent, site: Path, answers: str) -> None:
+    before = state(ada)
+    assert at_a_terminal(answers, "migrate").code == 0
+    assert state(ada) == before
+    assert (Moved.objects.count(), Original.objects.count()) == (0, 0)
+
+
+def test_where_nobody_can_be_asked_nothing_is_stored(ada: Agent, site: Path) -> None:
+    before = state(ada)
+    assert "--how" in rules("migrate").err
+    assert "--yes says that a person wants it" in rules("migrate", "--how", "all").err
+    assert state(ada) == before
+
+
+@pytest.mark.parametrize("answers", ["all\ny\n", "select\n1-3\ny\n"])
+def test_a_yes_stores_it(ada: Agent, site: Path, answers: str) -> None:
+    ran = at_a_terminal(answers, "migrate")
+    assert "3 memories stored" in ran.out
+    assert len(active(ada)) == 3
+
+
+def test_what_is_selected_alone(ada: Agent, site: Path) -> None:
+    assert "1 memory stored" in at_a_terminal("select\n2\ny\n", "migrate").out
+    assert [each["fate"] for each in rules("detect", "--json").json["memories"]] == ["new", "there", "new"]
+    assert migrate("--only", "2", "--json").json["stored"] == 1
+    assert says(ada, 2).content.startswith("Ferries")
+
+
+@pytest.mark.parametrize("only", ["0", "4", "2-1", "1,x", "-3", "1-", "9" * 30])
+def test_a_selection_that_is_none_is_said(ada: Agent, site: Path, only: str) -> None:
+    ran = migrate(f"--only={only}")
+    assert (ran.code, "only" in ran.err) == (2, True)
+    assert active(ada) == []
+
+
+@pytest.mark.parametrize(
+    ("filters", "stored"),
+    [
+        (["--path", "*.md"], 2),
+        (["--category", "technical"], 0),
+        (["--since", "2026-03-05"], 0),
+        (["--until", "2026-03-05"], 3),
+        (["--from", "cursor"], 1),
+    ],
+)
+def test_filters(ada: Agent, site: Path, filters: list[str], stored: int) -> None:
+    assert migrate("--json", *filters).json["stored"] == stored
+
+
+def test_selection_can_be_switched_off(ada: Agent, site: Path) -> None:
+    talking.settings(ada, migration_settings__selective_import_enabled=False)
+    for args in (["--only", "1"], ["--path", "*.md"]):
+        ran = migrate(*args)
+        assert (ran.code, "selective_import_enabled" in ran.err) == (2, True)
+    assert migrate("--json").json["stored"] == 3
+
+
+def test_what_stays_beside_is_not_asked_about_again(ada: Agent, site: Path) -> None:
+    before = state(ada)
+    assert "3 memories left beside" in rules("migrate", "--how", "alongside", "--yes").err
+    assert state(ada) == before
+    assert "There is nothing to take in." in rules("migrate").err
+    (site / "CLAUDE.md").write_text("Ferries wait for nobody.\n")
+    assert migrate("--json").json["stored"] == 1
+
+
+def test_twice_is_once_and_a_rollback_is_one_operation(ada: Agent, site: Path) -> None:
+    entry = migrate("--json").json["entry"]
+    before = state(ada)
+    ran = migrate("--json")
+    assert (ran.json["entry"], ran.json["others"]["there"]) == (None, 3)
+    assert state(ada) == before
+    rolled = run("rollback", "acme/ada", "--import", str(entry), "--yes")
+    assert (rolled.code, active(ada)) == (0, [])
+    assert not list(Path(ada.vault_path).glob("projects/**/0*.md"))
+    assert migrate("--json").json["stored"] == 3
+
+
+def test_an_import_of_json_lines_is_taken_back_as_one_too(ada: Agent, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text("".join(f'{{"content": "Sailing {n}."}}\n' for n in range(1_500)))
+    assert run("import_memories", "acme/ada", str(lines)).code == 0
+    first = entries(ada)[-2].seq
+    assert [entry.detail["import"] for entry in entries(ada)[-2:]] == [first, first]
+    roll_back(fresh(ada), What.imported(first), OPERATOR)
+    assert active(ada) == []
+
+
+def test_what_cannot_be_taken_is_told(ada: Agent, site: Path) -> None:
+    migrate()
+    [number] = [n for n in active(ada) if says(ada, n).content.startswith("Ferries")]
+    store.revise(fresh(ada), number, OPERATOR, content="Of my own.")
+    (site / "CLAUDE.md").write_text("Ferries wait for nobody.\n")
+    ran = migrate()
+    assert "1 memory not taken: changed in both places, left." in ran.err
+    assert says(ada, number).content == "Of my own."
+    talking.off(ada, "contextual")
+    (site / "CLAUDE.md").rename(site / "CLAUDE.local.md")
+    assert "not taken: category is off." in migrate().err
+
+
+def test_memory_off_is_asked_about(ada: Agent, site: Path) -> None:
+    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
+    assert "Nothing was done." in migrate().err
+    assert active(ada) == []
+
+
+def test_secrets_are_kept_where_somebody_says_so(ada: Agent, site: Path) -> None:
+    migrate("--keep-secrets")
+    assert MARKED in " ".join(says(ada, number).content for number in active(ada))
+
+
+def test_what_a_memory_says_already_is_left_out(ada: Agent, site: Path) -> None:
+    store.remember(fresh(ada), [Draft("Ferries wait for the tide.", project="site")], OPERATOR)
+    assert "CLAUDE.md says the same as memory 1 here" in rules("detect").out
+    assert migrate("--json").json["stored"] == 2
+
+
+# --- originals
+
+
+def test_originals_come_back_as_they_were(ada: Agent, site: Path, tmp_path: Path) -> None:
+    entry = migrate("--json").json["entry"]
+    (site / "AGENTS.md").unlink()
+    told = rules("originals", "--json").json["originals"]
+    assert [(each["entry"], each["path"], each["bytes"]) for each in told] == [
+        (entry, path, len(FILES[path])) for path in sorted(FILES) if FILES[path]
+    ]
+    assert rules("originals", str(entry), "--to", str(tmp_path / "back")).code == 0
+    for path in ("AGENTS.md", "CLAUDE.md", ".cursor/rules/quays.mdc"):
+        assert (tmp_path / "back" / path).read_text() == FILES[path]
+        assert (tmp_path / "back" / path).stat().st_mtime == 1_772_600_000
+        assert (tmp_path / "back" / path).stat().st_mode & 0o777 == 0o600
+    again = rules("originals", str(entry), "--to", str(tmp_path / "back"))
+    assert (again.code, "is there already" in again.err) == (2, True)
+
+
+def test_originals_are_the_agents_sides(ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    migrate()
+    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
+    ran = rules("originals")
+    assert (ran.code, ran.out) == (2, "")
+
+
+def test_without_originals(ada: Agent, site: Path) -> None:
+    assert migrate("--no-originals", "--json").json["files_kept"] == 0
+    assert "No files are kept." in rules("originals").err
+
+
+def test_the_setting_decides_whether_they_are_kept(ada: Agent, site: Path) -> None:
+    talking.settings(ada, migration_settings__migration_backup_originals=False)
+    assert migrate("--json").json["files_kept"] == 0
+
+
+# --- init
+
+
+def steps(*args: str) -> dict[str, str]:
+    return {each["step"]: each["found"] for each in rules("init", "--json", *args).json["steps"]}
+
+
+def test_init_says_what_there_is_and_takes_nothing_in_unasked(ada: Agent, site: Path) -> None:
+    told = steps()
+    assert told["Other systems"] == (
+        "AGENTS.md (1 file), Claude Code (1 file), Cursor (2 files): 3 memories to take in, 1 left out "
+        "(memory_rules detect says why)"
+    )
+    assert told["Migration"].startswith("nobody can be asked")
+    assert told["Migrated"] == "nothing"
+    assert active(ada) == []
+
+
+def test_init_takes_in_what_a_person_agrees_to(ada: Agent, site: Path) -> None:
+    ran = at_a_terminal("all\ny\n", "init")
+    assert "10. Migrated: 3 memories stored" in ran.out
+    assert len(active(ada)) == 3
+    assert "12. Index: 3 files listed" in ran.out
+
+
+@pytest.mark.parametrize("answers", ["\n", "skip\n", "all\nn\n"])
+def test_init_takes_nothing_in_without_a_yes(ada: Agent, site: Path, answers: str) -> None:
+    ran = at_a_terminal(answers, "init")
+    assert "10. Migrated: nothing" in ran.out
+    assert active(ada) == []
+
+
+def test_init_in_a_script(ada: Agent, site: Path) -> None:
+    assert steps("--migrate", "all")["Migrated"] == "nothing"
+    assert steps("--migrate", "all", "--yes")["Migrated"].startswith("3 memories stored")
+    assert steps()["Migration"] == "nothing to ask"
+
+
+@pytest.mark.parametrize(
+    ("setting", "step", "told"),
+    [
+        ("auto_detect_existing_memories", "Other systems", "not looked for"),
+        ("prompt_user_for_migration", "Migration", "not asked"),
+    ],
+)
+def test_init_does_as_the_settings_say(ada: Agent, site: Path, setting: str, step: str, told: str) -> None:
+    talking.settings(ada, **{f"migration_settings__{setting}": False})
+    assert steps()[step].startswith(told)
+    assert active(ada) == []

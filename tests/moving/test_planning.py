@@ -1,0 +1,198 @@
+"""What of another system's memory would become what, and what became of it already."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from memory import store
+from memory.models import Agent
+from memory.moving.planning import Choice, Fate
+from memory.time_machine import What, roll_back
+from tests.conftest import OPERATOR
+from tests.moving.pieces import HARBOUR, NOW, WRITTEN, fates, move, no_piece, piece, plan, steps
+from tests.rules import talking
+from tests.steps import ME, fresh, protect, remember, row
+
+KEY = "ferry-desk-not-a-real-key-0001"
+SECRET = f"The desk signs in with password {KEY}."
+
+
+# --- what it would be
+
+
+def test_what_is_the_folders_is_of_its_project(ada: Agent) -> None:
+    here, none, named = steps(
+        ada, piece("a"), piece("b", category="technical", project=""), piece("c", project="pilot-app")
+    )
+    assert (here.draft.project, none.draft.project, named.draft.project) == (HARBOUR, "", "pilot-app")
+
+
+def test_its_date_is_its_own_or_its_files(ada: Agent) -> None:
+    at = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
+    dated, undated = steps(ada, piece("a", date=at), piece("b", "Otherwise."))
+    assert (dated.origin, undated.origin) == (at, WRITTEN)
+    assert "dated by its file" in undated.transformed
+    assert "dated by its file" not in dated.transformed
+
+
+def test_its_tags_say_where_it_came_from(ada: Agent) -> None:
+    [step] = steps(
+        ada, piece(".claude/rules/quays.md", tags=("glob:quays/**",), transformed=("front matter left out",))
+    )
+    assert step.draft.tags == (
+        "glob:quays/**",
+        "source-system:claude",
+        "migrated:2026-11-24T06:00:00Z",
+        "migration:from .claude/rules/quays.md",
+        "transformed:front matter left out",
+        "transformed:dated by its file",
+        "compatibility:its file stays as it is, and in use",
+    )
+
+
+def test_notes_can_be_switched_off(ada: Agent) -> None:
+    off = {"migration_notes_inclusion": False, "cross_system_compatibility": False}
+    talking.settings(ada, **{f"migration_settings__{name}": value for name, value in off.items()})
+    [step] = steps(ada, piece(tags=("a",)))
+    assert step.draft.tags == ("a", "source-system:claude", "migrated:2026-11-24T06:00:00Z")
+
+
+def test_notes_fit_whatever_the_key_and_however_many_its_tags(ada: Agent) -> None:
+    many = tuple(f"glob:{n}" for n in range(256))
+    [step] = steps(ada, piece("deep/" * 60 + "two\nlines.md#slug", tags=many, transformed=("ä" * 80,)))
+    assert len(step.draft.tags) == 256
+    assert any(tag.startswith("migration:from …") and tag.endswith("two lines.md#slug") for tag in step.draft.tags)
+
+
+def test_secrets_are_masked_in_what_is_not_private(ada: Agent) -> None:
+    open_, private = steps(ada, piece("a", SECRET), piece("b", SECRET, category="credentials", project=""))
+    assert KEY not in open_.draft.content
+    assert "1 secret masked" in open_.transformed
+    assert private.draft.content == SECRET
+
+
+def test_secrets_are_kept_where_a_person_wants_them(ada: Agent) -> None:
+    [step] = steps(ada, piece("a", SECRET), masks=False)
+    assert step.draft.content == SECRET
+    talking.settings(ada, capture_settings__sensitive_data_masking=False)
+    [step] = steps(ada, piece("a", SECRET))
+    assert step.draft.content == SECRET
+
+
+def test_brands_and_licences_are_left_out_and_told(ada: Agent) -> None:
+    [step] = steps(ada, piece("a", "Ferries wait.\n\n<!-- LICENSE: Copyright (c) 2025 Somebody. MIT License. -->\n"))
+    assert step.draft.content == "Ferries wait."
+    assert "licence or brand left out" in step.transformed
+
+
+def test_what_cannot_be_held_is_left_out_with_the_reason(ada: Agent) -> None:
+    found = plan(ada, piece("a"), piece("b", project="..", content="Elsewhere."), no_piece())
+    assert [step.key for step in found.steps] == ["a"]
+    assert [(each.key, each.why.split(",")[0]) for each in found.left_out][1] == ("empty.md", "is empty")
+    assert found.left_out[0].key == "b"
+    assert found.left_out[0].why.startswith("project ")
+
+
+def test_a_plan_shows_nothing_of_what_it_holds(ada: Agent) -> None:
+    found = plan(ada, piece("a", "hidden-marker words"))
+    assert "hidden-marker" not in repr(found) + repr(found.steps) + repr(found.steps[0].draft)
+
+
+@pytest.mark.parametrize(
+    ("choice", "keys"),
+    [
+        (Choice(), ["a.md", "docs/b.md", "c.json#1"]),
+        (Choice(systems=frozenset({"mem0"})), ["c.json#1"]),
+        (Choice(categories=frozenset({"contextual"})), ["a.md", "docs/b.md"]),
+        (Choice(paths=("docs/*",)), ["docs/b.md"]),
+        (Choice(paths=("docs/*", "*.json#*")), ["docs/b.md", "c.json#1"]),
+        (Choice(since=NOW), ["c.json#1"]),
+        (Choice(until=WRITTEN), ["a.md", "docs/b.md"]),
+    ],
+)
+def test_what_is_wanted(ada: Agent, choice: Choice, keys: list[str]) -> None:
+    found = steps(
+        ada,
+        piece("a.md", "one"),
+        piece("docs/b.md", "two"),
+        piece("c.json#1", "three", system="mem0", category="behavioral", project="", date=NOW),
+    )
+    assert [step.key for step in found if choice.wants(step)] == keys
+
+
+# --- what became of it
+
+
+def test_twice_is_once(ada: Agent) -> None:
+    assert fates(ada, piece("a"), piece("b", "Other.")) == [Fate.NEW, Fate.NEW]
+    move(ada, piece("a"), piece("b", "Other."))
+    assert fates(ada, piece("a"), piece("b", "Other."), piece("c", "More.")) == [Fate.THERE, Fate.THERE, Fate.NEW]
+    assert [step.number for step in steps(ada, piece("a"), piece("b", "Other."))] == [1, 2]
+
+
+def test_the_same_file_of_another_project_is_another(ada: Agent) -> None:
+    move(ada, piece("CLAUDE.md"))
+    assert fates(ada, piece("CLAUDE.md"), project="pilot-app", compares=False) == [Fate.NEW]
+
+
+def test_a_file_that_changed_is_said_anew(ada: Agent) -> None:
+    move(ada, piece("a", "one"))
+    assert fates(ada, piece("a", "two")) == [Fate.CHANGED]
+
+
+@pytest.mark.parametrize("edit", ["revised", "protected", "discarded"])
+def test_a_file_that_changed_is_left_where_its_memory_did_too(ada: Agent, edit: str) -> None:
+    move(ada, piece("a", "one"))
+    if edit == "revised":
+        store.revise(ada, 1, ME, content="mine")
+    elif edit == "protected":
+        protect(ada, 1)
+    else:
+        store.discard(ada, [1], ME)
+    assert fates(ada, piece("a", "two")) == [Fate.OTHERWISE]
+    assert fates(ada, piece("a", "one")) == [Fate.THERE]
+
+
+def test_what_was_merged_since_is_not_taken_again(ada: Agent) -> None:
+    move(ada, piece("a", "one"), piece("b", "two"))
+    store.consolidate(ada, [1, 2], "one and two", ME)
+    assert fates(ada, piece("a", "one"), piece("b", "two")) == [Fate.THERE, Fate.THERE]
+
+
+def test_what_was_taken_back_is_new_again(ada: Agent) -> None:
+    done = move(ada, piece("a", "one"))
+    roll_back(fresh(ada), What.imported(done.entry or 0), OPERATOR)
+    assert fates(ada, piece("a", "one")) == [Fate.NEW]
+    again = move(ada, piece("a", "one"))
+    assert (again.stored, row(ada, 2).discarded_at) == (1, None)
+    assert fates(ada, piece("a", "one")) == [Fate.THERE]
+
+
+def test_what_was_said_anew_and_taken_back_can_be_said_again(ada: Agent) -> None:
+    move(ada, piece("a", "one"))
+    done = move(ada, piece("a", "two"))
+    roll_back(fresh(ada), What.imported(done.entry or 0), OPERATOR)
+    assert fates(ada, piece("a", "two")) == [Fate.CHANGED]
+    store.revise(ada, 1, ME, content="mine")
+    assert fates(ada, piece("a", "two")) == [Fate.OTHERWISE]
+
+
+def test_nothing_of_a_category_that_is_off(ada: Agent) -> None:
+    talking.off(ada, "contextual")
+    assert fates(ada, piece("a"), piece("b", "Other.", category="technical", project="")) == [Fate.OFF, Fate.NEW]
+
+
+def test_what_a_memory_says_already_is_told_to_the_agents_side_alone(ada: Agent) -> None:
+    remember(ada, "Ferries wait.", category="contextual", project=HARBOUR)
+    found = plan(ada, piece("a"))
+    assert found.steps == []
+    assert [(each.key, each.why) for each in found.left_out] == [("a", "says the same as memory 1 here")]
+    assert fates(ada, piece("a"), compares=False) == [Fate.NEW]
+
+
+def test_the_same_words_in_another_place_are_another_memory(ada: Agent) -> None:
+    remember(ada, "Ferries wait.", category="contextual", project="pilot-app")
+    remember(ada, "Ferries wait.", category="technical")
+    assert fates(ada, piece("a")) == [Fate.NEW]
