@@ -53,7 +53,7 @@ IMPORTS = {
 
 @dataclass(slots=True)
 class Imported:
-    """What an import did: figures, and keys. A key may hold words of a memory's heading: they are for whoever sent it."""
+    """What an import did: figures, and keys, which may hold words of a heading: they are for whoever sent the file."""
 
     imported: int = 0
     tokens: int = 0
