@@ -13,8 +13,7 @@ from memory.formats.export import Export, NotHeld
 from memory.formats.found import Found, LeftOut, Part
 from memory.formats.gathering import Gathered
 from memory.formats.json_entries import has_mark
-from memory.formats.parting import Names
-from memory.formats.parting import parts as parted
+from memory.formats.parting import Names, Piece, pieces
 from memory.formats.text import EMPTY, LINE_ENDS, MARK
 from memory.intake import MAX_CONTENT
 from memory.models import Agent
@@ -155,10 +154,10 @@ def _read(raw: _Raw, key: str, told: Gathered) -> Iterator[Part]:
     else:
         text = body.removeprefix(_OF_NO_TASK)
         # As it is, where it can be: what we wrote ourselves comes back to the character.
-        pieces = [("", text)] if len(text) <= MAX_CONTENT else parted(text)
-        for suffix, content in pieces:
+        for suffix, content, of in [Piece("", text)] if len(text) <= MAX_CONTENT else pieces(text):
             found = "-".join(filter(None, (key, suffix)))
-            yield Found(found, content, told.category, date=told.date, kind="journal", transformed=told.transformed)
+            done = told.transformed
+            yield Found(found, content, told.category, date=told.date, kind="journal", transformed=done, of=of)
 
 
 def _decoded(data: bytes, told: Gathered) -> str:

@@ -37,6 +37,7 @@ class Found:
     date: datetime | None = None  # UTC; None where the source has none
     kind: str = "core"
     transformed: tuple[str, ...] = ()
+    of: str = ""  # of one part of a text that was too long: what tells it from all others, be they in the same words
 
 
 Part = Found | LeftOut

@@ -12,7 +12,7 @@ from typing import Any
 from memory.errors import Invalid
 from memory.formats.export import OURS
 from memory.formats.found import HERE, Found, LeftOut, Part
-from memory.formats.parting import parts
+from memory.formats.parting import pieces
 from memory.formats.text import NO_TEXT, Unfit, fit, told
 from memory.intake import MAX_TAG, MAX_TAGS, Draft, parse_moment
 from memory.rules.categories import PROJECT, SCOPES
@@ -100,7 +100,7 @@ class Gathered:
             yield LeftOut(key, unfit.why)
             return
         is_of_project = SCOPES[self.category] == PROJECT
-        for suffix, content in parts(fitting.text):
+        for suffix, content, of in pieces(fitting.text):
             yield Found(
                 "-".join(filter(None, (key, suffix))),
                 content,
@@ -109,6 +109,7 @@ class Gathered:
                 tuple(self.tags),
                 self.date,
                 transformed=(*self.transformed, *fitting.transformed),
+                of=of,
             )
 
 

@@ -1,10 +1,11 @@
-"""Text that is too long for one memory, parted where its writer parted it; and the keys of a file's parts.
+"""Text that is too long for one memory, parted where its writer parted it; and names that are given once.
 
 In time that grows with the text alone, whatever stands in it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,24 +30,6 @@ class _Heading(NamedTuple):
 
 
 @dataclass(slots=True)
-class Keys:
-    """The keys of one file's parts: its path, and behind `#` what tells the part. A part of a name that was there
-    already has a number behind it."""
-
-    path: str
-    _names: Names = field(default_factory=lambda: Names())
-
-    def key(self, part: str = "") -> str:
-        name = self._names.name(part)
-        return f"{self.path}#{name}" if name else self.path
-
-    def parts(self, text: str, part: str = "") -> Iterator[tuple[str, str]]:
-        """(key, content) of each memory that a text becomes."""
-        for suffix, content in parts(text):
-            yield self.key("-".join(filter(None, (part, suffix)))), content
-
-
-@dataclass(slots=True)
 class Names:
     """Names that are given once: the second of two has `-2` behind it, the second of those without any is `2`."""
 
@@ -65,19 +48,43 @@ class Names:
         return name
 
 
-def parts(text: str) -> list[tuple[str, str]]:
-    """(suffix, content) of each memory that a text becomes: "" where one holds it, else the heading in a path's form,
-    or a number. Every character that is not blank is in one of them, in order."""
+class Piece(NamedTuple):
+    """A memory that a text becomes. `suffix`: the heading in a path's form, or a number, or "" where it is all, or the
+    first that has neither. `of`: as in Found."""
+
+    suffix: str
+    content: str
+    of: str = ""
+
+
+def pieces(text: str) -> Iterator[Piece]:
+    """Every character that is not blank is in one of them, in order."""
     text = tidy(text)
     if len(text) <= MAX_CONTENT:
-        return [("", text)] if text else []
-    names = Names()
-    return [(names.name(slug), content) for slug, content in _sections(text, 0, len(text), _headings(text), 1)]
+        if text:
+            yield Piece("", text)
+        return
+    names, whole = Names(), hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    for number, (slug, content) in enumerate(_sections(text, 0, len(text), _headings(text), 1), 1):
+        yield Piece(names.name(slug), content, f"{whole}-{number}")
+
+
+def parts(text: str) -> list[tuple[str, str]]:
+    """(suffix, content) of each."""
+    return [(piece.suffix, piece.content) for piece in pieces(text)]
 
 
 def _headings(text: str) -> list[_Heading]:
-    """The headings of a text, but those in fences."""
-    found, at, fence = [], 0, ""
+    return [
+        _Heading(at, len(found[1]), plain(line[:_LONGEST].strip(" \t#")))
+        for at, line in unfenced(text)
+        if (found := _HEADING.match(line))
+    ]
+
+
+def unfenced(text: str) -> Iterator[tuple[int, str]]:
+    """Each line that is not in a fence, and where it begins."""
+    at, fence = 0, ""
     for line in text.split("\n"):
         mark = _FENCE.match(line)
         if fence:
@@ -85,10 +92,9 @@ def _headings(text: str) -> list[_Heading]:
                 fence = ""
         elif mark and "`" not in line[mark.end() :]:  # else it is code within a line
             fence = mark[1]
-        elif heading := _HEADING.match(line):
-            found.append(_Heading(at, len(heading[1]), plain(line[:_LONGEST].strip(" \t#"))))
+        else:
+            yield at, line
         at += len(line) + 1
-    return found
 
 
 def _sections(text: str, start: int, end: int, headings: Sequence[_Heading], level: int) -> Iterator[tuple[str, str]]:
@@ -105,7 +111,7 @@ def _sections(text: str, start: int, end: int, headings: Sequence[_Heading], lev
         if cuts:
             yield from _parted(text, start, end, headings, cuts)
             return
-    yield from ((slug, piece) for piece in _pieces(content))
+    yield from ((slug, piece) for piece in _cut_up(content))
 
 
 def _parted(
@@ -119,8 +125,8 @@ def _parted(
         start, first = stop, cut
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """As long as may be, each cut behind a paragraph, else behind a sentence, else between words."""
+def _cut_up(text: str) -> Iterator[str]:
+    """Each as long as may be, and cut behind a paragraph, else behind a sentence, else between words."""
     at = beginning(text)
     while len(text) - at > MAX_CONTENT:
         cut = at + _cut(text[at : at + MAX_CONTENT + 1])
@@ -131,12 +137,12 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _cut(window: str) -> int:
-    """Where to part what is one character longer than a memory."""
+    """Where to part what is one character longer than a memory: where at least half of one stands before."""
     for pattern in (_PARAGRAPH, _SENTENCE):
         last = 0
         for found in pattern.finditer(window):
             last = min(found.start(), MAX_CONTENT)
-        if last:
+        if last >= MAX_CONTENT // 2:
             return last
     if window[-1].isspace():
         return MAX_CONTENT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,8 @@ def agrees(memory: Found, told: dict[str, Any]) -> None:
     assert list(memory.tags) == told["tags"], memory.key
     assert sorted(memory.transformed) == sorted(told["transformed"]), memory.key
     assert memory.kind == told.get("kind", "core"), memory.key
-    date = None if memory.date is None else memory.date.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    assert date == told["date"], memory.key
+    date = None if told["date"] is None else datetime.fromisoformat(told["date"])
+    assert memory.date == date, memory.key
 
 
 def agree(parts: Iterable[Part], told: dict[str, list[dict[str, Any]]]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memory.formats.parting import Keys, Names, parts
+from memory.formats.parting import Names, pieces
 from memory.formats.text import Unfit, decoded, fit
 from memory.intake import checked_content
 
@@ -27,6 +27,10 @@ BITS = [
 ]
 BITS += ["One. Two! " * 300, "line\n" * 900, "  # odd ##\n", "#no\n", "\t", "\N{DUCK}" * 2_500, "#\n", "\u2028", "\x1c"]
 long = st.lists(st.sampled_from(BITS), max_size=30).map("".join)
+
+
+def parts(text: str) -> list[tuple[str, str]]:
+    return [(suffix, content) for suffix, content, _ in pieces(text)]
 
 
 def _unblanked(text: str) -> str:
@@ -95,13 +99,6 @@ def test_names_are_given_once() -> None:
         "2-2",
         "3",
     ]
-
-
-def test_parts_of_an_entry_are_numbered_behind_its_name() -> None:
-    keys = Keys("a#b.json")
-    assert [key for key, _ in keys.parts("word " * 2_500, "m1")] == ["a#b.json#m1", "a#b.json#m1-2"]
-    assert [key for key, _ in keys.parts("short", "m1")] == ["a#b.json#m1-3"]
-    assert [key for key, _ in Keys("a.md").parts("word " * 2_500)] == ["a.md", "a.md#2"]
 
 
 # --- text

@@ -1,0 +1,117 @@
+"""What each system leaves in a folder, read as the tables say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory.formats.found import Found, LeftOut
+from memory.moving.reading import Look, looked_at
+from memory.moving.registry import SYSTEMS
+from tests.moving.tables import SYSTEMS as TREES
+from tests.moving.tables import agrees
+
+# What is asked for: systems by name, and folders that are plain. Nothing: all systems, as they find their files.
+ASKED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "agents": ((), ()),
+    "anthropic": (("memory-tool", "memory-store"), ()),
+    "axe": (("axe",), ()),
+    "claude": ((), ()),
+    "cline": ((), ()),
+    "cline-file": ((), ()),
+    "copilot": ((), ()),
+    "cursor": ((), ()),
+    "letta": (("letta",), ()),
+    "mem0": (("mem0",), ()),
+    "mixed": ((), ()),
+    "own": (("own",), ()),
+    "plain": (("plain",), ("notes",)),
+    "windsurf": ((), ()),
+}
+FOUND_BY_THEMSELVES = {"anthropic", "axe", "letta", "mem0", "own"}
+APART = {"mixed", "cline-file"}  # trees with files of the same names as others have
+# What is told where its system is named, and otherwise is nobody's.
+NAMED_ALONE = {
+    "axe/memory/empty.md",
+    "exports/empty.json",
+    "exports/profile.json",
+    "exports/stopped.jsonl",
+    "memories/empty.md",
+}
+
+
+def table(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((TREES / name / "expected.json").read_text("utf-8"))
+    return found
+
+
+def read(look: Look) -> tuple[list[Found], dict[str, str]]:
+    parts = [item.part for item in look.parts()]
+    left = [part for part in parts if isinstance(part, LeftOut)]
+    assert len({each.key for each in [*look.left_out, *left]}) == len(look.left_out) + len(left)
+    return [part for part in parts if isinstance(part, Found)], {each.key: each.why for each in [*look.left_out, *left]}
+
+
+def _all_trees_are_read() -> None:
+    assert ASKED.keys() == {path.parent.name for path in TREES.glob("*/expected.json")}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_tree_is_read_as_its_table_says(name: str) -> None:
+    told = table(name)
+    systems, plain = ASKED[name]
+    with looked_at(TREES / name / "tree", systems, plain) as look:
+        memories, left_out = read(look)
+        named = {source.path for source in look.sources}
+    assert [memory.key for memory in memories] == [each["key"] for each in told["memories"]]
+    for memory, each in zip(memories, told["memories"], strict=True):
+        agrees(memory, each)
+    assert left_out == {each["key"]: each["why"] for each in told["left_out"]}
+    assert not (named | left_out.keys()) & set(told.get("no_memory", []))
+
+
+@pytest.mark.parametrize("name", sorted(FOUND_BY_THEMSELVES))
+def test_files_are_known_by_their_form(name: str) -> None:
+    told = table(name)
+    with looked_at(TREES / name / "tree") as look:
+        memories, left_out = read(look)
+    alone = {each["key"] for each in told["memories"] if each["key"].partition("#")[0] in NAMED_ALONE}
+    assert [memory.key for memory in memories] == [each["key"] for each in told["memories"] if each["key"] not in alone]
+    left = {each["key"]: each["why"] for each in told["left_out"]}
+    assert left_out == {key: why for key, why in left.items() if key.partition("#")[0] not in NAMED_ALONE} | {
+        key: why for key, why in left_out.items() if key == "memories/empty.md"
+    }
+
+
+def test_all_trees_in_one_folder(tmp_path: Path) -> None:
+    names = sorted(ASKED.keys() - APART)
+    for name in names:
+        shutil.copytree(TREES / name / "tree", tmp_path, dirs_exist_ok=True)
+    told = [table(name) for name in names]
+    expected = {each["key"]: each for one in told for each in one["memories"]}
+    left = {each["key"]: each["why"] for one in told for each in one["left_out"]}
+    gone = {key for key in [*expected, *left] if key.partition("#")[0] in NAMED_ALONE - {"memories/empty.md"}}
+    with looked_at(tmp_path, plain=["notes"]) as look:
+        memories, left_out = read(look)
+        paths = [source.path for source in look.sources]
+    assert paths == sorted(paths)
+    assert {memory.key for memory in memories} == expected.keys() - gone
+    assert [memory.key.partition("#")[0] for memory in memories] == sorted(
+        memory.key.partition("#")[0] for memory in memories
+    )
+    for memory in memories:
+        agrees(memory, expected[memory.key])
+    assert left_out == {key: why for key, why in left.items() if key not in gone}
+
+
+def test_systems_say_what_they_are() -> None:
+    groups = {"cursor", "github_copilot", "custom_agent_frameworks", "legacy_memory_systems"}
+    assert {each.group for each in SYSTEMS.values()} == groups
+    assert [each.name for each in SYSTEMS.values()] == list(SYSTEMS)
+    assert all(
+        each.title and each.what and each.find is not each.form for each in SYSTEMS.values() if each.name != "plain"
+    )
