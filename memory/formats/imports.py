@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from django.db import transaction
-
 from audit.models import Operation
 from audit.trail import Actor
-from memory import store
+from memory import editing, store
 from memory.errors import Invalid
 from memory.formats import axe, letta, mem0, memory_store, own, tree
 from memory.formats.found import HERE, Found, LeftOut, Part, Reader
@@ -100,10 +98,11 @@ def load(
     """
     here = checked_project(project) or DEFAULT_PROJECT
     done = Imported()
-    with transaction.atomic():
+    with editing.locked(agent) as row:
+        detail = {"import": row.audit_seq + 1}  # by which all of it is taken back as one
         drafts = _drafts(parts, here, done)
         while batch := list(islice(drafts, BATCH)):
-            edited = store.remember(agent, batch, actor, operation=Operation.IMPORTED)
+            edited = store.remember(agent, batch, actor, operation=Operation.IMPORTED, detail=detail)
             done.imported += len(batch)
             done.tokens += sum(memory.tokens for memory in edited.memories)
             advance(len(batch))
