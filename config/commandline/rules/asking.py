@@ -41,11 +41,16 @@ def confirmed(task: Task, question: str, *, yes: bool = False, hint: str = _HINT
     if not is_attended():
         task.say(f"Nobody can be asked here, which is a no{hint}.")
         return False
+    return answer(task, question) in ("y", "yes")
+
+
+def answer(task: Task, question: str) -> str:
+    """What somebody types, in lower case; "" where they end it."""
     task.stderr.write(f"{question} ", lambda plain: plain, ending="")  # not in the red of errors
     try:
-        return input().strip().lower() in ("y", "yes")
+        return input().strip().lower()
     except EOFError:
-        return False
+        return ""
 
 
 def can_ask() -> bool:

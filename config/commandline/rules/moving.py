@@ -124,16 +124,9 @@ def asked_how(task: Task) -> str:
         return "skip"
     for name, told in HOWS.items():
         task.say(f"  {name:10} {told}")
-    while (answer := _asked("What to do? [skip] ") or "skip") not in HOWS:
+    while (answer := asking.answer(task, "What to do? [skip]") or "skip") not in HOWS:
         task.say(f"One of {', '.join(HOWS)}.")
     return answer
-
-
-def _asked(question: str) -> str:
-    try:
-        return input(question).strip().lower()
-    except EOFError:
-        return ""
 
 
 def carry_out(
@@ -141,7 +134,7 @@ def carry_out(
 ) -> migrating.Figures:
     """Store them, or note that they stay beside; what was done. Nothing is stored before a person agrees."""
     if how == "select" and not options.get("only"):
-        steps = _numbered(steps, _asked("Which, such as 1-4,7? "))
+        steps = _numbered(steps, asking.answer(task, "Which, such as 1-4,7?"))
     if how == "skip" or not steps:
         task.say(NOTHING)
         return migrating.Figures(None)
