@@ -369,6 +369,9 @@ _FORMS = {  # in which the answer may come, too
         "application/gzip": "the bytes of a tar archive",
     },
 }
+_SENT = {  # in which a body may come, too
+    "import": _FORMS["export"],
+}
 
 
 def of(operation_id: str) -> Iterator[OpenApiExample]:
@@ -384,5 +387,7 @@ def of(operation_id: str) -> Iterator[OpenApiExample]:
             status_codes=[str(status)],
             media_type=_TEXT.get(operation_id, "application/json"),
         )
+    for kind, text in _SENT.get(operation_id, {}).items():
+        yield OpenApiExample(f"request {kind}", text, request_only=True, media_type=kind)
     for kind, text in _FORMS.get(operation_id, {}).items():
         yield OpenApiExample(kind, text, response_only=True, status_codes=["200"], media_type=kind)

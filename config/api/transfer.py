@@ -17,19 +17,20 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from config.api.bodies import Arriving, Body, Choice
+from config.api.bodies import Arriving, Body, Choice, Text
 from config.api.views import AgentView
-from memory.formats import export, jsonl
+from memory.errors import Invalid
+from memory.formats import export, imports, jsonl
 from memory.formats.export import NotHeld, Writer
 from memory.formats.exports import EXPORTS, writer
+from memory.formats.imports import IMPORTS
 
-LINES = "application/x-ndjson"
 
-
-class Lines(BaseParser):
+class Held(BaseParser):
     """The body itself, of at most API_IMPORT_BYTES. It is here before anything is locked: others write meanwhile."""
 
-    media_type = LINES
+    def __init__(self, media_type: str) -> None:
+        self.media_type = media_type
 
     def parse(self, stream: IO[bytes], media_type: str | None = None, parser_context: Any = None) -> Any:
         return Arriving(stream, media_type, parser_context).whole(settings.API_IMPORT_BYTES)
@@ -44,13 +45,46 @@ class ExportQuery(Body):
     )
 
 
+class ImportQuery(Body):
+    format = Choice(
+        choices=list(IMPORTS),
+        default="jsonl",
+        help_text="; ".join(f"{name}: {each.what} ({each.media_type})" for name, each in IMPORTS.items()),
+    )
+    project = Text(
+        default="",
+        allow_blank=True,
+        max_length=100,
+        help_text="of memories of a project, where the format has no projects; else default-project",
+    )
+
+
+class LeftOutOut(serializers.Serializer[Any]):
+    key = serializers.CharField(help_text="which part of the file, cut at 200 characters; empty for the file")
+    why = serializers.CharField()
+
+
+class DoneOut(serializers.Serializer[Any]):
+    what = serializers.CharField()
+    memories = serializers.IntegerField()
+
+
 class ImportedOut(serializers.Serializer[Any]):
     imported = serializers.IntegerField()
     tokens = serializers.IntegerField()
-    discarded = serializers.IntegerField(help_text="lines left out: they were discarded where they come from")
-    constitutional = serializers.IntegerField(help_text="lines marked so: the flag is not taken over")
+    constitutional = serializers.IntegerField(help_text="marked so there: the flag is not taken over")
+    discarded = serializers.IntegerField(
+        required=False, help_text="of jsonl: lines left out, for they were discarded where they come from"
+    )
     ignored = serializers.ListField(
-        child=serializers.CharField(), help_text="keys that mean nothing here: a hundred at most, cut at 64 characters"
+        child=serializers.CharField(),
+        required=False,
+        help_text="of jsonl: keys that mean nothing here: a hundred at most, cut at 64 characters",
+    )
+    left_out = serializers.IntegerField(required=False, help_text="of other formats: what is no memory")
+    named = LeftOutOut(many=True, required=False, help_text="of what was left out the first hundred")
+    transformed = DoneOut(
+        many=True, required=False, help_text="of other formats: what was done, a hundred things at most"
     )
 
 
@@ -96,20 +130,45 @@ class _Begun:
 
 
 class Import(AgentView):
-    parser_classes = (Lines,)
+    def get_parsers(self) -> list[Any]:
+        """A body in the format's own type, and no other."""
+        asked = getattr(getattr(self, "request", None), "GET", {}).get("format")  # the schema is made without a request
+        return [Held(IMPORTS.get(asked, IMPORTS["jsonl"]).media_type)]
 
-    @extend_schema(operation_id="import", request={LINES: OpenApiTypes.STR}, responses={201: ImportedOut})
+    @extend_schema(
+        operation_id="import",
+        parameters=[ImportQuery],
+        request={each.media_type: OpenApiTypes.STR for each in IMPORTS.values()},
+        responses={201: ImportedOut},
+    )
     def post(self, request: Request) -> Response:
-        """Store a memory for each line, or none: the first bad line is told by its number."""
-        body = request.data or io.BytesIO()  # without one the framework has an object of no fields instead
-        done = jsonl.load(self.agent, jsonl.lines_of("the body", cast(IO[bytes], body)), self.actor)
-        return Response(
-            {
-                "imported": done.imported,
-                "tokens": done.tokens,
-                "discarded": done.discarded,
-                "constitutional": done.constitutional,
-                "ignored": sorted(done.names),
-            },
-            status.HTTP_201_CREATED,
-        )
+        """Store the memories of a file, or none. Of JSON Lines, each line is one: the first that is bad is told by its
+        number. In other formats what is no memory is left out with the reason, and a file that is none of the format is
+        refused."""
+        asked = self.asked(ImportQuery)
+        body = cast(IO[bytes], request.data or io.BytesIO())  # without one the framework has an object of no fields
+        told = self._lines(body, asked["project"]) if asked["format"] == "jsonl" else self._file(body, **asked)
+        return Response(told, status.HTTP_201_CREATED)
+
+    def _lines(self, body: IO[bytes], project: str) -> dict[str, Any]:
+        if project:
+            raise Invalid("project", "is for other formats: a line of JSON Lines names its own")
+        done = jsonl.load(self.agent, jsonl.lines_of("the body", body), self.actor)
+        return {
+            "imported": done.imported,
+            "tokens": done.tokens,
+            "discarded": done.discarded,
+            "constitutional": done.constitutional,
+            "ignored": sorted(done.names),
+        }
+
+    def _file(self, body: IO[bytes], *, format: str, project: str) -> dict[str, Any]:
+        done = imports.load(self.agent, IMPORTS[format].read(body, ""), self.actor, project=project)
+        return {
+            "imported": done.imported,
+            "tokens": done.tokens,
+            "constitutional": done.constitutional,
+            "left_out": done.left_out,
+            "named": [{"key": each.key, "why": each.why} for each in done.named],
+            "transformed": [{"what": what, "memories": count} for what, count in done.transformed.most_common()],
+        }

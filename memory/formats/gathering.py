@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -172,7 +173,7 @@ def is_nothing(value: object) -> bool:
 def _as_tag(value: object) -> str:
     """ "" for what is none."""
     if isinstance(value, bool | int | float):
-        return json.dumps(value)
+        return json.dumps(value) if math.isfinite(value) else ""
     try:
         return fit(value).text.strip() if isinstance(value, str) and len(value) <= 10 * MAX_TAG else ""
     except Unfit:

@@ -75,8 +75,8 @@ class Imported:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[Iterator[bytes]]:
-    """A file's lines, or standard input's for "-". Raises Invalid, naming what is wrong with the path.
+def opened(path: str) -> Iterator[IO[bytes]]:
+    """A file, or standard input for "-". Raises Invalid, naming what is wrong with the path.
 
     Whatever is no file (a pipe, a device) is read to its end here, before anything is locked: it may keep one waiting.
     """
@@ -87,7 +87,7 @@ def opened(path: str) -> Iterator[Iterator[bytes]]:
     except OSError as failure:
         raise _unreadable(path, failure) from None
     try:
-        yield lines_of(path, file if _is_file(file) else _held(path, file))
+        yield file if _is_file(file) else _held(path, file)
     finally:
         if path != "-":
             file.close()

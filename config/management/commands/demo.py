@@ -47,8 +47,8 @@ class Command(Task):
         self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         started = time.perf_counter()
         agent, key = agents.create("demo", "ada", model="builtin/dedupe", actor=Actor.operator("demo"))
-        with jsonl.opened(str(FOLDER / "ledger.jsonl")) as lines:
-            done = jsonl.load(agent, lines, Actor.operator("demo"))
+        with jsonl.opened(str(FOLDER / "ledger.jsonl")) as file:
+            done = jsonl.load(agent, jsonl.lines_of("the ledger", file), Actor.operator("demo"))
         self._print(
             f"[bold]demo/ada[/] remembers {done.imported:,} things in {done.tokens:,} tokens, for ada alone to read."
         )

@@ -1,24 +1,30 @@
-"""Bring memories in from JSON Lines."""
+"""Bring memories in, from JSON Lines or from other systems' files."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import IO, Any
 
 from django.core.management.base import CommandParser
 from django.db import transaction
 
 from audit.trail import Actor
 from config.commandline import Task, several
-from config.commandline.progress import progress
+from config.commandline.progress import Advance, progress
 from memory.access import agent_named
-from memory.formats import jsonl
+from memory.errors import Invalid
+from memory.formats import imports, jsonl
+from memory.formats.imports import IMPORTS
+from memory.models import Agent
+
+_FORMATS = "; ".join(f"{name}: {each.what}" for name, each in IMPORTS.items())
 
 
 class Command(Task):
     help = (
         "Import memories from JSON Lines: one object a line with 'content' and optionally 'created_at' or 'origin' "
         "(ISO 8601), 'tags', 'kind', 'category', 'project'. A bad line stops the import with its number, and nothing "
-        "is stored. The constitutional flag is not set by an import: it is reported."
+        "is stored. Of another format's file what is no memory is left out, and told with the reason; a file that "
+        "is none of the format stops it. The constitutional flag is not set by an import: it is reported."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -28,20 +34,44 @@ class Command(Task):
             metavar="FILE",
             help="a file, or - for standard input; a pipe is read to its end first, of at most 256 MB",
         )
-        parser.add_argument("--format", choices=["jsonl"], default="jsonl")
+        parser.add_argument("--format", choices=list(IMPORTS), default="jsonl", help=_FORMATS)
+        parser.add_argument(
+            "--project",
+            metavar="ID",
+            default="",
+            help="of memories of a project, where the format has no projects (default: default-project)",
+        )
         parser.add_argument("--json", action="store_true", help='print {"imported": …, "tokens": …}')
 
     def run(self, *, agent: str, file: str, **options: Any) -> int | None:
         target = agent_named(agent)
         # One transaction with the figures: an import that could not be told would be run again, and stored twice.
-        with jsonl.opened(file) as lines, transaction.atomic():
+        with jsonl.opened(file) as opened, transaction.atomic():
             with progress("importing", unit="memories") as advance:
-                done = jsonl.load(target, lines, Actor.operator("import_memories"), advance=advance)
+                done = _loaded(target, opened, file, options["format"], options["project"], advance)
             if options["json"]:
-                self.result({"imported": done.imported, "tokens": done.tokens})
+                self.result(_figures(done))
             else:
                 self.tell(f"imported {several(done.imported, 'memory', 'memories')}, {several(done.tokens, 'token')}")
             self.stdout.flush()
         for warning in done.warnings():
             self.say(f"warning: {warning}")
         return None
+
+
+def _loaded(
+    agent: Agent, file: IO[bytes], path: str, name: str, project: str, advance: Advance
+) -> jsonl.Imported | imports.Imported:
+    actor = Actor.operator("import_memories")
+    if name != "jsonl":
+        return imports.load(agent, IMPORTS[name].read(file, ""), actor, project=project, advance=advance)
+    if project:
+        raise Invalid("project", "is for other formats: a line of JSON Lines names its own")
+    return jsonl.load(agent, jsonl.lines_of(path, file), actor, advance=advance)
+
+
+def _figures(done: jsonl.Imported | imports.Imported) -> dict[str, int]:
+    figures = {"imported": done.imported, "tokens": done.tokens}
+    if isinstance(done, imports.Imported):
+        figures |= {"constitutional": done.constitutional, "left_out": done.left_out}
+    return figures
