@@ -12,7 +12,7 @@ from memory.errors import Invalid
 from memory.formats import gathering
 from memory.formats.found import HERE, Found, LeftOut, Part
 from memory.formats.gathering import Gathered
-from memory.formats.parting import parts
+from memory.formats.parting import Piece, pieces
 from memory.formats.text import EMPTY, LINE_ENDS, Decoded, Unfit, decoded, tidy
 from memory.intake import MAX_CONTENT, checked_project
 from memory.rules import document, labels, places, sections
@@ -69,7 +69,7 @@ class _File:
         self._blocks = rendering.blocks(decoded.text)
         self._is_filled = bool({"Metadata", "Tags"} & self._blocks.keys())
         self._text = decoded.text
-        self._is_ours = rendering.number_in(decoded.text) is not None
+        self._is_ours = rendering.number_of(self._blocks.get("Metadata", "")) is not None
         self._fields = _fields(self._blocks.get("Metadata", ""))
         self._told = Gathered()
         for what in decoded.transformed:
@@ -149,7 +149,7 @@ class _File:
             yield LeftOut(path, "holds a NUL character" if "\0" in text else EMPTY)
             return
         told = self._told
-        for suffix, piece in [("", text)] if len(text) <= MAX_CONTENT else parts(text):
+        for suffix, piece, of in [Piece("", text)] if len(text) <= MAX_CONTENT else pieces(text):
             yield Found(
                 f"{path}#{suffix}" if suffix else path,
                 piece,
@@ -158,6 +158,7 @@ class _File:
                 tuple(told.tags),
                 told.date,
                 transformed=told.transformed,
+                of=of,
             )
 
     def _content(self) -> str:
