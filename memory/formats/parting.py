@@ -69,11 +69,6 @@ def pieces(text: str) -> Iterator[Piece]:
         yield Piece(names.name(slug), content, f"{whole}-{number}")
 
 
-def parts(text: str) -> list[tuple[str, str]]:
-    """(suffix, content) of each."""
-    return [(piece.suffix, piece.content) for piece in pieces(text)]
-
-
 def _headings(text: str) -> list[_Heading]:
     return [
         _Heading(at, len(found[1]), plain(line[:_LONGEST].strip(" \t#")))

@@ -17,7 +17,7 @@ from memory.moving.walk import OUT, Kind, Tree, is_text
 HOPS = 4  # imports that are followed, one from another
 MOST = 1_000  # imports of one file
 _LONGEST = 1_000  # characters of a path
-_AT = re.compile(r"(?<!\S)@((?:[^\s\\]|\\[ ]|\\(?![ ]))+)")
+_AT = re.compile(r"(?<!\S)@(?!['\"])((?:[^\s\\]|\\[ ]|\\(?![ ]))+)")
 _TICKS = re.compile("`+")
 _BEHIND = ".,;:!?)]}>'\"*_"  # what ends a sentence, and no path
 MISSING, OUTSIDE = "imported file is missing", "imported file lies outside the folder"

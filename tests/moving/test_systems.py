@@ -25,6 +25,7 @@ ASKED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "cline-file": ((), ()),
     "copilot": ((), ()),
     "cursor": ((), ()),
+    "framework": ((), ()),
     "letta": (("letta",), ()),
     "mem0": (("mem0",), ()),
     "mixed": ((), ()),
@@ -56,7 +57,7 @@ def read(look: Look) -> tuple[list[Found], dict[str, str]]:
     return [part for part in parts if isinstance(part, Found)], {each.key: each.why for each in [*look.left_out, *left]}
 
 
-def _all_trees_are_read() -> None:
+def test_all_trees_are_read() -> None:
     assert ASKED.keys() == {path.parent.name for path in TREES.glob("*/expected.json")}
 
 
