@@ -132,7 +132,7 @@ class _Begun:
 class Import(AgentView):
     def get_parsers(self) -> list[Any]:
         """A body in the format's own type, and no other."""
-        asked = getattr(getattr(self, "request", None), "GET", {}).get("format")  # the schema is made without a request
+        asked = getattr(getattr(self, "request", None), "GET", {}).get("format") or ""  # a schema has no request
         return [Held(IMPORTS.get(asked, IMPORTS["jsonl"]).media_type)]
 
     @extend_schema(

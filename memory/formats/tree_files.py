@@ -69,7 +69,7 @@ class _File:
         self._blocks = rendering.blocks(decoded.text)
         self._is_filled = bool({"Metadata", "Tags"} & self._blocks.keys())
         self._text = decoded.text
-        self._is_ours = rendering.number_in(decoded.text) is not None
+        self._is_ours = rendering.number_of(self._blocks.get("Metadata", "")) is not None
         self._fields = _fields(self._blocks.get("Metadata", ""))
         self._told = Gathered()
         for what in decoded.transformed:

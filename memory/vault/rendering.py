@@ -182,7 +182,12 @@ def read_again(data: bytes) -> Said | None:
 
 def number_in(text: str) -> int | None:
     """The number of the memory that a file is of; None where it says none."""
-    fields = _fields(blocks(text).get("Metadata", ""))
+    return number_of(blocks(text).get("Metadata", ""))
+
+
+def number_of(metadata: str) -> int | None:
+    """The same, of what stands below that heading."""
+    fields = _fields(metadata)
     number = next((fields[name] for name in ("Memory ID", "Interaction ID", "Topic ID") if name in fields), "")
     return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else None
 

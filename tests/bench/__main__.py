@@ -26,6 +26,7 @@ SERVICE = (
     "writes",
     "import",
     "memory",
+    "formats",
     "knife",
     "due",
     "queries",
