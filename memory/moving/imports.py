@@ -15,7 +15,7 @@ from memory.formats.parting import unfenced
 from memory.moving.walk import OUT, Kind, Tree, is_text
 
 HOPS = 4  # imports that are followed, one from another
-MOST = 1_000  # imports of one file
+MOST, MOST_IN_ALL = 1_000, 20_000  # imports of one file, and of a folder
 _LONGEST = 1_000  # characters of a path
 _AT = re.compile(r"(?<!\S)@(?!['\"])((?:[^\s\\]|\\[ ]|\\(?![ ]))+)")
 _TICKS = re.compile("`+")
@@ -30,6 +30,7 @@ class Imports:
 
     by: dict[str, list[str]] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
+    count: int = 0
 
 
 def followed(tree: Tree, files: Iterable[str], text_of: Callable[[str], str]) -> Imports:
@@ -78,9 +79,11 @@ def _leads(tree: Tree, path: str, text: str, found: Imports) -> Iterator[tuple[s
     """(as it is written, path in the folder) of each file that one imports, once."""
     seen: set[str] = set()
     for number, written in enumerate(dict.fromkeys(_written(text))):
-        if number == MOST:
-            found.left_out.append(LeftOut(f"{path}#@", f"has more than {MOST:,} imports; the rest is not looked at"))
+        if number == MOST or found.count == MOST_IN_ALL:
+            why = f"has more than {MOST:,} imports" if number == MOST else f"follows {MOST_IN_ALL:,} imports"
+            found.left_out.append(LeftOut(f"{path}#@", f"{why}; the rest is not looked at"))
             return
+        found.count += 1
         target = _target(tree, path, written)
         if isinstance(target, LeftOut):
             found.left_out.append(target)

@@ -98,7 +98,8 @@ class Claims:
             self.leave_out(path, NO_FILE)
 
     def by_form(self, systems: Sequence[System], named: Collection[str]) -> None:
-        forms = [(system, system.form) for system in systems if system.form]
+        is_tools = self.tree.root.name in _OWN_FOLDERS
+        forms = [(each, each.form) for each in systems if each.form and (each.name in named or not is_tools)]
         for path, entry in self.tree.entries.items():
             fitting = [(system, form) for system, form in forms if path.endswith(form.endings)]
             if not fitting or path in self.files or entry.kind is not Kind.FILE or not is_text(path):

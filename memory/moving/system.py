@@ -102,10 +102,10 @@ def below(path: str, folder: str) -> str:
 
 
 def is_folder(path: str, *folders: str) -> bool:
-    """Whether a path is one of these folders, in the root or in any folder below, lies in one, or holds it as a tool's
-    own folder does."""
-    return any(
-        path == each or path.endswith(f"/{each}") or below(path, each) != ""
-        for folder in folders
-        for each in (folder, folder.partition("/")[0])
-    )
+    """Whether a path is one of these folders, in the root or in any folder below, lies in one, or is the tool's own
+    folder that one lies in."""
+    for folder in folders:
+        own = folder.partition("/")[0]
+        if path in (folder, own) or path.endswith((f"/{folder}", f"/{own}")) or below(path, folder):
+            return True
+    return False

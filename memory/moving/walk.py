@@ -101,7 +101,7 @@ class Tree:
             opened = self._file(path)
         except (OSError, FileFault):
             raise FolderChanged(path) from None
-        with opened as file:
+        with told("read", path), opened as file:
             if _stamp(file) != seen:
                 raise FolderChanged(path)
             yield file

@@ -13,9 +13,9 @@ import pytest
 from memory.errors import FileFault, FolderChanged, Invalid
 from memory.formats.found import Found
 from memory.intake import MAX_TAGS
-from memory.moving import imports, walk
+from memory.moving import imports, pages, walk
 from memory.moving.reading import Item, looked_at
-from memory.moving.systems import plain
+from memory.moving.systems import framework, plain
 from tests.moving.test_systems import read
 
 
@@ -150,6 +150,8 @@ def test_a_folder_that_is_a_link_is_told_where_rules_would_be(tmp_path: Path) ->
     (tmp_path / ".cursor").mkdir()
     (tmp_path / ".cursor/rules").symlink_to("../shared")
     (tmp_path / "docs").symlink_to("shared")
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude/skills").symlink_to("/usr")
     assert found(tmp_path) == ({}, {".cursor/rules": "is a link to shared"})
 
 
@@ -290,6 +292,46 @@ def test_imports_of_a_file_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         "CLAUDE.md#@b.md": "imported file is missing",
         "CLAUDE.md#@": "has more than 2 imports; the rest is not looked at",
     }
+
+
+def test_imports_of_a_folder_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "MOST_IN_ALL", 3)
+    for name in "abcde":
+        put(tmp_path, f"{name}/CLAUDE.md", f"{name}: @one.md @two.md\n")
+    left_out = found(tmp_path)[1]
+    assert [key for key, why in left_out.items() if why == "imported file is missing"] == [
+        "a/CLAUDE.md#@one.md",
+        "a/CLAUDE.md#@two.md",
+        "b/CLAUDE.md#@one.md",
+    ]
+    assert left_out["c/CLAUDE.md#@"] == "follows 3 imports; the rest is not looked at"
+
+
+def test_settings_of_tools_are_not_opened(tmp_path: Path) -> None:
+    put(tmp_path / ".claude", "settings.json", '{"results": [{"id": "1", "memory": "x"}]}')
+    assert found(tmp_path / ".claude") == ({}, {})
+
+
+def test_trees_of_a_folder_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(framework, "_MOST", 1)
+    for name in "ab":
+        put(tmp_path, f"{name}/memory-rules/settings.json", "{}")
+        put(tmp_path, f"{name}/memory/common/technical/{name}.md", name)
+    memories, left_out = found(tmp_path)
+    assert list(memories) == ["a/memory/common/technical/a.md"]
+    assert left_out == {"b/memory-rules/settings.json": "is one of more than 1 settings"}
+
+
+def test_a_disk_that_fails_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "AGENTS.md", "Say quay.\n")
+
+    def failing(*_: object) -> object:
+        raise OSError(5, "Input/output error")
+
+    with looked_at(tmp_path) as look:
+        monkeypatch.setattr(pages, "page", failing)
+        with pytest.raises(FileFault, match=r"AGENTS.md: input/output error"):
+            list(look.parts())
 
 
 def test_the_tag_of_a_far_importer_is_told_and_not_kept(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from memory.moving.walk import Kind, Tree
 
 _SETTINGS = "memory-rules/settings.json"
 _DEFAULT = "memory"
-_LARGEST = 2**20  # bytes of settings
+_LARGEST, _MOST = 2**20, 20  # bytes of settings; trees in one folder
 _PARTS = ("common", "private", "projects")
 
 
@@ -25,7 +25,7 @@ def find(tree: Tree, *, is_named: bool) -> Places:
     left_out: list[LeftOut] = []
     for path, entry in tree.entries.items():
         if entry.kind is Kind.FILE and (path == _SETTINGS or path.endswith(f"/{_SETTINGS}")):
-            found = _base(tree, path)
+            found = _base(tree, path) if len(bases) < _MOST else LeftOut(path, f"is one of more than {_MOST} settings")
             if isinstance(found, LeftOut):
                 left_out.append(found)
             else:

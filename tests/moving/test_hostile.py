@@ -1,0 +1,133 @@
+"""Files of any bytes, in the places of every system: memories that can be stored, or a reason, and no other error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memory.formats.found import HERE, Found
+from memory.intake import Draft
+from memory.moving.reading import looked_at
+from memory.moving.registry import SYSTEMS
+from tests.moving.tables import SYSTEMS as TREES
+
+PLACES = [
+    ".cursor/rules/a.mdc",
+    ".github/instructions/a.instructions.md",
+    "CLAUDE.md",
+    ".claude/memory/a.md",
+    ".windsurf/rules/a.md",
+    ".clinerules/a.md",
+    "memory-rules/settings.json",
+    "memory/common/technical/a.md",
+    "memory/private/keys/a.md",
+    "memory/projects/p/topics/a.md",
+    "memories/a.xml",
+    "logs/a.md",
+    "exports/a.json",
+    "exports/b.jsonl",
+    "agents/a.af",
+    "notes/a.json",
+    "notes/a.md",
+]
+BITS = [
+    b"---\n",
+    b"globs: a\n",
+    b"- b\n",
+    b"paths: []\n",
+    b"# H\n",
+    b"```\n",
+    b"@a/b.md ",
+    b"x" * 6_000,
+    b"\r\n",
+    b"\0",
+]
+BITS += [
+    b"\xff",
+    b"\xef\xbb\xbf",
+    b"\xed\xa0\x80",
+    b'"',
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b":",
+    b'"memory"',
+    b'"results"',
+    b"1e999",
+]
+BITS += [
+    b'"content"',
+    b'"blocks"',
+    b'"agents"',
+    b'"data"',
+    b'"id"',
+    b"null",
+    b'"\\ud83d"',
+    b'"text"',
+    b"## 2026-01-01\n",
+]
+BITS += [
+    b"**Task:** a\n",
+    b"**Result:** b\n",
+    b"## Metadata\n",
+    b"- **Generated**: [x]\n",
+    b"## Tags\n[a, b]\n",
+    b"## Sealed\n",
+]
+BITS += [
+    b"## Understanding\n",
+    b"\\",
+    b" ",
+    b"\n\n",
+    b"\xe2\x80\xa8",
+    b'{"storage": {"base_path": "."}}',
+    b"date: 9999-99-99\n",
+]
+data = st.lists(st.sampled_from(BITS) | st.binary(max_size=8), max_size=25).map(b"".join)
+
+
+def _are_fit(folder: Path, systems: tuple[str, ...]) -> None:
+    with looked_at(folder, systems, ("notes",)) as look:
+        for item in look.parts():
+            if isinstance(item.part, Found):
+                part = item.part
+                project = "p" if part.project == HERE else part.project
+                Draft(part.content, part.kind, part.category, project, part.tags, part.date).checked()
+                assert all(0 < len(f"transformed:{what}") <= 64 for what in part.transformed)
+
+
+@settings(max_examples=60)
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(PLACES, data)), st.sampled_from(["", *SYSTEMS]))
+def test_files_of_any_bytes_become_memories_or_a_reason(files: dict[str, bytes], system: str) -> None:
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "notes").mkdir()
+        for path, content in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+        _are_fit(folder, (system,) if system else ())
+
+
+FILES = sorted(path for path in TREES.rglob("tree/**/*") if path.is_file() and path.stat().st_size > 100)
+
+
+@pytest.mark.parametrize("asked", ["", "named"])
+@settings(max_examples=50)
+@given(st.sampled_from(FILES), st.data())
+def test_what_tools_wrote_may_be_cut_and_patched(asked: str, path: Path, drawn: st.DataObject) -> None:
+    whole = path.read_bytes()
+    at, until = sorted(drawn.draw(st.tuples(st.integers(0, len(whole)), st.integers(0, len(whole)))))
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "notes").mkdir()
+        inner = path.relative_to(TREES).parts[2:]
+        place = folder.joinpath(*inner)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(whole[:at] + drawn.draw(data) + whole[until:])
+        _are_fit(folder, tuple(SYSTEMS) if asked else ())
