@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -36,8 +36,12 @@ class Entry:
     value: Any
 
 
-def entries(file: IO[bytes]) -> Iterator[Entry]:
-    """What a file holds, from its beginning. Raises Unfit, at the latest at the end."""
+def entries(file: IO[bytes], within: Collection[str] = ()) -> Iterator[Entry]:
+    """What a file holds, from its beginning. Raises Unfit, at the latest at the end.
+
+    `within`: lists whose objects may be larger than an entry. Their members are given as those of the file are, by the
+    list's name, a point and their own.
+    """
     file.seek(0)
     text = _Text(file)
     begins = text.begins()
@@ -45,9 +49,9 @@ def entries(file: IO[bytes]) -> Iterator[Entry]:
         raise Unfit("is empty")
     if begins == "{":
         for name in text.members():
-            yield from _of(text, name)
+            yield from _of(text, name, within)
     else:
-        yield from _of(text, "", MOST_WRAPPED if begins == '"' else MOST)
+        yield from _of(text, "", within, MOST_WRAPPED if begins == '"' else MOST)
     if text.begins():
         raise Unfit(NOT_JSON)
 
@@ -58,15 +62,17 @@ def has_mark(file: IO[bytes]) -> bool:
     return file.read(3) == codecs.BOM_UTF8
 
 
-def _of(text: _Text, name: str, most: int = MOST) -> Iterator[Entry]:
+def _of(text: _Text, name: str, within: Collection[str], most: int = MOST) -> Iterator[Entry]:
     if text.begins() != "[":
         yield Entry(name, 0, text.value(most))
         return
     yield Entry(name, 0, [])
     for number in text.items():
-        if number > MOST_ENTRIES:
-            raise Unfit(f"has more than {MOST_ENTRIES:,} entries")
-        yield Entry(name, number, text.value(most))
+        if name in within and text.begins() == "{":
+            for inner in text.members():
+                yield from _of(text, f"{name}.{inner}", ())
+        else:
+            yield Entry(name, number, text.value(most))
 
 
 def _refuse(_: str) -> None:
@@ -81,6 +87,7 @@ class _Text:
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
         self._scan = json.JSONDecoder(parse_constant=_refuse).raw_decode
         self._held, self._at, self._ended = "", 0, False
+        self._count = 0  # of values in lists and objects that were gone into
 
     def begins(self) -> str:
         """The next character that is no white space; "" at the end."""
@@ -133,6 +140,7 @@ class _Text:
         number = 0
         while True:
             number += 1
+            self._count_one()
             yield number
             if self._is_taken("]"):
                 return
@@ -148,10 +156,16 @@ class _Text:
                 raise Unfit(NOT_JSON)
             name: str = self.value()
             self._take(":")
+            self._count_one()
             yield name
             if self._is_taken("}"):
                 return
             self._take(",")
+
+    def _count_one(self) -> None:
+        self._count += 1
+        if self._count > MOST_ENTRIES:
+            raise Unfit(f"has more than {MOST_ENTRIES:,} entries")
 
     def _take(self, sign: str) -> None:
         if not self._is_taken(sign):

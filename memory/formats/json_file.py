@@ -4,7 +4,7 @@ end."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import IO, Any
 
 from memory.errors import Invalid
@@ -18,6 +18,7 @@ class JSONFile(ABC):
     """What is known of one from having been through it, and what becomes of its entries."""
 
     lists: tuple[str, ...]  # names of the members that are lists of memories; "" where the file itself is one
+    within: tuple[str, ...] = ()  # as `entries` has it
     none = "is no list of memories"  # why a file without any of them is left out
 
     def parts(self, file: IO[bytes], path: str) -> Iterator[Part]:
@@ -33,7 +34,7 @@ class JSONFile(ABC):
             yield LeftOut(path, why)
             return
         marked = has_mark(file)
-        for entry in _again(file):
+        for entry in _again(file, self.within):
             if entry.number and entry.name in self.lists:
                 for part in self._entry(entry, path):
                     yield gathering.also(part, MARK) if marked else part
@@ -43,7 +44,7 @@ class JSONFile(ABC):
         """Why nothing of the file is taken; "" where it is well."""
         is_any = False
         try:
-            for entry in entries(file):
+            for entry in entries(file, self.within):
                 is_any |= entry.name in self.lists and entry.value == []
                 self.note(entry)
         except Unfit as unfit:
@@ -67,10 +68,10 @@ class JSONFile(ABC):
         yield from ()
 
 
-def _again(file: IO[bytes]) -> Iterator[Entry]:
+def _again(file: IO[bytes], within: Collection[str]) -> Iterator[Entry]:
     """Entries of a file that is well. Raises Invalid where it is another meanwhile."""
     try:
-        yield from entries(file)
+        yield from entries(file, within)
     except Unfit as unfit:
         why = unfit.why
     else:

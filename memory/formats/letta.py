@@ -21,6 +21,7 @@ from memory.formats.text import EMPTY, NO_TEXT, Unfit
 from memory.models import Agent
 from memory.reading import Read
 
+_AT_ONCE = 1_000  # numbers of blocks that are written together
 _AT_LEAST = 5_000  # characters that a block may grow to: Letta's own default
 
 
@@ -33,8 +34,12 @@ def _written(agent: Agent, memories: Iterable[Read], _: NotHeld) -> Iterator[byt
         yield between + json.dumps(_block(read), ensure_ascii=False).encode()
         between = b",\n"
     yield b"\n],\n"
+    yield b'"agents": [' + json.dumps(_agent(agent), ensure_ascii=False).removesuffix("}").encode()
+    for start in range(0, max(len(numbers), 1), _AT_ONCE):
+        listed = ", ".join(f'"{_id(number)}"' for number in numbers[start : start + _AT_ONCE])
+        yield (', "block_ids": [' if start == 0 else ", ").encode() + listed.encode()
+    yield b"]}],\n"
     rest = {
-        "agents": [_agent(agent, numbers)],
         **{name: [] for name in ("groups", "files", "sources", "tools", "mcp_servers")},
         "metadata": {"written_by": OURS},
         "created_at": f"{timezone.now():%Y-%m-%dT%H:%M:%SZ}",
@@ -54,13 +59,13 @@ def _block(read: Read) -> dict[str, Any]:
     }
 
 
-def _agent(agent: Agent, numbers: Iterable[int]) -> dict[str, Any]:
-    """None of its settings: they are for here. Letta asks for those that it needs when the file is read."""
+def _agent(agent: Agent) -> dict[str, Any]:
+    """All but its blocks, and none of its settings: they are for here. Letta asks for those that it needs when the file
+    is read."""
     return {
         "id": "agent-0",
         "name": agent.slug,
         "agent_type": "letta_v1_agent",
-        "block_ids": [_id(number) for number in numbers],
         **{
             name: []
             for name in (
@@ -92,7 +97,7 @@ EXPORT = Export(
 
 # --- in
 
-_BLOCKS, _OLDER, _PASSAGES = "blocks", "core_memory", ""
+_AGENTS, _BLOCKS, _OLDER, _PASSAGES = "agents", "blocks", "core_memory", ""
 _OF_ITSELF = ("persona", "human")  # blocks that are about the agent and whom it talks to
 _NO_MEMORIES = {
     "messages": "conversation transcripts are not memories",
@@ -116,7 +121,7 @@ def _unwrapped(file: IO[bytes]) -> IO[bytes] | None:
     """The JSON that a file which is one text has in it; None for any other, and for what is not well."""
     try:
         found = None
-        for entry in entries(file):
+        for entry in entries(file, (_AGENTS,)):
             if entry.name or entry.number or not isinstance(entry.value, str):
                 return None
             found = io.BytesIO(entry.value.encode())
@@ -127,19 +132,16 @@ def _unwrapped(file: IO[bytes]) -> IO[bytes] | None:
 
 class _File(JSONFile):
     lists = (_BLOCKS, _OLDER, _PASSAGES)
+    within = (_AGENTS,)
     none = "is no agent file, and no list of passages"
 
     def __init__(self) -> None:
         self._there: set[str] = set()  # of what is no memory
 
     def note(self, entry: Entry) -> None:
-        if entry.name in _NO_MEMORIES:
-            self._note(entry.name, entry.value)
-        elif entry.name == "agents" and isinstance(entry.value, dict):
-            for name in _NO_MEMORIES:
-                self._note(name, entry.value.get(name))
-
-    def _note(self, name: str, value: object) -> None:
+        name, value = entry.name.removeprefix(f"{_AGENTS}."), entry.value
+        if name not in _NO_MEMORIES:
+            return
         if isinstance(value, dict):
             value = [each for each in value.values() if each is not None]
         if not gathering.is_nothing(value):

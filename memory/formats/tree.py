@@ -54,6 +54,7 @@ def _written(agent: Agent, memories: Iterable[Read], noted: NotHeld) -> Iterator
             header = tarfile.TarInfo(path)
             header.size, header.mtime, header.mode = len(data), at, 0o600
             archive.addfile(header, io.BytesIO(data))
+            archive.getmembers().clear()  # it would keep them all
             yield buffer.taken()
     yield buffer.taken()
 

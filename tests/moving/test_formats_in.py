@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from memory.formats import axe, letta, mem0, memory_store, own, tree_files
 from memory.formats.found import Part, Reader
+from memory.formats.json_entries import MOST
 from tests.moving.tables import SYSTEMS, agree, expected
 
 
@@ -46,3 +49,10 @@ def test_the_frameworks_files() -> None:
         for part in tree_files.read((root / path).read_bytes(), str(path), path.relative_to("memory"))  # type: ignore[arg-type]
     ]
     agree(parts, expected("framework"))
+
+
+def test_an_agent_may_have_more_to_say_than_an_entry_holds() -> None:
+    messages = [{"role": "user", "content": "x" * 10_000}] * (MOST // 10_000 + 1)
+    file = json.dumps({"agents": [{"messages": messages, "system": ""}], "blocks": [{"id": "b", "value": "said"}]})
+    found = list(letta.parts(io.BytesIO(file.encode()), "x.af"))
+    assert [part.key for part in found] == ["x.af#b", "x.af#messages"]

@@ -141,7 +141,22 @@ def test_a_file_with_an_entry_that_is_too_large_is_refused(large: str) -> None:
 def test_so_is_one_with_too_many_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_entries, "MOST_ENTRIES", 3)
     assert len(read(b"[1, 2, 3]")) == 4
-    assert refused(b"[1, 2, 3, 4]") == "has more than 3 entries"
+    for data in (b"[1, 2, 3, 4]", b'{"a": [1, 2, 3]}', b'{"a": 1, "b": 1, "c": 1, "d": 1}'):
+        assert refused(data) == "has more than 3 entries"
+
+
+def test_what_is_within_objects_of_a_list_is_given_apart() -> None:
+    data = json.dumps({"agents": [{"name": "x", "messages": [1, {"a": 2}]}, 3], "blocks": [{"agents": []}]}).encode()
+    assert [(entry.name, entry.number, entry.value) for entry in entries(io.BytesIO(data), ("agents",))] == [
+        ("agents", 0, []),
+        ("agents.name", 0, "x"),
+        ("agents.messages", 0, []),
+        ("agents.messages", 1, 1),
+        ("agents.messages", 2, {"a": 2}),
+        ("agents", 2, 3),
+        ("blocks", 0, []),
+        ("blocks", 1, {"agents": []}),
+    ]
 
 
 class Long(io.BytesIO):

@@ -1,0 +1,83 @@
+"""Files of other systems at the command line: what came in, and what was left out, told to whoever asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from memory.formats.imports import IMPORTS
+from memory.models import Agent
+from memory.rules import switches
+from tests import steps
+from tests.commands.calling import failed, run
+from tests.moving.tables import SYSTEMS
+from tests.privacy.marker import MARKER
+from tests.steps import PERSON, fresh
+
+FILES = {
+    "jsonl": "own/tree/exports/ada.jsonl",
+    "axe": "axe/tree/axe/memory/pilot.md",
+    "mem0": "mem0/tree/exports/get-all.json",
+    "letta": "letta/tree/agents/desk.af",
+    "memory-store": "anthropic/tree/memory_store.json",
+}
+
+
+def put(name: str, stdin: bytes, *more: str) -> object:
+    return run("import_memories", "acme/ada", "-", "--format", name, *more, stdin=stdin)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_or_a_pipe(ada: Agent, name: str) -> None:
+    path = SYSTEMS / FILES[name]
+    of_file = run("import_memories", "acme/ada", str(path), "--format", name, "--json")
+    of_pipe = run("import_memories", "acme/ada", "-", "--format", name, "--json", stdin=path.read_bytes())
+    assert of_file.code == of_pipe.code == 0
+    assert of_file.json == of_pipe.json
+    assert of_file.json["imported"] > 0
+    assert len(steps.active(ada)) == 2 * of_file.json["imported"]
+
+
+def test_what_was_left_out_and_what_was_done_is_told(ada: Agent) -> None:
+    ran = run("import_memories", "acme/ada", str(SYSTEMS / FILES["mem0"]), "--format", "mem0", "--project", "desk")
+    assert ran.code == 0
+    assert ran.out == "imported 7 memories, 76 tokens\n"
+    assert "warning: left out: number has no text\n" in ran.err
+    assert "warning: 1 memory: not kept: updated_at\n" in ran.err
+    assert {"desk"} == {row.project for row in (steps.row(ada, n) for n in steps.active(ada)) if row.project}
+
+
+def test_an_export_comes_back(ada: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: object) -> None:
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)  # type: ignore[attr-defined]
+    steps.remember(ada, "likes tea", tags=("tea",))
+    for name in ("axe", "mem0", "letta"):
+        path = tmp_path / name
+        assert run("export_memories", "acme/ada", "--format", name, "--to", str(path)).code == 0
+        assert run("import_memories", "globex/bob", str(path), "--format", name, "--json").json["imported"] == 1
+
+
+@pytest.mark.parametrize("name", [name for name in IMPORTS if name != "jsonl"])
+def test_a_file_of_another_format_stops_it(ada: Agent, name: str) -> None:
+    body = b"\x1f\x8b" + MARKER.encode() if name == "markdown" else MARKER.encode()
+    before = steps.state(ada)
+    ran = run("import_memories", "acme/ada", "-", "--format", name, stdin=body)
+    if name == "axe":
+        assert "left out: beginning stands before the first entry" in ran.err
+    else:
+        failed(ran, 2, "file", "Nothing was imported")
+    assert MARKER not in ran.err + ran.out
+    assert steps.state(ada) == before
+
+
+def test_a_project_is_for_formats_without(ada: Agent) -> None:
+    failed(put("jsonl", b'{"content": "x"}', "--project", "desk"), 2, "project")  # type: ignore[arg-type]
+    failed(put("letta", b'[{"text": "x"}]', "--project", "../x"), 2, "project")  # type: ignore[arg-type]
+
+
+def test_nothing_comes_in_while_memory_is_off(ada: Agent) -> None:
+    switches.change(fresh(ada), PERSON, enabled=False)
+    before = steps.state(ada)
+    failed(put("mem0", json.dumps([{"memory": MARKER}]).encode()), 1, "switched off")  # type: ignore[arg-type]
+    assert steps.state(ada) == before
