@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -362,15 +361,15 @@ BY_OPERATION = {
     "agents_key_revoke": Example(),
 }
 _TEXT = {"export": "application/x-ndjson"}
-_FORMS = {  # in which the answer may come, too
+_FORMS: dict[str, dict[str, Any]] = {  # in which the answer may come, too
     "context_read": {"text/plain": _BLOCK},
     "export": {
-        "application/json": json.dumps({"results": [{"id": "…", "memory": "Ada drinks green tea.", "categories": []}]}),
+        "application/json": {"results": [{"id": "…", "memory": "Ada drinks green tea.", "categories": []}]},
         "text/markdown": "## 2026-02-01T09:30:00Z\n**Task:** (none)\n**Result:** Ada drinks green tea.\n\n",
         "application/gzip": "the bytes of a tar archive",
     },
 }
-_SENT = {  # in which a body may come, too
+_SENT: dict[str, dict[str, Any]] = {  # in which a body may come, too
     "import": _FORMS["export"],
 }
 

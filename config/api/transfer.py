@@ -88,11 +88,20 @@ class ImportedOut(serializers.Serializer[Any]):
     )
 
 
+def _kind(each: export.Export | imports.Import) -> str:
+    return each.media_type.partition(";")[0]
+
+
+def _form(kind: str, json: OpenApiTypes) -> OpenApiTypes:
+    """What the schema says of a body."""
+    return json if kind == "application/json" else OpenApiTypes.STR
+
+
 class Export(AgentView):
     @extend_schema(
         operation_id="export",
         parameters=[ExportQuery],
-        responses={(200, each.media_type.partition(";")[0]): OpenApiTypes.STR for each in EXPORTS.values()},
+        responses={(200, kind): _form(kind, OpenApiTypes.OBJECT) for kind in map(_kind, EXPORTS.values())},
     )
     def get(self, request: Request) -> HttpResponseBase:
         """Every memory, in order of id, one JSON object a line or in another format; also while memory is switched
@@ -138,7 +147,7 @@ class Import(AgentView):
     @extend_schema(
         operation_id="import",
         parameters=[ImportQuery],
-        request={each.media_type: OpenApiTypes.STR for each in IMPORTS.values()},
+        request={kind: _form(kind, OpenApiTypes.ANY) for kind in map(_kind, IMPORTS.values())},
         responses={201: ImportedOut},
     )
     def post(self, request: Request) -> Response:

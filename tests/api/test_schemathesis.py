@@ -39,7 +39,7 @@ FEW = 6
 PLACE = "Bearer the-key"  # what the client sends for the key of the moment
 
 
-@schemathesis.serializer("application/x-ndjson")
+@schemathesis.serializer("application/x-ndjson", "application/gzip", "text/markdown")
 def lines(context: schemathesis.SerializationContext, value: Any) -> dict[str, Any]:
     return {"data": value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")}
 
