@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from unittest import mock
 
 import pytest
@@ -327,6 +327,21 @@ def test_what_differs_is_an_exit_code(ada: Agent, vault: Path) -> None:
         assert (ran.code, len(ran.out.splitlines()), "error" in ran.err) == (1, 1, False)
     assert rules("index").code == 0
     assert rules("index", "--check").code == 0
+
+
+@pytest.mark.parametrize("args", [[], ["--json"]])
+def test_what_could_not_be_mended_is_an_exit_code(ada: Agent, vault: Path, args: list[str]) -> None:
+    Path(rules("store", "The ferry", "--category", "technical").json["file"]).unlink()
+    stage = Disk.stage
+
+    def refusing(self: Disk, path: PurePosixPath, data: bytes, *, expected: bytes | None) -> None:
+        if path.name != "index.md":
+            raise FileFault("denied", "permission denied")
+        stage(self, path, data, expected=expected)
+
+    with mock.patch.object(Disk, "stage", refusing):
+        assert rules("index", *args).code == 1
+    assert rules("index", *args).code == 0
 
 
 def test_names_of_files_are_told_to_the_agent_alone(ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
