@@ -230,8 +230,9 @@ def _content(shown: Opened, said: rendering.Said, category: str) -> str:
     if told == sections.parted(shown.content, category):
         return shown.content
     plain = told.get(sections.main_section(category), "")
-    was_plain = not any(map(sections.heading, sections.lines(shown.content)))
-    return plain if was_plain and sections.parted(plain, category) == told else sections.composed(told)
+    as_plain = (plain, sections.escaped(plain)) if sections.is_plain(shown.content, category) else ()
+    is_same = (text for text in as_plain if sections.parted(text, category) == told)
+    return next(is_same, "") or sections.composed(told)
 
 
 def _tags(line: str) -> tuple[str, ...]:
