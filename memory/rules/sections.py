@@ -146,9 +146,9 @@ def escaped(text: str) -> str:
 
 def _escaped(line: str, is_fenced: bool) -> str:
     if is_fenced:  # it was escaped there, too, once, and is read so
-        is_to_be = _LIKE_AN_ESCAPED.match(line)
+        is_to_be = _LIKE_AN_ESCAPED.match(line) is not None
     else:
-        is_to_be = _LIKE_A_HEADING.match(line) or fences.is_mark(line.lstrip("\\"))
+        is_to_be = _LIKE_A_HEADING.match(line) is not None or fences.is_mark(line.lstrip("\\"))
     return f"\\{line}" if is_to_be else line
 
 
