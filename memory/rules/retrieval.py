@@ -21,7 +21,8 @@ from memory.intake import checked_project
 from memory.models import Agent, Kind
 from memory.reading import Read
 from memory.rules import document, gate, named_dates, usage
-from memory.rules.categories import COMMON, DEFAULT_PROJECT, PRIVATE, PROJECT, SCOPES
+from memory.rules.categories import COMMON, PRIVATE, SCOPES
+from memory.rules.seen_projects import seen_from
 from memory.silo.search.query import Query, parse
 
 MOST_FOR_RECENCY = 0.1  # that a score gains for a memory of today
@@ -111,20 +112,6 @@ def _favour(query: str, now: datetime) -> Callable[[datetime], float]:
 
 
 # --- what is seen
-
-
-def seen_from(rules: Mapping[str, Any], project: str) -> dict[str, frozenset[str]] | None:
-    """Of which projects a category's memories are seen from one; of a category that is not here, of any."""
-    if not document.is_on(rules, "project_support", "enabled"):
-        return None
-    own = frozenset({project} if project not in ("", DEFAULT_PROJECT) else {"", DEFAULT_PROJECT})
-    seen = {}
-    for name, scope in SCOPES.items():
-        if scope == PROJECT:
-            seen[name] = own
-        elif not document.is_on(rules, "categories", name, "share_across_projects"):
-            seen[name] = own | {""}  # one that names no project is nobody else's
-    return seen
 
 
 def left_out(rules: Mapping[str, Any]) -> frozenset[str]:

@@ -20,6 +20,7 @@ from memory.rules import retrieval, switches, usage
 from memory.rules.categories import DEFAULT_PROJECT
 from memory.rules.retrieval import retrieve
 from memory.rules.rows import Recall
+from memory.rules.seen_projects import seen_from
 from tests.rules.talking import settings as settle
 from tests.steps import ME, PERSON, fresh, remember, tell
 from tests.unit.test_queries import asked
@@ -92,7 +93,7 @@ def test_what_is_seen(ada: Agent, places: dict[str, int], settings: Any, project
 
 @given(st.sampled_from(["a", "b", "c", "", DEFAULT_PROJECT]), st.sampled_from(["a", "b", "c", "d"]))
 def test_nothing_of_another_project_is_ever_seen(own: str, other: str) -> None:
-    seen = retrieval.seen_from({}, own)
+    seen = seen_from({}, own)
     assert seen is not None
     for category in ("session", "topic", "user_interaction", "contextual", "git_history", "credentials", "personal"):
         assert (other in seen[category]) == (other == own)
