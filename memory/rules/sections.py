@@ -120,10 +120,15 @@ def told(text: str, category: str, section: str, label: str) -> str:
 
 def headed(text: str) -> Iterator[tuple[str, str]]:
     """Each line, and the name of the section that it begins, "" for any other. In a fence nothing is a heading."""
+    yield from ((line, begun) for line, begun, _ in parsed(text))
+
+
+def parsed(text: str) -> Iterator[tuple[str, str, bool]]:
+    """The same, and whether the line is of a fence."""
     parts = lines(text)
     for line, is_fenced in zip(parts, _fenced(text, parts), strict=True):
         found = None if is_fenced else _HEADING.match(line)
-        yield line, found[1] if found and found[1] in ALL else ""
+        yield line, found[1] if found and found[1] in ALL else "", is_fenced
 
 
 def lines(text: str) -> list[str]:
