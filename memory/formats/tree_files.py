@@ -175,8 +175,8 @@ class _File:
     def _before(self) -> str:
         """What stands between the title and the first section."""
         lines: list[str] = []
-        for line in sections.lines(self._text):
-            if sections.heading(line):
+        for line, begun in sections.headed(self._text):
+            if begun:
                 break
             lines.append(line)
         if lines and lines[0].startswith("# "):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from threading import local
 
@@ -21,12 +22,13 @@ from audit import rowset
 from audit.models import Change
 from memory.errors import FileFault
 from memory.models import Agent, Memory
+from memory.placing import folder_of
 from memory.rules.rows import Vault, VaultFile
 from memory.silo.silo import Silo
 from memory.vault import base, pages, removing
-from memory.vault.disk import Disk
+from memory.vault.disk import LOCK, Disk
 from memory.vault.files import AT_ONCE, Files, has_followed
-from memory.vault.holding import held
+from memory.vault.holding import held, place_of
 
 CAUGHT_UP_AT_ONCE = 100  # vaults
 
@@ -95,16 +97,38 @@ def _faults_noted(agent_id: int) -> Iterator[None]:
 
 
 def catch_up() -> None:
-    """Follow for whoever could not: the vaults that are behind, some at a time, those that failed last longest ago."""
+    """Follow for whoever could not: the vaults that are behind, some at a time, those that failed last longest ago; and
+    those whose folder somebody has made anew."""
     vault = Q(vault__isnull=True) | Q(vault__seq__lt=F("audit_seq"))
     behind = Agent.objects.filter(vault, ~Q(vault_path="")).order_by(F("vault__fault_at").asc(nulls_first=True), "pk")
-    for agent_id in behind.values_list("pk", flat=True)[:CAUGHT_UP_AT_ONCE]:
+    late = list(behind.values_list("pk", flat=True)[:CAUGHT_UP_AT_ONCE])
+    others = Agent.objects.exclude(vault_path="").exclude(pk__in=late).order_by("pk").values_list("pk", "vault_path")
+    emptied = (
+        agent_id for agent_id, path in others.iterator() if Path(path).is_dir() and not Path(path, LOCK).exists()
+    )
+    for agent_id in [*late, *islice(emptied, CAUGHT_UP_AT_ONCE - len(late))]:
         follow(agent_id)
 
 
 def is_behind(agent: Agent) -> bool:
+    """Whether it has still to be written: what came since, or all of it, where its folder has not its mark."""
     seen = Vault.objects.filter(agent_id=agent.pk).values_list("seq", flat=True).first()
-    return seen is None or seen < agent.audit_seq
+    return seen is None or seen < agent.audit_seq or not _is_marked(agent)
+
+
+def _is_marked(agent: Agent) -> bool:
+    """Whether its folder is the one that was written to: another, made under its name since, has no mark."""
+    try:
+        with folder_of(place_of(Path(agent.vault_path), base.roots())) as folder:
+            if folder is None:
+                return False
+            disk = Disk(folder, -1)
+            try:
+                return disk.whose() == base.mark_of(agent)
+            finally:
+                disk.close()
+    except FileFault:
+        return False
 
 
 def is_there(agent: Agent) -> bool:
@@ -125,11 +149,15 @@ def bring_held(agent: Agent, disk: Disk, numbers: Iterable[int]) -> int:
     return len(files.written) if files is not None else 0
 
 
-def catch_up_held(agent: Agent, disk: Disk, numbers: Iterable[int] = ()) -> None:
-    """These memories, and what it has not followed yet, in a vault that is held. Raises nothing, as `follow`."""
+def catch_up_held(agent: Agent, disk: Disk, numbers: Iterable[int] = ()) -> int:
+    """These memories, and what it has not followed yet, in a vault that is held: how many files were brought to what
+    the silo says. Raises nothing, as `follow`."""
+    brought = 0
     with _faults_noted(agent.pk):
-        _bring(agent, disk, numbers)
-        _bring(agent, disk, None)
+        for which in (numbers, None):
+            files = _bring(agent, disk, which)
+            brought += len(files.written) + len(files.aside) if files is not None else 0
+    return brought
 
 
 def _bring(agent: Agent, disk: Disk, numbers: Iterable[int] | None) -> Files | None:
@@ -143,12 +171,13 @@ def _bring(agent: Agent, disk: Disk, numbers: Iterable[int] | None) -> Files | N
         return None
     files = Files(now, disk)
     seen = Vault.objects.get_or_create(agent_id=now.pk, defaults={"seq": 0})[0].seq if numbers is None else 0
+    is_all_anew = numbers is None and not seen and VaultFile.objects.filter(agent_id=now.pk).exists()
     if numbers is None and files.remove_owed():
         pages.rebuild(disk, now, files.rules)
     for batch in _batched(_touched(now, seen) if numbers is None else numbers):
         files.take(batch)
         files.finish()
-    if files.are_pages_anew:
+    if files.are_pages_anew or is_all_anew:  # whose pages may be gone
         pages.rebuild(disk, now, files.rules)
     _require_same(now)
     if numbers is None:
@@ -191,7 +220,10 @@ _held_here = _HeldHere()
 def opened(agent: Agent) -> Iterator[Disk]:
     """The agent's vault, held. Raises FileFault, FileElsewhere."""
     with held(Path(agent.vault_path), base.roots()) as disk:
-        disk.claim(base.mark_of(agent))
+        mark = base.mark_of(agent)
+        if not disk.require_nobody_elses(mark):
+            _begin_anew_whole(agent)  # before it is marked, or a killed writer's folder would pass for whole
+            disk.claim(mark)
         _held_here.agents.add(agent.pk)
         try:
             yield disk
@@ -236,6 +268,10 @@ def begin_anew(agent: Agent) -> None:
 
 def begin_anew_masked(agent: Agent) -> None:
     """The same, and write each file anew: from now on it shows no secret."""
+    _begin_anew_whole(agent)
+
+
+def _begin_anew_whole(agent: Agent) -> None:
     VaultFile.objects.filter(agent_id=agent.pk).update(rules_version="")
     begin_anew(agent)
 

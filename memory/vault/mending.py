@@ -19,7 +19,7 @@ from memory.rules.rows import VaultFile
 from memory.silo.silo import Opened, Silo
 from memory.snapshot import restore
 from memory.vault import comparing, following, pages, rendering
-from memory.vault.comparing import BEHIND, COPY, INDEX, MISPLACED, MISSING, Difference, Progress
+from memory.vault.comparing import BEHIND, COPY, INDEX, MISPLACED, MISSING, UNREADABLE, Difference, Progress
 from memory.vault.disk import NEW, Disk
 from memory.vault.files import AT_ONCE, Files
 from memory.vault.shown import put_back
@@ -38,6 +38,12 @@ class Repaired:
     unknown: int
     aside: tuple[tuple[str, str], ...]
 
+    @property
+    def is_done(self) -> bool:
+        """Whether all that is mended without asking is."""
+        faults = (*MENDED, UNREADABLE)
+        return not any(each.kind in faults and (each.number or each.kind == INDEX) for each in self.left)
+
 
 def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
     """Have the vault say what the silo says, with indexes written anew; what somebody wrote stays, and what cannot be
@@ -45,7 +51,7 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
     gate.require_on(agent)
     with following.opened(agent) as disk:
         row = _again(agent)
-        following.catch_up_held(row, disk)
+        caught_up = following.catch_up_held(row, disk)
         now = Files(_again(row), disk)
         there = comparing.all_of(now, progress).differences
         _clear(now, there)
@@ -55,7 +61,7 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
         indexed = pages.rebuild(disk, now.agent, now.rules)
         following.catch_up_held(row, disk)
         left = comparing.all_of(Files(row, disk))
-        mended = len(set(found) - set(left.differences))
+        mended = caught_up + len(set(found) - set(left.differences))
         aside = tuple((str(path), str(kept)) for path, kept in disk.put_aside)
         return Repaired(mended, indexed, tuple(left.differences), left.unknown, aside)
 
@@ -224,8 +230,9 @@ def _content(shown: Opened, said: rendering.Said, category: str) -> str:
     if told == sections.parted(shown.content, category):
         return shown.content
     plain = told.get(sections.main_section(category), "")
-    was_plain = not any(map(sections.heading, sections.lines(shown.content)))
-    return plain if was_plain and sections.parted(plain, category) == told else sections.composed(told)
+    as_plain = (plain, sections.escaped(plain)) if sections.is_plain(shown.content, category) else ()
+    is_same = (text for text in as_plain if sections.parted(text, category) == told)
+    return next(is_same, "") or sections.composed(told)
 
 
 def _tags(line: str) -> tuple[str, ...]:

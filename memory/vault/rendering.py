@@ -201,8 +201,7 @@ def blocks(text: str) -> dict[str, str]:
     """What stands below each heading."""
     found: dict[str, list[str]] = {}
     name = ""
-    for line in sections.lines(text):
-        begun = sections.heading(line)
+    for line, begun in sections.headed(text):
         if begun and begun not in found:
             name = begun
             found[name] = []

@@ -426,3 +426,12 @@ def test_recordings_of_one_are_nobody_elses(ada: Agent, bob: Agent) -> None:
     talk(bob, session="monday")
     assert len(sessions(bob)) == len(sessions(ada)) == 1
     assert not Memory.objects.filter(agent=bob, number__gt=1).exists()
+
+
+@pytest.mark.parametrize("prompt", ["## Context\nread\n## Task\ndo it", "x\n## Agent Response\ny", "```\n## Tags\n```"])
+def test_headings_in_what_was_said_are_kept_as_they_were_said(ada: Agent, prompt: str) -> None:
+    talk(ada, prompt, "## Agent Response\nyes")
+    text = said(ada, 1)
+    assert f"\n{prompt}\n" in text
+    told = sections.parted(text, "user_interaction")
+    assert (unfenced(told["User Prompt"]), unfenced(told["Agent Response"])) == (prompt, "## Agent Response\nyes")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.rules import sections
 from memory.rules.categories import SCOPES
+from memory.rules.interactions import fenced
 
 LINES = st.lists(
     st.sampled_from(
-        ["## Context", "## Understanding ", "\\## Outcome", "\\\\## Tags", "# top", "words", "", "  x", "##"]
+        [
+            *("## Context", "## Understanding ", "\\## Outcome", "\\\\## Tags", "# top", "words", "", "  x", "##"),
+            *("```", "```py", "````", "~~~", "~~~~ x", "   ```", "    ```", "\\```", "\\\\~~~", "``` `a`", "```\r"),
+        ]
     ),
     min_size=1,
 ).map("\n".join)
@@ -20,6 +26,42 @@ LINES = st.lists(
 def test_sections_are_found_again(given_: dict[str, str]) -> None:
     text = sections.composed(given_)
     assert sections.parted(text, "technical") == {name: value.strip() for name, value in given_.items()}
+
+
+@given(LINES.filter(str.strip), st.sampled_from(sections.names("technical")))
+def test_what_a_fence_holds_is_no_heading_and_stays_as_it_is(text: str, name: str) -> None:
+    prompt = fenced(text)
+    composed = sections.composed(
+        {"User Prompt": prompt, "Agent Response": fenced(f"## {name}"), "Context": "- Session: x"}
+    )
+    assert f"\n## {name}\n" in composed  # without a backslash
+    assert sections.parted(composed, "user_interaction") == {
+        "User Prompt": prompt,
+        "Agent Response": fenced(f"## {name}"),
+        "Context": "- Session: x",
+    }
+
+
+def test_a_fence_that_nothing_closes_swallows_nothing() -> None:
+    assert sections.parted("Why.\n```\ncode\n## Outcome\nGood.", "technical") == {
+        "Understanding": "Why.\n```\ncode",
+        "Outcome": "Good.",
+    }
+    both = {"Context": "```\nhalf", "Outcome": "```\nanother"}
+    assert sections.parted(sections.composed(both), "technical") == both
+
+
+def test_what_was_escaped_within_a_fence_is_read_as_it_was_said() -> None:
+    before = "## User Prompt\n```\n\\## Context\nplease\n\\\\## Task\n```\n\n## Context\n- Session: x"
+    told = sections.parted(before, "user_interaction")
+    assert told == {"User Prompt": "```\n## Context\nplease\n\\\\## Task\n```", "Context": "- Session: x"}
+
+
+def test_many_fences_that_nothing_closes_take_no_time() -> None:
+    lines = "".join(f"{'`' * (3 + number % 900)}x\n" for number in range(3_000))
+    begun = perf_counter()
+    assert sections.unescaped(sections.escaped(lines)) == lines
+    assert perf_counter() - begun < 2
 
 
 def test_plain_text_is_the_main_section() -> None:

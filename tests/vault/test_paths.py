@@ -159,7 +159,7 @@ def test_a_vault_that_is_removed_while_it_is_used(ada: Agent, vault: Path) -> No
     ferry(ada)
     shutil.rmtree(vault)
     ferry(ada, "The ferry is blue.")
-    assert len(memories(vault)) == 1
+    assert len(memories(vault)) == 2
     shutil.rmtree(vault)
     mended(ada)
     assert len(memories(vault)) == 2

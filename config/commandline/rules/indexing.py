@@ -59,8 +59,7 @@ def _index(task: Task, agent: Agent, **options: Any) -> int | None:
         rewritten = asking.done(task, agent, mending.migrate)
         told = None if rewritten is None else {"rewritten": rewritten}
     else:
-        _repair(task, agent, json=options["json"])
-        return None
+        return _repair(task, agent, json=options["json"])
     if told is not None:
         _tell(task, told, json=options["json"])
     return None
@@ -92,23 +91,25 @@ def _check(task: Task, agent: Agent, *, json: bool) -> int | None:
     return FAILED if found.differences else None
 
 
-def _repair(task: Task, agent: Agent, *, json: bool) -> None:
+def _repair(task: Task, agent: Agent, *, json: bool) -> int | None:
     def repair(row: Agent) -> mending.Repaired:
         with progress("Comparing", unit="files") as advance:
             return mending.repair(row, progress=advance)
 
     done = asking.done(task, agent, repair)
     if done is None:
-        return
+        return None
     name = names_of_files(agent)
     for path, kept in done.aside:
         task.say(f"{name(path)} was not ours: it is kept as {name(kept)}.")
     if json:
         figures = {"mended": done.mended, "indexed": done.indexed}
         task.result(figures | _as_json(agent, done.left, done.unknown))
-        return
-    task.tell(f"{several(done.mended, 'difference')} mended, {several(done.indexed, 'file')} listed in the indexes.")
-    _tell_what_differs(task, agent, done.left, done.unknown)
+    else:
+        mended, indexed = several(done.mended, "difference"), several(done.indexed, "file")
+        task.tell(f"{mended} mended, {indexed} listed in the indexes.")
+        _tell_what_differs(task, agent, done.left, done.unknown)
+    return None if done.is_done else FAILED
 
 
 def _tell_what_differs(task: Task, agent: Agent, found: Sequence[Difference], unknown: int) -> None:
