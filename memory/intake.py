@@ -104,7 +104,7 @@ def checked_project(project: object) -> str:
     if not isinstance(project, str):
         raise Invalid("project", "must be text")
     if project and (not _PROJECT.match(project) or ".." in project):
-        raise Invalid("project", "is up to 100 letters, digits and . _ / @ -, without '..'")
+        raise Invalid("project", "is up to 100 letters, digits and . _ / @ -, a letter or digit first, without '..'")
     return project
 
 

@@ -43,8 +43,8 @@ def plain(text: str) -> str:
 
 def folder_of_project(project: str) -> str:
     """A project's folder. One whose id is no folder's name as it is has a digest of the id behind it."""
-    name = plain(project)
-    return name if name == project else f"{name}-{_digest(project)}".lstrip("-")
+    name, mark = plain(project), f"-{_digest(project)}"
+    return name if name == project or name.endswith(mark) else f"{name}{mark}".lstrip("-")
 
 
 def _digest(text: str) -> str:

@@ -188,7 +188,7 @@ def test_who_is_asked_reads_what_would_be_switched_on_in_no_color_of_errors(ada:
     rules("disable", "--category", "topic")
     with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
         ran = rules("enable", "--category", "topic", stdin=b"y\n")
-    assert "topic is currently switched off. Switch on? (y/n)" in ran.err
+    assert "The category topic is currently switched off. Switch on? (y/n)" in ran.err
     assert "\x1b" not in ran.err
 
 
@@ -359,6 +359,14 @@ def test_what_could_not_be_mended_is_an_exit_code(ada: Agent, vault: Path, args:
     with mock.patch.object(Disk, "stage", refusing):
         assert rules("index", *args).code == 1
     assert rules("index", *args).code == 0
+
+
+def test_a_sealed_file_is_not_offered_to_be_taken_in(ada: Agent, vault: Path) -> None:
+    path = Path(rules("store", "tea", "--category", "personal").json["file"])
+    path.write_text(path.read_text() + "\nscribbled")
+    told = rules("index", "--check").out
+    assert "--leave 1" in told
+    assert "--take-in" not in told
 
 
 def test_names_of_files_are_told_to_the_agent_alone(ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import pytest
 from memory import store
 from memory.errors import Invalid
 from memory.models import Agent
-from memory.rules import places
 from memory.rules.rows import VaultFile
 from memory.vault import mending
 from tests.rules.talking import settings as set_rules
@@ -47,7 +46,7 @@ def test_a_file_shows_no_secret_and_the_silo_keeps_it(ada: Agent, boat: int, vau
 
 def test_no_name_of_a_file_or_line_of_an_index_shows_one(ada: Agent, vault: Path) -> None:
     remember(ada, "ghp_" + "a1B2c3D4" * 4 + "wxyz is the token of the crane", category="technical")
-    with mock.patch.object(places, "checked_service"):  # as it was kept before such a name was refused
+    with mock.patch("memory.rules.places.require_names"):  # as one was stored before such names were refused
         remember(ada, "open it", category="credentials", tags=["service:ghp_" + "a1B2c3D4" * 4 + "wxyz"])
     said = all_said(vault).lower()
     assert len(list(vault.rglob("*.md"))) > 2

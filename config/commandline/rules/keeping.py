@@ -21,7 +21,7 @@ from memory.errors import Invalid, KeyRejected
 from memory.intake import Draft
 from memory.models import Agent, Kind
 from memory.rules import document, gate, places, sections
-from memory.rules.categories import PRIVATE, PROJECT, SCOPES, scope_of
+from memory.rules.categories import NAMES, PRIVATE, PROJECT, SCOPES, scope_of
 from memory.rules.masking import masked_together
 from memory.rules.neutral import neutral_whole
 from memory.rules.projects import checked_project
@@ -55,7 +55,7 @@ def names_of_files(agent: Agent) -> Callable[[str], str]:
 
 def _for_store(parser: CommandParser) -> None:
     parser.add_argument("text", nargs="?", metavar="TEXT", help="what to remember; - for standard input")
-    parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME")
+    parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help=NAMES)
     parser.add_argument("--project", metavar="ID", help="default, of a project's category: this folder's")
     parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="may be given several times")
     parser.add_argument("--service", metavar="NAME", help="of a credential: its file is called by it")
