@@ -6,6 +6,7 @@ it, when the file is put aside and written anew.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -22,7 +23,8 @@ from memory.vault import comparing, following, pages, rendering
 from memory.vault.comparing import BEHIND, COPY, INDEX, MISPLACED, MISSING, UNREADABLE, Difference, Progress
 from memory.vault.disk import NEW, Disk
 from memory.vault.files import AT_ONCE, Files
-from memory.vault.shown import put_back
+from memory.vault.shown import MASKING
+from memory.vault.unmasking import put_back
 
 MENDED = (BEHIND, MISSING, MISPLACED, INDEX)  # without asking
 
@@ -219,10 +221,17 @@ def _wanted(now: Files, number: int, data: bytes) -> tuple[Memory, Opened]:
     if places.is_private(memory.category, now.rules):
         raise Invalid("file", "is sealed: it is changed by the agent alone, and what was written to it is left")
     before, shown = now.silo.open(memory), now.shown(memory)
-    is_tagged_so = said.tags == rendering.tags_line(shown.tags)
-    tags = before.tags if is_tagged_so else _tags(put_back(said.tags, before.tags))
-    content = _content(shown, said, memory.category)
-    return memory, Opened(before.content if content == shown.content else put_back(content, [before.content]), tags)
+    content, tags = _content(shown, said, memory.category), shown.tags
+    if said.tags != rendering.tags_line(shown.tags):
+        tags = _tags(said.tags)
+    return memory, Opened(
+        before.content if content == shown.content else _unmasked(now, [content], before)[0],
+        before.tags if tags == shown.tags else tuple(_unmasked(now, tags, before, are_tags=True)),
+    )
+
+
+def _unmasked(now: Files, texts: Sequence[str], before: Opened, *, are_tags: bool = False) -> Sequence[str]:
+    return put_back(texts, before, are_tags=are_tags) if document.is_on(now.rules, *MASKING) else texts
 
 
 def _content(shown: Opened, said: rendering.Said, category: str) -> str:
