@@ -27,6 +27,7 @@ NEW = ".palimpsest-new-"
 LARGEST = 4_000_000  # bytes of a file that is read: ours have some 200,000 at most
 _SYNCED_AT_ONCE = 16  # syncs that wait for the disk together are as quick as one
 _FEW = 4
+_BLOCK = 4_096  # bytes of a file by which is seen whether a folder takes one
 _MARK = 32  # characters
 _OPEN = 64  # folders: a system has a limit, and a vault may have a thousand projects
 _NO_FILE = (errno.ELOOP, errno.ENXIO)  # a link; a socket
@@ -116,7 +117,26 @@ class Disk:
             temporary = NEW + hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
             number = _anew(folder, temporary)
             self._staged.append(_Staged(path, temporary, expected, number))
-            write(number, data)
+            try:
+                write(number, data)
+            except OSError:
+                self.drop_staged(after=len(self._staged) - 1)
+                raise
+
+    def takes_files(self, folder: PurePosixPath) -> bool:
+        """Whether a file can be written there."""
+        before = self.staged
+        try:
+            self.stage(folder / NEW, bytes(_BLOCK), expected=None)
+        except FileFault:
+            return False
+        self.drop_staged(after=before)
+        return True
+
+    @property
+    def staged(self) -> int:
+        """How many files wait for their places."""
+        return len(self._staged)
 
     def begin(self, path: PurePosixPath) -> Callable[[bytes], None]:
         """The same for a file that is written piece by piece; what is there is replaced, whatever it says."""
@@ -278,15 +298,15 @@ class Disk:
         for parts in folders:
             self._made(parts).sync()
 
-    def drop_staged(self) -> None:
-        """What was written beside its place, and shall not take it."""
-        for each in self._staged:
+    def drop_staged(self, *, after: int = 0) -> None:
+        """What was written beside its place, and shall not take it; but for the first so many."""
+        for each in self._staged[after:]:
             if each.number >= 0:
                 os.close(each.number)
             if each.temporary:
                 with suppress(OSError):
                     self._made(each.path.parent.parts).remove(each.temporary)
-        self._staged = []
+        del self._staged[after:]
 
     def close(self) -> None:
         self.drop_staged()

@@ -14,10 +14,12 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any
 
+from django.utils import timezone
+
 from audit import rowset
 from audit.models import AuditEntry, Change
 from audit.patience import not_awaited
-from memory.errors import FileFault, NoFile
+from memory.errors import FileFault, NoFile, SealBroken
 from memory.models import Agent, Memory, Source
 from memory.rules import document, gate, places
 from memory.rules.categories import SCOPES
@@ -58,9 +60,13 @@ class _Write:
     is_listed: bool = False  # in its index, already
 
 
-def has_followed(agent: Agent, seq: int, *, before: int) -> None:
-    """That the vault says what entry `seq` left; unless, since it was at `before`, it is to look at all of it again."""
-    Vault.objects.filter(agent_id=agent.pk, seq=before).update(seq=seq, fault="", fault_at=None)
+def has_followed(agent: Agent, seq: int, *, before: int, fault: FileFault | None = None, is_all: bool = False) -> None:
+    """That the vault says what entry `seq` left, but for what could not be written (`fault`); unless, since it was at
+    `before`, it is to look at all of it again. `is_all`: and of what was owed before, nothing is any more."""
+    told: dict[str, Any] = {"fault": "", "fault_at": None} if is_all else {}
+    if fault is not None:
+        told = {"fault": fault.reason[:200], "fault_at": timezone.now()}
+    Vault.objects.filter(agent_id=agent.pk, seq=before).update(seq=seq, **told)
 
 
 @dataclass(slots=True)
@@ -76,6 +82,9 @@ class Files:
     hidden: list[int] = field(default_factory=list)  # sealed from now on
     added: list[pages.Line] = field(default_factory=list)
     gone: list[pages.Line] = field(default_factory=list)
+    fault: FileFault | None = None  # the first, of a file that could not be written or read: it keeps no other waiting
+    owes_removal: bool = False  # a file of what was redacted could not be removed
+    _refusing: set[PurePosixPath] = field(default_factory=set)  # folders that take no file
     _writes: list[_Write] = field(default_factory=list)
     _rows: list[dict[str, Any]] = field(default_factory=list)
     _taken: set[PurePosixPath] = field(default_factory=set)
@@ -114,7 +123,7 @@ class Files:
             self._remove(redacted)
         for memory in memories:
             if memory.redacted_at is None and memory.source != Source.SYSTEM and memory.category not in self.closed:
-                self._one(memory, self._known.get(memory.number), times.get(memory.version, memory.created_at))
+                self._or_owed(memory, self._known.get(memory.number), times.get(memory.version, memory.created_at))
 
     def _times(self, memories: Sequence[Memory]) -> dict[int, datetime]:
         """When the topics among them became what they are."""
@@ -124,9 +133,32 @@ class Files:
         entries = AuditEntry.objects.filter(agent_id=self.agent.pk, seq__in=versions)
         return dict(entries.values_list("seq", "at"))
 
-    def _one(self, memory: Memory, file: VaultFile | None, changed_at: datetime) -> None:
+    def _or_owed(self, memory: Memory, file: VaultFile | None, changed_at: datetime) -> None:
+        """One of them; what keeps it from being written keeps no other."""
         if file is not None and file.version == memory.version and file.rules_version:
             return
+        folder, staged = places.folder(memory.category, memory.project, self.rules), self.disk.staged
+        if folder in self._refusing and memory.discarded_at is None:
+            return
+        try:
+            self._one(memory, file, changed_at)
+        except SealBroken:
+            self.owe(FileFault(f"{self.disk.path}: a memory's seal is broken", "a memory's seal is broken"))
+        except FileFault as fault:
+            self.owe(fault)
+            self.disk.drop_staged(after=staged)
+            if memory.discarded_at is None and not self.disk.takes_files(folder):
+                self._refusing.add(folder)
+
+    def owe(self, fault: FileFault) -> None:
+        self.fault = self.fault or fault
+
+    def drop(self) -> None:
+        """What was begun and is not finished."""
+        self.disk.drop_staged()
+        self._writes, self._rows, self._taken, self.added, self.gone = [], [], set(), [], []
+
+    def _one(self, memory: Memory, file: VaultFile | None, changed_at: datetime) -> None:
         if memory.discarded_at is not None:
             if file is not None:
                 self._set_aside(memory, file)
@@ -187,11 +219,11 @@ class Files:
         if (target != path or there is None) and not self.disk.is_free(target):
             self._write_beside(memory, opened, data)
             return
+        self.disk.stage(target, data, expected=there)
         if target != path and there is not None:
+            self.disk.move(path, target)
             self.gone += [pages.Line.of(memory, path)] if path == naming.back(path) else []
             self.hidden += [memory.number] if places.is_private(memory.category, self.rules) else []
-            self.disk.move(path, target)
-        self.disk.stage(target, data, expected=there)
         self._note(_Write(memory, target, data, is_listed=was_there and path == target))
 
     def _target(self, path: PurePosixPath, memory: Memory, opened: Opened) -> PurePosixPath:
@@ -205,16 +237,15 @@ class Files:
         path, there = self.where(file, memory)
         target = naming.aside(path)
         if there is not None and path != target:
-            self.gone.append(pages.Line.of(memory, path))
             if not self.disk.is_free(target):
                 target = target.with_name(f"{target.stem}-{memory.version}.md")
             self.disk.move(path, target)
+            self.gone.append(pages.Line.of(memory, path))
         if there is not None and self.is_known(file, memory, there):
             file.digest = self.silo.digest_of_file(there)
         file.state, file.version = SetAside, memory.version
         file.sealed_path = self.sealed_path(memory.number, target)
         self._rows.append(vars(file))
-        self.aside.append(memory.number)
 
     def where(self, file: VaultFile, memory: Memory) -> tuple[PurePosixPath, bytes | None]:
         """Where its file is, and what it says: where its row has it, or where a crash left it on its way."""
@@ -241,7 +272,7 @@ class Files:
         self.finish()
 
     def remove_owed(self) -> bool:
-        """What was redacted goes first, whatever keeps other files from being written. Whether there was any."""
+        """What was redacted goes first. Whether there was any."""
         owed = list(removing.owed(self.agent).values_list("number", flat=True))
         if owed:
             self._remove(owed)
@@ -251,9 +282,14 @@ class Files:
         """Every file of theirs: what was redacted is nowhere."""
         known = VaultFile.objects.filter(agent_id=self.agent.pk, number__in=numbers)
         paths: dict[int, PurePosixPath | None] = dict.fromkeys(numbers)
-        removing.remove(self.disk, paths | {file.number: self.path_of(file) for file in known})
-        known.delete()
         self.removed += numbers
+        try:
+            removing.remove(self.disk, paths | {file.number: self.path_of(file) for file in known})
+        except FileFault as fault:
+            self.owes_removal = True
+            self.owe(fault)
+        else:
+            known.delete()
 
     def is_known(self, file: VaultFile, memory: Memory, data: bytes) -> bool:
         """Whether a file says what was written to it, and nobody else's words."""
@@ -318,9 +354,10 @@ class Files:
         with not_awaited():  # what is lost of it is found again, for the files are there
             rowset.insert(VaultFile, [row for row in self._rows if row["id"] is None], _OF_NEW)
             rowset.update(VaultFile, [row for row in self._rows if row["id"] is not None], _OF_CHANGED)
-            if followed is not None and not left:
-                has_followed(self.agent, followed, before=followed - 1)
-        self._writes, self._rows, self._taken, self.added, self.gone = [], [], set(), [], []
+            self.aside += [row["number"] for row in self._rows if row["state"] == SetAside]
+            if followed is not None and not left and not self.owes_removal:
+                has_followed(self.agent, followed, before=followed - 1, fault=self.fault)
+        self.drop()
         if left:
             self.take(left, again=True)
             self.finish(followed=followed, again=True)
