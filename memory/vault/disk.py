@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -24,11 +25,13 @@ from memory.replacement import write
 LOCK = ".palimpsest"
 ASIDE = ".discarded"
 NEW = ".palimpsest-new-"
+ANOTHERS, NO_MARK = "is another agent's vault", f"its {LOCK} is no mark of a vault"
 LARGEST = 4_000_000  # bytes of a file that is read: ours have some 200,000 at most
 _SYNCED_AT_ONCE = 16  # syncs that wait for the disk together are as quick as one
 _FEW = 4
 _BLOCK = 4_096  # bytes of a file by which is seen whether a folder takes one
-_MARK = 32  # characters
+_MARK = re.compile(r"[0-9a-f]{32}")
+_MOST_OF_MARK = 1_000  # bytes
 _OPEN = 64  # folders: a system has a limit, and a vault may have a thousand projects
 _NO_FILE = (errno.ELOOP, errno.ENXIO)  # a link; a socket
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
@@ -68,25 +71,32 @@ class Disk:
         self.put_aside: list[tuple[PurePosixPath, PurePosixPath]] = []  # from where to where, by `out_of_the_way`
 
     def whose(self) -> str:
-        """The mark of the agent whose vault this is; "" of one that nobody has begun, or that nobody has any more."""
-        is_held = self._lock >= 0
-        read = os.pread(self._lock, _MARK + 1, 0) if is_held else self.read(PurePosixPath(LOCK), _MARK + 1) or b""
-        said = read.decode("ascii", "replace")
-        return said if len(said) == _MARK else ""
+        """What its mark says: that of the agent whose vault this is; "" of one that nobody has begun, or that nobody
+        has any more."""
+        if self._lock < 0:
+            said = self.read(PurePosixPath(LOCK), _MOST_OF_MARK) or b""
+        else:
+            with told("read", self.path):
+                said = os.pread(self._lock, _MOST_OF_MARK, 0)
+        return said.decode("ascii", "replace").strip()  # an editor ends it with a line
 
     def require_nobody_elses(self, mark: str) -> bool:
-        """Whether it is this agent's already. Raises FileFault where it is another's, of this service or another."""
+        """Whether it is this agent's already; half of its mark is a killed writer's. Raises FileFault where it is
+        another's, of this service or another, or something that is no mark: who writes there is not known."""
         whose = self.whose()
-        if whose not in ("", mark):
-            raise FileFault(f"{self.path}: is another agent's vault", "is another agent's vault")
+        if not mark.startswith(whose):
+            why = ANOTHERS if _MARK.fullmatch(whose) else NO_MARK
+            raise FileFault(f"{self.path}: {why}", why)
         return whose == mark
 
     def claim(self, mark: str) -> None:
         """Have it be this agent's. Raises FileFault where it is another's."""
         if self.require_nobody_elses(mark):
             return
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, mark.encode("ascii"), 0)
+        with told("write", self.path):
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, mark.encode("ascii"), 0)
+            os.fsync(self._lock)
 
     def give_up(self) -> None:
         """Have it be nobody's, without the folder where nothing is left in it."""
