@@ -65,7 +65,7 @@ def follow_edit(agent: Agent, seq: int, memories: Sequence[Memory], *, are_new: 
                 files.take_these(memories[start : start + AT_ONCE], are_new=are_new)
             if files.are_pages_anew:
                 files.finish()
-                pages.rebuild(disk, agent, files.rules)
+                pages.rebuild(disk, agent, files.rules, files.closed)
             files.finish(followed=seq)
         except FileFault:  # each by itself, then
             files.drop()

@@ -60,7 +60,7 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
         found = [each for each in there if each.kind in MENDED]
         for start in range(0, len(found), AT_ONCE):
             _mend(now, found[start : start + AT_ONCE])
-        indexed = pages.rebuild(disk, now.agent, now.rules)
+        indexed = pages.rebuild(disk, now.agent, now.rules, now.closed)
         following.catch_up_held(row, disk)
         left = comparing.all_of(Files(row, disk))
         mended = caught_up + len(set(found) - set(left.differences))

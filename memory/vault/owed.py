@@ -44,7 +44,7 @@ def _bring_one(files: Files, number: int) -> None:
 def rebuild(files: Files) -> None:
     """The indexes, from what is known of the files by now."""
     try:
-        pages.rebuild(files.disk, files.agent, files.rules)
+        pages.rebuild(files.disk, files.agent, files.rules, files.closed)
     except FileFault as fault:
         files.owe(fault)
         files.drop()

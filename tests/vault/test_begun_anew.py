@@ -14,7 +14,7 @@ from django.db import connection
 from memory import store, time_machine
 from memory.models import Agent
 from memory.time_machine import What
-from memory.vault import following, pages
+from memory.vault import following, mending, pages
 from tests.rules.talking import settings
 from tests.steps import ME, PERSON, fresh, last_entry, remember
 from tests.vault.tree import differ
@@ -55,6 +55,28 @@ def test_made_private(ada: Agent, vault: Path) -> None:
     meanwhile(ada, lambda: settings(ada, categories__technical__storage_location="private"))
     following.catch_up()
     assert clear(vault, "eather") == []
+    assert differ(fresh(ada)) == []
+
+
+def all_pages(vault: Path) -> str:
+    return "".join(path.read_text() for path in vault.rglob("index.md"))
+
+
+def test_no_page_is_written_with_words_of_what_is_off(ada: Agent, vault: Path) -> None:
+    remember(ada, "Heather blooms.", category="technical")
+    remember(fresh(ada), "Moss is green.", category="behavioral")
+    remember(fresh(ada), "Ferns fade.", category="topic", project="secret-garden")
+    settings(ada, categories__technical__enabled=False, categories__topic__enabled=False)
+    for page in vault.rglob("index.md"):
+        page.unlink()
+    assert mending.repair(fresh(ada)).indexed == 1
+    said = all_pages(vault)
+    assert "moss" in said
+    assert not [word for word in ("heather", "ferns", "garden") if word in said]
+    assert differ(fresh(ada)) == []
+    settings(ada)
+    said = all_pages(vault)
+    assert [word for word in ("heather", "ferns", "garden", "moss") if word not in said] == []
     assert differ(fresh(ada)) == []
 
 
