@@ -221,6 +221,10 @@ def _wanted(now: Files, number: int, data: bytes) -> tuple[Memory, Opened]:
     if places.is_private(memory.category, now.rules):
         raise Invalid("file", "is sealed: it is changed by the agent alone, and what was written to it is left")
     before, shown = now.silo.open(memory), now.shown(memory)
+    if rendering.is_cut(data, rendering.tags_line(shown.tags)):
+        raise Invalid(
+            "file", "has lost its end, from ## Tags on: put it back (`none` where there are no tags), or leave it"
+        )
     content, tags = _content(shown, said, memory.category), shown.tags
     if said.tags != rendering.tags_line(shown.tags):
         tags = _tags(said.tags)
