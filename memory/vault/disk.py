@@ -265,10 +265,22 @@ class Disk:
             finally:
                 os.close(number)
 
-    def files(self) -> Iterator[PurePosixPath]:
-        """Every file, those that were set aside included; the lock is not, nor what is no file: a link, a pipe."""
+    def files(self, faults: list[FileFault] | None = None) -> Iterator[PurePosixPath]:
+        """Every file, those that were set aside included; the lock is not, nor what is no file: a link, a pipe. Folders
+        that cannot be looked into are added to `faults`, where it is given."""
+
+        def closed(problem: OSError) -> None:
+            if faults is None:
+                raise problem
+            reason = (problem.strerror or type(problem).__name__).lower()
+            faults.append(FileFault(f"read {self.path}: {reason}", reason))
+
+        def unless_gone(problem: OSError) -> None:
+            if not isinstance(problem, FileNotFoundError):
+                closed(problem)
+
         with told("read", self.path):
-            for above, folders, names in os.walk(self.path, onerror=_unless_gone, followlinks=False):
+            for above, folders, names in os.walk(self.path, onerror=unless_gone, followlinks=False):
                 here = self.below(above)
                 folders.sort()
                 yield from (here / name for name in sorted(names) if name != LOCK and is_file(Path(above, name)))
@@ -381,11 +393,6 @@ def is_file(path: Path) -> bool:
         return stat.S_ISREG(path.lstat().st_mode)
     except FileNotFoundError:  # removed since
         return False
-
-
-def _unless_gone(problem: OSError) -> None:
-    if not isinstance(problem, FileNotFoundError):
-        raise problem
 
 
 def _sync(numbers: list[int]) -> None:
