@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from memory.errors import FileFault, NoFile
-from memory.placing import Folder, is_written, told, walked
+from memory.placing import Folder, is_file, is_written, told, walked
 from memory.replacement import write
 
 LOCK = ".palimpsest"
@@ -216,16 +216,17 @@ class Disk:
         old.seek(0)
         said = old.read(LARGEST)
         if said != each.expected:
-            self.append(self._free(each.path), said)
+            self.append(self.free_aside(each.path), said)
 
     def out_of_the_way(self, path: PurePosixPath) -> PurePosixPath:
         """What nobody knows where it comes from is kept, beside what was discarded. Where it is."""
-        free = self._free(path)
+        free = self.free_aside(path)
         self.move(path, free)
         self.put_aside.append((path, free))
         return free
 
-    def _free(self, path: PurePosixPath) -> PurePosixPath:
+    def free_aside(self, path: PurePosixPath) -> PurePosixPath:
+        """A name for what was found there, which nothing has."""
         target = path if path.parts[0] == ASIDE else PurePosixPath(ASIDE, path)
         for nth in range(1, 1_000):
             free = target.with_name(f"{target.stem}-found-{nth}{target.suffix}")
@@ -269,15 +270,12 @@ class Disk:
         """Every file, those that were set aside included; the lock is not, nor what is no file: a link, a pipe. Folders
         that cannot be looked into are added to `faults`, where it is given."""
 
-        def closed(problem: OSError) -> None:
+        def unless_gone(problem: OSError) -> None:
+            if isinstance(problem, FileNotFoundError):
+                return
             if faults is None:
                 raise problem
-            reason = (problem.strerror or type(problem).__name__).lower()
-            faults.append(FileFault(f"read {self.path}: {reason}", reason))
-
-        def unless_gone(problem: OSError) -> None:
-            if not isinstance(problem, FileNotFoundError):
-                closed(problem)
+            faults.append(FileFault(f"read {self.path}: {problem.strerror}", str(problem.strerror).lower()))
 
         with told("read", self.path):
             for above, folders, names in os.walk(self.path, onerror=unless_gone, followlinks=False):
@@ -386,13 +384,6 @@ def _write(folder: Folder, name: str, data: bytes, flags: int) -> None:
 def _close(folder: Folder) -> None:
     if folder.number is not None:
         os.close(folder.number)
-
-
-def is_file(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except FileNotFoundError:  # removed since
-        return False
 
 
 def _sync(numbers: list[int]) -> None:

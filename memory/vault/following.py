@@ -26,7 +26,7 @@ from memory.models import Agent, Memory
 from memory.placing import folder_of
 from memory.rules.rows import Vault, VaultFile
 from memory.silo.silo import Silo
-from memory.vault import base, owed, pages, removing
+from memory.vault import base, owed, removing
 from memory.vault.disk import LOCK, Disk
 from memory.vault.files import AT_ONCE, Files, has_followed
 from memory.vault.holding import held, place_of
@@ -65,7 +65,7 @@ def follow_edit(agent: Agent, seq: int, memories: Sequence[Memory], *, are_new: 
                 files.take_these(memories[start : start + AT_ONCE], are_new=are_new)
             if files.are_pages_anew:
                 files.finish()
-                pages.rebuild(disk, agent, files.rules, files.closed)
+                owed.rebuild(files)
             files.finish(followed=seq)
         except FileFault:  # each by itself, then
             files.drop()

@@ -7,6 +7,7 @@ it, when the file is put aside and written anew.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -19,7 +20,7 @@ from memory.rules import document, gate, places, sections
 from memory.rules.rows import VaultFile
 from memory.silo.silo import Opened, Silo
 from memory.snapshot import restore
-from memory.vault import comparing, following, pages, rendering
+from memory.vault import comparing, following, hiding, pages, rendering
 from memory.vault.comparing import BEHIND, COPY, INDEX, MISPLACED, MISSING, UNREADABLE, Difference, Progress
 from memory.vault.disk import NEW, Disk
 from memory.vault.files import AT_ONCE, Files
@@ -60,6 +61,8 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
         found = [each for each in there if each.kind in MENDED]
         for start in range(0, len(found), AT_ONCE):
             _mend(now, found[start : start + AT_ONCE])
+        with suppress(FileFault):  # one that cannot be read keeps no other waiting
+            hiding.seal_what_was_found(now)
         indexed = pages.rebuild(disk, now.agent, now.rules, now.closed)
         following.catch_up_held(row, disk)
         left = comparing.all_of(Files(row, disk))
@@ -183,7 +186,8 @@ def leave(agent: Agent, number: int, actor: Actor) -> str:
     with following.opened(agent) as disk:
         now = Files(_again(agent), disk)
         file, path, _ = _edited(now, number)
-        kept = disk.out_of_the_way(path)
+        [memory] = editing.fetch(now.agent, [number])
+        kept = hiding.seal(now, memory, path) if now.is_in_clear(memory, path) else disk.out_of_the_way(path)
         _have_written_anew(now.agent, [file.number])
         following.catch_up_held(now.agent, disk, [number])
     return str(kept)

@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, Q
 from memory.errors import FileFault
 from memory.models import Memory, Source
 from memory.rules.rows import VaultFile
-from memory.vault import pages
+from memory.vault import hiding, pages
 from memory.vault.files import AT_ONCE, Files
 
 
@@ -43,6 +43,10 @@ def _bring_one(files: Files, number: int) -> None:
 
 def rebuild(files: Files) -> None:
     """The indexes, from what is known of the files by now."""
+    try:
+        hiding.seal_what_was_found(files)
+    except FileFault as fault:
+        files.owe(fault)
     try:
         pages.rebuild(files.disk, files.agent, files.rules, files.closed)
     except FileFault as fault:
