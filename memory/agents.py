@@ -19,11 +19,12 @@ from audit.patience import alone
 from audit.trail import Actor
 from memory import addresses, cadence, editing, letters, runs
 from memory.access import new_key
-from memory.errors import AgentsSide, Invalid, NotFound, Taken
+from memory.errors import AgentsSide, FileFault, Invalid, NotFound, Taken
 from memory.models import Agent, AgentKey, DueReason, Tenant
 from memory.silo.keys import new_wrapped_key
 from memory.silo.search.words import LANGUAGES
 from memory.vault import base, following, removing
+from memory.vault.disk import ANOTHERS, NO_MARK
 
 FILES = ("memory_path", "vault_path")  # what is kept where files are, by its side's consent
 TOKENS = ("budget_tokens", "target_tokens")
@@ -44,6 +45,8 @@ def create(tenant_slug: str, slug: str, *, model: str, actor: Actor, **settings:
             edit.detail = {"model": model, "has_steward": bool(agent.steward)}
             edit.detail |= {name: value for name in FILES if (value := getattr(agent, name))}
             edit.finish(always=True)
+        if agent.vault_path:
+            _require_nobody_elses(agent)
         return agent, _issue_key(agent, actor, is_handed_out=True)
 
 
@@ -251,6 +254,8 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
             _clean(edit.agent, "agent", changed)
             if "refine_every" in changed:
                 _set_cadence(edit.agent)
+            if changed.get("vault_path"):
+                _require_nobody_elses(edit.agent)
             if "vault_path" in changed:  # the next one is begun anew; what the last one holds stays there
                 _require_nothing_owed(row)
                 following.forget(row)
@@ -270,6 +275,15 @@ def _kept(path: str, *, is_agreed: bool) -> str:
     if is_agreed and kept != path:
         raise Invalid("vault_path", "leads elsewhere than when it was proposed; propose it anew")
     return kept
+
+
+def _require_nobody_elses(agent: Agent) -> None:
+    """A vault of another service's agent is known by its mark alone. What keeps it from being read is told later."""
+    try:
+        base.require_nobody_elses(agent.vault_path, agent)
+    except FileFault as fault:
+        if fault.reason in (ANOTHERS, NO_MARK):
+            raise Invalid("vault_path", fault.reason) from None
 
 
 def _require_nothing_owed(agent: Agent) -> None:

@@ -180,6 +180,13 @@ def opened(folder: Folder, flags: int, place: Place) -> BinaryIO | None:
     raise FileFault(f"read {place}: {'is a directory' if stat.S_ISDIR(mode) else 'is not a file'}")
 
 
+def is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:  # removed since
+        return False
+
+
 def lock(number: int, patience: float | None = None) -> None:
     """Until it is closed, nobody else of ours writes to this file. Raises OSError (EAGAIN) where somebody holds it too
     long, `patience` seconds or PATIENCE: whoever may read a file may lock it."""

@@ -15,8 +15,9 @@ from django.conf import settings
 from audit.models import AuditEntry
 from memory.errors import FileFault, Invalid
 from memory.models import Agent
-from memory.vault.disk import LOCK
-from memory.vault.holding import held
+from memory.placing import folder_of
+from memory.vault.disk import LOCK, Disk
+from memory.vault.holding import held, place_of
 
 ROOM = 10_000_000  # bytes that have to be free where one is begun
 LONGEST = 1_000  # bytes
@@ -80,8 +81,7 @@ def require_usable(path: str, agent: Agent) -> None:
     missing = [each for each in (folder / LOCK, folder, *folder.parents) if not each.exists()]
     try:
         with held(folder, roots()) as disk:  # makes it, and writes to it
-            if disk.whose() not in ("", mark_of(agent)):
-                raise FileFault(f"{path}: is another agent's vault", "is another agent's vault")
+            disk.require_nobody_elses(mark_of(agent))
             free = shutil.disk_usage(path).free
     finally:
         with suppress(OSError):
@@ -89,6 +89,18 @@ def require_usable(path: str, agent: Agent) -> None:
                 each.unlink() if each.name == LOCK else each.rmdir()
     if free < ROOM:
         raise FileFault(f"{path}: has {free:,} bytes left; {ROOM:,} are needed", "no space left")
+
+
+def require_nobody_elses(path: str, agent: Agent) -> None:
+    """That the folder, where there is one, has no mark but this agent's. Changes nothing. Raises FileFault,
+    FileElsewhere."""
+    with folder_of(place_of(Path(path), roots())) as folder:
+        if folder is not None:
+            disk = Disk(folder, -1)
+            try:
+                disk.require_nobody_elses(mark_of(agent))
+            finally:
+                disk.close()
 
 
 def alternatives(agent: Agent) -> list[str]:

@@ -6,7 +6,6 @@ What is found is looked at once more before it is told: meanwhile a file may hav
 from __future__ import annotations
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,19 +14,19 @@ from pathlib import Path, PurePosixPath
 
 from memory.errors import FileFault, NoFile
 from memory.models import Agent, Memory, Source
-from memory.placing import Folder, folder_of
+from memory.placing import Folder, folder_of, is_file
 from memory.rules import gate
 from memory.rules.rows import VaultFile
 from memory.vault import base, naming, pages, rendering
-from memory.vault.disk import ASIDE, LARGEST, LOCK, NEW, Disk, is_file
+from memory.vault.disk import ASIDE, LARGEST, LOCK, NEW, Disk
 from memory.vault.files import Files
+from memory.vault.hiding import FOUND
 from memory.vault.holding import place_of
 
 BEHIND, MISSING, EDITED, MISPLACED, OLDER = "behind", "missing", "edited", "misplaced", "older"
 COPY, INDEX, UNREADABLE = "copy", "index", "unreadable"
 KINDS = (BEHIND, MISSING, EDITED, MISPLACED, OLDER, COPY, INDEX, UNREADABLE)
 _ROWS = 500
-_FOUND = re.compile(r"-found-\d+(\.[^.]*)?\Z")  # what `Disk.out_of_the_way` put aside
 
 Progress = Callable[[int], None]
 
@@ -164,7 +163,8 @@ def _kinds(now: Files, file: VaultFile, memory: Memory, path: PurePosixPath, dat
         yield MISSING
     elif is_there and file.rules_version != now.version:
         yield OLDER
-    if is_there and not is_gone and next(naming.moved_to(path, memory, now.rules)).parent != path.parent:
+    is_elsewhere = is_there and next(naming.moved_to(path, memory, now.rules)).parent != path.parent
+    if not is_gone and (is_elsewhere or now.is_in_clear(memory, path)):
         yield MISPLACED
 
 
@@ -191,7 +191,7 @@ def of_folder(now: Files) -> tuple[list[Difference], int]:
     listed = _listed(now, there)
     found, unknown = [Difference(0, INDEX, str(page)) for page in _pages(now, listed)], others
     for path in map(PurePosixPath, sorted(there)):
-        if (path.parts[0] == ASIDE and _FOUND.search(path.name)) or path.name.startswith(NEW):
+        if (path.parts[0] == ASIDE and FOUND.search(path.name)) or path.name.startswith(NEW):
             continue
         try:
             data = now.disk.read(path) or b""

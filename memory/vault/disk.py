@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -18,16 +19,19 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from memory.errors import FileFault, NoFile
-from memory.placing import Folder, is_written, told, walked
+from memory.placing import Folder, is_file, is_written, told, walked
 from memory.replacement import write
 
 LOCK = ".palimpsest"
 ASIDE = ".discarded"
 NEW = ".palimpsest-new-"
+ANOTHERS, NO_MARK = "is another agent's vault", f"its {LOCK} is no mark of a vault"
 LARGEST = 4_000_000  # bytes of a file that is read: ours have some 200,000 at most
 _SYNCED_AT_ONCE = 16  # syncs that wait for the disk together are as quick as one
 _FEW = 4
-_MARK = 32  # characters
+_BLOCK = 4_096  # bytes of a file by which is seen whether a folder takes one
+_MARK = re.compile(r"[0-9a-f]{32}")
+_MOST_OF_MARK = 1_000  # bytes
 _OPEN = 64  # folders: a system has a limit, and a vault may have a thousand projects
 _NO_FILE = (errno.ELOOP, errno.ENXIO)  # a link; a socket
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
@@ -67,25 +71,32 @@ class Disk:
         self.put_aside: list[tuple[PurePosixPath, PurePosixPath]] = []  # from where to where, by `out_of_the_way`
 
     def whose(self) -> str:
-        """The mark of the agent whose vault this is; "" of one that nobody has begun, or that nobody has any more."""
-        is_held = self._lock >= 0
-        read = os.pread(self._lock, _MARK + 1, 0) if is_held else self.read(PurePosixPath(LOCK), _MARK + 1) or b""
-        said = read.decode("ascii", "replace")
-        return said if len(said) == _MARK else ""
+        """What its mark says: that of the agent whose vault this is; "" of one that nobody has begun, or that nobody
+        has any more."""
+        if self._lock < 0:
+            said = self.read(PurePosixPath(LOCK), _MOST_OF_MARK) or b""
+        else:
+            with told("read", self.path):
+                said = os.pread(self._lock, _MOST_OF_MARK, 0)
+        return said.decode("ascii", "replace").strip()  # an editor ends it with a line
 
     def require_nobody_elses(self, mark: str) -> bool:
-        """Whether it is this agent's already. Raises FileFault where it is another's, of this service or another."""
+        """Whether it is this agent's already; half of its mark is a killed writer's. Raises FileFault where it is
+        another's, of this service or another, or something that is no mark: who writes there is not known."""
         whose = self.whose()
-        if whose not in ("", mark):
-            raise FileFault(f"{self.path}: is another agent's vault", "is another agent's vault")
+        if not mark.startswith(whose):
+            why = ANOTHERS if _MARK.fullmatch(whose) else NO_MARK
+            raise FileFault(f"{self.path}: {why}", why)
         return whose == mark
 
     def claim(self, mark: str) -> None:
         """Have it be this agent's. Raises FileFault where it is another's."""
         if self.require_nobody_elses(mark):
             return
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, mark.encode("ascii"), 0)
+        with told("write", self.path):
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, mark.encode("ascii"), 0)
+            os.fsync(self._lock)
 
     def give_up(self) -> None:
         """Have it be nobody's, without the folder where nothing is left in it."""
@@ -116,7 +127,26 @@ class Disk:
             temporary = NEW + hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
             number = _anew(folder, temporary)
             self._staged.append(_Staged(path, temporary, expected, number))
-            write(number, data)
+            try:
+                write(number, data)
+            except OSError:
+                self.drop_staged(after=len(self._staged) - 1)
+                raise
+
+    def takes_files(self, folder: PurePosixPath) -> bool:
+        """Whether a file can be written there."""
+        before = self.staged
+        try:
+            self.stage(folder / NEW, bytes(_BLOCK), expected=None)
+        except FileFault:
+            return False
+        self.drop_staged(after=before)
+        return True
+
+    @property
+    def staged(self) -> int:
+        """How many files wait for their places."""
+        return len(self._staged)
 
     def begin(self, path: PurePosixPath) -> Callable[[bytes], None]:
         """The same for a file that is written piece by piece; what is there is replaced, whatever it says."""
@@ -186,16 +216,17 @@ class Disk:
         old.seek(0)
         said = old.read(LARGEST)
         if said != each.expected:
-            self.append(self._free(each.path), said)
+            self.append(self.free_aside(each.path), said)
 
     def out_of_the_way(self, path: PurePosixPath) -> PurePosixPath:
         """What nobody knows where it comes from is kept, beside what was discarded. Where it is."""
-        free = self._free(path)
+        free = self.free_aside(path)
         self.move(path, free)
         self.put_aside.append((path, free))
         return free
 
-    def _free(self, path: PurePosixPath) -> PurePosixPath:
+    def free_aside(self, path: PurePosixPath) -> PurePosixPath:
+        """A name for what was found there, which nothing has."""
         target = path if path.parts[0] == ASIDE else PurePosixPath(ASIDE, path)
         for nth in range(1, 1_000):
             free = target.with_name(f"{target.stem}-found-{nth}{target.suffix}")
@@ -235,10 +266,19 @@ class Disk:
             finally:
                 os.close(number)
 
-    def files(self) -> Iterator[PurePosixPath]:
-        """Every file, those that were set aside included; the lock is not, nor what is no file: a link, a pipe."""
+    def files(self, faults: list[FileFault] | None = None) -> Iterator[PurePosixPath]:
+        """Every file, those that were set aside included; the lock is not, nor what is no file: a link, a pipe. Folders
+        that cannot be looked into are added to `faults`, where it is given."""
+
+        def unless_gone(problem: OSError) -> None:
+            if isinstance(problem, FileNotFoundError):
+                return
+            if faults is None:
+                raise problem
+            faults.append(FileFault(f"read {self.path}: {problem.strerror}", str(problem.strerror).lower()))
+
         with told("read", self.path):
-            for above, folders, names in os.walk(self.path, onerror=_unless_gone, followlinks=False):
+            for above, folders, names in os.walk(self.path, onerror=unless_gone, followlinks=False):
                 here = self.below(above)
                 folders.sort()
                 yield from (here / name for name in sorted(names) if name != LOCK and is_file(Path(above, name)))
@@ -278,15 +318,15 @@ class Disk:
         for parts in folders:
             self._made(parts).sync()
 
-    def drop_staged(self) -> None:
-        """What was written beside its place, and shall not take it."""
-        for each in self._staged:
+    def drop_staged(self, *, after: int = 0) -> None:
+        """What was written beside its place, and shall not take it; but for the first so many."""
+        for each in self._staged[after:]:
             if each.number >= 0:
                 os.close(each.number)
             if each.temporary:
                 with suppress(OSError):
                     self._made(each.path.parent.parts).remove(each.temporary)
-        self._staged = []
+        del self._staged[after:]
 
     def close(self) -> None:
         self.drop_staged()
@@ -344,18 +384,6 @@ def _write(folder: Folder, name: str, data: bytes, flags: int) -> None:
 def _close(folder: Folder) -> None:
     if folder.number is not None:
         os.close(folder.number)
-
-
-def is_file(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except FileNotFoundError:  # removed since
-        return False
-
-
-def _unless_gone(problem: OSError) -> None:
-    if not isinstance(problem, FileNotFoundError):
-        raise problem
 
 
 def _sync(numbers: list[int]) -> None:

@@ -1,51 +1,35 @@
 """The files of some memories, brought to what the silo says: written, moved, put aside, removed.
 
 A file that somebody wrote to is left as it is, and told (`memory.vault.mending`). Nothing of a category that is
-switched off is written or moved; what was redacted is removed all the same.
+switched off is written or moved; what was redacted is removed all the same, and what would be sealed by now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from copy import copy
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import Any
 
+from django.utils import timezone
+
 from audit import rowset
-from audit.models import AuditEntry, Change
+from audit.models import AuditEntry
 from audit.patience import not_awaited
-from memory.errors import FileFault, NoFile
+from memory.errors import FileFault, SealBroken
 from memory.models import Agent, Memory, Source
-from memory.rules import document, gate, places
-from memory.rules.categories import SCOPES
+from memory.rules import places
 from memory.rules.rows import Vault, VaultFile
-from memory.silo.silo import Opened, Silo
-from memory.snapshot import restore
+from memory.silo.silo import Opened
 from memory.vault import naming, pages, removing, rendering
-from memory.vault.disk import Disk
-from memory.vault.shown import shown
+from memory.vault.known import Known
 
 AT_ONCE = 250  # files written before their rows are: as many are open
-_BACK = 50  # versions that are looked through for what a crash left
 There, SetAside = VaultFile.State.THERE, VaultFile.State.SET_ASIDE
 _OF_NEW = ("agent_id", "number", "version", "rules_version", "state", "sealed_path", "digest")
 _OF_CHANGED = ("id", *_OF_NEW[2:])
-
-
-def closed(agent: Agent) -> frozenset[str]:
-    """The categories nothing is written of: those that are switched off, all while memory is."""
-    return gate.closed(agent) if agent.memory_enabled else frozenset(SCOPES)
-
-
-def _as_it_was(memory: Memory, state: bytes) -> Memory | None:
-    """None for a state whose body was redacted."""
-    before = copy(memory)
-    for name, value in restore(state).items():
-        setattr(before, name, value)
-    return before if before.sealed else None
 
 
 @dataclass(slots=True)
@@ -56,19 +40,23 @@ class _Write:
     path: PurePosixPath
     data: bytes
     is_listed: bool = False  # in its index, already
+    state: VaultFile.State = There
+    replaces: PurePosixPath | None = None  # a file of its own, which goes
 
 
-def has_followed(agent: Agent, seq: int, *, before: int) -> None:
-    """That the vault says what entry `seq` left; unless, since it was at `before`, it is to look at all of it again."""
-    Vault.objects.filter(agent_id=agent.pk, seq=before).update(seq=seq, fault="", fault_at=None)
+def has_followed(agent: Agent, seq: int, *, before: int, fault: FileFault | None = None, is_all: bool = False) -> None:
+    """That the vault says what entry `seq` left, but for what could not be written (`fault`); unless, since it was at
+    `before`, it is to look at all of it again. `is_all`: and of what was owed before, nothing is any more."""
+    told: dict[str, Any] = {"fault": "", "fault_at": None} if is_all else {}
+    if fault is not None:
+        told = {"fault": fault.reason[:200], "fault_at": timezone.now()}
+    Vault.objects.filter(agent_id=agent.pk, seq=before).update(seq=seq, **told)
 
 
 @dataclass(slots=True)
-class Files:
+class Files(Known):
     """The files of some memories brought to what the silo says."""
 
-    agent: Agent
-    disk: Disk
     edited: list[int] = field(default_factory=list)  # memories whose files somebody wrote to: left alone
     written: list[int] = field(default_factory=list)
     aside: list[int] = field(default_factory=list)
@@ -76,22 +64,14 @@ class Files:
     hidden: list[int] = field(default_factory=list)  # sealed from now on
     added: list[pages.Line] = field(default_factory=list)
     gone: list[pages.Line] = field(default_factory=list)
+    fault: FileFault | None = None  # the first, of a file that could not be written or read: it keeps no other waiting
+    owes_removal: bool = False  # a file of what was redacted could not be removed
+    _refusing: set[PurePosixPath] = field(default_factory=set)  # folders that take no file
     _writes: list[_Write] = field(default_factory=list)
     _rows: list[dict[str, Any]] = field(default_factory=list)
     _taken: set[PurePosixPath] = field(default_factory=set)
     _known: Mapping[int, VaultFile] = field(default_factory=dict)
     _looks: bool = False  # before it writes, whether something is there
-
-    silo: Silo = field(init=False)
-    rules: Mapping[str, Any] = field(init=False)
-    version: str = field(init=False)
-    closed: frozenset[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.silo = Silo.for_agent(self.agent)
-        self.rules = gate.rules_of(self.agent)
-        self.version = document.value(self.rules, "version")
-        self.closed = closed(self.agent)
 
     @property
     def are_pages_anew(self) -> bool:
@@ -113,8 +93,8 @@ class Files:
         if redacted:
             self._remove(redacted)
         for memory in memories:
-            if memory.redacted_at is None and memory.source != Source.SYSTEM and memory.category not in self.closed:
-                self._one(memory, self._known.get(memory.number), times.get(memory.version, memory.created_at))
+            if memory.redacted_at is None and memory.source != Source.SYSTEM:
+                self._or_owed(memory, self._known.get(memory.number), times.get(memory.version, memory.created_at))
 
     def _times(self, memories: Sequence[Memory]) -> dict[int, datetime]:
         """When the topics among them became what they are."""
@@ -124,20 +104,59 @@ class Files:
         entries = AuditEntry.objects.filter(agent_id=self.agent.pk, seq__in=versions)
         return dict(entries.values_list("seq", "at"))
 
-    def _one(self, memory: Memory, file: VaultFile | None, changed_at: datetime) -> None:
+    def _or_owed(self, memory: Memory, file: VaultFile | None, changed_at: datetime) -> None:
+        """One of them; what keeps it from being written keeps no other."""
         if file is not None and file.version == memory.version and file.rules_version:
             return
-        if memory.discarded_at is not None:
-            if file is not None:
-                self._set_aside(memory, file)
+        folder, staged = places.folder(memory.category, memory.project, self.rules), self.disk.staged
+        if folder in self._refusing and memory.discarded_at is None:
             return
+        try:
+            self._one(memory, file, changed_at)
+        except SealBroken:
+            self.owe(FileFault(f"{self.disk.path}: a memory's seal is broken", "a memory's seal is broken"))
+        except FileFault as fault:
+            self.owe(fault)
+            self.disk.drop_staged(after=staged)
+            if memory.discarded_at is None and not self.disk.takes_files(folder):
+                self._refusing.add(folder)
+
+    def owe(self, fault: FileFault) -> None:
+        self.fault = self.fault or fault
+
+    def drop(self) -> None:
+        """What was begun and is not finished."""
+        self.disk.drop_staged()
+        self._writes, self._rows, self._taken, self.added, self.gone = [], [], set(), [], []
+
+    def _one(self, memory: Memory, file: VaultFile | None, changed_at: datetime) -> None:
+        if memory.category in self.closed:
+            if file is not None:
+                self._hide(memory, file)
+        elif memory.discarded_at is not None:
+            if file is not None:
+                self._set_aside(memory, file, changed_at)
+        else:
+            opened, data = self._rendered(memory, changed_at)
+            if file is None:
+                self._write_first(memory, opened, data)
+            else:
+                self._rewrite(memory, file, opened, data)
+
+    def _rendered(self, memory: Memory, changed_at: datetime) -> tuple[Opened, bytes]:
         opened = self.shown(memory)
         is_private = places.is_private(memory.category, self.rules)
-        data = rendering.rendered(memory, None if is_private else opened, self.version, changed_at)
-        if file is None:
-            self._write_first(memory, opened, data)
-        else:
-            self._rewrite(memory, file, opened, data)
+        return opened, rendering.rendered(memory, None if is_private else opened, self.version, changed_at)
+
+    def _hide(self, memory: Memory, file: VaultFile) -> None:
+        """A file in clear, of a category that became private while it is off: it would be sealed, and is not written,
+        so it goes until it is. What somebody wrote to stays."""
+        path = self.path_of(file)
+        if self.is_in_clear(memory, path):
+            there = self._read(path)
+            if there is not None and self.silo.digest_of_file(there) == bytes(file.digest):
+                self.disk.remove(path)
+            self.hidden.append(memory.number)
 
     # --- what there is to do with one
 
@@ -150,7 +169,9 @@ class Files:
             self.disk.stage(path, data, expected=None)
             self._note(_Write(memory, path, data))
 
-    def _write_beside(self, memory: Memory, opened: Opened, data: bytes) -> None:
+    def _write_beside(
+        self, memory: Memory, opened: Opened, data: bytes, *, replaces: PurePosixPath | None = None
+    ) -> None:
         """Where something may be already."""
         for path in naming.candidates(memory, opened, self.rules):
             if path in self._taken:
@@ -166,7 +187,7 @@ class Files:
                     there = None
             if there != data:  # else left by a crash
                 self.disk.stage(path, data, expected=there)
-            self._note(_Write(memory, path, data))
+            self._note(_Write(memory, path, data, replaces=replaces))
             return
         raise FileFault(f"{self.disk.path}: a memory's file finds no free name", "no free name")
 
@@ -183,15 +204,16 @@ class Files:
                 return
             self._write_beside(memory, opened, data)  # its own was removed, and another has the name
             return
+        if self.is_in_clear(memory, self.path_of(file)):
+            self.hidden.append(memory.number)
         target = self._target(path, memory, opened)
         if (target != path or there is None) and not self.disk.is_free(target):
-            self._write_beside(memory, opened, data)
+            self._write_beside(memory, opened, data, replaces=path if there is not None else None)
             return
-        if target != path and there is not None:
-            self.gone += [pages.Line.of(memory, path)] if path == naming.back(path) else []
-            self.hidden += [memory.number] if places.is_private(memory.category, self.rules) else []
-            self.disk.move(path, target)
         self.disk.stage(target, data, expected=there)
+        if target != path and there is not None:
+            self.disk.move(path, target)
+            self.gone += [pages.Line.of(memory, path)] if path == naming.back(path) else []
         self._note(_Write(memory, target, data, is_listed=was_there and path == target))
 
     def _target(self, path: PurePosixPath, memory: Memory, opened: Opened) -> PurePosixPath:
@@ -201,38 +223,44 @@ class Files:
         candidates = naming.candidates(memory, opened, self.rules)
         return next(each for each in candidates if self.disk.is_free(each))
 
-    def _set_aside(self, memory: Memory, file: VaultFile) -> None:
+    def _set_aside(self, memory: Memory, file: VaultFile, changed_at: datetime) -> None:
         path, there = self.where(file, memory)
+        is_in_clear = self.is_in_clear(memory, path)
+        if is_in_clear:
+            self.hidden.append(memory.number)
+        if there is not None and (is_in_clear or not file.rules_version) and self.is_known(file, memory, there):
+            self._write_aside(memory, path, there, changed_at)
+            return
         target = naming.aside(path)
         if there is not None and path != target:
-            self.gone.append(pages.Line.of(memory, path))
             if not self.disk.is_free(target):
                 target = target.with_name(f"{target.stem}-{memory.version}.md")
             self.disk.move(path, target)
+            self.gone.append(pages.Line.of(memory, path))
         if there is not None and self.is_known(file, memory, there):
             file.digest = self.silo.digest_of_file(there)
-        file.state, file.version = SetAside, memory.version
+        file.state, file.version, file.rules_version = SetAside, memory.version, file.rules_version or self.version
         file.sealed_path = self.sealed_path(memory.number, target)
         self._rows.append(vars(file))
-        self.aside.append(memory.number)
 
-    def where(self, file: VaultFile, memory: Memory) -> tuple[PurePosixPath, bytes | None]:
-        """Where its file is, and what it says: where its row has it, or where a crash left it on its way."""
-        path = self.path_of(file)
-        there = self._read(path)
-        if there is None:
-            other = naming.back(path) if naming.aside(path) == path else naming.aside(path)
-            found = self._read(other)
-            if found is not None and self.is_known(file, memory, found):
-                return other, found
-        return path, there
-
-    def _read(self, path: PurePosixPath) -> bytes | None:
-        """What a file says. What is no file has taken its place: its own is gone."""
-        try:
-            return self.disk.read(path)
-        except NoFile:
-            return None
+    def _write_aside(self, memory: Memory, path: PurePosixPath, there: bytes, changed_at: datetime) -> None:
+        """As it would be shown by now: sealed, or without secrets."""
+        opened, data = self._rendered(memory, changed_at)
+        if path == naming.back(path):
+            self.gone.append(pages.Line.of(memory, path))
+        candidates: Iterable[PurePosixPath] = naming.candidates(memory, opened, self.rules)
+        if not self.is_in_clear(memory, path):
+            candidates = chain([path], candidates)  # under the name it has
+        for target in map(naming.aside, candidates):
+            found = there if target == path else self._read(target)
+            if target in self._taken or (found not in (None, data) and target != path):
+                continue
+            if found != data:
+                self.disk.stage(target, data, expected=found)
+            replaces = path if target != path else None
+            self._note(_Write(memory, target, data, is_listed=True, state=SetAside, replaces=replaces))
+            return
+        raise FileFault(f"{self.disk.path}: a memory's file finds no free name", "no free name")
 
     def put_where_it_belongs(self, number: int) -> None:
         """A file that is in another folder than the settings have it: written anew there, sealed or not."""
@@ -241,7 +269,7 @@ class Files:
         self.finish()
 
     def remove_owed(self) -> bool:
-        """What was redacted goes first, whatever keeps other files from being written. Whether there was any."""
+        """What was redacted goes first. Whether there was any."""
         owed = list(removing.owed(self.agent).values_list("number", flat=True))
         if owed:
             self._remove(owed)
@@ -251,55 +279,16 @@ class Files:
         """Every file of theirs: what was redacted is nowhere."""
         known = VaultFile.objects.filter(agent_id=self.agent.pk, number__in=numbers)
         paths: dict[int, PurePosixPath | None] = dict.fromkeys(numbers)
-        removing.remove(self.disk, paths | {file.number: self.path_of(file) for file in known})
-        known.delete()
         self.removed += numbers
+        try:
+            removing.remove(self.disk, paths | {file.number: self.path_of(file) for file in known})
+        except FileFault as fault:
+            self.owes_removal = True
+            self.owe(fault)
+        else:
+            known.delete()
 
-    def is_known(self, file: VaultFile, memory: Memory, data: bytes) -> bool:
-        """Whether a file says what was written to it, and nobody else's words."""
-        return self.silo.digest_of_file(data) == bytes(file.digest) or self._as_written(memory, data) is not None
-
-    def is_left_by_a_crash(self, memory: Memory, path: PurePosixPath, data: bytes) -> bool:
-        """Whether a file nobody knows of is one that was written, and whose row was not."""
-        before = self._as_written(memory, data)
-        return before is not None and path in islice(naming.candidates(*before, self.rules), 3)
-
-    def _as_written(self, memory: Memory, data: bytes) -> tuple[Memory, Opened] | None:
-        """The memory as it was when it said what this file says; None where it never did."""
-        said = rendering.read_again(data)
-        if said is None or said.number != memory.number:
-            return None
-        changes = Change.objects.filter(agent_id=self.agent.pk, number=memory.number).order_by("-seq")[:_BACK]
-        entries = AuditEntry.objects.filter(agent_id=self.agent.pk, seq__in=[change.seq for change in changes])
-        times = dict(entries.values_list("seq", "at"))
-        for change in changes:
-            before = _as_it_was(memory, bytes(change.after or b""))
-            opened = self.shown(before) if before else None
-            told = opened if said.sealed is None else None
-            if before and opened and rendering.rendered(before, told, said.version, times[change.seq]) == data:
-                return before, opened
-        return None
-
-    def shown(self, memory: Memory) -> Opened:
-        """What a memory's file shows of it."""
-        return shown(memory, self.silo.open(memory), self.rules)
-
-    def _is_anothers(self, memory: Memory, data: bytes) -> bool:
-        """Whether a file says that it is another memory's. One that says none has lost its number to an edit."""
-        number = rendering.number_in(data.decode(errors="replace"))
-        return number not in (None, memory.number)
-
-    def _is_of(self, memory: Memory, data: bytes) -> bool:
-        said = rendering.read_again(data)
-        return said is not None and said.number == memory.number
-
-    # --- rows
-
-    def path_of(self, file: VaultFile) -> PurePosixPath:
-        return PurePosixPath(self.silo.open_text("vault", file.number, bytes(file.sealed_path)))
-
-    def sealed_path(self, number: int, path: PurePosixPath) -> bytes:
-        return self.silo.seal_text("vault", number, str(path))
+    # --- to their places
 
     def finish(self, *, followed: int | None = None, again: bool = False) -> None:
         """Files to their places, read back; then their lines, and their rows, with the entry that is followed now.
@@ -313,14 +302,17 @@ class Files:
         for each in self._writes:
             if each.path not in refused:
                 self._note_written(each)
+                if each.replaces is not None:
+                    self.disk.remove(each.replaces)
         if not self.are_pages_anew:
             pages.add(self.disk, self.added, self.gone)
         with not_awaited():  # what is lost of it is found again, for the files are there
             rowset.insert(VaultFile, [row for row in self._rows if row["id"] is None], _OF_NEW)
             rowset.update(VaultFile, [row for row in self._rows if row["id"] is not None], _OF_CHANGED)
-            if followed is not None and not left:
-                has_followed(self.agent, followed, before=followed - 1)
-        self._writes, self._rows, self._taken, self.added, self.gone = [], [], set(), [], []
+            self.aside += [row["number"] for row in self._rows if row["state"] == SetAside]
+            if followed is not None and not left and not self.owes_removal:
+                has_followed(self.agent, followed, before=followed - 1, fault=self.fault)
+        self.drop()
         if left:
             self.take(left, again=True)
             self.finish(followed=followed, again=True)
@@ -332,7 +324,8 @@ class Files:
         if not each.is_listed:
             self.added.append(pages.Line.of(each.memory, each.path))
         self._rows.append(self._row(each, known))
-        self.written.append(each.memory.number)
+        if each.state == There:
+            self.written.append(each.memory.number)
 
     def _row(self, each: _Write, known: VaultFile | None) -> dict[str, Any]:
         return {
@@ -341,7 +334,7 @@ class Files:
             "number": each.memory.number,
             "version": each.memory.version,
             "rules_version": self.version,
-            "state": There,
+            "state": each.state,
             "sealed_path": self.sealed_path(each.memory.number, each.path),
             "digest": self.silo.digest_of_file(each.data),
         }

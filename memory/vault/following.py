@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from threading import local
@@ -25,12 +26,13 @@ from memory.models import Agent, Memory
 from memory.placing import folder_of
 from memory.rules.rows import Vault, VaultFile
 from memory.silo.silo import Silo
-from memory.vault import base, pages, removing
+from memory.vault import base, owed, removing
 from memory.vault.disk import LOCK, Disk
 from memory.vault.files import AT_ONCE, Files, has_followed
 from memory.vault.holding import held, place_of
 
 CAUGHT_UP_AT_ONCE = 100  # vaults
+OWED_AGAIN = timedelta(minutes=1)  # from one attempt of whoever edits to the next; workers try in between
 
 log = structlog.get_logger("palimpsest.vault")
 
@@ -53,18 +55,24 @@ def follow_edit(agent: Agent, seq: int, memories: Sequence[Memory], *, are_new: 
         return
     with _faults_noted(agent.pk), opened(agent) as disk:
         if not (agent.wrapped_key and _stands(agent, seq)):
-            _bring(agent, disk, None)
+            _require_whole(_bring(agent, disk, None))
             return
         files = Files(agent, disk)
-        for start in range(0, len(memories), AT_ONCE):
-            if start:
+        try:
+            for start in range(0, len(memories), AT_ONCE):
+                if start:
+                    files.finish()
+                files.take_these(memories[start : start + AT_ONCE], are_new=are_new)
+            if files.are_pages_anew:
                 files.finish()
-            files.take_these(memories[start : start + AT_ONCE], are_new=are_new)
-        if files.are_pages_anew:
-            files.finish()
-            pages.rebuild(disk, agent, files.rules)
-        files.finish(followed=seq)
+                owed.rebuild(files)
+            files.finish(followed=seq)
+        except FileFault:  # each by itself, then
+            files.drop()
+            _require_whole(_bring(agent, disk, None))
+            return
         _require_same(agent)
+        _require_whole(files)
 
 
 def _was_let_go(agent: Agent) -> bool:
@@ -73,10 +81,13 @@ def _was_let_go(agent: Agent) -> bool:
 
 
 def _stands(agent: Agent, seq: int) -> bool:
-    """Whether this entry is the last there is, and the one before it was followed."""
+    """Whether this entry is the last there is, and the one before it was followed; but now and then for what is owed
+    since."""
     [(last, path)] = rowset.values(Agent, ("audit_seq", "vault_path"), '"id" = %s', [agent.pk])
-    seen = rowset.values(Vault, ("seq",), '"agent_id" = %s', [agent.pk])
-    return (last, path, seen) == (seq, agent.vault_path, [(seq - 1,)])
+    seen = rowset.values(Vault, ("seq", "fault"), '"agent_id" = %s', [agent.pk])
+    if (last, path, [at for at, _ in seen]) != (seq, agent.vault_path, [seq - 1]):
+        return False
+    return not seen[0][1] or Vault.objects.filter(pk=agent.pk, fault_at__gt=timezone.now() - OWED_AGAIN).exists()
 
 
 def _require_same(agent: Agent) -> None:
@@ -99,7 +110,7 @@ def _faults_noted(agent_id: int) -> Iterator[None]:
 def catch_up() -> None:
     """Follow for whoever could not: the vaults that are behind, some at a time, those that failed last longest ago; and
     those whose folder somebody has made anew."""
-    vault = Q(vault__isnull=True) | Q(vault__seq__lt=F("audit_seq"))
+    vault = Q(vault__isnull=True) | Q(vault__seq__lt=F("audit_seq")) | ~Q(vault__fault="")
     behind = Agent.objects.filter(vault, ~Q(vault_path="")).order_by(F("vault__fault_at").asc(nulls_first=True), "pk")
     late = list(behind.values_list("pk", flat=True)[:CAUGHT_UP_AT_ONCE])
     others = Agent.objects.exclude(vault_path="").exclude(pk__in=late).order_by("pk").values_list("pk", "vault_path")
@@ -111,9 +122,10 @@ def catch_up() -> None:
 
 
 def is_behind(agent: Agent) -> bool:
-    """Whether it has still to be written: what came since, or all of it, where its folder has not its mark."""
-    seen = Vault.objects.filter(agent_id=agent.pk).values_list("seq", flat=True).first()
-    return seen is None or seen < agent.audit_seq or not _is_marked(agent)
+    """Whether it has still to be written: what came since, what could not be, or all of it, where its folder has not
+    its mark."""
+    seen = Vault.objects.filter(agent_id=agent.pk).values_list("seq", "fault").first()
+    return seen is None or seen[0] < agent.audit_seq or bool(seen[1]) or not _is_marked(agent)
 
 
 def _is_marked(agent: Agent) -> bool:
@@ -140,12 +152,15 @@ def bring(agent: Agent, numbers: Iterable[int] | None = None) -> Files | None:
     """The same for these memories, or for those that entries touched which it has not followed yet. None for an agent
     that was erased: its files are removed. Raises FileFault, MemoryFault."""
     with opened(agent) as disk:
-        return _bring(agent, disk, numbers)
+        files = _bring(agent, disk, numbers)
+        _require_whole(files)
+        return files
 
 
 def bring_held(agent: Agent, disk: Disk, numbers: Iterable[int]) -> int:
     """These memories in a vault that is held: how many files were written. Raises FileFault."""
     files = _bring(agent, disk, numbers)
+    _require_whole(files)
     return len(files.written) if files is not None else 0
 
 
@@ -157,7 +172,14 @@ def catch_up_held(agent: Agent, disk: Disk, numbers: Iterable[int] = ()) -> int:
         for which in (numbers, None):
             files = _bring(agent, disk, which)
             brought += len(files.written) + len(files.aside) if files is not None else 0
+            _require_whole(files)
     return brought
+
+
+def _require_whole(files: Files | None) -> None:
+    """Raises the first fault of what could not be written."""
+    if files is not None and files.fault is not None:
+        raise files.fault
 
 
 def _bring(agent: Agent, disk: Disk, numbers: Iterable[int] | None) -> Files | None:
@@ -170,19 +192,33 @@ def _bring(agent: Agent, disk: Disk, numbers: Iterable[int] | None) -> Files | N
         _let_go(now)
         return None
     files = Files(now, disk)
-    seen = Vault.objects.get_or_create(agent_id=now.pk, defaults={"seq": 0})[0].seq if numbers is None else 0
-    is_all_anew = numbers is None and not seen and VaultFile.objects.filter(agent_id=now.pk).exists()
-    if numbers is None and files.remove_owed():
-        pages.rebuild(disk, now, files.rules)
-    for batch in _batched(_touched(now, seen) if numbers is None else numbers):
-        files.take(batch)
-        files.finish()
-    if files.are_pages_anew or is_all_anew:  # whose pages may be gone
-        pages.rebuild(disk, now, files.rules)
-    _require_same(now)
     if numbers is None:
-        has_followed(now, now.audit_seq, before=seen)
+        _bring_owed(files)
+    else:
+        owed.bring(files, numbers)
+        if files.are_pages_anew:
+            owed.rebuild(files)
+        _require_same(now)
     return files
+
+
+def _bring_owed(files: Files) -> None:
+    """What it has not followed yet; and what it owed, where something could not be written."""
+    now = files.agent
+    vault = Vault.objects.get_or_create(agent_id=now.pk, defaults={"seq": 0})[0]
+    was_owing = bool(vault.fault)
+    are_pages_anew = was_owing or (not vault.seq and VaultFile.objects.filter(agent_id=now.pk).exists())
+    if files.remove_owed():
+        owed.rebuild(files)
+    owed.bring(files, _touched(now, vault.seq))
+    if was_owing:
+        owed.bring(files, owed.numbers(files))
+    if files.are_pages_anew or are_pages_anew:  # pages may be gone
+        owed.rebuild(files)
+    _require_same(now)
+    if files.owes_removal or (files.fault is not None and not (files.written or files.aside)):
+        return  # as it was: all of it is tried again with the next edit
+    has_followed(now, now.audit_seq, before=vault.seq, fault=files.fault, is_all=True)
 
 
 def file_of(agent: Agent, number: int) -> str | None:
@@ -234,17 +270,6 @@ def opened(agent: Agent) -> Iterator[Disk]:
 def _touched(agent: Agent, seen: int) -> Iterator[int]:
     changes = Change.objects.filter(agent_id=agent.pk, seq__gt=seen)
     yield from changes.order_by("number").values_list("number", flat=True).distinct().iterator(chunk_size=2_000)
-
-
-def _batched(numbers: Iterable[int]) -> Iterator[list[int]]:
-    batch: list[int] = []
-    for number in numbers:
-        batch.append(number)
-        if len(batch) == AT_ONCE:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _note_fault(agent_id: int, why: str) -> None:

@@ -47,8 +47,11 @@ def _locked(folder: Folder) -> int:
         number = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
         is_held = False
         try:
-            if not stat.S_ISREG(os.fstat(number).st_mode):
+            there = os.fstat(number)
+            if not stat.S_ISREG(there.st_mode):
                 raise FileFault(f"{folder.path}: its {LOCK} is no file", "its mark is no file")
+            if there.st_nlink > 1:  # what is written to it would be written to the other
+                raise FileFault(f"{folder.path}: its {LOCK} has another name, too", "its mark has another name, too")
             lock(number, PATIENCE)
             is_held = folder.has(LOCK, number)
         except BlockingIOError:

@@ -6,6 +6,8 @@ it, when the file is put aside and written anew.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -18,11 +20,12 @@ from memory.rules import document, gate, places, sections
 from memory.rules.rows import VaultFile
 from memory.silo.silo import Opened, Silo
 from memory.snapshot import restore
-from memory.vault import comparing, following, pages, rendering
+from memory.vault import comparing, following, hiding, pages, rendering
 from memory.vault.comparing import BEHIND, COPY, INDEX, MISPLACED, MISSING, UNREADABLE, Difference, Progress
 from memory.vault.disk import NEW, Disk
 from memory.vault.files import AT_ONCE, Files
-from memory.vault.shown import put_back
+from memory.vault.shown import MASKING
+from memory.vault.unmasking import put_back
 
 MENDED = (BEHIND, MISSING, MISPLACED, INDEX)  # without asking
 
@@ -58,7 +61,9 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
         found = [each for each in there if each.kind in MENDED]
         for start in range(0, len(found), AT_ONCE):
             _mend(now, found[start : start + AT_ONCE])
-        indexed = pages.rebuild(disk, now.agent, now.rules)
+        with suppress(FileFault):  # one that cannot be read keeps no other waiting
+            hiding.seal_what_was_found(now)
+        indexed = pages.rebuild(disk, now.agent, now.rules, now.closed)
         following.catch_up_held(row, disk)
         left = comparing.all_of(Files(row, disk))
         mended = caught_up + len(set(found) - set(left.differences))
@@ -181,7 +186,8 @@ def leave(agent: Agent, number: int, actor: Actor) -> str:
     with following.opened(agent) as disk:
         now = Files(_again(agent), disk)
         file, path, _ = _edited(now, number)
-        kept = disk.out_of_the_way(path)
+        [memory] = editing.fetch(now.agent, [number])
+        kept = hiding.seal(now, memory, path) if now.is_in_clear(memory, path) else disk.out_of_the_way(path)
         _have_written_anew(now.agent, [file.number])
         following.catch_up_held(now.agent, disk, [number])
     return str(kept)
@@ -219,10 +225,21 @@ def _wanted(now: Files, number: int, data: bytes) -> tuple[Memory, Opened]:
     if places.is_private(memory.category, now.rules):
         raise Invalid("file", "is sealed: it is changed by the agent alone, and what was written to it is left")
     before, shown = now.silo.open(memory), now.shown(memory)
-    is_tagged_so = said.tags == rendering.tags_line(shown.tags)
-    tags = before.tags if is_tagged_so else _tags(put_back(said.tags, before.tags))
-    content = _content(shown, said, memory.category)
-    return memory, Opened(before.content if content == shown.content else put_back(content, [before.content]), tags)
+    if rendering.is_cut(data, rendering.tags_line(shown.tags)):
+        raise Invalid(
+            "file", "has lost its end, from ## Tags on: put it back (`none` where there are no tags), or leave it"
+        )
+    content, tags = _content(shown, said, memory.category), shown.tags
+    if said.tags != rendering.tags_line(shown.tags):
+        tags = _tags(said.tags)
+    return memory, Opened(
+        before.content if content == shown.content else _unmasked(now, [content], before)[0],
+        before.tags if tags == shown.tags else tuple(_unmasked(now, tags, before, are_tags=True)),
+    )
+
+
+def _unmasked(now: Files, texts: Sequence[str], before: Opened, *, are_tags: bool = False) -> Sequence[str]:
+    return put_back(texts, before, are_tags=are_tags) if document.is_on(now.rules, *MASKING) else texts
 
 
 def _content(shown: Opened, said: rendering.Said, category: str) -> str:

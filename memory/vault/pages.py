@@ -84,8 +84,9 @@ def add(disk: Disk, added: Sequence[Line], gone: Sequence[Line]) -> None:
         disk.append(page, ((_head(page) if page in begun else "") + "".join(lines)).encode())
 
 
-def rebuild(disk: Disk, agent: Agent, rules: Mapping[str, Any]) -> int:
-    """Write every page anew, each whole or not at all, from what is known of the files. How many lines there are."""
+def rebuild(disk: Disk, agent: Agent, rules: Mapping[str, Any], closed: Collection[str]) -> int:
+    """Write every page anew, each whole or not at all, from what is known of the files; of categories that are closed
+    they say nothing. How many lines there are."""
     silo, counted = Silo.for_agent(agent), 0
     write: dict[PurePosixPath, Callable[[bytes], None]] = {}
 
@@ -96,8 +97,8 @@ def rebuild(disk: Disk, agent: Agent, rules: Mapping[str, Any]) -> int:
             write[page](_head(page).encode())
         return write[page]
 
-    page_of(PurePosixPath(places.INDEX))("".join(_of_pages(agent, rules)).encode())
-    for lines in _lines(agent, silo):
+    page_of(PurePosixPath(places.INDEX))("".join(_of_pages(agent, rules, closed)).encode())
+    for lines in _lines(agent, silo, closed):
         told: dict[PurePosixPath, list[str]] = {}
         for line in lines:
             told.setdefault(line.page(), []).append(line.there())
@@ -138,10 +139,10 @@ def _of_page(line: Line) -> str:
     return f"- {what}: {_link(str(page), page, top)}\n"
 
 
-def _of_pages(agent: Agent, rules: Mapping[str, Any]) -> Iterator[str]:
+def _of_pages(agent: Agent, rules: Mapping[str, Any], closed: Collection[str]) -> Iterator[str]:
     """A line for each other page there will be."""
     filed = VaultFile.objects.filter(agent_id=OuterRef("agent_id"), number=OuterRef("number"), state="there")
-    rows = Memory.objects.filter(Exists(filed), agent_id=agent.pk)
+    rows = Memory.objects.filter(Exists(filed), agent_id=agent.pk).exclude(category__in=closed)
     told = set()
     for category, project in sorted(set(rows.values_list("category", "project").distinct())):
         if places.location(category, rules) in (PRIVATE, PROJECT):
@@ -150,7 +151,7 @@ def _of_pages(agent: Agent, rules: Mapping[str, Any]) -> Iterator[str]:
     yield from sorted(told)
 
 
-def _lines(agent: Agent, silo: Silo) -> Iterator[list[Line]]:
+def _lines(agent: Agent, silo: Silo, closed: Collection[str]) -> Iterator[list[Line]]:
     after = 0
     while True:
         files = list(
@@ -160,7 +161,8 @@ def _lines(agent: Agent, silo: Silo) -> Iterator[list[Line]]:
             return
         after = files[-1].number
         memories = Memory.objects.filter(agent_id=agent.pk, number__among=[file.number for file in files])
-        known = {memory.number: memory for memory in memories.only("number", "category", "project", "origin")}
+        memories = memories.exclude(category__in=closed).only("number", "category", "project", "origin")
+        known = {memory.number: memory for memory in memories}
         paths = {f.number: PurePosixPath(silo.open_text("vault", f.number, bytes(f.sealed_path))) for f in files}
         yield [Line.of(known[number], path) for number, path in paths.items() if number in known]
 

@@ -180,6 +180,13 @@ def read_again(data: bytes) -> Said | None:
     return Said(number, fields.get("Version", ""), told, tags, _sealed(sealed))
 
 
+def is_cut(data: bytes, tags: str) -> bool:
+    """Whether a file that ended with these tags has lost its end: there is none, or it breaks off in the midst of it.
+    That there are no tags any more says `none`."""
+    said = _blocks(data.decode(errors="replace")).get("Tags", "")
+    return not said or (said != tags and tags.startswith(said) and not data.endswith(b"\n"))
+
+
 def number_in(text: str) -> int | None:
     """The number of the memory that a file is of; None where it says none."""
     return number_of(blocks(text).get("Metadata", ""))

@@ -13,11 +13,12 @@ from django.db import connection
 
 from memory import store, time_machine
 from memory.models import Agent
+from memory.rules import switches
 from memory.time_machine import What
-from memory.vault import following, pages
+from memory.vault import following, mending, pages
 from tests.rules.talking import settings
 from tests.steps import ME, PERSON, fresh, last_entry, remember
-from tests.vault.tree import differ
+from tests.vault.tree import differ, memories
 
 
 def meanwhile(ada: Agent, change: Callable[[], Any]) -> None:
@@ -58,6 +59,28 @@ def test_made_private(ada: Agent, vault: Path) -> None:
     assert differ(fresh(ada)) == []
 
 
+def all_pages(vault: Path) -> str:
+    return "".join(path.read_text() for path in vault.rglob("index.md"))
+
+
+def test_no_page_is_written_with_words_of_what_is_off(ada: Agent, vault: Path) -> None:
+    remember(ada, "Heather blooms.", category="technical")
+    remember(fresh(ada), "Moss is green.", category="behavioral")
+    remember(fresh(ada), "Ferns fade.", category="topic", project="secret-garden")
+    settings(ada, categories__technical__enabled=False, categories__topic__enabled=False)
+    for page in vault.rglob("index.md"):
+        page.unlink()
+    assert mending.repair(fresh(ada)).indexed == 1
+    said = all_pages(vault)
+    assert "moss" in said
+    assert not [word for word in ("heather", "ferns", "garden") if word in said]
+    assert differ(fresh(ada)) == []
+    settings(ada)
+    said = all_pages(vault)
+    assert [word for word in ("heather", "ferns", "garden", "moss") if word not in said] == []
+    assert differ(fresh(ada)) == []
+
+
 def test_switched_on_again(ada: Agent, vault: Path) -> None:
     [number] = remember(ada, "Heather blooms.", category="technical")
     store.discard(fresh(ada), [number], ME)
@@ -67,3 +90,106 @@ def test_switched_on_again(ada: Agent, vault: Path) -> None:
     meanwhile(ada, lambda: settings(ada))
     following.catch_up()
     assert differ(fresh(ada)) == []
+
+
+# --- what becomes private is nowhere in clear
+
+
+def made_private(ada: Agent, **more: object) -> Agent:
+    return settings(ada, categories__technical__storage_location="private", **more)
+
+
+def test_what_was_discarded_is_sealed_too(ada: Agent, vault: Path) -> None:
+    remember(ada, "Heather blooms.", "Moss is green.", category="technical")
+    store.discard(fresh(ada), [1], ME)
+    store.discard(fresh(ada), [2], ME)
+    assert clear(vault, "eather")
+    made_private(ada)
+    assert (clear(vault, "eather"), clear(vault, "oss")) == ([], [])
+    assert memories(vault) == [f".discarded/private/technical/00000{nth}.md" for nth in (1, 2)]
+    assert differ(fresh(ada)) == []
+    store.restore(fresh(ada), [1], ME)
+    assert memories(vault) == [".discarded/private/technical/000002.md", "private/technical/000001.md"]
+    assert (clear(vault, "eather"), differ(fresh(ada))) == ([], [])
+
+
+def test_what_was_left_in_clear_is_told_and_mended(ada: Agent, vault: Path) -> None:
+    """As a vault has it that was made private before what was discarded was sealed."""
+    remember(ada, "Heather blooms.", category="technical")
+    store.discard(fresh(ada), [1], ME)
+    with mock.patch.object(following, "begin_anew_elsewhere"):
+        made_private(ada)
+    assert differ(fresh(ada)) == [("misplaced", 1)]
+    assert mending.repair(fresh(ada)).left == ()
+    assert clear(vault, "eather") == []
+
+
+def test_what_was_discarded_shows_no_secret_once_masking_is_on(ada: Agent, vault: Path) -> None:
+    settings(ada, capture_settings__sensitive_data_masking=False)
+    remember(fresh(ada), "The ferry is blue, and its password is hunter2-Kj81-zz.", category="technical")
+    store.discard(fresh(ada), [1], ME)
+    settings(ada)
+    assert clear(vault, "hunter2-Kj81") == []
+    assert len(clear(vault, "[masked: password]")) == 1
+    assert differ(fresh(ada)) == []
+
+
+def test_of_what_is_off_what_would_be_sealed_goes_until_it_is_on(ada: Agent, vault: Path) -> None:
+    remember(ada, "Heather blooms.", "Heather fades.", category="technical")
+    remember(fresh(ada), "Moss is green.", category="behavioral")
+    store.discard(fresh(ada), [2], ME)
+    settings(ada, categories__technical__enabled=False)
+    made_private(ada, categories__technical__enabled=False)
+    assert clear(vault, "eather") == []
+    assert len(memories(vault)) == 1
+    made_private(ada)
+    assert memories(vault) == ["common/behavioral/000003-moss-is-green.md", "private/technical/000001.md"]
+    assert (clear(vault, "eather"), differ(fresh(ada))) == ([], [])
+
+
+def test_so_it_is_while_memory_is_off(ada: Agent, vault: Path) -> None:
+    remember(ada, "Heather blooms.", category="technical")
+    switches.change(fresh(ada), PERSON, enabled=False)
+    rules = {"memory_rules": {"categories": {"technical": {"storage_location": "private"}}}}
+    switches.change(fresh(ada), PERSON, rules=rules)
+    assert clear(vault, "eather") == []
+    switches.change(fresh(ada), PERSON, enabled=True)
+    assert memories(vault) == ["private/technical/000001.md"]
+
+
+def written_to(vault: Path) -> None:
+    path = next(vault / each for each in memories(vault) if "000001" in each)
+    path.write_text(path.read_text().replace("Heather blooms.", "Heather blooms by hand."))
+
+
+def opened(agent: Agent, path: Path) -> str:
+    return mending.opened_file(fresh(agent), path.read_bytes()).content
+
+
+def test_what_somebody_wrote_to_stays_until_it_is_left_and_is_sealed_then(ada: Agent, vault: Path) -> None:
+    remember(ada, "Heather blooms.", category="technical")
+    written_to(vault)
+    made_private(ada)
+    assert differ(fresh(ada)) == [("edited", 1)]
+    assert mending.leave(fresh(ada), 1, ME) == ".discarded/private/technical/000001-found-1.md"
+    assert (clear(vault, "eather"), differ(fresh(ada))) == ([], [])
+    assert "Heather blooms by hand." in opened(ada, vault / ".discarded/private/technical/000001-found-1.md")
+    assert (vault / "private/technical/000001.md").exists()
+
+
+def test_what_was_put_aside_before_is_sealed(ada: Agent, vault: Path) -> None:
+    remember(ada, "Heather blooms.", category="technical")
+    written_to(vault)
+    mending.leave(fresh(ada), 1, ME)
+    (vault / ".discarded" / "notes-found-1.md").write_text("somebody's")
+    made_private(ada)
+    assert (clear(vault, "eather"), differ(fresh(ada))) == ([], [])
+    assert "Heather blooms by hand." in opened(ada, vault / ".discarded/private/technical/000001-found-1.md")
+    assert (vault / ".discarded" / "notes-found-1.md").read_text() == "somebody's"
+
+
+def test_a_file_that_is_gone_leaves_no_line_with_its_title(ada: Agent, vault: Path) -> None:
+    remember(ada, "Heather blooms.", category="technical")
+    (vault / memories(vault)[0]).unlink()
+    made_private(ada)
+    assert (clear(vault, "eather"), differ(fresh(ada))) == ([], [])

@@ -180,7 +180,7 @@ def test_a_file_with_anothers_number_is_not_taken_in(ada: Agent, vault: Path, tw
 
 
 def test_a_file_with_its_own_number_is_one_edit_of_one_memory(ada: Agent, vault: Path, two: list[int]) -> None:
-    path_of(vault, 1).write_text(forged(1))
+    path_of(vault, 1).write_text(f"{forged(1)}\n## Tags\nnone\n")
     mending.take_in(ada, 1, ME)
     assert contents(ada) == ["Words of mine.", "moss grows"]
     assert differ(ada) == []

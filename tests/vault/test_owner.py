@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from threading import Barrier, Thread
+from unittest import mock
 
 import pytest
 from django.db import connections
@@ -44,19 +45,60 @@ def test_the_folder_of_another_service_is_not_written_to(ada: Agent, vault: Path
     assert Vault.objects.get(agent_id=ada.pk).fault == "is another agent's vault"
     with pytest.raises(FileFault, match="is another agent's vault"):
         base.require_usable(str(vault), ada)
-    (vault / LOCK).write_text("torn")  # by a crash while it was marked: nobody's
+    (vault / LOCK).write_text(base.mark_of(ada)[:7])  # by a crash while it was marked: nobody's
     following.catch_up()
     assert len(memories(vault)) == 1
+
+
+@pytest.mark.parametrize("said", ["f" * 32 + "\n", "f" * 33, "settings of another program\n" * 90, "torn", "\x00" * 32])
+def test_what_is_no_mark_is_somebodys(ada: Agent, bob: Agent, vault: Path, said: str) -> None:
+    remember(ada, "heather", category="technical")
+    (vault / LOCK).write_text(said)
+    remember(fresh(ada), "moss", category="technical")
+    assert ((vault / LOCK).read_text(), len(memories(vault))) == (said, 1)
+    for agent in (fresh(ada), bob):
+        with pytest.raises(FileFault, match=r"is another agent's vault|is no mark of a vault"):
+            base.require_usable(str(vault), agent)
+    agents.change(fresh(ada), ME, vault_path="")
+    with pytest.raises(Invalid, match=r"is another agent's vault|is no mark of a vault"):
+        agents.change(bob, ME, vault_path=str(vault))
+    with pytest.raises(Invalid, match=r"is another agent's vault|is no mark of a vault"):
+        agents.create("globex", "eve", model="builtin/dedupe", actor=ME, vault_path=str(vault))
+
+
+def test_a_mark_that_an_editor_saved_is_still_ones_own(ada: Agent, vault: Path) -> None:
+    (vault / LOCK).write_text(f"{base.mark_of(ada)}\n")
+    remember(fresh(ada), "moss", category="technical")
+    assert len(memories(vault)) == 1
+
+
+def test_a_mark_that_has_another_name_is_not_written_to(ada: Agent, vault: Path, root: Path) -> None:
+    other = root / "theirs.sqlite3"
+    other.write_text("")
+    vault.mkdir(exist_ok=True)
+    (vault / LOCK).unlink(missing_ok=True)
+    (vault / LOCK).hardlink_to(other)
+    remember(fresh(ada), "moss", category="technical")
+    assert (other.read_text(), memories(vault)) == ("", [])
+    assert Vault.objects.get(agent_id=ada.pk).fault == "its mark has another name, too"
+    with pytest.raises(FileFault, match="has another name, too"):
+        base.require_usable(str(vault), ada)
+
+
+def test_a_disk_that_takes_no_mark_is_told(ada: Agent, vault: Path) -> None:
+    (vault / LOCK).unlink(missing_ok=True)
+    with mock.patch("os.pwrite", side_effect=OSError(28, "No space left on device")):
+        remember(fresh(ada), "moss", category="technical")
+        with pytest.raises(FileFault, match="no space left on device"):
+            mending.repair(fresh(ada))
+    assert Vault.objects.get(agent_id=ada.pk).fault == "no space left on device"
 
 
 def test_a_former_vault_is_still_its_own_and_nobody_elses(ada: Agent, bob: Agent, vault: Path, root: Path) -> None:
     remember(ada, "heather", category="technical")
     agents.change(ada, ME, vault_path=str(root / "second"))
-    agents.change(bob, ME, vault_path=str(vault))
-    remember(fresh(bob), "moss", category="technical")
-    assert len(memories(vault)) == 1
-    assert Vault.objects.get(agent_id=bob.pk).fault == "is another agent's vault"
-    agents.change(fresh(bob), ME, vault_path="")
+    with pytest.raises(Invalid, match="is another agent's vault"):
+        agents.change(bob, ME, vault_path=str(vault))
     agents.change(fresh(ada), ME, vault_path=str(vault))
     assert mending.repair(fresh(ada)).left == ()
 

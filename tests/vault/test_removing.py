@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,77 @@ def test_also_what_bears_its_number_no_more(ada: Agent, vault: Path) -> None:
         f"common/technical/{mine}" for mine in ("0000010-notes.md", "20261123-notes.md", "notes-found-1.md")
     ]
     assert VaultFile.objects.count() == 0
+
+
+LEFT_BEHIND = [
+    "000001-heather-blooms.md.bak",
+    "000001-heather-blooms.md.orig",
+    "000001-heather-blooms.md~",
+    "000001-heather-blooms.md.~1~",
+    "#000001-heather-blooms.md#",
+    ".000001-heather-blooms.md.swp",
+    "Copy of 000001-heather-blooms.md",
+    "000001-heather-blooms (1).md",
+    "000001-notes.txt",
+    "000001.txt",
+]
+MINE = ["20261123-notes.md", "0000010-notes.md", "1.md", "000001ab34.bin", "000010-mine.md", "2026-000001-mine.md"]
+
+
+def test_also_what_editors_leave_of_it(ada: Agent, vault: Path) -> None:
+    [number] = remember(ada, "heather blooms", category="technical")
+    for name in (*LEFT_BEHIND, *MINE):
+        (vault / "common" / "technical" / name).write_text("heather" if name in LEFT_BEHIND else "mine")
+    (vault / "elsewhere.md.bak").write_text("mine")
+    redact(ada, number)
+    assert sorted(memories(vault)) == sorted([*(f"common/technical/{name}" for name in MINE), "elsewhere.md.bak"])
+
+
+def test_also_what_editors_leave_of_a_named_credential(ada: Agent, vault: Path) -> None:
+    [number] = remember(ada, "heather", category="credentials", tags=("service:mail",))
+    folder = vault / "private" / "credentials"
+    for name in ("mail-key.md~", ".mail-key.md.swp", "#mail-key.md#", "mail-key-found-1.md.bak"):
+        (folder / name).write_text("heather")
+    for name in ("gmail-key.md", "mail-key.mdx", "mail-key-2.md"):
+        (folder / name).write_text("mine")
+    redact(ada, number)
+    assert [Path(path).name for path in memories(vault)] == ["gmail-key.md", "mail-key-2.md", "mail-key.mdx"]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda text: text.encode("utf-16"),
+        lambda text: text.encode("utf-16-be"),
+        lambda text: text.encode("utf-16-le"),
+        lambda text: text.encode("utf-8-sig"),
+        lambda text: text.replace("\n", "\r").encode(),
+        lambda text: text.replace("\n", "\r\n").encode(),
+        lambda text: "".join(f"> {line}" for line in text.splitlines(keepends=True)).encode(),
+        lambda text: f"Of my own.\n````\n{text}````\n".encode(),
+    ],
+)
+def test_also_a_copy_in_another_form(ada: Agent, vault: Path, made: Callable[[str], bytes]) -> None:
+    one, _ = remember(ada, "heather blooms", "moss grows", category="technical")
+    heather, moss = (vault / path for path in memories(vault))
+    (vault / "copy.md").write_bytes(made(heather.read_text()))
+    (vault / "other.md").write_bytes(made(moss.read_text()))
+    redact(ada, one)
+    assert [Path(path).name for path in memories(vault)] == ["000002-moss-grows.md", "other.md"]
+
+
+def test_what_cannot_be_removed_keeps_nothing_else(ada: Agent, vault: Path, as_nobody: None) -> None:
+    one, two = remember(ada, "heather blooms", "heather fades", category="technical")
+    closed = vault / "aaa"
+    closed.mkdir()
+    (closed / "000001-heather.md").write_text("heather")
+    closed.chmod(0)
+    redact(ada, one, two)
+    assert memories(vault / "common") == []
+    assert VaultFile.objects.count() == 2  # owed
+    closed.chmod(0o700)
+    following.catch_up()
+    assert (memories(vault), VaultFile.objects.count()) == ([], 0)
 
 
 def test_also_what_was_put_aside_of_a_named_credential(ada: Agent, vault: Path) -> None:

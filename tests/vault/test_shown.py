@@ -85,17 +85,25 @@ def test_an_edit_that_takes_all_secrets_out(ada: Agent, boat: int, vault: Path) 
     assert says(ada, boat).content == "The ferry leaves at 14:30."
 
 
+def test_of_secrets_that_change_places_each_goes_with_its_words(ada: Agent, boat: int, vault: Path) -> None:
+    boats, harbours, ferry = SAID.split("\n")
+    edited(the_one(vault), "The boat's password: [masked: password]\n", "")
+    edited(the_one(vault), ferry, f"The boat's password: [masked: password]\n{ferry}")
+    mending.take_in(ada, boat, ME)
+    assert says(ada, boat).content == "\n".join([harbours, boats, ferry])
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("The boat's password: [masked: password]\n", ""),  # which of the two is left, nobody can say
+        ("The boat's password: [masked: password]", "The old password: [masked: password]"),
         ("14:30", "14:30 [masked: password]"),
         ("14:30", "14:30 [masked: token]"),
     ],
 )
 def test_a_secret_that_cannot_be_told_is_refused(ada: Agent, boat: int, vault: Path, old: str, new: str) -> None:
     edited(the_one(vault), old, new)
-    with pytest.raises(Invalid, match="not as often as the memory"):
+    with pytest.raises(Invalid, match="nobody can tell which it is"):
         mending.take_in(ada, boat, ME)
     assert says(ada, boat).content == SAID
     assert differ(ada) == [("edited", boat)]
