@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from config.api import idempotency
 from config.api.bodies import Body, Page, Text
 from config.api.views import AgentView, listed
+from memory import reading
 from memory import runs as logbook
 from memory.errors import FileFault, NotFound
 from memory.intake import MAX_CONTENT
@@ -115,6 +116,7 @@ class OneReport(AgentView):
     @extend_schema(operation_id="gc_reports_read", responses=ReportOut)
     def get(self, request: Request, number: int) -> Response:
         """One of them."""
+        reading.require_on(self.agent)
         report = GcReport.objects.filter(agent_id=self.agent.pk, number=number).first()
         if report is None:
             raise NotFound("There is no such report.")
