@@ -15,11 +15,11 @@ from rest_framework.response import Response
 from config.api import idempotency
 from config.api.bodies import Body, Page, Text
 from config.api.views import AgentView, listed
-from memory import reading
 from memory import runs as logbook
 from memory.errors import FileFault, NotFound
 from memory.intake import MAX_CONTENT
 from memory.memory_file import Appending
+from memory.rules import gate
 from refinement import gc_reports
 from refinement.models import GcReport
 
@@ -116,7 +116,7 @@ class OneReport(AgentView):
     @extend_schema(operation_id="gc_reports_read", responses=ReportOut)
     def get(self, request: Request, number: int) -> Response:
         """One of them."""
-        reading.require_on(self.agent)
+        gate.require_on(self.agent)
         report = GcReport.objects.filter(agent_id=self.agent.pk, number=number).first()
         if report is None:
             raise NotFound("There is no such report.")
