@@ -127,6 +127,19 @@ class PersonsOnly(MemoryFault):
         super().__init__("Only a person changes memory rules: in the admin, or by a command.")
 
 
+class NotAgreed(MemoryFault):
+    """A switch that would be turned on with what was asked for, and that nobody agreed to: it was turned off since."""
+
+    code = "not_agreed"
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        super().__init__(
+            f"Nothing was changed: {', '.join(paths)} would be switched on, too, which nobody agreed to. Somebody "
+            "switched it off meanwhile: look again."
+        )
+        self.paths = tuple(paths)
+
+
 class NotFound(MemoryFault):
     """Missing, or somebody else's: the two look alike."""
 

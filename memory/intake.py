@@ -75,7 +75,7 @@ def checked_content(content: object, field: str = "content", most: int = MAX_CON
         raise Invalid(field, "is empty")
     if len(content) > most:
         raise Invalid(field, f"has {len(content):,} characters; at most {most:,} are allowed")
-    _storable(field, content)
+    storable(field, content)
     return content
 
 
@@ -140,11 +140,12 @@ def _in_utc(field: str, moment: datetime) -> datetime:
 def _checked_tag(tag: object) -> str:
     if not isinstance(tag, str) or not tag.strip() or len(tag) > MAX_TAG:
         raise Invalid("tags", f"must each be text of 1 to {MAX_TAG} characters")
-    _storable("tags", tag)
+    storable("tags", tag)
     return tag.strip()
 
 
-def _storable(field: str, text: str) -> None:
+def storable(field: str, text: str) -> None:
+    """Raise Invalid for text that no database holds."""
     if "\0" in text:
         raise Invalid(field, "holds a NUL character, which cannot be stored")
     if not text.isascii() and _SURROGATE.search(text):

@@ -18,6 +18,7 @@ from config.errors import DomainError
 from memory import editing, errors, store, tokens
 from memory.intake import parse_moment
 from memory.models import Agent, Kind, Memory, Source
+from memory.rules import gate
 from memory.rules.categories import UNREFINED
 from memory.silo.indexes import Reader
 from memory.silo.silo import Silo
@@ -201,10 +202,12 @@ def _editable(cut: Cut, memories: list[Memory]) -> list[Memory]:
 
 
 def _shown(cut: Cut, memories: list[Memory]) -> list[Memory]:
-    """Only what the agent was shown, as it was shown, may be edited (lost-update check)."""
+    """Only what the agent was shown, as it was shown, may be edited (lost-update check); and nothing of a category that
+    was switched off, then or since."""
     _refuse(errors.Discarded, [m.number for m in memories if m.discarded_at])
     _refuse(errors.Notice, [m.number for m in memories if m.source == Source.SYSTEM])
     _refuse(errors.Private, [m.number for m in memories if m.category in UNREFINED])
+    gate.require_open(cut.agent, (m.category for m in memories))
     unseen = [m for m in memories if cut.shown.get(str(m.number)) != m.version]
     own = _own_edits(cut, {m.version for m in unseen})
     _refuse(errors.Stale, [m.number for m in unseen if m.version not in own])

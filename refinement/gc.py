@@ -17,7 +17,7 @@ from django.utils import timezone
 from audit.trail import Actor
 from config.errors import DomainError
 from memory import editing
-from memory.errors import FileElsewhere, FileFault
+from memory.errors import FileElsewhere, FileFault, MemoryDisabled
 from memory.memory_file import CHUNK
 from memory.models import Agent
 from refinement import allowance, gc_reports
@@ -59,6 +59,9 @@ class Output(Protocol):
         """Raises OSError if what was told could not be written out."""
 
 
+_OFF = 'Warning: agent "{}" does not have memory enabled. Skipping.'
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """How an agent's log is to be collected.
@@ -78,7 +81,7 @@ def collect(agent: Agent, name: str, asked: Asked, to: Output) -> None:
     """The flow of section 3.3. `name` is how the agent is called in what is told. Raises GcFailed, Erased."""
     agent = Agent.objects.select_related("tenant").get(pk=agent.pk)  # as it stands: others were collected before it
     if not agent.memory_enabled:
-        to.warn(f'Warning: agent "{name}" does not have memory enabled. Skipping.')
+        to.warn(_OFF.format(name))
         return
     editing.require_key(agent)
     logged = _log(agent, asked.actor)
@@ -94,7 +97,11 @@ def collect(agent: Agent, name: str, asked: Asked, to: Output) -> None:
         room = f"{agent.context_tokens} tokens"
         to.warn(f"The oldest {text.left_out} of {logged.entries} entries do not fit into {room} and are not analysed.")
     said = _analysis(agent, model, text, quotes=logged.is_file)
-    _tell_analysis(agent, logged, model, said, text, asked, to)
+    try:
+        _tell_analysis(agent, logged, model, said, text, asked, to)
+    except MemoryDisabled:  # while the model was at it
+        to.warn(_OFF.format(name))
+        return
     if asked.dry_run:
         to.tell("Dry run: no entries trimmed.")
         return

@@ -116,7 +116,7 @@ class Knife:
                 shown = present(row, agent, refused)
                 row.failed_calls += 1
                 row.floor_refusals += isinstance(refused, FloorReached)
-                _record(row, agent, tool, refused.code, 0, started, saw_more="present" in shown)
+                _record(row, agent, tool, refused.code, 0, started, saw_more=bool(shown.get("present")))
                 reason = _why_over(row)
                 if reason:
                     sessions.close(self._session, Outcome.INCOMPLETE, reason)

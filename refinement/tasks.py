@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from config.queue import task
-from memory.rules import overdue
+from memory.rules import overdue, quiet_sessions
 from memory.vault import following
 from refinement import line, woken
 from refinement import session as sessions
@@ -28,13 +28,14 @@ def refine_agent(agent_id: int) -> str:
 def close_stale() -> str:
     """End the sessions whose drivers are gone, and wake whoever may have been waiting for that.
 
-    Agents are told of overdue memories, too, and vaults that are behind follow: this comes regularly, however busy the
-    service is.
+    Agents are told of overdue memories, too, sessions of talk that fell silent have their memory, and vaults that are
+    behind follow: this comes regularly, however busy the service is.
     """
     sessions.close_stale()
     line.forget_lost()
     line.wake()
-    with ExitStack() as both:  # where one fails the other is done all the same, and then the failure is told
-        both.callback(following.catch_up)
-        both.callback(overdue.remind)
+    with ExitStack() as each:  # where one fails the others are done all the same, and then the failure is told
+        each.callback(following.catch_up)
+        each.callback(overdue.remind)
+        each.callback(quiet_sessions.end_quiet)
     return "closed"

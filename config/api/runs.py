@@ -19,6 +19,7 @@ from memory import runs as logbook
 from memory.errors import FileFault, NotFound
 from memory.intake import MAX_CONTENT
 from memory.memory_file import Appending
+from memory.rules import gate
 from refinement import gc_reports
 from refinement.models import GcReport
 
@@ -115,6 +116,7 @@ class OneReport(AgentView):
     @extend_schema(operation_id="gc_reports_read", responses=ReportOut)
     def get(self, request: Request, number: int) -> Response:
         """One of them."""
+        gate.require_on(self.agent)
         report = GcReport.objects.filter(agent_id=self.agent.pk, number=number).first()
         if report is None:
             raise NotFound("There is no such report.")

@@ -54,16 +54,17 @@ def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> Record
 
 
 def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> Joined:
-    """The session to record in, of an agent that is locked: the one that is named, else the one that goes on, else a
-    new one. One that was over goes on when it is named. Raises Invalid for a name that several projects' have."""
-    mine = RecordedSession.objects.filter(agent_id=row.pk)
+    """The session of this project to record in, of an agent that is locked: the one that is named, else the one that
+    goes on, else a new one. One that is over has its memory first, and goes on when it is named."""
+    project = project or DEFAULT_PROJECT
+    mine = RecordedSession.objects.filter(agent_id=row.pk, project=project)
+    last = mine.order_by("-last_at", "-pk").first()
     if name:
-        found = _named(row, name, project)
-        project = found.project if found is not None else project or DEFAULT_PROJECT
-        last = mine.filter(project=project).order_by("-last_at", "-pk").first() if found is None else found
+        found = mine.filter(name=name).first()
+        last = found or last
+        if found is not None and found.ended_at is None and not _goes_on(row, found, now):
+            end(row, found, actor)
     else:
-        project = project or DEFAULT_PROJECT
-        last = mine.filter(project=project).order_by("-last_at", "-pk").first()
         found = last if last is not None and _goes_on(row, last, now) else None
     session = found if found is not None else _begun(row, name, project, actor, now)
     return Joined(session, _last_of(row, last) if last is not None and last.numbers else None)
@@ -84,15 +85,18 @@ def _named(row: Agent, name: str, project: str) -> RecordedSession | None:
 
 
 def _goes_on(row: Agent, last: RecordedSession, now: datetime) -> bool:
-    if last.ended_at is not None:
-        return False
+    return last.ended_at is None and not is_quiet(row, last, now)
+
+
+def is_quiet(row: Agent, last: RecordedSession, now: datetime) -> bool:
+    """Whether nothing was said for so long that it is over."""
     has_bounds = document.is_on(gate.rules_of(row), "capture_settings", "session_boundary_detection")
-    return not has_bounds or now - last.last_at < QUIET
+    return has_bounds and now - last.last_at >= QUIET
 
 
 def _begun(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> RecordedSession:
     for older in RecordedSession.objects.filter(agent_id=row.pk, project=project, ended_at__isnull=True):
-        _end(row, older, actor, Outcomes())
+        end(row, older, actor)
     name = name or _called(row, now)
     return RecordedSession.objects.create(agent_id=row.pk, name=name, project=project, began_at=now, last_at=now)
 
@@ -145,7 +149,7 @@ def end_session(
             raise MemoryDisabled
         session = _meant(row, name, project)
         if session.ended_at is None:
-            return _end(row, session, actor, given)
+            return end(row, session, actor, given)
         raise NotOpen(
             f"This session was over at {session.ended_at:%Y-%m-%d %H:%M} UTC: nothing more is told of it, unless it "
             "goes on, by recording in it."
@@ -173,10 +177,11 @@ def _meant(agent: Agent, name: str, project: str) -> RecordedSession:
     return found[0]
 
 
-def _end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> Edited | None:
+def end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes | None = None) -> Edited | None:
+    """Of an agent that is locked, and has memory on."""
     edited = None
     if CATEGORY not in gate.closed(row) and session.numbers:
-        edited = _kept(row, session, actor, outcomes)
+        edited = _kept(row, session, actor, outcomes or Outcomes())
         session.memory = edited.memory.number if edited.memories else session.memory
     session.ended_at = timezone.now()
     session.save(update_fields=["memory", "ended_at"])

@@ -13,6 +13,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from memory import intake
 from memory.errors import Invalid
 from memory.rules.categories import PRIVATE, SCOPES
 
@@ -25,6 +26,8 @@ MASTER = "memory_rules.enabled"
 VERSION: str = DEFAULTS["version"]
 MOST_BYTES = 20_000  # of a document, as JSON: it is read with the agent's row
 DEEPEST = 10  # levels of what is unknown
+MOST_TOLD, LONGEST_TOLD = 20, 80  # unknown keys that an entry names, and characters of each
+_NOTHING = object()
 _SEMANTIC = re.compile(r"(0|[1-9]\d{0,5})(\.(0|[1-9]\d{0,5})){2}\Z")
 
 
@@ -71,38 +74,60 @@ def project_id(kept: Mapping[str, Any]) -> str:
 # --- what a document may say
 
 
+def read(text: bytes) -> Document:
+    """A document as it is written in a file. Raises Invalid, quoting nothing."""
+    try:
+        found = json.loads(text, object_pairs_hook=_once_each)
+    except (ValueError, RecursionError):
+        raise Invalid("settings", "is no JSON") from None
+    return _required(found)
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> Document:
+    """Of two values of a key JSON takes the last, and whoever wrote the file may mean the first."""
+    if len(dict(pairs)) < len(pairs):
+        raise Invalid("settings", "name a key twice in one object")
+    return dict(pairs)
+
+
+def _required(document: object) -> Document:
+    if not isinstance(document, dict):
+        raise Invalid("settings", "must be a JSON object")
+    return document
+
+
 def checked(document: object) -> Document:
     """What to keep of a document that was given, and whose master switch is looked at elsewhere. Raises Invalid with
     the path of the first key whose value is of a wrong type, or is none that there is."""
-    if not isinstance(document, dict):
-        raise Invalid("settings", "must be a JSON object")
-    try:
-        size = len(json.dumps(document, allow_nan=False, ensure_ascii=False).encode())  # half a letter has none
-    except (TypeError, ValueError, RecursionError):
-        raise Invalid("settings", "must be JSON: objects, lists, texts, numbers, true, false and null") from None
-    if size > MOST_BYTES:
-        raise Invalid("settings", f"has {size:,} bytes; at most {MOST_BYTES:,} are allowed")
-    _check(document, DEFAULTS, "")
-    kept = _differing(document, DEFAULTS)
+    given = _required(document)
+    _require_room(given)
+    _check(given, DEFAULTS, "")
+    kept = _differing(given, DEFAULTS)
     rules = kept.get("memory_rules", {})
     rules.pop("enabled", None)
     if not rules:
         kept.pop("memory_rules", None)
+    _require_storable(kept)
     return kept
 
 
 def with_value(kept: Mapping[str, Any], path: str, text: str) -> Document:
-    """The document with one key set, to a value as it is typed at a command line: true, 5, some text, a JSON list."""
+    """The document with one key set, to a value as it is typed at a command line: true, 5, some text, a JSON list. What
+    else it says is left as it is, also what could not be set any more. Raises Invalid."""
     default, there = (OURS[path], True) if path in OURS else _found(DEFAULTS, path)
     if not there or isinstance(default, dict) or path == MASTER:
-        raise Invalid(path, "is no setting" if path != MASTER else "is set by enable and disable")
+        raise Invalid(path[:200], "is no setting" if path != MASTER else "is set by enable and disable")
+    value = _read(default, text)
+    _check_value(value, default, path)
+    _require_storable(value, path)
     document = deepcopy(dict(kept))
     *above, last = path.split(".")
     inner = document
     for name in above:
         inner = inner.setdefault(name, {})
-    inner[last] = _read(default, text)
-    return checked(document)
+    inner[last] = value
+    _require_room(document)
+    return _differing(document, DEFAULTS)
 
 
 def _read(default: object, text: str) -> object:
@@ -111,19 +136,74 @@ def _read(default: object, text: str) -> object:
         return text
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
+def _require_room(document: Document) -> None:
+    try:
+        size = len(json.dumps(document, allow_nan=False, ensure_ascii=False).encode())  # half a letter has none
+    except (TypeError, ValueError, RecursionError):
+        raise Invalid("settings", "must be JSON: objects, lists, texts, numbers, true, false and null") from None
+    if size > MOST_BYTES:
+        raise Invalid("settings", f"has {size:,} bytes; at most {MOST_BYTES:,} are allowed")
+
+
+def _require_storable(value: object, path: str = "settings") -> None:
+    """Of what is nested no deeper than it may be."""
+    if isinstance(value, str):
+        intake.storable(path, value)
+    elif isinstance(value, dict | list):
+        for inner in [*value, *value.values()] if isinstance(value, dict) else value:
+            _require_storable(inner, path)
+
+
+# --- what differs
+
+
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What differs between two kept documents: the new value by path. Of a key that is not the seed's, null."""
-    paths = sorted({*_leaves(_merged(DEFAULTS, before)), *_leaves(_merged(DEFAULTS, after))})
-    told = {}
-    for path in paths:
-        was, is_now = _found(_merged(DEFAULTS, before), path), _found(_merged(DEFAULTS, after), path)
-        if was != is_now:
-            told[path] = is_now[0] if _found(DEFAULTS, path)[1] else None
-    return told
+    """What differs between two kept documents, as an entry tells it: the new value by path. Of what is not the seed's
+    the outermost key alone, with null, and no more of those than can be read; the rest by its number."""
+    told, others = _changed(before, after)
+    names = sorted(path[:LONGEST_TOLD] for path in others)
+    named: dict[str, Any] = dict.fromkeys(names[:MOST_TOLD])
+    more = {"other keys": len(names) - MOST_TOLD} if len(names) > MOST_TOLD else {}
+    return named | more | told  # whatever a key is called, it does not hide another
+
+
+def switched_on(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """The switches that are on in `after`, and were not before, by path."""
+    told, _ = _changed(before, after)
+    return [path for path, value in told.items() if path.endswith(".enabled") and value is True]
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The seed's keys that differ, with their new values; and the paths of others."""
+    told: dict[str, Any] = {}
+    others: list[str] = []
+    for path, value, is_known in _differences(_merged(DEFAULTS, before), _merged(DEFAULTS, after), DEFAULTS):
+        if is_known:
+            told[path] = value
+        else:
+            others.append(path)
+    return told, others
+
+
+def _differences(
+    was: Mapping[str, Any], is_now: Mapping[str, Any], default: Mapping[str, Any], above: str = ""
+) -> Iterator[tuple[str, Any, bool]]:
+    for name in sorted({*was, *is_now}):
+        before, after = was.get(name, _NOTHING), is_now.get(name, _NOTHING)
+        path, known = f"{above}.{name}" if above else name, default.get(name)
+        if isinstance(known, dict) and isinstance(before, Mapping) and isinstance(after, Mapping):
+            yield from _differences(before, after, known, path)
+        elif not _is_same(before, after):
+            yield path, None if after is _NOTHING else after, name in default
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """As JSON, where 1 is not true."""
+    return one is other or (one == other and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True))
 
 
 # --- walking
@@ -159,15 +239,6 @@ def _found(document: Mapping[str, Any], path: str) -> tuple[Any, bool]:
     return inner, True
 
 
-def _leaves(document: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    for name, inner in document.items():
-        path = f"{above}.{name}" if above else name
-        if isinstance(inner, Mapping) and inner:
-            yield from _leaves(inner, path)
-        else:
-            yield path
-
-
 # --- types and values
 
 
@@ -178,15 +249,21 @@ def _check(document: Mapping[str, Any], default: Mapping[str, Any], above: str) 
             _check_value(inner, default[name], path)
         elif path in OURS:
             _check_value(inner, OURS[path], path)
-        elif _depth(inner) > DEEPEST:
+        elif _is_deeper(inner, DEEPEST):
             raise Invalid(path[:200], f"is nested deeper than {DEEPEST} levels")
 
 
-def _depth(value: object) -> int:
-    if isinstance(value, dict | list):
-        inner = value.values() if isinstance(value, dict) else value
-        return 1 + max(map(_depth, inner), default=0)
-    return 0
+def _is_deeper(value: object, levels: int) -> bool:
+    """Without a call for each level: what is nested without end is refused here."""
+    inner = [value]
+    for _ in range(levels):
+        inner = [
+            each
+            for outer in inner
+            if isinstance(outer, dict | list)
+            for each in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return any(isinstance(each, dict | list) for each in inner)
 
 
 _TYPES: dict[type, tuple[str, Callable[[object], bool]]] = {
@@ -212,6 +289,8 @@ def _check_value(given: object, default: object, path: str) -> None:
         raise Invalid(path, "must be from 0 to 1,000,000")
     if isinstance(given, str) and (len(given) > 1_000 or not given.isprintable()):
         raise Invalid(path, "must be at most 1,000 printable characters")
+    if path == PROJECT_ID:
+        _check_project(given, path)
     if path.rpartition(".")[0] in _OF_PRIVATE and path.endswith((".storage_location", ".encryption_required")):
         _check_private(given, path)
 
@@ -220,6 +299,13 @@ def _check_private(given: object, path: str) -> None:
     """What is private stays private, and sealed."""
     if given not in (PRIVATE, True):
         raise Invalid(path, "stays as it is: what is private is sealed, and kept apart")
+
+
+def _check_project(given: object, path: str) -> None:
+    try:
+        intake.checked_project(given)
+    except Invalid as refused:
+        raise Invalid(path, refused.problem) from None
 
 
 def _one_of(*choices: str) -> tuple[str, Callable[[object], bool]]:

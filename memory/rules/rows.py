@@ -76,7 +76,10 @@ class RecordedSession(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["agent", "project", "name"], name="recorded_session_once")]
-        indexes = [models.Index(fields=["agent", "last_at"], name="recorded_session_last")]
+        indexes = [
+            models.Index(fields=["agent", "last_at"], name="recorded_session_last"),
+            models.Index(fields=["last_at"], condition=models.Q(ended_at__isnull=True), name="recorded_session_open"),
+        ]
 
     def __str__(self) -> str:
         return f"recorded session of {self.began_at:%Y-%m-%d %H:%M}"

@@ -1,17 +1,21 @@
 """Changing an agent's memory rules: by a person alone, and in the trail with who and when (seed 004).
 
-No key sets them, of an agent or of a tenant, and nothing turns a switch on by itself.
+No key sets them, of an agent or of a tenant, and nothing turns a switch on by itself. A change is made of the rules as
+they stand once the agent is locked: what somebody else switched off meanwhile stays off, unless it was agreed to.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from audit.models import ActorKind, Operation
 from audit.trail import Actor
 from memory import editing
-from memory.errors import PersonsOnly
+from memory.editing import Edited
+from memory.errors import AgentsSide, NotAgreed, PersonsOnly
 from memory.models import Agent
 from memory.rules import document, gate, places
 from memory.rules.categories import SCOPES
@@ -22,6 +26,25 @@ QUESTION = "Memory functionality is currently disabled. Would you like to enable
 GOOD_FOR = "With memory an agent keeps what it learned, and does not have to be told again."
 
 _PEOPLE = (ActorKind.PERSON, ActorKind.OPERATOR)
+_SIDE = (ActorKind.AGENT, ActorKind.STEWARD)
+_MASKING = ".".join(("memory_rules", *MASKING))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to become of an agent's rules: of the master switch; of all the rest, by a whole document or by what is
+    to differ from the defaults; of one key, by a value as it is typed at a command line."""
+
+    enabled: bool | None = None
+    rules: document.Document | None = None
+    key: str = ""
+    value: str = ""
+
+    def kept(self, before: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What is kept then of rules that are these now. Raises Invalid."""
+        if self.key:
+            return document.with_value(before, self.key, self.value)
+        return before if self.rules is None else document.checked(self.rules)
 
 
 def whole(agent: Agent) -> document.Document:
@@ -29,49 +52,78 @@ def whole(agent: Agent) -> document.Document:
     return document.whole(gate.rules_of(agent), enabled=agent.memory_enabled)
 
 
-def change(agent: Agent, actor: Actor, *, enabled: bool | None = None, rules: document.Document | None = None) -> Agent:
-    """Set the master switch, or the rest, or both. `rules` is a whole document or what is to differ from the defaults.
+def turned_on(agent: Agent, wanted: Wanted) -> list[str]:
+    """The switches that this would turn on, by path: what a person has to agree to. Raises Invalid."""
+    before = gate.rules_of(agent)
+    on = document.switched_on(before, wanted.kept(before))
+    return [*on, document.MASTER] if wanted.enabled and not agent.memory_enabled else on
 
-    What is as it was is no change, and no entry. Raises Invalid, PersonsOnly.
+
+def make(
+    agent: Agent, actor: Actor, wanted: Wanted, *, agreed: Collection[str] = (), side: Actor | None = None
+) -> Edited:
+    """Change the rules as they stand. `agreed`: the switches that a person agreed to turn on, and no others are. `side`
+    is the agent's, where it is there to agree that more is shown in the files of its vault.
+
+    What is as it was is no change, and no entry. Raises Invalid, PersonsOnly, NotAgreed, AgentsSide.
     """
     if actor.kind not in _PEOPLE:
         raise PersonsOnly
-    kept = None if rules is None else document.checked(rules)
     with editing.locked(agent) as row:
         before = gate.rules_of(row)
-        told: dict[str, Any] = {} if kept is None else document.changes(before, kept)
-        if enabled is not None and enabled != row.memory_enabled:
-            told[document.MASTER] = enabled
+        now = wanted.kept(before)
+        told = document.changes(before, now)
+        if wanted.enabled is not None and wanted.enabled != row.memory_enabled:
+            told[document.MASTER] = wanted.enabled
         if not told:
-            return row
+            return Edited(None, (), row)
+        on = turned_on(row, wanted)
+        if unknown := sorted(set(on) - set(agreed)):
+            raise NotAgreed(unknown)
+        shown = _shown_by(before, now) if row.vault_path else []
+        if shown and (side is None or side.kind not in _SIDE):
+            raise AgentsSide(
+                f"{' and '.join(shown)}: more would be read in the files of its vault. The agent's side alone agrees "
+                "to that: set PALIMPSEST_AGENT_KEY to its key."
+            )
         with editing.begin(row, Operation.AGENT_CHANGED, actor, is_notice=True) as edit:
-            edit.agent.memory_enabled = row.memory_enabled if enabled is None else enabled
-            if kept is not None:
-                edit.agent.rules = json.dumps(kept, ensure_ascii=False, sort_keys=True) if kept else ""
+            edit.agent.memory_enabled = row.memory_enabled if wanted.enabled is None else wanted.enabled
+            edit.agent.rules = json.dumps(now, ensure_ascii=False, sort_keys=True) if now else ""
             edit.agent.save(update_fields=["memory_enabled", "rules"])
-            if any(path.endswith(".enabled") and value is True for path, value in told.items()):
-                following.begin_anew(row)  # what happened meanwhile has no file yet
-            now = gate.rules_of(edit.agent)
-            moved = [name for name in SCOPES if places.is_private(name, before) != places.is_private(name, now)]
-            if moved:
-                following.begin_anew_elsewhere(row, moved)
-            if told.get(f"memory_rules.{'.'.join(MASKING)}") is True:
-                following.begin_anew_masked(row)
-            edit.detail = {"rules": told}
-            edit.finish(always=True)
-        return edit.agent
+            _have_files_follow(row, before, now, is_on=bool(on))
+            edit.detail = {"rules": told} | ({"agreed_by": side.label} if shown and side is not None else {})
+            return edit.finish(always=True)
 
 
-def turned_on(before: Agent, *, enabled: bool | None, rules: document.Document | None) -> list[str]:
-    """The switches that a change would turn on, by path: what a person has to agree to."""
-    kept = gate.rules_of(before) if rules is None else document.checked(rules)
-    told = document.changes(gate.rules_of(before), kept)
-    if enabled and not before.memory_enabled:
-        told[document.MASTER] = True
-    return [path for path, value in told.items() if path.endswith(".enabled") and value is True]
+def _shown_by(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The settings by which files show in clear what they did not."""
+    shown = [
+        f"memory_rules.categories.{name}.storage_location"
+        for name in SCOPES
+        if places.is_private(name, before) and not places.is_private(name, now)
+    ]
+    is_unmasked = document.is_on(before, *MASKING) and not document.is_on(now, *MASKING)
+    return [*shown, _MASKING] if is_unmasked else shown
+
+
+def _have_files_follow(row: Agent, before: Mapping[str, Any], now: Mapping[str, Any], *, is_on: bool) -> None:
+    if is_on:
+        following.begin_anew(row)  # what happened meanwhile has no file yet
+    moved = [name for name in SCOPES if places.is_private(name, before) != places.is_private(name, now)]
+    if moved:
+        following.begin_anew_elsewhere(row, moved)
+    if document.is_on(now, *MASKING) and not document.is_on(before, *MASKING):
+        following.begin_anew_masked(row)
+
+
+def change(agent: Agent, actor: Actor, *, enabled: bool | None = None, rules: document.Document | None = None) -> Agent:
+    """Set the master switch, which whoever names it agrees to; or the rest, which turns nothing on; or both. Raises
+    what `make` does."""
+    agreed = (document.MASTER,) if enabled else ()
+    return make(agent, actor, Wanted(enabled, rules), agreed=agreed).agent
 
 
 def set_one(agent: Agent, actor: Actor, path: str, text: str) -> Agent:
-    """Set one key, to a value as it is typed at a command line. Raises Invalid, PersonsOnly."""
-    with editing.locked(agent) as row:
-        return change(row, actor, rules=document.with_value(gate.rules_of(row), path, text))
+    """Set one key, to a value as it is typed at a command line. Whoever names a switch agrees to it. Raises what `make`
+    does."""
+    return make(agent, actor, Wanted(key=path, value=text), agreed=(path,)).agent

@@ -183,7 +183,7 @@ def read_again(data: bytes) -> Said | None:
 def is_cut(data: bytes, tags: str) -> bool:
     """Whether a file that ended with these tags has lost its end: there is none, or it breaks off in the midst of it.
     That there are no tags any more says `none`."""
-    said = _blocks(data.decode(errors="replace")).get("Tags", "")
+    said = blocks(data.decode(errors="replace")).get("Tags", "")
     return not said or (said != tags and tags.startswith(said) and not data.endswith(b"\n"))
 
 

@@ -10,12 +10,15 @@ import pytest
 from django.db import transaction
 
 from memory import placing, store
+from memory.errors import MemoryDisabled
 from memory.models import Agent, Memory
+from memory.rules import switches
 from refinement import gc_reports
+from refinement.models import GcReport
 from tests.api.calling import Caller
 from tests.conftest import House
 from tests.privacy.marker import MARKER
-from tests.steps import fresh, says
+from tests.steps import PERSON, fresh, says
 
 REPORT = f"## Patterns Found\n{MARKER} tea.\n\n## Recommendations\nMore {MARKER} tea.\n"
 
@@ -99,6 +102,17 @@ def test_reports_come_in_pages(runtime: Caller, house: House) -> None:
     rest = runtime.get(f"gc-reports?limit=3&cursor={first['next']}").json
     assert [each["id"] for each in rest["results"]] == [3, 2, 1]
     assert rest["results"][0]["missing"] == ["Patterns Found", "Repeated Work", "Recommendations"]
+
+
+def test_with_memory_off_no_report_is_read_and_none_is_kept(runtime: Caller, house: House) -> None:
+    gc_reports.keep(fresh(house.ada), REPORT, model="openai/gpt", entries=7)
+    switches.change(fresh(house.ada), PERSON, enabled=False)
+    for path in ("gc-reports", "gc-reports/1", "gc-reports/2"):
+        answer = runtime.get(path)
+        assert (answer.status, answer.codes) == (409, ["memory_disabled"])
+    with pytest.raises(MemoryDisabled):
+        gc_reports.keep(house.ada, REPORT, model="openai/gpt", entries=7)
+    assert GcReport.objects.count() == 1
 
 
 def test_settings_of_the_log_are_the_agents_sides(runtime: Caller, house: House) -> None:

@@ -16,7 +16,10 @@ from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
 from tests import queueing, refining, steps
 from tests.api.calling import Answer, Caller
+from tests.rules.talking import off
 from tests.steps import ME, PERSON, problems
+
+MERGE = {"ids_to_merge": [1, 2], "new_content": "Tea is hot, says Ann"}
 
 
 class Driver:
@@ -56,6 +59,18 @@ def test_a_session_from_briefing_to_completion(driver: Driver, ada: Agent) -> No
     assert (read["outcome"], read["merged"], read["driver"], read["steps"]) == ("completed", 2, "runtime", 2)
     assert "Merged two." in steps.says(ada, 6).content
     assert problems(ada) == []
+
+
+@pytest.mark.parametrize("briefed", [True, False])
+def test_a_category_that_is_switched_off_meanwhile(driver: Driver, ada: Agent, briefed: bool) -> None:
+    if briefed:
+        driver.brief()
+    off(ada, "behavioral")
+    for tool, named in (("delete_memory", {"id": 4}), ("protect_memory", {"id": 4}), ("consolidate_memories", MERGE)):
+        answer = driver.call(tool, **named)
+        assert (answer.status, answer.json["result"]["code"]) == (200, "category_disabled")
+        assert not answer.json["session_ended"]
+    assert driver.call("complete_refinement", summary="Nothing.").json["result"]["outcome"] == "completed"
 
 
 def test_its_figures_count_the_duplicates_it_began_with_removing(driver: Driver, ada: Agent) -> None:

@@ -23,6 +23,7 @@ from memory.time_machine import What, roll_back
 from refinement import ledger, loop
 from tests.conftest import OPERATOR
 from tests.property.effort import walks
+from tests.rules.talking import agreed
 from tests.steps import ME, PERSON, fresh, problems, remember
 
 CATEGORIES = ("technical", "behavioral", "contextual", "personal")
@@ -72,7 +73,7 @@ class Switched(RuleBasedStateMachine):
     def switch_a_category(self, category: str, is_on: bool) -> None:
         self.off = self.off - {category} if is_on else self.off | {category}
         given = {"memory_rules": {"categories": {name: {"enabled": False} for name in self.off}}}
-        switches.change(self.row(), PERSON, rules=given)
+        agreed(self.agent, given)
 
     @rule(is_on=st.booleans())
     def switch_memory(self, is_on: bool) -> None:

@@ -31,6 +31,7 @@ from memory.vault import comparing, following, mending, rendering
 from memory.vault.disk import LOCK, Disk
 from tests.conftest import OPERATOR
 from tests.property.effort import walks
+from tests.rules.talking import agreed
 from tests.steps import ME, PERSON, fresh, problems, remember
 
 CATEGORIES = ("technical", "contextual", "personal", "topic")
@@ -209,7 +210,7 @@ class Vaulted(RuleBasedStateMachine):
         """These, and no others."""
         self.off = set(off)
         given = {"memory_rules": {"categories": {name: {"enabled": False} for name in self.off}}}
-        switches.change(self.row(), PERSON, rules=given)
+        agreed(self.agent, given)
         self.follow(None)
 
     @rule(off=st.integers(0, 5))

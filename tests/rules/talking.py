@@ -9,6 +9,7 @@ from memory.rules import switches
 from memory.rules.interactions import Interaction
 from memory.rules.recording import Recorded, record
 from memory.rules.rows import RecordedSession
+from memory.rules.switches import Wanted
 from tests.steps import ME, PERSON, fresh, says
 
 PROMPT = "From now on always use tabs, Ann."  # of medium significance
@@ -16,7 +17,8 @@ RESPONSE = "I will."
 
 
 def settings(agent: Agent, **paths: Any) -> Agent:
-    """Its rules below memory_rules, as a person sets them: auto_recording__enabled=True."""
+    """Its rules below memory_rules, as a person sets them: auto_recording__enabled=True. All is agreed to, by its side,
+    too."""
     rules: dict[str, Any] = {}
     for path, value in paths.items():
         *above, last = path.split("__")
@@ -24,7 +26,13 @@ def settings(agent: Agent, **paths: Any) -> Agent:
         for name in above:
             inner = inner.setdefault(name, {})
         inner[last] = value
-    switches.change(fresh(agent), PERSON, rules={"memory_rules": rules})
+    return agreed(agent, {"memory_rules": rules})
+
+
+def agreed(agent: Agent, rules: dict[str, Any]) -> Agent:
+    """These rules, with all that they turn on, agreed to by a person and by the agent's side."""
+    row, wanted = fresh(agent), Wanted(rules=rules)
+    switches.make(row, PERSON, wanted, agreed=switches.turned_on(row, wanted), side=ME)
     return fresh(agent)
 
 

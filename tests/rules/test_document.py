@@ -107,6 +107,88 @@ def test_what_is_nested_without_end_is_refused() -> None:
         document.checked({"mine": deep})
 
 
+@pytest.mark.parametrize("levels", [12, 50, 500, 3_000])
+def test_what_is_nested_deeper_than_may_be_is_refused_by_its_path(levels: int) -> None:
+    text = '{"mine":' * levels + "1" + "}" * levels
+    with pytest.raises(Invalid, match=r"mine: is nested deeper|must be JSON|is no JSON"):
+        document.checked(document.read(text.encode()))
+    with pytest.raises(Invalid):
+        document.with_value({}, "memory_rules.migration_settings.supported_source_systems", "[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"a\0": 1},
+        {"a": "\0"},
+        {"a": [{"b": ["c\0"]}]},
+        {"memory_rules": {"x\0y": True}},
+        {"memory_rules": {"migration_settings": {"supported_source_systems": ["\0"]}}},
+        {"a": "\ud800"},
+    ],
+    ids=ascii,
+)
+def test_what_no_database_holds_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(Invalid):
+        document.checked(given)
+    with pytest.raises(Invalid):
+        document.with_value({}, "memory_rules.migration_settings.supported_source_systems", '["a\\u0000"]')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"null",
+        b"[]",
+        b'"x"',
+        b"",
+        b"\xff",
+        b"{",
+        b"[" * 100_000,
+        b'{"memory_rules": {"enabled": false, "enabled": true}}',
+        b'{"mine": [{"a": 1, "a": 1}]}',
+    ],
+)
+def test_what_is_no_file_of_settings_is_refused(text: bytes) -> None:
+    with pytest.raises(Invalid) as refused:
+        document.read(text)
+    assert refused.value.field == "settings"
+
+
+def test_a_file_says_each_key_once() -> None:
+    assert document.read(b'{"mine": {"a": 1}, "yours": {"a": 1}}') == {"mine": {"a": 1}, "yours": {"a": 1}}
+
+
+def test_keys_with_dots_are_kept_and_told() -> None:
+    given = {"my.note": 1, "x": {"a.b": 2}, "": {}}
+    assert document.checked(given) == given
+    assert document.changes({}, given) == {"": None, "my.note": None, "x": None}
+    assert document.changes({"my.note": 1}, {"my.note": True}) == {"my.note": None}
+
+
+def test_an_entry_names_no_more_than_can_be_read() -> None:
+    long, many = {"K" * 9_000: {str(number): 1 for number in range(900)}}, {str(number): 1 for number in range(1_000)}
+    assert document.changes({}, long) == {"K" * 80: None}
+    told = document.changes({}, many | {"memory_rules": {"cleanup_guidance_days": 7}})
+    assert (told["memory_rules.cleanup_guidance_days"], told["other keys"], len(told)) == (7, 980, 22)
+
+
+@pytest.mark.parametrize("wrong", ["a b", "../../x", "x" * 500, " ", "a\n"])
+def test_what_is_no_project_is_not_set_as_one(wrong: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        document.with_value({}, document.PROJECT_ID, wrong)
+    assert refused.value.field == document.PROJECT_ID
+    with pytest.raises(Invalid):
+        document.checked(put(document.PROJECT_ID, wrong))
+
+
+def test_one_that_was_set_before_keeps_nobody_from_another_change() -> None:
+    kept = put(document.PROJECT_ID, "a b")
+    after = document.with_value(kept, "memory_rules.categories.topic.enabled", "false")
+    assert document.changes(kept, after) == {"memory_rules.categories.topic.enabled": False}
+    assert document.project_id(after) == "a b"
+
+
 def test_unknown_keys_are_kept() -> None:
     given = {"mine": {"x": [1, None, "a"]}, "memory_rules": {"categories": {"technical": {"colour": "red"}}}}
     kept = document.checked(given)

@@ -15,10 +15,12 @@ from memory.formats import jsonl
 from memory.intake import Draft
 from memory.models import Agent, Memory
 from memory.rules import document, gate, switches
+from memory.rules.switches import Wanted
 from memory.runs import log_run
 from memory.time_machine import What, roll_back
 from refinement import ledger
 from tests.conftest import OPERATOR
+from tests.rules.talking import agreed
 from tests.steps import ME, PERSON, SYSTEM, fresh, last_entry, problems, refused, remember, says, tell
 
 CATEGORY = "technical"
@@ -82,7 +84,7 @@ def test_what_is_off_is_not_read_back(past: Agent) -> None:
 
 
 def test_once_it_is_on_again_it_is_all_there(past: Agent) -> None:
-    switches.change(past, PERSON, rules={})
+    agreed(past, {})
     now = fresh(past)
     assert now.rules == ""
     assert reading.one(now, 1).opened.content == "tea at four"
@@ -91,7 +93,7 @@ def test_once_it_is_on_again_it_is_all_there(past: Agent) -> None:
 
 def test_the_etag_of_the_context_changes_with_a_switch(past: Agent) -> None:
     before = context.etag(past, max_tokens=None, form="text")
-    switches.change(past, PERSON, rules={})
+    agreed(past, {})
     assert context.etag(fresh(past), max_tokens=None, form="text") != before
 
 
@@ -171,7 +173,7 @@ def test_with_memory_off_nothing_is_written_or_read(past: Agent) -> None:
 
 
 def test_what_would_be_turned_on_is_told(past: Agent) -> None:
-    assert switches.turned_on(past, enabled=True, rules={}) == [f"memory_rules.categories.{CATEGORY}.enabled"]
-    assert switches.turned_on(past, enabled=None, rules=None) == []
+    assert switches.turned_on(past, Wanted(True, {})) == [f"memory_rules.categories.{CATEGORY}.enabled"]
+    assert switches.turned_on(past, Wanted()) == []
     recording = document.with_value({}, "memory_rules.auto_recording.enabled", "true")
-    assert "memory_rules.auto_recording.enabled" in switches.turned_on(past, enabled=None, rules=recording)
+    assert "memory_rules.auto_recording.enabled" in switches.turned_on(past, Wanted(rules=recording))

@@ -12,15 +12,14 @@ from unittest import mock
 
 import pytest
 from django.conf import settings as configured
-from django.db.models import QuerySet
 
 from memory import store
 from memory.models import Agent, Memory
 from memory.rules import document, gate, overdue, sections, switches
 from memory.rules.neutral import neutral
 from memory.rules.rows import RecordedSession
-from refinement import tasks
-from refinement.models import RefinementSession
+from refinement import gc_reports, tasks
+from refinement.models import GcReport, RefinementSession
 from tests import refining
 from tests.api.calling import Answer, Caller
 from tests.commands.calling import Ran, run
@@ -53,11 +52,12 @@ def _hosts(settings: Any) -> None:
 @pytest.fixture
 def ada(house: House, monkeypatch: pytest.MonkeyPatch) -> Agent:
     """With something for every road to take: three technical memories that are overdue, the third discarded, and a
-    talk that goes on; due, and her key at hand."""
+    talk that goes on, a report of gc's; due, and her key at hand."""
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
     remember(house.ada, *[f"{SAID} at four"] * 2, f"{SAID} at six", category="technical", origin=ago(100))
     store.discard(house.ada, [3], ME)
     talk(house.ada, SAID, SAID, session="monday")
+    gc_reports.keep(fresh(house.ada), SAID, model="openai/gpt", entries=1)
     refining.change(house.ada, due_at=NOW)
     return fresh(house.ada)
 
@@ -82,6 +82,9 @@ API: dict[str, Callable[[Caller], Answer]] = {
     "GET context": lambda ask: ask.get("context"),
     "POST retrieve": lambda ask: ask.post("retrieve", {"query": SAID}),
     "POST runs": lambda ask: ask.post("runs", {"task": "Brew", "result": "tea"}),
+    "GET gc-reports": lambda ask: ask.get("gc-reports"),
+    "GET gc-reports/1": lambda ask: ask.get("gc-reports/1"),
+    "GET gc-reports/2": lambda ask: ask.get("gc-reports/2"),
     "POST recordings": lambda ask: ask.post("recordings", {"prompt": PROMPT, "requested": True}),
     "POST recordings, automatic": lambda ask: ask.post("recordings", {"prompt": PROMPT}),
     "POST recorded-sessions": lambda ask: ask.post("recorded-sessions/monday/end", {}),
@@ -105,6 +108,7 @@ COMMANDS: dict[str, Callable[[], Ran]] = {
     "settings": lambda: rules("settings", document.MASTER, "true"),
     "import_memories": lambda: run("import_memories", "acme/ada", "-", stdin=json.dumps(LINE).encode()),
     "log_run": lambda: run("log_run", "acme/ada", "--task", "Brew", "--result", "tea"),
+    "gc": lambda: run("gc", "ada", "--model", "ollama/x"),
     "refine": lambda: run("refine", "acme/ada"),
     "workers": lambda: (tasks.sweep(), tasks.close_stale(), run("refine", "--all-due"))[-1],
 }
@@ -112,12 +116,12 @@ COMMANDS: dict[str, Callable[[], Ran]] = {
 
 SILENT = ("workers",)  # nobody to tell
 OF_THE_SWITCH = ("emory is switched off", "memory_off", "stays off", "is set by enable")
-OF_THE_SWITCH += ("Nobody can be asked", "persons_only", "unknown_field")
+OF_THE_SWITCH += ("Nobody can be asked", "persons_only", "unknown_field", "does not have memory enabled")
 
 
 def there_is() -> list[Any]:
-    rows: list[QuerySet[Any]] = [Memory.objects.all(), RecordedSession.objects.all(), RefinementSession.objects.all()]
-    return [list(each.order_by("pk").values()) for each in rows]
+    kept = (Memory, RecordedSession, RefinementSession, GcReport)
+    return [list(each.objects.order_by("pk").values()) for each in kept]
 
 
 def done(road: str, ada_key: str) -> str:

@@ -21,7 +21,7 @@ from memory.rules.sections import fact
 from memory.rules.session_memory import Outcomes, type_of
 from tests.conftest import House
 from tests.rules.talking import of_category, off, said, sessions, settings, talk
-from tests.steps import ME, PERSON, fresh, last_entry, problems, refused, says
+from tests.steps import ME, PERSON, fresh, last_entry, problems, refused, row, says
 
 
 def long_ago(agent: Agent, minutes: float) -> None:
@@ -82,10 +82,42 @@ def test_each_project_has_its_own(ada: Agent) -> None:
 def test_one_that_is_named_is_that_one(ada: Agent) -> None:
     talk(ada, session="monday", project="site")
     talk(ada, session="tuesday", project="site")
-    found = talk(ada, session="monday")  # which was ended by the other, and goes on in its project
+    talk(ada, session="monday", project="site")  # which was ended by the other, and goes on
     assert [(each.name, each.ended_at is None) for each in sessions(ada)] == [("monday", True), ("tuesday", True)]
-    assert found.session is not None
-    assert found.session.project == "site"
+
+
+def test_without_a_project_it_is_the_default_projects(ada: Agent) -> None:
+    """Whatever name a session of another project has."""
+    talk(ada, session="monday", project="site")
+    found = talk(ada, session="monday")
+    assert [(each.project, each.numbers) for each in sessions(ada)] == [("site", [1]), ("default-project", [2])]
+    assert row(ada, found.numbers[0]).project == "default-project"
+    assert "- Previous: memory" not in said(ada, found.number)
+
+
+def test_one_that_is_named_is_over_after_half_an_hour_too(ada: Agent) -> None:
+    """And has its memory; recording by its name takes it up again, and its memory is said anew."""
+    talk(ada, session="main")
+    long_ago(ada, 29)
+    talk(ada, session="main")
+    assert sessions(ada)[0].memory is None
+    long_ago(ada, 3 * 24 * 60)
+    talk(ada, "And in the evening?", session="main")
+    [session] = sessions(ada)
+    assert (session.memory, session.numbers, session.ended_at) == (3, [1, 2, 4], None)
+    assert "- Interactions: 2" in said(ada, 3)
+    long_ago(ada, 31)
+    talk(ada, session="main")
+    assert "And in the evening?" in said(ada, 3)
+    assert problems(ada) == []
+
+
+def test_one_that_is_named_has_no_bounds_where_they_are_switched_off(ada: Agent) -> None:
+    settings(ada, capture_settings__session_boundary_detection=False)
+    for _ in range(2):
+        talk(ada, session="main")
+        long_ago(ada, 6_000)
+    assert [(each.numbers, each.memory) for each in sessions(ada)] == [([1, 2], None)]
 
 
 def test_two_at_once_are_in_one_session(transactional_db: None, house: House) -> None:
@@ -367,9 +399,6 @@ def test_names_are_each_projects_own(ada: Agent) -> None:
         begin(fresh(ada), "monday", ME, project="site")
     with refused(ada, Invalid) as caught:
         end_session(fresh(ada), "monday", ME)
-    assert "shop, site" in str(caught.value)
-    with refused(ada, Invalid) as caught:
-        talk(ada, session="monday")
     assert "shop, site" in str(caught.value)
     assert "Only of site." in memory_of(ada, project="site")["Key Interactions"]
     assert [each.ended_at is None for each in sessions(ada)] == [True, False]

@@ -161,7 +161,7 @@ def test_one_yes_is_for_one_switch(closed: str, ada: Agent) -> None:
 
 def test_sessions_are_begun_listed_and_ended(ada: Agent) -> None:
     assert rules("session", "begin", "monday", "--project", "site").json == {"session": "monday", "project": "site"}
-    talk(ada, session="monday")
+    talk(ada, session="monday", project="site")
     assert rules("session", "end", "monday", "--goal", "one style", "--follow-up", "ask Bob").json == {
         "id": 2,
         "session": "monday",

@@ -12,6 +12,7 @@ from memory import store
 from memory.models import Agent, Kind
 from refinement import tools
 from tests.refining import Held, entries, fill, filler, opened, outside, protected, refused
+from tests.rules.talking import off
 from tests.steps import ME, SYSTEM, remember, says, tell
 
 MARK = "zanzibar"  # in what the model sends; in no answer
@@ -146,6 +147,22 @@ def test_a_private_memory(ada: Agent, tool: str, category: str) -> None:
     [private] = remember(ada, "The door opens at four.", category=category)
     answer = refused(opened(ada), "private_category", tool, naming(tool, private, 1))
     assert "door" not in str(answer)
+
+
+@pytest.mark.parametrize("when", ["before", "once it is shown", "unshown"])
+@pytest.mark.parametrize("tool", ONE)
+def test_a_memory_of_a_category_that_is_off(ada: Agent, tool: str, when: str) -> None:
+    """Nothing of it is shown, and the session goes on."""
+    fill(ada, 3, 20)
+    [closed] = remember(ada, f"The {MARK} opens at four.", category="technical")
+    if when == "before":
+        off(ada, "technical")
+    held = opened(ada, shown=when != "unshown")
+    off(ada, "technical")
+    answer = refused(held, "category_disabled", tool, naming(tool, closed, 1))
+    assert MARK not in str(answer)
+    held.knife.show(0, 1, entries(ada))
+    assert held.call("protect_memory", id=1)["ok"]
 
 
 @pytest.mark.parametrize("category", ["credentials", "keys", "sensitive"])

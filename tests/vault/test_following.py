@@ -15,6 +15,7 @@ from memory.rules import switches
 from memory.rules.categories import SCOPES
 from memory.time_machine import What
 from memory.vault import mending
+from tests.rules.talking import agreed
 from tests.steps import ME, PERSON, fresh, last_entry, remember
 from tests.vault.tree import differ, memories, the_one, tree
 
@@ -22,7 +23,7 @@ DAY = datetime(2026, 2, 1, 9, 30, tzinfo=UTC)
 
 
 def off(agent: Agent, category: str, *, is_on: bool = False) -> None:
-    switches.change(agent, PERSON, rules={"memory_rules": {"categories": {category: {"enabled": is_on}}}})
+    agreed(agent, {"memory_rules": {"categories": {category: {"enabled": is_on}}}})
 
 
 def test_a_memory_is_a_file_a_person_can_read(ada: Agent, vault: Path) -> None:

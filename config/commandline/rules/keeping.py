@@ -32,6 +32,11 @@ _OF_CREDENTIAL = ("service", "credential")
 _HEADINGS = dict(zip(_SECTIONS, sections.names("technical"), strict=True))
 
 
+def is_agents_side(agent: Agent) -> bool:
+    """Whether the agent's key is in the environment."""
+    return is_key_of(agent, os.environ.get(KEY, ""))
+
+
 def agents_side(agent: Agent) -> Actor:
     """The agent itself, by its key in the environment. Raises KeyRejected."""
     given = os.environ.get(KEY, "")
@@ -45,7 +50,7 @@ def agents_side(agent: Agent) -> Actor:
 def names_of_files(agent: Agent) -> Callable[[str], str]:
     """How a file's path is told: a name has words of its memory in it, so that whoever has not the agent's key is told
     the folder alone; but for an index, whose name says nothing."""
-    if is_key_of(agent, os.environ.get(KEY, "")):
+    if is_agents_side(agent):
         return str
     return lambda path: path if not path or Path(path).name == places.INDEX else str(Path(path).parent / "…")
 

@@ -31,6 +31,7 @@ from memory.models import Agent
 from memory.rules import document, gate, switches
 from memory.rules.categories import NAMES, SCOPES
 from memory.rules.rows import Vault, VaultFile
+from memory.rules.switches import Wanted
 from memory.vault import following, mending
 
 _ALL = (
@@ -83,15 +84,15 @@ class Command(Task):
     def run(self, *, deed: str, agent: str, **options: Any) -> int | None:
         target = agent_named(agent)
         editing.require_key(target)
-        if deed in _DEEDS:
-            with acting.request():
+        with acting.request():
+            if deed in _DEEDS:
                 return _DEEDS[deed].run(self, target, **options)
-        if deed == "status":
-            self._status(target, **options)
-        elif deed == "settings":
-            self._settings(target, **options)
-        else:
-            self._switch(target, is_on=deed == "enable", **options)
+            if deed == "status":
+                self._status(target, **options)
+            elif deed == "settings":
+                self._settings(target, **options)
+            else:
+                self._switch(target, is_on=deed == "enable", **options)
         return None
 
     # --- what is so
@@ -131,12 +132,11 @@ class Command(Task):
     # --- switches
 
     def _switch(self, agent: Agent, *, is_on: bool, category: str | None, recording: bool, **options: Any) -> None:
+        wanted = Wanted(enabled=is_on)
         if category or recording:
             path = _RECORDING if recording else _CATEGORY.format(category)
-            rules = document.with_value(gate.rules_of(agent), path, "true" if is_on else "false")
-            self._change(agent, rules=rules, yes=options.get("yes", False))
-        else:
-            self._change(agent, enabled=is_on, yes=options.get("yes", False))
+            wanted = Wanted(key=path, value="true" if is_on else "false")
+        self._change(agent, wanted, yes=options.get("yes", False))
 
     def _settings(
         self, agent: Agent, *, key: str | None, value: str | None, file: str | None, yes: bool, **_: Any
@@ -144,27 +144,26 @@ class Command(Task):
         if file is not None:
             if key is not None:
                 raise Invalid("settings", "are one key or a whole file, not both")
-            given = _read(file)
-            self._change(agent, rules=given, enabled=_master(given), yes=yes)
+            given = document.read(_read(file))
+            self._change(agent, Wanted(_master(given), given), yes=yes)
         elif value is not None and key == document.MASTER:
-            self._change(agent, enabled=_truth(value), yes=yes)
+            self._change(agent, Wanted(_truth(value)), yes=yes)
         elif value is not None and key is not None:
-            self._change(agent, rules=document.with_value(gate.rules_of(agent), key, value), yes=yes)
+            self._change(agent, Wanted(key=key, value=value), yes=yes)
         else:
             found: Any = switches.whole(agent)
             if key is not None:
                 found = agent.memory_enabled if key == document.MASTER else document.value(gate.rules_of(agent), key)
             self.stdout.write(json.dumps(found, ensure_ascii=False, indent=2))
 
-    def _change(
-        self, agent: Agent, *, yes: bool, enabled: bool | None = None, rules: document.Document | None = None
-    ) -> None:
-        on = switches.turned_on(agent, enabled=enabled, rules=rules)
+    def _change(self, agent: Agent, wanted: Wanted, *, yes: bool) -> None:
+        on = switches.turned_on(agent, wanted)
         if on and not asking.agreed(self, on, yes=yes):
             self.say("Nothing was changed.")
             return
-        after = switches.change(agent, asking.OPERATOR, enabled=enabled, rules=rules).audit_seq
-        self.say("Nothing had to be changed." if after == agent.audit_seq else f"Changed, as entry {after}.")
+        side = keeping.agents_side(agent) if keeping.is_agents_side(agent) else None
+        entry = switches.make(agent, asking.OPERATOR, wanted, agreed=on, side=side).seq
+        self.say("Nothing had to be changed." if entry is None else f"Changed, as entry {entry}.")
 
 
 def _vault(agent: Agent) -> dict[str, Any] | None:
@@ -197,9 +196,9 @@ def _of_vault(vault: dict[str, Any] | None) -> Iterator[str]:
         yield f"{several(vault['of_another_version'], 'file')} of another version: 'index --migrate' writes them anew"
 
 
-def _master(given: object) -> bool | None:
+def _master(given: document.Document) -> bool | None:
     """What a document says of the master switch. Raises Invalid."""
-    rules = given.get("memory_rules") if isinstance(given, dict) else None
+    rules = given.get("memory_rules")
     found = rules.get("enabled") if isinstance(rules, dict) else None
     if found is not None and not isinstance(found, bool):
         raise Invalid(document.MASTER, "must be true or false")
@@ -213,13 +212,9 @@ def _truth(value: str) -> bool:
     return value == "true"
 
 
-def _read(file: str) -> Any:
+def _read(file: str) -> bytes:
     """Raises Invalid, quoting nothing."""
     try:
-        text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as problem:
         raise Invalid("file", f"cannot be read ({(problem.strerror or '').lower()})") from None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise Invalid("settings", "is no JSON") from None

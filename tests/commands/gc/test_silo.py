@@ -14,6 +14,7 @@ from audit.consent import Scope
 from audit.models import AuditEntry, Operation
 from memory import agents, grant_tokens, redaction, requests, store
 from memory.models import Agent, Membership, Memory, Person
+from memory.rules import switches
 from memory.runs import log_run
 from memory.time_machine import What, roll_back
 from refinement import gc_reports
@@ -207,6 +208,20 @@ def test_a_run_that_is_logged_meanwhile_is_kept(logged: Agent, server: ModelServ
     Agent.objects.filter(pk=logged.pk).update(last_n=1)
     server.script = thinking
     assert told(run("gc", "ada"))[-1] == "Trimmed: 5 entries removed, 3 entries kept."
+
+
+@pytest.mark.django_db(transaction=True)
+def test_memory_that_is_switched_off_while_the_model_thinks_keeps_no_report(logged: Agent, server: ModelServer) -> None:
+    def thinking(_: Turn) -> Say:
+        switches.change(fresh(logged), PERSON, enabled=False)
+        connection.close()
+        return Say(REPORT)
+
+    Agent.objects.filter(pk=logged.pk).update(last_n=1)
+    server.script = thinking
+    ran = run("gc", "ada")
+    assert (ran.code, "does not have memory enabled" in ran.err, REPORT in ran.out) == (0, True, False)
+    assert (GcReport.objects.count(), store.runs(fresh(logged)).count()) == (0, 5)
 
 
 def test_an_erased_agents_log_is_not_collected(logged: Agent, server: ModelServer) -> None:
