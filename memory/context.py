@@ -10,14 +10,18 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 
 from django.conf import settings
 from django.db.models import Q
 from django.utils import timezone
 
 from memory.errors import MemoryDisabled
+from memory.intake import checked_project
 from memory.models import Agent, Kind, Memory
 from memory.rules import gate
+from memory.rules.seen_projects import seen_from
 from memory.silo.silo import Opened, Silo
 
 Line = tuple[Memory, Opened]
@@ -56,24 +60,30 @@ def left_out(memories: int, tokens: int) -> str:
     return f"({memories:,} memories of {tokens:,} tokens are left out here.)"
 
 
-def etag(agent: Agent, *, max_tokens: int | None, form: str, now: datetime | None = None) -> str:
+def etag(
+    agent: Agent, *, max_tokens: int | None, form: str, project: str | None = None, now: datetime | None = None
+) -> str:
     """What an unchanged block keeps: where the trail stands, and which day the journal begins at.
 
     Costs no query: a memory changes with an entry of the trail alone.
     """
     since = _journal_since(now or timezone.now()).date()
     state = f"{agent.pk}/{agent.audit_seq}/{agent.memory_enabled}/{since}/{max_tokens}/{form}"
+    state += "" if project is None else f"/{project}"
     return f'"{hashlib.sha256(state.encode()).hexdigest()[:32]}"'
 
 
-def read(agent: Agent, *, max_tokens: int | None = None, now: datetime | None = None) -> Context:
-    """The block, for the agent's side alone. `max_tokens` bounds what the memories weigh. Raises MemoryDisabled: an
-    empty one would say that there is nothing to remember."""
+def read(
+    agent: Agent, *, max_tokens: int | None = None, project: str | None = None, now: datetime | None = None
+) -> Context:
+    """The block, for the agent's side alone. `max_tokens` bounds what the memories weigh; with a project it is what is
+    seen from there. Raises Invalid, and MemoryDisabled: an empty one would say that there is nothing to remember."""
     if not agent.memory_enabled:
         raise MemoryDisabled
     memories = Memory.objects.filter(agent_id=agent.pk, discarded_at__isnull=True)
     recent = Q(kind=Kind.JOURNAL) & (Q(origin__gte=_journal_since(now or timezone.now())) | Q(constitutional=True))
     shown = memories.exclude(gate.hidden(agent)) if gate.closed(agent) else memories
+    shown = shown.exclude(_of_others(agent, project)) if project is not None else shown
     found = list(shown.filter(Q(kind=Kind.CORE) | recent).order_by("origin", "number"))
     kept = _within(found, max_tokens)
     silo = Silo.for_agent(agent)
@@ -86,6 +96,13 @@ def read(agent: Agent, *, max_tokens: int | None = None, now: datetime | None = 
         left_out=len(found) - len(kept),
         left_out_tokens=gone,
     )
+
+
+def _of_others(agent: Agent, project: str) -> Q:
+    """What is not seen from a project."""
+    seen = seen_from(gate.rules_of(agent), checked_project(project)) or {}
+    others = (Q(category=category) & ~Q(project__in=projects) for category, projects in seen.items())
+    return reduce(or_, others, Q(pk__in=[]))
 
 
 def _journal_since(now: datetime) -> datetime:

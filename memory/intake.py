@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from memory.errors import Invalid
 from memory.models import Kind, Source
+from memory.rules import places
 from memory.rules.categories import DEFAULT_PROJECT, PROJECT, default_category, scope_of
 
 MAX_CONTENT = 10_000  # characters
@@ -44,12 +45,14 @@ class Draft:
         category = self.category or default_category(project)
         if scope_of(category) == PROJECT:
             project = project or DEFAULT_PROJECT
+        tags = checked_tags(self.tags)
+        places.require_names(category, tags)
         return _Checked(
             checked_content(self.content),
             self.kind,
             category,
             project,
-            checked_tags(self.tags),
+            tags,
             checked_origin(self.origin),
             self.source,
         )
@@ -101,7 +104,7 @@ def checked_project(project: object) -> str:
     if not isinstance(project, str):
         raise Invalid("project", "must be text")
     if project and (not _PROJECT.match(project) or ".." in project):
-        raise Invalid("project", "is up to 100 letters, digits and . _ / @ -, without '..'")
+        raise Invalid("project", "is up to 100 letters, digits and . _ / @ -, a letter or digit first, without '..'")
     return project
 
 

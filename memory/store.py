@@ -18,7 +18,7 @@ from memory import daily_share, editing, errors, tokens
 from memory.editing import Edit, Edited
 from memory.intake import MAX_CONTENT, Draft, checked_content, checked_tags
 from memory.models import Agent, Kind, Memory, Source
-from memory.rules import gate
+from memory.rules import gate, places
 from memory.rules.categories import UNREFINED, scope_of
 from memory.silo.silo import Silo
 
@@ -66,6 +66,7 @@ def revise(
         silo = Silo.for_agent(edit.agent)
         _refer(edit, besides or {}, silo)
         opened = silo.open(memory)
+        places.require_names(memory.category, set(tags or ()) - set(opened.tags))
         content, tags = opened.content if content is None else content, opened.tags if tags is None else tags
         if (content, tags) != (opened.content, opened.tags):
             edit.note = _dropping_note(dropping)

@@ -181,6 +181,12 @@ class Keys(AgentView):
 class ContextQuery(Body):
     format = Choice(["text", "json"], default="text")
     max_tokens = serializers.IntegerField(min_value=0, max_value=10_000_000, required=False)
+    project = Text(
+        max_length=100,
+        required=False,
+        allow_blank=True,
+        help_text="that one is in: what is common, private, and its own; empty: of none; default: of all",
+    )
 
 
 class ContextOut(serializers.Serializer[Any]):
@@ -205,12 +211,12 @@ class Context(AgentView):
         """The memory as a block for the agent's prompt: the core, then the journal of the last days."""
         asked = self.asked(ContextQuery)
         reading.require_on(self.agent)
-        form, max_tokens = asked["format"], asked.get("max_tokens")
-        etag = context.etag(self.agent, max_tokens=max_tokens, form=form)
+        form, within = asked["format"], {"max_tokens": asked.get("max_tokens"), "project": asked.get("project")}
+        etag = context.etag(self.agent, form=form, **within)
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
         if etag in {part.strip().removeprefix("W/") for part in request.META.get("HTTP_IF_NONE_MATCH", "").split(",")}:
             return HttpResponse(status=status.HTTP_304_NOT_MODIFIED, headers=headers)
-        block = context.read(self.agent, max_tokens=max_tokens)
+        block = context.read(self.agent, **within)
         if form == "text":
             headers |= {"X-Tokens": str(block.tokens), "X-Left-Out": str(block.left_out)}
             return HttpResponse(block.as_text(), content_type="text/plain; charset=utf-8", headers=headers)

@@ -15,7 +15,7 @@ from config.api.bodies import Body, List, Text
 from config.api.filed import FileField
 from config.api.views import AgentView
 from memory.models import Agent
-from memory.rules import conversations, recording
+from memory.rules import conversations, gate, recording
 from memory.rules.interactions import MOST, Interaction
 from memory.rules.rows import RecordedSession
 from memory.rules.session_memory import Outcomes
@@ -127,7 +127,7 @@ class EndIn(Body):
 
 class EndOut(serializers.Serializer[Any]):
     id = serializers.IntegerField(
-        allow_null=True, help_text="of the session memory; null where the session was over, empty, or none is kept"
+        allow_null=True, help_text="of the session memory; null where nothing was recorded in the session"
     )
     file = FileField()
 
@@ -138,6 +138,8 @@ class End(AgentView):
         """End a session of talk: its memory is made of its recordings, and of what is told here."""
         given = self.given(EndIn)
         project = given.pop("project")
+        if self.agent.memory_enabled:  # else it is that which is told
+            gate.require_open(self.agent, (conversations.CATEGORY,))
         edited = conversations.end_session(self.agent, name, self.actor, project=project, outcomes=Outcomes(**given))
         number = edited.memory.number if edited is not None and edited.memories else None
         return Response({"id": number, "file": None if number is None else following.file_of(self.agent, number)})

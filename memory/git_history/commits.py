@@ -47,6 +47,9 @@ _OF_CONVENTIONAL = {
     "release": "release",
 }
 _DEPENDENCY_SCOPES = ("(deps)", "(deps-dev)", "(dependencies)")
+# "Cleanup discards what was seen" tells of a thing of that name; "Cleanup tests" asks for one.
+_TOLD = "what|the|an?|each|no|only|its|it|when|where|whether|which|how"
+_IS_TOLD_OF = rf"\s+(?:\w+s\s+(?:{_TOLD})|is|was|has|can|must|now|never|no)\b"
 # Of free words, in order: the first that is found says it.
 _OF_WORDS: tuple[tuple[str, str], ...] = (
     ("merge", r"merge (?:branch|pull request|remote-tracking|tag|commit)\b|merged? in\b"),
@@ -67,7 +70,8 @@ _OF_WORDS: tuple[tuple[str, str], ...] = (
     ("performance", r"(?:speed up|optimi[sz]e|faster|cache)\b|improve (?:the )?(?:performance|speed)\b"),
     (
         "refactoring",
-        r"(?:refactor|restructure|reorgani[sz]e|simplify|extract|rename|move|split|clean ?up|tidy|rewrite|"
+        r"(?:refactor|restructure|reorgani[sz]e|simplify|extract|rename|move|split|clean up|tidy|rewrite|"
+        rf"cleanup(?!{_IS_TOLD_OF})|"
         r"deduplicate|inline)\w*\b",
     ),
     ("build", r"(?:ci|build|docker|makefile|travis|github actions?|pipeline)\b"),

@@ -20,6 +20,8 @@ SCOPES: dict[str, str] = {
     "git_history": PROJECT,
 }
 
+NAMES = ", ".join(SCOPES)
+
 # Never shown to a model that refines or analyses, and never merged (60-memory-rules, Categories).
 UNREFINED = frozenset({"credentials", "keys", "sensitive"})
 
@@ -30,7 +32,7 @@ def scope_of(category: object) -> str:
     """The scope a category's memories have. Raises Invalid for a category there is none of."""
     scope = SCOPES.get(category) if isinstance(category, str) else None
     if scope is None:
-        raise Invalid("category", f"unknown; choose one of {', '.join(SCOPES)}")
+        raise Invalid("category", f"unknown; choose one of {NAMES}")
     return scope
 
 

@@ -132,9 +132,9 @@ def tag_of(name: str) -> str:
 def end_session(
     agent: Agent, name: str, actor: Actor, *, project: str = "", goal: str = "", outcomes: Outcomes | None = None
 ) -> Edited | None:
-    """End a session, without a name the one that is open, and keep its session memory; None where none is kept: it was
-    over, nothing was recorded in it, or session memories are switched off. What it was for, and what came of it, is
-    told by whoever knows, and not of one that is over.
+    """End a session, without a name the one that is open, and keep its session memory; None where none is kept:
+    nothing was recorded in it, or session memories are switched off. What it was for, and what came of it, is told by
+    whoever knows, and not of one that is over.
 
     Raises Invalid, NotFound, NotOpen, MemoryDisabled.
     """
@@ -146,12 +146,10 @@ def end_session(
         session = _meant(row, name, project)
         if session.ended_at is None:
             return _end(row, session, actor, given)
-        if goal or outcomes != Outcomes():
-            raise NotOpen(
-                f"This session was over at {session.ended_at:%Y-%m-%d %H:%M} UTC: nothing more is told of it, unless "
-                "it goes on, by recording in it."
-            )
-        return None
+        raise NotOpen(
+            f"This session was over at {session.ended_at:%Y-%m-%d %H:%M} UTC: nothing more is told of it, unless it "
+            "goes on, by recording in it."
+        )
 
 
 def meant(agent: Agent, name: str, project: str = "") -> RecordedSession:

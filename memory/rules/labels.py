@@ -40,19 +40,38 @@ GIT_HISTORY: _Labels = {
 }
 _COMMITS = "".join(sections.absent(("Most Changed Files", "Common Commit Types", "Author Patterns")))
 _PARTED = {"Commit Analysis": f"### Major Commits\n{ABSENT}\n\n### Pattern Insights\n{_COMMITS}"}
-_OF = {"topic": TOPIC, "session": SESSION, "user_interaction": INTERACTION, "git_history": GIT_HISTORY}
+OF = {"topic": TOPIC, "session": SESSION, "user_interaction": INTERACTION, "git_history": GIT_HISTORY}
+# What memories of ours list beside.
+_BESIDE = {
+    "topic": ("Topic", "Earlier Stages", "Notes"),
+    "session": (
+        *("Session", "Session Type", "Period", "Interactions"),
+        *("Previous Session", "Next Session", "Carried Over"),
+    ),
+    "user_interaction": ("Kind", "Significance", "Part", "Continues", "Continued In"),
+    "git_history": ("Most Changed Files", "Changed Together", "Common Commit Types", "Author Patterns"),
+}
+_ALL = {
+    category: frozenset({*_BESIDE[category], *(label for names in of_kind.values() for label in names)})
+    for category, of_kind in OF.items()
+}
 _TOLD_AS_ABSENT = {
     *_PARTED.values(),
-    *(line for of_kind in _OF.values() for names in of_kind.values() for line in sections.absent(names)),
+    *(line for of_kind in OF.values() for names in of_kind.values() for line in sections.absent(names)),
     ABSENT,
 }
+
+
+def all_of(category: str) -> frozenset[str]:
+    """Each label that its memories have; none for a category whose text is free."""
+    return _ALL.get(category, frozenset())
 
 
 def absent(category: str, section: str) -> str:
     """What stands in a section of which nobody told anything."""
     if category == "git_history" and section in _PARTED:
         return _PARTED[section]
-    names = _OF.get(category, {}).get(section, ())
+    names = OF.get(category, {}).get(section, ())
     return "".join(sections.absent(names)) or ABSENT
 
 

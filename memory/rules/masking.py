@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from memory.rules import named_secrets, placed_secrets, secret_values, token_shapes
+from memory.rules import named_secrets, placed_secrets, secret_values, token_shapes, told_secrets
 from memory.rules.secret_finding import Sieve, Span
 from memory.rules.seen_text import MASKED, PLACE, Seen, seen
 
 __all__ = ["PLACE", "holds_token", "masked", "masked_together", "taken_out"]
 
-_SIEVE = Sieve((*token_shapes.FINDERS, *placed_secrets.FINDERS, *named_secrets.FINDERS))
+_SIEVE = Sieve((*token_shapes.FINDERS, *placed_secrets.FINDERS, *told_secrets.FINDERS, *named_secrets.FINDERS))
 _PASSES = 5  # what is masked may show another: nothing is found in what these leave
 _SHORT = 8  # characters: a shorter secret is found again as a word of its own alone, and a shorter word is not
 _AGAIN = 200  # secrets of one text that are looked for elsewhere in it

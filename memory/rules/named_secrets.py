@@ -13,6 +13,7 @@ from memory.rules import secret_values as values
 from memory.rules.secret_finding import Finder, Span
 from memory.rules.secret_names import SIGNS, SPACED, STRONG, UNSPACED, WEAK
 from memory.rules.seen_text import Seen
+from memory.rules.told_secrets import around, word
 
 # Patterns look at a text in lower case. Each name is a branch that begins with a letter, so that a search goes from one
 # such letter to the next.
@@ -23,6 +24,7 @@ _IS_UNSPACED = frozenset(UNSPACED.split("|"))
 
 _GAP = r"[ \t]{0,4}"
 _OF = (
+    r"(?:[ \t](?:mea|moje|moja|mia|minha|mía|nuestra|mein|meins))?"
     r"(?:[ \t]?\([^()\n]{1,40}\)|[ \t]\[[^\[\]\n]{1,40}\])?"
     r"(?:,?[ \t](?:i|we|you|he|she|they|that|which)(?=[ \t])(?:[ \t](?!is|was)[\w'-]{1,20}){0,5})?"
     r"(?:[ \t](?:for|to|of|on|at|in|für|zu|de|del|da|do|von|pour)(?:[ \t][\w.@'-]{1,40}){1,4})?"
@@ -30,9 +32,10 @@ _OF = (
 _DONE = r"(?:set|changed|reset|updated|rotated|switched)"
 _IS = (
     r"(?:(?:is|was|are|will be|has been|had been|lautet|c'est|"
-    r"(?P<abroad>should be|ist|war|es|est|era|é|è|jest|är|er|это))"
+    r"(?P<abroad>should be|ist|war|este|es|est|era|é|è|jest|je|är|er|это))"
     r"(?:[ \t](?:now|still|just|currently|simply|literally|jetzt|actually))?"
-    rf"(?:[ \t]{_DONE}(?:[ \t]back)?[ \t](?:to|as))?|{_DONE}[ \t](?:back[ \t])?(?:to|as)|(?P<to>to|into|auf|en|à|para))"
+    rf"(?:[ \t]{_DONE}(?:[ \t]back)?[ \t](?:to|as))?|{_DONE}[ \t](?:back[ \t])?(?:to|as)"
+    r"|(?P<to>to|into|auf|en|à|para|(?P<as>as)))"
     r":?(?:[ \t]{1,4}|[ \t]{0,4}\n[ \t]{0,20})"
 )
 _TAIL = re.compile(
@@ -44,7 +47,7 @@ _TAIL = re.compile(
 )
 _UNSPACED_TAIL = re.compile(
     rf"(?P<rest>)(?P<close>\\{{0,3}}['\"`]\]?|\*\*)?{_GAP}"
-    rf"(?:(?P<sign>[:=])(?P<gap>)|(?P<dash>-)|(?P<to>(?!))|(?P<abroad>(?!))|(?P<asked>(?!))"
+    rf"(?:(?P<sign>[:=])(?P<gap>)|(?P<dash>-)|(?P<to>(?!)(?P<as>))|(?P<abroad>(?!))|(?P<asked>(?!))"
     rf"|(?:是|为|為|は|を|가|이|은|는|है|هي|هو|คือ)[:]?|(?=[ \t])){_GAP}"
 )
 _CHANGING = re.compile(
@@ -80,11 +83,9 @@ _LABEL = re.compile(r"(?:\A|\n|\\n)[ \t>*#•-]{0,12}(?:[\w'.-]{1,20}[ \t]){0,3}
 _BESIDE = re.compile(
     r"[ \t]{1,3}(?:(?P<secret>[^\s'\"`]{4,400})|(?P<q>['\"`])(?P<quoted>[^\s'\"`]{4,100})(?P=q)(?=[ \t.,;!?)\n]|$))"
 )
-_LONG = 16  # characters: so many, with letters and digits, are no word behind "token"
+_LONG = 16  # characters: so many, with letters and digits, are no word behind "token" ...
+_FAIRLY_LONG, _TWO_WORDS = 10, re.compile(r"[ _-](?:key|secret)\Z")  # ... nor so many behind "client secret"
 _WHOSE = r"(?:my|the|our|your|his|her|their|a|its|das|mein)"
-_REVERSED = re.compile(
-    rf"[ \t](?:is|was|will be)[ \t]{_WHOSE}[ \t](?:[\w-]{{1,20}}[ \t]){{0,2}}(?:{SPACED}|{WEAK})(?P<end>)"
-)
 _AS = re.compile(
     rf"[ \t](?:as|for|als)[ \t](?:{_WHOSE}[ \t])?(?:[\w-]{{1,20}}[ \t]){{0,2}}(?:{SPACED}|{WEAK})"
     r"(?=[ \t]{0,2}(?:$|[.,;!?)\n\\\"]|(?:for|on|to|in|at|and|of|from|everywhere)(?!\w)))"
@@ -93,7 +94,6 @@ _USING = re.compile(
     r"(?<!\w)(?:us(?:e|ed|ing)|pick(?:ed)?|cho{1,2}se|set|with|enter(?:ed)?|typed?|took|take|put|saved?|nimm|verwende)"
     r"[ \t:]{1,3}(?P<secret>\S{3,200}(?:[ \t][^\s,.;:]{1,60}){0,7})\Z"
 )
-_LAST = re.compile(r"\"[^\"\n]{3,100}\"\Z|'[^'\n]{3,100}'\Z|`[^`\n]{3,100}`\Z|(?<!\S)\S{3,200}\Z")
 
 
 class _Found(NamedTuple):
@@ -127,7 +127,9 @@ class _Found(NamedTuple):
     @property
     def is_abroad(self) -> bool:
         """A sentence says it in a language whose words for what is said of secrets are not known here."""
-        return self.is_told and (bool(self.tail["abroad"] or self.tail["asked"]) or not _ENGLISH.match(self.name[0]))
+        return self.is_told and (
+            bool(self.tail["abroad"] or self.tail["asked"] or self.tail["as"]) or not _ENGLISH.match(self.name[0])
+        )
 
     @property
     def kind(self) -> str:
@@ -138,6 +140,8 @@ def _named(seen: Seen) -> Iterator[Span]:
     at = 0
     while (name := _NAME.search(seen.folded, at)) is not None:
         at = name.end()
+        is_strong = _IS_STRONG.match(seen.folded, name.start()) is not None
+        yield from around(seen, name.start(), at, is_strong=is_strong)
         tail = (_UNSPACED_TAIL if name[0] in _IS_UNSPACED else _TAIL).match(seen.folded, at)
         if tail is None:
             yield from _beside(seen, name)
@@ -222,14 +226,20 @@ def _bare(found: _Found, at: int) -> tuple[int, int] | None:
     value = (_BARE_ENDS.split(bare[0], maxsplit=1)[0] if _BARE_ENDS.search(bare[0]) else bare[0]).rstrip(_TRAILING)
     if len(value) < 3 or values.is_none(value) or not _is_bare_secret(found, bare[0], value, at + len(value)):
         return None
-    return at, at + len(value)
+    return at, at + len(value) + _marks(found, value, bare[0][len(value) :])
+
+
+def _marks(found: _Found, value: str, behind: str) -> int:
+    """How many of the ! and ? right behind it are its own, rather than a sentence's."""
+    own = "!?" if found.tail["sign"] and values.is_opaque(value) else "!" if values.is_opaque(value) else ""
+    return len(behind) - len(behind.lstrip(own)) if own else 0
 
 
 def _is_bare_secret(found: _Found, bare: str, value: str, end: int) -> bool:
     if (found.tail["sign"] or not found.is_strong) and values.is_code(bare, value):
         return False
     if not found.is_strong:
-        return not found.tail["dash"] and _is_weak_secret(found, value)
+        return _is_weak_secret(found, value) and (not found.tail["dash"] or _is_random(value))
     is_in_quotes = (found.tail["close"] or "")[-1:] in ("'", '"')  # what is none itself is code
     if found.tail["dash"] or found.is_abroad or is_in_quotes or not found.is_plain:
         return values.is_opaque(value) and not values.is_name(value)
@@ -265,36 +275,23 @@ def _is_weak_secret(found: _Found, value: str) -> bool:
     return len(value) >= 6 and values.is_opaque(value) and not values.is_constant(value)
 
 
+def _is_random(value: str) -> bool:
+    return len(value) >= _LONG and values.has_both(value) and value.isalnum()
+
+
 def _beside(seen: Seen, name: re.Match[str]) -> Iterator[Span]:
     """A password behind its name, with nothing between them."""
     found = _BESIDE.match(seen.text, name.end())
     if found is None:
         return
     if not _IS_STRONG.match(seen.folded, name.start()):
-        if len(found["secret"] or "") >= _LONG:
-            yield from _word(found["secret"], found.start("secret"))
+        is_plain = _TWO_WORDS.search(name[0]) is not None
+        if len(found["secret"] or "") >= (_FAIRLY_LONG if is_plain else _LONG):
+            yield from word(found["secret"], found.start("secret"))
     elif found["secret"]:
-        yield from _word(found["secret"], found.start("secret"))
+        yield from word(found["secret"], found.start("secret"))
     elif not (values.is_none(found["quoted"]) or values.is_name(found["quoted"]) or " " in found["quoted"]):
         yield *found.span("quoted"), "password"
-
-
-def _word(said: str, at: int) -> Iterator[Span]:
-    """What a sentence has where a password may be: one that is no word."""
-    value = said.strip(_TRAILING + "'\"`([{<")
-    if len(value) >= 4 and not values.is_none(value) and values.has_both(value) and not values.is_name(value):
-        yield at + said.find(value), at + said.find(value) + len(value), "password"
-
-
-def _reversed(seen: Seen) -> Iterator[Span]:
-    """ "… is my password"."""
-    for found in _REVERSED.finditer(seen.folded):
-        last = _LAST.search(seen.text, max(0, found.start() - 200), found.start())
-        if last is not None and last[0][0] in "\"'`" and " " in last[0]:
-            if values.is_phrase(last[0][1:-1], is_told=False, may_have_small=False):
-                yield last.start() + 1, last.end() - 1, "password"
-        elif last is not None:
-            yield from _word(last[0], last.start())
 
 
 def _used_as(seen: Seen) -> Iterator[Span]:
@@ -315,4 +312,4 @@ def _used_as(seen: Seen) -> Iterator[Span]:
             yield begin, begin + len(value), "password"
 
 
-FINDERS = (Finder(SIGNS, lambda seen: chain(_named(seen), _reversed(seen), _used_as(seen))),)
+FINDERS = (Finder(SIGNS, lambda seen: chain(_named(seen), _used_as(seen))),)

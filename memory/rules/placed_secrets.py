@@ -62,35 +62,6 @@ _BASIC_OPTION = re.compile(
 )
 _FETCHING = re.compile(r"(?<![\w-])(?:curl|wget|https?|xh|ab|siege|hey|wrk|httpie)[ \t]")
 
-_PASS = re.compile(r"pass(?<=[ \t/,;|(]pass)[ \t]?[:=][ \t]{0,2}(?P<secret>[^\s'\"`\ufffc]{3,200})")
-_WHO = re.compile(r"(?<![^\W_])(?:user(?:name)?|login|account|e-?mail|id)(?!\w)")
-_LOGIN = re.compile(r"user[ \t]?[/:][ \t]?pass(?:word)?(?!\w)|creds?(?!\w)|credentials|login(?!\w)")
-_BOTH = re.compile(
-    r"(?:(?:[ \t]?[:=-]|[ \t]are)[ \t]{0,2}[\w.@+-]{1,60}[ \t]?[:/][ \t]?|[ \t][\w.@+-]{1,60}[ \t]/[ \t])"
-    r"(?P<secret>[^\s'\"`/\ufffc]{4,100})"
-)
-_PASS_IS = re.compile(r"(?<!\w)pass[ \t]{1,3}(?:is|was)[ \t:]{1,3}(?P<secret>[^\s'\"`\ufffc]{4,100})")
-
-
-def _logins(seen: Seen) -> Iterator[Span]:
-    """ "user: bob, pass: …", "the pass is …", "login: bob / …"."""
-    for found in _PASS_IS.finditer(seen.folded):
-        yield from _opaque(seen, found)
-    for found in _PASS.finditer(seen.folded):
-        if _WHO.search(seen.folded, max(0, found.start() - 90), found.start()):
-            yield from _opaque(seen, found)
-    for head in _LOGIN.finditer(seen.folded):
-        both = _BOTH.match(seen.folded, head.end())
-        if both is not None:
-            yield from _opaque(seen, both)
-
-
-def _opaque(seen: Seen, found: re.Match[str]) -> Iterator[Span]:
-    begin, end = found.span("secret")
-    secret = seen.text[begin:end].rstrip(_AFTER)
-    if values.is_opaque(secret) and not values.is_none(secret) and not values.is_code(secret, secret):
-        yield begin, begin + len(secret), "password"
-
 
 def _of_commands(seen: Seen) -> Iterator[Span]:
     for found in chain(
@@ -318,7 +289,6 @@ FINDERS = (
     Finder(("3", "4", "5", "6"), _cards),
     Finder(("cvv", "cvc", "csc"), _card_codes),
     Finder(_COMMAND_SIGNS, _of_commands),
-    Finder(("pass", "cred", "login"), _logins),
     Finder(("-u", "--auth", "--proxy-user", "-a"), _basic),
     Finder(("authorization", "bearer", "basic"), _headers),
     Finder(("cookie", "sessid", "sessionid", "session", "connect.sid", "csrftoken"), _cookies),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
@@ -22,6 +22,7 @@ INDEX = "index.md"
 PROJECTS = "projects"
 FOLDERS = {"session": "sessions", "topic": "topics", "user_interaction": "interactions"}  # the others by their names
 LONGEST = 80  # bytes of a name without its ending; a name with a number before it stays far below 255
+NAMED_BY_SERVICE = ("credentials", "keys")  # categories
 _NOT_PLAIN = re.compile(r"(?:[^\w.]|_)+")
 # What Windows takes for a device, whatever ending follows.
 _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|\Z)")
@@ -42,8 +43,8 @@ def plain(text: str) -> str:
 
 def folder_of_project(project: str) -> str:
     """A project's folder. One whose id is no folder's name as it is has a digest of the id behind it."""
-    name = plain(project)
-    return name if name == project else f"{name}-{_digest(project)}".lstrip("-")
+    name, mark = plain(project), f"-{_digest(project)}"
+    return name if name == project or name.endswith(mark) else f"{name}{mark}".lstrip("-")
 
 
 def _digest(text: str) -> str:
@@ -88,6 +89,15 @@ def checked_service(name: str, field: str = "service") -> str:
     if holds_token(name):
         raise Invalid(field, "looks like a secret, and its file is called by it: name what the secret is for")
     return name
+
+
+def require_names(category: str, tags: Iterable[str], field: str = "tags") -> None:
+    """That the tags by which a credential's file is called are no secret. Raises Invalid."""
+    if category in NAMED_BY_SERVICE:
+        for tag in tags:
+            name, _, value = tag.partition(":")
+            if name in ("service", "credential"):
+                checked_service(value, field)
 
 
 def dated(at: datetime) -> str:

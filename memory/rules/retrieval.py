@@ -21,8 +21,11 @@ from memory.intake import checked_project
 from memory.models import Agent, Kind
 from memory.reading import Read
 from memory.rules import document, gate, named_dates, usage
-from memory.rules.categories import COMMON, DEFAULT_PROJECT, PRIVATE, PROJECT, SCOPES
+from memory.rules.categories import COMMON, PRIVATE, SCOPES
+from memory.rules.own_words import to_be_told
+from memory.rules.seen_projects import seen_from
 from memory.silo.search.query import Query, parse
+from memory.tokens import count
 
 MOST_FOR_RECENCY = 0.1  # that a score gains for a memory of today
 HALF_LIFE = timedelta(days=90)  # of that gain
@@ -86,13 +89,13 @@ def retrieve(
     if asked is not None:
         found = reading.search(agent, asked, filters=filters, tags=tags, limit=most, favour=_favour(query, now))
     reads = _within(found, max_tokens)
-    tokens = sum(read.memory.tokens for read in reads)
+    tokens = sum(map(_weighs, reads))
     return Retrieved(
         tuple(reads),
         usage.note(agent, [read.memory.number for read in reads], now) if reads else {},
         tokens,
         len(found) - len(reads),
-        sum(read.memory.tokens for read in found) - tokens,
+        sum(map(_weighs, found)) - tokens,
     )
 
 
@@ -111,20 +114,6 @@ def _favour(query: str, now: datetime) -> Callable[[datetime], float]:
 
 
 # --- what is seen
-
-
-def seen_from(rules: Mapping[str, Any], project: str) -> dict[str, frozenset[str]] | None:
-    """Of which projects a category's memories are seen from one; of a category that is not here, of any."""
-    if not document.is_on(rules, "project_support", "enabled"):
-        return None
-    own = frozenset({project} if project not in ("", DEFAULT_PROJECT) else {"", DEFAULT_PROJECT})
-    seen = {}
-    for name, scope in SCOPES.items():
-        if scope == PROJECT:
-            seen[name] = own
-        elif not document.is_on(rules, "categories", name, "share_across_projects"):
-            seen[name] = own | {""}  # one that names no project is nobody else's
-    return seen
 
 
 def left_out(rules: Mapping[str, Any]) -> frozenset[str]:
@@ -171,8 +160,9 @@ def _within(found: Iterable[Read], max_tokens: int | None) -> list[Read]:
         return list(found)
     room, kept = max_tokens, []
     for read in found:
-        if read.memory.tokens <= room:
-            room -= read.memory.tokens
+        weight = _weighs(read)
+        if weight <= room:
+            room -= weight
             kept.append(read)
     return kept
 
@@ -180,4 +170,14 @@ def _within(found: Iterable[Read], max_tokens: int | None) -> list[Read]:
 def _line(read: Read) -> str:
     """A dated entry of the journal says its day, as in the agent's context."""
     day = f"{read.memory.origin:%Y-%m-%d}: " if read.memory.kind == Kind.JOURNAL else ""
-    return f"- {day}{context.said(read.opened)}"
+    return f"- {day}{context.said(replace(read.opened, content=_told(read)))}"
+
+
+def _told(read: Read) -> str:
+    return to_be_told(read.opened.content, read.memory.category)
+
+
+def _weighs(read: Read) -> int:
+    """Tokens of what is handed out of a memory: less than it has where nobody told all that it could."""
+    told = _told(read)
+    return read.memory.tokens if told == read.opened.content else count(told)

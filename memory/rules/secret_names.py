@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # What is a password in itself. In these languages words have blanks between them ...
 SPACED = (
-    r"pass(?:w(?:or)?d|[ _-]?phrase|-word|wort|code|ord(?![a-z]))|kennwort|zugangscode|contrase(?:ñ|n\u0303|n)a|"
+    r"pass(?:w(?:or)?d|[ _-]?phrase|-word|wort|wörter|code|ord(?![a-z]))|kennwort|zugangscode|contrase(?:ñ|n\u0303|n)a|"
     r"mot de passe|mdp(?![a-z])(?<![a-z]mdp)|senha|palavra-passe|wachtwoord|adgangskode|kodeord|lösenord|losenord|"
     r"salasana|has(?:ł|l)(?:o|a|em)(?![a-z])(?<![a-z]has.o)|heslo|jelsz(?:ó|o)|parola(?![a-z])|şifre(?![a-z])|"
     r"sifre(?![a-z])|lozinka|slaptažodis|parool(?![a-z])|парол[а-яёії]{0,3}|лозинк[а-я]{0,2}|κωδικ[όο]ς πρόσβασης|"
@@ -24,7 +24,8 @@ _CODES = (
     *("2fa", "mfa", "sms", "one-time", "authentication"),
 )
 WEAK = (
-    r"api[ _.-]?key|access[ _-]?key(?:[ _-]?id)?|secret[ _-]?(?:access[ _-]?)?key|auth[ _-]?key|private[ _-]?key|"
+    r"api[ _.-]?key|access[ _-]?key(?:[ _-]?id)?|secret[ _-]?(?:access[ _-]?)?key(?:[_-]base(?![a-z]))?|"
+    r"auth[ _-]?key|private[ _-]?key|"
     r"client[ _-]?secret|account[ _-]?key|encryption[ _-]?key|signing[ _-]?key|master[ _-]?key|shared[ _-]?key|"
     r"session[ _-]?key|storage[ _-]?key|webhook[ _-]?secret|wifi[ _-]?key|wpa[ _-]?key|license[ _-]?key|"
     r"_auth(?![a-z])|x-auth(?![a-z-])|pass(?==)(?<![a-z]pass)|secret|token(?<!tiktoken)|credential|zugangsdaten|clave(?![a-z])|clé(?![a-z])|chave(?![a-z])|"

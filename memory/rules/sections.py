@@ -120,10 +120,15 @@ def told(text: str, category: str, section: str, label: str) -> str:
 
 def headed(text: str) -> Iterator[tuple[str, str]]:
     """Each line, and the name of the section that it begins, "" for any other. In a fence nothing is a heading."""
+    yield from ((line, begun) for line, begun, _ in parsed(text))
+
+
+def parsed(text: str) -> Iterator[tuple[str, str, bool]]:
+    """The same, and whether the line is of a fence."""
     parts = lines(text)
     for line, is_fenced in zip(parts, _fenced(text, parts), strict=True):
         found = None if is_fenced else _HEADING.match(line)
-        yield line, found[1] if found and found[1] in ALL else ""
+        yield line, found[1] if found and found[1] in ALL else "", is_fenced
 
 
 def lines(text: str) -> list[str]:
@@ -146,9 +151,9 @@ def escaped(text: str) -> str:
 
 def _escaped(line: str, is_fenced: bool) -> str:
     if is_fenced:  # it was escaped there, too, once, and is read so
-        is_to_be = _LIKE_AN_ESCAPED.match(line)
+        is_to_be = _LIKE_AN_ESCAPED.match(line) is not None
     else:
-        is_to_be = _LIKE_A_HEADING.match(line) or fences.is_mark(line.lstrip("\\"))
+        is_to_be = _LIKE_A_HEADING.match(line) is not None or fences.is_mark(line.lstrip("\\"))
     return f"\\{line}" if is_to_be else line
 
 

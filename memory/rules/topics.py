@@ -44,6 +44,13 @@ def evolve(agent: Agent, topic: str, actor: Actor, stage: Stage | None = None) -
         return go_on(row, name, actor, replace(given, project=project))
 
 
+def number_of(agent: Agent, topic: str, project: str) -> int | None:
+    """Of the topic's memory in a project; None where it has none. Raises Invalid."""
+    name = checked_topic(topic)
+    memory = _found(agent, Silo.for_agent(agent), [name], project or DEFAULT_PROJECT).get(folded(name))
+    return None if memory is None else memory.number
+
+
 def go_on(row: Agent, name: str, actor: Actor, given: Stage) -> Edited:
     """The same, of an agent that is locked, with a name and a stage that were checked, and masked, before."""
     silo, day = Silo.for_agent(row), f"{timezone.now():%Y-%m-%d}"

@@ -18,6 +18,7 @@ from django.db import transaction
 
 from audit import rowset
 from memory.models import Agent, Memory, Source
+from memory.rules.own_words import to_be_found
 from memory.silo.search import Document, Index
 from memory.silo.silo import Silo
 
@@ -144,7 +145,8 @@ def _document(silo: Silo, row: Sequence[Any]) -> Document:
     number, sealed, origin, kind, category, project, *_, source = row
     opened = silo.open_sealed(number, bytes(sealed))
     is_notice = source == Source.SYSTEM
-    return Document(number, opened.content, opened.tags, origin, kind, category, project, is_notice)
+    text = to_be_found(opened.content, category)
+    return Document(number, text, opened.tags, origin, kind, category, project, is_notice)
 
 
 _WHERE = ("kind", "category", "project")

@@ -14,7 +14,6 @@ from memory.vault.disk import ASIDE
 
 _WORDS = 8  # of a memory's beginning that name its file
 _BEGAN = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d):(\d\d):(\d\d)Z to ")
-_NAMED_BY_SERVICE = ("credentials", "keys")
 
 
 def candidates(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Iterator[PurePosixPath]:
@@ -46,7 +45,7 @@ def back(path: PurePosixPath) -> PurePosixPath:
 
 def _name(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> str:
     tags = dict(tag.split(":", 1) for tag in reversed(opened.tags) if ":" in tag)
-    if memory.category in _NAMED_BY_SERVICE and "service" in tags:
+    if memory.category in places.NAMED_BY_SERVICE and "service" in tags:
         kind = tags.get("credential", "key")
         # The project as it was given: one of its own is for that project alone.
         named = places.credential_name(tags["service"], memory.project, kind)

@@ -23,8 +23,9 @@ from memory.vault.disk import Disk
 
 _TITLE = "# Memory Index"
 _ABOUT = (
-    "Each line is the file of one memory, and the newest stands at the end. What is struck through was set aside, "
-    "in .discarded/. `manage.py memory_rules index` writes this page anew."
+    "A line for each file, in the order in which they were written. What is struck through was moved, or set aside, in "
+    ".discarded/; where it came back it stands again, below. `manage.py memory_rules index` writes this page anew, "
+    "without what is struck."
 )
 _ROWS = 2_000  # held at a time
 _BEGINNING = 100  # bytes by which a page is known

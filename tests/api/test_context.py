@@ -99,3 +99,15 @@ def test_while_memory_is_off_a_person_is_to_be_asked(runtime: Caller, past: Agen
     for headers in ({}, {"if_none_match": etag}):
         answer = runtime.get("context", **headers)
         assert (answer.status, answer.codes, answer.json["prompt"]) == (409, ["memory_disabled"], switches.QUESTION)
+
+
+def test_seen_from_a_project_it_holds_no_others(runtime: Caller, ada: Agent) -> None:
+    of = [("technical", ""), ("personal", ""), ("contextual", "shop"), ("contextual", "site"), ("contextual", "")]
+    for category, project in of:
+        steps.remember(ada, f"{category} of {project}", category=category, project=project)
+    assert numbers(runtime)[0] == [1, 2, 3, 4, 5]
+    assert numbers(runtime, "&project=shop")[0] == [1, 2, 3]
+    assert numbers(runtime, "&project=")[0] == [1, 2, 5]
+    tags = {runtime.get(f"context{query}").headers["ETag"] for query in ("", "?project=shop", "?project=site")}
+    assert len(tags) == 3
+    assert runtime.get("context?project=../x").status == 422

@@ -201,3 +201,14 @@ def test_memories_leave_in_each_format(runtime: Caller, ada: Agent) -> None:
         assert b"tea at four" in data
     assert runtime.get("export?format=mem0&discarded=true").codes == ["invalid"]
     assert b"must be one of: jsonl, markdown" in runtime.get("export?format=toml").content
+
+
+def test_a_credential_is_not_called_by_a_secret(runtime: Caller, ada: Agent) -> None:
+    token = "ghp_" + "a1B2" * 9
+    body = {"content": token, "category": "credentials", "tags": [f"service:{token}"]}
+    refused = runtime.post("memories", body)
+    assert (refused.status, token.encode() in refused.content) == (422, False)
+    made = runtime.post("memories", body | {"tags": ["service:GitHub"]})
+    assert made.status == 201
+    version = {"if_match": made.headers["ETag"]}
+    assert runtime.patch("memories/1", {"tags": [f"service:{token}"]}, **version).status == 422

@@ -153,7 +153,8 @@ def test_a_session_is_ended(runtime: Caller, house: House) -> None:
     assert (answer.status, answer.json) == (200, {"id": 2, "file": None})
     assert "- Session Goal: one style" in said(house.ada, 2)
     assert "- User Satisfaction: high" in said(house.ada, 2)
-    assert runtime.post("recorded-sessions/monday/end", {}).json == {"id": None, "file": None}
+    again = runtime.post("recorded-sessions/monday/end", {})
+    assert (again.status, again.codes) == (409, ["not_open"])
     late = runtime.post("recorded-sessions/monday/end", {"goal": "more"})
     assert (late.status, late.codes) == (409, ["not_open"])
     assert len(of_category(house.ada, "session")) == 1
@@ -204,4 +205,12 @@ def test_a_refused_end_leaves_all_as_it_was(runtime: Caller, ada: Agent) -> None
     assert runtime.post("recorded-sessions/monday/end", {"goal": "x" * 501}).status == 422
     assert runtime.post("recorded-sessions/a%20b/end", {}).status == 422
     assert state(ada) == before
+    assert sessions(ada)[0].ended_at is None
+
+
+def test_with_the_category_off_none_is_ended(runtime: Caller, ada: Agent) -> None:
+    record(runtime, session="monday")
+    off(ada, "session")
+    refused = runtime.post("recorded-sessions/monday/end", {})
+    assert (refused.status, refused.codes) == (409, ["category_disabled"])
     assert sessions(ada)[0].ended_at is None

@@ -125,6 +125,7 @@ def test_where_there_is_nothing(ada: Agent, site: Path, tmp_path: Path) -> None:
     ran = analyze("--project-dir", str(empty))
     assert (ran.code, ran.out) == (0, "")
     assert "has no commits" in ran.err
+    assert "--days" not in ran.err
 
 
 def test_an_old_history(ada: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

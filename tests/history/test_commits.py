@@ -7,6 +7,9 @@ import pytest
 from memory.git_history.commits import TYPES, decisions, kind_of, without_trailers
 
 CASES = {
+    "Cleanup discards what was seen, and keeps the rest": "other",
+    "Cleanup tests": "refactoring",
+    "Clean up the quay": "refactoring",
     # Conventional Commits 1.0.0
     "feat: allow provided config object to extend other configs": "feature",
     "feat(lang): add Polish language": "feature",

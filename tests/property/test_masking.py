@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory.rules import named_secrets, placed_secrets, token_shapes
+from memory.rules import named_secrets, placed_secrets, token_shapes, told_secrets
 from memory.rules.masking import holds_token, masked, masked_together, taken_out
 from memory.rules.secret_finding import Finder, Sieve
 from memory.rules.seen_text import MASKED, PLACE, seen
 from tests.rules.test_masked_forms import INNOCENT, MIXED_FORMS, PLACED, SAID, TOKENS
 
-FINDERS = (*token_shapes.FINDERS, *placed_secrets.FINDERS, *named_secrets.FINDERS)
+FINDERS = (*token_shapes.FINDERS, *placed_secrets.FINDERS, *told_secrets.FINDERS, *named_secrets.FINDERS)
 SIEVE = Sieve(FINDERS)
 FORMS = [around.replace("§", secret) for around, secret in SAID + PLACED + MIXED_FORMS]
 PIECES = [

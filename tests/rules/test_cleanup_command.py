@@ -184,6 +184,6 @@ def test_a_closed_switch_is_told_with_what_opens_it(past: Agent) -> None:
     switches.change(past, PERSON, enabled=False)
     ran = clean()
     assert (ran.code, ran.out) == (0, "")
-    assert "Would be switched on: memory_rules.enabled" in ran.err
+    assert "Would be switched on: memory as a whole (memory_rules.enabled)" in ran.err
     assert "memory_rules enable acme/ada switches it on" in ran.err
     assert "Nothing was done." in ran.err

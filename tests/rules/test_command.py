@@ -85,6 +85,15 @@ def test_setting_a_switch_is_switching_it_on(closed: Agent) -> None:
     assert rules("settings", path).out == "false\n"
 
 
+def test_the_master_switch_is_a_setting_like_others_and_asked_about(closed: Agent) -> None:
+    assert rules("settings", "memory_rules.enabled", "true").code == 0
+    assert not fresh(closed).memory_enabled  # nobody was there to ask
+    assert "memory as a whole" in at_a_terminal("y\n", "settings", "memory_rules.enabled", "true").err
+    assert fresh(closed).memory_enabled
+    assert rules("settings", "memory_rules.enabled", "false").code == 0
+    assert not fresh(closed).memory_enabled
+
+
 def test_switching_off_asks_nobody(ada: Agent) -> None:
     assert rules("disable", "--category", "topic").code == 0
     assert rules("disable").code == 0
@@ -118,7 +127,7 @@ def test_a_settings_json_is_taken_whole(closed: Agent, tmp_path: Path) -> None:
         (("settings", "memory_rules.nothing", "1"), b""),
         (("settings", "memory_rules.nothing"), b""),
         (("settings", "memory_rules.cleanup_guidance_days", "soon"), b""),
-        (("settings", "memory_rules.enabled", "true"), b""),
+        (("settings", "memory_rules.enabled", "soon"), b""),
         (("settings", "--file", "-"), b"{"),
         (("settings", "--file", "-"), b"[]"),
         (("settings", "--file", "-"), b'{"memory_rules": {"enabled": "yes"}}'),

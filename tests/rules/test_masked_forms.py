@@ -14,6 +14,29 @@ MIXED = "a1B2c3D4e5F6g7H8i9J0"
 
 # (text with the secret as §, the secret)
 SAID = [
+    # together with something else that is told
+    ("user: bob\npass: §", "hunter2x"),
+    ("{'user':'bob','pass':'§'}", "hunter2x"),
+    ("pass: §", "Adm1nPass77"),
+    ("pass = §", "hunter2x"),
+    ("db.pass = §", "hunter2x"),
+    ("The pass for the admin account is §", "Adm1nPass77"),
+    ("set my password as §", "Gr8tPass77"),
+    ("SECRET_KEY_BASE=§", "zq7Lk29xPq8Rt5Vw2Yz4"),
+    ("client secret §", "Blue-Horse-9xx"),
+    ("it's § (that's my password)", "Blue-Horse-9"),
+    ("the key for openweather is §", "9f8e7d6c5b4a39281706"),
+    ("creds bob/§", "hunter2x"),
+    ("my login is bob:§", "hunter2x"),
+    ("here is the api token - §", "abcdef0123456789"),
+    ("§ ist mein Passwort", "Geheim4711x"),
+    ("§ es mi contraseña", "Blanca7"),
+    ("heslo je §", "Blanca7"),
+    ("parola mea este §", "Blanca7"),
+    # to its end
+    ("Password=§;", "MsSqlP4ss!"),
+    ("password=§", "hunter2!"),
+    ("password: §", "hunter2?"),
     ("password: §", "correct horse battery staple"),
     ("My password is §.", "correct horse battery staple"),
     ("The wifi password is § and the user is bob", "correct horse battery staple"),
@@ -363,6 +386,18 @@ PEMS = [
 ]
 
 INNOCENT = [
+    "Kennwort: siehe Tresor",
+    "Kennwort: steht im Tresor",
+    "The pass rate is 95%, pass: 12, fail: 3, tests pass: 120, pass=1, first-pass = 3, forward pass: 12ms",
+    "compiler pass 2: inlining; pass = True; pass: ok; pass: render_pass2",
+    "my boarding pass is in row 17B, the bus pass for zone 2 is 45eur, the pass for the ferry is valid until 2026",
+    "the key for the door is under mat 3, the key to success is practice4life, the key for row12 is id_42",
+    "the primary key for the order is 9f8e7d6c5b4a39281706",
+    "the key for the row is 550e8400-e29b-41d4-a716-446655440000",
+    "creds are in s3://bucket/x9, my login is bob, login is broken",
+    "Passwords:\n- must be 12 characters\n- rotate every 90d\n- must have a digit",
+    "the password from the vault to the server is sent; set the password as required",
+    "Is that the password? It is, as the note said (that's my point).",
     "mail ann2@harbour.test or mailto:ann2@harbour.test",
     "ids 4111111111111112 and 1790000000123456",
     "the pass is open in winter",
@@ -532,3 +567,20 @@ def test_what_is_masked_in_json_is_json_still(around: str, secret: str) -> None:
     told = json.dumps({"prompt": around.replace("§", secret), "n": 1})
     found, _ = masked(told)
     assert json.loads(found)["n"] == 1
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "I changed my password from {} to {}",
+        "my passwords are {} and {}",
+        "my passwords are {}, {} and Blue4u",
+        "Passwords:\n- {}\n- {}\n",
+        "Passwords:\n1. mail: {}\n2. wifi: {}",
+        "Rotated the password: {} -> {}",
+    ],
+)
+def test_one_after_another_is_masked(around: str) -> None:
+    text, count = masked(around.format("hunter2x!", "Gr8tPass77"))
+    assert count >= 2
+    assert not any(part in text for part in ("hunter2x", "Gr8tPass77", "Blue4u", "]!"))

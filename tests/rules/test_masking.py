@@ -160,6 +160,17 @@ def test_in_a_very_long_line_too() -> None:
 
 # What is repeated: each has a pattern begin that goes on, or ends nowhere, or finds something each time.
 HOSTILE = [
+    "passwords are a1, ",
+    "passwords:\n- a1b2c3\n",
+    "passwords a a a a ",
+    "password from a for b from ",
+    "password: a1 -> ",
+    "pass: a1b2c3 ",
+    "pass for a b is ",
+    "key for a b c ",
+    "login is a:",
+    "x9x9 (that's my password ",
+    " is my is my is the ",
     *("a", " ", "\n", "\\", "'", "|", "A" * 64 + "\n", "The quick brown fox, 12 of them ", "\u200b", "é"),
     *(
         "password ",

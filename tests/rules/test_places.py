@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from pathlib import PurePosixPath
 
@@ -156,3 +157,9 @@ def test_two_projects_have_two_folders(one: str, other: str) -> None:
     """Also where a file system tells no capitals apart."""
     if one != other:
         assert folder_of_project(one).casefold() != folder_of_project(other).casefold()
+
+
+def test_a_project_called_as_a_device_has_one_mark() -> None:
+    assert re.fullmatch("con-[0-9a-f]{8}", places.folder_of_project("con"))
+    assert re.fullmatch("con-[0-9a-f]{8}", places.folder_of_project("CON"))
+    assert places.folder_of_project("con") != places.folder_of_project("CON")

@@ -195,7 +195,8 @@ def test_ended_twice_it_has_one_memory(ada: Agent) -> None:
     talk(ada, session="monday")
     memory_of(ada)
     before = last_entry(ada).seq
-    assert end_session(fresh(ada), "monday", ME) is None
+    with pytest.raises(NotOpen):
+        end_session(fresh(ada), "monday", ME)
     assert (len(of_category(ada, "session")), last_entry(ada).seq) == (1, before)
 
 

@@ -168,7 +168,7 @@ def test_sessions_are_begun_listed_and_ended(ada: Agent) -> None:
         "file": None,
     }
     assert "- Follow-up Needed: ask Bob" in said(ada, 2)
-    assert rules("session", "end", "monday").json == {"id": None, "session": "monday", "file": None}
+    failed(rules("session", "end", "monday"), 1, "was over at")
     [listed] = rules("session", "list").json
     assert {name: listed[name] for name in ("session", "project", "recordings", "id")} == {
         "session": "monday",
@@ -208,7 +208,7 @@ def test_a_topic_is_made_and_goes_on(ada: Agent) -> None:
         "file": None,
     }
     assert rules("topic", "TEA", "--pitfall", "boiling", "--resource", "a book", "--related", "Cups").json["id"] == 1
-    assert rules("topic", "Tea", "--insight", "hot").json == {"id": None, "changed": False, "file": None}
+    assert rules("topic", "Tea", "--insight", "hot").json == {"id": 1, "changed": False, "file": None}
     [memory] = of_category(ada, "topic")
     text = said(ada, memory.number)
     assert "- Important Concepts:\n  - hot\n  - green" in text

@@ -16,11 +16,14 @@ from structlog.testing import capture_logs
 from audit import rowset
 from memory import errors, reading, store
 from memory.models import Agent, Source
-from memory.rules import retrieval, switches, usage
+from memory.rules import retrieval, switches, topics, usage
 from memory.rules.categories import DEFAULT_PROJECT
 from memory.rules.retrieval import retrieve
 from memory.rules.rows import Recall
+from memory.rules.seen_projects import seen_from
+from memory.rules.topic_memory import Stage
 from tests.rules.talking import settings as settle
+from tests.rules.talking import talk
 from tests.steps import ME, PERSON, fresh, remember, tell
 from tests.unit.test_queries import asked
 
@@ -92,7 +95,7 @@ def test_what_is_seen(ada: Agent, places: dict[str, int], settings: Any, project
 
 @given(st.sampled_from(["a", "b", "c", "", DEFAULT_PROJECT]), st.sampled_from(["a", "b", "c", "d"]))
 def test_nothing_of_another_project_is_ever_seen(own: str, other: str) -> None:
-    seen = retrieval.seen_from({}, own)
+    seen = seen_from({}, own)
     assert seen is not None
     for category in ("session", "topic", "user_interaction", "contextual", "git_history", "credentials", "personal"):
         assert (other in seen[category]) == (other == own)
@@ -374,3 +377,30 @@ def test_discarded_memories_are_not_handed_out(ada: Agent) -> None:
     remember(ada, "tea", "tea")
     store.discard(fresh(ada), [1], ME)
     assert found(ada) == [2]
+
+
+# --- of a structured memory, what it tells
+
+
+def test_the_words_of_a_template_find_nothing(ada: Agent) -> None:
+    topics.evolve(ada, "Ferries", ME, Stage(insights=("They leave early",), questions=("When?",)))
+    remember(ada, "## Context\nA storm\n\n## Outcome\nWe stayed", category="technical")
+    for query in ("evolution history", "scope", "recorded", "important concepts", "outcome"):
+        assert found(ada, query) == []
+    assert (found(ada, "ferries"), found(ada, "early"), found(ada, "storm")) == ([1], [1], [2])
+
+
+def test_what_somebody_said_is_found_whatever_it_is_like(ada: Agent) -> None:
+    talk(ada, "## Analysis\n- Key Learnings: none\n- Not recorded: the tide", "Thanks")
+    assert (found(ada, "learnings"), found(ada, "tide"), found(ada, "recorded")) == ([1], [1], [1])
+
+
+def test_what_nobody_told_is_not_handed_out_and_weighs_nothing(ada: Agent) -> None:
+    edited = topics.evolve(ada, "Ferries", ME, Stage(insights=("They leave early",)))
+    done = retrieve(fresh(ada), "ferries")
+    assert "They leave early" in done.block
+    assert "Not recorded" not in done.block
+    assert "Not recorded" in done.reads[0].opened.content  # as it stands
+    assert 0 < done.tokens < edited.memory.tokens
+    assert len(retrieve(fresh(ada), "ferries", max_tokens=done.tokens).reads) == 1
+    assert retrieve(fresh(ada), "ferries", max_tokens=done.tokens - 1).left_out == 1

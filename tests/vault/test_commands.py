@@ -188,7 +188,7 @@ def test_who_is_asked_reads_what_would_be_switched_on_in_no_color_of_errors(ada:
     rules("disable", "--category", "topic")
     with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
         ran = rules("enable", "--category", "topic", stdin=b"y\n")
-    assert "topic is currently switched off. Switch on? (y/n)" in ran.err
+    assert "The category topic is currently switched off. Switch on? (y/n)" in ran.err
     assert "\x1b" not in ran.err
 
 
@@ -234,6 +234,13 @@ def test_a_category_of_a_project_takes_this_folders(ada: Agent, vault: Path) -> 
     assert rules("store", "Or none").json["category"] == "behavioral"
 
 
+def test_a_section_goes_where_its_category_has_it(ada: Agent, vault: Path) -> None:
+    assert rules("store", "--category", "user_interaction", "--context", "why").code == 0
+    assert says(ada, 1).content == "## Context\nwhy"
+    ran = rules("store", "a", "--category", "topic", "--context", "b")
+    assert "Topic Definition, Evolution History" in ran.err
+
+
 def test_a_secret_is_masked_but_where_it_is_stored_as_one(ada: Agent, vault: Path) -> None:
     secret = "ghp_" + "a1B2" * 9
     ran = rules("store", f"The token is {secret}", "--category", "technical")
@@ -241,6 +248,8 @@ def test_a_secret_is_masked_but_where_it_is_stored_as_one(ada: Agent, vault: Pat
     ran = rules("store", secret, "--category", "credentials", "--service", "GitHub", "--credential", "token")
     assert (ran.json["masked"], says(ada, 2).content) == (0, secret)
     assert Path(ran.json["file"]).name == "github-token.md"
+    ran = rules("store", f"The token is {secret}", "--category", "technical", "--tag", secret)
+    assert (ran.json["masked"], any(secret in tag for tag in says(ada, 3).tags)) == (2, False)
     assert all(secret not in path.read_text() for path in vault.rglob("*.md"))
 
 
@@ -251,8 +260,16 @@ def test_a_secret_is_masked_but_where_it_is_stored_as_one(ada: Agent, vault: Pat
         (("a", "--understanding", "b"), "text"),
         (("a", "--project", "../b"), "project"),
         (("a", "--project", "ghp_" + "a1B2" * 9), "project"),
-        (("a", "--service", "ghp_" + "a1B2" * 9), "service"),
-        (("a", "--credential", "ghp_" + "a1B2" * 9), "credential"),
+        (("a", "--category", "keys", "--service", "ghp_" + "a1B2" * 9), "service"),
+        (("a", "--category", "keys", "--credential", "ghp_" + "a1B2" * 9), "credential"),
+        (("a", "--category", "keys", "--tag", "service:ghp_" + "a1B2" * 9), "tags"),
+        (("a", "--service", "aws"), "service"),
+        (("a", "--category", "personal", "--credential", "token"), "credential"),
+        (("a", "--category", "topic", "--context", "b"), "context"),
+        (("a", "--category", "session", "--decision", "b"), "decision"),
+        (("a", "--category", "git_history", "--related", "b"), "related"),
+        (("a", "--category", "user_interaction", "--outcome", "b"), "outcome"),
+        (("a", "--category", "user_interaction", "--context", "b"), "text"),
         (("a", "--tag", "x" * 65), "tags"),
         (("a" * 10_001,), "content"),
     ],
@@ -342,6 +359,14 @@ def test_what_could_not_be_mended_is_an_exit_code(ada: Agent, vault: Path, args:
     with mock.patch.object(Disk, "stage", refusing):
         assert rules("index", *args).code == 1
     assert rules("index", *args).code == 0
+
+
+def test_a_sealed_file_is_not_offered_to_be_taken_in(ada: Agent, vault: Path) -> None:
+    path = Path(rules("store", "tea", "--category", "personal").json["file"])
+    path.write_text(path.read_text() + "\nscribbled")
+    told = rules("index", "--check").out
+    assert "--leave 1" in told
+    assert "--take-in" not in told
 
 
 def test_names_of_files_are_told_to_the_agent_alone(ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,11 @@ from memory.rules import document, switches
 
 OPERATOR = Actor.operator("memory_rules")
 T = TypeVar("T")
+_SWITCHES = {
+    document.MASTER: "memory as a whole",
+    "memory_rules.auto_recording.enabled": "automatic recording",
+    "memory_rules.project_support.git_history_analysis.enabled": "the analysis of git history",
+}
 _HINT = "; --yes says that a person wants it"
 
 
@@ -22,7 +27,7 @@ def agreed(task: Task, on: list[str], *, yes: bool = False, hint: str = _HINT, q
         if is_attended():
             task.say(switches.GOOD_FOR)
         for path in on:
-            task.say(f"Would be switched on: {path}")
+            task.say(f"Would be switched on: {_in_words(path)} ({path})")
     return confirmed(task, question or question_of(on), yes=yes, hint=hint)
 
 
@@ -30,8 +35,18 @@ def question_of(on: list[str]) -> str:
     """The seed's, of the master switch; of others one that says which they are."""
     if document.MASTER in on:
         return switches.QUESTION
-    named = [path.removesuffix(".enabled").rpartition(".")[2] for path in on]
-    return f"{' and '.join(named)} {'is' if len(named) == 1 else 'are'} currently switched off. Switch on? (y/n)"
+    named = " and ".join(map(_in_words, on))
+    is_off = "is" if len(on) == 1 else "are"
+    return f"{named[0].upper()}{named[1:]} {is_off} currently switched off. Switch on? (y/n)"
+
+
+def _in_words(path: str) -> str:
+    """What a switch switches on."""
+    name = path.removesuffix(".enabled").removeprefix("memory_rules.")
+    above, _, last = name.rpartition(".")
+    if above == "categories":
+        return f"the category {last}"
+    return _SWITCHES.get(path, last.replace("_", " "))
 
 
 def confirmed(task: Task, question: str, *, yes: bool = False, hint: str = _HINT) -> bool:

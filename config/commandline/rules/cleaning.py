@@ -17,7 +17,7 @@ from memory.access import is_key_of, prefix_of
 from memory.errors import Invalid, KeyRejected
 from memory.models import Agent
 from memory.rules import cleanup, document, gate
-from memory.rules.categories import SCOPES
+from memory.rules.categories import NAMES, SCOPES
 
 SHOWN = 200  # characters of each
 _SUCH_AS = {"keep": "3,5@12", "discard": "3@390,5@12"}
@@ -29,7 +29,7 @@ _QUESTION = "Discard it, keep it, skip it, or quit? [d/k/S/q] "
 
 
 def _arguments(parser: CommandParser) -> None:
-    parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help="this category alone")
+    parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help=f"this category alone: {NAMES}")
     parser.add_argument(
         "--discard",
         metavar="NUMBERS",

@@ -43,7 +43,7 @@ def _arguments(parser: CommandParser) -> None:
 def _analyze(task: Task, agent: Agent, **options: Any) -> int | None:
     folder = Path(options["project_dir"])
     if not folder.is_dir():
-        raise Invalid("project_dir", "is no folder")
+        raise Invalid("project-dir", "is no folder")
 
     def act(row: Agent) -> None:
         gate.require(row, keeping.CATEGORY)
@@ -73,6 +73,7 @@ class Looked:
     told: str
     analysis: Analysis | None = None
     done: HistoryAnalysis | None = None
+    hint: str = ""
 
 
 def look(agent: Agent, folder: Path, project: str, limits: Limits, parts: Parts, *, again: bool = False) -> Looked:
@@ -84,14 +85,14 @@ def look(agent: Agent, folder: Path, project: str, limits: Limits, parts: Parts,
         known = keeping.facts_of(agent, done)
         with progress("Analysing", unit="commits") as advance:
             found = analysed(repository, limits, parts, now=int(time()), known=known, progress=advance)
-        return Looked(_nothing(repository, limits)) if found is None else Looked(telling.covered(found), found)
+        return _nothing(repository, limits) if found is None else Looked(telling.covered(found), found)
 
 
-def _nothing(repository: Repository, limits: Limits) -> str:
-    commit = repository.commit(repository.head or "")
-    if commit is None:
-        return "nothing to analyse: the repository has no commits"
-    return f"nothing to analyse: the last commit is older than {limits.days:,} days"
+def _nothing(repository: Repository, limits: Limits) -> Looked:
+    if repository.commit(repository.head or "") is None:
+        return Looked("nothing to analyse: the repository has no commits")
+    told = f"nothing to analyse: the last commit is older than {limits.days:,} days"
+    return Looked(told, hint="--days looks further back.")
 
 
 def _analyzed(task: Task, agent: Agent, folder: Path, options: dict[str, Any]) -> None:
@@ -100,9 +101,7 @@ def _analyzed(task: Task, agent: Agent, folder: Path, options: dict[str, Any]) -
     parts = Parts.of(rules, authors=options["authors"], branches=options["branches"])
     project = checked_project(options["project"] or "") or project_of(folder, rules)  # before the work, not after it
     looked = look(agent, folder, project, limits, parts, again=options["again"])
-    hint = (
-        "--again analyses it all the same." if looked.done else "" if looked.analysis else "--days looks further back."
-    )
+    hint = "--again analyses it all the same." if looked.done else looked.hint
     task.say(f"{looked.told[:1].upper()}{looked.told[1:]}. {hint}".rstrip())
     if looked.analysis and (left_out := telling.unlooked(parts)):
         task.say(f"Not looked at, as the settings have it: {', '.join(left_out)}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -15,6 +16,7 @@ from config.commandline.rules import Deed, asking
 from config.commandline.rules.keeping import agents_side, names_of_files, told_file
 from memory.errors import Invalid
 from memory.models import Agent
+from memory.rules.categories import PRIVATE
 from memory.vault import comparing, mending
 from memory.vault.comparing import Compared, Difference
 
@@ -24,10 +26,11 @@ _IN_WORDS = {
     comparing.EDITED: "written to by somebody: --take-in {number} or --leave {number}",
     comparing.MISPLACED: "in another folder than the settings have it",
     comparing.OLDER: "of another version of the rules: --migrate writes it anew",
-    comparing.COPY: "somebody's copy, or unknown; left alone",
+    comparing.COPY: "somebody's copy, or unknown; left alone: remove it, or move it out of the vault",
     comparing.INDEX: "gone, or does not list what there is: --repair writes it anew",
     comparing.UNREADABLE: "cannot be read",
 }
+_SEALED = "written to by somebody, and sealed, so that none of it is taken in: --leave {number} keeps what was written"
 
 
 def _arguments(parser: CommandParser) -> None:
@@ -116,7 +119,8 @@ def _tell_what_differs(task: Task, agent: Agent, found: Sequence[Difference], un
     name = names_of_files(agent)
     for each in found:
         whose = f"memory {each.number}" if each.number else "no memory"
-        why = _IN_WORDS[each.kind].format(number=each.number)
+        is_sealed = each.kind == comparing.EDITED and PurePosixPath(each.path).parts[0] == PRIVATE
+        why = (_SEALED if is_sealed else _IN_WORDS[each.kind]).format(number=each.number)
         task.tell(f"{whose}  {name(each.path) or '(no file)'}  {why}")
     if not found:
         task.tell("Nothing differs.")

@@ -21,13 +21,14 @@ from memory.errors import Invalid, KeyRejected
 from memory.intake import Draft
 from memory.models import Agent, Kind
 from memory.rules import document, gate, places, sections
-from memory.rules.categories import PRIVATE, PROJECT, SCOPES, scope_of
-from memory.rules.masking import masked
+from memory.rules.categories import NAMES, PRIVATE, PROJECT, SCOPES, scope_of
+from memory.rules.masking import masked_together
 from memory.rules.neutral import neutral_whole
 from memory.rules.projects import checked_project
 from memory.vault import following, mending
 
 _SECTIONS = ("context", "understanding", "decision", "outcome", "related")
+_OF_CREDENTIAL = ("service", "credential")
 _HEADINGS = dict(zip(_SECTIONS, sections.names("technical"), strict=True))
 
 
@@ -54,7 +55,7 @@ def names_of_files(agent: Agent) -> Callable[[str], str]:
 
 def _for_store(parser: CommandParser) -> None:
     parser.add_argument("text", nargs="?", metavar="TEXT", help="what to remember; - for standard input")
-    parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME")
+    parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help=NAMES)
     parser.add_argument("--project", metavar="ID", help="default, of a project's category: this folder's")
     parser.add_argument("--tag", action="append", default=[], metavar="TAG", help="may be given several times")
     parser.add_argument("--service", metavar="NAME", help="of a credential: its file is called by it")
@@ -66,13 +67,14 @@ def _for_store(parser: CommandParser) -> None:
 
 def _store(task: Task, agent: Agent, **options: Any) -> int | None:
     category = options["category"] or ("contextual" if options["project"] else "behavioral")
-    text, hidden = _fit_for(category, _content(options), gate.rules_of(agent))
+    _require_credential(category, options)
+    text, tags, hidden = _fit_for(category, _content(category, options), _tags(options), gate.rules_of(agent))
     draft = Draft(
         text,
         kind=Kind.JOURNAL if options["journal"] else Kind.CORE,
         category=category,
         project=_project(agent, category, options["project"]),
-        tags=_tags(options),
+        tags=tags,
     )
 
     def act(row: Agent) -> int:
@@ -88,25 +90,38 @@ def _store(task: Task, agent: Agent, **options: Any) -> int | None:
     return None
 
 
-def _fit_for(category: str, text: str, rules: Mapping[str, Any]) -> tuple[str, int]:
+def _require_credential(category: str, options: dict[str, Any]) -> None:
+    given = [name for name in _OF_CREDENTIAL if options[name]]
+    if given and category not in places.NAMED_BY_SERVICE:
+        raise Invalid(given[0], f"is of the categories {' and '.join(places.NAMED_BY_SERVICE)} alone: name one of them")
+
+
+def _fit_for(category: str, text: str, tags: list[str], rules: Mapping[str, Any]) -> tuple[str, list[str], int]:
     """Without brands; and without secrets, where they would stand in a file for whoever can read it."""
     text = neutral_whole(text)
     if scope_of(category) == PRIVATE or not document.is_on(rules, "capture_settings", "sensitive_data_masking"):
-        return text, 0
-    return masked(text)
+        return text, tags, 0
+    (text, *tags), hidden = masked_together([text, *tags])
+    return text, tags, hidden
 
 
-def _content(options: dict[str, Any]) -> str:
-    """The text, or the sections that were given, with the text as the understanding."""
+def _content(category: str, options: dict[str, Any]) -> str:
+    """The text, or the sections that were given, with the text as the main one. Raises Invalid."""
     text = texts.read(options["text"]) if options["text"] is not None else ""
-    told = {heading: options[name] or "" for name, heading in _HEADINGS.items()}
-    if not any(told.values()):
+    told = {heading: options[name] for name, heading in _HEADINGS.items() if options[name]}
+    known = sections.names(category)
+    for name in _SECTIONS:
+        if options[name] and _HEADINGS[name] not in known:
+            raise Invalid(name, f"is no section of {category}, whose text may have the sections {', '.join(known)}")
+    if not told:
         if not text:
             raise Invalid("text", "is needed: give it, - for standard input, or --context, --understanding …")
         return text
-    if text and told[_HEADINGS["understanding"]]:
-        raise Invalid("text", "is the understanding: give one of the two")
-    return sections.composed(told | ({_HEADINGS["understanding"]: text} if text else {}))
+    main = sections.main_section(category)
+    if text and main in told:
+        raise Invalid("text", f"is the section {main}: give one of the two")
+    told |= {main: text} if text else {}
+    return sections.composed({name: told.get(name, "") for name in known})
 
 
 def _project(agent: Agent, category: str, given: str | None) -> str:
@@ -116,7 +131,7 @@ def _project(agent: Agent, category: str, given: str | None) -> str:
 
 
 def _tags(options: dict[str, Any]) -> list[str]:
-    named = {name: options[name] for name in ("service", "credential") if options[name]}
+    named = {name: options[name] for name in _OF_CREDENTIAL if options[name]}
     return [*options["tag"], *(f"{name}:{places.checked_service(value, name)}" for name, value in named.items())]
 
 

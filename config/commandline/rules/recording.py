@@ -134,6 +134,8 @@ def _session(task: Task, agent: Agent, *, what: str, name: str, **options: Any) 
         outcomes = Outcomes(**{each: options[each] for each in _OUTCOMES})
         told = {"project": options["project"] or "", "goal": options["goal"], "outcomes": outcomes}
         ended = asking.done(task, agent, partial(_end, name=name, **told))
+        if ended is not None and ended["id"] is None:
+            task.say("Nothing was recorded in this session, so that no memory of it is kept.")
         if ended is not None:
             task.result(ended | {"file": told_file(task, agent, ended["id"])})
 
@@ -215,7 +217,7 @@ def _topic(task: Task, agent: Agent, *, name: str, **options: Any) -> None:
 
     edited = asking.done(task, agent, act)
     if edited is not None:
-        number = edited.memory.number if edited.memories else None
+        number = edited.memory.number if edited.memories else topics.number_of(agent, name, given["project"])
         task.result({"id": number, "changed": edited.seq is not None, "file": told_file(task, agent, number)})
 
 

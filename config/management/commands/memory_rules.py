@@ -28,7 +28,7 @@ from memory.access import agent_named
 from memory.errors import Invalid
 from memory.models import Agent
 from memory.rules import document, gate, switches
-from memory.rules.categories import SCOPES
+from memory.rules.categories import NAMES, SCOPES
 from memory.rules.rows import Vault, VaultFile
 from memory.vault import following, mending
 
@@ -43,6 +43,7 @@ _ALL = (
 )
 _DEEDS: dict[str, Deed] = {deed.name: deed for deed in _ALL}  # beside those of this module
 _CATEGORY = "memory_rules.categories.{}.enabled"
+_ANALYSIS = "memory_rules.project_support.git_history_analysis.enabled"
 _RECORDING = "memory_rules.auto_recording.enabled"
 
 
@@ -58,7 +59,8 @@ class Command(Task):
         for name, told in (("enable", "switch memory on"), ("disable", "switch memory off")):
             switch = self._of(each, name, told)
             which = switch.add_mutually_exclusive_group()
-            which.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help="this category alone")
+            alone = f"this category alone: {NAMES}"
+            which.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help=alone)
             which.add_argument("--recording", action="store_true", help="automatic recording alone")
         settings = self._of(each, "settings", "print all of them as settings.json, one of them, or set one")
         settings.add_argument("key", nargs="?", metavar="KEY", help="such as memory_rules.cleanup_guidance_days")
@@ -99,6 +101,7 @@ class Command(Task):
             "version": document.value(rules, "version"),
             "enabled": agent.memory_enabled,
             "recording": document.is_on(rules, "auto_recording", "enabled"),
+            "git_history_analysis": document.value(rules, _ANALYSIS),
             "categories": {
                 name: {
                     "enabled": name not in off,
@@ -116,6 +119,7 @@ class Command(Task):
             return
         self.tell(f"{agent.label}: memory is {'on' if agent.memory_enabled else 'off'}, rules {told['version']}")
         self.tell(f"automatic recording is {'on' if told['recording'] else 'off'}")
+        self.tell(f"the analysis of git history is {'on' if told['git_history_analysis'] else 'off'}")
         for name, each in told["categories"].items():
             state = "on " if each["enabled"] else "off"
             self.tell(f"{state} {name:16} {each['location']:8} {each['suggested_retention_days']:>5} days suggested")
@@ -140,6 +144,8 @@ class Command(Task):
                 raise Invalid("settings", "are one key or a whole file, not both")
             given = _read(file)
             self._change(agent, rules=given, enabled=_master(given), yes=yes)
+        elif value is not None and key == document.MASTER:
+            self._change(agent, enabled=_truth(value), yes=yes)
         elif value is not None and key is not None:
             self._change(agent, rules=document.with_value(gate.rules_of(agent), key, value), yes=yes)
         else:
@@ -180,7 +186,7 @@ def _of_vault(vault: dict[str, Any] | None) -> Iterator[str]:
         return
     behind = "behind its silo" if vault["is_behind"] else "follows its silo"
     if vault["is_there"]:
-        yield f"vault {vault['path']}, {several(vault['files'], 'file')}, {behind}"
+        yield f"vault {vault['path']}, {several(vault['files'], 'file')}, {behind}; 'index --check' looks at each"
     else:
         yield f"vault {vault['path']}: the folder is gone; 'index' writes its {several(vault['files'], 'file')} anew"
     if vault["fault"]:
@@ -196,6 +202,13 @@ def _master(given: object) -> bool | None:
     if found is not None and not isinstance(found, bool):
         raise Invalid(document.MASTER, "must be true or false")
     return found
+
+
+def _truth(value: str) -> bool:
+    """Raises Invalid."""
+    if value not in ("true", "false"):
+        raise Invalid(document.MASTER, "must be true or false")
+    return value == "true"
 
 
 def _read(file: str) -> Any:
