@@ -49,7 +49,7 @@ OPENS_SILOS = {
     "memory/rules/cleanup.py",  # tags, for the agent's side
     "memory/silo/indexes.py",
     "memory/formats/export.py",
-    "memory/vault/files.py",  # by its side's standing consent: the vault's files
+    "memory/vault/known.py",  # by its side's standing consent: the vault's files
     "memory/vault/following.py",
     "memory/vault/mending.py",
     "memory/vault/pages.py",

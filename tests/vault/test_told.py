@@ -169,14 +169,14 @@ def test_a_session_is_entitled_by_its_name_and_period(ada: Agent, vault: Path, t
     name = "m" * 64  # whose tag is cut
     time_machine.move_to("2026-11-22T14:30:00Z", tick=False)
     talk(ada, "Add it.", "Done.", session=name)
-    time_machine.move_to("2026-11-22T15:00:00Z", tick=False)
+    time_machine.move_to("2026-11-22T14:55:00Z", tick=False)
     talk(ada, "Thanks!", "Bye.", session=name)
-    time_machine.move_to("2026-11-24T00:00:00Z", tick=False)
+    time_machine.move_to("2026-11-22T15:10:00Z", tick=False)
     end_session(fresh(ada), name, ME)
     [path] = [path for path in memories(vault) if "/sessions/" in path]
     assert path.endswith("sessions/000003-2026-11-22-143000.md")
     text = (vault / path).read_text()
-    assert text.startswith(f"# Session Memory: {name} - 2026-11-22T14:30:00Z to 2026-11-22T15:00:00Z\n")
+    assert text.startswith(f"# Session Memory: {name} - 2026-11-22T14:30:00Z to 2026-11-22T14:55:00Z\n")
     assert "- **Session Type**: COLLABORATIVE\n" in text
     [first, _] = [path for path in memories(vault) if "/interactions/" in path]
     assert (vault / first).read_text().startswith(f"# User Interaction: {name} - 2026-11-22T14:30:00Z\n")
