@@ -105,10 +105,12 @@ def discard(
     *,
     session: int | None = None,
     expect: Mapping[int, int] | None = None,
+    detail: Mapping[str, Any] | None = None,
 ) -> Edited:
-    """Soft-delete memories; they are kept for ever. Raises UnknownMemory, Discarded, Constitutional, Notice, Stale,
-    DiscardShare."""
+    """Soft-delete memories; they are kept for ever. `detail` as for `remember`. Raises UnknownMemory, Discarded,
+    Constitutional, Notice, Stale, DiscardShare."""
     with editing.begin(agent, Operation.DISCARDED, actor, session=session) as edit:
+        edit.detail |= detail or {}
         for memory in _editable(edit, numbers, expect):
             edit.change(memory, discarded_at=edit.at)
         return edit.finish()

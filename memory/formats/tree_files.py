@@ -169,6 +169,9 @@ class _File:
             for name, text in self._blocks.items()
             if name not in sections.AROUND and text and not labels.is_absent(text)
         }
+        plain = said.get(sections.main_section(self._told.category), "")
+        if self._is_ours and plain and len(said) == 1 and sections.is_plain(plain, self._told.category):
+            return plain  # as most are kept; of the others none but the heading is lost
         before = "" if self._is_ours else self._before()
         return "\n\n".join(filter(None, (before, content(said, self._told.category))))
 

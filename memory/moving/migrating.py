@@ -54,12 +54,15 @@ def migrate(
         entry = row.audit_seq + 1
         kept = originals.keep(row, entry, files or {})
         detail = {"import": entry}
-        tokens = _store(row, [s for s in steps if s.fate == Fate.NEW], actor, detail, kept, advance)
+        replaced = [step.number for step in steps if step.fate == Fate.REPLACED and step.number is not None]
+        if replaced:
+            store.discard(row, replaced, actor, detail=detail)
+        tokens = _store(row, [s for s in steps if s.fate != Fate.CHANGED], actor, detail, kept, advance)
         for step in steps:
             if step.fate == Fate.CHANGED:
                 tokens += _say_anew(row, step, actor, detail, kept)
                 advance(1)
-    count = sum(step.fate == Fate.NEW for step in steps)
+    count = sum(step.fate != Fate.CHANGED for step in steps)
     return Figures(entry, count, len(steps) - count, tokens, len(kept))
 
 

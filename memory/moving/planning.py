@@ -27,7 +27,7 @@ from memory.silo.silo import Silo
 from memory.undone import Undone
 
 SETTINGS = "memory_rules.migration_settings"
-STAYS = "its file stays as it is, and in use"  # what is said of how both go together
+STAYS = "its file was left as it is"  # what is said of how both go together
 _LIKE = "says the same as memory {} here"
 _AT_ONCE = 1_000  # digests looked up by one query
 
@@ -37,13 +37,14 @@ class Fate(StrEnum):
 
     NEW = "new"
     CHANGED = "changed"  # there, its memory as it was written: that says what the file says now
+    REPLACED = "replaced"  # the same, but of another category, project or kind: another memory takes its place
     THERE = "there"
     OTHERWISE = "otherwise"  # the file changed, and so did its memory: left
     BESIDE = "beside"  # somebody decided so
     OFF = "off"  # its category is
 
 
-MOVES = frozenset({Fate.NEW, Fate.CHANGED})
+MOVES = frozenset({Fate.NEW, Fate.CHANGED, Fate.REPLACED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +222,12 @@ def _fate(step: Step, row: Moved, memory: Memory | None, undone_by: int | None) 
     if undone_by is not None and memory.discarded_at is not None and memory.redacted_at is None:
         return Fate.NEW  # somebody took the migration back, and migrates again
     is_as_written = memory.version in (row.version, undone_by)
+    is_ours = is_as_written and memory.discarded_at is None and not memory.constitutional
+    draft = step.draft
+    if is_ours and (memory.category, memory.project, memory.kind) != (draft.category, draft.project, draft.kind):
+        return Fate.REPLACED  # no memory changes its category: what is private now is not put into what was not
     if is_same and undone_by is None:
         return Fate.THERE
-    is_ours = is_as_written and memory.discarded_at is None and not memory.constitutional
     return Fate.CHANGED if is_ours else Fate.OTHERWISE
 
 
@@ -236,13 +240,15 @@ def _leave_out_repeats(agent: Agent, plan: Plan, silo: Silo) -> None:
     """What a memory says already in the same place, by the keyed digest."""
     fresh = plan.of(Fate.NEW)
     digests = {id(step): silo.digest(step.draft.content) for step in fresh}
+    anew = {step.number for step in plan.of(Fate.CHANGED, Fate.REPLACED)}  # they say something else in a moment
     there: dict[Any, int] = {}
     wanted = sorted(set(digests.values()))
     for start in range(0, len(wanted), _AT_ONCE):
         rows = Memory.objects.filter(agent_id=agent.pk, discarded_at__isnull=True)
         rows = rows.filter(digest__among=wanted[start : start + _AT_ONCE])
         for number, digest, category, project in rows.values_list("number", "digest", "category", "project"):
-            there.setdefault((bytes(digest), category, project), number)
+            if number not in anew:
+                there.setdefault((bytes(digest), category, project), number)
     kept = []
     for step in plan.steps:
         place = (digests.get(id(step), b""), step.draft.category, step.draft.project)

@@ -19,6 +19,7 @@ from typing import BinaryIO, NamedTuple
 from memory.errors import FileFault, FolderChanged
 from memory.formats.found import LeftOut
 from memory.placing import PLAIN, told, walked
+from memory.vault.disk import LOCK
 
 MOST, DEEPEST = 200_000, 128  # entries, folders one in another
 # What is somebody else's: packages, environments, the history.
@@ -27,6 +28,7 @@ NOT_ENTERED = frozenset(
     | {".tox", ".nox", ".git", ".hg", ".svn"}
 )
 _ENVIRONMENT = "pyvenv.cfg"  # in a virtual environment, whatever it is called
+VAULT = "is a vault of this service"
 _NOT_LINKED = getattr(os, "O_NOFOLLOW", 0)
 OUT, NOWHERE = "is a link that leads out of the folder", "is a link that leads nowhere"
 NO_FILE, UNREADABLE, NO_TEXT_NAME = "is no file", "cannot be read", "has a name that is no text"
@@ -173,7 +175,11 @@ def _walked(tree: Tree) -> Iterator[Entry]:
         if len(found) > left:
             tree.left_out.append(LeftOut(".", f"holds more than {MOST:,} entries; the rest is not looked at"))
             return
-        if path and any(entry.name == _ENVIRONMENT for entry in found):
+        names = {entry.name for entry in found}
+        if path and _ENVIRONMENT in names:
+            continue
+        if LOCK in names:  # its files are of memories that are here, or in another silo
+            tree.left_out.append(LeftOut(shown(path) or ".", VAULT))
             continue
         left -= len(found)
         for entry in found:

@@ -104,7 +104,7 @@ def test_init_runs_its_twelve_steps_for_real(ada: Agent, tmp_path: Path, monkeyp
     assert told["Other systems"] == "Cursor (1 file): 1 memory to take in"
     assert "   1  .cursorrules → contextual of site" in ran.err
     assert "“Say quay, never dock.”" in ran.err
-    assert "Store 1 memory, and keep 1 file as they are, sealed? (y/n)" in ran.err
+    assert "Store 1 memory, and keep 1 file as it is now, sealed? (y/n)" in ran.err
     assert told["Migrated"].startswith("1 memory stored, 0 said anew")
     assert told["Git memories"].startswith("memory 2")
     assert told["Index"] == "2 files listed, 0 mended"

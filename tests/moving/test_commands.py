@@ -197,6 +197,39 @@ def test_filters(ada: Agent, site: Path, filters: list[str], stored: int) -> Non
     assert migrate("--json", *filters).json["stored"] == stored
 
 
+def test_a_script_selects_by_filters_or_numbers_or_nothing(ada: Agent, site: Path) -> None:
+    before = state(ada)
+    assert "Nothing was stored." in rules("migrate", "--how", "select", "--yes").err
+    assert state(ada) == before
+    assert rules("migrate", "--how", "select", "--path", "*.md", "--yes", "--json").json["stored"] == 2
+
+
+def test_what_nothing_was_asked_of_is_said(ada: Agent, site: Path) -> None:
+    ran = migrate("--path", "nosuch")
+    assert "nothing to take in. 3 would be, which were not asked for." in ran.err
+
+
+def test_a_vault_is_no_source(ada: Agent, site: Path) -> None:
+    migrate()
+    vault = str(Path(ada.vault_path).parent)
+    told = rules("detect", "--project-dir", vault, "--plain", "vault", "--json").json
+    assert not [each["key"] for each in told["memories"] if each["key"].startswith("vault/")]
+    assert {"key": "vault", "why": "is a vault of this service"} in told["left_out"]
+
+
+def test_plain_files_are_read_where_a_folder_is_named(ada: Agent, site: Path) -> None:
+    ran = rules("detect", "--from", "plain")
+    assert (ran.code, "must name the folders" in ran.err) == (2, True)
+
+
+def test_no_vault_is_begun_among_the_frameworks_memories(ada: Agent, site: Path) -> None:
+    (site / "memory" / "common").mkdir(parents=True)
+    (site / "memory" / "index.md").write_text("# Mine\n")
+    ran = rules("init", "--vault", str(site / "memory"), "--yes")
+    assert (ran.code, "holds memories of another system" in ran.err) == (2, True)
+    assert (site / "memory" / "index.md").read_text() == "# Mine\n"
+
+
 def test_selection_can_be_switched_off(ada: Agent, site: Path) -> None:
     talking.settings(ada, migration_settings__selective_import_enabled=False)
     for args in (["--only", "1"], ["--path", "*.md"]):
@@ -242,7 +275,7 @@ def test_what_cannot_be_taken_is_told(ada: Agent, site: Path) -> None:
     store.revise(fresh(ada), number, OPERATOR, content="Of my own.")
     (site / "CLAUDE.md").write_text("Ferries wait for nobody.\n")
     ran = migrate()
-    assert "1 memory not taken: changed in both places, left." in ran.err
+    assert f"CLAUDE.md says something else now, and so does memory {number}, which is left" in ran.out
     assert says(ada, number).content == "Of my own."
     talking.off(ada, "contextual")
     (site / "CLAUDE.md").rename(site / "CLAUDE.local.md")

@@ -74,6 +74,19 @@ def test_what_changed_is_said_anew_in_the_same_migration(ada: Agent) -> None:
     assert active(ada) == [1, 2]
 
 
+def test_what_is_private_by_now_is_in_no_open_memory(ada: Agent) -> None:
+    move(ada, piece("a", "Ines is here."), piece("b", "two"))
+    done = move(ada, piece("a", "Ines is on leave.", category="personal", project=""), piece("b", "two"))
+    assert (done.stored, done.said_anew) == (1, 0)
+    assert active(ada) == [2, 3]
+    assert (row(ada, 3).category, row(ada, 3).scope, says(ada, 1).content) == ("personal", "private", "Ines is here.")
+    assert fates(ada, piece("a", "Ines is on leave.", category="personal", project="")) == [Fate.THERE]
+    roll_back(fresh(ada), What.imported(done.entry or 0), OPERATOR)
+    assert active(ada) == [1, 2]
+    assert says(ada, 1).content == "Ines is here."
+    assert problems(ada) == []
+
+
 def test_nothing_new_writes_nothing(ada: Agent) -> None:
     move(ada, piece("a"))
     before = state(ada)

@@ -48,7 +48,7 @@ def test_its_tags_say_where_it_came_from(ada: Agent) -> None:
         "migration:from .claude/rules/quays.md",
         "transformed:front matter left out",
         "transformed:dated by its file",
-        "compatibility:its file stays as it is, and in use",
+        "compatibility:its file was left as it is",
     )
 
 
@@ -142,6 +142,15 @@ def test_a_file_that_changed_is_said_anew(ada: Agent) -> None:
     assert fates(ada, piece("a", "two")) == [Fate.CHANGED]
 
 
+@pytest.mark.parametrize(
+    "elsewhere", [{"category": "personal", "project": ""}, {"project": "pilot-app"}, {"kind": "journal"}]
+)
+@pytest.mark.parametrize("content", ["one", "two"])
+def test_what_belongs_elsewhere_by_now_is_another_memory(ada: Agent, content: str, elsewhere: dict[str, str]) -> None:
+    move(ada, piece("a", "one"))
+    assert fates(ada, piece("a", content, **elsewhere)) == [Fate.REPLACED]
+
+
 @pytest.mark.parametrize("edit", ["revised", "protected", "discarded"])
 def test_a_file_that_changed_is_left_where_its_memory_did_too(ada: Agent, edit: str) -> None:
     move(ada, piece("a", "one"))
@@ -190,6 +199,11 @@ def test_what_a_memory_says_already_is_told_to_the_agents_side_alone(ada: Agent)
     assert found.steps == []
     assert [(each.key, each.why) for each in found.left_out] == [("a", "says the same as memory 1 here")]
     assert fates(ada, piece("a"), compares=False) == [Fate.NEW]
+
+
+def test_what_a_memory_says_that_is_said_anew_is_taken_from_another_file(ada: Agent) -> None:
+    move(ada, piece("a", "one"))
+    assert fates(ada, piece("a", "two"), piece("b", "one")) == [Fate.CHANGED, Fate.NEW]
 
 
 def test_the_same_words_in_another_place_are_another_memory(ada: Agent) -> None:

@@ -26,7 +26,7 @@ from memory.rules import document, gate, switches
 from memory.rules.categories import PROJECT, SCOPES
 from memory.rules.projects import VARIABLE
 from memory.vault import base, comparing, mending, pages, rendering
-from memory.vault.disk import Disk
+from memory.vault.disk import LOCK, Disk
 
 QUESTION = "Memory rules are currently disabled. Enable memory functionality? (y/n)"  # the seed's
 ENOUGH = 10  # memories of a project that are context enough
@@ -143,6 +143,7 @@ def _begin_vault(begun: _Begun) -> None:
         path = base.resolved(given, root, base.roots())
     except Invalid as problem:
         raise Invalid(base.FIELD, f"{problem.problem}{_or_else(begun.agent)}") from None
+    _require_nobodys_memories(path, begun.agent)
     _require_usable(path, begun.agent)
     if path == begun.agent.vault_path:
         begun.report("Storage path", f"{path}, as before")
@@ -185,6 +186,18 @@ def _propose(begun: _Begun, path: str) -> None:
 
 def _proposed(agent: Agent, path: str) -> int:
     return proposals.propose(agent, asking.OPERATOR, vault_path=path).number
+
+
+def _require_nobodys_memories(path: str, agent: Agent) -> None:
+    """A vault has indexes of the names that the rules' framework has: in a folder of its it would put those aside, and
+    what is there could not be told from its own. Raises Invalid."""
+    folder = Path(path)
+    is_kept = (folder / LOCK).exists() or path == agent.vault_path
+    if not is_kept and any((folder / name).is_dir() for name in ("common", "private", "projects")):
+        raise Invalid(
+            base.FIELD,
+            f"{path} holds memories of another system, which stay as they are: name another folder{_or_else(agent)}",
+        )
 
 
 def _require_usable(path: str, agent: Agent) -> None:

@@ -37,6 +37,7 @@ _LISTED = 20  # of what was left out, unless all of it is asked for
 FATES = {
     Fate.NEW: "new",
     Fate.CHANGED: "changed since",
+    Fate.REPLACED: "changed since, and belongs elsewhere",
     Fate.THERE: "here already",
     Fate.OTHERWISE: "changed in both places, left",
     Fate.BESIDE: "left beside",
@@ -128,6 +129,8 @@ def _named(groups: Container[str], options: dict[str, Any]) -> list[str]:
     for name in named:
         if SYSTEMS[name].group not in groups:
             raise Invalid("from", f"{name} is none of migration_settings.supported_source_systems")
+    if "plain" in named and not options.get("plain"):
+        raise Invalid("plain", "must name the folders whose files are memories, such as --plain notes")
     return named
 
 
@@ -164,8 +167,13 @@ def summary(finding: Finding) -> str:
     return f"{', '.join(told)}: {several(len(finding.fresh), 'memory', 'memories')} to take in{left}"
 
 
-def left_out(left: Sequence[LeftOut], *, whole: bool) -> Iterator[str]:
+def not_taken(plan: Plan) -> list[LeftOut]:
     """What is not taken, and why."""
+    both = "says something else now, and so does memory {}, which is left: revise or discard that one yourself"
+    return [*plan.left_out, *(LeftOut(each.key, both.format(each.number)) for each in plan.of(Fate.OTHERWISE))]
+
+
+def left_out(left: Sequence[LeftOut], *, whole: bool) -> Iterator[str]:
     shown = left if whole else left[:_LISTED]
     if left:
         yield "left out:"
@@ -175,12 +183,18 @@ def left_out(left: Sequence[LeftOut], *, whole: bool) -> Iterator[str]:
         yield f"  and {len(left) - len(shown):,} more (--all lists them)"
 
 
+_ANEW = {
+    Fate.CHANGED: ", in place of what memory {} says",
+    Fate.REPLACED: ", in place of memory {}, which is discarded",
+}
+
+
 def previewed(steps: Sequence[Step], *, with_words: bool) -> Iterator[str]:
     """Of each what it would become, and what is done to it; how it begins for the agent's side alone."""
     for n, step in enumerate(steps, 1):
         draft = step.draft
         where = f"{draft.category} of {draft.project}" if draft.project else draft.category
-        anew = f", in place of what memory {step.number} says" if step.fate == Fate.CHANGED else ""
+        anew = _ANEW.get(step.fate, "").format(step.number)
         kind = "" if draft.kind == "core" else f", {draft.kind}"
         yield f"{n:>4}  {step.key} → {where}{kind}, {step.origin:%Y-%m-%d}{anew}"
         if step.transformed:

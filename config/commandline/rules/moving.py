@@ -50,7 +50,7 @@ def tell(task: Task, agent: Agent, there: Finding, *, whole: bool) -> None:
     lines = list(finding.table(there))
     for line in lines or ["nothing of another system"]:
         task.tell(line)
-    for line in finding.left_out(there.plan.left_out, whole=whole):
+    for line in finding.left_out(finding.not_taken(there.plan), whole=whole):
         task.tell(line)
     if there.fresh:
         many = several(len(there.fresh), "memory", "memories")
@@ -99,7 +99,8 @@ def _moved(task: Task, agent: Agent, there: Finding, steps: list[Step], options:
         _result(task, there, migrating.Figures(None), options)
         return
     if not steps:
-        task.say("There is nothing to take in.")
+        others = f" {len(there.fresh):,} would be, which were not asked for." if there.fresh else ""
+        task.say(f"There is nothing to take in.{others}")
         _result(task, there, migrating.Figures(None), options)
         return
     done = carry_out(task, agent, there, steps, options["how"] or asked_how(task), options)
@@ -112,7 +113,7 @@ def _show(task: Task, there: Finding, steps: Sequence[Step], *, whole: bool) -> 
         task.tell(line)
     for line in finding.previewed(steps, with_words=there.is_agents):
         task.tell(line)
-    for line in finding.left_out(there.plan.left_out, whole=whole):
+    for line in finding.left_out(finding.not_taken(there.plan), whole=whole):
         task.tell(line)
     task.stdout.flush()
 
@@ -133,8 +134,8 @@ def carry_out(
     task: Task, agent: Agent, there: Finding, steps: list[Step], how: str, options: dict[str, Any]
 ) -> migrating.Figures:
     """Store them, or note that they stay beside; what was done. Nothing is stored before a person agrees."""
-    if how == "select" and not options.get("only"):
-        steps = _numbered(steps, asking.answer(task, "Which, such as 1-4,7?"))
+    if how == "select" and not options.get("only") and (asking.can_ask() or not _is_filtered(options)):
+        steps = _numbered(steps, asking.answer(task, "Which, such as 1-4,7?")) if asking.can_ask() else []
     if how == "skip" or not steps:
         task.say(NOTHING)
         return migrating.Figures(None)
@@ -142,13 +143,18 @@ def carry_out(
         return _left_beside(task, agent, steps, yes=options["yes"])
     keeps = document.value(gate.rules_of(agent), f"{SETTINGS}.migration_backup_originals")
     files = _originals_of(there, steps) if keeps and not options.get("no_originals") else {}
-    sealed = f", and keep {several(len(files), 'file')} as they are, sealed" if files else ""
+    sealed = f", and keep {several(len(files), 'file')} as it is now, sealed" if len(files) == 1 else ""
+    sealed = f", and keep {len(files):,} files as they are now, sealed" if len(files) > 1 else sealed
     question = f"Store {several(len(steps), 'memory', 'memories')}{sealed}? (y/n)"
     if not asking.confirmed(task, question, yes=options["yes"], hint="; --yes says that a person wants it"):
         task.say(NOTHING)
         return migrating.Figures(None)
     with progress("Storing", unit="memories", total=len(steps)) as advance:
         return migrating.migrate(agent, steps, asking.OPERATOR, files=files, advance=advance)
+
+
+def _is_filtered(options: dict[str, Any]) -> bool:
+    return bool(options.get("systems")) or finding.choice(options) != Choice()
 
 
 def _left_beside(task: Task, agent: Agent, steps: list[Step], *, yes: bool) -> migrating.Figures:
@@ -223,7 +229,7 @@ def in_words(done: migrating.Figures) -> Iterator[str]:
     )
     yield f"rollback --import {done.entry} takes all of it back"
     if done.files:
-        yield f"{several(done.files, 'file')} kept as they were (memory_rules originals)"
+        yield f"{several(done.files, 'file')} kept, sealed (memory_rules originals)"
 
 
 # --- originals

@@ -103,6 +103,7 @@ def _into_file(path: Path, pieces: Iterator[bytes]) -> None:
 def _into_folder(path: Path, pieces: Iterator[bytes]) -> None:
     """A folder of its owner's alone, there once it is whole: what the archive holds."""
     with _made(path) as folder, tarfile.open(fileobj=cast(IO[bytes], _Pieces(pieces)), mode="r|gz") as archive:
+        (folder / "export").mkdir(0o700)
         archive.extractall(folder / "export", filter="data")
         (folder / "export").rename(path)
 
