@@ -462,3 +462,12 @@ def test_left_out_is_told_once(tmp_path: Path) -> None:
     put(tmp_path, "CLAUDE.md", "@.cursor/rules/a.md\n")
     memories, left_out = found(tmp_path)
     assert (list(memories), left_out) == ([".cursor/rules/a.md", "CLAUDE.md"], {})
+
+
+def test_a_page_that_shows_what_a_log_looks_like_is_none(tmp_path: Path) -> None:
+    entry = "## 2026-01-05T08:00:00Z\n**Task:** Count\n**Result:** Three\n"
+    (tmp_path / "fenced.md").write_text(f"Logs:\n\n```\n{entry}```\n")
+    (tmp_path / "guide.md").write_text(f"# Logs\n\n## Intro\n\nSo:\n\n## How\n\nLike this.\n\n{entry}\n## More\n")
+    (tmp_path / "log.md").write_text(entry * 3)
+    with looked_at(tmp_path) as look:
+        assert [source.path for source in look.sources] == ["log.md"]

@@ -9,10 +9,17 @@ from memory.moving.outline import Outline
 from memory.moving.system import LARGEST_EXPORT, Form, System, Way
 
 _ENTRY = re.compile(rb"^## [^\r\n]+\r?\n\*\*Task:\*\* ", re.MULTILINE)
+_HEADING = re.compile(rb"^#{1,6} ", re.MULTILINE)
+_FENCE = re.compile(rb"^ {0,3}(?:```|~~~)", re.MULTILINE)
 
 
 def _seen(head: bytes) -> Outline:
-    return frozenset({"entry"} if _ENTRY.search(head) else ())
+    """A page that shows what a log looks like is none: it has other headings, or shows it in a fence."""
+    first, fence = _ENTRY.search(head), _FENCE.search(head)
+    if first is None or (fence is not None and fence.start() < first.start()):
+        return frozenset()
+    is_log = 2 * len(_ENTRY.findall(head)) >= len(_HEADING.findall(head))
+    return frozenset({"entry"} if is_log else ())
 
 
 SYSTEM = System(
