@@ -214,7 +214,9 @@ class Files(Known):
         if target != path and there is not None:
             self.disk.move(path, target)
             self.gone += [pages.Line.of(memory, path)] if path == naming.back(path) else []
-        self._note(_Write(memory, target, data, is_listed=was_there and path == target))
+        day = f"{memory.origin:%Y-%m-%d}".encode()  # that its line in the index has, too
+        is_dated_so = day not in _title(data) or day in _title(there or b"")
+        self._note(_Write(memory, target, data, is_listed=was_there and path == target and is_dated_so))
 
     def _target(self, path: PurePosixPath, memory: Memory, opened: Opened) -> PurePosixPath:
         """Where its file is from now on: where it was, or in the folder that the settings have by now."""
@@ -338,3 +340,7 @@ class Files(Known):
             "sealed_path": self.sealed_path(each.memory.number, each.path),
             "digest": self.silo.digest_of_file(each.data),
         }
+
+
+def _title(data: bytes) -> bytes:
+    return data.partition(b"\n")[0]

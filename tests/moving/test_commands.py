@@ -209,6 +209,14 @@ def test_what_nothing_was_asked_of_is_said(ada: Agent, site: Path) -> None:
     assert "nothing to take in. 3 would be, which were not asked for." in ran.err
 
 
+def test_the_index_follows_a_memory_that_is_of_another_day(ada: Agent, site: Path) -> None:
+    migrate()
+    (site / "CLAUDE.md").write_text("Ferries wait for nobody.\n")  # today
+    migrate()
+    ran = rules("index", "--check")
+    assert (ran.code, ran.out) == (0, ran.out)
+
+
 def test_a_vault_is_no_source(ada: Agent, site: Path) -> None:
     migrate()
     vault = str(Path(ada.vault_path).parent)
