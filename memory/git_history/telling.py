@@ -93,7 +93,7 @@ def _summary(analysis: Analysis, project: str) -> str:
 def _findings(analysis: Analysis, most: int) -> dict[str, str]:
     speed, tags = analysis.velocity, analysis.milestones
     return {
-        "Project Evolution": _grown(analysis.growth),
+        "Project Evolution": _grown(analysis.growth, is_shallow=analysis.is_shallow),
         "Development Patterns": f"{speed.earlier:,} commits in the earlier half of the time, {speed.later:,} in the "
         "later",
         "Milestones": _milestones(tags, analysis.gathered.oldest.at, most) if tags is not None else "",
@@ -101,11 +101,12 @@ def _findings(analysis: Analysis, most: int) -> dict[str, str]:
     }
 
 
-def _grown(growth: Growth | None) -> str:
+def _grown(growth: Growth | None, *, is_shallow: bool) -> str:
     if growth is None:
         return ""
     if growth.before is None:
-        return f"begun within this time; {growth.now.files:,} files now"
+        now = f"{growth.now.files:,} files now"
+        return now if is_shallow else f"begun within this time; {now}"  # of a shallow clone nobody can tell
     return f"{growth.before.files:,} files before, {growth.now.files:,} now"
 
 

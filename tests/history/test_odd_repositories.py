@@ -111,6 +111,7 @@ def test_a_shallow_clone(work: Path, tmp_path: Path) -> None:
     said = telling.covered(found)
     assert "the files of 1 of them are not in this clone" in said
     assert "the clone is shallow" in said
+    assert "begun within this time" not in said
 
 
 def test_a_partial_clone(work: Path, tmp_path: Path) -> None:
