@@ -25,6 +25,7 @@ class Answer:
     def codes(self) -> list[str]:
         """Of an error, told in the API's one form."""
         told = self.json
+        assert "errors" in told, f"no error: {self.status}"
         assert all(set(error) == {"code", "detail", "attr"} for error in told["errors"])
         asks = {"memory_disabled", "category_disabled"} & {error["code"] for error in told["errors"]}
         assert set(told) == {"type", "errors", *(["prompt"] if asks else [])}, told

@@ -14,10 +14,11 @@ SAID = "From now on always retry a lost connection three times."
 def test_nothing_is_kept_in_a_process_alone(service: Installation) -> None:
     made = service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe", "--vault", "ada").json
     key = {"PALIMPSEST_AGENT_KEY": made["key"]}
-    file = Path(service.manage("memory_rules", "store", "acme/ada", SAID, "--category", "technical").json["file"])
+    file = service.manage("memory_rules", "store", "acme/ada", SAID, "--category", "technical").json["file"]
+    assert file, "no file is confirmed"
     recorded = ("record", "acme/ada", "--prompt", SAID, "--session", "monday", "--project", "shop")
     assert service.manage("memory_rules", *recorded).json["id"] == 2
-    assert SAID in file.read_text()
+    assert SAID in Path(file).read_text()
     [interaction] = (service.folder / "vault").rglob("interactions/*.md")
     assert SAID in interaction.read_text()
     found = service.manage("memory_rules", "retrieve", "acme/ada", "lost connection", "--project", "shop", **key)

@@ -68,6 +68,11 @@ def close(agent: Agent, *, master: bool = True, category: bool = True) -> Agent:
     return fresh(agent)
 
 
+def as_it_stands() -> int:
+    """The version of the first memory, which may be cleaned up."""
+    return Memory.objects.get(agent__tenant__slug="acme", agent__slug="ada", number=1).version
+
+
 # --- off is off, whoever asks, and by whichever road
 
 API: dict[str, Callable[[Caller], Answer]] = {
@@ -89,7 +94,9 @@ API: dict[str, Callable[[Caller], Answer]] = {
     "POST recordings, automatic": lambda ask: ask.post("recordings", {"prompt": PROMPT}),
     "POST recorded-sessions": lambda ask: ask.post("recorded-sessions/monday/end", {}),
     "GET cleanup": lambda ask: ask.get("cleanup"),
-    "POST cleanup": lambda ask: ask.post("cleanup", {"discard": [1], "keep": [2]}),
+    "POST cleanup": lambda ask: ask.post(
+        "cleanup", {"discard": [1], "keep": [2], "expect": [{"id": 1, "version": as_it_stands()}]}
+    ),
     "POST refinement-sessions": lambda ask: ask.post("refinement-sessions", {"driver": "runtime"}),
     "POST import": lambda ask: ask.post("import", raw=json.dumps(LINE).encode() + b"\n", kind="application/x-ndjson"),
     "PATCH rules": lambda ask: ask.patch("rules", {"memory_rules": {"enabled": True}}),
@@ -102,7 +109,7 @@ COMMANDS: dict[str, Callable[[], Ran]] = {
     "session begin": lambda: rules("session", "begin", "friday"),
     "topic": lambda: rules("topic", "Tea"),
     "retrieve": lambda: rules("retrieve", SAID),
-    "cleanup": lambda: rules("cleanup", "--discard", "1@1"),
+    "cleanup": lambda: rules("cleanup", "--discard", f"1@{as_it_stands()}"),
     "init": lambda: rules("init"),
     "enable": lambda: rules("enable"),
     "settings": lambda: rules("settings", document.MASTER, "true"),
@@ -132,10 +139,11 @@ def done(road: str, ada_key: str) -> str:
     return ran.out + ran.err
 
 
+@pytest.mark.parametrize("category", [True, False])
 @pytest.mark.parametrize("road", [*API, *COMMANDS])
-def test_nothing_turns_memory_on_by_itself(ada: Agent, house: House, road: str) -> None:
-    """Nor a category, nor any other setting."""
-    before = close(ada)
+def test_nothing_turns_memory_on_by_itself(ada: Agent, house: House, road: str, category: bool) -> None:
+    """Nor a category, nor any other setting; whether the category is closed as well, which would undo it, or not."""
+    before = close(ada, category=category)
     done(road, house.ada_key)
     now = fresh(ada)
     assert (now.memory_enabled, now.rules) == (False, before.rules)
@@ -198,9 +206,9 @@ def test_store_asks_and_does_nothing_where_it_is_declined(ada: Agent, closed: st
 def test_store_goes_on_once_somebody_agrees(ada: Agent, closed: str) -> None:
     close(ada, master=closed == "master", category=closed == "category")
     ran = at_a_terminal("y\n", "store", "x", "--category", "technical")
-    assert ran.json["id"] == 5
     [told] = [line for line in ran.err.splitlines() if line.startswith("Would be switched on: ")]
     assert told.endswith(f"({PATHS[closed]})")
+    assert ran.json["id"] == 5
     assert (fresh(ada).memory_enabled, gate.closed(fresh(ada))) == (True, frozenset())
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-_NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -37,7 +37,7 @@ def _functions(module: ast.Module) -> Iterator[str]:
 @pytest.mark.parametrize("row", rows("Every MUST"), ids=lambda row: row[0])
 def test_what_must_be_is_held_by_tests_that_exist(row: list[str]) -> None:
     _, held = row
-    named = _NAMED.findall(held)
+    named = NAMED.findall(held)
     assert named
     assert held.count("`") == 2 * len(named), "what is named is a test"
     for file, test in named:

@@ -1,4 +1,5 @@
-"""Every rule of refinement taken out, one at a time, to see the tests that hold it fail (docs/refinement.md).
+"""Every rule of refinement, and every MUST of memory, taken out, one at a time, to see the tests that hold it fail
+(docs/refinement.md, docs/memory-rules.md).
 
     python -m tests.rules_out [WORD …]
 

@@ -1,4 +1,4 @@
-"""Run the table: for each rule a copy of the project without it, and the tests that must fail there."""
+"""Run the tables: for each rule a copy of the project without it, and the tests that must fail there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.rules_out.table import RULES, Rule
+from tests.rules_out import musts, table
+from tests.rules_out.entry import Rule
 
 ROOT = Path(__file__).resolve().parents[2]
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "var", "__pycache__", ".*_cache", ".coverage*")
@@ -31,7 +32,7 @@ class Found:
 
 def main() -> int:
     options = _options()
-    wanted = [rule for rule in RULES if all(word in str(rule) for word in options.words)]
+    wanted = [rule for rule in (*table.RULES, *musts.RULES) if all(word in str(rule) for word in options.words)]
     with ThreadPoolExecutor(options.jobs) as at_once:
         found = []
         for each in at_once.map(tried, wanted):

@@ -2,34 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 
-
-@dataclass(frozen=True)
-class Change:
-    file: str
-    there: str
-    instead: str
-
-
-@dataclass(frozen=True)
-class Rule:
-    what: str
-    changes: tuple[Change, ...]
-    tests: tuple[str, ...]
-
-
-def _rule(what: str, tests: str, *changes: tuple[str, str, str]) -> Rule:
-    """`tests`: FILE:name, name, … FILE2:name; files as _FILES calls them."""
-    named, file = [], ""
-    for word in tests.split():
-        prefix, colon, name = word.rpartition(":")
-        file = _FILES[prefix] if colon else file
-        named.append(f"{file}::test_{name}")
-    return Rule(
-        what, tuple(Change(_MODULES.get(at, at), there, instead) for at, there, instead in changes), tuple(named)
-    )
-
+from tests.rules_out.entry import rule
 
 _FILES = {
     "R": "tests/unit/test_knife_refusals.py",
@@ -60,6 +35,8 @@ _MODULES = {
     "counters": "memory/counters.py",
     "rest": "memory/rest.py",
 }
+
+_rule = partial(rule, _FILES, _MODULES)
 
 _FIELDS_OF_TEXT = "Text = Annotated[Filled, Field(min_length=1, max_length=MAX_CONTENT)]"
 _ACTIVE_THERE = "    _refuse(errors.Discarded, [m.number for m in memories if m.discarded_at])\n    return memories"

@@ -1,4 +1,4 @@
-"""The table of rules that can be taken out: it fits the project as it is, and leaves out no test of the docs."""
+"""The tables of rules that can be taken out: they fit the project as it is, and leave out no test of the docs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.rules_out.table import RULES, Rule
+from tests.rules.test_musts_table import NAMED, rows
+from tests.rules_out import memory, musts, table
+from tests.rules_out.entry import Rule
 
 ROOT = Path(__file__).resolve().parents[2]
+RULES = (*table.RULES, *musts.RULES)
 _NAMED = re.compile(r"`(?:tests/\w+/)?(?:test_\w+\.py::)?(test_\w+)`")
 
 
@@ -33,6 +36,19 @@ def test_the_tests_that_hold_it_exist(rule: Rule) -> None:
 
 
 def test_every_test_of_the_docs_is_seen_to_fail() -> None:
-    tried = {test.partition("[")[0].partition("::")[2] for rule in RULES for test in rule.tests}
+    tried = {test.partition("[")[0].partition("::")[2] for rule in table.RULES for test in rule.tests}
     named = set(_NAMED.findall(read("docs/refinement.md")))
     assert named - tried == set()
+
+
+def test_every_must_is_taken_out() -> None:
+    assert list(musts.MUSTS) == [what for what, _ in rows("Every MUST")]
+    told = [value for value in vars(memory).values() if isinstance(value, Rule)]
+    assert {*told, *memory.STEPS} == {*musts.RULES}
+
+
+@pytest.mark.parametrize("row", rows("Every MUST"), ids=lambda row: row[0])
+def test_every_test_of_a_must_is_seen_to_fail_without_it(row: list[str]) -> None:
+    what, held = row
+    tried = {test for rule in musts.MUSTS[what] for test in rule.tests}
+    assert {"::".join(named) for named in NAMED.findall(held)} - tried == set()

@@ -53,7 +53,9 @@ def rules(deed: str, *args: str) -> Ran:
 
 def stored(*args: str) -> Path:
     """The file that is confirmed."""
-    return Path(rules("store", *args).json["file"])
+    file = rules("store", *args).json["file"]
+    assert file, "no file is confirmed"
+    return Path(file)
 
 
 # --- where it is
@@ -117,6 +119,7 @@ def test_the_storage_process(begun: Begun, root: Path) -> None:
     )
     assert "sesame" not in "".join(map(str, tree(vault))) + text  # the remote's password
     line = f"{path.rpartition('/')[2]}](contextual/000001-builds-repeat-themselves.md)"
+    assert {"index.md", f"{OF_SITE}/index.md"} <= set(tree(vault))
     assert (vault / OF_SITE / "index.md").read_text().count(line) == 1
     assert f"- project git.example.org/acme/site: [{OF_SITE}/index.md]" in (vault / "index.md").read_text()
 
@@ -207,7 +210,13 @@ def test_what_is_not_said_is_told_by_what_is(begun: Begun, args: tuple[str, ...]
         ((), "000001.md"),
     ],
 )
-def test_a_credential_is_always_private_and_sealed(begun: Begun, args: tuple[str, ...], name: str) -> None:
+@pytest.mark.parametrize("location", ["private", "common"])
+def test_a_credential_is_always_private_and_sealed(
+    begun: Begun, args: tuple[str, ...], name: str, location: str
+) -> None:
+    """Also where another place stands in the rules, which no road leads to."""
+    forged = {"memory_rules": {"categories": {"credentials": {"storage_location": location}}}}
+    Agent.objects.update(rules=json.dumps(forged))
     assert rules("init", "--vault").code == 0
     file = stored("sesame", "--category", "credentials", *args)
     vault = begun.site / "memory"

@@ -20,8 +20,9 @@ def memories(vault: Path) -> list[str]:
 
 
 def the_one(vault: Path) -> Path:
-    [path] = memories(vault)
-    return vault / path
+    there = memories(vault)
+    assert len(there) == 1
+    return vault / there[0]
 
 
 def differ(agent: Agent) -> list[tuple[str, int]]:
