@@ -17,7 +17,7 @@ from audit.trail import Actor
 from memory import editing, elsewhere, requests
 from memory.models import Agent, Creation, Memory
 from memory.moving import originals
-from memory.rules.rows import CleanupDecision, HistoryAnalysis, Original, Recall, RecordedSession
+from memory.rules.rows import CleanupDecision, HistoryAnalysis, Recall, RecordedSession
 from memory.silo import indexes, keys
 from memory.vault import removing
 
@@ -87,5 +87,5 @@ def _figures(agent: Agent, request: int | None, entry: int | None) -> Figures:
         file=agent.memory_path,
         vault=agent.vault_path,
         former_vaults=removing.former(agent),
-        originals=Original.objects.filter(agent_id=agent.pk).count(),
+        originals=originals.count(agent),
     )

@@ -52,7 +52,7 @@ class Figures:
     tokens_before: int
     tokens_after: int
     related: tuple[Related, ...]
-    originals: int  # files that one of them came from, and that are kept as they were: they go
+    originals: int  # copies of files that memories came from: they may say it, and go
     former_vaults: tuple[str, ...]  # folders that may still have files of theirs, which are not looked at
 
 
@@ -137,7 +137,7 @@ def _figures(agent: Agent, memories: Sequence[Memory], request: int | None, entr
         tokens_before=agent.core_tokens,
         tokens_after=agent.core_tokens - sum(memory.tokens for memory in active if memory.kind == Kind.CORE),
         related=tuple(_related(agent, numbers)),
-        originals=len(originals.of_memories(agent, numbers)),
+        originals=originals.count(agent),
         former_vaults=removing.former(agent),
     )
 

@@ -68,8 +68,8 @@ def _would_remove(agent: Agent, numbers: list[int]) -> Iterator[str]:
         yield f"{agent.label}: these may say the same, and are left, for you to decide: {listed}."
     if figures.originals:
         yield (
-            f"{agent.label}: {several(figures.originals, 'file')} of other systems that they came from, kept as they "
-            f"were, go with them; the files themselves stay where they are."
+            f"{agent.label}: {several(figures.originals, 'copy', 'copies')} of files of other systems go, for it may "
+            f"stand in any of them; the files themselves stay where they are."
         )
     yield from _left_behind(agent, figures.former_vaults)
 

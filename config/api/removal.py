@@ -50,7 +50,7 @@ class RemovesOut(serializers.Serializer[Any]):
         child=serializers.CharField(), help_text="folders that may still have files of theirs: those are not removed"
     )
     originals = serializers.IntegerField(
-        help_text="files of other systems they came from, kept sealed as they were: these copies go, the files stay"
+        help_text="sealed copies of other systems' files: all go, for it may stand in any; the files stay"
     )
 
 

@@ -172,8 +172,10 @@ def is_nothing(value: object) -> bool:
 
 def _as_tag(value: object) -> str:
     """ "" for what is none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return ""
     if isinstance(value, bool | int | float):
-        return json.dumps(value) if math.isfinite(value) else ""
+        return json.dumps(value)
     try:
         return fit(value).text.strip() if isinstance(value, str) and len(value) <= 10 * MAX_TAG else ""
     except Unfit:

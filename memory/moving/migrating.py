@@ -68,7 +68,7 @@ def migrate(
 
 def leave_beside(agent: Agent, steps: Sequence[Step]) -> int:
     """Note that these stay where they are, and are not asked about again until they say something else; how many."""
-    steps = [step for step in steps if step.fate == Fate.NEW and step.number is None]
+    steps = [step for step in steps if step.fate == Fate.NEW]
     with editing.locked(agent) as row:
         _require_as_planned(row, steps)
         _note(row, [(step, None, 0) for step in steps], {})

@@ -70,22 +70,22 @@ def content(agent: Agent, original: Original) -> Iterator[bytes]:
         yield zlib.decompress(silo.open_data(_field(part.nth, part.place), part.entry, bytes(part.sealed)))
 
 
-def of_memories(agent: Agent, numbers: Iterable[int]) -> set[tuple[int, int]]:
-    """The files that one of these memories came from, by entry and place in it."""
-    moved = Moved.objects.filter(agent_id=agent.pk, number__among=list(numbers), entry__isnull=False)
-    there = moved.values_list("entry", "nth").distinct()
-    return {(entry, nth) for entry, nth in there if entry is not None and nth is not None}
+def count(agent: Agent) -> int:
+    return Original.objects.filter(agent_id=agent.pk).count()
 
 
 def forget(agent: Agent, numbers: Iterable[int]) -> None:
-    """Before a redaction of these memories: their files go, and by no digest can a guess be tried on what they said."""
-    numbers = list(numbers)
-    for entry, nth in of_memories(agent, numbers):
-        there = {"agent_id": agent.pk, "entry": entry, "nth": nth}
-        OriginalPart.objects.filter(**there).delete()
-        Original.objects.filter(**there).delete()
-        Moved.objects.filter(**there).update(entry=None, nth=None)
-    Moved.objects.filter(agent_id=agent.pk, number__among=numbers).update(content_digest=b"")
+    """Before a redaction of these memories. All copies of files go: what is removed may stand in any of them, as one
+    that repeats it or as it was before, and nobody reads through them. By no digest can a guess be tried on what was
+    said."""
+    for rows in (OriginalPart, Original):
+        rows.objects.filter(agent_id=agent.pk).delete()
+    moved = Moved.objects.filter(agent_id=agent.pk)
+    said = [
+        bytes(digest) for digest in moved.filter(number__among=list(numbers)).values_list("content_digest", flat=True)
+    ]
+    moved.filter(content_digest__among=sorted({*said} - {b""})).update(content_digest=b"")
+    moved.update(entry=None, nth=None)
 
 
 def forget_all(agent: Agent) -> None:

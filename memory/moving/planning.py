@@ -6,6 +6,7 @@ Nothing is stored here. What a plan holds is content: it is for whoever may read
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -22,6 +23,7 @@ from memory.rules import document, gate
 from memory.rules.categories import PRIVATE, SCOPES
 from memory.rules.masking import masked
 from memory.rules.neutral import neutral_whole
+from memory.rules.projects import checked_project
 from memory.rules.rows import Moved
 from memory.silo.silo import Silo
 from memory.undone import Undone
@@ -30,6 +32,8 @@ SETTINGS = "memory_rules.migration_settings"
 STAYS = "its file was left as it is"  # what is said of how both go together
 _LIKE = "says the same as memory {} here"
 _AT_ONCE = 1_000  # digests looked up by one query
+MOST = 200_000  # pieces that are looked at together
+_NOTES = 16  # of what was done to a piece, that are kept with it
 
 
 class Fate(StrEnum):
@@ -89,28 +93,41 @@ class Plan:
 
     steps: list[Step] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
+    keys: Counter[str] = field(default_factory=Counter)
 
     def of(self, *fates: Fate) -> list[Step]:
         return [step for step in self.steps if step.fate in fates]
 
 
 def planned(
-    agent: Agent, items: Iterable[Item], project: str, *, now: datetime, compares: bool, masks: bool | None = None
+    agent: Agent,
+    items: Iterable[Item],
+    project: str,
+    *,
+    now: datetime,
+    compares: bool,
+    masks: bool | None = None,
+    where: str = "",
 ) -> Plan:
     """What would become of each. `project` is the folder's. With `compares`, what says the same as a memory that is
-    here already is left out: for the agent's side alone, since whoever learns it could try guesses. `masks`: whether
-    secrets are taken out of what is not private; None: as the rules have it.
+    here already is left out, and what its file says by now is told from what it said: for the agent's side alone, since
+    whoever learns it could try guesses. `masks`: whether secrets are taken out of what is not private; None: as the
+    rules have it. `where`: the folder, seen from its project's, so that a file is the same from wherever it is found.
 
-    Reads files; asks the database once for a thousand pieces.
+    Reads files; asks the database once for a thousand pieces. Raises Invalid where there is too much.
     """
-    shaping = _Shaping(gate.rules_of(agent), project, now, masks)
+    shaping = _Shaping(gate.rules_of(agent), project, now, masks, where)
     silo, plan = Silo.for_agent(agent), Plan()
     for item in items:
         if isinstance(item.part, LeftOut):
             plan.left_out.append(item.part)
         else:
             _add(plan, shaping, silo, item, item.part)
-    _settle(agent, plan.steps)
+        if len(plan.steps) + len(plan.left_out) > MOST:
+            raise Invalid(
+                "from", f"more than {MOST:,} pieces are there: name fewer, or give the file to import_memories"
+            )
+    _settle(agent, plan.steps, compares=compares)
     plan.steps = [_closed(agent, step) for step in plan.steps]
     if compares:
         _leave_out_repeats(agent, plan, silo)
@@ -123,7 +140,10 @@ def _add(plan: Plan, shaping: _Shaping, silo: Silo, item: Item, found: Found) ->
     except Invalid as unfit:
         plan.left_out.append(LeftOut(found.key, f"{unfit.field} {unfit.problem}"))
         return
-    digests = (silo.digest(f"moved\0{shaping.project}\0{found.key}"), silo.digest(found.content))
+    key = "/".join(filter(None, (shaping.where, found.key)))
+    plan.keys[key] += 1
+    nth = f"\0{plan.keys[key]}" if plan.keys[key] > 1 else ""  # names may be made so that two are one
+    digests = (silo.digest(f"moved\0{shaping.project}\0{key}{nth}"), silo.digest(found.content))
     origin = draft.origin or item.modified
     plan.steps.append(Step(item.system, item.path, found.key, Fate.NEW, draft, origin, transformed, digests))
 
@@ -137,6 +157,7 @@ class _Shaping:
     project: str
     now: datetime
     masks: bool | None
+    where: str
 
     def shaped(self, item: Item, found: Found) -> tuple[Draft, tuple[str, ...]]:
         """The memory, and what was done to make it. Raises Invalid."""
@@ -146,7 +167,7 @@ class _Shaping:
             content,
             kind=found.kind,
             category=found.category,
-            project=self.project if found.project == HERE else found.project,
+            project=checked_project(self.project if found.project == HERE else found.project),
             tags=self._tags(item, found, done),
             origin=found.date or item.modified,
         )
@@ -157,8 +178,7 @@ class _Shaping:
         content, done = neutral_whole(found.content), []
         if content != found.content:
             done.append("licence or brand left out")
-        masks = document.is_on(self.rules, "capture_settings", "sensitive_data_masking")
-        if SCOPES.get(found.category) != PRIVATE and (masks if self.masks is None else self.masks):
+        if self._is_masked(found):
             content, hidden = masked(content)
             done += [f"{hidden} {'secret' if hidden == 1 else 'secrets'} masked"] if hidden else []
         return content, tuple(done)
@@ -167,10 +187,17 @@ class _Shaping:
         """Its own, and what its file tells as its migration (`memory/vault/rendering.py`)."""
         notes = [f"source-system:{item.system}", f"migrated:{self.now:%Y-%m-%dT%H:%M:%SZ}"]
         if document.value(self.rules, f"{SETTINGS}.migration_notes_inclusion"):
-            notes += [_short("migration:from ", found.key), *(_cut(f"transformed:{each}") for each in done)]
+            notes += [_short("migration:from ", found.key), *(_cut(f"transformed:{each}") for each in done[:_NOTES])]
         if document.value(self.rules, f"{SETTINGS}.cross_system_compatibility"):
             notes.append(f"compatibility:{STAYS}")
-        return (*found.tags[: MAX_TAGS - len(notes)], *notes)
+        tags = (*found.tags[: MAX_TAGS - len(notes)], *notes)
+        return tuple(_cut(masked(tag)[0]) for tag in tags) if self._is_masked(found) else tags
+
+    def _is_masked(self, found: Found) -> bool:
+        if SCOPES.get(found.category) == PRIVATE:
+            return False
+        masks = document.is_on(self.rules, "capture_settings", "sensitive_data_masking")
+        return masks if self.masks is None else self.masks
 
 
 def _short(before: str, key: str) -> str:
@@ -202,7 +229,7 @@ def noted(row: Moved | None) -> tuple[bytes, int | None, int] | None:
     return None if row is None else (bytes(row.content_digest), row.number, row.version)
 
 
-def _settle(agent: Agent, steps: list[Step]) -> None:
+def _settle(agent: Agent, steps: list[Step], *, compares: bool) -> None:
     rows = known(agent, steps)
     numbers = sorted({row.number for row in rows.values() if row.number is not None})
     memories = {m.number: m for m in Memory.objects.filter(agent_id=agent.pk, number__among=numbers)}
@@ -211,16 +238,18 @@ def _settle(agent: Agent, steps: list[Step]) -> None:
         row = rows.get(step.digests[0])
         if row is not None and undone is not None:
             memory = memories.get(row.number) if row.number is not None else None
-            fate = _fate(step, row, memory, undone.by(row.version) if memory else None)
+            fate = _fate(step, row, memory, undone.by(row.version) if memory else None, compares=compares)
             steps[n] = replace(step, fate=fate, number=row.number, known=noted(row))
 
 
-def _fate(step: Step, row: Moved, memory: Memory | None, undone_by: int | None) -> Fate:
+def _fate(step: Step, row: Moved, memory: Memory | None, undone_by: int | None, *, compares: bool) -> Fate:
     is_same = bytes(row.content_digest) == step.digests[1]
     if memory is None:
         return Fate.BESIDE if is_same else Fate.NEW
     if undone_by is not None and memory.discarded_at is not None and memory.redacted_at is None:
         return Fate.NEW  # somebody took the migration back, and migrates again
+    if not compares:
+        return Fate.THERE  # whether a file says what a memory says is told to the agent's side alone
     is_as_written = memory.version in (row.version, undone_by)
     is_ours = is_as_written and memory.discarded_at is None and not memory.constitutional
     draft = step.draft

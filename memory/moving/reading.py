@@ -106,7 +106,9 @@ class Look:
 
 
 def _digest(part: Found) -> bytes:
-    return hashlib.blake2b((part.of or part.content).encode(), digest_size=16).digest()
+    """Of what it says, and where it belongs: the same words in two projects, or in private, are two memories."""
+    said = f"{part.category}\0{part.project}\0{part.of or part.content}"
+    return hashlib.blake2b(said.encode(), digest_size=16).digest()
 
 
 def _tagged(part: Found, tags: tuple[str, ...]) -> Found:

@@ -238,9 +238,17 @@ def test_no_vault_is_begun_among_the_frameworks_memories(ada: Agent, site: Path)
     assert (site / "memory" / "index.md").read_text() == "# Mine\n"
 
 
+def test_a_number_without_end_stops_nothing(ada: Agent, site: Path) -> None:
+    metadata = '{"n": 1' + "0" * 400 + "}"
+    (site / "mem0.json").write_text(
+        '{"results": [{"id": "a", "memory": "m", "user_id": "u", "metadata": ' + metadata + "}]}"
+    )
+    assert migrate("--json").json["stored"] == 4
+
+
 def test_selection_can_be_switched_off(ada: Agent, site: Path) -> None:
     talking.settings(ada, migration_settings__selective_import_enabled=False)
-    for args in (["--only", "1"], ["--path", "*.md"]):
+    for args in (["--only", "1"], ["--path", "*.md"], ["--from", "cursor"]):
         ran = migrate(*args)
         assert (ran.code, "selective_import_enabled" in ran.err) == (2, True)
     assert migrate("--json").json["stored"] == 3

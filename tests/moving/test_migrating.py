@@ -146,6 +146,13 @@ def test_what_is_left_beside_is_asked_about_again_once_it_changes(ada: Agent) ->
     assert fates(ada, piece("a"), piece("b", "two now"), piece("c", "three")) == [Fate.BESIDE, Fate.NEW, Fate.NEW]
 
 
+def test_what_was_taken_back_can_be_left_beside(ada: Agent) -> None:
+    done = move(ada, piece("a"))
+    roll_back(fresh(ada), What.imported(done.entry or 0), OPERATOR)
+    assert migrating.leave_beside(fresh(ada), steps(ada, piece("a"))) == 1
+    assert fates(ada, piece("a")) == [Fate.BESIDE]
+
+
 def test_what_was_left_beside_can_be_taken_in_once_it_changed(ada: Agent) -> None:
     migrating.leave_beside(fresh(ada), steps(ada, piece("a")))
     assert move(ada, piece("a", "changed")).stored == 1
@@ -188,19 +195,17 @@ def redact(agent: Agent, *numbers: int) -> redaction.Figures:
     return redaction.redact(fresh(agent), asked.number, ME)
 
 
-def test_redaction_takes_the_file_with_it_and_no_second_migration_brings_it_back(ada: Agent) -> None:
-    move(
-        ada,
-        piece("a#1", "of Ines"),
-        piece("a#2", "of others"),
-        piece("b", "two"),
-        files={"a": (b"x", WRITTEN), "b": (b"y", WRITTEN)},
-    )
-    assert redaction.preview(fresh(ada), [1]).originals == 1
+def test_redaction_takes_all_copies_and_no_second_migration_brings_it_back(ada: Agent) -> None:
+    pieces = [piece("a#1", "of Ines"), piece("a#2", "of others"), piece("b", "two")]
+    move(ada, *pieces, files={"a": (b"x", WRITTEN), "b": (b"y", WRITTEN)})
+    move(ada, *pieces[:2], piece("b", "two now"), files={"b": (b"z", WRITTEN)})
+    migrating.leave_beside(fresh(ada), steps(ada, piece("c", "of Ines"), compares=False))
+    assert redaction.preview(fresh(ada), [1]).originals == 3
     redact(ada, 1)
-    assert [path for _, path in originals.of(fresh(ada))] == ["b"]
-    assert fates(ada, piece("a#1", "of Ines"), piece("a#2", "of others")) == [Fate.OTHERWISE, Fate.THERE]
-    assert bytes(Moved.objects.get(number=1).content_digest) == b""
+    assert list(originals.of(fresh(ada))) == []
+    assert OriginalPart.objects.count() == 0
+    assert fates(ada, *pieces[:2]) == [Fate.OTHERWISE, Fate.THERE]
+    assert Moved.objects.filter(content_digest=b"").count() == 2  # no guess can be tried on the one beside, either
 
 
 def test_erasure_takes_all_of_it(ada: Agent) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from memory import store
+from memory.errors import Invalid
 from memory.models import Agent
 from memory.moving.planning import Choice, Fate
 from memory.time_machine import What, roll_back
@@ -204,6 +205,42 @@ def test_what_a_memory_says_already_is_told_to_the_agents_side_alone(ada: Agent)
 def test_what_a_memory_says_that_is_said_anew_is_taken_from_another_file(ada: Agent) -> None:
     move(ada, piece("a", "one"))
     assert fates(ada, piece("a", "two"), piece("b", "one")) == [Fate.CHANGED, Fate.NEW]
+
+
+def test_nobody_else_is_told_whether_a_file_says_what_a_memory_says(ada: Agent) -> None:
+    move(ada, piece("a", "The PIN is 4711.", category="credentials", project=""))
+    for guess in ("The PIN is 4710.", "The PIN is 4711."):
+        assert fates(ada, piece("a", guess, category="credentials", project=""), compares=False) == [Fate.THERE]
+
+
+def test_a_file_is_the_same_from_wherever_it_is_found(ada: Agent) -> None:
+    move(ada, piece("AGENTS.md", "root"), piece("sub/AGENTS.md", "sub"))
+    assert [step.number for step in steps(ada, piece("AGENTS.md", "sub"), where="sub")] == [2]
+    assert fates(ada, piece("AGENTS.md", "sub"), where="sub") == [Fate.THERE]
+
+
+def test_two_pieces_of_one_name_are_two(ada: Agent) -> None:
+    assert move(ada, piece("a", "one"), piece("a", "two")).stored == 2
+    assert fates(ada, piece("a", "one"), piece("a", "two")) == [Fate.THERE, Fate.THERE]
+
+
+def test_a_secret_is_in_no_tag_either(ada: Agent) -> None:
+    token = "ghp_" + "a1B2c3D4" * 4 + "wxyz"
+    [step] = steps(ada, piece(f"a.md#{token}", "Of the crane.", tags=(token, "password:hunter2xyz")))
+    assert not [tag for tag in step.draft.tags if token in tag or "hunter2xyz" in tag]
+
+
+def test_a_project_called_by_a_secret_is_left_out(ada: Agent) -> None:
+    token = "ghp_" + "a1B2c3D4" * 4 + "wxyz"
+    found = plan(ada, piece("a", project=token))
+    assert (found.steps, len(found.left_out)) == ([], 1)
+    assert token not in found.left_out[0].why
+
+
+def test_more_than_can_be_looked_at_is_refused(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.moving.planning.MOST", 2)
+    with pytest.raises(Invalid, match="more than 2 pieces"):
+        plan(ada, piece("a"), no_piece("b"), piece("c", "three"))
 
 
 def test_the_same_words_in_another_place_are_another_memory(ada: Agent) -> None:

@@ -464,6 +464,18 @@ def test_left_out_is_told_once(tmp_path: Path) -> None:
     assert (list(memories), left_out) == ([".cursor/rules/a.md", "CLAUDE.md"], {})
 
 
+def test_the_same_words_of_two_projects_and_in_private_are_memories_of_their_own(tmp_path: Path) -> None:
+    places = ("projects/a/contextual", "projects/b/contextual", "common/technical", "private/keys")
+    for place in places:
+        (tmp_path / "memory" / place).mkdir(parents=True)
+        (tmp_path / "memory" / place / "same.md").write_text("The quay is closed.\n")
+    (tmp_path / "memory-rules").mkdir()
+    (tmp_path / "memory-rules" / "settings.json").write_text("{}")
+    with looked_at(tmp_path) as look:
+        found = [item.part.category for item in look.parts() if isinstance(item.part, Found)]
+    assert sorted(found) == ["contextual", "contextual", "keys", "technical"]
+
+
 def test_a_page_that_shows_what_a_log_looks_like_is_none(tmp_path: Path) -> None:
     entry = "## 2026-01-05T08:00:00Z\n**Task:** Count\n**Result:** Three\n"
     (tmp_path / "fenced.md").write_text(f"Logs:\n\n```\n{entry}```\n")

@@ -307,7 +307,7 @@ def _prompt(begun: _Begun) -> None:
     else:
         for line in finding.previewed(fresh, with_words=begun.found is not None and begun.found.is_agents):
             begun.task.say(line)
-        begun.how = moving.asked_how(begun.task)
+        begun.how = moving.asked_how(begun.task, begun.agent)
         begun.report("Migration", moving.HOWS[begun.how])
 
 

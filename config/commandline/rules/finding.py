@@ -17,7 +17,7 @@ from django.utils import timezone
 from config.commandline import several
 from config.commandline.progress import Advance, progress
 from config.commandline.removal import KEY
-from config.commandline.rules.surroundings import project_of
+from config.commandline.rules.surroundings import project_of, repository
 from memory.access import is_key_of
 from memory.errors import Invalid
 from memory.formats.found import LeftOut
@@ -118,9 +118,16 @@ def found(agent: Agent, options: dict[str, Any]) -> Iterator[Finding]:
                 now=timezone.now(),
                 compares=is_agents,
                 masks=False if options.get("keep_secrets") else None,
+                where=_within(folder),
             )
         plan.left_out = [*look.left_out, *plan.left_out]
         yield Finding(folder.absolute(), project, look, sources, plan, is_agents)
+
+
+def _within(folder: Path) -> str:
+    """The folder, seen from the root of its repository; "" for that, and where there is none."""
+    root = repository(folder)
+    return "" if root is None else "/".join(folder.absolute().resolve().relative_to(root.resolve()).parts)
 
 
 def _named(groups: Container[str], options: dict[str, Any]) -> list[str]:

@@ -78,8 +78,8 @@ def _for_migrate(parser: CommandParser) -> None:
 
 def _migrate(task: Task, agent: Agent, **options: Any) -> int | None:
     wanted = finding.choice(options)
-    is_selective = options["only"] or options["how"] == "select" or wanted != Choice()
-    if is_selective and not document.value(gate.rules_of(agent), f"{SETTINGS}.selective_import_enabled"):
+    is_selective = options["only"] or options["how"] == "select" or options["systems"] or wanted != Choice()
+    if is_selective and not _is_selective_on(agent):
         raise Invalid("how", "selective import is off (migration_settings.selective_import_enabled)")
 
     def act(row: Agent) -> None:
@@ -90,6 +90,10 @@ def _migrate(task: Task, agent: Agent, **options: Any) -> int | None:
 
     asking.done(task, agent, act)
     return None
+
+
+def _is_selective_on(agent: Agent) -> bool:
+    return document.value(gate.rules_of(agent), f"{SETTINGS}.selective_import_enabled") is True
 
 
 def _moved(task: Task, agent: Agent, there: Finding, steps: list[Step], options: dict[str, Any]) -> None:
@@ -103,7 +107,7 @@ def _moved(task: Task, agent: Agent, there: Finding, steps: list[Step], options:
         task.say(f"There is nothing to take in.{others}")
         _result(task, there, migrating.Figures(None), options)
         return
-    done = carry_out(task, agent, there, steps, options["how"] or asked_how(task), options)
+    done = carry_out(task, agent, there, steps, options["how"] or asked_how(task, agent), options)
     _result(task, there, done, options)
 
 
@@ -118,15 +122,16 @@ def _show(task: Task, there: Finding, steps: Sequence[Step], *, whole: bool) -> 
     task.stdout.flush()
 
 
-def asked_how(task: Task) -> str:
+def asked_how(task: Task, agent: Agent) -> str:
     """What a person at the terminal says; where nobody can be asked, nothing is done."""
     if not asking.can_ask():
         task.say(f"Nobody can be asked here: --how {'|'.join(HOWS)} says what to do.")
         return "skip"
-    for name, told in HOWS.items():
+    hows = {name: told for name, told in HOWS.items() if name != "select" or _is_selective_on(agent)}
+    for name, told in hows.items():
         task.say(f"  {name:10} {told}")
-    while (answer := asking.answer(task, "What to do? [skip]") or "skip") not in HOWS:
-        task.say(f"One of {', '.join(HOWS)}.")
+    while (answer := asking.answer(task, "What to do? [skip]") or "skip") not in hows:
+        task.say(f"One of {', '.join(hows)}.")
     return answer
 
 
@@ -142,7 +147,7 @@ def carry_out(
     if how == "alongside":
         return _left_beside(task, agent, steps, yes=options["yes"])
     keeps = document.value(gate.rules_of(agent), f"{SETTINGS}.migration_backup_originals")
-    files = _originals_of(there, steps) if keeps and not options.get("no_originals") else {}
+    files = _originals_of(task, there, steps, options) if keeps and not options.get("no_originals") else {}
     sealed = f", and keep {several(len(files), 'file')} as it is now, sealed" if len(files) == 1 else ""
     sealed = f", and keep {len(files):,} files as they are now, sealed" if len(files) > 1 else sealed
     question = f"Store {several(len(steps), 'memory', 'memories')}{sealed}? (y/n)"
@@ -169,12 +174,17 @@ def _left_beside(task: Task, agent: Agent, steps: list[Step], *, yes: bool) -> m
     return migrating.Figures(None)
 
 
-def _originals_of(there: Finding, steps: Sequence[Step]) -> dict[str, tuple[bytes, datetime]]:
-    """Raises Invalid, FolderChanged."""
+def _originals_of(
+    task: Task, there: Finding, steps: Sequence[Step], options: dict[str, Any]
+) -> dict[str, tuple[bytes, datetime]]:
+    """Raises Invalid where there is too much of them, FolderChanged; `init` goes on without."""
     paths = {step.path for step in steps}
     size = sum(source.size for source in there.sources if source.path in paths)
     if size > migrating.MOST_KEPT:
         most = migrating.MOST_KEPT // 2**20
+        if "no_originals" not in options:
+            task.say(f"No copies are kept of the files: they have {size / 2**20:,.0f} MB, and {most} MB is the most.")
+            return {}
         raise Invalid(
             "no_originals", f"is needed: the files have {size / 2**20:,.0f} MB, and {most} MB are kept at most"
         )
