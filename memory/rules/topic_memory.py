@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from memory.errors import Invalid
-from memory.intake import MAX_CONTENT
+from memory.intake import MAX_CONTENT, checked_project
 from memory.rules import sections
 from memory.rules.interactions import checked_name, cut, one_line
 from memory.rules.masking import masked_together
 from memory.rules.neutral import neutral
-from memory.rules.projects import checked_project
 
 CATEGORY = "topic"
 MOST_OF_AN_ITEM = 300  # characters
