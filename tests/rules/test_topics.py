@@ -207,3 +207,12 @@ def test_where_nothing_can_give_way_it_is_said(ada: Agent) -> None:
     store.remember(ada, [Draft(full, category="topic", project="site", tags=("topic:x",))], ME)
     with pytest.raises(Invalid, match="topic"):
         evolve(ada, "x", ME, Stage(project="site", insights=("b" * 300,)))
+
+
+@pytest.mark.parametrize("insight", ["hot", "new"], ids=["known already", "new"])
+def test_a_topic_that_is_off_is_refused_before_it_is_looked_at(ada: Agent, insight: str) -> None:
+    """Or an answer that nothing had to be changed would tell what its memory says."""
+    evolved(ada, insights=("hot",))
+    off(ada, "topic")
+    with refused(ada, CategoryDisabled):
+        evolve(fresh(ada), "Tea", ME, Stage(insights=(insight,)))
