@@ -18,7 +18,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from memory.errors import MemoryDisabled
-from memory.intake import checked_project
+from memory.intake import project_named
 from memory.models import Agent, Kind, Memory
 from memory.rules import gate
 from memory.rules.seen_projects import seen_from
@@ -100,7 +100,7 @@ def read(
 
 def _of_others(agent: Agent, project: str) -> Q:
     """What is not seen from a project."""
-    seen = seen_from(gate.rules_of(agent), checked_project(project)) or {}
+    seen = seen_from(gate.rules_of(agent), project_named(project)) or {}
     others = (Q(category=category) & ~Q(project__in=projects) for category, projects in seen.items())
     return reduce(or_, others, Q(pk__in=[]))
 

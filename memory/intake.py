@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from memory.errors import Invalid
 from memory.models import Kind, Source
@@ -34,6 +35,7 @@ class Draft:
     tags: Sequence[str] = ()
     origin: datetime | None = None
     source: str = Source.AGENT
+    is_project_known: bool = False  # it is there already, and was looked at when it began
 
     def checked(self) -> Draft:
         """The same with defaults filled in. Raises Invalid."""
@@ -41,7 +43,7 @@ class Draft:
             raise Invalid("kind", "is 'core' or 'journal'")
         if self.source not in _SOURCES:
             raise Invalid("source", "is 'agent', 'run' or 'system'")
-        project = checked_project(self.project)
+        project = project_named(self.project) if self.is_project_known else checked_project(self.project)
         category = self.category or default_category(project)
         if scope_of(category) == PROJECT:
             project = project or DEFAULT_PROJECT
@@ -101,6 +103,23 @@ def checked_tags(tags: object) -> tuple[str, ...]:
 
 
 def checked_project(project: object) -> str:
+    """A project's id, or none. It is kept in clear, so that what looks like a secret is none. Raises Invalid."""
+    name = project_named(project)
+    if name and looks_secret(name):
+        raise Invalid("project", "looks like a secret, and a project's name is kept in clear: give it another")
+    return name
+
+
+@lru_cache(maxsize=4096)
+def looks_secret(name: str) -> bool:
+    """Whether something in it would be masked: it is no name to be kept in clear. Asked of few names, over and over."""
+    from memory.rules.masking import holds_token  # its detectors bring requests with them
+
+    return holds_token(name)
+
+
+def project_named(project: object) -> str:
+    """The id of one that may be there already, whatever it looks like. Raises Invalid."""
     if not isinstance(project, str):
         raise Invalid("project", "must be text")
     if project and (not _PROJECT.match(project) or ".." in project):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.utils import timezone
 
@@ -15,12 +16,11 @@ from audit.trail import Actor
 from memory import editing, store
 from memory.editing import Edited
 from memory.errors import Invalid, MemoryDisabled, NotFound, NotOpen, Taken
-from memory.intake import MAX_TAG, Draft
+from memory.intake import MAX_TAG, Draft, checked_project
 from memory.models import Agent, Kind, Memory
 from memory.rules import document, gate, interactions, places, sections, session_memory, topics
 from memory.rules.categories import DEFAULT_PROJECT
 from memory.rules.interactions import checked_name
-from memory.rules.projects import checked_project
 from memory.rules.references import reference
 from memory.rules.rows import RecordedSession
 from memory.rules.session_memory import Before, Outcomes
@@ -207,7 +207,8 @@ def _kept(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes
     if number is not None:
         return store.revise(row, number, actor, content=text, origin=session.last_at, besides=besides)
     tags, kind = (tag_of(session.name),), Kind.JOURNAL
-    draft = Draft(text, kind=kind, category=CATEGORY, project=session.project, tags=tags, origin=session.last_at)
+    about: dict[str, Any] = {"project": session.project, "is_project_known": True, "tags": tags}
+    draft = Draft(text, kind=kind, category=CATEGORY, origin=session.last_at, **about)
     return store.remember(row, [draft], actor, besides=besides)
 
 

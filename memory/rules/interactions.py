@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memory.errors import Invalid
-from memory.intake import MAX_CONTENT, checked_content
+from memory.intake import MAX_CONTENT, checked_content, checked_project
 from memory.rules import document, labels, sections
 from memory.rules.masking import holds_token, masked_together
 from memory.rules.neutral import neutral, neutral_whole
-from memory.rules.projects import checked_project
 from memory.rules.sections import listed
 from memory.rules.significance import kind_of, significance
 

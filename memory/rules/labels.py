@@ -43,7 +43,7 @@ _PARTED = {"Commit Analysis": f"### Major Commits\n{ABSENT}\n\n### Pattern Insig
 OF = {"topic": TOPIC, "session": SESSION, "user_interaction": INTERACTION, "git_history": GIT_HISTORY}
 # What memories of ours list beside.
 _BESIDE = {
-    "topic": ("Topic", "Earlier Stages", "Notes"),
+    "topic": ("Topic", "Earlier Stages", "Earlier Items", "Notes"),
     "session": (
         *("Session", "Session Type", "Period", "Interactions"),
         *("Previous Session", "Next Session", "Carried Over"),

@@ -23,6 +23,7 @@ PROJECTS = "projects"
 FOLDERS = {"session": "sessions", "topic": "topics", "user_interaction": "interactions"}  # the others by their names
 LONGEST = 80  # bytes of a name without its ending; a name with a number before it stays far below 255
 NAMED_BY_SERVICE = ("credentials", "keys")  # categories
+_DIGESTED = re.compile(r"-[0-9a-f]{8}\Z")
 _NOT_PLAIN = re.compile(r"(?:[^\w.]|_)+")
 # What Windows takes for a device, whatever ending follows.
 _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|\Z)")
@@ -42,9 +43,11 @@ def plain(text: str) -> str:
 
 
 def folder_of_project(project: str) -> str:
-    """A project's folder. One whose id is no folder's name as it is has a digest of the id behind it."""
+    """A project's folder. One whose id is no folder's name as it is has a digest of the id behind it; and so has one
+    that ends as a digest does, or it would be in the folder of another: `Acme` is in `acme-37036cd8`."""
     name, mark = plain(project), f"-{_digest(project)}"
-    return name if name == project or name.endswith(mark) else f"{name}{mark}".lstrip("-")
+    is_as_it_is = name == project and not _DIGESTED.search(name)
+    return name if is_as_it_is or name.endswith(mark) else f"{name}{mark}".lstrip("-")
 
 
 def _digest(text: str) -> str:

@@ -10,8 +10,8 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from memory import intake
 from memory.errors import Invalid
+from memory.intake import checked_project as checked_project
 from memory.rules import document
 from memory.rules.categories import DEFAULT_PROJECT
 
@@ -41,16 +41,6 @@ def identify(around: Surroundings, rules: Mapping[str, Any] | None = None) -> st
     found = [of_remote(around.remote)] if method != "directory_name" else []
     found += [of_directory(around.directory)] if method != "git_remote" else []
     return next(filter(None, found), DEFAULT_PROJECT)
-
-
-def checked_project(project: object) -> str:
-    """A project's id. It is kept in clear, so that what looks like a secret is none. Raises Invalid."""
-    from memory.rules.masking import holds_token  # its detectors bring requests with them
-
-    name = intake.checked_project(project)
-    if name and holds_token(name):
-        raise Invalid("project", "looks like a secret, and a project's name is kept in clear: give it another")
-    return name
 
 
 def of_remote(url: str) -> str:

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from memory import context, reading
 from memory.errors import Invalid
-from memory.intake import checked_project
+from memory.intake import project_named
 from memory.models import Agent, Kind
 from memory.reading import Read
 from memory.rules import document, gate, named_dates, usage
@@ -83,7 +83,7 @@ def retrieve(
     if max_tokens is not None and max_tokens < 0:
         raise Invalid("max_tokens", "must be 0 or more")
     filters = reading.Filters(
-        without=left_out(rules), projects=seen_from(rules, checked_project(project)), with_notices=False
+        without=left_out(rules), projects=seen_from(rules, project_named(project)), with_notices=False
     )
     found: list[Read] = []
     if asked is not None:

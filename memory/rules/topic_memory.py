@@ -9,24 +9,29 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from memory.errors import Invalid
-from memory.intake import MAX_CONTENT
+from memory.intake import MAX_CONTENT, checked_project
 from memory.rules import sections
 from memory.rules.interactions import checked_name, cut, one_line
 from memory.rules.masking import masked_together
 from memory.rules.neutral import neutral
-from memory.rules.projects import checked_project
 
 CATEGORY = "topic"
 MOST_OF_AN_ITEM = 300  # characters
 _TEXT, _ITEMS = 1_000, 50  # characters of a text, items that are given at once
-_EARLIER = "Earlier Stages"
+_EARLIER, _EARLIER_ITEMS = "Earlier Stages", "Earlier Items"
 _REFERENCE = re.compile(r", \[?memory \d+(?:\]\([^()]*\))?\Z")  # as `references` has them
 _TELLS = re.compile(r"(\d+) in this memory's history")
 
 # Section → its labels; of those in _MANY there is a list.
 _LABELS: dict[str, tuple[str, ...]] = {
     "Topic Definition": ("Topic", "Description", "Scope", "Related Topics"),
-    "Evolution History": ("First Discussed", _EARLIER, "Development Stages", "Current Understanding Level"),
+    "Evolution History": (
+        "First Discussed",
+        _EARLIER,
+        _EARLIER_ITEMS,
+        "Development Stages",
+        "Current Understanding Level",
+    ),
     "User Interaction Patterns": (
         "Common Questions",
         "Preferred Approaches",
@@ -53,7 +58,7 @@ _TEXTS = {
     "style": "Communication Style",
 }
 _MANY = frozenset({*_LISTS.values(), "Development Stages", "Notes", "Related Sessions", "Connected Topics"})
-_OPTIONAL = frozenset({_EARLIER, "Notes"})
+_OPTIONAL = frozenset({_EARLIER, _EARLIER_ITEMS, "Notes"})
 Told = dict[str, list[str]]  # label → what is told under it
 
 
@@ -172,20 +177,20 @@ class TopicFull(Invalid):
 
 def _composed(told: Told) -> str:
     """The memory's text. Where it has not room for all, the oldest stages give way, and then the oldest of the longest
-    list. Raises TopicFull where nothing can give way any more."""
+    list; how many did is told. Raises TopicFull where nothing can give way any more."""
     while len(text := _as_text(told)) > MAX_CONTENT:
         stages = told["Development Stages"]
         most = stages if len(stages) > 1 else max((told[label] for label in _MANY), key=len)
         if not most:
             raise TopicFull("topic", f"has more than {MAX_CONTENT:,} characters in its memory; say it in fewer")
         del most[0]
-        if most is stages:
-            told[_EARLIER] = [f"{_earlier(told) + 1} in this memory's history"]
+        label = _EARLIER if most is stages else _EARLIER_ITEMS
+        told[label] = [f"{_earlier(told[label]) + 1} in this memory's history"]
     return text
 
 
-def _earlier(told: Told) -> int:
-    found = _TELLS.match("".join(told[_EARLIER]))
+def _earlier(told: list[str]) -> int:
+    found = _TELLS.match("".join(told))
     return int(found[1]) if found else 0
 
 

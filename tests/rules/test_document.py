@@ -260,9 +260,10 @@ def test_there_is_no_such_setting(path: str) -> None:
 
 VALUES = {bool: st.booleans(), int: st.integers(0, 1_000), list: st.lists(st.text(max_size=5), max_size=3)}
 FREE = [path for path, default in ALL.items() if type(default) in VALUES and not path.endswith("encryption_required")]
+STORABLE = st.characters(codec="utf-8", exclude_characters="\0")
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.text(STORABLE, max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(STORABLE, max_size=5), inner, max_size=3),
     max_leaves=8,
 )
 
@@ -280,7 +281,9 @@ def test_what_is_kept_says_the_same_as_what_was_given(data: st.DataObject) -> No
         for name in above:
             inner = inner[name]
         inner[last] = value
-    said |= data.draw(st.dictionaries(st.text(min_size=1, max_size=5).map(lambda x: f"x-{x}"), JSON, max_size=2))
+    said |= data.draw(
+        st.dictionaries(st.text(STORABLE, min_size=1, max_size=5).map(lambda x: f"x-{x}"), JSON, max_size=2)
+    )
     kept = document.checked(copy.deepcopy(said))
     enabled = said["memory_rules"]["enabled"]
     assert document.whole(kept, enabled=enabled) == said

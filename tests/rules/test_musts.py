@@ -13,9 +13,10 @@ from unittest import mock
 import pytest
 from django.conf import settings as configured
 
-from memory import store
+from memory import store, tenants
 from memory.models import Agent, Memory
 from memory.rules import document, gate, overdue, sections, switches
+from memory.rules.categories import SCOPES
 from memory.rules.neutral import neutral
 from memory.rules.rows import RecordedSession
 from refinement import gc_reports, tasks
@@ -114,6 +115,8 @@ COMMANDS: dict[str, Callable[[], Ran]] = {
     "enable": lambda: rules("enable"),
     "settings": lambda: rules("settings", document.MASTER, "true"),
     "import_memories": lambda: run("import_memories", "acme/ada", "-", stdin=json.dumps(LINE).encode()),
+    "analyze_git": lambda: rules("analyze_git"),
+    "migrate": lambda: rules("migrate", "--yes"),
     "log_run": lambda: run("log_run", "acme/ada", "--task", "Brew", "--result", "tea"),
     "gc": lambda: run("gc", "ada", "--model", "ollama/x"),
     "refine": lambda: run("refine", "acme/ada"),
@@ -139,14 +142,22 @@ def done(road: str, ada_key: str) -> str:
     return ran.out + ran.err
 
 
-@pytest.mark.parametrize("category", [True, False])
+@pytest.mark.parametrize("closed", ["master", "categories", "both"])
 @pytest.mark.parametrize("road", [*API, *COMMANDS])
-def test_nothing_turns_memory_on_by_itself(ada: Agent, house: House, road: str, category: bool) -> None:
-    """Nor a category, nor any other setting; whether the category is closed as well, which would undo it, or not."""
-    before = close(ada, category=category)
-    done(road, house.ada_key)
-    now = fresh(ada)
-    assert (now.memory_enabled, now.rules) == (False, before.rules)
+def test_nothing_turns_memory_on_by_itself(
+    ada: Agent, house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, road: str, closed: str
+) -> None:
+    """Nor a category, nor any other setting, whoever comes: the agent, its tenant, another agent, nobody known."""
+    monkeypatch.chdir(tmp_path)
+    if closed != "master":
+        settings(ada, **{f"categories__{name}__enabled": False for name in SCOPES})
+    switches.change(fresh(ada), PERSON, enabled=closed == "categories")
+    before = fresh(ada)
+    for key in (house.ada_key, tenants.issue_key("acme"), house.bob_key, ""):
+        monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
+        done(road, key)
+        now = fresh(ada)
+        assert (now.memory_enabled, now.rules) == (before.memory_enabled, before.rules)
 
 
 @pytest.mark.parametrize("road", [*API, *COMMANDS])

@@ -152,6 +152,29 @@ def test_no_text_leads_out_of_its_folder(text: str) -> None:
     assert places.PROJECTS == "projects"
 
 
+@pytest.mark.parametrize("project", ["Acme", "git.example.org/acme/site", "a/sessions", "con", "x" * 100])
+def test_no_project_is_in_the_folder_of_another_by_its_name(project: str) -> None:
+    """Somebody may call a project as a folder is called that they see; and then as that one's."""
+    folders = [folder_of_project(project)]
+    for _ in range(3):
+        folders.append(folder_of_project(folders[-1]))
+    assert len(set(folders)) == len(folders)
+
+
+@pytest.mark.parametrize(
+    ("project", "folder"),
+    [
+        ("site", "site"),
+        ("Acme", "acme-37036cd8"),
+        ("git.example.org/acme/site", "git.example.org-acme-site-b6f0312e"),
+        ("release-2026", "release-2026"),
+        ("a-1234567", "a-1234567"),
+    ],
+)
+def test_folders_are_called_as_they_were(project: str, folder: str) -> None:
+    assert folder_of_project(project) == folder
+
+
 @given(st.text("abAB/.-_@", min_size=1, max_size=12), st.text("abAB/.-_@", min_size=1, max_size=12))
 def test_two_projects_have_two_folders(one: str, other: str) -> None:
     """Also where a file system tells no capitals apart."""

@@ -108,6 +108,17 @@ def test_the_oldest_stages_give_way_to_their_number(ada: Agent) -> None:
     assert ": 0 x" not in told
 
 
+def test_the_oldest_items_give_way_to_their_number(ada: Agent) -> None:
+    for number in range(60):
+        text = evolved(ada, insights=(f"insight {number} " + "x" * 280,))
+        assert len(text) <= MAX_CONTENT
+    kept = sections.parted(text, "topic")["Key Insights"].count("insight ")
+    assert (
+        f"- Earlier Items: {60 - kept} in this memory's history" in sections.parted(text, "topic")["Evolution History"]
+    )
+    assert ("insight 59 " in text, "insight 0 " in text, "Earlier Stages" in text) == (True, False, False)
+
+
 def test_however_much_is_told_there_is_room_and_the_last_stage_stays(ada: Agent) -> None:
     for number in range(4):
         items = tuple(f"{number} {place} " + "y" * 280 for place in range(50))
@@ -207,3 +218,12 @@ def test_where_nothing_can_give_way_it_is_said(ada: Agent) -> None:
     store.remember(ada, [Draft(full, category="topic", project="site", tags=("topic:x",))], ME)
     with pytest.raises(Invalid, match="topic"):
         evolve(ada, "x", ME, Stage(project="site", insights=("b" * 300,)))
+
+
+@pytest.mark.parametrize("insight", ["hot", "new"], ids=["known already", "new"])
+def test_a_topic_that_is_off_is_refused_before_it_is_looked_at(ada: Agent, insight: str) -> None:
+    """Or an answer that nothing had to be changed would tell what its memory says."""
+    evolved(ada, insights=("hot",))
+    off(ada, "topic")
+    with refused(ada, CategoryDisabled):
+        evolve(fresh(ada), "Tea", ME, Stage(insights=(insight,)))

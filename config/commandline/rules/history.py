@@ -19,9 +19,9 @@ from memory.git_history import keeping, telling
 from memory.git_history.analysis import SETTINGS, Analysis, Parts, analysed, limits_of
 from memory.git_history.facts import Limits
 from memory.git_history.repository import Repository
+from memory.intake import checked_project
 from memory.models import Agent
 from memory.rules import document, gate, switches
-from memory.rules.projects import checked_project
 from memory.rules.rows import HistoryAnalysis
 
 SWITCH = f"{SETTINGS}.enabled"

@@ -18,13 +18,12 @@ from config.commandline.rules.surroundings import project_of
 from memory import acting, store
 from memory.access import agent_key, is_key_of
 from memory.errors import Invalid, KeyRejected
-from memory.intake import Draft
+from memory.intake import Draft, checked_project
 from memory.models import Agent, Kind
 from memory.rules import document, gate, places, sections
 from memory.rules.categories import NAMES, PRIVATE, PROJECT, SCOPES, scope_of
 from memory.rules.masking import masked_together
 from memory.rules.neutral import neutral_whole
-from memory.rules.projects import checked_project
 from memory.vault import following, mending
 
 _SECTIONS = ("context", "understanding", "decision", "outcome", "related")
