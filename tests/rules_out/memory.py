@@ -10,6 +10,7 @@ _FILES = {
     "M": "tests/rules/test_musts.py",
     "P": "tests/property/test_switches.py",
     "G": "tests/rules/test_gate.py",
+    "AG": "tests/property/test_agreed.py",
     "C": "tests/rules/test_command.py",
     "A": "tests/api/test_rules.py",
     "R": "tests/rules/test_recording.py",
@@ -54,6 +55,11 @@ WRITING = _memory(
     "P:what_is_off_is_neither_written_nor_read",
     _NEW_OF_A_CATEGORY,
     _CHANGE_OF_A_CATEGORY,
+)
+AGREED = _memory(
+    "nothing is turned on that nobody agreed to",
+    "AG:nothing_is_turned_on_that_nobody_agreed_to",
+    ("switches", "if unknown := sorted(set(on) - set(agreed)):", "if unknown := []:"),
 )
 READING = _memory(
     "what is off is not read back",

@@ -38,6 +38,7 @@ MUSTS: dict[str, tuple[Rule, ...]] = {
     "FORBIDDEN: Auto-enabling, bypassing checks, or modifying user settings without consent": (
         *_NOTHING_TURNS_ON,
         memory.ASKED_FIRST,
+        memory.AGREED,
         memory.WRITING,
         memory.READING,
         memory.PERSONS_ONLY,
