@@ -11,7 +11,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import connection, connections
 
 from audit.trail import Actor
 from memory import agents
@@ -147,9 +147,10 @@ def test_commands_that_switch_off_at_once_lose_none(transactional_db: None, hous
         try:
             return run("memory_rules", "disable", "acme/ada", "--category", name).code
         finally:
-            connections.close_all()
+            connection.close()  # of this thread: `run` has each keep the others from being closed
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setattr(connections, "close_all", lambda: None)  # and so it is put back, whichever of them ends last
         patch.setattr(switches, "make", late)
         list(pool.map(work, ["topic", "credentials"]))
     assert gate.closed(fresh(house.ada)) == {"topic", "credentials"}
