@@ -107,7 +107,7 @@ def test_what_is_nested_without_end_is_refused() -> None:
         document.checked({"mine": deep})
 
 
-@pytest.mark.parametrize("levels", [12, 50, 500, 3_000])
+@pytest.mark.parametrize("levels", [12, 50, 500, 1_500])
 def test_what_is_nested_deeper_than_may_be_is_refused_by_its_path(levels: int) -> None:
     text = '{"mine":' * levels + "1" + "}" * levels
     with pytest.raises(Invalid, match=r"mine: is nested deeper|must be JSON|is no JSON"):
