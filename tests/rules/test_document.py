@@ -258,9 +258,9 @@ def test_there_is_no_such_setting(path: str) -> None:
         document.value({}, path)
 
 
-VALUES = {bool: st.booleans(), int: st.integers(0, 1_000), list: st.lists(st.text(max_size=5), max_size=3)}
-FREE = [path for path, default in ALL.items() if type(default) in VALUES and not path.endswith("encryption_required")]
 STORABLE = st.characters(codec="utf-8", exclude_characters="\0")
+VALUES = {bool: st.booleans(), int: st.integers(0, 1_000), list: st.lists(st.text(STORABLE, max_size=5), max_size=3)}
+FREE = [path for path, default in ALL.items() if type(default) in VALUES and not path.endswith("encryption_required")]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(STORABLE, max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(STORABLE, max_size=5), inner, max_size=3),
