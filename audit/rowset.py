@@ -9,7 +9,6 @@ guarded table begins a journal of its own (docs/benchmarks.md).
 
 from __future__ import annotations
 
-import base64
 import json
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -18,10 +17,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from django.db import DEFAULT_DB_ALIAS, connection, models
-from django.db.backends.base.base import BaseDatabaseWrapper
+
+from audit.lookups import as_base64
 
 Row = Mapping[str, Any]
 Names = tuple[str, ...]
@@ -38,6 +38,13 @@ def update(model: type[models.Model], rows: Sequence[Row], names: tuple[str, ...
     """Update the rows found by their `id`, one of the names, setting the others."""
     if rows:
         _execute(_update(model, names or tuple(rows[0]), _vendor(), len(rows) > 1), rows)
+
+
+def change(model: type[models.Model], values: Row, where: str, params: Sequence[Any]) -> None:
+    """Give the rows that meet `where` (SQL over the model's own columns) these values."""
+    statement = _change(model, tuple(values), where, _vendor())
+    with connection.cursor() as cursor:
+        cursor.execute(statement.before, [*statement.values(values), *params])
 
 
 def tally(model: type[models.Model], rows: Sequence[Row], *, key: Names, counted: Names, latest: Names) -> list[Any]:
@@ -121,7 +128,7 @@ def _read(
         if vendor == "postgresql":
             params = [list(wanted), *params]
         else:
-            params = [*params, json.dumps([_base64(v) if isinstance(v, bytes) else v for v in wanted])]
+            params = [*params, json.dumps([as_base64(v) if isinstance(v, bytes) else v for v in wanted])]
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return list(cursor.fetchall())
@@ -250,6 +257,13 @@ def _insert(model: type[models.Model], keys: tuple[str, ...], vendor: str, is_ma
 
 
 @lru_cache(maxsize=64)
+def _change(model: type[models.Model], keys: Names, where: str, vendor: str) -> _Statement:
+    columns = _columns(model, keys, vendor)
+    sets = ", ".join(f"{column.quoted} = {_parameter(column, vendor)}" for column in columns)
+    return _Statement(columns, f"UPDATE {_table(model)} SET {sets} WHERE {where}", "")
+
+
+@lru_cache(maxsize=64)
 def _tally(
     model: type[models.Model], keys: Names, key: Names, counted: Names, latest: Names, vendor: str, is_many: bool
 ) -> _Statement:
@@ -290,37 +304,6 @@ def streamed(rows: models.QuerySet[Any, Any], at_a_time: int = 500) -> closing[G
     then waits for ever for the connection that statement holds.
     """
     return closing(cast(Generator[Any, None, None], rows.iterator(at_a_time)))
-
-
-if TYPE_CHECKING:
-    _Lookup = models.Lookup[Any]
-else:
-    _Lookup = models.Lookup
-
-
-class Among(_Lookup):
-    """`number__among=[…]`: membership in a list of any length as one parameter. Bytes compare as bytes."""
-
-    lookup_name = "among"
-    prepare_rhs = False
-
-    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, tuple[Any, ...]]:
-        left, params = self.process_lhs(compiler, connection)
-        values = list(self.rhs)
-        if connection.vendor == "postgresql":
-            return f"{left} = ANY(%s)", (*params, values)
-        if isinstance(self.lhs.output_field, models.BinaryField):
-            listed = json.dumps([_base64(value) for value in values])
-            return f"{left} IN (SELECT from_base64(value) FROM json_each(%s))", (*params, listed)
-        return f"{left} IN (SELECT value FROM json_each(%s))", (*params, json.dumps(values))
-
-
-for _field in (models.BigIntegerField, models.PositiveBigIntegerField, models.BigAutoField, models.BinaryField):
-    _field.register_lookup(Among)
-
-
-def _base64(value: bytes) -> str:
-    return base64.b64encode(value).decode("ascii")
 
 
 def _table(model: type[models.Model]) -> str:
@@ -369,7 +352,7 @@ def _plain(column: Column, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value if column.ready is None else column.ready(value)
     if isinstance(value, bytes | memoryview | bytearray):
-        return _base64(bytes(value))
+        return as_base64(bytes(value))
     if isinstance(value, datetime):
         return value.isoformat()
     return value if column.ready is None else column.ready(value)

@@ -102,6 +102,10 @@ class Folder:
         if self.number is not None:
             os.fsync(self.number)
 
+    def close(self) -> None:
+        if self.number is not None:
+            os.close(self.number)
+
     def _of(self, name: str) -> str:
         return name if self.number is not None else str(self.path / name)
 
@@ -112,24 +116,24 @@ def folder_of(place: Place, *, create: bool = False) -> Iterator[Folder | None]:
     FileElsewhere."""
     with told("open", place):
         base, below = place.real()
-        folder = _opened_below(base, below, create=create)
+        folder = opened_below(base, below, create=create)
     if folder is None:
         yield None
         return
     try:
         yield folder
     finally:
-        if folder.number is not None:
-            os.close(folder.number)
+        folder.close()
 
 
-def _opened_below(base: Path, below: Path, *, create: bool) -> Folder | None:
+def opened_below(base: Path, below: Path, *, create: bool = False) -> Folder | None:
+    """The folder of a file whose path below `base` has no links in it; None where there is none. With `create` it is
+    made. Raises OSError, also for a link."""
     path = base / below.parent
     try:
-        if create:
+        if create and not base.exists():
             for above in (*reversed(base.parents), base):
-                if not above.exists():
-                    above.mkdir(mode=0o700, exist_ok=True)
+                above.mkdir(mode=0o700, exist_ok=True)
         if not _BY_FOLDER:
             return _by_path(path, below.name, create=create)
         return Folder(path, walked(os.open(base, _FOLDER), below.parent.parts, create=create), below.name)
@@ -138,6 +142,8 @@ def _opened_below(base: Path, below: Path, *, create: bool) -> Folder | None:
 
 
 def _by_path(path: Path, name: str, *, create: bool) -> Folder | None:
+    if os.path.realpath(path) != str(path):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if create:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return Folder(path, None, name) if path.is_dir() else None

@@ -15,9 +15,8 @@ from django.conf import settings
 from audit.models import AuditEntry
 from memory.errors import FileFault, Invalid
 from memory.models import Agent
-from memory.placing import folder_of
 from memory.vault.disk import LOCK, Disk
-from memory.vault.holding import held, place_of
+from memory.vault.holding import folder_at, held
 
 ROOM = 10_000_000  # bytes that have to be free where one is begun
 LONGEST = 1_000  # bytes
@@ -94,7 +93,7 @@ def require_usable(path: str, agent: Agent) -> None:
 def require_nobody_elses(path: str, agent: Agent) -> None:
     """That the folder, where there is one, has no mark but this agent's. Changes nothing. Raises FileFault,
     FileElsewhere."""
-    with folder_of(place_of(Path(path), roots())) as folder:
+    with folder_at(Path(path), roots()) as folder:
         if folder is not None:
             disk = Disk(folder, -1)
             try:

@@ -14,14 +14,14 @@ from pathlib import Path, PurePosixPath
 
 from memory.errors import FileFault, NoFile
 from memory.models import Agent, Memory, Source
-from memory.placing import Folder, folder_of, is_file
+from memory.placing import Folder, is_file
 from memory.rules import gate
 from memory.rules.rows import VaultFile
 from memory.vault import base, naming, pages, rendering
 from memory.vault.disk import ASIDE, LARGEST, LOCK, NEW, Disk
 from memory.vault.files import Files
 from memory.vault.hiding import FOUND
-from memory.vault.holding import place_of
+from memory.vault.holding import folder_at
 
 BEHIND, MISSING, EDITED, MISPLACED, OLDER = "behind", "missing", "edited", "misplaced", "older"
 COPY, INDEX, UNREADABLE = "copy", "index", "unreadable"
@@ -79,7 +79,7 @@ def looked_at(agent: Agent) -> Iterator[Files]:
     """The agent's vault as it stands, with nothing held. Raises MemoryDisabled, FileFault, FileElsewhere."""
     gate.require_on(agent)
     path = Path(agent.vault_path)
-    with folder_of(place_of(path, base.roots())) as folder:
+    with folder_at(path, base.roots()) as folder:
         disk = Disk(folder, -1) if folder is not None else _Gone(Folder(path, None, ""), -1)
         try:
             disk.require_nobody_elses(base.mark_of(agent))

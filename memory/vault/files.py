@@ -50,7 +50,7 @@ def has_followed(agent: Agent, seq: int, *, before: int, fault: FileFault | None
     told: dict[str, Any] = {"fault": "", "fault_at": None} if is_all else {}
     if fault is not None:
         told = {"fault": fault.reason[:200], "fault_at": timezone.now()}
-    Vault.objects.filter(agent_id=agent.pk, seq=before).update(seq=seq, **told)
+    rowset.change(Vault, {"seq": seq, **told}, '"agent_id" = %s AND "seq" = %s', [agent.pk, before])
 
 
 @dataclass(slots=True)

@@ -23,16 +23,20 @@ from audit import rowset
 from audit.models import Change
 from memory.errors import FileFault
 from memory.models import Agent, Memory
-from memory.placing import folder_of
 from memory.rules.rows import Vault, VaultFile
 from memory.silo.silo import Silo
 from memory.vault import base, owed, removing
 from memory.vault.disk import LOCK, Disk
 from memory.vault.files import AT_ONCE, Files, has_followed
-from memory.vault.holding import held, place_of
+from memory.vault.holding import folder_at, held
 
 CAUGHT_UP_AT_ONCE = 100  # vaults
 OWED_AGAIN = timedelta(minutes=1)  # from one attempt of whoever edits to the next; workers try in between
+
+_STANDS = (
+    '"agent_id" = %s AND "seq" = %s AND EXISTS '
+    '(SELECT 1 FROM "memory_agent" WHERE "id" = "agent_id" AND "audit_seq" = %s AND "vault_path" = %s)'
+)
 
 log = structlog.get_logger("palimpsest.vault")
 
@@ -83,11 +87,10 @@ def _was_let_go(agent: Agent) -> bool:
 def _stands(agent: Agent, seq: int) -> bool:
     """Whether this entry is the last there is, and the one before it was followed; but now and then for what is owed
     since."""
-    [(last, path)] = rowset.values(Agent, ("audit_seq", "vault_path"), '"id" = %s', [agent.pk])
-    seen = rowset.values(Vault, ("seq", "fault"), '"agent_id" = %s', [agent.pk])
-    if (last, path, [at for at, _ in seen]) != (seq, agent.vault_path, [seq - 1]):
+    seen = rowset.values(Vault, ("fault",), _STANDS, [agent.pk, seq - 1, seq, agent.vault_path])
+    if not seen:
         return False
-    return not seen[0][1] or Vault.objects.filter(pk=agent.pk, fault_at__gt=timezone.now() - OWED_AGAIN).exists()
+    return not seen[0][0] or Vault.objects.filter(pk=agent.pk, fault_at__gt=timezone.now() - OWED_AGAIN).exists()
 
 
 def _require_same(agent: Agent) -> None:
@@ -131,7 +134,7 @@ def is_behind(agent: Agent) -> bool:
 def _is_marked(agent: Agent) -> bool:
     """Whether its folder is the one that was written to: another, made under its name since, has no mark."""
     try:
-        with folder_of(place_of(Path(agent.vault_path), base.roots())) as folder:
+        with folder_at(Path(agent.vault_path), base.roots()) as folder:
             if folder is None:
                 return False
             disk = Disk(folder, -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memory.errors import FileElsewhere, FileFault, VaultBusy
-from memory.placing import Folder, Place, folder_of, lock, told
+from memory.placing import Folder, lock, opened_below, told
 from memory.vault.disk import LOCK, Disk
 
 PATIENCE = 1.0  # seconds for which whoever edits a memory waits for its vault: what is missed is caught up with
@@ -19,11 +20,9 @@ PATIENCE = 1.0  # seconds for which whoever edits a memory waits for its vault: 
 def held(base: Path, roots: tuple[Path, ...]) -> Iterator[Disk]:
     """A vault's folder, which lies under the operator's roots wherever links lead, locked against other writers of
     ours. Raises FileFault, FileElsewhere, VaultBusy."""
-    with folder_of(place_of(base, roots), create=True) as folder:
+    with folder_at(base, roots, create=True) as folder:
         if folder is None:
             raise FileFault(f"open {base}: there is no such folder", "there is no such folder")
-        if folder.path != base:
-            raise FileElsewhere(f"{base}: its {LOCK} is a link, which leads elsewhere", "a link leads elsewhere")
         with told("lock", base):
             number = _locked(folder)
         disk = Disk(folder, number)
@@ -34,17 +33,44 @@ def held(base: Path, roots: tuple[Path, ...]) -> Iterator[Disk]:
             os.close(number)
 
 
-def place_of(base: Path, roots: tuple[Path, ...]) -> Place:
-    """A vault's folder, where nobody has put a link since. Raises FileElsewhere."""
+@contextmanager
+def folder_at(base: Path, roots: tuple[Path, ...], *, create: bool = False) -> Iterator[Folder | None]:
+    """A vault's folder, open; None where there is none. It was chosen without links: from the root downward each part
+    is opened in the one before it, so that none that was put there since is followed. Raises FileFault,
+    FileElsewhere."""
+    trusted = _root_of(base, roots)
+    try:
+        with told("open", base):
+            folder = opened_below(trusted, base.relative_to(trusted) / LOCK, create=create)
+    except FileFault:
+        _require_no_link(base)  # which is what the system refused, if it is there
+        raise
+    try:
+        yield folder
+    finally:
+        if folder is not None:
+            folder.close()
+
+
+def _root_of(base: Path, roots: tuple[Path, ...]) -> Path:
+    for root in roots:
+        trusted = Path(os.path.realpath(root))
+        if base.is_relative_to(trusted) and base != trusted:
+            return trusted
+    _require_no_link(base)
+    where = f"does not lie under {' or '.join(map(str, roots))} (VAULT_ROOTS)"
+    raise FileElsewhere(f"{base}: {where}", where)
+
+
+def _require_no_link(base: Path) -> None:
     if Path(os.path.realpath(base)) != base:
         raise FileElsewhere(f"{base}: a link leads elsewhere since it was chosen", "a link leads elsewhere")
-    return Place(base / LOCK, roots)
 
 
 def _locked(folder: Folder) -> int:
     """The lock, held: another one where it was removed while it was waited for, which others would not see."""
     while True:
-        number = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
+        number = _lock_file(folder)
         is_held = False
         try:
             there = os.fstat(number)
@@ -62,3 +88,12 @@ def _locked(folder: Folder) -> int:
                 os.close(number)
         if is_held:
             return number
+
+
+def _lock_file(folder: Folder) -> int:
+    try:
+        return folder.open(LOCK, os.O_RDWR | os.O_CREAT)
+    except OSError as problem:
+        if problem.errno != errno.ELOOP:
+            raise
+    raise FileElsewhere(f"{folder.path}: its {LOCK} is a link, which leads elsewhere", "a link leads elsewhere")
