@@ -11,6 +11,7 @@ from memory.errors import FileFault
 from memory.formats.found import LeftOut
 from memory.formats.text import Unfit, decoded
 from memory.moving import imports
+from memory.moving.leading import Links
 from memory.moving.outline import AHEAD
 from memory.moving.pages import LARGEST, reader
 from memory.moving.system import Answer, Form, Ignored, Places, System, Way
@@ -55,6 +56,10 @@ class Claims:
     left_out: dict[str, str] = field(default_factory=dict)
     _linked: dict[str, tuple[System, Way]] = field(default_factory=dict)  # read where they are nobody's own
     _stamps: dict[str, Stamp] = field(default_factory=dict)
+    _links: Links = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._links = Links(self.tree)
 
     def leave_out(self, key: str, why: str) -> None:
         self.left_out.setdefault(key, why)
@@ -84,7 +89,7 @@ class Claims:
             self.leave_out(entry.path, NO_FILE)
 
     def _link(self, system: System, path: str, answer: Answer, places: Places) -> None:
-        led = self.tree.leads(path)
+        led = self._links.leads(path)
         if led.why:
             self.leave_out(path, led.why)
         elif led.kind is Kind.FOLDER:
@@ -130,7 +135,7 @@ class Claims:
 
     def follow_imports(self, system: System) -> None:
         roots = [path for path, (owner, _) in self.files.items() if owner is system and system.imports_from(path)]
-        found = imports.followed(self.tree, roots, self._text)
+        found = imports.followed(self._links, roots, self._text)
         for told in found.left_out:
             self.leave_out(told.key, told.why)
         for path, by in found.by.items():
