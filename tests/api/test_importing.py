@@ -144,7 +144,7 @@ HOSTILE: dict[str, tuple[str, bytes, str]] = {
     "a name without end": (
         "markdown",
         gzip.compress(header("x", tarfile.XHDTYPE, size=2**33 - 1).tobuf() + b"\0" * 2**20),
-        "is no whole tar archive",
+        "has more than 65,536 bytes of headers before a file",
     ),
     "a negative size": (
         "markdown",
@@ -248,6 +248,26 @@ def test_a_bomb_is_given_up(runtime: Caller, ada: Agent, monkeypatch: pytest.Mon
     monkeypatch.setattr(tar_files, "MOST_FILES", 5)
     answer = put(runtime, "markdown", archive(*[(f"memory/common/technical/{n}.md", b"") for n in range(6)]))
     assert "more than 5 files" in answer.content.decode()
+
+
+def attributes(number: int, size: int = 30_000) -> bytes:
+    """A header of attributes as they stand before a file, of other names in each."""
+    said = b"".join(b"%d %04d=%s\n" % (1_010, each, b"v" * 999) for each in range(number, number + size // 1_000))
+    return header("x", tarfile.XHDTYPE, size=len(said)).tobuf() + said + b"\0" * (-len(said) % tarfile.BLOCKSIZE)
+
+
+def test_headers_of_one_file_are_bounded(runtime: Caller, ada: Agent) -> None:
+    answer = put(runtime, "markdown", gzip.compress(attributes(0) + attributes(30) + attributes(60) + b"\0" * 1_024))
+    assert (answer.status, answer.attrs) == (422, ["file"])
+    assert "has more than 65,536 bytes of headers before a file" in answer.content.decode()
+
+
+def test_attributes_of_an_archive_are_bounded(runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tar_files, "MOST_ATTRIBUTES", 50)
+    file = header(IN, tarfile.REGTYPE, size=0).tobuf()
+    answer = put(runtime, "markdown", gzip.compress(attributes(0) + file + attributes(30) + file + b"\0" * 1_024))
+    assert (answer.status, answer.attrs) == (422, ["file"])
+    assert "has more than 50 attributes of files" in answer.content.decode()
 
 
 def test_a_bad_entry_far_behind_undoes_what_came_before(
