@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 
 from memory.errors import FileFault
@@ -19,7 +19,8 @@ from memory.moving.systems import plain
 from memory.moving.walk import NO_FILE, NO_TEXT_NAME, UNREADABLE, Entry, Kind, Stamp, Tree, is_text, shown
 
 _IMPORTED = Way(reader())
-_LAST = 253_402_300_799  # seconds: the end of the year 9999
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = -62_135_596_800, 253_402_300_799  # seconds: the years 1 and 9999
 # Tools' own folders, with settings in them, and keys in those: no file is opened there for what may stand in it.
 _OWN_FOLDERS = frozenset(
     {".cursor", ".claude", ".github", ".windsurf", ".devin", ".codeium", ".copilot", ".vscode", ".idea"}
@@ -178,9 +179,10 @@ class Claims:
 
 
 def _moment(nanoseconds: int) -> datetime:
-    """A file's time, as far as the calendar goes."""
-    seconds = min(max(nanoseconds // 10**9, 0), _LAST)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanoseconds // 1_000 % 10**6)
+    """A file's time, as far as the calendar goes, to the microsecond."""
+    seconds, rest = divmod(nanoseconds, 10**9)
+    within = min(max(seconds, _FIRST), _LAST)
+    return _BEGINNING + timedelta(seconds=within, microseconds=rest // 1_000)
 
 
 def found(

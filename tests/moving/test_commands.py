@@ -1,66 +1,21 @@
-"""`memory_rules detect`, `migrate` and `originals`, and init's steps 8 to 10, as an operator runs them."""
+"""`memory_rules detect` and `migrate`, and init's steps 8 to 10, as an operator runs them."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from unittest import mock
 
 import pytest
-from pytest_django.fixtures import Settings
 
-from memory import agents, store
+from memory import store
 from memory.intake import Draft
 from memory.models import Agent
 from memory.rules.rows import Moved, Original
 from memory.time_machine import What, roll_back
-from tests.commands.calling import Ran, run
+from tests.commands.calling import run
 from tests.conftest import OPERATOR
+from tests.moving.calling import FILES, MARKED, at_a_terminal, in_a_site, migrate, rules, with_a_vault  # noqa: F401  fixtures
 from tests.rules import talking
 from tests.steps import active, entries, fresh, says, state
-
-FILES = {
-    ".cursor/rules/quays.mdc": "---\nglobs: quays/**\n---\nA quay has a letter.\n",
-    ".cursor/rules/empty.mdc": "",
-    "AGENTS.md": "The gate's test password is harbour-gate-not-real-77.\n",
-    "CLAUDE.md": "Ferries wait for the tide.\n",
-}
-MARKED = "harbour-gate-not-real-77"
-
-
-@pytest.fixture
-def ada(tmp_path: Path, transactional_db: None, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Agent:
-    settings.VAULT_ROOTS = [str(tmp_path)]
-    monkeypatch.delenv("MEMORY_PROJECT", raising=False)
-    vault = str(tmp_path / "vault")
-    made, key = agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR, vault_path=vault)
-    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
-    return made
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "site"
-    for path, text in FILES.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
-        os.utime(folder / path, (1_772_600_000, 1_772_600_000))  # 4 March 2026
-    monkeypatch.chdir(folder)
-    return folder
-
-
-def rules(deed: str, *args: str) -> Ran:
-    return run("memory_rules", deed, "acme/ada", *args)
-
-
-def at_a_terminal(answers: str, deed: str) -> Ran:
-    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
-        return run("memory_rules", deed, "acme/ada", stdin=answers.encode())
-
-
-def migrate(*args: str) -> Ran:
-    return rules("migrate", "--how", "all", "--yes", *args)
-
 
 # --- detect
 
@@ -313,42 +268,6 @@ def test_what_a_memory_says_already_is_left_out(ada: Agent, site: Path) -> None:
     store.remember(fresh(ada), [Draft("Ferries wait for the tide.", project="site")], OPERATOR)
     assert "CLAUDE.md says the same as memory 1 here" in rules("detect").out
     assert migrate("--json").json["stored"] == 2
-
-
-# --- originals
-
-
-def test_originals_come_back_as_they_were(ada: Agent, site: Path, tmp_path: Path) -> None:
-    entry = migrate("--json").json["entry"]
-    (site / "AGENTS.md").unlink()
-    told = rules("originals", "--json").json["originals"]
-    assert [(each["entry"], each["path"], each["bytes"]) for each in told] == [
-        (entry, path, len(FILES[path])) for path in sorted(FILES) if FILES[path]
-    ]
-    assert rules("originals", str(entry), "--to", str(tmp_path / "back")).code == 0
-    for path in ("AGENTS.md", "CLAUDE.md", ".cursor/rules/quays.mdc"):
-        assert (tmp_path / "back" / path).read_text() == FILES[path]
-        assert (tmp_path / "back" / path).stat().st_mtime == 1_772_600_000
-        assert (tmp_path / "back" / path).stat().st_mode & 0o777 == 0o600
-    again = rules("originals", str(entry), "--to", str(tmp_path / "back"))
-    assert (again.code, "is there already" in again.err) == (2, True)
-
-
-def test_originals_are_the_agents_sides(ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    migrate()
-    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
-    ran = rules("originals")
-    assert (ran.code, ran.out) == (2, "")
-
-
-def test_without_originals(ada: Agent, site: Path) -> None:
-    assert migrate("--no-originals", "--json").json["files_kept"] == 0
-    assert "No files are kept." in rules("originals").err
-
-
-def test_the_setting_decides_whether_they_are_kept(ada: Agent, site: Path) -> None:
-    talking.settings(ada, migration_settings__migration_backup_originals=False)
-    assert migrate("--json").json["files_kept"] == 0
 
 
 # --- init

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -283,11 +283,16 @@ def _write(agent: Agent, folder: Path, kept: Sequence[tuple[Any, str]]) -> None:
             place.touch(0o600, exist_ok=False)
             with place.open("wb") as file:
                 file.writelines(originals.content(agent, row))
-            os.utime(place, (row.modified_at.timestamp(),) * 2)
+            os.utime(place, ns=(_nanoseconds(row.modified_at),) * 2)
     except FileExistsError:
         raise Invalid("to", "is there already: name a folder that is not") from None
     except OSError as fault:
         raise FileFault(f"write {folder}: {(fault.strerror or 'failed').lower()}") from None
+
+
+def _nanoseconds(at: datetime) -> int:
+    """Since 1970, or before: in whole numbers, for a fraction of seconds has too few digits."""
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1_000
 
 
 DEEDS = (
