@@ -26,9 +26,11 @@ def test_detect_shows_what_there_is_and_changes_nothing(ada: Agent, site: Path) 
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
     assert lines[0] == f"site, in {site}"
-    assert [line.split()[0] for line in lines[1:4]] == ["cursor", "claude", "agents-md"]
-    assert all(line.endswith("1 memory: 1 new") for line in lines[1:4])
-    assert lines[4:] == ["left out:", "  .cursor/rules/empty.mdc is empty"]
+    assert lines[1].split() == ["--from", "system", "looked", "at", "memories,", "and", "what", "becomes", "of", "them"]
+    assert [line.split()[0] for line in lines[2:5]] == ["cursor", "claude", "agents-md"]
+    assert all(line.endswith("1 memory: 1 new") for line in lines[2:5])
+    assert len({line.index(word) for line, word in zip(lines[1:5], ("memories,", *["1 memory"] * 3), strict=True)}) == 1
+    assert lines[5:] == ["left out:", "  .cursor/rules/empty.mdc is empty"]
     assert "takes in 3 memories" in ran.err
     assert state(ada) == before
 
@@ -129,6 +131,20 @@ def test_what_is_selected_alone(ada: Agent, site: Path) -> None:
     assert [each["fate"] for each in rules("detect", "--json").json["memories"]] == ["new", "there", "new"]
     assert migrate("--only", "2", "--json").json["stored"] == 1
     assert says(ada, 2).content.startswith("Ferries")
+
+
+def test_a_wrong_answer_to_which_is_asked_again(ada: Agent, site: Path) -> None:
+    ran = at_a_terminal("select\n9\nx\n2\ny\n", "migrate")
+    assert "1 memory stored" in ran.out
+    assert "It must name numbers from 1 to 3." in ran.err
+    assert "It must be numbers of the list, such as 1-4,7." in ran.err
+
+
+@pytest.mark.parametrize("answers", ["select\n\n", "select\n9\n\n", "select\n9\n"])
+def test_no_answer_to_which_is_none_of_them(ada: Agent, site: Path, answers: str) -> None:
+    ran = at_a_terminal(answers, "migrate")
+    assert (ran.code, active(ada)) == (0, [])
+    assert "Nothing was stored." in ran.err
 
 
 @pytest.mark.parametrize("only", ["0", "4", "2-1", "1,x", "-3", "1-", "9" * 30])
@@ -293,6 +309,19 @@ def test_init_takes_in_what_a_person_agrees_to(ada: Agent, site: Path) -> None:
     assert "10. Migrated: 3 memories stored" in ran.out
     assert len(active(ada)) == 3
     assert "12. Index: 3 files listed" in ran.out
+
+
+def test_init_shows_the_first_before_it_asks(ada: Agent, site: Path) -> None:
+    for n in range(30):
+        (site / f".cursor/rules/{n}.mdc").write_text(f"Quay {n}.\n")
+    ran = at_a_terminal("skip\n", "init")
+    assert "  10  .cursor" in ran.err
+    assert "  11  .cursor" not in ran.err
+    assert "… and 23 more (manage.py memory_rules migrate acme/ada --dry-run lists all)" in ran.err
+    few = [
+        line for line in run("memory_rules", "migrate", "acme/ada", "--dry-run").out.splitlines() if "  33  " in line
+    ]
+    assert len(few) == 1
 
 
 @pytest.mark.parametrize("answers", ["\n", "skip\n", "all\nn\n"])

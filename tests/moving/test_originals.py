@@ -46,6 +46,14 @@ def test_the_setting_decides_whether_they_are_kept(ada: Agent, site: Path) -> No
     assert migrate("--json").json["files_kept"] == 0
 
 
+def test_a_list_of_them_says_what_its_columns_are(ada: Agent, site: Path) -> None:
+    assert rules("originals").out == ""
+    entry = migrate("--json").json["entry"]
+    heading, first, *_ = rules("originals").out.splitlines()
+    assert heading == " entry  file of (UTC)              bytes  file"
+    assert first == f"{entry:>6}  2026-03-04T04:53:20Z          45  .cursor/rules/quays.mdc"
+
+
 @pytest.mark.parametrize("nanoseconds", [-1, -1_000, -(10**18) + 123_456_000, 10**18 + 123_456_000, 2**62])
 def test_a_files_time_comes_back_to_the_microsecond(ada: Agent, site: Path, tmp_path: Path, nanoseconds: int) -> None:
     """That of before 1970 too."""

@@ -140,7 +140,7 @@ def carry_out(
 ) -> migrating.Figures:
     """Store them, or note that they stay beside; what was done. Nothing is stored before a person agrees."""
     if how == "select" and not options.get("only") and (asking.can_ask() or not _is_filtered(options)):
-        steps = _numbered(steps, asking.answer(task, "Which, such as 1-4,7?")) if asking.can_ask() else []
+        steps = _asked_which(task, steps) if asking.can_ask() else []
     if how == "skip" or not steps:
         task.say(NOTHING)
         return migrating.Figures(None)
@@ -156,6 +156,15 @@ def carry_out(
         return migrating.Figures(None)
     with progress("Storing", unit="memories", total=len(steps)) as advance:
         return migrating.migrate(agent, steps, asking.OPERATOR, files=files, advance=advance)
+
+
+def _asked_which(task: Task, steps: list[Step]) -> list[Step]:
+    """Asked again as long as the answer is none; nothing typed is none of them."""
+    while True:
+        try:
+            return _numbered(steps, asking.answer(task, "Which, such as 1-4,7? [none]"))
+        except Invalid as wrong:
+            task.say(f"It {wrong.problem}.")
 
 
 def _is_filtered(options: dict[str, Any]) -> bool:
@@ -265,6 +274,8 @@ def _originals(task: Task, agent: Agent, *, entry: int | None, to: str | None, j
     if json:
         task.result({"originals": told})
         return
+    if told:
+        task.tell(f"{'entry':>6}  {'file of (UTC)':20}  {'bytes':>10}  file")
     for each in told:
         task.tell(f"{each['entry']:>6}  {each['modified_at']}  {each['bytes']:>10,}  {each['path']}")
     if not told:
