@@ -172,7 +172,8 @@ class Import(AgentView):
         }
 
     def _file(self, body: IO[bytes], *, format: str, project: str) -> dict[str, Any]:
-        done = imports.load(self.agent, IMPORTS[format].read(body, ""), self.actor, project=project)
+        chosen = IMPORTS[format]
+        done = imports.load(self.agent, chosen.read(body, ""), self.actor, project=project, expected=chosen.what)
         return {
             "imported": done.imported,
             "tokens": done.tokens,

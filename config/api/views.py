@@ -29,7 +29,8 @@ class View(APIView):
 
     permission_classes: Any = [Nobody]
     content_negotiation_class = OneForm
-    metadata_class = None  # the schema tells what there is; OPTIONS is a 405
+    metadata_class = None  # the schema tells what there is; OPTIONS is a 405, and `Allow` does not name it
+    http_method_names = ("get", "head", "post", "put", "patch", "delete")
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         with acting.request():

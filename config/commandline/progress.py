@@ -8,8 +8,17 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Task as RichTask
+from rich.text import Text
 
 Advance = Callable[[int], None]
+
+
+class _Done(MofNCompleteColumn):
+    """ "3/10", or "3" where nobody knows of how many."""
+
+    def render(self, task: RichTask) -> Text:
+        return super().render(task) if task.total is not None else Text(f"{int(task.completed):,}")
 
 
 @contextmanager
@@ -21,7 +30,7 @@ def progress(what: str, *, unit: str, total: int | None = None) -> Iterator[Adva
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        _Done(),
         TextColumn(unit),
         TimeElapsedColumn(),
     )

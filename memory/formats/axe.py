@@ -65,6 +65,7 @@ EXPORT = Export(
 # --- in
 
 MOST = 1_000_000  # bytes of an entry
+BEFORE = "stands before the first entry"
 _AT_ONCE = 2**16  # bytes of a line that are read together
 _BEGINS = b"## "
 _TOLD_APART = 10_000  # entries among which no two have the same key: more names are not held
@@ -102,7 +103,7 @@ def _parts(file: IO[bytes], path: str) -> Iterator[Part]:
             names = Names()
         if raw.heading is None:
             if raw.body.strip():
-                yield LeftOut(f"{path}#beginning", "stands before the first entry")
+                yield LeftOut(f"{path}#beginning", BEFORE)
             continue
         told = Gathered("behavioral")
         if is_of_crlf:

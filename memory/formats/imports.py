@@ -14,7 +14,7 @@ from memory.errors import Invalid
 from memory.formats import axe, letta, mem0, memory_store, own, tree
 from memory.formats.found import HERE, Found, LeftOut, Part, Reader
 from memory.formats.gathering import WAS_CONSTITUTIONAL
-from memory.formats.text import EMPTY
+from memory.formats.text import EMPTY, NO_TEXT
 from memory.intake import Draft, checked_project
 from memory.models import Agent
 from memory.rules.categories import DEFAULT_PROJECT
@@ -24,6 +24,8 @@ NAMED = 100  # of what was left out, and of what was done, that are told by name
 KEY = 200  # characters of a key that are told
 MOST_LEFT_OUT = 100_000  # of a file: what holds so many is no file of memories
 _OTHER = "other things"
+# Why something is no entry of the format at all: where a file has nothing else, it is another format's.
+_STRANGE = frozenset({NO_TEXT, axe.BEFORE, tree.NO_MARKDOWN, "is no object"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,13 @@ class Imported:
     tokens: int = 0
     constitutional: int = 0
     left_out: int = 0
+    strange: int = 0  # of those: no entries of the format
     named: list[LeftOut] = field(default_factory=list)  # the first that were left out
     transformed: Counter[str] = field(default_factory=Counter)  # what was done, to how many
 
     def leave_out(self, part: LeftOut) -> None:
         self.left_out += 1
+        self.strange += part.why in _STRANGE
         if self.left_out > MOST_LEFT_OUT:
             raise Invalid("file", f"more than {MOST_LEFT_OUT:,} of what it holds are no memories. Nothing was imported")
         if len(self.named) < NAMED:
@@ -83,30 +87,59 @@ class Imported:
             yield f"left out: {self.left_out - len(self.named):,} more"
 
 
+@dataclass(slots=True, repr=False)
+class Surveyed:
+    """A file that was looked through: the first thousand of its memories, and the others, read as they are stored."""
+
+    first: list[Draft]
+    rest: Iterator[Draft]
+    done: Imported
+
+
+def surveyed(parts: Iterable[Part], *, project: str = "", expected: str = "") -> Surveyed:
+    """Look through a file, which may take minutes, before anything is locked that others wait for. `project` is what
+    memories of a project get that name none; `expected` what the file should be, for people.
+
+    Raises Invalid where the file is none of its format.
+    """
+    done = Imported()
+    drafts = _drafts(parts, checked_project(project) or DEFAULT_PROJECT, done)
+    first = list(islice(drafts, BATCH))
+    if not first and done.strange and done.strange == done.left_out:
+        raise Invalid("file", f"holds nothing that is expected: {expected or 'memories'}. Nothing was imported")
+    return Surveyed(first, drafts, done)
+
+
+def store_all(
+    agent: Agent, file: Surveyed, actor: Actor, *, advance: Callable[[int], None] = lambda _: None
+) -> Imported:
+    """Store every memory that was found, or none: one transaction, an audited edit for each thousand.
+
+    Raises Invalid where the file is another meanwhile, MemoryDisabled, CategoryDisabled.
+    """
+    batch, done = file.first, file.done
+    with editing.locked(agent) as row:
+        detail = {"import": row.audit_seq + 1}  # by which all of it is taken back as one
+        while batch:
+            edited = store.remember(agent, batch, actor, operation=Operation.IMPORTED, detail=detail)
+            done.imported += len(batch)
+            done.tokens += sum(memory.tokens for memory in edited.memories)
+            advance(len(batch))
+            batch = list(islice(file.rest, BATCH))
+    return done
+
+
 def load(
     agent: Agent,
     parts: Iterable[Part],
     actor: Actor,
     *,
     project: str = "",
+    expected: str = "",
     advance: Callable[[int], None] = lambda _: None,
 ) -> Imported:
-    """Store every memory that was found, or none: one transaction, an audited edit for each thousand. `project` is what
-    memories of a project get that name none.
-
-    Raises Invalid where the file is none of its format, MemoryDisabled, CategoryDisabled.
-    """
-    here = checked_project(project) or DEFAULT_PROJECT
-    done = Imported()
-    with editing.locked(agent) as row:
-        detail = {"import": row.audit_seq + 1}  # by which all of it is taken back as one
-        drafts = _drafts(parts, here, done)
-        while batch := list(islice(drafts, BATCH)):
-            edited = store.remember(agent, batch, actor, operation=Operation.IMPORTED, detail=detail)
-            done.imported += len(batch)
-            done.tokens += sum(memory.tokens for memory in edited.memories)
-            advance(len(batch))
-    return done
+    """Both in turn. Raises Invalid, MemoryDisabled, CategoryDisabled."""
+    return store_all(agent, surveyed(parts, project=project, expected=expected), actor, advance=advance)
 
 
 def _drafts(parts: Iterable[Part], here: str, done: Imported) -> Iterator[Draft]:

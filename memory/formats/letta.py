@@ -98,6 +98,7 @@ EXPORT = Export(
 # --- in
 
 _AGENTS, _BLOCKS, _OLDER, _PASSAGES = "agents", "blocks", "core_memory", ""
+_INLINE = f"{_AGENTS}.memory_blocks"  # of an agent that is yet to be made: its blocks have no id
 _OF_ITSELF = ("persona", "human")  # blocks that are about the agent and whom it talks to
 _NO_MEMORIES = {
     "messages": "conversation transcripts are not memories",
@@ -131,7 +132,7 @@ def _unwrapped(file: IO[bytes]) -> IO[bytes] | None:
 
 
 class _File(JSONFile):
-    lists = (_BLOCKS, _OLDER, _PASSAGES)
+    lists = (_BLOCKS, _INLINE, _OLDER, _PASSAGES)
     within = (_AGENTS,)
     none = "is no agent file, and no list of passages"
 
@@ -152,7 +153,8 @@ class _File(JSONFile):
             return _passage(value, gathering.key_of(path, value, entry.number))
         if entry.name == _BLOCKS:
             return _read_block(value, gathering.key_of(path, value, entry.number))
-        key = gathering.key_of(path, {"id": value.get("label")}, entry.number, f"{_OLDER}/")
+        before = entry.name.removeprefix(f"{_AGENTS}.")
+        key = gathering.key_of(path, {"id": value.get("label")}, entry.number, f"{before}/")
         return _read_block(value, key)
 
     def rest(self, path: str) -> Iterator[Part]:

@@ -59,7 +59,14 @@ EXPORT = Export(
 # --- in
 
 
+_PACKED = (b"PK\x03\x04", b"\x1f\x8b")  # as files of zip and of gzip begin
+PACKED = "is packed: unpack it, and take OpenMemory's memories.json"
+
+
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
+    file.seek(0)
+    if file.read(4).startswith(_PACKED):
+        return iter([LeftOut(path, PACKED)])
     return _Answer().parts(file, path)
 
 

@@ -16,7 +16,9 @@ from memory.formats.text import Unfit
 MOST = 2**30  # bytes of an archive, unpacked
 MOST_FILES = 1_000_000
 LARGEST = 2**20  # bytes of a file
-_NAMES = 2**16  # bytes of what stands before a file with a long name
+MOST_HEADERS = 2**16  # bytes of what stands before a file with a long name, or one that was packed with attributes
+MOST_ATTRIBUTES = 5_000_000  # of all files: a gigabyte of the shortest would be read for minutes
+_TAKEN = frozenset({b"path", b"size", b"mtime"})  # of a file's attributes; of the others nothing is held
 _BLOCK = tarfile.BLOCKSIZE
 _AT_ONCE = 2**18
 _WITHOUT_DATA = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE)
@@ -82,20 +84,18 @@ class _Unpacked:
 
 def _headers(archive: _Unpacked) -> Iterator[tarfile.TarInfo]:
     """Of what it holds, with long names put in. Whoever takes one reads what belongs to it."""
-    longer: dict[str, str] = {}
+    ahead = _Ahead()
     while True:
         block = archive.read(_BLOCK)
         if not block.strip(b"\0"):
             return
         header = _header(block)
         if header.type in (tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME):
-            longer |= _longer(header, _text_of(archive, header))
+            ahead.take(header, archive)
         elif header.type in (tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK):
             archive.pass_over(_padded(header.size))
         else:
-            header.name = longer.get("path", header.name)
-            _put_in(header, longer)
-            longer = {}
+            ahead.put_in(header)
             if not header.isdir():
                 yield header
 
@@ -110,35 +110,52 @@ def _header(block: bytes) -> tarfile.TarInfo:
     return header
 
 
-def _text_of(archive: _Unpacked, header: tarfile.TarInfo) -> bytes:
-    if header.size > _NAMES:
-        raise Unfit(NO_ARCHIVE)
-    return archive.read(_padded(header.size))[: header.size]
+class _Ahead:
+    """What stands before a file, and is said of it. Raises Unfit."""
 
+    def __init__(self) -> None:
+        self._size = 0  # bytes
+        self._said: dict[str, str] = {}
+        self._attributes = 0  # of all files so far
 
-def _longer(header: tarfile.TarInfo, data: bytes) -> dict[str, str]:
-    if header.type == tarfile.GNUTYPE_LONGNAME:
-        return {"path": data.rstrip(b"\0").decode("utf-8", "surrogateescape")}
-    found = {}
-    while data:
-        length, _, _ = data.partition(b" ")
-        if not length.isdigit() or len(length) > 5 or not len(length) < int(length) <= len(data):
+    def take(self, header: tarfile.TarInfo, archive: _Unpacked) -> None:
+        self._size += header.size
+        if self._size > MOST_HEADERS:
+            raise Unfit(f"has more than {MOST_HEADERS:,} bytes of headers before a file")
+        data = archive.read(_padded(header.size))[: header.size]
+        if header.type == tarfile.GNUTYPE_LONGNAME:
+            self._said["path"] = data.rstrip(b"\0").decode("utf-8", "surrogateescape")
+            return
+        for name, value in _attributes(data):
+            self._attributes += 1
+            if name in _TAKEN:
+                self._said[name.decode()] = value.decode("utf-8", "surrogateescape")
+        if self._attributes > MOST_ATTRIBUTES:
+            raise Unfit(f"has more than {MOST_ATTRIBUTES:,} attributes of files")
+
+    def put_in(self, header: tarfile.TarInfo) -> None:
+        """Names, and numbers that a header has no room for."""
+        said, self._said, self._size = self._said, {}, 0
+        header.name = said.get("path", header.name)
+        try:
+            header.size = int(said["size"]) if "size" in said else header.size
+            header.mtime = int(float(said["mtime"])) if "mtime" in said else int(header.mtime)
+        except (ValueError, OverflowError):
+            header.size = -1
+        if header.size < 0:
             raise Unfit(NO_ARCHIVE)
-        name, _, value = data[len(length) + 1 : int(length) - 1].partition(b"=")
-        found[name.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
-        data = data[int(length) :]
-    return found
 
 
-def _put_in(header: tarfile.TarInfo, longer: dict[str, str]) -> None:
-    """Numbers that a header has no room for. Raises Unfit."""
-    try:
-        header.size = int(longer["size"]) if "size" in longer else header.size
-        header.mtime = int(float(longer["mtime"])) if "mtime" in longer else int(header.mtime)
-    except (ValueError, OverflowError):
-        header.size = -1
-    if header.size < 0:
-        raise Unfit(NO_ARCHIVE)
+def _attributes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = 0
+    while at < len(data):
+        length = data[at : at + 6].partition(b" ")[0]  # of all that follows, itself included
+        end = at + int(length) if length.isdigit() and len(length) < 6 else 0
+        if not at + len(length) < end <= len(data):
+            raise Unfit(NO_ARCHIVE)
+        name, _, value = data[at + len(length) + 1 : end - 1].partition(b"=")
+        yield name, value
+        at = end
 
 
 def _member(archive: _Unpacked, header: tarfile.TarInfo) -> Member:

@@ -25,6 +25,7 @@ from memory.rules import document, gate, sections
 from memory.silo.silo import Opened
 from memory.vault import naming, rendering
 
+NO_MARKDOWN = "is no markdown"
 SETTINGS, MEMORIES = "memory-rules/settings.json", "memory"
 _AT_ONCE = 250  # memories whose dates are asked for together
 
@@ -147,7 +148,7 @@ def _of_member(member: Member, key: str) -> Iterator[Part]:
     if folders[-2:] == tuple(PurePosixPath(SETTINGS).parts):
         return
     if member.why or not member.path.endswith(".md"):
-        yield LeftOut(key, member.why or "is no markdown")
+        yield LeftOut(key, member.why or NO_MARKDOWN)
         return
     base = folders.index(MEMORIES) + 1 if MEMORIES in folders[:-1] else 0
     yield from tree_files.read(member.data, key, PurePosixPath(*folders[base:]), _time(member.at))

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from memory.formats.found import LeftOut
 from memory.formats.parting import unfenced
-from memory.moving.walk import OUT, Kind, Tree, is_text
+from memory.moving.leading import OUT, Links
+from memory.moving.walk import Kind, is_text
 
 HOPS = 4  # imports that are followed, one from another
 MOST, MOST_IN_ALL = 1_000, 20_000  # imports of one file, and of a folder
@@ -33,7 +34,7 @@ class Imports:
     count: int = 0
 
 
-def followed(tree: Tree, files: Iterable[str], text_of: Callable[[str], str]) -> Imports:
+def followed(links: Links, files: Iterable[str], text_of: Callable[[str], str]) -> Imports:
     """From these files on. `text_of` gives a file's text, "" where it has none that can be read."""
     found = Imports()
     roots = sorted(files)
@@ -42,7 +43,7 @@ def followed(tree: Tree, files: Iterable[str], text_of: Callable[[str], str]) ->
     waiting = deque(roots)
     while waiting:
         path = waiting.popleft()
-        leads[path] = list(_leads(tree, path, text_of(path), found))
+        leads[path] = list(_leads(links, path, text_of(path), found))
         for _, target in leads[path]:
             if target not in far and far[path] < HOPS:
                 far[target] = far[path] + 1
@@ -75,7 +76,7 @@ def _without_circles(roots: Iterable[str], leads: dict[str, list[tuple[str, str]
                     on_the_way.add(target)
 
 
-def _leads(tree: Tree, path: str, text: str, found: Imports) -> Iterator[tuple[str, str]]:
+def _leads(links: Links, path: str, text: str, found: Imports) -> Iterator[tuple[str, str]]:
     """(as it is written, path in the folder) of each file that one imports, once."""
     seen: set[str] = set()
     for number, written in enumerate(dict.fromkeys(_written(text))):
@@ -84,7 +85,7 @@ def _leads(tree: Tree, path: str, text: str, found: Imports) -> Iterator[tuple[s
             found.left_out.append(LeftOut(f"{path}#@", f"{why}; the rest is not looked at"))
             return
         found.count += 1
-        target = _target(tree, path, written)
+        target = _target(links, path, written)
         if isinstance(target, LeftOut):
             found.left_out.append(target)
         elif target and target not in seen:
@@ -92,13 +93,13 @@ def _leads(tree: Tree, path: str, text: str, found: Imports) -> Iterator[tuple[s
             yield written, target
 
 
-def _target(tree: Tree, path: str, written: str) -> str | LeftOut:
+def _target(links: Links, path: str, written: str) -> str | LeftOut:
     """A path in the folder; "" for what is no import."""
     key, told = f"{path}#@{written}", written.replace("\\ ", " ")
-    place = _place(tree, path, told)
+    place = _place(links, path, told)
     if place is None:
         return LeftOut(key, OUTSIDE)
-    led = tree.leads(place)
+    led = links.leads(place)
     if led.why == OUT:
         return LeftOut(key, OUTSIDE)
     if led.kind is Kind.FILE and not led.why and is_text(led.path):
@@ -106,12 +107,12 @@ def _target(tree: Tree, path: str, written: str) -> str | LeftOut:
     return LeftOut(key, MISSING) if "/" in told or "." in told else ""
 
 
-def _place(tree: Tree, path: str, told: str) -> str | None:
+def _place(links: Links, path: str, told: str) -> str | None:
     """The path in the folder that is meant; None where it leads out of it."""
     if told == "~" or told.startswith("~/"):
         told = str(Path.home()) + told[1:]
     if told.startswith("/"):
-        below = posixpath.relpath(told, tree.root)
+        below = posixpath.relpath(told, links.tree.root)
     else:
         below = posixpath.normpath(posixpath.join(posixpath.dirname(path), told))
     return None if below == ".." or below.startswith("../") else below

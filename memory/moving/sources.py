@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 
 from memory.errors import FileFault
 from memory.formats.found import LeftOut
 from memory.formats.text import Unfit, decoded
 from memory.moving import imports
+from memory.moving.leading import Links
 from memory.moving.outline import AHEAD
 from memory.moving.pages import LARGEST, reader
 from memory.moving.system import Answer, Form, Ignored, Places, System, Way
@@ -18,7 +19,8 @@ from memory.moving.systems import plain
 from memory.moving.walk import NO_FILE, NO_TEXT_NAME, UNREADABLE, Entry, Kind, Stamp, Tree, is_text, shown
 
 _IMPORTED = Way(reader())
-_LAST = 253_402_300_799  # seconds: the end of the year 9999
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = -62_135_596_800, 253_402_300_799  # seconds: the years 1 and 9999
 # Tools' own folders, with settings in them, and keys in those: no file is opened there for what may stand in it.
 _OWN_FOLDERS = frozenset(
     {".cursor", ".claude", ".github", ".windsurf", ".devin", ".codeium", ".copilot", ".vscode", ".idea"}
@@ -55,6 +57,10 @@ class Claims:
     left_out: dict[str, str] = field(default_factory=dict)
     _linked: dict[str, tuple[System, Way]] = field(default_factory=dict)  # read where they are nobody's own
     _stamps: dict[str, Stamp] = field(default_factory=dict)
+    _links: Links = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._links = Links(self.tree)
 
     def leave_out(self, key: str, why: str) -> None:
         self.left_out.setdefault(key, why)
@@ -84,7 +90,7 @@ class Claims:
             self.leave_out(entry.path, NO_FILE)
 
     def _link(self, system: System, path: str, answer: Answer, places: Places) -> None:
-        led = self.tree.leads(path)
+        led = self._links.leads(path)
         if led.why:
             self.leave_out(path, led.why)
         elif led.kind is Kind.FOLDER:
@@ -130,7 +136,7 @@ class Claims:
 
     def follow_imports(self, system: System) -> None:
         roots = [path for path, (owner, _) in self.files.items() if owner is system and system.imports_from(path)]
-        found = imports.followed(self.tree, roots, self._text)
+        found = imports.followed(self._links, roots, self._text)
         for told in found.left_out:
             self.leave_out(told.key, told.why)
         for path, by in found.by.items():
@@ -173,9 +179,10 @@ class Claims:
 
 
 def _moment(nanoseconds: int) -> datetime:
-    """A file's time, as far as the calendar goes."""
-    seconds = min(max(nanoseconds // 10**9, 0), _LAST)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanoseconds // 1_000 % 10**6)
+    """A file's time, as far as the calendar goes, to the microsecond."""
+    seconds, rest = divmod(nanoseconds, 10**9)
+    within = min(max(seconds, _FIRST), _LAST)
+    return _BEGINNING + timedelta(seconds=within, microseconds=rest // 1_000)
 
 
 def found(

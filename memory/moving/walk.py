@@ -27,10 +27,10 @@ NOT_ENTERED = frozenset(
     {"node_modules", "bower_components", "vendor", "venv", ".venv", "virtualenv", "site-packages", "__pycache__"}
     | {".tox", ".nox", ".git", ".hg", ".svn"}
 )
+_HELD_OPEN = 16  # folders
 _ENVIRONMENT = "pyvenv.cfg"  # in a virtual environment, whatever it is called
 VAULT = "is a vault of this service"
 _NOT_LINKED = getattr(os, "O_NOFOLLOW", 0)
-OUT, NOWHERE = "is a link that leads out of the folder", "is a link that leads nowhere"
 NO_FILE, UNREADABLE, NO_TEXT_NAME = "is no file", "cannot be read", "has a name that is no text"
 
 
@@ -59,14 +59,6 @@ class Stamp(NamedTuple):
     modified: int  # nanoseconds since 1970
 
 
-class Target(NamedTuple):
-    """Where a link, or a path that holds links, leads: `why` it cannot be read, or a path in the folder."""
-
-    path: str = ""
-    kind: Kind = Kind.OTHER
-    why: str = ""
-
-
 @dataclass(slots=True)
 class Tree:
     """A folder, open. `entries` in order of path."""
@@ -75,21 +67,7 @@ class Tree:
     number: int
     entries: dict[str, Entry] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
-
-    def leads(self, path: str) -> Target:
-        """Where a path leads, links followed in thought alone."""
-        real = os.path.realpath(self.root / path)
-        below = _below(self.root, real)
-        if below is None:
-            return Target(why=OUT)
-        try:
-            mode = os.lstat(real).st_mode
-        except (OSError, ValueError):
-            return Target(why=NOWHERE)
-        if stat.S_ISLNK(mode):  # it leads to itself
-            return Target(why=NOWHERE)
-        kind = Kind.FILE if stat.S_ISREG(mode) else Kind.FOLDER if stat.S_ISDIR(mode) else Kind.OTHER
-        return Target(below, kind)
+    _open: dict[str, int] = field(default_factory=dict)  # folders, by path
 
     def stamp(self, path: str) -> Stamp:
         """Raises OSError; FileFault for what is no file any more."""
@@ -116,25 +94,42 @@ class Tree:
             yield file
 
     def _file(self, path: str) -> BinaryIO:
-        *folders, name = path.split("/")
-        above = walked(os.dup(self.number), tuple(folders), create=False)
-        try:
-            number = os.open(name, os.O_RDONLY | PLAIN | _NOT_LINKED, dir_fd=above)
-        finally:
-            os.close(above)
+        folder, _, name = path.rpartition("/")
+        number = os.open(name, os.O_RDONLY | PLAIN | _NOT_LINKED, dir_fd=self._folder(folder))
         if stat.S_ISREG(os.fstat(number).st_mode):
             return os.fdopen(number, "rb")
         os.close(number)
         raise FileFault(f"read {path}: {NO_FILE}", NO_FILE)
 
+    def _folder(self, path: str) -> int:
+        """A folder, open. One that was opened is taken again where its path leads to it still: so each file of a deep
+        folder costs a question, and not its depth."""
+        if not path:
+            return self.number
+        number = self._open.pop(path, None)
+        if number is not None and not self._is_there(path, number):
+            os.close(number)
+            number = None
+        if number is None:
+            number = walked(os.dup(self.number), tuple(path.split("/")), create=False)
+        self._open[path] = number  # the last used last
+        if len(self._open) > _HELD_OPEN:
+            os.close(self._open.pop(next(iter(self._open))))
+        return number
 
-def _below(root: Path, real: str) -> str | None:
-    """The path from the folder on; "" for itself, None for what lies outside."""
-    try:
-        below = Path(real).relative_to(root)
-    except ValueError:
-        return None
-    return "" if below == Path() else below.as_posix()
+    def _is_there(self, path: str, number: int) -> bool:
+        """Whether a path leads to this open folder: should it do so by a link by now, it is still what was reached
+        without one."""
+        try:
+            found = os.stat(path, dir_fd=self.number)
+        except OSError:  # it is gone, or its path too long to be asked for at once
+            return False
+        return os.path.samestat(os.fstat(number), found)
+
+    def close(self) -> None:
+        for number in (*self._open.values(), self.number):
+            os.close(number)
+        self._open.clear()
 
 
 def _stamp(file: BinaryIO) -> Stamp:
@@ -156,14 +151,13 @@ def opened(folder: Path) -> Iterator[Tree]:
     """All that lies in a folder. Raises FileFault where it is none, or cannot be read."""
     with told("read", folder):
         root = Path(os.path.realpath(folder))
-        number = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        tree = Tree(root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     try:
-        tree = Tree(root, number)
         found = sorted(_walked(tree))
         tree.entries = {entry.path: entry for entry in found}
         yield tree
     finally:
-        os.close(number)
+        tree.close()
 
 
 def _walked(tree: Tree) -> Iterator[Entry]:

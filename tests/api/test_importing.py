@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from memory import editing
 from memory.formats import imports, json_entries, tar_files
 from memory.formats.exports import EXPORTS
 from memory.formats.imports import IMPORTS
@@ -130,6 +131,12 @@ HOSTILE: dict[str, tuple[str, bytes, str]] = {
     "no agent": ("letta", json.dumps({MARKER: [MARKER]}).encode(), "is no agent file"),
     "a text within a text": ("letta", json.dumps(json.dumps(json.dumps({"blocks": []}))).encode(), "is no agent file"),
     "broken within a text": ("letta", json.dumps('{"blocks": [' + MARKER).encode(), "is not JSON"),
+    "no object": ("mem0", json.dumps([MARKER]).encode(), "expected: JSON as mem0 answers it"),
+    "numbers for texts": ("mem0", b'[{"memory": 7}, 7]', "expected: JSON as mem0 answers it"),
+    "a list of another system": ("letta", json.dumps([{"memory": MARKER}]).encode(), "expected: a Letta agent file"),
+    "a list without words": ("memory-store", b'{"data": [{"id": "x"}]}', "expected: the list of an Anthropic"),
+    "no log": ("axe", FILE, "expected: a log of runs as axe keeps it"),
+    "no markdown": ("markdown", archive((f"{IN}.exe", FILE)), "expected: a packed folder of markdown"),
     "no archive": ("markdown", FILE, "is no whole tar archive"),
     "no tar in it": ("markdown", gzip.compress(FILE * 100), "is no whole tar archive"),
     "an archive cut off": ("markdown", archive((IN, FILE))[:-20], "is no whole tar archive"),
@@ -137,7 +144,7 @@ HOSTILE: dict[str, tuple[str, bytes, str]] = {
     "a name without end": (
         "markdown",
         gzip.compress(header("x", tarfile.XHDTYPE, size=2**33 - 1).tobuf() + b"\0" * 2**20),
-        "is no whole tar archive",
+        "has more than 65,536 bytes of headers before a file",
     ),
     "a negative size": (
         "markdown",
@@ -161,9 +168,7 @@ def test_a_file_that_is_none_is_refused_and_not_repeated(runtime: Caller, ada: A
 
 # An entry that is none, of a file that is well: why it is left out.
 LEFT_OUT: dict[str, tuple[str, bytes, str]] = {
-    "no object": ("mem0", json.dumps([MARKER]).encode(), "is no object"),
-    "no text": ("mem0", b'[{"id": "x"}]', "has no text"),
-    "a number": ("mem0", b'[{"memory": 7}]', "has no text"),
+    "deleted": ("mem0", json.dumps([{"memory": MARKER, "state": "deleted"}]).encode(), "was deleted there"),
     "nul": ("mem0", json.dumps([{"memory": f"{MARKER}\0"}]).encode(), "holds a NUL character"),
     "half a character": ("letta", json.dumps([{"text": f"{MARKER}\ud83d"}]).encode(), "holds half a character"),
     "a link": ("markdown", archive((header(IN, tarfile.SYMTYPE, linkname="/etc/passwd"), b"")), "is a link"),
@@ -172,10 +177,8 @@ LEFT_OUT: dict[str, tuple[str, bytes, str]] = {
     "an absolute path": ("markdown", archive((f"/{IN}", FILE)), "leads out"),
     "a path that climbs": ("markdown", archive((f"../../{IN}", FILE)), "leads out"),
     "large": ("markdown", archive((IN, SAID * (2**20 // len(SAID) + 1))), "is too large"),
-    "no markdown": ("markdown", archive((f"{IN}.exe", FILE)), "is no markdown"),
     "no text at all": ("markdown", archive((IN, b"\xff" + FILE)), "is not UTF-8 text"),
     "an odd name": ("markdown", archive((f"memory/\udcff{IN}", FILE)), "no text"),
-    "before the first": ("axe", FILE, "stands before"),
     "of nothing": ("axe", b"## 2026-01-05T08:00:00Z\n**Task:** (none)\n**Result:** (none)\n", "neither"),
     "nul in a log": ("axe", b"## 2026-01-05T08:00:00Z\n" + FILE + b"\0\n", "NUL"),
 }
@@ -190,6 +193,32 @@ def test_what_is_no_memory_is_left_out_with_the_reason(runtime: Caller, ada: Age
     assert word in answer.json["named"][0]["why"]
     assert SAID not in answer.content
     assert steps.state(ada) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [("mem0", b'{"results": []}'), ("letta", b'{"blocks": []}'), ("memory-store", b'{"data": []}'), ("axe", b"\n")],
+)
+def test_an_export_of_nothing_is_none_of_another_format(runtime: Caller, ada: Agent, name: str, body: bytes) -> None:
+    answer = put(runtime, name, body)
+    assert (answer.status, answer.json["imported"]) == (201, 0)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_file_is_looked_through_before_anything_is_locked(
+    runtime: Caller, ada: Agent, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = editing.locked
+    places: list[int] = []
+    body = io.BytesIO(OF_A_CATEGORY[name])
+
+    def noting(agent: Agent) -> Any:
+        places.append(body.tell())
+        return locked(agent)
+
+    monkeypatch.setattr(editing, "locked", noting)
+    imports.load(ada, IMPORTS[name].read(body, ""), PERSON)
+    assert places[0] == len(body.getvalue()), "read to its end by then"
 
 
 def test_keys_and_names_are_cut_and_counted(runtime: Caller, ada: Agent) -> None:
@@ -219,6 +248,26 @@ def test_a_bomb_is_given_up(runtime: Caller, ada: Agent, monkeypatch: pytest.Mon
     monkeypatch.setattr(tar_files, "MOST_FILES", 5)
     answer = put(runtime, "markdown", archive(*[(f"memory/common/technical/{n}.md", b"") for n in range(6)]))
     assert "more than 5 files" in answer.content.decode()
+
+
+def attributes(number: int, size: int = 30_000) -> bytes:
+    """A header of attributes as they stand before a file, of other names in each."""
+    said = b"".join(b"%d %04d=%s\n" % (1_010, each, b"v" * 999) for each in range(number, number + size // 1_000))
+    return header("x", tarfile.XHDTYPE, size=len(said)).tobuf() + said + b"\0" * (-len(said) % tarfile.BLOCKSIZE)
+
+
+def test_headers_of_one_file_are_bounded(runtime: Caller, ada: Agent) -> None:
+    answer = put(runtime, "markdown", gzip.compress(attributes(0) + attributes(30) + attributes(60) + b"\0" * 1_024))
+    assert (answer.status, answer.attrs) == (422, ["file"])
+    assert "has more than 65,536 bytes of headers before a file" in answer.content.decode()
+
+
+def test_attributes_of_an_archive_are_bounded(runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tar_files, "MOST_ATTRIBUTES", 50)
+    file = header(IN, tarfile.REGTYPE, size=0).tobuf()
+    answer = put(runtime, "markdown", gzip.compress(attributes(0) + file + attributes(30) + file + b"\0" * 1_024))
+    assert (answer.status, answer.attrs) == (422, ["file"])
+    assert "has more than 50 attributes of files" in answer.content.decode()
 
 
 def test_a_bad_entry_far_behind_undoes_what_came_before(

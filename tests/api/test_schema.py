@@ -14,6 +14,8 @@ from drf_spectacular.renderers import OpenApiYamlRenderer
 from drf_spectacular.validation import validate_schema
 
 from config.api.examples import BY_OPERATION
+from tests.api.calling import Caller
+from tests.api.test_keys import address, is_tenants
 
 SNAPSHOT = Path(__file__).resolve().parents[2] / "docs" / "openapi.yaml"
 # Objects of any form, and why: what the field's description says.
@@ -45,6 +47,16 @@ def test_every_operation_tells_what_it_does_and_how_it_fails(schema: dict[str, A
             assert operation["security"] == [{"key": []}], where
             assert {"401", "403", "422", "429", "503"} <= set(operation["responses"]), where
             assert any(code.startswith(("2", "3")) for code in operation["responses"]), where
+
+
+def test_what_an_address_allows_is_what_the_schema_tells(schema: dict[str, Any], runtime: Caller, acme: Caller) -> None:
+    """HEAD goes with GET, as HTTP has it."""
+    for path, ways in schema["paths"].items():
+        told = {method.upper() for method in ways}
+        answer = (acme if is_tenants(path) else runtime).ask("OPTIONS", address(path))
+        assert answer.status == 405, path
+        allowed = set(answer.headers["Allow"].split(", "))
+        assert allowed == told | ({"HEAD"} if "GET" in told else set()), path
 
 
 def test_every_operation_has_a_name_of_its_own_and_examples(schema: dict[str, Any]) -> None:

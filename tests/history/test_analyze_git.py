@@ -78,6 +78,14 @@ def test_nothing_is_done_twice(ada: Agent, site: Path) -> None:
     assert Memory.objects.count() == 1
 
 
+def test_a_dry_run_of_what_is_known_says_how_to_see_it(ada: Agent, site: Path) -> None:
+    analyze()
+    ran = analyze("--dry-run")
+    assert "Nothing was committed since it was analysed" in ran.err
+    assert "--dry-run --again" in ran.err
+    assert "Git history of" in analyze("--dry-run", "--again").out
+
+
 def test_a_dry_run_prints_and_keeps_nothing(ada: Agent, site: Path) -> None:
     ran = analyze("--dry-run")
     assert ran.code == 0

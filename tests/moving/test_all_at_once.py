@@ -13,8 +13,8 @@ from memory.rules.categories import PRIVATE, SCOPES
 from tests.commands.calling import run
 from tests.history.repositories import git
 from tests.history.test_odd_repositories import commit
+from tests.moving.calling import at_a_terminal, rules, with_a_vault  # noqa: F401  a fixture
 from tests.moving.tables import SYSTEMS as TREES
-from tests.moving.test_commands import ada, at_a_terminal, rules  # noqa: F401  a fixture
 from tests.moving.test_systems import APART, ASKED, NAMED_ALONE, table
 from tests.rules import talking
 from tests.steps import active, fresh, problems, row, says
@@ -35,7 +35,7 @@ def expected() -> list[dict[str, Any]]:
     return [each for each in told if each["key"].partition("#")[0] not in NAMED_ALONE]
 
 
-def test_each_is_what_its_table_says(ada: Agent, everything: Path) -> None:  # noqa: F811
+def test_each_is_what_its_table_says(ada: Agent, everything: Path) -> None:
     told = rules("detect", "--plain", "notes", "--json").json
     wanted = {each["key"]: each for each in expected()}
     assert {each["key"] for each in told["memories"]} == wanted.keys()
@@ -63,7 +63,7 @@ def test_each_is_what_its_table_says(ada: Agent, everything: Path) -> None:  # n
     assert (again["entry"], again["stored"], again["others"]["there"]) == (None, 0, len(wanted))
 
 
-def test_no_secret_is_in_a_file_or_a_preview(ada: Agent, everything: Path) -> None:  # noqa: F811
+def test_no_secret_is_in_a_file_or_a_preview(ada: Agent, everything: Path) -> None:
     secrets = [secret for each in expected() for secret in each.get("secrets", ())]
     assert len(secrets) > 5
     shown = rules("migrate", "--plain", "notes", "--dry-run")
@@ -79,7 +79,7 @@ def test_no_secret_is_in_a_file_or_a_preview(ada: Agent, everything: Path) -> No
     assert not [text for text in kept if "[masked" in text]
 
 
-def test_all_of_it_is_taken_back_as_one(ada: Agent, everything: Path) -> None:  # noqa: F811
+def test_all_of_it_is_taken_back_as_one(ada: Agent, everything: Path) -> None:
     entry = rules("migrate", "--how", "all", "--yes", "--json").json["entry"]
     assert run("rollback", "acme/ada", "--import", str(entry), "--yes").code == 0
     assert active(ada) == []
@@ -87,7 +87,7 @@ def test_all_of_it_is_taken_back_as_one(ada: Agent, everything: Path) -> None:  
     assert problems(ada) == []
 
 
-def test_init_runs_its_twelve_steps_for_real(ada: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_init_runs_its_twelve_steps_for_real(ada: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     talking.settings(ada, project_support__git_history_analysis__enabled=True)
     site = tmp_path / "site"
     site.mkdir()

@@ -1,66 +1,21 @@
-"""`memory_rules detect`, `migrate` and `originals`, and init's steps 8 to 10, as an operator runs them."""
+"""`memory_rules detect` and `migrate`, and init's steps 8 to 10, as an operator runs them."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from unittest import mock
 
 import pytest
-from pytest_django.fixtures import Settings
 
-from memory import agents, store
+from memory import store
 from memory.intake import Draft
 from memory.models import Agent
 from memory.rules.rows import Moved, Original
 from memory.time_machine import What, roll_back
-from tests.commands.calling import Ran, run
+from tests.commands.calling import run
 from tests.conftest import OPERATOR
+from tests.moving.calling import FILES, MARKED, at_a_terminal, in_a_site, migrate, rules, with_a_vault  # noqa: F401  fixtures
 from tests.rules import talking
 from tests.steps import active, entries, fresh, says, state
-
-FILES = {
-    ".cursor/rules/quays.mdc": "---\nglobs: quays/**\n---\nA quay has a letter.\n",
-    ".cursor/rules/empty.mdc": "",
-    "AGENTS.md": "The gate's test password is harbour-gate-not-real-77.\n",
-    "CLAUDE.md": "Ferries wait for the tide.\n",
-}
-MARKED = "harbour-gate-not-real-77"
-
-
-@pytest.fixture
-def ada(tmp_path: Path, transactional_db: None, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Agent:
-    settings.VAULT_ROOTS = [str(tmp_path)]
-    monkeypatch.delenv("MEMORY_PROJECT", raising=False)
-    vault = str(tmp_path / "vault")
-    made, key = agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR, vault_path=vault)
-    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
-    return made
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "site"
-    for path, text in FILES.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
-        os.utime(folder / path, (1_772_600_000, 1_772_600_000))  # 4 March 2026
-    monkeypatch.chdir(folder)
-    return folder
-
-
-def rules(deed: str, *args: str) -> Ran:
-    return run("memory_rules", deed, "acme/ada", *args)
-
-
-def at_a_terminal(answers: str, deed: str) -> Ran:
-    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
-        return run("memory_rules", deed, "acme/ada", stdin=answers.encode())
-
-
-def migrate(*args: str) -> Ran:
-    return rules("migrate", "--how", "all", "--yes", *args)
-
 
 # --- detect
 
@@ -71,9 +26,11 @@ def test_detect_shows_what_there_is_and_changes_nothing(ada: Agent, site: Path) 
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
     assert lines[0] == f"site, in {site}"
-    assert [line.split()[0] for line in lines[1:4]] == ["cursor", "claude", "agents-md"]
-    assert all(line.endswith("1 memory: 1 new") for line in lines[1:4])
-    assert lines[4:] == ["left out:", "  .cursor/rules/empty.mdc is empty"]
+    assert lines[1].split() == ["--from", "system", "looked", "at", "memories,", "and", "what", "becomes", "of", "them"]
+    assert [line.split()[0] for line in lines[2:5]] == ["cursor", "claude", "agents-md"]
+    assert all(line.endswith("1 memory: 1 new") for line in lines[2:5])
+    assert len({line.index(word) for line, word in zip(lines[1:5], ("memories,", *["1 memory"] * 3), strict=True)}) == 1
+    assert lines[5:] == ["left out:", "  .cursor/rules/empty.mdc is empty"]
     assert "takes in 3 memories" in ran.err
     assert state(ada) == before
 
@@ -174,6 +131,20 @@ def test_what_is_selected_alone(ada: Agent, site: Path) -> None:
     assert [each["fate"] for each in rules("detect", "--json").json["memories"]] == ["new", "there", "new"]
     assert migrate("--only", "2", "--json").json["stored"] == 1
     assert says(ada, 2).content.startswith("Ferries")
+
+
+def test_a_wrong_answer_to_which_is_asked_again(ada: Agent, site: Path) -> None:
+    ran = at_a_terminal("select\n9\nx\n2\ny\n", "migrate")
+    assert "1 memory stored" in ran.out
+    assert "It must name numbers from 1 to 3." in ran.err
+    assert "It must be numbers of the list, such as 1-4,7." in ran.err
+
+
+@pytest.mark.parametrize("answers", ["select\n\n", "select\n9\n\n", "select\n9\n"])
+def test_no_answer_to_which_is_none_of_them(ada: Agent, site: Path, answers: str) -> None:
+    ran = at_a_terminal(answers, "migrate")
+    assert (ran.code, active(ada)) == (0, [])
+    assert "Nothing was stored." in ran.err
 
 
 @pytest.mark.parametrize("only", ["0", "4", "2-1", "1,x", "-3", "1-", "9" * 30])
@@ -315,42 +286,6 @@ def test_what_a_memory_says_already_is_left_out(ada: Agent, site: Path) -> None:
     assert migrate("--json").json["stored"] == 2
 
 
-# --- originals
-
-
-def test_originals_come_back_as_they_were(ada: Agent, site: Path, tmp_path: Path) -> None:
-    entry = migrate("--json").json["entry"]
-    (site / "AGENTS.md").unlink()
-    told = rules("originals", "--json").json["originals"]
-    assert [(each["entry"], each["path"], each["bytes"]) for each in told] == [
-        (entry, path, len(FILES[path])) for path in sorted(FILES) if FILES[path]
-    ]
-    assert rules("originals", str(entry), "--to", str(tmp_path / "back")).code == 0
-    for path in ("AGENTS.md", "CLAUDE.md", ".cursor/rules/quays.mdc"):
-        assert (tmp_path / "back" / path).read_text() == FILES[path]
-        assert (tmp_path / "back" / path).stat().st_mtime == 1_772_600_000
-        assert (tmp_path / "back" / path).stat().st_mode & 0o777 == 0o600
-    again = rules("originals", str(entry), "--to", str(tmp_path / "back"))
-    assert (again.code, "is there already" in again.err) == (2, True)
-
-
-def test_originals_are_the_agents_sides(ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    migrate()
-    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
-    ran = rules("originals")
-    assert (ran.code, ran.out) == (2, "")
-
-
-def test_without_originals(ada: Agent, site: Path) -> None:
-    assert migrate("--no-originals", "--json").json["files_kept"] == 0
-    assert "No files are kept." in rules("originals").err
-
-
-def test_the_setting_decides_whether_they_are_kept(ada: Agent, site: Path) -> None:
-    talking.settings(ada, migration_settings__migration_backup_originals=False)
-    assert migrate("--json").json["files_kept"] == 0
-
-
 # --- init
 
 
@@ -374,6 +309,19 @@ def test_init_takes_in_what_a_person_agrees_to(ada: Agent, site: Path) -> None:
     assert "10. Migrated: 3 memories stored" in ran.out
     assert len(active(ada)) == 3
     assert "12. Index: 3 files listed" in ran.out
+
+
+def test_init_shows_the_first_before_it_asks(ada: Agent, site: Path) -> None:
+    for n in range(30):
+        (site / f".cursor/rules/{n}.mdc").write_text(f"Quay {n}.\n")
+    ran = at_a_terminal("skip\n", "init")
+    assert "  10  .cursor" in ran.err
+    assert "  11  .cursor" not in ran.err
+    assert "… and 23 more (manage.py memory_rules migrate acme/ada --dry-run lists all)" in ran.err
+    few = [
+        line for line in run("memory_rules", "migrate", "acme/ada", "--dry-run").out.splitlines() if "  33  " in line
+    ]
+    assert len(few) == 1
 
 
 @pytest.mark.parametrize("answers", ["\n", "skip\n", "all\nn\n"])

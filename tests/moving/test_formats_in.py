@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from memory.formats import axe, letta, mem0, memory_store, own, tree_files
-from memory.formats.found import Part, Reader
+from memory.formats.found import Found, LeftOut, Part, Reader
 from memory.formats.json_entries import MOST
+from memory.moving.reading import looked_at
 from tests.moving.tables import SYSTEMS, agree, expected
 
 
@@ -56,3 +59,41 @@ def test_an_agent_may_have_more_to_say_than_an_entry_holds() -> None:
     file = json.dumps({"agents": [{"messages": messages, "system": ""}], "blocks": [{"id": "b", "value": "said"}]})
     found = list(letta.parts(io.BytesIO(file.encode()), "x.af"))
     assert [part.key for part in found] == ["x.af#b", "x.af#messages"]
+
+
+def test_blocks_of_a_letta_agent_that_has_them_itself(tmp_path: Path) -> None:
+    """As whoever wrote an agent file by hand has them, or made it of a request."""
+    block = {"label": "persona", "value": "I keep the desk.", "limit": 5_000, "description": "who I am"}
+    file = {
+        "agents": [
+            {"id": "agent-0", "agent_type": "letta_v1_agent", "block_ids": [], "memory_blocks": [block]},
+            {
+                "id": "agent-1",
+                "agent_type": "letta_v1_agent",
+                "block_ids": [],
+                "memory_blocks": [{"label": "fares", "value": "Under six: free.", "metadata": {"source": "talks"}}],
+            },
+        ],
+        "messages": [],
+    }
+    (tmp_path / "desk.af").write_text(json.dumps(file))
+    (tmp_path / "desk.json").write_text(json.dumps(file).replace("desk", "quay").replace("six", "seven"))
+    with looked_at(tmp_path) as look:
+        found = [item.part for item in look.parts() if isinstance(item.part, Found)]
+    assert [(part.key, part.content, part.category, part.tags) for part in found[:2]] == [
+        ("desk.af#memory_blocks/persona", "I keep the desk.", "behavioral", ("label:persona",)),
+        ("desk.af#memory_blocks/fares", "Under six: free.", "contextual", ("label:fares", "source:talks")),
+    ]
+    assert len(found) == 4
+
+
+def test_an_agent_without_any_block_is_an_agent_file() -> None:
+    assert list(letta.parts(io.BytesIO(b'{"agents": [{"id": "agent-0", "memory_blocks": []}]}'), "x.af")) == [
+        LeftOut("x.af", "is empty")
+    ]
+
+
+@pytest.mark.parametrize("packed", [gzip.compress(b"{}"), b"PK\x03\x04\x14\0"])
+def test_what_openmemory_packed_is_told_as_such(packed: bytes) -> None:
+    [part] = mem0.parts(io.BytesIO(packed), "export")
+    assert part == LeftOut("export", "is packed: unpack it, and take OpenMemory's memories.json")

@@ -292,8 +292,7 @@ def _detection(begun: _Begun) -> None:
 
 def _prompt(begun: _Begun) -> None:
     """Nothing is taken in but what a person agrees to."""
-    fresh = begun.found.fresh if begun.found else []
-    if not fresh:
+    if begun.found is None or not begun.found.fresh:
         begun.report("Migration", "nothing to ask")
     elif begun.options["migrate"]:
         begun.how = begun.options["migrate"]
@@ -305,7 +304,7 @@ def _prompt(begun: _Begun) -> None:
             "Migration", "nobody can be asked: --migrate says what to do, and memory_rules migrate does it later"
         )
     else:
-        for line in finding.previewed(fresh, with_words=begun.found is not None and begun.found.is_agents):
+        for line in finding.begun(begun.found, begun.agent.label):
             begun.task.say(line)
         begun.how = moving.asked_how(begun.task, begun.agent)
         begun.report("Migration", moving.HOWS[begun.how])

@@ -33,6 +33,7 @@ from memory.rules.masking import masked
 from memory.rules.projects import checked_project
 
 SHOWN = 60  # characters of each memory that a preview shows
+_AT_FIRST = 10  # memories that are shown before a question
 _LISTED = 20  # of what was left out, unless all of it is asked for
 FATES = {
     Fate.NEW: "new",
@@ -152,10 +153,12 @@ def _supported(items: Iterable[Item], groups: Container[str], advance: Advance) 
 
 
 def table(finding: Finding) -> Iterator[str]:
-    """A line for each system, in numbers."""
+    """A line for each system, in numbers, below one that says what they are."""
     sources = Counter(source.system for source in finding.sources)
     steps = Counter(step.system for step in finding.plan.steps)
     fates = Counter((step.system, step.fate) for step in finding.plan.steps)
+    if sources:
+        yield f"{'--from':14} {'system':28} {'looked at':>10}  memories, and what becomes of them"
     for name, system in SYSTEMS.items():
         if not sources[name]:
             continue
@@ -208,6 +211,13 @@ def previewed(steps: Sequence[Step], *, with_words: bool) -> Iterator[str]:
             yield f"      {'; '.join(step.transformed)}"
         if with_words and SCOPES[draft.category] != PRIVATE:
             yield f"      “{_begins(draft.content)}”"
+
+
+def begun(finding: Finding, label: str) -> Iterator[str]:
+    """The first of what would be taken in, before a question about all of it."""
+    yield from previewed(finding.fresh[:_AT_FIRST], with_words=finding.is_agents)
+    if (more := len(finding.fresh) - _AT_FIRST) > 0:
+        yield f"… and {more:,} more (manage.py memory_rules migrate {label} --dry-run lists all)"
 
 
 def _begins(content: str) -> str:

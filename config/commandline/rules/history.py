@@ -36,7 +36,11 @@ def _arguments(parser: CommandParser) -> None:
     parser.add_argument("--authors", action="store_const", const=True, help="name people, and what each contributed")
     parser.add_argument("--branches", action="store_const", const=True, help="follow how branches come and go")
     parser.add_argument("--again", action="store_true", help="though nothing was committed since the last analysis")
-    parser.add_argument("--dry-run", action="store_true", help="print what its memory would say, and keep nothing")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print what its memory would say, and keep nothing; of what is known already with --again",
+    )
     parser.add_argument("--yes", action="store_true", help="switch the analysis on without asking")
 
 
@@ -101,7 +105,7 @@ def _analyzed(task: Task, agent: Agent, folder: Path, options: dict[str, Any]) -
     parts = Parts.of(rules, authors=options["authors"], branches=options["branches"])
     project = checked_project(options["project"] or "") or project_of(folder, rules)  # before the work, not after it
     looked = look(agent, folder, project, limits, parts, again=options["again"])
-    hint = "--again analyses it all the same." if looked.done else looked.hint
+    hint = _again(dry_run=options["dry_run"]) if looked.done else looked.hint
     task.say(f"{looked.told[:1].upper()}{looked.told[1:]}. {hint}".rstrip())
     if looked.analysis and (left_out := telling.unlooked(parts)):
         task.say(f"Not looked at, as the settings have it: {', '.join(left_out)}.")
@@ -112,6 +116,12 @@ def _analyzed(task: Task, agent: Agent, folder: Path, options: dict[str, Any]) -
     elif looked.done:
         file = told_file(task, agent, looked.done.memory)
         task.result({"id": looked.done.memory, "project": project, "unchanged": True, "file": file})
+
+
+def _again(*, dry_run: bool) -> str:
+    if dry_run:
+        return "What its memory would say is printed with --dry-run --again."
+    return "--again analyses it all the same."
 
 
 def kept(task: Task, agent: Agent, project: str, found: Analysis) -> dict[str, Any]:

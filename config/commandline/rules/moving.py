@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -140,7 +140,7 @@ def carry_out(
 ) -> migrating.Figures:
     """Store them, or note that they stay beside; what was done. Nothing is stored before a person agrees."""
     if how == "select" and not options.get("only") and (asking.can_ask() or not _is_filtered(options)):
-        steps = _numbered(steps, asking.answer(task, "Which, such as 1-4,7?")) if asking.can_ask() else []
+        steps = _asked_which(task, steps) if asking.can_ask() else []
     if how == "skip" or not steps:
         task.say(NOTHING)
         return migrating.Figures(None)
@@ -156,6 +156,15 @@ def carry_out(
         return migrating.Figures(None)
     with progress("Storing", unit="memories", total=len(steps)) as advance:
         return migrating.migrate(agent, steps, asking.OPERATOR, files=files, advance=advance)
+
+
+def _asked_which(task: Task, steps: list[Step]) -> list[Step]:
+    """Asked again as long as the answer is none; nothing typed is none of them."""
+    while True:
+        try:
+            return _numbered(steps, asking.answer(task, "Which, such as 1-4,7? [none]"))
+        except Invalid as wrong:
+            task.say(f"It {wrong.problem}.")
 
 
 def _is_filtered(options: dict[str, Any]) -> bool:
@@ -265,6 +274,8 @@ def _originals(task: Task, agent: Agent, *, entry: int | None, to: str | None, j
     if json:
         task.result({"originals": told})
         return
+    if told:
+        task.tell(f"{'entry':>6}  {'file of (UTC)':20}  {'bytes':>10}  file")
     for each in told:
         task.tell(f"{each['entry']:>6}  {each['modified_at']}  {each['bytes']:>10,}  {each['path']}")
     if not told:
@@ -283,11 +294,16 @@ def _write(agent: Agent, folder: Path, kept: Sequence[tuple[Any, str]]) -> None:
             place.touch(0o600, exist_ok=False)
             with place.open("wb") as file:
                 file.writelines(originals.content(agent, row))
-            os.utime(place, (row.modified_at.timestamp(),) * 2)
+            os.utime(place, ns=(_nanoseconds(row.modified_at),) * 2)
     except FileExistsError:
         raise Invalid("to", "is there already: name a folder that is not") from None
     except OSError as fault:
         raise FileFault(f"write {folder}: {(fault.strerror or 'failed').lower()}") from None
+
+
+def _nanoseconds(at: datetime) -> int:
+    """Since 1970, or before: in whole numbers, for a fraction of seconds has too few digits."""
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1_000
 
 
 DEEDS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import IO, Any
 
 from django.core.management.base import CommandParser
@@ -45,29 +46,35 @@ class Command(Task):
 
     def run(self, *, agent: str, file: str, **options: Any) -> int | None:
         target = agent_named(agent)
-        # One transaction with the figures: an import that could not be told would be run again, and stored twice.
-        with jsonl.opened(file) as opened, transaction.atomic():
-            with progress("importing", unit="memories") as advance:
-                done = _loaded(target, opened, file, options["format"], options["project"], advance)
-            if options["json"]:
-                self.result(_figures(done))
-            else:
-                self.tell(f"imported {several(done.imported, 'memory', 'memories')}, {several(done.tokens, 'token')}")
-            self.stdout.flush()
+        with jsonl.opened(file) as opened:
+            store = _looked_through(target, opened, file, options["format"], options["project"])
+            # One transaction with the figures: an import that could not be told would be run again, and stored twice.
+            with transaction.atomic():
+                with progress("importing", unit="memories") as advance:
+                    done = store(advance)
+                if options["json"]:
+                    self.result(_figures(done))
+                else:
+                    told = several(done.tokens, "token")
+                    self.tell(f"imported {several(done.imported, 'memory', 'memories')}, {told}")
+                self.stdout.flush()
         for warning in done.warnings():
             self.say(f"warning: {warning}")
         return None
 
 
-def _loaded(
-    agent: Agent, file: IO[bytes], path: str, name: str, project: str, advance: Advance
-) -> jsonl.Imported | imports.Imported:
+def _looked_through(
+    agent: Agent, file: IO[bytes], path: str, name: str, project: str
+) -> Callable[[Advance], jsonl.Imported | imports.Imported]:
+    """What stores a file's memories, once it was looked through: nobody waits for that. Raises Invalid."""
     actor = Actor.operator("import_memories")
-    if name != "jsonl":
-        return imports.load(agent, IMPORTS[name].read(file, ""), actor, project=project, advance=advance)
-    if project:
-        raise Invalid("project", "is for other formats: a line of JSON Lines names its own")
-    return jsonl.load(agent, jsonl.lines_of(path, file), actor, advance=advance)
+    if name == "jsonl":
+        if project:
+            raise Invalid("project", "is for other formats: a line of JSON Lines names its own")
+        return lambda advance: jsonl.load(agent, jsonl.lines_of(path, file), actor, advance=advance)
+    chosen = IMPORTS[name]
+    surveyed = imports.surveyed(chosen.read(file, ""), project=project, expected=chosen.what)
+    return lambda advance: imports.store_all(agent, surveyed, actor, advance=advance)
 
 
 def _figures(done: jsonl.Imported | imports.Imported) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from memory import acting, editing
 from memory.access import agent_named
 from memory.errors import Invalid
 from memory.models import Agent
-from memory.rules import document, gate, switches
+from memory.rules import document, gate, meant, switches
 from memory.rules.categories import NAMES, SCOPES
 from memory.rules.rows import Vault, VaultFile
 from memory.rules.switches import Wanted
@@ -145,8 +145,13 @@ class Command(Task):
             if key is not None:
                 raise Invalid("settings", "are one key or a whole file, not both")
             given = document.read(_read(file))
+            for wrong, right in meant.mistyped(given):
+                self.say(f"{wrong} is no setting, and is kept as it is. Was {right} meant?")
             self._change(agent, Wanted(_master(given), given), yes=yes)
-        elif value is not None and key == document.MASTER:
+            return
+        if key is not None and key != document.MASTER:
+            _require_setting(gate.rules_of(agent), key)
+        if value is not None and key == document.MASTER:
             self._change(agent, Wanted(_truth(value)), yes=yes)
         elif value is not None and key is not None:
             self._change(agent, Wanted(key=key, value=value), yes=yes)
@@ -203,6 +208,13 @@ def _master(given: document.Document) -> bool | None:
     if found is not None and not isinstance(found, bool):
         raise Invalid(document.MASTER, "must be true or false")
     return found
+
+
+def _require_setting(rules: Mapping[str, Any], key: str) -> None:
+    try:
+        document.value(rules, key)
+    except Invalid as wrong:
+        raise Invalid(key[:200], f"{wrong.problem}{meant.hint(key)}") from None
 
 
 def _truth(value: str) -> bool:

@@ -20,8 +20,9 @@ from refinement.session import end_lapsed
 class Command(Task):
     help = (
         "Take back one entry of an agent's audit trail, one refinement session, one import or migration, or "
-        "everything since a moment or an entry. Shows what will happen, in numbers and without content, and asks "
-        "before it does it, on a terminal. A rollback is itself an entry, and can be rolled back."
+        "everything since a moment or an entry. On a terminal it shows what will happen, in numbers and without "
+        "content, and asks before it does it; in a script (its input is no terminal), and with --yes or --json, it "
+        "does it at once. A rollback is itself an entry, and can be rolled back."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
