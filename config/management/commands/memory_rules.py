@@ -74,7 +74,7 @@ class Command(Task):
 
     def _of(self, each: Any, name: str, told: str) -> CommandParser:
         parser: CommandParser = each.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
-        parser.add_argument("agent", metavar="TENANT/AGENT")
+        parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is: acme/ada")
         if name == "status":
             parser.add_argument("--json", action="store_true", help="one line of JSON")
         elif name in ("enable", "settings"):
