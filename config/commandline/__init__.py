@@ -22,6 +22,7 @@ from django.db import DatabaseError, OperationalError, ProgrammingError
 from django.db import Error as DatabaseTrouble
 
 from config.checks import OURS
+from config.commandline.as_typed import as_typed
 from config.errors import ConfigurationError, DomainError
 from memory.errors import Invalid, KeyRejected, NotFound, Taken
 from refinement.llm.base import ModelError, ModelNotConfigured
@@ -55,6 +56,7 @@ class Task(BaseCommand):
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         parser.epilog = "Exit codes: 0 done, 1 failed, 2 configuration or usage, 3 the model."
+        self._parser = parser
         return parser
 
     def execute(self, *args: Any, **options: Any) -> None:
@@ -70,7 +72,10 @@ class Task(BaseCommand):
         logging.getLogger("palimpsest").setLevel(self.log_level)
         if self.needs_sound_database:
             self.require_sound_database()
-        code = self.run(**options)
+        try:
+            code = self.run(**options)
+        except Invalid as wrong:
+            raise as_typed(wrong, self._parser, options) from None
         if code:
             sys.exit(code)
 
