@@ -147,3 +147,9 @@ def test_what_is_wrong_is_told_and_changes_nothing(ada: Agent, args: tuple[str, 
 
 def test_a_file_that_is_not_there_is_told(ada: Agent) -> None:
     failed(rules("settings", "--file", "/nothing/here"), 2, "no such file")
+
+
+def test_what_is_neither_yes_nor_no_is_asked_again(ada: Agent) -> None:
+    rules("disable", "--category", "topic")
+    ran = at_a_terminal("maybe\nyo\ny\n", "enable", "--category", "topic")
+    assert (ran.err.count("(y/n)"), "Changed, as entry" in ran.err) == (3, True)
