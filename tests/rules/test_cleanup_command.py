@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from unittest import mock
 
 import pytest
+from django.utils import timezone
 
 from memory import store
 from memory.models import Agent
 from memory.rules import switches
-from memory.rules.rows import CleanupDecision
+from memory.rules.rows import CleanupDecision, Recall
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.rules.talking import settings as settle
@@ -229,3 +231,12 @@ def test_a_closed_switch_is_told_with_what_opens_it(past: Agent) -> None:
     assert "Would be switched on: memory as a whole (memory_rules.enabled)" in ran.err
     assert "memory_rules enable acme/ada switches it on" in ran.err
     assert "Nothing was done." in ran.err
+
+
+def test_one_day_is_one(past: Agent) -> None:
+    settle(past, categories__technical__suggested_retention_days=1)
+    assert "100 days old, where 1 is suggested" in clean().out
+    ago = timezone.now() - timedelta(days=90)
+    Recall.objects.create(agent_id=past.pk, number=1, times=1, first_at=ago, last_at=ago)
+    assert "recalled once, last on" in clean().out
+    assert " 1 day suggested" in run("memory_rules", "status", "acme/ada").out

@@ -221,7 +221,8 @@ def _scan(begun: _Begun) -> None:
         for path in now.disk.files():
             is_ours = _is_ours(now.disk, path)
             ours, others = ours + is_ours, others + (not is_ours)
-    begun.report("Folders", f"{several(ours, 'file')} of this vault, {others:,} of others, which are left alone")
+    are_left = "which is left alone" if others == 1 else "which are left alone"
+    begun.report("Folders", f"{several(ours, 'file')} of this vault, {others:,} of others, {are_left}")
 
 
 def _is_ours(disk: Disk, path: PurePosixPath) -> bool:

@@ -125,7 +125,8 @@ class Command(Task):
         self.tell(f"the analysis of git history is {'on' if told['git_history_analysis'] else 'off'}")
         for name, each in told["categories"].items():
             state = "on " if each["enabled"] else "off"
-            self.tell(f"{state} {name:16} {each['location']:8} {each['suggested_retention_days']:>5} days suggested")
+            kept = each["suggested_retention_days"]
+            self.tell(f"{state} {name:16} {each['location']:8} {kept:>5} day{'' if kept == 1 else 's'} suggested")
         for line in _of_vault(told["vault"]):
             self.tell(line)
 
@@ -193,7 +194,8 @@ def _of_vault(vault: dict[str, Any] | None) -> Iterator[str]:
     if vault["fault"]:
         yield f"the vault could not be written: {vault['fault']}; it is tried again"
     if vault["of_another_version"]:
-        yield f"{several(vault['of_another_version'], 'file')} of another version: 'index --migrate' writes them anew"
+        it = "it" if vault["of_another_version"] == 1 else "them"
+        yield f"{several(vault['of_another_version'], 'file')} of another version: 'index --migrate' writes {it} anew"
 
 
 def _master(given: document.Document) -> bool | None:
