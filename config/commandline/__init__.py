@@ -164,6 +164,11 @@ def is_attended() -> bool:
     return bool(sys.stdin and sys.stdin.isatty())
 
 
+def is_shown() -> bool:
+    """Whether a person reads the result, at a terminal, and no program and no file takes it."""
+    return bool(sys.stdout and sys.stdout.isatty())
+
+
 def several(number: int, one: str, many: str = "") -> str:
     """ "1 trail", "2,000 trails"; `many` where it is not `one` with an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

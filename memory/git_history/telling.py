@@ -23,7 +23,7 @@ from memory.rules.masking import masked
 
 _Clean = Callable[[str], str]
 KIND = "history"  # of analysis
-METHOD = "commits, trees and tags, read with dulwich"
+METHOD = "read with dulwich: commits and trees and tags"
 PRESERVED = "what the sections say; the repository has the rest"
 _NAME = 10  # characters of a commit's name
 _ADDRESS = re.compile(r"[\w.+'-]+@[\w-]+(?:\.[\w-]+)+|<[^<>\s]+@[^<>\s]*>")

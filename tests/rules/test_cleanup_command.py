@@ -36,8 +36,8 @@ def no_key(past: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def clean(*args: str, stdin: str = "", terminal: bool = False) -> Ran:
     module = "config.commandline.rules.cleaning"
-    is_terminal = mock.patch(f"{module}._is_terminal", return_value=terminal)
-    with mock.patch(f"{module}.is_attended", return_value=terminal), is_terminal:
+    is_shown = mock.patch(f"{module}.is_shown", return_value=terminal)
+    with mock.patch(f"{module}.is_attended", return_value=terminal), is_shown:
         return run("memory_rules", "cleanup", "acme/ada", *args, stdin=stdin.encode())
 
 

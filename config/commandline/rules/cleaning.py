@@ -11,7 +11,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from audit.trail import Actor
-from config.commandline import FAILED, Task, is_attended, several
+from config.commandline import FAILED, Task, is_attended, is_shown, several
 from config.commandline.rules import Deed, asking
 from memory import reading
 from memory.access import is_key_of, prefix_of
@@ -70,7 +70,7 @@ def _clean(
     elif json and (not is_said or dry_run):
         _list_as_json(task, review)
     elif not is_said or dry_run:
-        _list(task, review, _said(agent, review, {}) if is_agents and _is_terminal() else {})
+        _list(task, review, _said(agent, review, {}) if is_agents and is_attended() and is_shown() else {})
     if not (is_said or json):
         _tell_what_is_off(task, agent, category)
     if not is_said or dry_run:
@@ -107,11 +107,6 @@ def _is_number(text: str) -> bool:
 
 def _is_interactive(agent: Agent) -> bool:
     return document.is_on(gate.rules_of(agent), "cleanup_guidance", "interactive_cleanup")
-
-
-def _is_terminal() -> bool:
-    """Whether what is told is read by a person, and by nobody else: no log, no file."""
-    return is_attended() and sys.stdout.isatty()
 
 
 def _list_as_json(task: Task, review: cleanup.Review) -> None:
