@@ -155,8 +155,13 @@ class Task(BaseCommand):
 
     def result(self, value: Any) -> None:
         """The result as one line of JSON on standard output."""
-        text = json.dumps(value, ensure_ascii=False)
-        self.stdout.write("".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text))
+        self.stdout.write(as_json(value))
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """With what cannot be seen in JSON's own words: no command to the terminal."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def is_attended() -> bool:

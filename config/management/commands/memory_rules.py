@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from config.commandline import Task, several
+from config.commandline import Task, as_json, several
 from config.commandline.any_order import AnyOrder
 from config.commandline.rules import (
     Deed,
@@ -155,7 +154,7 @@ class Command(Task):
             found: Any = switches.whole(agent)
             if key is not None:
                 found = agent.memory_enabled if key == document.MASTER else document.value(gate.rules_of(agent), key)
-            self.stdout.write(json.dumps(found, ensure_ascii=False, indent=2))
+            self.stdout.write(as_json(found, indent=2))
 
     def _change(self, agent: Agent, wanted: Wanted, *, yes: bool) -> None:
         on = switches.turned_on(agent, wanted)
