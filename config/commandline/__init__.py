@@ -22,6 +22,7 @@ from django.db import DatabaseError, OperationalError, ProgrammingError
 from django.db import Error as DatabaseTrouble
 
 from config.checks import OURS
+from config.commandline.as_typed import as_typed
 from config.errors import ConfigurationError, DomainError
 from memory.errors import Invalid, KeyRejected, NotFound, Taken
 from refinement.llm.base import ModelError, ModelNotConfigured
@@ -55,6 +56,7 @@ class Task(BaseCommand):
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         parser.epilog = "Exit codes: 0 done, 1 failed, 2 configuration or usage, 3 the model."
+        self._parser = parser
         return parser
 
     def execute(self, *args: Any, **options: Any) -> None:
@@ -70,7 +72,10 @@ class Task(BaseCommand):
         logging.getLogger("palimpsest").setLevel(self.log_level)
         if self.needs_sound_database:
             self.require_sound_database()
-        code = self.run(**options)
+        try:
+            code = self.run(**options)
+        except Invalid as wrong:
+            raise as_typed(wrong, self._parser, options) from None
         if code:
             sys.exit(code)
 
@@ -150,13 +155,23 @@ class Task(BaseCommand):
 
     def result(self, value: Any) -> None:
         """The result as one line of JSON on standard output."""
-        text = json.dumps(value, ensure_ascii=False)
-        self.stdout.write("".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text))
+        self.stdout.write(as_json(value))
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """With what cannot be seen in JSON's own words: no command to the terminal."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def is_attended() -> bool:
     """Whether a person can be asked."""
     return bool(sys.stdin and sys.stdin.isatty())
+
+
+def is_shown() -> bool:
+    """Whether a person reads the result, at a terminal, and no program and no file takes it."""
+    return bool(sys.stdout and sys.stdout.isatty())
 
 
 def several(number: int, one: str, many: str = "") -> str:

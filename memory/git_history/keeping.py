@@ -105,7 +105,7 @@ def tags_of(analysis: Analysis) -> list[str]:
     first, last_one = (
         datetime.fromtimestamp(fact.at, UTC) for fact in (analysis.gathered.oldest, analysis.gathered.newest)
     )
-    privacy = "secrets and addresses left out" + ("" if analysis.parts.authors else ", people too")
+    privacy = f"secrets and addresses{'' if analysis.parts.authors else ' and people'} left out"
     return [
         f"analysis:{telling.KIND}",
         f"range:{first:%Y-%m-%dT%H:%M:%SZ} to {last_one:%Y-%m-%dT%H:%M:%SZ}",

@@ -16,15 +16,15 @@ from memory.git_history.facts import DAY
 from memory.git_history.figures import is_test
 from memory.git_history.growth import Growth, Shape
 from memory.git_history.milestones import Milestones, is_major
+from memory.git_history.wording import folded, last_days, of_path, one_line, several, share
 from memory.intake import MAX_CONTENT
 from memory.rules import sections
 from memory.rules.masking import masked
 
 _Clean = Callable[[str], str]
 KIND = "history"  # of analysis
-METHOD = "commits, trees and tags, read with dulwich"
+METHOD = "read with dulwich: commits and trees and tags"
 PRESERVED = "what the sections say; the repository has the rest"
-_LONGEST = 160  # characters of anything that is not ours
 _NAME = 10  # characters of a commit's name
 _ADDRESS = re.compile(r"[\w.+'-]+@[\w-]+(?:\.[\w-]+)+|<[^<>\s]+@[^<>\s]*>")
 _AT = re.compile(r"(?<![\w/.@])@[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})\b(?!/)")
@@ -49,7 +49,7 @@ def _sections(analysis: Analysis, project: str, clean: _Clean, most: int) -> dic
         "Development Insights": sections.listed(_insights(analysis)),
         "Recommendations": sections.listed(_recommendations(analysis, clean)),
     }
-    return {name: masked(clean(text))[0] for name, text in said.items()}
+    return {name: folded(masked(clean(text))[0]) for name, text in said.items()}
 
 
 # --- the whole
@@ -59,16 +59,17 @@ def covered(analysis: Analysis) -> str:
     """What was looked at, and what was not, as a sentence or two."""
     found, limits = analysis.gathered, analysis.limits
     said = [
-        f"{_several(len(found.facts), 'commit')} from {figures.day(found.oldest.at)} to {figures.day(found.newest.at)}"
+        f"{several(len(found.facts), 'commit')} from {figures.day(found.oldest.at)} to {figures.day(found.newest.at)}"
     ]
     if found.is_all:
-        said.append(f"all of the last {limits.days:,} days")
+        said.append(f"all of {last_days(limits.days)}")
     elif len(found.facts) < limits.commits:
-        said.append(f"the newest, as far as {limits.seconds:g} seconds reached")
+        said.append(f"the newest, as far as {several(limits.seconds, 'second')} reached")
     else:
-        said.append(f"the newest {limits.commits:,} of the last {limits.days:,} days")
+        said.append(f"the newest {limits.commits:,} of {last_days(limits.days)}")
     if found.unread:
-        said.append(f"the files of the oldest {found.unread:,} of them were not reached in {limits.seconds:g} seconds")
+        within = several(limits.seconds, "second")
+        said.append(f"the files of the oldest {found.unread:,} of them were not reached in {within}")
     if found.absent:
         said.append(f"the files of {found.absent:,} of them are not in this clone")
     if analysis.is_shallow:
@@ -83,7 +84,7 @@ def _summary(analysis: Analysis, project: str) -> str:
         f"Git history of {project}",
         f"{covered(analysis)}.",
         f"Head {analysis.head[:_NAME]}, {where}.",
-        f"{speed.a_week:.1f} commits a week, on {speed.active_days:,} of {speed.days:,} days.",
+        f"{speed.a_week:.1f} commits a week, on {speed.active_days:,} of {several(speed.days, 'day')}.",
     ]
     if analysis.types is not None:
         lines.append(f"{_types(analysis.types)}.")
@@ -94,8 +95,8 @@ def _findings(analysis: Analysis, most: int) -> dict[str, str]:
     speed, tags = analysis.velocity, analysis.milestones
     return {
         "Project Evolution": _grown(analysis.growth, is_shallow=analysis.is_shallow),
-        "Development Patterns": f"{speed.earlier:,} commits in the earlier half of the time, {speed.later:,} in the "
-        "later",
+        "Development Patterns": f"{several(speed.earlier, 'commit')} in the earlier half of the time, "
+        f"{speed.later:,} in the later",
         "Milestones": _milestones(tags, analysis.gathered.oldest.at, most) if tags is not None else "",
         "Architecture Insights": _architecture(analysis.growth),
     }
@@ -105,18 +106,18 @@ def _grown(growth: Growth | None, *, is_shallow: bool) -> str:
     if growth is None:
         return ""
     if growth.before is None:
-        now = f"{growth.now.files:,} files now"
+        now = f"{several(growth.now.files, 'file')} now"
         return now if is_shallow else f"begun within this time; {now}"  # of a shallow clone nobody can tell
-    return f"{growth.before.files:,} files before, {growth.now.files:,} now"
+    return f"{several(growth.before.files, 'file')} before, {growth.now.files:,} now"
 
 
 def _milestones(found: Milestones, since: int, most: int) -> str:
     if not found.tags:
         return "no tags"
     within = found.within(since)
-    shown = ", ".join(f"{_line(tag.name)} ({figures.day(tag.at)})" for tag in reversed(within[-most:]))
-    major = [_line(tag.name) for tag in found.releases if is_major(tag.name)][-most:]
-    said = [f"{_several(len(found.tags), 'tag')}, {len(within):,} of them in this time{': ' if shown else ''}{shown}"]
+    shown = ", ".join(f"{one_line(tag.name)} ({figures.day(tag.at)})" for tag in reversed(within[-most:]))
+    major = [one_line(tag.name) for tag in found.releases if is_major(tag.name)][-most:]
+    said = [f"{several(len(found.tags), 'tag')}, {len(within):,} of them in this time{': ' if shown else ''}{shown}"]
     return "; ".join(said + ([f"major versions: {', '.join(major)}"] if major else []))
 
 
@@ -124,7 +125,7 @@ def _architecture(growth: Growth | None) -> str:
     if growth is None:
         return ""
     now, before = growth.now, growth.before or Shape()
-    said = [f"{now.folders:,} folders, the deepest file {now.deepest:,} below the root"]
+    said = [f"{several(now.folders, 'folder')}, the deepest file {now.deepest:,} below the root"]
     if growth.before is not None and (now.folders, now.deepest) != (before.folders, before.deepest):
         said.append(f"before {before.folders:,} and {before.deepest:,}")
     return "; ".join(said)
@@ -137,12 +138,12 @@ def _commits(analysis: Analysis, clean: _Clean, most: int) -> str:
     said = []
     if analysis.significant is not None:
         lines = [
-            f"- {each.fact.id[:_NAME]} {figures.day(each.fact.at)}: {_line(clean(each.fact.subject))} "
-            f"({_line(', '.join(each.reasons))})"
+            f"- {each.fact.id[:_NAME]} {figures.day(each.fact.at)}: {one_line(clean(each.fact.subject))} "
+            f"({one_line(', '.join(each.reasons))})"
             for each in analysis.significant[:most]
         ]
         said += ["### Major Commits", *(lines or ["none"])]
-        reasons = [_line(clean(text)) for each in analysis.significant for text in each.fact.decided][:most]
+        reasons = [one_line(clean(text)) for each in analysis.significant for text in each.fact.decided][:most]
         if reasons:
             said += ["### Decisions", *(f"- {text}" for text in reasons)]
     listed = sections.listed(
@@ -159,14 +160,14 @@ def _commits(analysis: Analysis, clean: _Clean, most: int) -> str:
 def _most_changed(analysis: Analysis, most: int) -> str:
     if analysis.most_changed is None:
         return ""
-    return ", ".join(f"{_path(path)} ({times:,})" for path, times in analysis.most_changed[:most]) or "none"
+    return ", ".join(f"{of_path(path)} ({times:,})" for path, times in analysis.most_changed[:most]) or "none"
 
 
 def _together(analysis: Analysis, most: int) -> str:
     if analysis.together is None:
         return ""
     pairs = analysis.together[:most]
-    told = (f"{_path(two.first)} and {_path(two.second)} ({two.times:,} of {two.of:,})" for two in pairs)
+    told = (f"{of_path(two.first)} and {of_path(two.second)} ({two.times:,} of {two.of:,})" for two in pairs)
     return ", ".join(told) or "none"
 
 
@@ -179,7 +180,7 @@ def _authors(analysis: Analysis, most: int) -> str:
     if analysis.authors is None:
         return ""
     whole = sum(commits for _, commits in analysis.authors)
-    shown = ", ".join(f"{_line(name)} {_share(commits, whole)}" for name, commits in analysis.authors[:most])
+    shown = ", ".join(f"{one_line(name)} {share(commits, whole)}" for name, commits in analysis.authors[:most])
     return f"{_people(analysis)}: {shown}"
 
 
@@ -193,7 +194,7 @@ def _people(analysis: Analysis) -> str:
 
 def _branches(analysis: Analysis, clean: _Clean, most: int) -> str:
     listed = {
-        "Main Branches": _line(clean(analysis.branch)) or "a detached head",
+        "Main Branches": one_line(clean(analysis.branch)) or "a detached head",
         "Feature Branches": "",
         "Release Strategy": "",
     }
@@ -201,9 +202,9 @@ def _branches(analysis: Analysis, clean: _Clean, most: int) -> str:
         listed["Feature Branches"] = f"{_lived(analysis.merged)}{_open(analysis, clean, most)}"
     tags = analysis.milestones
     if tags is not None:
-        pace = f", {tags.days_between:.0f} days apart (median)" if tags.days_between is not None else ""
+        pace = f", {several(round(tags.days_between), 'day')} apart (median)" if tags.days_between is not None else ""
         listed["Release Strategy"] = (
-            f"{len(tags.releases):,} tags of versions{pace}" if tags.releases else "no releases"
+            f"{several(len(tags.releases), 'tag')} of versions{pace}" if tags.releases else "no releases"
         )
     return sections.listed(listed)
 
@@ -223,7 +224,7 @@ def _open(analysis: Analysis, clean: _Clean, most: int) -> str:
     if not analysis.unmerged:
         return ""
     shown = ", ".join(
-        f"{_line(clean(each.name))} ({_several(each.commits, 'commit')}, last {figures.day(each.at)})"
+        f"{one_line(clean(each.name))} ({several(each.commits, 'commit')}, last {figures.day(each.at)})"
         for each in analysis.unmerged[:most]
     )
     return f"; {len(analysis.unmerged):,} not merged: {shown}"
@@ -248,10 +249,10 @@ def _evolution(analysis: Analysis, most: int) -> str:
 
 def _complexity(growth: Growth) -> str:
     now, before = growth.now, growth.before
-    said = f"{now.files_a_folder:.1f} files a folder, {_share(now.tests, now.files)} of files are tests"
+    said = f"{now.files_a_folder:.1f} files a folder, {share(now.tests, now.files)} of files are tests"
     if before is None:
         return said
-    return f"{said}; before {before.files_a_folder:.1f} and {_share(before.tests, before.files)}"
+    return f"{said}; before {before.files_a_folder:.1f} and {share(before.tests, before.files)}"
 
 
 def _stack(growth: Growth, most: int) -> str:
@@ -268,8 +269,8 @@ def _stack(growth: Growth, most: int) -> str:
 def _insights(analysis: Analysis) -> dict[str, str]:
     speed, good = analysis.velocity, analysis.quality
     weeks = " ".join(map(str, speed.weeks))
-    paced = f"{_several(speed.commits, 'commit')} on {_several(speed.active_days, 'day')}, {speed.a_week:.1f} a week"
-    pause = f"the longest pause {_several(speed.longest_pause, 'day')}"
+    paced = f"{several(speed.commits, 'commit')} on {several(speed.active_days, 'day')}, {speed.a_week:.1f} a week"
+    pause = f"the longest pause {several(speed.longest_pause, 'day')}"
     found = {
         "Project Velocity": f"{paced}; {pause}; week by week: {weeks}",
         "Quality Indicators": "",
@@ -283,14 +284,14 @@ def _insights(analysis: Analysis) -> dict[str, str]:
             "that say why": good.explained,
             "Conventional Commits": good.conventional,
         }
-        told = [f"{name} {number:,} ({_share(number, good.commits)})" for name, number in parts.items()]
+        told = [f"{name} {number:,} ({share(number, good.commits)})" for name, number in parts.items()]
         told += [f"with tests {good.with_tests:,} of {good.known:,}"] if good.known else []
-        told += [f"{good.median_files:g} files each (median)"] if good.known else []
+        told += [f"{several(good.median_files, 'file')} each (median)"] if good.known else []
         found["Quality Indicators"] = ", ".join(told)
     if analysis.authors is not None:
         most = analysis.authors[0][1]
         found["Collaboration Patterns"] = (
-            f"{_people(analysis)}; who did most made {_share(most, speed.commits)} of the commits"
+            f"{_people(analysis)}; who did most made {share(most, speed.commits)} of the commits"
         )
     return found
 
@@ -311,29 +312,30 @@ def _attention(analysis: Analysis) -> Iterable[str]:
     good = analysis.quality
     for path, times in (analysis.most_changed or ())[:3]:
         if good.known >= SHOWN and times >= HOT * good.known:
-            yield f"{_path(path)} is changed in {times:,} of {good.known:,} commits"
+            yield f"{of_path(path)} is changed in {times:,} of {good.known:,} commits"
     if analysis.types is not None and good.commits >= SHOWN and good.fixes >= FIXING * good.commits:
-        yield f"{_share(good.fixes, good.commits)} of the commits fix something"
+        yield f"{share(good.fixes, good.commits)} of the commits fix something"
     for two in (analysis.together or ())[:3]:
         if two.first.split("/")[0] != two.second.split("/")[0] and not is_test(two.first) | is_test(two.second):
-            yield f"who changes {_path(two.first)} changes {_path(two.second)}, too ({two.times:,} of {two.of:,} times)"
+            both = f"who changes {of_path(two.first)} changes {of_path(two.second)}, too"
+            yield f"{both} ({two.times:,} of {two.of:,} times)"
 
 
 def _practices(analysis: Analysis) -> Iterable[str]:
     good = analysis.quality
     if good.known and good.with_tests >= WELL_TESTED * good.known:
-        yield f"{_share(good.with_tests, good.known)} of the commits come with tests"
+        yield f"{share(good.with_tests, good.known)} of the commits come with tests"
     if analysis.types is not None and good.conventional >= CONVENTIONAL * good.commits > 0:
         yield "messages follow Conventional Commits"
     if good.known >= SHOWN and good.median_files <= SMALL:
-        yield f"commits are small: {good.median_files:g} files in the middle"
+        yield f"commits are small: {several(good.median_files, 'file')} in the middle"
 
 
 def _future(analysis: Analysis, clean: _Clean) -> Iterable[str]:
     for each in (analysis.unmerged or ())[:3]:
         days = (analysis.gathered.newest.at - each.at) / DAY
         if days >= LONG:
-            yield f"{_line(clean(each.name))} was last worked on {days:.0f} days before the head, and is not merged"
+            yield f"{one_line(clean(each.name))} was last worked on {days:,.0f} days before the head, and is not merged"
     growth = analysis.growth
     if growth is not None and growth.before is not None and growth.before.files:
         more = growth.now.files / growth.before.files - 1
@@ -363,25 +365,6 @@ def _cleaner(analysis: Analysis) -> _Clean:
 
 def _name_of(author: str) -> str:
     return author.rpartition("<")[0].strip()
-
-
-def _line(text: str) -> str:
-    """On one line, no longer than is needed to know it by."""
-    text = "".join(letter if letter.isprintable() else " " for letter in text)
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1].rstrip()}…"
-
-
-def _path(path: str) -> str:
-    return _line(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
-
-
-def _several(many: int, what: str) -> str:
-    return f"{many:,} {what}" if many == 1 else f"{many:,} {what}s"
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.0%}" if whole else "none"
 
 
 def unlooked(parts: Parts) -> list[str]:

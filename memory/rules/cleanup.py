@@ -62,7 +62,7 @@ class Facts:
 
     def words(self) -> str:
         told = [
-            f"recalled {self.recalled:,} times, last on {self.last_at:%Y-%m-%d}" if self.last_at else "never recalled",
+            f"recalled {_times(self.recalled)}, last on {self.last_at:%Y-%m-%d}" if self.last_at else "never recalled",
             "made of other memories" if self.is_merged else "",
             "decided to be kept before" if self.was_kept else "",
             "tagged to be kept" if self.is_tagged else "",
@@ -259,8 +259,16 @@ def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: date
         facts.importance(now),
         memory.tokens,
         facts.recalled,
-        f"{age:,} days old, where {suggested:,} are suggested; {facts.words()}",
+        f"{_days(age)} old, where {suggested:,} {'is' if suggested == 1 else 'are'} suggested; {facts.words()}",
     )
+
+
+def _days(many: int) -> str:
+    return "1 day" if many == 1 else f"{many:,} days"
+
+
+def _times(many: int) -> str:
+    return "once" if many == 1 else f"{many:,} times"
 
 
 def _mostly_kept(agent: Agent) -> frozenset[str]:

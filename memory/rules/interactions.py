@@ -121,7 +121,7 @@ def captured(given: Interaction, rules: Mapping[str, Any], *, requested: bool) -
         significance(given.prompt, given.response),
         count,
         document.value(rules, f"{_CATEGORY}.include_metadata") is True,
-        ", ".join(lost) or "whole",
+        " and ".join(lost) or "whole",
     )
 
 

@@ -59,7 +59,7 @@ class Recall(models.Model):
         constraints = [models.UniqueConstraint(fields=["agent", "number"], name="recall_of_memory")]
 
     def __str__(self) -> str:
-        return f"memory {self.number}, recalled {self.times} times"
+        return f"memory {self.number}, recalled {self.times} time{'' if self.times == 1 else 's'}"
 
 
 class RecordedSession(models.Model):

@@ -230,7 +230,7 @@ def _wanted(now: Files, number: int, data: bytes) -> tuple[Memory, Opened]:
             "file", "has lost its end, from ## Tags on: put it back (`none` where there are no tags), or leave it"
         )
     content, tags = _content(shown, said, memory.category), shown.tags
-    if said.tags != rendering.tags_line(shown.tags):
+    if not rendering.says_tags(said.tags, shown.tags):
         tags = _tags(said.tags)
     return memory, Opened(
         before.content if content == shown.content else _unmasked(now, [content], before)[0],
@@ -255,7 +255,7 @@ def _content(shown: Opened, said: rendering.Said, category: str) -> str:
 def _tags(line: str) -> tuple[str, ...]:
     if "\n" in line:
         raise Invalid("file", "has text below its tags: what is to be remembered stands above ## Tags")
-    return tuple(tag for each in line.split(",") if (tag := each.strip()) and tag != "none")
+    return rendering.tags_of(line)
 
 
 # --- what is sealed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -22,11 +22,13 @@ from memory.models import Memory
 from memory.rules import labels, sections
 from memory.rules.sections import ABSENT
 from memory.silo.silo import Opened
+from memory.vault.visible import restored, visible
 
 _PLACEHOLDER = re.compile(r"\{\{ ([^{}]+) \}\}")
 _FIELD = re.compile(r"^- \*\*(Version|Memory ID|Interaction ID|Topic ID|Category)\*\*: ")
 _LABEL = re.compile(r"- \*\*(.+?)\*\*: ")
 _BLOCK = re.compile(r"^```\s*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_ENDS_TAG = re.compile(r"(?<!\\)(\\*+)(,|\Z)")
 _FOLDED = 76  # characters of a line of the sealed block
 _LONGEST = 200  # characters of what a title says
 
@@ -52,7 +54,8 @@ def rendered(memory: Memory, opened: Opened | None, version: str, changed_at: da
     said = sections.parted(opened.content, memory.category)
     values |= _of_tags(opened.tags) | _of_sections(said)
     for name in sections.names(memory.category):
-        values[name] = sections.escaped(said[name]) if name in said else labels.absent(memory.category, name)
+        told = name in said
+        values[name] = sections.escaped(visible(said[name])) if told else labels.absent(memory.category, name)
     return _filled(_template_of(memory.category), values)
 
 
@@ -97,21 +100,44 @@ def _of_tags(tags: tuple[str, ...]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, _, said in (tag.partition(":") for tag in tags):
         if (place := _TOLD_BY_TAGS.get(name)) is not None:  # several of one name stand behind one another
-            found[place] = "; ".join(filter(None, (found.get(place), _one_line(said))))
+            found[place] = "; ".join(filter(None, (found.get(place), visible(_one_line(said)))))
     if "method" in found:
         found.setdefault("source_system", "git_history_analysis")
-    return found | {"tags": sections.escaped(tags_line(tags))}
+    return found | {"tags": sections.escaped(visible(tags_line(tags)))}
 
 
 def _of_sections(said: Mapping[str, str]) -> dict[str, str]:
     named = [(said.get("Context", ""), "Session"), (said.get("Session Overview", ""), "Session")]
     found = {name: sections.fact(said.get(section, ""), label) for name, (section, label) in _TOLD_IN_SECTIONS.items()}
     found["session"] = next(filter(None, (sections.fact(*each) for each in named)), "")  # whole; its tag may be cut
-    return {name: value[:_LONGEST] for name, value in found.items() if value}
+    return {name: visible(value[:_LONGEST]) for name, value in found.items() if value}
 
 
-def tags_line(tags: tuple[str, ...]) -> str:
-    return ", ".join(map(_one_line, tags)) or "none"
+def tags_line(tags: Iterable[str]) -> str:
+    """`tags_of` finds each of them again: a comma within one has a backslash before it."""
+    return ", ".join(_ENDS_TAG.sub(_quoted, _one_line(tag)) for tag in tags) or "none"
+
+
+def _quoted(found: re.Match[str]) -> str:
+    return found[1] * 2 + ("\\," if found[2] else "")
+
+
+def tags_of(line: str) -> tuple[str, ...]:
+    """The tags of a line, whoever wrote it."""
+    tags, told, at = [], "", 0
+    for found in _ENDS_TAG.finditer(line):
+        half, odd = divmod(len(found[1]), 2)
+        told += line[at : found.start()] + "\\" * (half + (odd and not found[2])) + ("," if odd and found[2] else "")
+        at = found.end()
+        if not (odd and found[2]):
+            tags.append(told.strip())
+            told = ""
+    return tuple(tag for tag in tags if tag and tag != "none")
+
+
+def says_tags(line: str, tags: Sequence[str]) -> bool:
+    """Whether a file says these, or did before commas were told apart."""
+    return line in (tags_line(tags), ", ".join(map(_one_line, tags)))
 
 
 def _one_line(text: str) -> str:
@@ -136,7 +162,13 @@ class _Line:
     def filled(self, values: Mapping[str, str]) -> str:
         literal, *rest = self.parts
         pairs = zip(rest[::2], rest[1::2], strict=True)
-        return literal + "".join((values.get(name) or ABSENT) + after for name, after in pairs)
+        return literal + "".join((values.get(name) or self._absent(name, values)) + after for name, after in pairs)
+
+    def _absent(self, name: str, values: Mapping[str, str]) -> str:
+        """What a title says where nobody told it: what is known of any memory."""
+        if not self.parts[0].startswith("# "):
+            return ABSENT
+        return values["recorded"] if name == "period" else f"memory {values['number']}"
 
     def is_told(self, values: Mapping[str, str]) -> bool:
         return all(values.get(name) for name in self.parts[1::2])
@@ -214,7 +246,7 @@ def blocks(text: str) -> dict[str, str]:
             found[name] = []
         elif name:
             found[name].append(line)
-    return {name: sections.unescaped("".join(lines)).strip() for name, lines in found.items()}
+    return {name: restored(sections.unescaped("".join(lines)).strip()) for name, lines in found.items()}
 
 
 def _sealed(said: str) -> bytes | None:

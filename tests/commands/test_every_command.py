@@ -275,7 +275,7 @@ def test_a_name_that_sql_made_gives_a_terminal_no_orders(house: House) -> None:
 
 def test_a_closed_standard_input_is_told_in_a_line(filled: Installation) -> None:
     ran = filled.shell("$manage import_memories acme/ada - <&-")
-    assert (ran.code, ran.err) == (2, "error: file: standard input is closed\n")
+    assert (ran.code, ran.err) == (2, "error: FILE: standard input is closed\n")
 
 
 def test_migrate_puts_a_missing_trigger_back(service: Installation) -> None:

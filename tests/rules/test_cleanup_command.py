@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from unittest import mock
 
 import pytest
+from django.utils import timezone
 
 from memory import store
 from memory.models import Agent
 from memory.rules import switches
-from memory.rules.rows import CleanupDecision
+from memory.rules.rows import CleanupDecision, Recall
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.rules.talking import settings as settle
@@ -33,7 +35,9 @@ def no_key(past: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def clean(*args: str, stdin: str = "", terminal: bool = False) -> Ran:
-    with mock.patch("config.commandline.rules.cleaning.is_attended", return_value=terminal):
+    module = "config.commandline.rules.cleaning"
+    is_shown = mock.patch(f"{module}.is_shown", return_value=terminal)
+    with mock.patch(f"{module}.is_attended", return_value=terminal), is_shown:
         return run("memory_rules", "cleanup", "acme/ada", *args, stdin=stdin.encode())
 
 
@@ -89,6 +93,7 @@ def test_each_is_asked_about_at_a_terminal(past: Agent) -> None:
         ("q\nd\nd\n", [1, 2, 3]),
         ("d\nq\n", [2, 3]),
         ("D\nd\nd\n", []),
+        ("delete\nDon't\ny\nk\ndiscard\n", [1, 3]),
     ],
 )
 def test_nothing_goes_that_was_not_said_to(past: Agent, answers: str, left: list[int]) -> None:
@@ -113,6 +118,7 @@ def test_interrupted_nothing_is_done(past: Agent) -> None:
     with mock.patch("config.commandline.rules.cleaning.input", side_effect=["d", KeyboardInterrupt], create=True):
         ran = clean(terminal=True)
     assert (ran.code, active(past), decided()) == (1, [1, 2, 3], {})
+    assert ran.err.endswith("error: interrupted; nothing was decided, and what was answered before is forgotten\n")
 
 
 @pytest.mark.parametrize("args", [(), ("--dry-run",), ("--dry-run", "--discard", "1@1"), ("--json",)])
@@ -130,8 +136,46 @@ def test_nor_at_a_terminal_that_asks_for_a_list(past: Agent, args: tuple[str, ..
 
 def test_where_asking_is_switched_off_it_lists(past: Agent) -> None:
     settle(past, cleanup_guidance__interactive_cleanup=False)
-    assert SAID not in clean(terminal=True, stdin="d\nd\nd\n").out
+    ran = clean(terminal=True, stdin="d\nd\nd\n")
+    assert ("[d/k/S/q]" in ran.err, f"{SAID} one" in ran.out, active(past)) == (False, True, [1, 2, 3])
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_at_a_terminal_alone_the_list_says_how_each_begins(past: Agent, terminal: bool) -> None:
+    ran = clean("--dry-run", terminal=terminal)
+    assert (f"{SAID} one" in ran.out, SAID in ran.err) == (terminal, False)
+    assert SAID not in clean("--json", terminal=terminal).out
+
+
+def test_what_is_no_answer_is_asked_again(past: Agent) -> None:
+    ran = clean(terminal=True, stdin="yes\nd\nq\n")
+    assert (ran.err.count("[d/k/S/q]"), active(past)) == (3, [2, 3])
+
+
+def test_what_was_discarded_is_told_with_what_brings_it_back(past: Agent) -> None:
+    told = clean("--discard", seen(past, 1, 2)).err.splitlines()[-1]
+    seq = last_entry(past).seq
+    assert told == f"manage.py rollback acme/ada --entry {seq} brings them back."
+    assert run("rollback", "acme/ada", "--entry", str(seq), "--yes").code == 0
     assert active(past) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"categories__technical__enabled": False}, "technical is switched off: nothing of that is suggested."),
+        ({"categories__technical__suggested_retention_days": 0}, "Nothing of technical is ever suggested"),
+        ({"cleanup_guidance__enabled": False}, "while memory_rules.cleanup_guidance.enabled is off."),
+    ],
+)
+def test_what_is_never_suggested_is_told_so(past: Agent, changed: dict[str, bool | int], told: str) -> None:
+    settle(past, **changed)
+    assert told in clean("--category", "technical").err
+
+
+def test_one_that_is_held_back_is_one(past: Agent) -> None:
+    store.revise(past, 1, ME, tags=["important"])
+    assert "1 is older than suggested, too" in clean().err
 
 
 def test_numbers_decide(past: Agent) -> None:
@@ -187,3 +231,12 @@ def test_a_closed_switch_is_told_with_what_opens_it(past: Agent) -> None:
     assert "Would be switched on: memory as a whole (memory_rules.enabled)" in ran.err
     assert "memory_rules enable acme/ada switches it on" in ran.err
     assert "Nothing was done." in ran.err
+
+
+def test_one_day_is_one(past: Agent) -> None:
+    settle(past, categories__technical__suggested_retention_days=1)
+    assert "100 days old, where 1 is suggested" in clean().out
+    ago = timezone.now() - timedelta(days=90)
+    Recall.objects.create(agent_id=past.pk, number=1, times=1, first_at=ago, last_at=ago)
+    assert "recalled once, last on" in clean().out
+    assert " 1 day suggested" in run("memory_rules", "status", "acme/ada").out

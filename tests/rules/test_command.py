@@ -147,3 +147,17 @@ def test_what_is_wrong_is_told_and_changes_nothing(ada: Agent, args: tuple[str, 
 
 def test_a_file_that_is_not_there_is_told(ada: Agent) -> None:
     failed(rules("settings", "--file", "/nothing/here"), 2, "no such file")
+
+
+def test_what_is_neither_yes_nor_no_is_asked_again(ada: Agent) -> None:
+    rules("disable", "--category", "topic")
+    ran = at_a_terminal("maybe\nyo\ny\n", "enable", "--category", "topic")
+    assert (ran.err.count("(y/n)"), "Changed, as entry" in ran.err) == (3, True)
+
+
+def test_no_setting_commands_a_terminal(ada: Agent) -> None:
+    given = json.dumps({"memory_rules": {}, "mine": "gnp\u202e.exe\x1b[31m"})
+    assert rules("settings", "--file", "-", stdin=given.encode()).code == 0
+    shown = rules("settings").out
+    assert ("\u202e" in shown, "\x1b" in shown) == (False, False)
+    assert json.loads(shown)["mine"] == "gnp\u202e.exe\x1b[31m"

@@ -141,7 +141,7 @@ A_DEED_ASKS = _memory(
 A_NO_ENDS_A_DEED = _memory(
     "a no to a deed is a no",
     "M:store_asks_and_does_nothing_where_it_is_declined RC:declined_nothing_is_done",
-    ("asking", 'in ("y", "yes")', 'not in ("x",)'),
+    ("asking", "return _WORDS[said]", "return True"),
 )
 INIT_TURNS_NOTHING_ON = _memory(
     "init turns memory not on by itself",
@@ -285,7 +285,7 @@ CLEANUP_IS_THE_AGENTS = _memory(
 CLEANUP_TAKES_A_YES = _memory(
     "what is not said to go stays",
     "CC:nothing_goes_that_was_not_said_to",
-    ("cleaning", '[:1] or "s"', '[:1] or "d"'),
+    ("cleaning", '_ANSWERS = {"": "s"}', '_ANSWERS = {"": "d"}'),
 )
 NOTHING_GOES_BY_ITSELF = _memory(
     "no worker discards what is overdue",

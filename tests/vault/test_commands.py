@@ -256,25 +256,25 @@ def test_a_secret_is_masked_but_where_it_is_stored_as_one(ada: Agent, vault: Pat
 @pytest.mark.parametrize(
     ("args", "field"),
     [
-        ((), "text"),
-        (("a", "--understanding", "b"), "text"),
-        (("a", "--project", "../b"), "project"),
-        (("a", "--project", "ghp_" + "a1B2" * 9), "project"),
-        (("a", "--category", "keys", "--service", "ghp_" + "a1B2" * 9), "service"),
-        (("a", "--category", "keys", "--credential", "ghp_" + "a1B2" * 9), "credential"),
-        (("a", "--category", "keys", "--tag", "service:ghp_" + "a1B2" * 9), "tags"),
-        (("a", "--service", "aws"), "service"),
-        (("a", "--category", "personal", "--credential", "token"), "credential"),
-        (("a", "--category", "topic", "--context", "b"), "context"),
-        (("a", "--category", "session", "--decision", "b"), "decision"),
-        (("a", "--category", "git_history", "--related", "b"), "related"),
-        (("a", "--category", "user_interaction", "--outcome", "b"), "outcome"),
-        (("a", "--category", "user_interaction", "--context", "b"), "text"),
-        (("a", "--tag", "x" * 65), "tags"),
-        (("a" * 10_001,), "content"),
+        ((), "TEXT"),
+        (("a", "--understanding", "b"), "TEXT"),
+        (("a", "--project", "../b"), "--project"),
+        (("a", "--project", "ghp_" + "a1B2" * 9), "--project"),
+        (("a", "--category", "keys", "--service", "ghp_" + "a1B2" * 9), "--service"),
+        (("a", "--category", "keys", "--credential", "ghp_" + "a1B2" * 9), "--credential"),
+        (("a", "--category", "keys", "--tag", "service:ghp_" + "a1B2" * 9), "--tag"),
+        (("a", "--service", "aws"), "--service"),
+        (("a", "--category", "personal", "--credential", "token"), "--credential"),
+        (("a", "--category", "topic", "--context", "b"), "--context"),
+        (("a", "--category", "session", "--decision", "b"), "--decision"),
+        (("a", "--category", "git_history", "--related", "b"), "--related"),
+        (("a", "--category", "user_interaction", "--outcome", "b"), "--outcome"),
+        (("a", "--category", "user_interaction", "--context", "b"), "TEXT"),
+        (("a", "--tag", "x" * 65), "--tag"),
+        (("a" * 10_001,), "TEXT"),
     ],
 )
-def test_what_cannot_be_stored_names_its_field(ada: Agent, vault: Path, args: tuple[str, ...], field: str) -> None:
+def test_what_cannot_be_stored_names_what_was_typed(ada: Agent, vault: Path, args: tuple[str, ...], field: str) -> None:
     ran = rules("store", *args)
     assert (ran.code, ran.err.startswith(f"error: {field}: "), memories(vault)) == (2, True, [])
 

@@ -20,6 +20,8 @@ _SWITCHES = {
 }
 _HINT = "; --yes says that a person wants it"
 
+_WORDS = {"y": True, "yes": True, "n": False, "no": False, "": False}
+
 
 def agreed(task: Task, on: list[str], *, yes: bool = False, hint: str = _HINT, question: str = "") -> bool:
     """Whether a person says yes to switching these on. Where nobody can be asked, and --yes is not there, it is no."""
@@ -50,13 +52,16 @@ def _in_words(path: str) -> str:
 
 
 def confirmed(task: Task, question: str, *, yes: bool = False, hint: str = _HINT) -> bool:
-    """Whether a person says yes. Where nobody can be asked, and --yes is not there, it is no."""
+    """Whether a person says yes; what is neither that nor a no is asked again. Where nobody can be asked, and --yes is
+    not there, it is no."""
     if yes:
         return True
     if not is_attended():
         task.say(f"Nobody can be asked here, which is a no{hint}.")
         return False
-    return answer(task, question) in ("y", "yes")
+    while (said := answer(task, question)) not in _WORDS:
+        pass
+    return _WORDS[said]
 
 
 def answer(task: Task, question: str) -> str:

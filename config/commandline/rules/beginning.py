@@ -16,7 +16,7 @@ from config.commandline import Task, several
 from config.commandline.removal import KEY
 from config.commandline.rules import Deed, asking, finding, history, moving
 from config.commandline.rules.keeping import agents_side, names_of_files
-from config.commandline.rules.surroundings import is_ignored, project_of, repository
+from config.commandline.rules.surroundings import are_ignored, project_of, repository
 from memory import agents, proposals
 from memory.errors import FileFault, Invalid
 from memory.git_history.analysis import Analysis, Parts, limits_of
@@ -24,11 +24,14 @@ from memory.git_history.keeping import CATEGORY
 from memory.models import Agent, Memory, Source
 from memory.rules import document, gate, switches
 from memory.rules.categories import PROJECT, SCOPES
+from memory.rules.places import INDEX, PROJECTS
 from memory.rules.projects import VARIABLE
 from memory.vault import base, comparing, mending, pages, rendering
-from memory.vault.disk import LOCK, Disk
+from memory.vault.disk import ASIDE, LOCK, Disk
 
 QUESTION = "Memory rules are currently disabled. Enable memory functionality? (y/n)"  # the seed's
+# A file in each place that a vault has files in.
+_OF_EACH_VAULT = ("common/x", "private/x", f"{PROJECTS}/x", f"{ASIDE}/x", INDEX, LOCK)
 ENOUGH = 10  # memories of a project that are context enough
 
 
@@ -221,7 +224,8 @@ def _scan(begun: _Begun) -> None:
         for path in now.disk.files():
             is_ours = _is_ours(now.disk, path)
             ours, others = ours + is_ours, others + (not is_ours)
-    begun.report("Folders", f"{several(ours, 'file')} of this vault, {others:,} of others, which are left alone")
+    are_left = "which is left alone" if others == 1 else "which are left alone"
+    begun.report("Folders", f"{several(ours, 'file')} of this vault, {others:,} of others, {are_left}")
 
 
 def _is_ours(disk: Disk, path: PurePosixPath) -> bool:
@@ -243,18 +247,30 @@ def _git(begun: _Begun) -> None:
 def _exposed(begun: _Begun, root: Path | None) -> str:
     """What a person may not have thought of."""
     vault = Path(begun.agent.vault_path)
-    is_in_it = root is not None and bool(begun.agent.vault_path) and vault.is_relative_to(root)
-    if not is_in_it or is_ignored(vault):
+    if root is None or not begun.agent.vault_path or not vault.is_relative_to(root):
         return ""
-    return f"; the vault lies in it: unless it is to be shared, add {vault.relative_to(root or vault)}/ to .gitignore"
+    below = vault.relative_to(root)
+    if are_ignored(root, [str(below / name) for name in _OF_EACH_VAULT]):
+        return ""
+    left_out = _left_out(vault, PurePosixPath("/", below))
+    return f"; the vault lies in it: unless it is to be shared, add to .gitignore: {' '.join(left_out)}"
+
+
+def _left_out(vault: Path, below: PurePosixPath) -> list[str]:
+    """The lines that leave out the vault, and nothing that a project has in the same folder: its package, say."""
+    tops = {PurePosixPath(name).parts[0]: "/" if "/" in name else "" for name in _OF_EACH_VAULT}
+    is_shared = len(below.parts) == 1 or any(each.name not in tops for each in vault.glob("*"))
+    return [f"{below / name}{slash}" for name, slash in tops.items()] if is_shared else [f"{below}/"]
 
 
 def _context(begun: _Begun) -> None:
     there = Memory.objects.filter(agent_id=begun.agent.pk, discarded_at__isnull=True).exclude(source=Source.SYSTEM)
     counted = dict(there.values_list("category").annotate(Count("id")))
-    of_projects = [name for name, scope in SCOPES.items() if scope == PROJECT]
+    off = gate.closed(begun.agent)
+    named = {name: f"{name} (off)" if name in off else name for name in SCOPES}
+    told = ", ".join(f"{named[name]} {counted[name]:,}" for name in SCOPES if name in counted) or "none yet"
+    of_projects = [name for name, scope in SCOPES.items() if scope == PROJECT and name not in off]
     begun.known = there.filter(project=begun.project, category__in=of_projects).count()
-    told = ", ".join(f"{name} {counted[name]:,}" for name in SCOPES if name in counted) or "none yet"
     begun.report("Memories", f"{told}; {begun.known:,} of this project")
 
 

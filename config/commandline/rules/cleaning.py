@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from audit.trail import Actor
-from config.commandline import Task, is_attended, several
+from config.commandline import FAILED, Task, is_attended, is_shown, several
 from config.commandline.rules import Deed, asking
 from memory import reading
 from memory.access import is_key_of, prefix_of
 from memory.errors import Invalid, KeyRejected
 from memory.models import Agent
-from memory.rules import cleanup, document, gate
+from memory.rules import cleanup, document, gate, overdue
 from memory.rules.categories import NAMES, SCOPES
 
 SHOWN = 200  # characters of each
@@ -26,6 +27,7 @@ _ABOUT = (
     "say so of it, and what is discarded can be brought back."
 )
 _QUESTION = "Discard it, keep it, skip it, or quit? [d/k/S/q] "
+_ANSWERS = {"": "s"} | {said: word[0] for word in ("discard", "keep", "skip", "quit") for said in (word, word[0])}
 
 
 def _arguments(parser: CommandParser) -> None:
@@ -56,7 +58,7 @@ def _clean(
     seen = {"keep": _seen("keep", keep), "discard": _seen("discard", discard)}
     chosen = {field: [number for number, _ in each] for field, each in seen.items()}
     versions = {number: version for each in seen.values() for number, version in each if version}
-    is_said = bool(chosen["keep"] or chosen["discard"])
+    is_said = _is_any(chosen)
     if is_said and not is_agents:
         raise KeyRejected("The agent's side alone decides: set PALIMPSEST_AGENT_KEY to its valid key.")
     review = asking.done(task, agent, partial(cleanup.review, category=category, is_read=is_agents))
@@ -64,9 +66,13 @@ def _clean(
         return
     if not (is_said or dry_run or json) and is_agents and is_attended() and _is_interactive(agent):
         chosen = _asked(task, agent, review, versions)
-        is_said = bool(chosen["keep"] or chosen["discard"])
+        is_said = _is_any(chosen)
+    elif json and (not is_said or dry_run):
+        _list_as_json(task, review)
     elif not is_said or dry_run:
-        _list(task, review, json=json)
+        _list(task, review, _said(agent, review, {}) if is_agents and is_attended() and is_shown() else {})
+    if not (is_said or json):
+        _tell_what_is_off(task, agent, category)
     if not is_said or dry_run:
         task.say("Nothing was decided.")
         return
@@ -74,8 +80,15 @@ def _clean(
     done = cleanup.decide(agent, chosen["keep"], chosen["discard"], actor, expect=versions)
     if json:
         task.result({"kept": list(done.kept), "discarded": list(done.discarded), "entry": done.seq})
-    entry = "" if done.seq is None else f", as entry {done.seq}; the Time Machine brings it back"
+    entry = "" if done.seq is None else f", as entry {done.seq}"
     task.say(f"{len(done.kept):,} kept, {several(len(done.discarded), 'memory', 'memories')} discarded{entry}.")
+    if done.seq is not None:
+        brought = "it" if len(done.discarded) == 1 else "them"
+        task.say(f"manage.py rollback {agent.label} --entry {done.seq} brings {brought} back.")
+
+
+def _is_any(chosen: dict[str, list[int]]) -> bool:
+    return bool(chosen["keep"] or chosen["discard"])
 
 
 def _seen(field: str, text: str | None) -> list[tuple[int, int]]:
@@ -96,15 +109,29 @@ def _is_interactive(agent: Agent) -> bool:
     return document.is_on(gate.rules_of(agent), "cleanup_guidance", "interactive_cleanup")
 
 
-def _list(task: Task, review: cleanup.Review, *, json: bool) -> None:
-    if json:
-        told = [each.as_record() for each in review.suggestions]
-        task.result({"suggestions": told, "more": review.more, "kept_back": review.kept_back})
-        return
+def _list_as_json(task: Task, review: cleanup.Review) -> None:
+    told = [each.as_record() for each in review.suggestions]
+    task.result({"suggestions": told, "more": review.more, "kept_back": review.kept_back})
+
+
+def _list(task: Task, review: cleanup.Review, said: Mapping[int, str]) -> None:
     _introduce(task, review)
     for each in review.suggestions:
-        task.tell(_line(each))
+        _tell(task, each, said)
     _tell_rest(task, review)
+
+
+def _said(agent: Agent, review: cleanup.Review, versions: dict[int, int]) -> dict[int, str]:
+    """How each begins, for the agent's side alone; `versions` takes those at which they were read."""
+    reads = reading.several(agent, [each.number for each in review.suggestions]) if review.suggestions else []
+    versions |= {read.memory.number: read.memory.version for read in reads}
+    return {read.memory.number: _beginning(read.opened.content) for read in reads}
+
+
+def _tell(task: Task, each: cleanup.Suggestion, said: Mapping[int, str]) -> None:
+    task.tell(_line(each))
+    if each.number in said:
+        task.tell(f"            {said[each.number]}")
 
 
 def _introduce(task: Task, review: cleanup.Review) -> None:
@@ -125,7 +152,23 @@ def _tell_rest(task: Task, review: cleanup.Review) -> None:
     if review.more:
         task.say(f"{review.more:,} more would be suggested after these.")
     if review.kept_back:
-        task.say(f"{review.kept_back:,} are older than suggested, too, and held back as important.")
+        are = "is" if review.kept_back == 1 else "are"
+        task.say(f"{review.kept_back:,} {are} older than suggested, too, and held back as important.")
+
+
+def _tell_what_is_off(task: Task, agent: Agent, category: str | None) -> None:
+    """Why nothing is suggested that somebody may look for."""
+    rules, off = gate.rules_of(agent), gate.closed(agent)
+    for name in ("enabled", "suggest_cleanup_actions"):
+        if not document.is_on(rules, "cleanup_guidance", name):
+            task.say(f"Nothing is suggested while memory_rules.cleanup_guidance.{name} is off.")
+            return
+    shut = [name for name in SCOPES if name in off and category in (None, name)]
+    if shut:
+        is_off = "is" if len(shut) == 1 else "are"
+        task.say(f"{', '.join(shut)} {is_off} switched off: nothing of that is suggested.")
+    elif category is not None and category not in overdue.retention(agent):
+        task.say(f"Nothing of {category} is ever suggested: its suggested_retention_days are 0.")
 
 
 # --- asked, one by one
@@ -135,13 +178,10 @@ def _asked(task: Task, agent: Agent, review: cleanup.Review, versions: dict[int,
     """What a person who has the agent's key says of each. What was said before quitting counts; without an end of it
     (Ctrl-C), nothing does."""
     chosen: dict[str, list[int]] = {"keep": [], "discard": []}
-    reads = reading.several(agent, [each.number for each in review.suggestions]) if review.suggestions else []
-    said = {read.memory.number: read.opened.content for read in reads}
-    versions |= {read.memory.number: read.memory.version for read in reads}
+    said = _said(agent, review, versions)
     _introduce(task, review)
     for each in review.suggestions:
-        task.tell(_line(each))
-        task.tell(f"            {_beginning(said[each.number])}")
+        _tell(task, each, said)
         task.stdout.flush()
         answer = _answer(task)
         if answer == "q":
@@ -153,13 +193,19 @@ def _asked(task: Task, agent: Agent, review: cleanup.Review, versions: dict[int,
 
 
 def _answer(task: Task) -> str:
-    """A first letter; skipping for whatever is no answer, and quitting where nobody answers any more."""
-    task.stderr.write(_QUESTION, lambda plain: plain, ending="")
-    sys.stderr.flush()
-    try:
-        return input().strip().lower()[:1] or "s"
-    except EOFError:
-        return "q"
+    """Its first letter; whatever is no answer is asked again, and where nobody answers any more it is quitting."""
+    while True:
+        task.stderr.write(_QUESTION, lambda plain: plain, ending="")
+        sys.stderr.flush()
+        try:
+            said = input().strip().lower()
+        except EOFError:
+            return "q"
+        except KeyboardInterrupt:
+            task.stderr.write("")  # below the question
+            task.fail("interrupted; nothing was decided, and what was answered before is forgotten", FAILED)
+        if said in _ANSWERS:
+            return _ANSWERS[said]
 
 
 def _beginning(text: str) -> str:

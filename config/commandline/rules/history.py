@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from config.commandline import Task
+from config.commandline import Task, several
 from config.commandline.progress import progress
 from config.commandline.rules import Deed, asking
 from config.commandline.rules.keeping import told_file
@@ -95,7 +95,7 @@ def look(agent: Agent, folder: Path, project: str, limits: Limits, parts: Parts,
 def _nothing(repository: Repository, limits: Limits) -> Looked:
     if repository.commit(repository.head or "") is None:
         return Looked("nothing to analyse: the repository has no commits")
-    told = f"nothing to analyse: the last commit is older than {limits.days:,} days"
+    told = f"nothing to analyse: the last commit is older than {several(limits.days, 'day')}"
     return Looked(told, hint="--days looks further back.")
 
 

@@ -14,7 +14,7 @@ from config.commandline.progress import progress
 from config.commandline.removal import KEY
 from config.commandline.rules import Deed, asking
 from config.commandline.rules.keeping import agents_side, names_of_files, told_file
-from memory.errors import Invalid
+from memory.errors import Invalid, Stale
 from memory.models import Agent
 from memory.rules.categories import PRIVATE
 from memory.vault import comparing, mending
@@ -31,6 +31,11 @@ _IN_WORDS = {
     comparing.UNREADABLE: "cannot be read",
 }
 _SEALED = "written to by somebody, and sealed, so that none of it is taken in: --leave {number} keeps what was written"
+
+_CHANGED = (
+    "Not taken in, for the memory says something else, too, since its file was written. --leave {number} puts the file "
+    "aside, and writes it anew; what of it is still to be said can be written into that. Changed"
+)
 
 
 def _arguments(parser: CommandParser) -> None:
@@ -139,7 +144,10 @@ def _as_json(agent: Agent, found: Sequence[Difference], unknown: int) -> dict[st
 
 def _take_in(task: Task, agent: Agent, number: int) -> dict[str, Any] | None:
     side = agents_side(agent)
-    edited = asking.done(task, agent, partial(mending.take_in, number=number, actor=side))
+    try:
+        edited = asking.done(task, agent, partial(mending.take_in, number=number, actor=side))
+    except Stale:
+        raise Stale([number], _CHANGED.format(number=number)) from None
     return None if edited is None else {"entry": edited.seq, "file": told_file(task, agent, number)}
 
 

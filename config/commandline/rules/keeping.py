@@ -11,7 +11,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from audit.trail import Actor
-from config.commandline import Task, several
+from config.commandline import Task, is_shown, several
 from config.commandline.removal import KEY
 from config.commandline.rules import Deed, asking, texts
 from config.commandline.rules.surroundings import project_of
@@ -25,6 +25,7 @@ from memory.rules.categories import NAMES, PRIVATE, PROJECT, SCOPES, scope_of
 from memory.rules.masking import masked_together
 from memory.rules.neutral import neutral_whole
 from memory.vault import following, mending
+from memory.vault.visible import visible
 
 _SECTIONS = ("context", "understanding", "decision", "outcome", "related")
 _OF_CREDENTIAL = ("service", "credential")
@@ -173,7 +174,8 @@ def _show(task: Task, agent: Agent, *, file: str, **_: Any) -> int | None:
     opened = asking.done(task, agent, partial(mending.opened_file, data=data))
     if opened is None:
         return None
-    task.stdout.write(opened.content)
+    # To a program as it is; to a person so that nothing of it commands the terminal.
+    task.stdout.write(visible(opened.content) if is_shown() else opened.content)
     if opened.tags:
         task.say(f"Tags: {', '.join(opened.tags)}")
     return None

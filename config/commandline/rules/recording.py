@@ -22,10 +22,33 @@ from memory.rules.rows import RecordedSession
 from memory.rules.session_memory import Outcomes
 from memory.rules.topic_memory import Stage
 
-_SAID = ("topic", "context", "intent", "effectiveness", "learnings", "metrics")
-_OUTCOMES = ("achieved", "understandings", "follow_up", "clarity", "resolution", "satisfaction", "depth")
-_PROJECT = "default: told by MEMORY_PROJECT, the git remote, the folder"
-_TEXTS = ("stage", "definition", "scope", "level", "expertise", "style")
+_PROJECT = "that it belongs to; default: told by MEMORY_PROJECT, the git remote, the folder"
+# Options and what each is for.
+_SAID = {
+    "topic": "what it is about; where the category topic is on, the topic's memory is said anew",
+    "context": "what was said or done before it that bears on it",
+    "intent": "what the person was after",
+    "effectiveness": "how well the response served that",
+    "learnings": "what is to be learned from it, for another time",
+    "metrics": "what its success is measured by: tests passed, time saved …",
+}
+_OUTCOMES = {
+    "achieved": "which goals were achieved",
+    "understandings": "what is understood now; default: what its recordings say was learned",
+    "follow_up": "what is left to do",
+    "clarity": "how clear the talk was",
+    "resolution": "how the problem was solved; default: what its recordings say of their effectiveness",
+    "satisfaction": "how content the person is",
+    "depth": "how deep its topics were gone into",
+}
+_TEXTS = {
+    "stage": "what became of the topic this time: one more of its stages",
+    "definition": "what the topic is, in place of what was said before",
+    "scope": "what belongs to it, and what does not; in place of what was said before",
+    "level": "how well it is understood by now",
+    "expertise": "how much the person knows of it",
+    "style": "how the person likes to talk of it",
+}
 _LISTS = {
     "related": "related",
     "question": "questions",
@@ -34,6 +57,15 @@ _LISTS = {
     "practice": "practices",
     "pitfall": "pitfalls",
     "resource": "resources",
+}
+_OF_LISTS = {
+    "related": "a topic that is near to it",
+    "question": "what is often asked of it",
+    "approach": "how the person likes it to be done",
+    "insight": "what is important to know of it",
+    "practice": "what works well",
+    "pitfall": "what is to be avoided",
+    "resource": "where more is to be read: a page, a book, a file",
 }
 
 
@@ -45,14 +77,19 @@ def _project(agent: Agent, given: str | None) -> str:
 
 
 def _record_arguments(parser: CommandParser) -> None:
-    for name in ("prompt", "response"):
+    for name, told in (("prompt", "what was asked, or told"), ("response", "what was answered")):
         either = parser.add_mutually_exclusive_group(required=name == "prompt")
-        either.add_argument(f"--{name}", metavar="TEXT", help="- for standard input")
-        either.add_argument(f"--{name}-file", metavar="FILE", help="- for standard input")
-    parser.add_argument("--session", default="", metavar="NAME", help="default: the one that goes on, or a new one")
+        either.add_argument(f"--{name}", metavar="TEXT", help=f"{told}; - for standard input")
+        either.add_argument(f"--{name}-file", metavar="FILE", help=f"{told}, as a file has it; - for standard input")
+    parser.add_argument(
+        "--session",
+        default="",
+        metavar="NAME",
+        help="in which it was said; default: the one that goes on, or a new one",
+    )
     parser.add_argument("--project", metavar="ID", help=_PROJECT)
-    for name in _SAID:
-        parser.add_argument(f"--{name}", default="", metavar="TEXT")
+    for name, told in _SAID.items():
+        parser.add_argument(f"--{name}", default="", metavar="TEXT", help=told)
     parser.add_argument("--seconds", type=float, metavar="NUMBER", help="that the response took")
     parser.add_argument("--tool", action="append", default=[], metavar="NAME", help="that was used; may be repeated")
     parser.add_argument(
@@ -111,14 +148,22 @@ def _decoded(name: str, read: bytes) -> str:
 
 
 def _session_arguments(parser: CommandParser) -> None:
-    parser.add_argument("what", choices=("begin", "end", "list"), metavar="begin|end|list")
-    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="of one that ends: default, the open one")
     parser.add_argument(
-        "--project", metavar="ID", help=f"of one that begins; {_PROJECT}. Of one that ends, where several have its name"
+        "what", choices=("begin", "end", "list"), metavar="begin|end|list", help="begin one, end one, or list all"
     )
-    parser.add_argument("--goal", default="", metavar="TEXT", help="of one that ends")
-    for name in _OUTCOMES:
-        parser.add_argument(f"--{name.replace('_', '-')}", default="", metavar="TEXT", help="of one that ends")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        default="",
+        metavar="NAME",
+        help="of one that begins: default, its time; of one that ends: default, the open one",
+    )
+    parser.add_argument(
+        "--project", metavar="ID", help=f"of one that begins: {_PROJECT}. Of one that ends, where several have its name"
+    )
+    parser.add_argument("--goal", default="", metavar="TEXT", help="of one that ends: what it was for")
+    for name, told in _OUTCOMES.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", default="", metavar="TEXT", help=f"of one that ends: {told}")
 
 
 def _session(task: Task, agent: Agent, *, what: str, name: str, **options: Any) -> None:
@@ -196,13 +241,13 @@ def _row(session: RecordedSession) -> dict[str, Any]:
 
 
 def _topic_arguments(parser: CommandParser) -> None:
-    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("name", metavar="NAME", help="of the topic, in whatever case")
     parser.add_argument("--project", metavar="ID", help=_PROJECT)
     parser.add_argument("--session", default="", metavar="NAME", help="in which it was talked of")
-    for name in _TEXTS:
-        parser.add_argument(f"--{name}", default="", metavar="TEXT")
-    for name in _LISTS:
-        parser.add_argument(f"--{name}", action="append", default=[], metavar="TEXT", help="may be repeated")
+    for name, told in _TEXTS.items():
+        parser.add_argument(f"--{name}", default="", metavar="TEXT", help=told)
+    for name, told in _OF_LISTS.items():
+        parser.add_argument(f"--{name}", action="append", default=[], metavar="TEXT", help=f"{told}; may be repeated")
 
 
 def _topic(task: Task, agent: Agent, *, name: str, **options: Any) -> None:

@@ -63,7 +63,7 @@ def _retrieve(
         task.tell(line)
     left_out = f"; {found.left_out:,} more had no room" if found.left_out else ""
     many = several(len(found.reads), "memory", "memories")
-    task.say(f"{many}, {found.tokens:,} tokens, seen from {project or '-'}{left_out}.")
+    task.say(f"{many}, {several(found.tokens, 'token')}, seen from {project or '-'}{left_out}.")
 
 
 def shown(found: retrieval.Retrieved) -> dict[str, Any]:

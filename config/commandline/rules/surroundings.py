@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,14 @@ def repository(folder: Path) -> Path | None:
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
 
 
-def is_ignored(path: Path) -> bool:
-    """Whether git leaves a folder out; no, where git is not there to ask."""
-    command = ["git", "-c", "core.fsmonitor=", "-C", str(path), "check-ignore", "--quiet", "."]
+def are_ignored(root: Path, paths: Sequence[str]) -> bool:
+    """Whether git leaves all of these out, which need not be there; no, where git is not there to ask."""
+    command = ["git", "-c", "core.fsmonitor=", "-C", str(root), "check-ignore", "--", *paths]
     try:
         ran = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return ran.returncode == 0
+    return len(ran.stdout.splitlines()) == len(paths)
 
 
 def of(folder: Path) -> Surroundings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from config.commandline import Task, several
+from config.commandline import Task, as_json, several
 from config.commandline.any_order import AnyOrder
 from config.commandline.rules import (
     Deed,
@@ -74,7 +73,7 @@ class Command(Task):
 
     def _of(self, each: Any, name: str, told: str) -> CommandParser:
         parser: CommandParser = each.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
-        parser.add_argument("agent", metavar="TENANT/AGENT")
+        parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is: acme/ada")
         if name == "status":
             parser.add_argument("--json", action="store_true", help="one line of JSON")
         elif name in ("enable", "settings"):
@@ -125,7 +124,8 @@ class Command(Task):
         self.tell(f"the analysis of git history is {'on' if told['git_history_analysis'] else 'off'}")
         for name, each in told["categories"].items():
             state = "on " if each["enabled"] else "off"
-            self.tell(f"{state} {name:16} {each['location']:8} {each['suggested_retention_days']:>5} days suggested")
+            kept = each["suggested_retention_days"]
+            self.tell(f"{state} {name:16} {each['location']:8} {kept:>5} day{'' if kept == 1 else 's'} suggested")
         for line in _of_vault(told["vault"]):
             self.tell(line)
 
@@ -159,7 +159,7 @@ class Command(Task):
             found: Any = switches.whole(agent)
             if key is not None:
                 found = agent.memory_enabled if key == document.MASTER else document.value(gate.rules_of(agent), key)
-            self.stdout.write(json.dumps(found, ensure_ascii=False, indent=2))
+            self.stdout.write(as_json(found, indent=2))
 
     def _change(self, agent: Agent, wanted: Wanted, *, yes: bool) -> None:
         on = switches.turned_on(agent, wanted)
@@ -198,7 +198,8 @@ def _of_vault(vault: dict[str, Any] | None) -> Iterator[str]:
     if vault["fault"]:
         yield f"the vault could not be written: {vault['fault']}; it is tried again"
     if vault["of_another_version"]:
-        yield f"{several(vault['of_another_version'], 'file')} of another version: 'index --migrate' writes them anew"
+        it = "it" if vault["of_another_version"] == 1 else "them"
+        yield f"{several(vault['of_another_version'], 'file')} of another version: 'index --migrate' writes {it} anew"
 
 
 def _master(given: document.Document) -> bool | None:
