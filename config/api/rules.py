@@ -1,5 +1,4 @@
-"""An agent's memory rules over the API: read, and changed by nobody. A person alone changes them, in the admin or by a
-command (seed 004)."""
+"""An agent's memory rules over the API: read, and changed by nobody (seed 004: a person alone changes them)."""
 
 from __future__ import annotations
 
@@ -11,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from config.api.views import AgentView
+from memory.errors import PersonsOnly
 from memory.rules import switches
 
 
@@ -29,3 +29,8 @@ class Rules(AgentView):
     def get(self, request: Request) -> Response:
         """What the agent may remember, and where it is kept."""
         return Response(switches.whole(self.agent))
+
+    @extend_schema(exclude=True)
+    def patch(self, request: Request) -> Response:
+        """Refused, always: no key turns memory on or off. A person does, in the admin or by a command."""
+        raise PersonsOnly

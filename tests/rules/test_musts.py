@@ -126,7 +126,7 @@ COMMANDS: dict[str, Callable[[], Ran]] = {
 
 SILENT = ("workers",)  # nobody to tell
 OF_THE_SWITCH = ("emory is switched off", "memory_off", "stays off", "is set by enable")
-OF_THE_SWITCH += ("Nobody can be asked", "method_not_allowed", "unknown_field", "does not have memory enabled")
+OF_THE_SWITCH += ("Nobody can be asked", "persons_only", "unknown_field", "does not have memory enabled")
 
 
 def there_is() -> list[Any]:

@@ -98,9 +98,8 @@ A_KEY_TURNS_NOTHING_ON = _memory(
     "M:nothing_turns_memory_on_by_itself A:the_api_reads_them_and_changes_none",
     (
         "config/api/rules.py",
-        "return Response(switches.whole(self.agent))",
-        "return Response(switches.whole(self.agent))\n\n    def patch(self, request: Request) -> Response:\n"
-        "        return Response(switches.whole(switches.change(self.agent, self.actor, enabled=True)))",
+        "raise PersonsOnly",
+        "return Response(switches.whole(switches.change(self.agent, self.actor, enabled=True)))",
     ),
     ("switches", "if actor.kind not in _PEOPLE:", "if False:"),
 )
