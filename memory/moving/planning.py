@@ -7,7 +7,7 @@ Nothing is stored here. What a plan holds is content: it is for whoever may read
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -31,6 +31,7 @@ SETTINGS = "memory_rules.migration_settings"
 STAYS = "its file was left as it is"  # what is said of how both go together
 MOST = 200_000  # pieces that are looked at together
 _NOTES = 16  # of what was done to a piece, that are kept with it
+_TAGS = 1_000  # that are masked once for all pieces
 
 
 def planned(
@@ -84,10 +85,16 @@ def _digests(plan: Plan, shaping: _Shaping, silo: Silo, found: Found) -> tuple[b
         Known.WHOLE: whole,
         Known.WORDS: f"{whole}\0{said.hex()}",
     }
-    key = known_by[found.known_by]
-    plan.keys[key] += 1
-    nth = f"\0{plan.keys[key]}" if plan.keys[key] > 1 else ""  # names may be made so that two are one
-    return silo.digest(f"moved\0{shaping.project}\0{key}{nth}"), said, silo.digest(f"moved\0{shaping.project}\0{whole}")
+    named = f"moved\0{shaping.project}\0"
+    key = first = silo.digest(f"{named}{known_by[found.known_by]}")
+    plan.keys[first] += 1
+    if plan.keys[first] > 1:  # names may be made so that two are one
+        key = silo.digest(f"{named}{known_by[found.known_by]}\0{plan.keys[first]}")
+    if found.known_by is not Known.WORDS:
+        return key, said, first if known_by[found.known_by] == whole else silo.digest(f"{named}{whole}")
+    if whole not in plan.lists:
+        plan.lists[whole] = silo.digest(f"{named}{whole}")
+    return key, said, plan.lists[whole]
 
 
 # --- what it would say
@@ -100,6 +107,7 @@ class _Shaping:
     now: datetime
     masks: bool | None
     where: str
+    _masked_tags: dict[str, str] = field(default_factory=dict)
 
     def at_home(self, key: str) -> str:
         """A key as it is seen from the project's folder."""
@@ -137,7 +145,15 @@ class _Shaping:
         if document.value(self.rules, f"{SETTINGS}.cross_system_compatibility"):
             notes.append(f"compatibility:{STAYS}")
         tags = (*found.tags[: MAX_TAGS - len(notes)], *notes)
-        return tuple(_cut(masked(tag)[0]) for tag in tags) if self._is_masked(found) else tags
+        return tuple(self._masked_tag(tag) for tag in tags) if self._is_masked(found) else tags
+
+    def _masked_tag(self, tag: str) -> str:
+        """Most pieces have most tags of others, and masking is what takes a plan its time."""
+        if (found := self._masked_tags.get(tag)) is None:
+            found = _cut(masked(tag)[0])
+            if len(self._masked_tags) < _TAGS:
+                self._masked_tags[tag] = found
+        return found
 
     def _is_masked(self, found: Found) -> bool:
         if SCOPES.get(found.category) == PRIVATE:

@@ -73,7 +73,8 @@ class Plan:
 
     steps: list[Step] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
-    keys: Counter[str] = field(default_factory=Counter)
+    keys: Counter[bytes] = field(default_factory=Counter)  # digests of keys: how many pieces have each
+    lists: dict[str, bytes] = field(default_factory=dict)  # digests of the keys of lists
 
     def of(self, *fates: Fate) -> list[Step]:
         return [step for step in self.steps if step.fate in fates]
