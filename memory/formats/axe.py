@@ -13,7 +13,7 @@ from memory.formats.export import Export, NotHeld
 from memory.formats.found import Found, LeftOut, Part
 from memory.formats.gathering import Gathered
 from memory.formats.json_entries import has_mark
-from memory.formats.parting import Names, Piece, pieces
+from memory.formats.parting import Names, Piece, in_parts, pieces
 from memory.formats.text import EMPTY, LINE_ENDS, MARK
 from memory.intake import MAX_CONTENT
 from memory.models import Agent
@@ -108,8 +108,8 @@ def _parts(file: IO[bytes], path: str) -> Iterator[Part]:
         told = Gathered("behavioral")
         if is_of_crlf:
             told.tell(LINE_ENDS)
-        key = f"{path}#{names.name(gathering.shown(raw.heading) or 'entry')}"
-        yield from _read(raw, key, told)
+        heading = gathering.shown(raw.heading) or "entry"
+        yield from _read(raw, f"{path}#{names.name(heading)}", f"{path}#{heading}", told)
 
 
 def _ends_lines_in_crlf(file: IO[bytes]) -> bool:
@@ -140,7 +140,7 @@ def _entries(file: IO[bytes]) -> Iterator[_Raw]:
     yield raw
 
 
-def _read(raw: _Raw, key: str, told: Gathered) -> Iterator[Part]:
+def _read(raw: _Raw, key: str, heading: str, told: Gathered) -> Iterator[Part]:
     if raw.is_too_large:
         yield LeftOut(key, "is too large")
         return
@@ -155,10 +155,8 @@ def _read(raw: _Raw, key: str, told: Gathered) -> Iterator[Part]:
     else:
         text = body.removeprefix(_OF_NO_TASK)
         # As it is, where it can be: what we wrote ourselves comes back to the character.
-        for suffix, content, of in [Piece("", text)] if len(text) <= MAX_CONTENT else pieces(text):
-            found = "-".join(filter(None, (key, suffix)))
-            done = told.transformed
-            yield Found(found, content, told.category, date=told.date, kind="journal", transformed=done, of=of)
+        whole = Found(key, "", told.category, date=told.date, kind="journal", transformed=told.transformed)
+        yield from in_parts(whole, [Piece("", text)] if len(text) <= MAX_CONTENT else pieces(text), known_as=heading)
 
 
 def _decoded(data: bytes, told: Gathered) -> str:

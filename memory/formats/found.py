@@ -6,8 +6,9 @@ Readers give these and nothing else: what becomes of them is decided by whoever 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import Enum, auto
 from typing import IO
 
 HERE = "."  # as a project: that of the folder, or of the call, the file came by. No id of a project's own is called so
@@ -19,6 +20,14 @@ class LeftOut:
 
     key: str
     why: str  # for people, after the key: "is empty"
+
+
+class Known(Enum):
+    """By what a memory is known again, when its source is read another time."""
+
+    KEY = auto()  # its own
+    WHOLE = auto()  # that of what it is part of: it is all of that, or the first of its parts
+    WORDS = auto()  # what it says: where it stands tells nothing, for one put before it moves it
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,8 +47,15 @@ class Found:
     kind: str = "core"
     transformed: tuple[str, ...] = ()
     of: str = ""  # of one part of a text that was too long: what tells it from all others, be they in the same words
+    known_by: Known = Known.KEY
+    part_of: str = ""  # the key of the list, or of the text, whose parts may move within it
 
 
 Part = Found | LeftOut
 # From a file, open to be read as bytes from its beginning and able to seek, and the path its keys begin with.
 Reader = Callable[[IO[bytes], str], Iterator[Part]]
+
+
+def without_key(part: Part, stands_in: str) -> Part:
+    """An entry of a list that has nothing but its place there; `stands_in` is the list's key."""
+    return replace(part, known_by=Known.WORDS, part_of=stands_in) if isinstance(part, Found) else part

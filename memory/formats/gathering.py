@@ -12,7 +12,7 @@ from typing import Any
 from memory.errors import Invalid
 from memory.formats.export import OURS
 from memory.formats.found import HERE, Found, LeftOut, Part
-from memory.formats.parting import pieces
+from memory.formats.parting import in_parts, pieces
 from memory.formats.text import NO_TEXT, Unfit, fit, told
 from memory.intake import MAX_TAG, MAX_TAGS, Draft, parse_moment
 from memory.rules.categories import PROJECT, SCOPES
@@ -100,17 +100,9 @@ class Gathered:
             yield LeftOut(key, unfit.why)
             return
         is_of_project = SCOPES[self.category] == PROJECT
-        for suffix, content, of in pieces(fitting.text):
-            yield Found(
-                "-".join(filter(None, (key, suffix))),
-                content,
-                self.category,
-                HERE if is_of_project else "",
-                tuple(self.tags),
-                self.date,
-                transformed=(*self.transformed, *fitting.transformed),
-                of=of,
-            )
+        project, done = HERE if is_of_project else "", (*self.transformed, *fitting.transformed)
+        whole = Found(key, "", self.category, project, tuple(self.tags), self.date, transformed=done)
+        yield from in_parts(whole, pieces(fitting.text))
 
 
 def own(key: str, content: object, metadata: object) -> Found | None:
@@ -145,10 +137,11 @@ def _own(key: str, content: object, fields: Mapping[str, Any]) -> Found:
 
 def key_of(path: str, entry: Mapping[str, Any], number: int | str, before: str = "") -> str:
     """The file's path and the entry's id, or its number where it has none."""
-    return f"{path}#{before}{_id(entry.get('id')) or number}"
+    return f"{path}#{before}{id_of(entry.get('id')) or number}"
 
 
-def _id(given: object) -> str:
+def id_of(given: object) -> str:
+    """ "" for what is none."""
     if isinstance(given, bool) or not isinstance(given, str | int):
         return ""
     return shown(str(given))

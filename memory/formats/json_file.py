@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from memory.errors import Invalid
 from memory.formats import gathering
-from memory.formats.found import LeftOut, Part
+from memory.formats.found import LeftOut, Part, without_key
 from memory.formats.json_entries import Entry, entries, has_mark
 from memory.formats.text import EMPTY, MARK, Unfit
 
@@ -36,8 +36,10 @@ class JSONFile(ABC):
         marked = has_mark(file)
         for entry in _again(file, self.within):
             if entry.number and entry.name in self.lists:
+                has_key = isinstance(entry.value, dict) and self.has_key(entry.name, entry.value)
                 for part in self._entry(entry, path):
-                    yield gathering.also(part, MARK) if marked else part
+                    known = part if has_key else without_key(part, f"{path}#")
+                    yield gathering.also(known, MARK) if marked else known
         yield from self.rest(path)
 
     def _survey(self, file: IO[bytes]) -> str:
@@ -58,6 +60,10 @@ class JSONFile(ABC):
 
     def note(self, entry: Entry) -> None:  # noqa: B027  most need nothing of it
         """Learn something of the file, before `memories` is asked."""
+
+    def has_key(self, name: str, value: dict[str, Any]) -> bool:  # noqa: ARG002  most have one list
+        """Whether an object of a list has something by which it is known again, wherever it stands."""
+        return bool(gathering.id_of(value.get("id")))
 
     @abstractmethod
     def memories(self, entry: Entry, value: dict[str, Any], path: str) -> Iterator[Part]:

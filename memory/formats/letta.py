@@ -157,6 +157,9 @@ class _File(JSONFile):
         key = gathering.key_of(path, {"id": value.get("label")}, entry.number, f"{before}/")
         return _read_block(value, key)
 
+    def has_key(self, name: str, value: dict[str, Any]) -> bool:
+        return bool(gathering.id_of(value.get("label" if name.endswith(_OLDER) else "id")))
+
     def rest(self, path: str) -> Iterator[Part]:
         for name, why in _NO_MEMORIES.items():
             if name in self._there:

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from memory.errors import Invalid
 from memory.formats import gathering, jsonl
-from memory.formats.found import HERE, Found, LeftOut, Part
+from memory.formats.found import HERE, Found, LeftOut, Part, without_key
 from memory.formats.gathering import Gathered
 from memory.formats.text import EMPTY
 from memory.intake import Draft
@@ -21,7 +21,8 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
         yield LeftOut(path, why)
         return
     for number, value in _lines(file):
-        yield _part(value, number, path)
+        part = _part(value, number, path)
+        yield part if gathering.id_of(value.get("id")) else without_key(part, f"{path}#")
 
 
 def _what_is_wrong(file: IO[bytes]) -> str:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from memory.formats.found import Found, Known
 from memory.formats.text import beginning, tidy
 from memory.intake import MAX_CONTENT
 from memory.rules.places import plain
@@ -67,6 +68,16 @@ def pieces(text: str) -> Iterator[Piece]:
     names, whole = Names(), hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
     for number, (slug, content) in enumerate(_sections(text, 0, len(text), _headings(text), 1), 1):
         yield Piece(names.name(slug), content, f"{whole}-{number}")
+
+
+def in_parts(whole: Found, parts: Iterable[Piece], between: str = "-", known_as: str = "") -> Iterator[Found]:
+    """What a memory becomes that is said by these. The first is known as the whole is, so that a text which grows too
+    long for one memory goes on in that; `known_as`: by that key, where the whole's own was made to differ."""
+    known_by, of = Known.WHOLE, known_as or whole.key
+    for suffix, content, said in parts:
+        key = f"{whole.key}{between}{suffix}" if suffix else whole.key
+        yield replace(whole, key=key, content=content, of=said, known_by=known_by, part_of=of)
+        known_by = Known.KEY
 
 
 def _headings(text: str) -> list[_Heading]:

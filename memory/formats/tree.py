@@ -106,7 +106,7 @@ def _differing(memory: Memory, opened: Opened, found: Part) -> Iterator[tuple[st
     said = sections.parted(opened.content, memory.category)
     yield "a section says what stands for nothing", sections.parted(found.content, memory.category) != said
     tags = tuple(dict.fromkeys(" ".join(tag.split()) for tag in opened.tags))
-    yield "its tags hold commas, and are told apart no more", found.tags != tags
+    yield "a tag of it says what stands for nothing", found.tags != tags
     yield "its category or project is not what its folder says", _place(found) != (memory.category, memory.project)
     yield "its date is not told", found.date != memory.origin.replace(microsecond=0)
 

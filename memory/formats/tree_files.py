@@ -12,7 +12,7 @@ from memory.errors import Invalid
 from memory.formats import gathering
 from memory.formats.found import HERE, Found, LeftOut, Part
 from memory.formats.gathering import Gathered
-from memory.formats.parting import Piece, pieces
+from memory.formats.parting import Piece, in_parts, pieces
 from memory.formats.text import EMPTY, LINE_ENDS, Decoded, Unfit, decoded, tidy
 from memory.intake import MAX_CONTENT, checked_project
 from memory.rules import document, labels, places, sections
@@ -133,7 +133,7 @@ class _File:
 
     def _read_tags(self, said: str) -> None:
         if self._is_ours:
-            tags = said.split(", ")
+            tags = list(rendering.tags_of(said))
         else:
             said = said.strip()
             inner = said[1:-1] if said.startswith("[") and said.endswith("]") else said
@@ -149,17 +149,8 @@ class _File:
             yield LeftOut(path, "holds a NUL character" if "\0" in text else EMPTY)
             return
         told = self._told
-        for suffix, piece, of in [Piece("", text)] if len(text) <= MAX_CONTENT else pieces(text):
-            yield Found(
-                f"{path}#{suffix}" if suffix else path,
-                piece,
-                told.category,
-                self._project,
-                tuple(told.tags),
-                told.date,
-                transformed=told.transformed,
-                of=of,
-            )
+        whole = Found(path, "", told.category, self._project, tuple(told.tags), told.date, transformed=told.transformed)
+        yield from in_parts(whole, [Piece("", text)] if len(text) <= MAX_CONTENT else pieces(text), "#")
 
     def _content(self) -> str:
         if not self._is_filled:

@@ -14,7 +14,8 @@ from audit.trail import Actor
 from memory import editing, errors, store
 from memory.models import Agent, Memory
 from memory.moving import originals
-from memory.moving.planning import MOVES, Fate, Step, known, noted
+from memory.moving.settling import known, noted
+from memory.moving.steps import MOVES, Fate, Step
 from memory.rules.rows import Moved, Original
 from memory.silo.silo import Silo
 
@@ -137,8 +138,10 @@ def _note(row: Agent, done: Sequence[tuple[Step, int | None, int]], kept: Mappin
                 "agent_id": row.pk,
                 "key_digest": step.digests[0],
                 "content_digest": step.digests[1],
+                "place_digest": step.digests[2],
                 "number": number,
                 "version": version,
+                "before": step.before,
                 "entry": kept[step.path].entry if step.path in kept else None,
                 "nth": kept[step.path].nth if step.path in kept else None,
             }

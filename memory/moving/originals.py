@@ -7,6 +7,7 @@ silo's erasure.
 
 from __future__ import annotations
 
+import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -78,13 +79,18 @@ def forget(agent: Agent, numbers: Iterable[int]) -> None:
     """Before a redaction of these memories. All copies of files go: what is removed may stand in any of them, as one
     that repeats it or as it was before, and nobody reads through them. By no digest can a guess be tried on what was
     said."""
-    for rows in (OriginalPart, Original):
-        rows.objects.filter(agent_id=agent.pk).delete()
+    for copies in (OriginalPart, Original):
+        copies.objects.filter(agent_id=agent.pk).delete()
     moved = Moved.objects.filter(agent_id=agent.pk)
     said = [
         bytes(digest) for digest in moved.filter(number__among=list(numbers)).values_list("content_digest", flat=True)
     ]
-    moved.filter(content_digest__among=sorted({*said} - {b""})).update(content_digest=b"")
+    rows = list(moved.filter(content_digest__among=sorted({*said} - {b""})))
+    for row in rows:
+        row.content_digest = b""
+        if bytes(row.key_digest) != bytes(row.place_digest):  # of a part's key, too, which may be made of what it says
+            row.key_digest = secrets.token_bytes(32)
+    Moved.objects.bulk_update(rows, ["key_digest", "content_digest"], batch_size=500)
     moved.update(entry=None, nth=None)
 
 

@@ -10,7 +10,7 @@ from typing import IO
 
 from memory.formats.found import HERE, Found, LeftOut, Part, Reader
 from memory.formats.gathering import NO_DATE, Gathered, moment
-from memory.formats.parting import pieces
+from memory.formats.parting import in_parts, pieces
 from memory.formats.text import Decoded, Unfit, decoded, tidy
 from memory.intake import MAX_TAG
 from memory.moving import front_matter
@@ -62,10 +62,8 @@ def page(data: bytes, path: str, front: Front | None, tags: tuple[str, ...]) -> 
 
 def memories(content: str, key: str, gathered: Gathered, path: str) -> Iterator[Found]:
     date, between = gathered.date or _named(path), "#" if key == path else "-"
-    tags, told = tuple(gathered.tags), gathered.transformed
-    for suffix, text, of in pieces(content):
-        whole = f"{key}{between}{suffix}" if suffix else key
-        yield Found(whole, text, "contextual", HERE, tags, date, transformed=told, of=of)
+    whole = Found(key, "", "contextual", HERE, tuple(gathered.tags), date, transformed=gathered.transformed)
+    yield from in_parts(whole, pieces(content), between)
 
 
 def _named(path: str) -> datetime | None:

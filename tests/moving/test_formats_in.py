@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from memory.errors import Invalid
 from memory.formats import axe, letta, mem0, memory_store, own, tree_files
 from memory.formats.found import Found, LeftOut, Part, Reader
 from memory.formats.json_entries import MOST
@@ -97,3 +98,21 @@ def test_an_agent_without_any_block_is_an_agent_file() -> None:
 def test_what_openmemory_packed_is_told_as_such(packed: bytes) -> None:
     [part] = mem0.parts(io.BytesIO(packed), "export")
     assert part == LeftOut("export", "is packed: unpack it, and take OpenMemory's memories.json")
+
+
+class Written(io.BytesIO):
+    """A file that somebody writes anew after it was gone through once."""
+
+    def seek(self, at: int, whence: int = 0) -> int:
+        self.times = getattr(self, "times", 0) + 1
+        if self.times == 3:  # the look for a mark was the second
+            self.truncate(len(self.getvalue()) // 2)
+        return super().seek(at, whence)
+
+
+def test_a_file_that_is_another_when_it_is_read_again_is_refused() -> None:
+    file = Written(json.dumps({"results": [{"memory": "marker-words"}] * 9}).encode())
+    with pytest.raises(Invalid, match="was changed while it was read: it is not JSON") as refused:
+        list(mem0.parts(file, "a.json"))
+    assert "marker-words" not in repr(refused.value)
+    assert refused.value.__context__ is None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from datetime import UTC, datetime
+from unittest import mock
 
 import pytest
 
 from memory import store
 from memory.errors import Invalid
+from memory.formats.found import Known
 from memory.models import Agent
 from memory.moving.planning import Choice, Fate
+from memory.rules.masking import masked
 from memory.time_machine import What, roll_back
 from tests.conftest import OPERATOR
 from tests.moving.pieces import HARBOUR, NOW, WRITTEN, fates, move, no_piece, piece, plan, steps
@@ -247,3 +251,19 @@ def test_the_same_words_in_another_place_are_another_memory(ada: Agent) -> None:
     remember(ada, "Ferries wait.", category="contextual", project="pilot-app")
     remember(ada, "Ferries wait.", category="technical")
     assert fates(ada, piece("a")) == [Fate.NEW]
+
+
+def test_a_tag_that_many_have_is_masked_once(ada: Agent) -> None:
+    with mock.patch("memory.moving.planning.masked", wraps=masked) as asked:
+        steps(ada, *(piece("a", f"Sailing {n}.", tags=("quay",)) for n in range(50)))
+    assert asked.call_count < 60  # each content, and what is in all tags
+
+
+def test_a_piece_of_a_list_takes_little_to_hold(ada: Agent) -> None:
+    pieces = [piece(f"a.json#{n}", f"m{n}", known_by=Known.WORDS, part_of="a.json#") for n in range(2_000)]
+    tracemalloc.start()
+    found = plan(ada, *pieces)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(found.steps) == 2_000
+    assert held / 2_000 < 900  # bytes

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from memory.errors import Invalid
-from memory.formats.found import LeftOut, Part
-from memory.formats.gathering import Gathered, key_of
+from memory.formats.found import LeftOut, Part, without_key
+from memory.formats.gathering import Gathered, id_of, key_of
 from memory.formats.text import EMPTY, NO_TEXT, Unfit, fit
 from memory.moving import front_matter
 from memory.moving.pages import LARGEST, Front, memories, reader
@@ -87,8 +87,10 @@ def _parts(value: Any, path: str) -> Iterator[Part]:
         yield LeftOut(path, EMPTY)
     elif isinstance(value, list):
         for number, each in enumerate(value, 1):
-            key = key_of(path, each if isinstance(each, dict) else {}, number)
-            yield from _entry(each, key, path)
+            entry = each if isinstance(each, dict) else {}
+            has_key = bool(id_of(entry.get("id")))
+            for part in _entry(each, key_of(path, entry, number), path):
+                yield part if has_key else without_key(part, f"{path}#")
     else:
         key = key_of(path, value, "").removesuffix("#") if isinstance(value, dict) else path
         yield from _entry(value, key, path)
