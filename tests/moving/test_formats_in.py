@@ -94,7 +94,7 @@ def test_an_agent_without_any_block_is_an_agent_file() -> None:
     ]
 
 
-@pytest.mark.parametrize("packed", [gzip.compress(b"{}"), b"PK\x03\x04\x14\0"])
+@pytest.mark.parametrize("packed", [gzip.compress(b"{}"), b"PK\x03\x04\x14\0"], ids=["gzip", "zip"])
 def test_what_openmemory_packed_is_told_as_such(packed: bytes) -> None:
     [part] = mem0.parts(io.BytesIO(packed), "export")
     assert part == LeftOut("export", "is packed: unpack it, and take OpenMemory's memories.json")
