@@ -27,7 +27,7 @@ _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]|$)")
 class _Heading(NamedTuple):
     at: int
     level: int
-    name: str
+    text: str
 
 
 @dataclass(slots=True)
@@ -66,8 +66,15 @@ def pieces(text: str) -> Iterator[Piece]:
             yield Piece("", text)
         return
     names, whole = Names(), hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
-    for number, (slug, content) in enumerate(_sections(text, 0, len(text), _headings(text), 1), 1):
-        yield Piece(names.name(slug), content, f"{whole}-{number}")
+    for number, (heading, content) in enumerate(_sections(text, 0, len(text), _headings(text), 1), 1):
+        yield Piece(names.name(_slug(heading)), content, f"{whole}-{number}")
+
+
+def _slug(heading: str) -> str:
+    """A heading in a path's form, in which no secret would be known as one any more."""
+    from memory.rules.masking import masked  # its detectors bring requests with them
+
+    return plain(masked(heading)[0])
 
 
 def in_parts(whole: Found, parts: Iterable[Piece], between: str = "-", known_as: str = "") -> Iterator[Found]:
@@ -82,7 +89,7 @@ def in_parts(whole: Found, parts: Iterable[Piece], between: str = "-", known_as:
 
 def _headings(text: str) -> list[_Heading]:
     return [
-        _Heading(at, len(found[1]), plain(line[:_LONGEST].strip(" \t#")))
+        _Heading(at, len(found[1]), line[:_LONGEST].strip(" \t#"))
         for at, line in unfenced(text)
         if (found := _HEADING.match(line))
     ]
@@ -104,20 +111,20 @@ def unfenced(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _sections(text: str, start: int, end: int, headings: Sequence[_Heading], level: int) -> Iterator[tuple[str, str]]:
-    """(slug, content) of a part of the text, parted at the headings of the first level that parts it."""
+    """(heading, content) of a part of the text, parted at the headings of the first level that parts it."""
     content = tidy(text[start:end])
     if not content:
         return
-    slug = headings[0].name if headings and headings[0].at == start else ""
+    heading = headings[0].text if headings and headings[0].at == start else ""
     if len(content) <= MAX_CONTENT:
-        yield slug, content
+        yield heading, content
         return
     for deeper in _LEVELS[level - 1 :]:
-        cuts = [n for n, heading in enumerate(headings) if heading.level == deeper and heading.at > start]
+        cuts = [n for n, each in enumerate(headings) if each.level == deeper and each.at > start]
         if cuts:
             yield from _parted(text, start, end, headings, cuts)
             return
-    yield from ((slug, piece) for piece in _cut_up(content))
+    yield from ((heading, piece) for piece in _cut_up(content))
 
 
 def _parted(

@@ -14,7 +14,7 @@ from audit.trail import Actor
 from memory import editing, errors, store
 from memory.models import Agent, Memory
 from memory.moving import originals
-from memory.moving.settling import known, noted
+from memory.moving.settling import known, noted, redacted_files
 from memory.moving.steps import MOVES, Fate, Step
 from memory.rules.rows import Moved, Original
 from memory.silo.silo import Silo
@@ -53,7 +53,7 @@ def migrate(
     with editing.locked(agent) as row:
         _require_as_planned(row, steps)
         entry = row.audit_seq + 1
-        kept = originals.keep(row, entry, files or {})
+        kept = originals.keep(row, entry, _without_redacted(row, steps, files or {}))
         detail = {"import": entry}
         replaced = [step.number for step in steps if step.fate == Fate.REPLACED and step.number is not None]
         if replaced:
@@ -67,12 +67,24 @@ def migrate(
     return Figures(entry, count, len(steps) - count, tokens, len(kept))
 
 
+def _without_redacted(
+    row: Agent, steps: Sequence[Step], files: Mapping[str, tuple[bytes, datetime]]
+) -> dict[str, tuple[bytes, datetime]]:
+    """A copy of what something was redacted of would have it again."""
+    redacted = redacted_files(row, steps)
+    paths = {step.path for step in steps if step.digests.file in redacted}
+    return {path: file for path, file in files.items() if path not in paths}
+
+
+BESIDE = frozenset({Fate.NEW, Fate.CHANGED})  # what may be left: what belongs elsewhere is asked about again
+
+
 def leave_beside(agent: Agent, steps: Sequence[Step]) -> int:
     """Note that these stay where they are, and are not asked about again until they say something else; how many."""
-    steps = [step for step in steps if step.fate == Fate.NEW]
+    steps = [step for step in steps if step.fate in BESIDE]
     with editing.locked(agent) as row:
         _require_as_planned(row, steps)
-        _note(row, [(step, None, 0) for step in steps], {})
+        _note(row, [(step, *(step.before[0] if step.fate == Fate.CHANGED else (None, 0))) for step in steps], {})
     return len(steps)
 
 
@@ -138,7 +150,8 @@ def _note(row: Agent, done: Sequence[tuple[Step, int | None, int]], kept: Mappin
                 "agent_id": row.pk,
                 "key_digest": step.digests[0],
                 "content_digest": step.digests[1],
-                "place_digest": step.digests[2],
+                "place_digest": step.digests.place,
+                "file_digest": step.digests.file,
                 "number": number,
                 "version": version,
                 "before": step.before,

@@ -17,7 +17,7 @@ from memory.intake import MAX_TAG, MAX_TAGS, Draft
 from memory.models import Agent
 from memory.moving import settling
 from memory.moving.reading import Item
-from memory.moving.steps import MOVES, Choice, Fate, Plan, Step
+from memory.moving.steps import MOVES, Choice, Digests, Fate, Plan, Step
 from memory.rules import document, gate
 from memory.rules.categories import PRIVATE, SCOPES
 from memory.rules.masking import masked
@@ -60,7 +60,7 @@ def planned(
             _add(plan, shaping, silo, item, item.part)
         if len(plan.steps) + len(plan.left_out) > MOST:
             raise Invalid(
-                "from", f"more than {MOST:,} pieces are there: name fewer, or give the file to import_memories"
+                "sources", f"more than {MOST:,} pieces are there: name fewer, or give the file to import_memories"
             )
     settling.settle(agent, plan, silo.digest, compares=compares)
     return plan
@@ -72,13 +72,14 @@ def _add(plan: Plan, shaping: _Shaping, silo: Silo, item: Item, found: Found) ->
     except Invalid as unfit:
         plan.left_out.append(LeftOut(found.key, f"{unfit.field} {unfit.problem}"))
         return
-    digests = _digests(plan, shaping, silo, found)
+    file, whole = (shaping.at_home(key) for key in (item.path, found.part_of or found.key))
+    digests = _digests(plan, shaping, silo, found, file)
+    is_named = whole not in (file, f"{file}#")
     origin = draft.origin or item.modified
-    plan.steps.append(Step(item.system, item.path, found.key, Fate.NEW, draft, origin, transformed, digests))
+    plan.steps.append(Step(item.system, item.path, found.key, Fate.NEW, draft, origin, transformed, digests, is_named))
 
 
-def _digests(plan: Plan, shaping: _Shaping, silo: Silo, found: Found) -> tuple[bytes, bytes, bytes]:
-    """By which it is known again: of its key, of what it says, and of the key of what it is part of."""
+def _digests(plan: Plan, shaping: _Shaping, silo: Silo, found: Found, file: str) -> Digests:
     said, whole = silo.digest(found.content), shaping.at_home(found.part_of or found.key)
     known_by = {
         Known.KEY: shaping.at_home(found.key),
@@ -90,11 +91,15 @@ def _digests(plan: Plan, shaping: _Shaping, silo: Silo, found: Found) -> tuple[b
     plan.keys[first] += 1
     if plan.keys[first] > 1:  # names may be made so that two are one
         key = silo.digest(f"{named}{known_by[found.known_by]}\0{plan.keys[first]}")
-    if found.known_by is not Known.WORDS:
-        return key, said, first if known_by[found.known_by] == whole else silo.digest(f"{named}{whole}")
-    if whole not in plan.lists:
-        plan.lists[whole] = silo.digest(f"{named}{whole}")
-    return key, said, plan.lists[whole]
+    place = first if known_by[found.known_by] == whole else _shared(plan, silo, f"{named}{whole}")
+    return Digests(key, said, place, _shared(plan, silo, f"{named}{file}"))
+
+
+def _shared(plan: Plan, silo: Silo, key: str) -> bytes:
+    """Of what many pieces are part of: made once."""
+    if key not in plan.shared:
+        plan.shared[key] = silo.digest(key)
+    return plan.shared[key]
 
 
 # --- what it would say

@@ -19,7 +19,8 @@ AT_ONCE = 1_000  # digests looked up by one query
 MOST_BEFORE = 20  # earlier states of a piece that are kept in mind
 _LIKE = "says the same as memory {} here"
 _TAKEN = "was taken in before, as memory {}"
-_REDACTED = "is of a list or text of which something was redacted, and may be that"
+_GONE = "was redacted, and what stands there now may be that: it is not taken again"
+_REDACTED = "is of a file of which something was redacted, and may be that"
 _LEFT = "is of a text that changed, and so did the memory that it was"
 _UNTOLD = "is of a list or text that was taken in: the agent's key tells what of it is new"
 
@@ -44,7 +45,8 @@ def settle(agent: Agent, plan: Plan, digest: Digest, *, compares: bool) -> None:
         _leave_out(plan, _texts_left(plan))
     else:
         _leave_out(plan, settling.untold(plan.steps))
-    _leave_out(plan, _redacted(agent, plan.steps))
+    plan.uncopied = redacted_files(agent, plan.steps)
+    _leave_out(plan, _redacted(agent, plan, rows))
     plan.steps = [_closed(agent, step) for step in plan.steps]
     if compares:
         _leave_out(plan, _repeats(agent, plan, digest))
@@ -184,12 +186,26 @@ def _texts_left(plan: Plan) -> Why:
     return lambda step: _LEFT if step.fate is Fate.NEW and step.digests[2] in left else ""
 
 
-def _redacted(agent: Agent, steps: Sequence[Step]) -> Why:
-    """What may be what was redacted of the same list or text: of that no digest is kept, for a guess could be tried on
-    it."""
-    places = {step.digests[2] for step in steps if step.fate in MOVES}
+def redacted_files(agent: Agent, steps: Iterable[Step]) -> set[bytes]:
+    """The digests of files of these of which something was redacted. No copy of one is kept: it may say it still."""
+    files = (step.digests.file for step in steps)
+    return {bytes(row.file_digest) for row in _rows(agent, "file_digest", files, content_digest=b"")}
+
+
+def _redacted(agent: Agent, plan: Plan, rows: Mapping[bytes, Moved]) -> Why:
+    """What was redacted, and what may be that by another key in its file: of its words no digest is kept, for a guess
+    could be tried on it. An id or a heading of its own lets in what is new."""
+    places = {step.digests.place for step in plan.steps if step.fate in MOVES}
     gone = {bytes(row.place_digest) for row in _rows(agent, "place_digest", places, content_digest=b"")}
-    return lambda step: _REDACTED if step.fate in MOVES and step.digests[2] in gone else ""
+
+    def why(step: Step) -> str:
+        row = rows.get(step.digests.key)
+        if row is not None and not bytes(row.content_digest):
+            return _GONE
+        is_near = step.digests.place in gone or (not step.is_named and step.digests.file in plan.uncopied)
+        return _REDACTED if is_near and step.fate in MOVES else ""
+
+    return why
 
 
 def _closed(agent: Agent, step: Step) -> Step:

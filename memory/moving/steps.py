@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from memory.formats.found import LeftOut
 from memory.intake import Draft
@@ -50,6 +51,15 @@ class Choice:
         )
 
 
+class Digests(NamedTuple):
+    """Keyed: by which a piece is known again, and what it is part of."""
+
+    key: bytes
+    said: bytes
+    place: bytes  # of the list or text
+    file: bytes
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Step:
     """A piece of another system's memory, and the memory it would be."""
@@ -61,7 +71,8 @@ class Step:
     draft: Draft  # checked
     origin: datetime  # its date, or its file's
     transformed: tuple[str, ...]  # what was done to it, that is kept with it or not
-    digests: tuple[bytes, bytes, bytes]  # of its key, of what it said there, and of what it is part of
+    digests: Digests
+    is_named: bool  # by an id, or a heading, within its file
     number: int | None = None  # of the memory it is, or was
     known: tuple[bytes, int | None, int] | None = None  # what was noted of it: content digest, number, version
     before: Before = ()
@@ -74,7 +85,8 @@ class Plan:
     steps: list[Step] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     keys: Counter[bytes] = field(default_factory=Counter)  # digests of keys: how many pieces have each
-    lists: dict[str, bytes] = field(default_factory=dict)  # digests of the keys of lists
+    shared: dict[str, bytes] = field(default_factory=dict)  # digests of the keys of lists and files
+    uncopied: set[bytes] = field(default_factory=set)  # digests of files of which something was redacted
 
     def of(self, *fates: Fate) -> list[Step]:
         return [step for step in self.steps if step.fate in fates]

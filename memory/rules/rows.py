@@ -164,10 +164,15 @@ class Moved(models.Model):
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     key_digest = models.BinaryField(max_length=32, help_text="keyed, of its project, system, file and place in it")
     content_digest = models.BinaryField(max_length=32, help_text="keyed, of what it said there")
-    place_digest = models.BinaryField(max_length=32, help_text="keyed, of the list or text that it is part of")
+    place_digest = models.BinaryField(
+        max_length=32, db_default=b"", help_text="keyed, of the list or text that it is part of"
+    )
+    file_digest = models.BinaryField(max_length=32, db_default=b"", help_text="keyed, of its file")
     number = models.PositiveBigIntegerField(null=True, help_text="of its memory; none where it was left beside")
     version = models.PositiveBigIntegerField(help_text="of that memory, as it was written")
-    before = models.JSONField(default=list, help_text="number and version of what it was before, newest first")
+    before = models.JSONField(
+        default=list, db_default=[], help_text="number and version of what it was before, newest first"
+    )
     entry = models.PositiveBigIntegerField(null=True, help_text="of the original it came from, where that is kept")
     nth = models.PositiveIntegerField(null=True, help_text="of the original")
 
@@ -177,6 +182,7 @@ class Moved(models.Model):
             models.Index(fields=["agent", "number"], name="moved_number"),
             models.Index(fields=["agent", "content_digest"], name="moved_words"),
             models.Index(fields=["agent", "place_digest"], name="moved_place"),
+            models.Index(fields=["agent", "file_digest"], name="moved_file"),
         ]
 
     def __str__(self) -> str:

@@ -348,3 +348,28 @@ def test_init_does_as_the_settings_say(ada: Agent, site: Path, setting: str, ste
     talking.settings(ada, **{f"migration_settings__{setting}": False})
     assert steps()[step].startswith(told)
     assert active(ada) == []
+
+
+def test_what_changed_is_left_beside_until_it_changes_again(ada: Agent, site: Path) -> None:
+    migrate()
+    (site / "CLAUDE.md").write_text("Ferries wait for nobody.\n")
+    assert "1 memory left beside" in rules("migrate", "--how", "alongside", "--yes").err
+    assert "nothing to take in" in migrate().err
+    assert not any("nobody" in says(ada, n).content for n in active(ada))
+    (site / "CLAUDE.md").write_text("Ferries wait for the fog.\n")
+    assert "1 said anew" in migrate().out
+
+
+def test_a_yes_to_nothing_in_particular_is_a_usage_error(ada: Agent, site: Path) -> None:
+    ran = rules("migrate", "--yes")
+    assert (ran.code, "how: must say what to do" in ran.err) == (2, True)
+    assert active(ada) == []
+
+
+def test_a_secret_in_a_heading_is_in_no_name(ada: Agent, site: Path) -> None:
+    long = "# api_key=abcd1234efgh5678\n\n" + "Words here. " * 600 + "\n\n# Tides\n\n" + "Others here. " * 600
+    (site / "AGENTS.md").write_text(long)
+    shown, done = rules("migrate", "--dry-run"), migrate()
+    tags = " ".join(tag for n in active(ada) for tag in says(ada, n).tags)
+    assert "abcd1234" not in shown.out + shown.err + done.out + done.err + tags
+    assert "#tides" in tags

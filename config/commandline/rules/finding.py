@@ -188,7 +188,7 @@ def left_out(left: Sequence[LeftOut], *, whole: bool) -> Iterator[str]:
     if left:
         yield "left out:"
     for each in shown:
-        yield f"  {each.key} {each.why}"
+        yield f"  {_key(each.key)} {each.why}"
     if len(shown) < len(left):
         yield f"  and {len(left) - len(shown):,} more (--all lists them)"
 
@@ -206,7 +206,7 @@ def previewed(steps: Sequence[Step], *, with_words: bool) -> Iterator[str]:
         where = f"{draft.category} of {draft.project}" if draft.project else draft.category
         anew = _ANEW.get(step.fate, "").format(step.number)
         kind = "" if draft.kind == "core" else f", {draft.kind}"
-        yield f"{n:>4}  {step.key} → {where}{kind}, {step.origin:%Y-%m-%d}{anew}"
+        yield f"{n:>4}  {_key(step.key)} → {where}{kind}, {step.origin:%Y-%m-%d}{anew}"
         if step.transformed:
             yield f"      {'; '.join(step.transformed)}"
         if with_words and SCOPES[draft.category] != PRIVATE:
@@ -218,6 +218,11 @@ def begun(finding: Finding, label: str) -> Iterator[str]:
     yield from previewed(finding.fresh[:_AT_FIRST], with_words=finding.is_agents)
     if (more := len(finding.fresh) - _AT_FIRST) > 0:
         yield f"… and {more:,} more (manage.py memory_rules migrate {label} --dry-run lists all)"
+
+
+def _key(key: str) -> str:
+    """As it is told: headings are part of it, and may hold what nobody is to see."""
+    return masked(key)[0]
 
 
 def _begins(content: str) -> str:
@@ -233,7 +238,7 @@ def record(finding: Finding) -> dict[str, Any]:
         "memories": [
             {
                 "system": step.system,
-                "key": step.key,
+                "key": _key(step.key),
                 "fate": step.fate.value,
                 "memory": step.number,
                 "kind": step.draft.kind,
@@ -246,5 +251,5 @@ def record(finding: Finding) -> dict[str, Any]:
             }
             for step in finding.plan.steps
         ],
-        "left_out": [{"key": each.key, "why": each.why} for each in finding.plan.left_out],
+        "left_out": [{"key": _key(each.key), "why": each.why} for each in finding.plan.left_out],
     }

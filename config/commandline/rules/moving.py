@@ -107,7 +107,7 @@ def _moved(task: Task, agent: Agent, there: Finding, steps: list[Step], options:
         task.say(f"There is nothing to take in.{others}")
         _result(task, there, migrating.Figures(None), options)
         return
-    done = carry_out(task, agent, there, steps, options["how"] or asked_how(task, agent), options)
+    done = carry_out(task, agent, there, steps, options["how"] or asked_how(task, agent, yes=options["yes"]), options)
     _result(task, there, done, options)
 
 
@@ -122,9 +122,11 @@ def _show(task: Task, there: Finding, steps: Sequence[Step], *, whole: bool) -> 
     task.stdout.flush()
 
 
-def asked_how(task: Task, agent: Agent) -> str:
+def asked_how(task: Task, agent: Agent, *, yes: bool = False) -> str:
     """What a person at the terminal says; where nobody can be asked, nothing is done."""
     if not asking.can_ask():
+        if yes:
+            raise Invalid("how", f"must say what to do, where nobody can be asked: {', '.join(HOWS)}")
         task.say(f"Nobody can be asked here: --how {'|'.join(HOWS)} says what to do.")
         return "skip"
     hows = {name: told for name, told in HOWS.items() if name != "select" or _is_selective_on(agent)}
@@ -172,6 +174,7 @@ def _is_filtered(options: dict[str, Any]) -> bool:
 
 
 def _left_beside(task: Task, agent: Agent, steps: list[Step], *, yes: bool) -> migrating.Figures:
+    steps = [step for step in steps if step.fate in migrating.BESIDE]
     question = f"Leave {several(len(steps), 'memory', 'memories')} beside, and not ask again? (y/n)"
     if asking.confirmed(task, question, yes=yes, hint="; --yes says that a person wants it"):
         left = migrating.leave_beside(agent, steps)
@@ -187,7 +190,7 @@ def _originals_of(
     task: Task, there: Finding, steps: Sequence[Step], options: dict[str, Any]
 ) -> dict[str, tuple[bytes, datetime]]:
     """Raises Invalid where there is too much of them, FolderChanged; `init` goes on without."""
-    paths = {step.path for step in steps}
+    paths = {step.path for step in steps if step.digests.file not in there.plan.uncopied}
     size = sum(source.size for source in there.sources if source.path in paths)
     if size > migrating.MOST_KEPT:
         most = migrating.MOST_KEPT // 2**20

@@ -38,7 +38,7 @@ def _checked(tree: Tree, folder: str) -> str:
     path = "/".join(part for part in folder.split("/") if part not in ("", "."))
     entry = tree.entries.get(path)
     if path and (entry is None or entry.kind is not Kind.FOLDER):
-        raise Invalid("plain", "is a folder below the one that is looked at, and no link")
+        raise Invalid("plain", "must be a folder below the one that is looked at, and no link")
     return path
 
 

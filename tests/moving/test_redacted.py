@@ -1,0 +1,79 @@
+"""What was redacted comes back by no further migration of its file: as no memory, and in no copy of the file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory.models import Agent
+from memory.moving import migrating, originals
+from memory.moving.planning import Fate, Plan
+from memory.moving.reading import looked_at
+from tests.moving import pieces
+from tests.moving.pieces import WRITTEN, move, piece
+from tests.moving.test_migrating import redact
+from tests.steps import ME, active, fresh, says
+
+GONE, OTHER = "Ines lives in the lock house.", "The tide turns at six."
+
+
+def plan(agent: Agent, folder: Path, said: Any) -> Plan:
+    (folder / "notes").mkdir(exist_ok=True)
+    (folder / "notes" / "said.json").write_text(json.dumps(said))
+    with looked_at(folder, (), ("notes",)) as look:
+        return pieces.plan(agent, *look.parts())
+
+
+def moved(agent: Agent, folder: Path, said: Any) -> migrating.Figures:
+    steps = plan(agent, folder, said).steps
+    return migrating.migrate(fresh(agent), steps, ME, files={"notes/said.json": (b"as it is", WRITTEN)})
+
+
+def test_no_copy_is_kept_of_a_file_of_which_something_was_redacted(ada: Agent, tmp_path: Path) -> None:
+    assert moved(ada, tmp_path, [{"id": "a", "content": GONE}, {"id": "b", "content": OTHER}]).files == 1
+    redact(ada, 1)
+    new = {"id": "c", "content": "Fog stops the ferry."}
+    done = moved(ada, tmp_path, [{"id": "a", "content": GONE}, {"id": "b", "content": OTHER}, new])
+    assert (done.stored, done.files) == (1, 0)
+    assert list(originals.of(fresh(ada))) == []
+
+
+def test_copies_of_other_files_are_kept(ada: Agent) -> None:
+    move(ada, piece("a.md", GONE), files={"a.md": (b"x", WRITTEN)})
+    redact(ada, 1)
+    assert move(ada, piece("b.md", OTHER), files={"b.md": (b"y", WRITTEN)}).files == 1
+
+
+AN_OBJECT, A_LIST = {"content": GONE}, [{"content": GONE}, {"content": OTHER}]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (AN_OBJECT, A_LIST),
+        (A_LIST, AN_OBJECT),
+        ({"results": [{"memory": GONE}]}, [{"text": GONE}]),
+        ([{"id": "a", "content": GONE}], A_LIST),
+        ([{"id": "a", "content": GONE}], AN_OBJECT),
+    ],
+    ids=["object to list", "list to object", "another system's to list", "an id less", "an id's entry to object"],
+)
+def test_a_file_of_another_form_does_not_bring_it_back(ada: Agent, tmp_path: Path, before: Any, after: Any) -> None:
+    moved(ada, tmp_path, before)
+    redact(ada, next(number for number in active(ada) if GONE in says(ada, number).content))
+    moved(ada, tmp_path, after)
+    assert not any(GONE in says(ada, number).content for number in active(ada))
+
+
+def test_what_was_redacted_is_told_as_that(ada: Agent) -> None:
+    move(ada, piece("a.md", GONE))
+    redact(ada, 1)
+    for text in (GONE, OTHER):
+        found = pieces.plan(ada, piece("a.md", text))
+        assert found.of(*Fate) == []
+        assert [each.why for each in found.left_out] == [
+            "was redacted, and what stands there now may be that: it is not taken again"
+        ]
