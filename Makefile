@@ -44,9 +44,9 @@ format: $(VENV)/.dev ## let ruff mend what it can
 	@$(BIN)/ruff format .
 
 lock: $(VENV)/.dev ## resolve the pinned dependencies anew (needs uv)
-	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-emit-find-links \
 		--no-header pyproject.toml -o requirements.txt
-	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-emit-find-links \
 		--no-header --extra dev -c requirements.txt pyproject.toml -o requirements-dev.txt
 
 clean: ## remove the virtual environment and the demo's data
