@@ -90,7 +90,7 @@ def leave_beside(agent: Agent, steps: Sequence[Step]) -> int:
 
 def _require_as_planned(row: Agent, steps: Sequence[Step]) -> None:
     there = known(row, steps)
-    if any(noted(there.get(step.digests[0])) != step.known for step in steps):
+    if any(noted(there.get(step.digests.key)) != step.known for step in steps):
         raise errors.Moved("Some of it was migrated meanwhile: look again. Nothing was stored.")
 
 
@@ -140,7 +140,7 @@ def _require_as_written(row: Agent, pairs: Sequence[tuple[Step, int]]) -> None:
 
 
 def _note(row: Agent, done: Sequence[tuple[Step, int | None, int]], kept: Mapping[str, Original]) -> None:
-    keys = [step.digests[0] for step, _, _ in done if step.known is not None]
+    keys = [step.digests.key for step, _, _ in done if step.known is not None]
     if keys:
         Moved.objects.filter(agent_id=row.pk, key_digest__among=keys).delete()
     rowset.insert(
@@ -148,8 +148,8 @@ def _note(row: Agent, done: Sequence[tuple[Step, int | None, int]], kept: Mappin
         [
             {
                 "agent_id": row.pk,
-                "key_digest": step.digests[0],
-                "content_digest": step.digests[1],
+                "key_digest": step.digests.key,
+                "content_digest": step.digests.said,
                 "place_digest": step.digests.place,
                 "file_digest": step.digests.file,
                 "number": number,

@@ -1,8 +1,8 @@
 """Files as they were when memories were taken from them (seed 004, "Migration Execution"; the setting
 `migration_backup_originals`): sealed, for they lie about in no other folder in clear.
 
-The files themselves are never changed. One goes with the redaction of a memory that came from it, and all with the
-silo's erasure.
+The files themselves are never changed. All copies go with the redaction of any memory, and with the silo's erasure;
+of a file of which something was redacted none is kept any more (`migrating`).
 """
 
 from __future__ import annotations

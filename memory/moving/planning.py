@@ -73,14 +73,15 @@ def _add(plan: Plan, shaping: _Shaping, silo: Silo, item: Item, found: Found) ->
         plan.left_out.append(LeftOut(found.key, f"{unfit.field} {unfit.problem}"))
         return
     file, whole = (shaping.at_home(key) for key in (item.path, found.part_of or found.key))
-    digests = _digests(plan, shaping, silo, found, file)
+    digests = _digests(plan, shaping, silo, found, whole=whole, file=file)
     is_named = whole not in (file, f"{file}#")
     origin = draft.origin or item.modified
     plan.steps.append(Step(item.system, item.path, found.key, Fate.NEW, draft, origin, transformed, digests, is_named))
 
 
-def _digests(plan: Plan, shaping: _Shaping, silo: Silo, found: Found, file: str) -> Digests:
-    said, whole = silo.digest(found.content), shaping.at_home(found.part_of or found.key)
+def _digests(plan: Plan, shaping: _Shaping, silo: Silo, found: Found, *, whole: str, file: str) -> Digests:
+    """`whole` and `file` are the keys, as the project has them, of what it is part of."""
+    said = silo.digest(found.content)
     known_by = {
         Known.KEY: shaping.at_home(found.key),
         Known.WHOLE: whole,

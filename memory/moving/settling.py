@@ -27,7 +27,7 @@ _UNTOLD = "is of a list or text that was taken in: the agent's key tells what of
 
 def known(agent: Agent, steps: Iterable[Step]) -> dict[bytes, Moved]:
     """What was noted of these, by the digest of the key."""
-    return {bytes(row.key_digest): row for row in _rows(agent, "key_digest", (step.digests[0] for step in steps))}
+    return {bytes(row.key_digest): row for row in _rows(agent, "key_digest", (step.digests.key for step in steps))}
 
 
 def noted(row: Moved | None) -> tuple[bytes, int | None, int] | None:
@@ -40,7 +40,7 @@ def settle(agent: Agent, plan: Plan, digest: Digest, *, compares: bool) -> None:
     rows = known(agent, plan.steps)
     settling = _Settling(agent, digest, compares)
     settling.look_at(rows.values())
-    plan.steps = [settling.settled(step, rows.get(step.digests[0])) for step in plan.steps]
+    plan.steps = [settling.settled(step, rows.get(step.digests.key)) for step in plan.steps]
     if compares:
         _leave_out(plan, _texts_left(plan))
     else:
@@ -96,7 +96,7 @@ class _Settling:
         return replace(step, fate=fate, number=number, known=noted(row), before=kept)
 
     def _fate(self, step: Step, row: Moved) -> tuple[Fate, int | None]:
-        is_same = bytes(row.content_digest) == step.digests[1]
+        is_same = bytes(row.content_digest) == step.digests.said
         if row.number is None:
             return (Fate.BESIDE if is_same else Fate.NEW), None
         memory = self._standing(row)
@@ -151,14 +151,14 @@ class _Settling:
     def untold(self, steps: Sequence[Step]) -> Why:
         """What has no key of its own in a list, or a text, some of which is here: whether it is new is not told, for
         guesses could be tried on it."""
-        rows = list(_rows(self.agent, "place_digest", (step.digests[2] for step in steps if _is_part(step))))
+        rows = list(_rows(self.agent, "place_digest", (step.digests.place for step in steps if _is_part(step))))
         self.look_at(rows)
         here = {bytes(row.place_digest) for row in rows if self._standing(row) is not None}
-        return lambda step: _UNTOLD if _is_part(step) and step.digests[2] in here else ""
+        return lambda step: _UNTOLD if _is_part(step) and step.digests.place in here else ""
 
     def taken_before(self, plan: Plan) -> Why:
         """The same words by another name, whatever became of their memory: a file that was renamed."""
-        rows = list(_rows(self.agent, "content_digest", (step.digests[1] for step in plan.of(Fate.NEW))))
+        rows = list(_rows(self.agent, "content_digest", (step.digests.said for step in plan.of(Fate.NEW))))
         self.look_at(rows)
         anew = {step.number for step in plan.of(Fate.CHANGED, Fate.REPLACED)}
         there: dict[Any, int] = {}
@@ -166,7 +166,7 @@ class _Settling:
             memory = self._standing(row)
             if memory is not None and memory.number == row.number and memory.number not in anew:
                 there.setdefault((bytes(row.content_digest), memory.category, memory.project), memory.number)
-        return lambda step: _told(_TAKEN, there, step, step.digests[1])
+        return lambda step: _told(_TAKEN, there, step, step.digests.said)
 
 
 def chain(row: Moved) -> Iterator[tuple[int, int]]:
@@ -177,13 +177,13 @@ def chain(row: Moved) -> Iterator[tuple[int, int]]:
 
 
 def _is_part(step: Step) -> bool:
-    return step.digests[0] != step.digests[2]
+    return step.digests.key != step.digests.place
 
 
 def _texts_left(plan: Plan) -> Why:
     """Further parts of a text whose first part is left: the memory that it was may have held them."""
-    left = {step.digests[0] for step in plan.of(Fate.OTHERWISE)}
-    return lambda step: _LEFT if step.fate is Fate.NEW and step.digests[2] in left else ""
+    left = {step.digests.key for step in plan.of(Fate.OTHERWISE)}
+    return lambda step: _LEFT if step.fate is Fate.NEW and step.digests.place in left else ""
 
 
 def redacted_files(agent: Agent, steps: Iterable[Step]) -> set[bytes]:
@@ -215,7 +215,7 @@ def _closed(agent: Agent, step: Step) -> Step:
 
 def _repeats(agent: Agent, plan: Plan, digest: Digest) -> Why:
     """What a memory says already in the same place, by the keyed digest."""
-    digests = {step.digests[0]: digest(step.draft.content) for step in plan.of(Fate.NEW)}
+    digests = {step.digests.key: digest(step.draft.content) for step in plan.of(Fate.NEW)}
     anew = {step.number for step in plan.of(Fate.CHANGED, Fate.REPLACED)}  # they say something else in a moment
     there: dict[Any, int] = {}
     for wanted in _batches(digests.values()):
@@ -223,7 +223,7 @@ def _repeats(agent: Agent, plan: Plan, digest: Digest) -> Why:
         for number, said, category, project in rows.values_list("number", "digest", "category", "project"):
             if number not in anew:
                 there.setdefault((bytes(said), category, project), number)
-    return lambda step: _told(_LIKE, there, step, digests.get(step.digests[0], b""))
+    return lambda step: _told(_LIKE, there, step, digests.get(step.digests.key, b""))
 
 
 def _told(why: str, there: Mapping[Any, int], step: Step, digest: bytes) -> str:
