@@ -65,9 +65,9 @@ def would_end(person: Person, *, tenant_id: int | None = None) -> str:
     asked = AccessRequest.objects.filter(person_id=person.pk)
     asked = asked if tenant_id is None else asked.filter(tenant_id=tenant_id)
     now = timezone.now()
-    grants = asked.filter(state=AccessState.ACTIVE, until__gt=now).count()
+    active = asked.filter(state=AccessState.ACTIVE, until__gt=now).count()
     requests = asked.filter(state=AccessState.REQUESTED, asked_at__gt=now - LAPSES).count()
-    return f"Grants in force that will end: {grants}. Open requests that will end: {requests}."
+    return f"Grants in force that will end: {active}. Open requests that will end: {requests}."
 
 
 def candidate(person: Person, told: str) -> Authenticator:

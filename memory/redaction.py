@@ -114,8 +114,8 @@ def _bodies(agent: Agent, memories: Iterable[Memory]) -> dict[int, set[bytes]]:
 
 def _notes(agent: Agent, numbers: Sequence[int]) -> list[int]:
     """Entries that edited these memories and keep, sealed, what they dropped."""
-    edits = _edits_of(agent, numbers)
-    entries = AuditEntry.objects.filter(agent_id=agent.pk, sealed__isnull=False, seq__in=edits.values("seq"))
+    touched = _edits_of(agent, numbers)
+    entries = AuditEntry.objects.filter(agent_id=agent.pk, sealed__isnull=False, seq__in=touched.values("seq"))
     return list(entries.order_by("seq").values_list("seq", flat=True))
 
 

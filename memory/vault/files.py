@@ -280,10 +280,10 @@ class Files(Known):
     def _remove(self, numbers: Sequence[int]) -> None:
         """Every file of theirs: what was redacted is nowhere."""
         known = VaultFile.objects.filter(agent_id=self.agent.pk, number__in=numbers)
-        paths: dict[int, PurePosixPath | None] = dict.fromkeys(numbers)
+        former: dict[int, PurePosixPath | None] = dict.fromkeys(numbers)
         self.removed += numbers
         try:
-            removing.remove(self.disk, paths | {file.number: self.path_of(file) for file in known})
+            removing.remove(self.disk, former | {file.number: self.path_of(file) for file in known})
         except FileFault as fault:
             self.owes_removal = True
             self.owe(fault)

@@ -163,8 +163,8 @@ def _lines(agent: Agent, silo: Silo, closed: Collection[str]) -> Iterator[list[L
         memories = Memory.objects.filter(agent_id=agent.pk, number__among=[file.number for file in files])
         memories = memories.exclude(category__in=closed).only("number", "category", "project", "origin")
         known = {memory.number: memory for memory in memories}
-        paths = {f.number: PurePosixPath(silo.open_text("vault", f.number, bytes(f.sealed_path))) for f in files}
-        yield [Line.of(known[number], path) for number, path in paths.items() if number in known]
+        found = {f.number: PurePosixPath(silo.open_text("vault", f.number, bytes(f.sealed_path))) for f in files}
+        yield [Line.of(known[number], path) for number, path in found.items() if number in known]
 
 
 def is_page(path: PurePosixPath, data: bytes) -> bool:

@@ -100,11 +100,11 @@ def _check(task: Task, agent: Agent, *, json: bool) -> int | None:
 
 
 def _repair(task: Task, agent: Agent, *, json: bool) -> int | None:
-    def repair(row: Agent) -> mending.Repaired:
+    def mend(row: Agent) -> mending.Repaired:
         with progress("Comparing", unit="files") as advance:
             return mending.repair(row, progress=advance)
 
-    done = asking.done(task, agent, repair)
+    done = asking.done(task, agent, mend)
     if done is None:
         return None
     name = names_of_files(agent)
