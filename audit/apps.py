@@ -9,8 +9,8 @@ class AuditConfig(AppConfig):
     verbose_name = "Audit"
 
     def ready(self) -> None:
-        from audit import guards, prepared
+        from audit import checks, connection_setup, guards  # noqa: F401  the checks register themselves
 
-        prepared.prepare_connections()
+        connection_setup.prepare_connections()
         pre_migrate.connect(guards.let_nothing_through, sender=self, dispatch_uid="audit.guards")
         post_migrate.connect(guards.put_back, dispatch_uid="audit.guards")

@@ -1,8 +1,8 @@
 """Consent to read what an agent remembers: what was asked, what became of it, what it covers.
 
-Worked out from the agent's trail: each step is an entry there, which `memory.consent` writes. A grant counts with the
-chain of MACs unbroken from the entry that asked to the last alone, so that no row put in by SQL opens anything, and
-none taken out revives what was revoked.
+Worked out from the agent's trail: each step is an entry there, which `memory.consent.grants` writes. A grant counts
+with the chain of MACs unbroken from the entry that asked to the last alone, so that no row put in by SQL opens
+anything, and none taken out revives what was revoked.
 """
 
 from __future__ import annotations

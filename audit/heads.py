@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from django.db.models import Max, Q
 from django.utils import timezone
 
+from audit.bulk import streamed
 from audit.models import AuditEntry
-from audit.rowset import streamed
 from audit.verify import Problem, binary, ill_formed
 from config.errors import ConfigurationError
 from config.keyring import Key, keyring

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from django.db import DEFAULT_DB_ALIAS, connection, models
 
-from audit.rowset import Selection, selection
+from audit.bulk import Selection, selection
 
 M = TypeVar("M", bound=models.Model)
 

@@ -89,7 +89,8 @@ def _one_of(*operations: Operation) -> models.Q:
     return reduce(or_, (models.Q(operation=each.value) for each in operations))
 
 
-# What an agent itself took away or brought back, outside sessions (memory/daily_share.py); has an index of its own.
+# What an agent itself took away or brought back, outside sessions (memory/writing/daily_limit.py); has an index of its
+# own.
 OWN_EDITS = models.Q(actor_kind=ActorKind.AGENT.value, session__isnull=True) & _one_of(
     Operation.REVISED, Operation.DISCARDED, Operation.RESTORED, Operation.CONSOLIDATED
 )

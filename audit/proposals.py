@@ -1,7 +1,7 @@
 """Proposed changes of what an agent's side decides: what was proposed, what became of it.
 
-Worked out from the agent's trail alone, where each step is an entry that `memory.proposals` writes: accepted is a
-proposal that an entry of the change itself names.
+Worked out from the agent's trail alone, where each step is an entry that `memory.consent.proposals` writes: accepted is
+a proposal that an entry of the change itself names.
 """
 
 from __future__ import annotations

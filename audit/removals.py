@@ -1,7 +1,8 @@
 """Requests to remove content for good: what was asked, what became of it.
 
-Worked out from the agent's trail alone, where each step is an entry that `memory.requests`, `memory.redaction` and
-`memory.erasure` write: open is a request that no later entry carries out, declines, or leaves nothing of.
+Worked out from the agent's trail alone, where each step is an entry that `memory.consent.removal_requests`,
+`memory.consent.redaction` and `memory.consent.erasure` write: open is a request that no later entry carries out,
+declines, or leaves nothing of.
 """
 
 from __future__ import annotations

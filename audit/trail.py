@@ -17,7 +17,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from audit import bodies, rowset
+from audit import bodies, bulk
 from audit.errors import NotLocked
 from audit.models import ActorKind, AuditEntry, Change
 from config.keyring import keyring
@@ -129,8 +129,8 @@ def append(subject: Subject, after: Head, draft: Draft, touches: Sequence[Touch]
         "key_id": key.id,
     }
     entry["mac"] = entry_mac(key.secret, after.mac, entry, changes_digest(changes))
-    rowset.insert(AuditEntry, [entry])
-    rowset.insert(Change, changes)
+    bulk.insert(AuditEntry, [entry])
+    bulk.insert(Change, changes)
     return Head(entry["seq"], entry["mac"], draft.at)
 
 

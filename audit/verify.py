@@ -14,9 +14,9 @@ from django.db import DatabaseError, DataError, models
 from django.db.models import Min
 
 from audit import bodies, guards
+from audit.bulk import streamed
 from audit.models import AuditEntry, Change, Operation
 from audit.redactions import Redacted
-from audit.rowset import streamed
 from audit.trail import changes_digest, entry_mac
 from config.keyring import Key, keyring
 

@@ -1,4 +1,7 @@
-"""System checks: what is wrong with the set-up, found before anything is served."""
+"""System checks of the settings and the keys. Each app has its own checks beside these, which ask the database.
+
+The web process and every command run them before they begin.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, Warning, register, run_checks
-from django.db import DatabaseError, connection
+from django.core.checks import CheckMessage, Error, Warning, register, run_checks
+from django.db import DatabaseError
 
-from audit import guards
-from audit.models import AuditEntry
 from config.keyfiles import exposed
 from config.keyring import KeysMissing, keyring
-from memory import tokens
-from memory.errors import SealBroken, SiloKeyMissing
-from memory.silo import keys
 
 OURS = "palimpsest"  # the tag of what a command asks before it begins: the settings, no pages and no models
 
@@ -73,42 +71,6 @@ def people_can_ask(**_: Any) -> list[CheckMessage]:
     return [Error(f"{name} must be above 0.", id="palimpsest.E008") for name in wrong]
 
 
-@register(OURS)
-def token_counter_is_there(**_: Any) -> list[CheckMessage]:
-    try:
-        tokens.count("")
-    except tokens.TokenCounterMissing as missing:
-        return [Error(str(missing), id="palimpsest.E005")]
-    return []
-
-
-@register(Tags.database)
-def silos_open(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """One agent under each key-encryption key is tried: a service whose silos' keys are missing is not to start.
-
-    A key that was altered or moved is its agent's trouble alone, and no reason to keep the others waiting.
-    """
-    return _asked(databases, _unopenable)
-
-
-@register(Tags.database)
-def triggers_are_there(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    hint = "Run 'manage.py migrate': it puts them back."
-    return _asked(
-        databases,
-        lambda: [
-            Error(f"The trigger {name} is missing or altered.", hint=hint, id="palimpsest.E003")
-            for name in guards.missing()
-        ],
-    )
-
-
-@register(Tags.database)
-def trail_goes_on(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """A trail begun under one audit key is not to go on under another that cannot verify it."""
-    return _asked(databases, lambda: [Error(problem, id="palimpsest.E006") for problem in _unverifiable()])
-
-
 def require_sound() -> None:
     """Raise RefusesToStart with every error of the checks, database included."""
     errors = [
@@ -118,7 +80,7 @@ def require_sound() -> None:
         raise RefusesToStart("Palimpsest does not start:\n" + "\n".join(f"- {check.msg}" for check in errors))
 
 
-def _asked(databases: Sequence[str] | None, ask: Callable[[], list[CheckMessage]]) -> list[CheckMessage]:
+def ask_database(databases: Sequence[str] | None, ask: Callable[[], list[CheckMessage]]) -> list[CheckMessage]:
     """What the database answers, if it is to be asked and can be."""
     if not databases:
         return []
@@ -128,40 +90,3 @@ def _asked(databases: Sequence[str] | None, ask: Callable[[], list[CheckMessage]
         return [Warning("The database cannot be asked.", hint="See /readyz.", id="palimpsest.W001")]
     except KeysMissing:  # told by keys_are_there
         return []
-
-
-def _unverifiable() -> list[str]:
-    """What is wrong when the trail's newest entry was made under a key that is not there."""
-    if AuditEntry._meta.db_table not in connection.introspection.table_names():
-        return []
-    newest = AuditEntry.objects.order_by("-pk").values_list("key_id", flat=True).first()
-    if newest is None or newest in {key.id for key in keyring().audit}:
-        return []
-    return [
-        f"The newest entry of the audit trail was made under key {newest}, which is not in the keyring. "
-        "Put that key back (AUDIT_KEY, or the audit file in KEYS_DIR) from its backup."
-    ]
-
-
-def _unopenable() -> list[CheckMessage]:
-    problems: list[CheckMessage] = []
-    for agent_id, wrapped in _one_agent_per_key():
-        try:
-            keys.cipher_for(agent_id, wrapped)
-        except SiloKeyMissing as missing:
-            problems.append(Error(str(missing), id="palimpsest.E002"))
-        except SealBroken as broken:
-            problems.append(Warning(str(broken), id="palimpsest.W003"))
-    return problems
-
-
-def _one_agent_per_key() -> list[tuple[int, bytes]]:
-    """An agent for each key-encryption key that wraps any (the key's id stands in the wrapped key's first bytes)."""
-    if "memory_agent" not in connection.introspection.table_names():
-        return []
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT id, wrapped_key FROM memory_agent WHERE id IN "
-            "(SELECT min(id) FROM memory_agent WHERE length(wrapped_key) > 0 GROUP BY substr(wrapped_key, 1, 9))"
-        )
-        return [(agent_id, bytes(wrapped)) for agent_id, wrapped in cursor.fetchall()]

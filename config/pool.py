@@ -16,7 +16,7 @@ from django.conf import settings
 from django_q import cluster
 
 from config import queue
-from config.commandline import FAILED
+from config.errors import FAILED
 
 log = structlog.get_logger("palimpsest.worker")
 

@@ -36,8 +36,8 @@ PEPPER_KEY = env.text("PEPPER_KEY")
 HEADS_KEY = env.text("HEADS_KEY")
 
 INSTALLED_APPS = [
-    "unfold",
-    "django.contrib.admin.apps.SimpleAdminConfig",  # the site is our own (config/admin)
+    "unfold.apps.BasicAppConfig",
+    "config.apps.AdminConfig",
     "django.contrib.contenttypes",
     "django.contrib.auth",
     "django.contrib.sessions",
@@ -56,7 +56,7 @@ INSTALLED_APPS = [
     "refinement",
 ]
 MIDDLEWARE = [
-    "config.metrics.counted",
+    "refinement.monitoring.metrics.counted",
     "django.middleware.security.SecurityMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -102,7 +102,7 @@ else:
     _PREPARED = env.switch("PREPARED_STATEMENTS", default=True)
     # A pooler by transactions gives the next statement another connection, which knows no cursor of this one.
     DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = not _PREPARED
-    # Parameters bound by the server allow statements that are prepared, and several sent together (audit/rowset.py).
+    # Parameters bound by the server allow statements that are prepared, and several sent together (audit/bulk.py).
     DATABASES["default"].setdefault("OPTIONS", {}).update(
         server_side_binding=True, prepare_threshold=5 if _PREPARED else None
     )
@@ -134,14 +134,14 @@ AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # by the name alone, anybody could keep its owner out
 AXES_USERNAME_FORM_FIELD = "username"
-AXES_USERNAME_CALLABLE = "config.admin.signing_in.typed_address"
-AXES_CLIENT_IP_CALLABLE = "config.admin.signing_in.client_address"
+AXES_USERNAME_CALLABLE = "memory.admin.plain_pages.sign_in.typed_address"
+AXES_CLIENT_IP_CALLABLE = "memory.admin.plain_pages.sign_in.client_address"
 AXES_SENSITIVE_PARAMETERS = ["username", "password", "code"]
 AXES_RESET_ON_SUCCESS = True
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_DISABLE_ACCESS_LOG = AXES_VERBOSE = False
 AXES_ENABLE_ADMIN = False
-AXES_LOCKOUT_CALLABLE = "config.admin.signing_in.locked_out"
+AXES_LOCKOUT_CALLABLE = "memory.admin.plain_pages.sign_in.locked_out"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
@@ -244,12 +244,12 @@ UNFOLD: dict[str, Any] = {
     "SITE_URL": None,
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
-    "LOGIN": {"form": "config.admin.signing_in.SignIn"},
+    "LOGIN": {"form": "memory.admin.plain_pages.sign_in.SignIn"},
     "ACCOUNT": {"navigation": [{"title": "Your account", "link": "/admin/account/"}]},
     "SIDEBAR": {
         "show_search": False,
         "show_all_applications": False,
-        "navigation": "config.admin.navigation.sections",
+        "navigation": "memory.admin.base.navigation.sections",
     },
 }
 
@@ -278,20 +278,20 @@ API_IMPORT_BYTES = env.whole("API_IMPORT_BYTES", 256 * 2**20)  # of an import's,
 API_RATE = env.whole("API_RATE", 1_200)  # requests a minute and key
 CONTEXT_JOURNAL_DAYS = env.whole("CONTEXT_JOURNAL_DAYS", 7)
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["config.api.keys.KeyAuthentication"],
-    "DEFAULT_PERMISSION_CLASSES": ["config.api.keys.Nobody"],
-    "DEFAULT_PARSER_CLASSES": ["config.api.bodies.StrictJSON"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["memory.api.base.keys.KeyAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["memory.api.base.keys.Nobody"],
+    "DEFAULT_PARSER_CLASSES": ["memory.api.base.bodies.StrictJSON"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_THROTTLE_CLASSES": ["config.api.limits.PerKey"],
-    "DEFAULT_SCHEMA_CLASS": "config.api.schema.Schema",
+    "DEFAULT_THROTTLE_CLASSES": ["memory.api.base.limits.PerKey"],
+    "DEFAULT_SCHEMA_CLASS": "memory.api.base.schema.Schema",
     "EXCEPTION_HANDLER": "drf_standardized_errors.handler.exception_handler",
     "UNAUTHENTICATED_USER": None,
     "URL_FORMAT_OVERRIDE": None,  # `format` is for the addresses themselves
     "UNICODE_JSON": True,
 }
 DRF_STANDARDIZED_ERRORS = {
-    "EXCEPTION_HANDLER_CLASS": "config.api.errors.Handler",
-    "EXCEPTION_FORMATTER_CLASS": "config.api.errors.Formatter",
+    "EXCEPTION_HANDLER_CLASS": "memory.api.base.errors.Handler",
+    "EXCEPTION_FORMATTER_CLASS": "memory.api.base.errors.Formatter",
     "ENABLE_IN_DEBUG_FOR_UNHANDLED_EXCEPTIONS": True,
 }
 SPECTACULAR_SETTINGS = {
@@ -309,8 +309,8 @@ SPECTACULAR_SETTINGS = {
         "MemoryStateEnum": ["active", "discarded"],
         "AskerKindEnum": ["person", "operator"],
         "MemoryKindEnum": "memory.models.Kind.values",
-        "RecordingKindEnum": "memory.rules.significance.KINDS",
+        "RecordingKindEnum": "memory.recording.significance.KINDS",
         "DifferenceKindEnum": "memory.vault.comparing.KINDS",
-        "LevelEnum": "memory.rules.significance.LEVELS",
+        "LevelEnum": "memory.recording.significance.LEVELS",
     },
 }

@@ -1,28 +1,23 @@
-"""The service's addresses."""
+"""The service's addresses. Each app has its own in `api`, `admin` or `monitoring`."""
 
 from __future__ import annotations
 
-from django.urls import include, path, register_converter
+from django.contrib import admin
+from django.urls import include, path
 from django.views.generic import RedirectView
 
-from config import assets, health, joining, metrics, steward
-from config.admin import pages  # noqa: F401  which registers them
-from config.admin.site import site
+from config import assets
 
-register_converter(steward.AnyToken, "any_token")
-
-handler400 = "config.api.errors.bad_request"
+handler400 = "memory.api.base.errors.bad_request"
 handler403, handler404 = "config.plain.forbidden", "config.plain.missing"
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
-    path("healthz", health.alive),
-    path("readyz", health.ready),
-    path("metrics", metrics.shown),
-    path("api/v1/", include("config.api.urls")),
-    path("admin/", site.urls),
-    path("reading/", include("config.reading")),
-    path("join/<str:token>", joining.join, name="join"),
-    path("consent/<any_token:token>", steward.link, name="consent"),
+    path("", include("refinement.monitoring.urls")),
+    path("api/v1/", include("refinement.api.urls")),
+    path("api/v1/", include("audit.api.urls")),
+    path("api/v1/", include("memory.api.urls")),  # last: it answers every other address
+    path("admin/", admin.site.urls),
+    path("", include("memory.admin.plain_pages.urls")),
     path("static/<path:name>", assets.asset),
 ]

@@ -9,6 +9,13 @@ class MemoryConfig(AppConfig):
 
     def ready(self) -> None:
         from audit.guards import Guard, register
+        from memory.policy import checks as policy_checks  # noqa: F401  registers itself
+        from memory.search import cache
+        from memory.silo import checks as silo_checks  # noqa: F401  registers itself
+        from memory.vault import writer
+        from memory.writing.signals import edited
 
         # Discarded memories are kept for ever (seed 003, Clarifications): no road removes a row.
         register(Guard("memory_memory", ("DELETE",), ("agent_id", "number")))
+        edited.connect(cache.note_edit, dispatch_uid="memory.search")
+        edited.connect(writer.follow_when_committed, dispatch_uid="memory.vault")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from config.errors import ConfigurationError, DomainError
+from config.errors import USAGE, ConfigurationError, DomainError, InvalidField
 
 TOLD_AT_ONCE = 20  # conflicts that one error lists
 
@@ -16,15 +16,8 @@ class MemoryFault(DomainError):
     code = "memory"
 
 
-class Invalid(MemoryFault):
+class Invalid(InvalidField, MemoryFault):
     """A value that cannot be stored: names the field, what is wrong with it and what would be right."""
-
-    code = "invalid"
-
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}")
-        self.field = field
-        self.problem = problem
 
 
 class NumbersError(MemoryFault):
@@ -144,6 +137,7 @@ class NotFound(MemoryFault):
     """Missing, or somebody else's: the two look alike."""
 
     code = "not_found"
+    exit_code = USAGE
 
 
 class Taken(MemoryFault):
@@ -151,7 +145,7 @@ class Taken(MemoryFault):
 
 
 class DiscardShare(MemoryFault):
-    """More of the core memory than a day outside sessions may cost (memory/daily_share.py)."""
+    """More of the core memory than a day outside sessions may cost (memory/writing/daily_limit.py)."""
 
     code = "discard_share"
 
@@ -166,6 +160,7 @@ class KeyRejected(MemoryFault):
     """An agent key that is malformed, unknown, revoked or another agent's."""
 
     code = "key_rejected"
+    exit_code = USAGE
 
 
 class AgentsSide(MemoryFault):

@@ -8,10 +8,10 @@ class RefinementConfig(AppConfig):
     verbose_name = "Refinement"
 
     def ready(self) -> None:
-        from memory import elsewhere
-        from memory.announcements import over_budget
-        from refinement import gc_reports, line, session
+        from memory.consent import erasure_hooks
+        from memory.writing.signals import over_budget
+        from refinement import backlog, gc_reports, session
 
-        elsewhere.register(session.end_unheard)
-        elsewhere.register(gc_reports.withdraw)
-        over_budget.connect(line.when_over_budget)
+        erasure_hooks.register(session.end_unheard)
+        erasure_hooks.register(gc_reports.withdraw)
+        over_budget.connect(backlog.when_over_budget)

@@ -11,17 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from audit import rowset
+from audit import bulk
 from audit.models import ActorKind, AuditEntry
 from audit.trail import Actor
 from config.errors import DomainError
-from memory import editing, errors, store, tokens
-from memory.intake import parse_moment
+from memory import errors
 from memory.models import Agent, Kind, Memory, Source
-from memory.rules import gate
-from memory.rules.categories import UNREFINED
-from memory.silo.indexes import Reader
+from memory.policy import switches, tokens
+from memory.policy.categories import UNREFINED
+from memory.policy.validation import parse_moment
+from memory.search.cache import Reader
 from memory.silo.silo import Silo
+from memory.writing import edits, operations
 from refinement import breaker, ledger, limits, similarity, tools
 from refinement import session as sessions
 from refinement.errors import BadCall, LimitReached
@@ -77,13 +78,13 @@ def _search(cut: Cut, call: tools.SearchMemories) -> None:
 
 
 def _consolidate(cut: Cut, call: tools.ConsolidateMemories) -> None:
-    memories = editing.fetch(cut.agent, call.ids_to_merge)
+    memories = edits.fetch(cut.agent, call.ids_to_merge)
     left_out = [m.number for m in memories if m.constitutional]
     sources = [m for m in memories if not m.constitutional]
     if len(sources) < 2:
         raise errors.Constitutional(left_out)
     _rewrites(cut, sources, call.new_content, call.dropping)
-    edited = store.consolidate(
+    edited = operations.consolidate(
         cut.agent,
         [m.number for m in sources],
         call.new_content,
@@ -105,10 +106,10 @@ def _consolidate(cut: Cut, call: tools.ConsolidateMemories) -> None:
 
 
 def _update(cut: Cut, call: tools.UpdateMemory) -> None:
-    [memory] = editing.fetch(cut.agent, [call.id])
+    [memory] = edits.fetch(cut.agent, [call.id])
     before = memory.tokens
     _rewrites(cut, [memory], call.content, call.dropping)
-    edited = store.revise(
+    edited = operations.revise(
         cut.agent,
         call.id,
         cut.actor,
@@ -126,21 +127,21 @@ def _update(cut: Cut, call: tools.UpdateMemory) -> None:
 
 
 def _delete(cut: Cut, call: tools.DeleteMemory) -> None:
-    [memory] = _editable(cut, editing.fetch(cut.agent, [call.id]))
+    [memory] = _editable(cut, edits.fetch(cut.agent, [call.id]))
     if cut.session.mode == Mode.DEDUPE_ONLY:
         _has_a_double(cut, memory)
     _has_changes_left(cut, 1)
     _cuts(cut, breaker.loss([memory.tokens]), 1)
-    cut.agent = store.discard(cut.agent, [call.id], cut.actor, session=cut.session.number).agent
+    cut.agent = operations.discard(cut.agent, [call.id], cut.actor, session=cut.session.number).agent
     cut.session.deleted += 1
     cut.answer = {"id": call.id, "saved": memory.tokens}
 
 
 def _protect(cut: Cut, call: tools.ProtectMemory) -> None:
-    [memory] = _shown(cut, editing.fetch(cut.agent, [call.id]))
+    [memory] = _shown(cut, edits.fetch(cut.agent, [call.id]))
     if not memory.constitutional and cut.session.protected >= limits.MAX_PROTECTIONS:
         raise BadCall(f"At most {limits.MAX_PROTECTIONS} memories can be protected in one session.", "protection_full")
-    edited = store.protect(cut.agent, [call.id], cut.actor, session=cut.session.number)
+    edited = operations.protect(cut.agent, [call.id], cut.actor, session=cut.session.number)
     cut.agent = edited.agent
     if edited.seq is None:
         _nothing_done(cut, {"id": call.id, "constitutional": True, "already": True})
@@ -151,9 +152,9 @@ def _protect(cut: Cut, call: tools.ProtectMemory) -> None:
 
 
 def _promote(cut: Cut, call: tools.PromoteMemory) -> None:
-    [memory] = _shown(cut, editing.fetch(cut.agent, [call.id]))
+    [memory] = _shown(cut, edits.fetch(cut.agent, [call.id]))
     _has_changes_left(cut, 1)
-    edited = store.promote(cut.agent, memory.number, cut.actor, session=cut.session.number)
+    edited = operations.promote(cut.agent, memory.number, cut.actor, session=cut.session.number)
     cut.agent = edited.agent
     if edited.seq is None:
         _nothing_done(cut, {"id": call.id, "kind": Kind.CORE, "already": True})
@@ -207,7 +208,7 @@ def _shown(cut: Cut, memories: list[Memory]) -> list[Memory]:
     _refuse(errors.Discarded, [m.number for m in memories if m.discarded_at])
     _refuse(errors.Notice, [m.number for m in memories if m.source == Source.SYSTEM])
     _refuse(errors.Private, [m.number for m in memories if m.category in UNREFINED])
-    gate.require_open(cut.agent, (m.category for m in memories))
+    switches.require_open(cut.agent, (m.category for m in memories))
     unseen = [m for m in memories if cut.shown.get(str(m.number)) != m.version]
     own = _own_edits(cut, {m.version for m in unseen})
     _refuse(errors.Stale, [m.number for m in unseen if m.version not in own])
@@ -220,7 +221,7 @@ def _own_edits(cut: Cut, versions: set[int]) -> set[int]:
     if not since:
         return set()
     where, params = '"agent_id" = %s AND "session" = %s AND "actor_kind" = %s', [cut.agent.pk, cut.session.number]
-    entries = rowset.values(AuditEntry, ("seq",), where, [*params, ActorKind.AGENT.value], among=("seq", since))
+    entries = bulk.values(AuditEntry, ("seq",), where, [*params, ActorKind.AGENT.value], among=("seq", since))
     return {seq for (seq,) in entries}
 
 
@@ -290,7 +291,7 @@ def _weight(cut: Cut, sources: list[Memory], content: str) -> int:
     """What an edit's result weighs: nothing when it repeats another core memory to the letter, for then it goes as
     an exact duplicate before the next session."""
     scope, project = sources[0].scope, sources[0].project
-    equal = rowset.values(
+    equal = bulk.values(
         Memory,
         ("number",),
         '"agent_id" = %s AND "digest" = %s AND "discarded_at" IS NULL'
@@ -328,7 +329,7 @@ def _place(memory: Memory) -> tuple[str, str, str]:
 
 
 def _fetched(agent: Agent, numbers: list[int]) -> list[Memory]:
-    return editing.fetch(agent, numbers) if numbers else []
+    return edits.fetch(agent, numbers) if numbers else []
 
 
 def _showable(agent: Agent, memory: Memory) -> bool:
@@ -352,5 +353,5 @@ def present(row: RefinementSession, agent: Agent, refused: DomainError) -> dict[
     if not isinstance(refused, errors.Stale):
         return dict(getattr(refused, "more", {}))
     cut = Cut(agent, row, Silo.for_agent(agent))
-    memories = [m for m in editing.fetch(agent, refused.numbers[:SHOWN_IN_ERRORS]) if _showable(agent, m)]
+    memories = [m for m in edits.fetch(agent, refused.numbers[:SHOWN_IN_ERRORS]) if _showable(agent, m)]
     return {"present": [_show(cut, memory) for memory in memories]}

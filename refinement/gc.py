@@ -16,22 +16,15 @@ from django.utils import timezone
 
 from audit.trail import Actor
 from config.errors import DomainError
-from memory import editing
 from memory.errors import FileElsewhere, FileFault, MemoryDisabled
-from memory.memory_file import CHUNK
 from memory.models import Agent
+from memory.run_log.log_file import CHUNK
+from memory.writing import edits
 from refinement import allowance, gc_reports
+from refinement.gc_logs import Log, Text, log_of
 from refinement.gc_prompt import PROMPT
 from refinement.llm import catalog
-from refinement.llm.base import (
-    LongText,
-    Message,
-    ModelError,
-    ModelNotConfigured,
-    ModelReplyInvalid,
-    Request,
-)
-from refinement.logs import Log, Text, log_of
+from refinement.llm.base import LongText, Message, ModelError, ModelNotConfigured, ModelReplyInvalid, Request
 
 FAILED, CONFIGURATION, MODEL = 1, 2, 3  # exit codes (seed 001, 3.6)
 TEMPERATURE, MOST_TOKENS = 0.3, 4_096
@@ -83,7 +76,7 @@ def collect(agent: Agent, name: str, asked: Asked, to: Output) -> None:
     if not agent.memory_enabled:
         to.warn(_OFF.format(name))
         return
-    editing.require_key(agent)
+    edits.require_key(agent)
     logged = _log(agent, asked.actor)
     if logged.is_empty:
         to.tell(f'No memory entries for agent "{name}". Nothing to do.')

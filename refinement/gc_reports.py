@@ -11,10 +11,10 @@ from django.db.models import Max
 from django.utils import timezone
 
 from audit.models import AuditEntry, Operation
-from memory import editing
 from memory.models import Agent
-from memory.rules import gate
+from memory.policy import switches
 from memory.silo.silo import Silo
+from memory.writing import edits
 from refinement.models import GcReport
 
 FIELD = "gc"
@@ -37,9 +37,9 @@ class Sections:
 def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0, since: int | None = None) -> GcReport:
     """Seal what the model said. The report has the next number of its agent's. Where content was redacted `since` an
     entry, after which the model was shown it, nothing is kept of what it said. Raises Erased, MemoryDisabled."""
-    with editing.locked(agent) as row:
-        editing.require_key(row)
-        gate.require_on(row)
+    with edits.locked(agent) as row:
+        edits.require_key(row)
+        switches.require_on(row)
         is_gone = since is not None and _was_redacted(row, since)
         last = GcReport.objects.filter(agent=row).aggregate(last=Max("number"))["last"] or 0
         return GcReport.objects.create(
@@ -60,7 +60,7 @@ def _was_redacted(agent: Agent, since: int) -> bool:
 
 def opened(agent: Agent, reports: Sequence[GcReport]) -> list[str]:
     """What they say, for the agent. One that was withdrawn says nothing. Raises MemoryDisabled."""
-    gate.require_on(agent)
+    switches.require_on(agent)
     silo = Silo.for_agent(agent)
     return [
         silo.open_text(FIELD, report.number, bytes(report.sealed)) if report.withdrawn_at is None else ""

@@ -17,11 +17,12 @@ from typing import Any
 
 from django.utils import timezone
 
-from audit import rowset
+from audit import bulk
 from config.errors import DomainError
-from memory import editing, errors
+from memory import errors
 from memory.models import Agent
 from memory.silo.silo import Silo
+from memory.writing import edits
 from refinement import ledger, limits, tools
 from refinement import session as sessions
 from refinement.effects import EFFECTS, Cut, mass, present
@@ -93,7 +94,7 @@ class Knife:
     @contextmanager
     def _locked(self) -> Iterator[tuple[Agent, RefinementSession]]:
         """The transaction of one call: the agent's row locked, the session live. Raises SessionEnded."""
-        with editing.locked(self._session.agent) as agent:
+        with edits.locked(self._session.agent) as agent:
             yield agent, sessions.live(self._session, agent)
 
     def _done(self, cut: Cut, tool: str, started: float) -> Result:
@@ -164,10 +165,10 @@ def _record(
         "core_tokens": row.tokens_after,
         "microseconds": round(taken * 1_000_000),
     }
-    with rowset.together():
+    with bulk.together():
         # What the agent was shown is by far the largest of these, and most calls add nothing to it.
-        rowset.update(RefinementSession, [vars(row)], (*_COUNTED, "shown") if saw_more else _COUNTED)
-        rowset.insert(SessionStep, [step])
+        bulk.update(RefinementSession, [vars(row)], (*_COUNTED, "shown") if saw_more else _COUNTED)
+        bulk.insert(SessionStep, [step])
 
 
 _COUNTED = (

@@ -14,8 +14,9 @@ from django.conf import settings
 from django.db.models import QuerySet
 
 from memory.models import Agent, Kind, Memory
-from memory.rules import gate, usage
-from memory.rules.categories import UNREFINED
+from memory.policy import switches
+from memory.policy.categories import UNREFINED
+from memory.recording import usage
 from memory.silo.silo import Opened, Silo
 from refinement import similarity
 
@@ -74,7 +75,7 @@ def refinable(agent: Agent) -> QuerySet[Memory]:
 
 def left_out(agent: Agent) -> frozenset[str]:
     """The categories that are never shown to whoever refines, and those that are switched off."""
-    return UNREFINED | gate.closed(agent)
+    return UNREFINED | switches.closed(agent)
 
 
 def read(agent: Agent, silo: Silo) -> list[Entry]:

@@ -18,10 +18,10 @@ from django.utils import timezone
 
 from config.errors import DomainError
 from config.queue import Stopped, start_anew
-from memory import tokens
 from memory.errors import MemoryDisabled
-from memory.intake import MAX_CONTENT
 from memory.models import Agent
+from memory.policy import tokens
+from memory.policy.validation import MAX_CONTENT
 from memory.silo.silo import Silo
 from refinement import ledger, limits, prompts, tools
 from refinement import session as sessions

@@ -12,7 +12,7 @@ from memory.models import Agent, DueReason
 
 class Outcome(models.TextChoices):
     """`open` while it runs; then what became of it. (That it was rolled back later is the trail's to say:
-    `refinement.taken_back`.)"""
+    `refinement.undone_sessions`.)"""
 
     OPEN = "open"
     COMPLETED = "completed"
@@ -101,7 +101,7 @@ class RefinementSession(models.Model):
     # Of the service itself: opening the session and carrying out the agent's calls.
     own_microseconds = models.PositiveBigIntegerField(default=0)
 
-    # Of no column: the rollback after which nothing of it stood, once `refinement.taken_back` looked for one.
+    # Of no column: the rollback after which nothing of it stood, once `refinement.undone_sessions` looked for one.
     undone_by: int | None
 
     class Meta:

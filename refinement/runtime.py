@@ -12,9 +12,9 @@ from typing import Any
 
 from django.db.models import F
 
-from memory import editing
 from memory.models import Agent
 from memory.silo.silo import Silo
+from memory.writing import edits
 from refinement import ledger, limits, prompts, tools
 from refinement import session as sessions
 from refinement.errors import LimitReached, SessionEnded, UnknownSession
@@ -51,7 +51,7 @@ def briefing(session: RefinementSession) -> Briefing:
     """The batch that is due, as it stands now; what is shown may be edited. Raises SessionEnded."""
     agent = session.agent
     plan = _driven(session, agent).plan or _worked_out(agent)
-    with editing.locked(agent) as locked:
+    with edits.locked(agent) as locked:
         row = _driven(session, locked)
         if not row.plan:
             row.plan = plan
@@ -76,7 +76,7 @@ def call(session: RefinementSession, tool: str, arguments: Mapping[str, Any] | N
 
     What is refused is told in the result; raises SessionEnded for a session that is over.
     """
-    with editing.locked(session.agent) as agent:
+    with edits.locked(session.agent) as agent:
         row = _driven(session, agent)
         reply = reply and Silo.for_agent(agent).digest(f"reply/{reply}").hex()  # a runtime may call it what it likes
     knife = Knife(row)
@@ -105,7 +105,7 @@ def _count(row: RefinementSession, knife: Knife, reply: str) -> None:
 
 def abort(session: RefinementSession, reason: str = "") -> RefinementSession:
     """End the session early. What was done stays. Raises SessionEnded."""
-    with editing.locked(session.agent) as agent:
+    with edits.locked(session.agent) as agent:
         return sessions.close(_driven(session, agent), Outcome.INCOMPLETE, "aborted", " ".join(reason.split()))
 
 

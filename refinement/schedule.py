@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from memory import cadence, editing, rest
+from memory.agents import due_dates
 from memory.errors import MemoryDisabled
 from memory.models import Agent, DueReason
+from memory.writing import cooldown, edits
 from refinement import allowance
 from refinement.errors import AllowanceSpent, BackingOff
 from refinement.models import Driver, Outcome, RefinementSession
@@ -52,8 +53,8 @@ def ask(agent: Agent) -> Agent:
 
     Raises MemoryDisabled, Erased, BackingOff, AllowanceSpent.
     """
-    with editing.locked(agent) as row:
-        editing.require_key(row)
+    with edits.locked(agent) as row:
+        edits.require_key(row)
         if not row.memory_enabled:
             raise MemoryDisabled
         now = timezone.now()
@@ -73,7 +74,7 @@ def _from(now: datetime) -> str:
 
 def put_off(agent: Agent) -> None:
     """Have an agent whose session could not even be opened wait as after one that failed."""
-    with editing.locked(agent) as row:
+    with edits.locked(agent) as row:
         row.failures_in_a_row += 1
         _wait(row, timezone.now(), retry_after(row.failures_in_a_row))
         row.save(update_fields=["failures_in_a_row", "quiet_until", "due_at", "due_reason"])
@@ -111,7 +112,7 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
 
 def _weekly(agent: Agent, now: datetime) -> tuple[datetime | None, str]:
     every = agent.refine_every
-    return (cadence.following(now, every, agent.pk) if every else None), DueReason.WEEKLY
+    return (due_dates.following(now, every, agent.pk) if every else None), DueReason.WEEKLY
 
 
 def retry_after(failures: int) -> timedelta:
@@ -121,7 +122,7 @@ def retry_after(failures: int) -> timedelta:
 
 def _wait(agent: Agent, now: datetime, wait: timedelta) -> None:
     """Growth meanwhile does not bring it forward. Who ended in trouble together does not come back together."""
-    until = now + wait + cadence.spread(wait, f"{agent.pk}/{now.timestamp()}")
+    until = now + wait + due_dates.spread(wait, f"{agent.pk}/{now.timestamp()}")
     agent.quiet_until = until
     agent.due_at, agent.due_reason = until, DueReason.RETRY
 
@@ -140,6 +141,6 @@ def _was_the_workers_fault(session: RefinementSession) -> bool:
 
 def _stay_quiet(agent: Agent, now: datetime) -> None:
     """Still over its budget: not due again for that before a day has passed, or memory grew by a tenth."""
-    rest.begin(agent, now, agent.core_tokens)
+    cooldown.begin(agent, now, agent.core_tokens)
     if agent.quiet_until is not None and (agent.due_at is None or agent.quiet_until < agent.due_at):
         agent.due_at, agent.due_reason = agent.quiet_until, DueReason.OVER_BUDGET

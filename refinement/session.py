@@ -20,15 +20,15 @@ from django.db import models, transaction
 from django.db.models import F, Max
 from django.utils import timezone
 
-from audit import rowset
+from audit import bulk
 from audit.models import Operation
 from audit.patience import wait_at_most
 from audit.trail import Actor
-from memory import duplicates, editing, store
 from memory.errors import MemoryDisabled, SealBroken, SiloKeyMissing
-from memory.intake import MAX_CONTENT
 from memory.models import Agent, DueReason
+from memory.policy.validation import MAX_CONTENT
 from memory.silo.silo import Silo
+from memory.writing import duplicates, edits, operations
 from refinement import allowance, breaker, limits, schedule
 from refinement.errors import SessionEnded, SessionOpen
 from refinement.llm.base import Usage
@@ -50,8 +50,8 @@ def open_session(
     A session whose lease ran out is closed first, as abandoned. Raises SessionOpen, MemoryDisabled, Erased.
     """
     started = time.perf_counter()
-    with editing.locked(agent) as agent:
-        editing.require_key(agent)
+    with edits.locked(agent) as agent:
+        edits.require_key(agent)
         if not agent.memory_enabled:
             raise MemoryDisabled
         _end_stale(agent)
@@ -62,7 +62,7 @@ def open_session(
         session.duplicates_removed = sum(m.discarded_at is not None for m in removed.memories)
         session.own_microseconds = round((time.perf_counter() - started) * 1_000_000)
         session.save(force_insert=True)
-        with editing.begin(agent, Operation.SESSION_OPENED, SYSTEM, session=number) as edit:
+        with edits.begin(agent, Operation.SESSION_OPENED, SYSTEM, session=number) as edit:
             edit.detail = _terms(session)
             edit.finish(always=True)
         return session
@@ -129,7 +129,7 @@ def live(session: RefinementSession, agent: Agent) -> RefinementSession:
     """
     if not agent.memory_enabled:
         raise MemoryDisabled
-    [row] = rowset.select(RefinementSession, _THIS, [session.pk, session.agent_id], without=("shown",))
+    [row] = bulk.select(RefinementSession, _THIS, [session.pk, session.agent_id], without=("shown",))
     row.agent = agent
     if row.outcome != Outcome.OPEN or row.lease_token != session.lease_token:
         raise SessionEnded("This refinement session has ended. Nothing was changed.")
@@ -138,7 +138,7 @@ def live(session: RefinementSession, agent: Agent) -> RefinementSession:
 
 def read_shown(session: RefinementSession) -> dict[str, int]:
     """Number → version of what the agent was shown in this batch."""
-    [[shown]] = rowset.values(RefinementSession, ("shown",), _THIS, [session.pk, session.agent_id])
+    [[shown]] = bulk.values(RefinementSession, ("shown",), _THIS, [session.pk, session.agent_id])
     found: dict[str, int] = json.loads(shown)
     return found
 
@@ -166,7 +166,7 @@ def close(session: RefinementSession, outcome: str, reason: str = "", words: str
 
     `words` are the agent's own (a summary, a reason to decline). A session that has ended is left as it is.
     """
-    with editing.locked(session.agent) as agent:
+    with edits.locked(session.agent) as agent:
         row = row_of(session).get()
         if row.outcome == Outcome.OPEN:
             _end(agent, row, outcome, reason, words)
@@ -176,7 +176,7 @@ def close(session: RefinementSession, outcome: str, reason: str = "", words: str
 def end_unheard(agent: Agent, why: str) -> None:
     """End the agent's open session without its model's words, because content is removed that may be in them.
 
-    The caller holds the agent's row locked (`memory.elsewhere`).
+    The caller holds the agent's row locked (`memory.consent.erasure_hooks`).
     """
     for row in RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN):
         row.summaries = None
@@ -191,7 +191,7 @@ def close_stale() -> list[RefinementSession]:
         try:
             with transaction.atomic():
                 wait_at_most(LOCK_SECONDS)
-                with editing.locked(session.agent) as agent:
+                with edits.locked(session.agent) as agent:
                     ended += _end_stale(agent)
         except SessionOpen:
             continue  # renewed at the last moment, or the next one has begun
@@ -203,7 +203,7 @@ def close_stale() -> list[RefinementSession]:
 
 def end_lapsed(agent: Agent) -> None:
     """End the agent's open session, as abandoned, if its lease has run out."""
-    with suppress(SessionOpen), editing.locked(agent) as row:
+    with suppress(SessionOpen), edits.locked(agent) as row:
         _end_stale(row)
 
 
@@ -230,7 +230,7 @@ def _end(agent: Agent, row: RefinementSession, outcome: str, reason: str, words:
     row.save()
     try:
         with transaction.atomic():
-            store.notify(
+            operations.notify(
                 agent,
                 notice(row, " ".join(said)),
                 operation=Operation.SESSION_CLOSED,
@@ -239,7 +239,7 @@ def _end(agent: Agent, row: RefinementSession, outcome: str, reason: str, words:
                 session=row.number,
             )
     except (SealBroken, SiloKeyMissing):  # nothing can be sealed for it, and the session ends all the same
-        with editing.begin(agent, Operation.SESSION_CLOSED, SYSTEM, session=row.number, is_notice=True) as edit:
+        with edits.begin(agent, Operation.SESSION_CLOSED, SYSTEM, session=row.number, is_notice=True) as edit:
             edit.detail = figures(row)
             edit.finish(always=True)
     row.agent = agent

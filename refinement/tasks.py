@@ -5,23 +5,23 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from config.queue import task
-from memory.rules import overdue, quiet_sessions
-from memory.vault import following
-from refinement import line, woken
+from memory.recording import overdue, quiet_sessions
+from memory.vault import writer
+from refinement import backlog, worker
 from refinement import session as sessions
 
 
 @task
 def sweep() -> str:
     """Have the agents that are due stand in line."""
-    line.sweep()
+    backlog.sweep()
     return "swept"
 
 
 @task
 def refine_agent(agent_id: int) -> str:
     """Refine the agent whose turn it is, of all that stand in line; it need not be the one that is named."""
-    return woken.refine_next(agent_id)
+    return worker.refine_next(agent_id)
 
 
 @task
@@ -32,10 +32,10 @@ def close_stale() -> str:
     behind follow: this comes regularly, however busy the service is.
     """
     sessions.close_stale()
-    line.forget_lost()
-    line.wake()
+    backlog.forget_lost()
+    backlog.wake()
     with ExitStack() as each:  # where one fails the others are done all the same, and then the failure is told
-        each.callback(following.catch_up)
+        each.callback(writer.catch_up)
         each.callback(overdue.remind)
         each.callback(quiet_sessions.end_quiet)
     return "closed"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from memory.intake import MAX_CONTENT
+from memory.policy.validation import MAX_CONTENT
 from refinement.errors import BadCall
 from refinement.llm.base import Tool
 from refinement.models import Mode

@@ -7,8 +7,10 @@ from typing import Any
 from audit.consent import Person, Scope, Standing
 from audit.models import AccessRequest
 from audit.trail import Actor
-from memory import agents, consent, consented, store
+from memory.agents import lifecycle
+from memory.consent import granted_reads, grants
 from memory.models import Agent
+from memory.writing import operations
 from tests.steps import ME, fresh, remember
 
 PAT = Person(1, "pat@acme.test")
@@ -21,24 +23,24 @@ PURPOSE = "to see why it forgot the customer"
 def with_a_past(ada: Agent) -> Agent:
     """An agent with a steward, and three memories, one of them revised in session 7."""
     remember(ada, "tea", "milk", "sugar")
-    store.revise(ada, 3, ME, content="brown sugar", session=7)
-    agents.change(ada, ME, steward=STEWARD.label)
+    operations.revise(ada, 3, ME, content="brown sugar", session=7)
+    lifecycle.change(ada, ME, steward=STEWARD.label)
     return fresh(ada)
 
 
 def ask(agent: Agent, person: Person = PAT, **more: Any) -> Standing:
     asked: dict[str, Any] = {"purpose": PURPOSE, "scope": SILO} | more
-    return consent.ask(fresh(agent), person, **asked)
+    return grants.ask(fresh(agent), person, **asked)
 
 
 def granted(agent: Agent, scope: Scope = SILO, **more: Any) -> int:
     number = ask(agent, scope=scope, **more).number
-    consent.approve(fresh(agent), number, ME)
+    grants.approve(fresh(agent), number, ME)
     return number
 
 
 def read(agent: Agent, number: int, *numbers: int, person: Person = PAT) -> list[str]:
-    return [each.opened.content for each in consented.memories(fresh(agent), number, person, numbers)]
+    return [each.opened.content for each in granted_reads.memories(fresh(agent), number, person, numbers)]
 
 
 def state(agent: Agent, number: int) -> str:

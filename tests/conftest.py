@@ -18,7 +18,7 @@ from pytest_socket import socket_allow_hosts
 
 from audit import guards
 from audit.trail import Actor
-from memory import agents
+from memory.agents import lifecycle
 from memory.models import Agent
 from tests import environment
 
@@ -122,8 +122,8 @@ class House:
 
 @pytest.fixture
 def house(db: None) -> House:
-    ada, ada_key = agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
-    bob, bob_key = agents.create("globex", "bob", model="builtin/dedupe", actor=OPERATOR)
+    ada, ada_key = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
+    bob, bob_key = lifecycle.create("globex", "bob", model="builtin/dedupe", actor=OPERATOR)
     return House(ada, ada_key, bob, bob_key)
 
 

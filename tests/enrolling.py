@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from memory import people
+from memory.accounts import people
 from memory.models import Authenticator, Person
 
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from audit.models import AuditEntry, Change
-from memory import replay, store
 from memory.models import Agent, Memory
 from memory.silo.silo import Silo
+from memory.time_machine import replay
+from memory.writing import operations
 from refinement import ledger
 from refinement import session as sessions
 from refinement.knife import Knife
@@ -125,9 +126,9 @@ def sound(agent: Agent) -> bool:
 
 def protected(agent: Agent, *numbers: int) -> None:
     """A person makes them constitutional."""
-    store.protect(agent, numbers, steps.PERSON)
+    operations.protect(agent, numbers, steps.PERSON)
 
 
 def outside(agent: Agent, number: int, content: str) -> None:
     """Somebody else, the agent's runtime, rewrites a memory."""
-    store.revise(agent, number, steps.ME, content=content)
+    operations.revise(agent, number, steps.ME, content=content)

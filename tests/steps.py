@@ -11,11 +11,12 @@ import pytest
 from audit import verify
 from audit.models import AuditEntry, Change
 from audit.trail import Actor
-from memory import replay, store
-from memory.intake import Draft
 from memory.models import Agent, Memory
+from memory.policy.validation import Draft
 from memory.silo.silo import Opened, Silo
-from memory.snapshot import snapshot as snapshot
+from memory.time_machine import replay
+from memory.writing import operations
+from memory.writing.snapshots import snapshot as snapshot
 
 ME = Actor.agent("runtime")
 PERSON = Actor.person("pat@acme.test")
@@ -25,7 +26,7 @@ SESSION = 1
 
 def remember(agent: Agent, *texts: str, **values: Any) -> list[int]:
     """Store these texts in one entry; their numbers."""
-    return [m.number for m in store.remember(agent, [Draft(text, **values) for text in texts], ME).memories]
+    return [m.number for m in operations.remember(agent, [Draft(text, **values) for text in texts], ME).memories]
 
 
 def row(agent: Agent, number: int) -> Memory:
@@ -82,9 +83,9 @@ def refused(agent: Agent, error: type[Exception]) -> Iterator[pytest.ExceptionIn
 
 
 def protect(agent: Agent, *numbers: int) -> None:
-    store.protect(agent, numbers, PERSON)
+    operations.protect(agent, numbers, PERSON)
 
 
 def tell(agent: Agent, text: str = "told") -> int:
     """A notice of the system; its number."""
-    return store.notify(agent, text, operation="session_closed", actor=SYSTEM, detail={}).memory.number
+    return operations.notify(agent, text, operation="session_closed", actor=SYSTEM, detail={}).memory.number

@@ -19,10 +19,10 @@ from audit import verify
 from audit.models import ActorKind, AuditEntry, Change, Operation
 from audit.trail import changes_digest, entry_mac
 from config.keyring import keyring
-from memory import store
-from memory.counters import recount, repeats_weight
 from memory.models import Agent, AgentKey, Memory
-from memory.snapshot import restore
+from memory.writing import operations
+from memory.writing.counters import recount, repeats_weight
+from memory.writing.snapshots import restore
 from tests.conftest import drop_guards
 from tests.steps import ME, PERSON, SESSION, fresh, problems, remember
 
@@ -35,11 +35,11 @@ def past(ada: Agent, bob: Agent) -> Agent:
     """An agent with a trail that has everything in it, with its triggers taken away."""
     remember(ada, f"{SECRET} one", f"{SECRET} two", "three", f"{SECRET} one", tags=("jam",))
     remember(ada, "log", kind="journal", project="site")
-    store.revise(ada, 3, ME, content=f"{SECRET} three", dropping=[SECRET], session=SESSION)
-    store.protect(ada, [4], ME, session=SESSION)
-    store.consolidate(ada, [1, 2], f"{SECRET} one and two", ME, session=SESSION)
-    store.unprotect(ada, [4], PERSON, reason="asked")
-    store.discard(ada, [3], ME)
+    operations.revise(ada, 3, ME, content=f"{SECRET} three", dropping=[SECRET], session=SESSION)
+    operations.protect(ada, [4], ME, session=SESSION)
+    operations.consolidate(ada, [1, 2], f"{SECRET} one and two", ME, session=SESSION)
+    operations.unprotect(ada, [4], PERSON, reason="asked")
+    operations.discard(ada, [3], ME)
     remember(bob, SECRET)
     assert problems(ada) == problems(bob) == []
     drop_guards()

@@ -22,24 +22,10 @@ from django.db import DatabaseError, OperationalError, ProgrammingError
 from django.db import Error as DatabaseTrouble
 
 from config.checks import OURS
-from config.commandline.as_typed import as_typed
-from config.errors import ConfigurationError, DomainError
-from memory.errors import Invalid, KeyRejected, NotFound, Taken
-from refinement.llm.base import ModelError, ModelNotConfigured
+from config.commandline.option_names import as_typed
+from config.errors import FAILED, USAGE, DomainError, InvalidField
 
 log = structlog.get_logger("palimpsest.command")
-
-FAILED, USAGE, MODEL = 1, 2, 3
-_USAGE = (ConfigurationError, KeyRejected, NotFound, Invalid)
-
-
-def exit_code(error: DomainError) -> int:
-    """1 failed, 2 configuration or usage, 3 the model (40-api, Commands)."""
-    if isinstance(error, ModelNotConfigured):
-        return USAGE
-    if isinstance(error, ModelError):
-        return MODEL
-    return USAGE if isinstance(error, _USAGE) and not isinstance(error, Taken) else FAILED
 
 
 class Task(BaseCommand):
@@ -74,7 +60,7 @@ class Task(BaseCommand):
             self.require_sound_database()
         try:
             code = self.run(**options)
-        except Invalid as wrong:
+        except InvalidField as wrong:
             raise as_typed(wrong, self._parser, options) from None
         if code:
             sys.exit(code)
@@ -95,7 +81,7 @@ class Task(BaseCommand):
         try:
             yield
         except DomainError as error:
-            self.fail(str(error), exit_code(error))
+            self.fail(str(error), error.exit_code)
         except ImproperlyConfigured as wrong:  # an option of DATABASE_URL that only connecting finds out
             self.fail(str(wrong), USAGE)
         except SystemCheckError as wrong:
@@ -172,11 +158,6 @@ def is_attended() -> bool:
 def is_shown() -> bool:
     """Whether a person reads the result, at a terminal, and no program and no file takes it."""
     return bool(sys.stdout and sys.stdout.isatty())
-
-
-def several(number: int, one: str, many: str = "") -> str:
-    """ "1 trail", "2,000 trails"; `many` where it is not `one` with an s."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 @contextmanager

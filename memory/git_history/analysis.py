@@ -10,7 +10,7 @@ from typing import Any
 from memory.git_history import branches, figures, growth, milestones
 from memory.git_history.facts import Deadline, Fact, Gathered, Limits, gathered
 from memory.git_history.repository import Repository, readable
-from memory.rules import document
+from memory.policy import settings_document
 
 SETTINGS = "memory_rules.project_support.git_history_analysis"
 _OF_CATEGORY = "memory_rules.categories.git_history"
@@ -31,8 +31,10 @@ class Parts:
     @classmethod
     def of(cls, rules: Mapping[str, Any], **asked: bool | None) -> Parts:
         """As the settings have it, but for what was asked for."""
-        category = {name: document.value(rules, f"{_OF_CATEGORY}.{key}") for name, key in _CATEGORY_SWITCHES.items()}
-        settings = {name: document.value(rules, f"{SETTINGS}.{key}") for name, key in SWITCHES.items()}
+        category = {
+            name: settings_document.value(rules, f"{_OF_CATEGORY}.{key}") for name, key in _CATEGORY_SWITCHES.items()
+        }
+        settings = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in SWITCHES.items()}
         found = {name: on and category.get(name, True) for name, on in settings.items()}
         return cls(**found | {name: value for name, value in asked.items() if value is not None})
 
@@ -86,7 +88,7 @@ def limits_of(rules: Mapping[str, Any], **asked: float | None) -> Limits:
         "commits": "max_commits_to_analyze",
         "seconds": "analysis_timeout_seconds",
     }
-    found = {name: document.value(rules, f"{SETTINGS}.{key}") for name, key in keys.items()}
+    found = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in keys.items()}
     return Limits(**found | {name: value for name, value in asked.items() if value is not None})
 
 

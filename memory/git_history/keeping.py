@@ -14,17 +14,16 @@ from typing import Any
 from django.utils import timezone
 
 from audit.trail import Actor
-from memory import editing, store
-from memory.editing import Edited
 from memory.git_history import telling
 from memory.git_history.analysis import SETTINGS, Analysis, Parts
 from memory.git_history.facts import Fact, Limits, packed, unpacked
-from memory.intake import Draft
-from memory.models import Agent, Kind, Memory
-from memory.rules import document, gate
-from memory.rules.categories import DEFAULT_PROJECT
-from memory.rules.rows import HistoryAnalysis
+from memory.models import Agent, HistoryAnalysis, Kind, Memory
+from memory.policy import settings_document, switches
+from memory.policy.categories import DEFAULT_PROJECT
+from memory.policy.validation import Draft
 from memory.silo.silo import Silo
+from memory.writing import edits, operations
+from memory.writing.edits import Edited
 
 CATEGORY = "git_history"
 _FIELD = "history"
@@ -65,12 +64,12 @@ def keep(agent: Agent, project: str, analysis: Analysis, actor: Actor) -> Kept:
     text, tags = telling.told(analysis, project), tags_of(analysis)  # before the agent is locked
     facts = packed(analysis.gathered)
     origin = datetime.fromtimestamp(analysis.gathered.newest.at, UTC)
-    with editing.locked(agent) as row:
+    with edits.locked(agent) as row:
         before = last(row, project)
         there = _as_written(row, before) if before else None
         edited = _written(row, there, project, text, tags, origin, actor)
         memory = there if there is not None and not edited.memories else edited.memory
-        keeps = document.value(gate.rules_of(row), f"{SETTINGS}.cache_analysis_results")
+        keeps = settings_document.value(switches.rules_of(row), f"{SETTINGS}.cache_analysis_results")
         HistoryAnalysis.objects.update_or_create(
             agent_id=row.pk,
             project=project,
@@ -90,9 +89,9 @@ def _written(
     row: Agent, there: Memory | None, project: str, text: str, tags: list[str], origin: datetime, actor: Actor
 ) -> Edited:
     if there is not None:
-        return store.revise(row, there.number, actor, content=text, tags=tags, origin=origin)
+        return operations.revise(row, there.number, actor, content=text, tags=tags, origin=origin)
     draft = Draft(text, kind=Kind.JOURNAL, category=CATEGORY, project=project, tags=tags, origin=origin)
-    return store.remember(row, [draft], actor)
+    return operations.remember(row, [draft], actor)
 
 
 def _as_written(agent: Agent, done: HistoryAnalysis) -> Memory | None:

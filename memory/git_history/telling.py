@@ -17,9 +17,9 @@ from memory.git_history.figures import is_test
 from memory.git_history.growth import Growth, Shape
 from memory.git_history.milestones import Milestones, is_major
 from memory.git_history.wording import folded, last_days, of_path, one_line, several, share
-from memory.intake import MAX_CONTENT
-from memory.rules import sections
-from memory.rules.masking import masked
+from memory.markdown import sections
+from memory.masking.scanner import masked
+from memory.policy.validation import MAX_CONTENT
 
 _Clean = Callable[[str], str]
 KIND = "history"  # of analysis

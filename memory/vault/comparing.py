@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from memory.errors import FileFault, NoFile
-from memory.models import Agent, Memory, Source
-from memory.placing import Folder, is_file
-from memory.rules import gate
-from memory.rules.rows import VaultFile
-from memory.vault import base, naming, pages, rendering
+from memory.models import Agent, Memory, Source, VaultFile
+from memory.policy import switches
+from memory.run_log.files import Folder, is_file
+from memory.vault import base, index_pages, naming, rendering
 from memory.vault.disk import ASIDE, LARGEST, LOCK, NEW, Disk
+from memory.vault.encrypt_copies import FOUND
 from memory.vault.files import Files
-from memory.vault.hiding import FOUND
 from memory.vault.holding import folder_at
 
 BEHIND, MISSING, EDITED, MISPLACED, OLDER = "behind", "missing", "edited", "misplaced", "older"
@@ -77,7 +76,7 @@ def page(agent: Agent, *, after: int = 0, limit: int = _ROWS) -> Compared:
 @contextmanager
 def looked_at(agent: Agent) -> Iterator[Files]:
     """The agent's vault as it stands, with nothing held. Raises MemoryDisabled, FileFault, FileElsewhere."""
-    gate.require_on(agent)
+    switches.require_on(agent)
     path = Path(agent.vault_path)
     with folder_at(path, base.roots()) as folder:
         disk = Disk(folder, -1) if folder is not None else _Gone(Folder(path, None, ""), -1)
@@ -201,7 +200,7 @@ def of_folder(now: Files) -> tuple[list[Difference], int]:
         said = rendering.read_again(data) if path.suffix == ".md" else None
         if said is not None:
             found += [Difference(said.number, COPY, str(path))] if _is_open(now, said.number) else []
-        elif not pages.is_page(path, data):
+        elif not index_pages.is_page(path, data):
             unknown += 1
     return found, unknown
 
@@ -231,7 +230,7 @@ def _listed(now: Files, there: set[str]) -> dict[PurePosixPath, set[int]]:
             there -= _half_moved(now, file, memory)
         there.discard(str(path))
         if file.state == VaultFile.State.THERE and memory.category not in now.closed:
-            line = pages.Line.of(memory, path)
+            line = index_pages.Line.of(memory, path)
             lines[line.page()].add(hash(line.there()))
     return lines
 
@@ -264,13 +263,13 @@ def _is_open(now: Files, number: int) -> bool:
 
 def _pages(now: Files, lines: dict[PurePosixPath, set[int]]) -> Iterable[PurePosixPath]:
     """The indexes that do not say what there is."""
-    for path in pages.needed(lines):
+    for path in index_pages.needed(lines):
         try:
-            data = now.disk.read(path, pages.LARGEST)
+            data = now.disk.read(path, index_pages.LARGEST)
         except NoFile:
             data = None
         except FileFault:
             yield path
             continue
-        if data is None or not pages.says(data.decode(errors="replace"), path, lines, now.closed):
+        if data is None or not index_pages.says(data.decode(errors="replace"), path, lines, now.closed):
             yield path

@@ -19,8 +19,8 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from memory.errors import FileFault, NoFile
-from memory.placing import Folder, is_file, is_written, told, walked
-from memory.replacement import write
+from memory.run_log.files import Folder, is_file, is_written, told, walked
+from memory.run_log.replacement import write
 
 LOCK = ".palimpsest"
 ASIDE = ".discarded"

@@ -1,6 +1,6 @@
 """The files of some memories, brought to what the silo says: written, moved, put aside, removed.
 
-A file that somebody wrote to is left as it is, and told (`memory.vault.mending`). Nothing of a category that is
+A file that somebody wrote to is left as it is, and told (`memory.vault.repair`). Nothing of a category that is
 switched off is written or moved; what was redacted is removed all the same, and what would be sealed by now.
 """
 
@@ -15,15 +15,14 @@ from typing import Any
 
 from django.utils import timezone
 
-from audit import rowset
+from audit import bulk
 from audit.models import AuditEntry
 from audit.patience import not_awaited
 from memory.errors import FileFault, SealBroken
-from memory.models import Agent, Memory, Source
-from memory.rules import places
-from memory.rules.rows import Vault, VaultFile
+from memory.models import Agent, Memory, Source, Vault, VaultFile
+from memory.policy import paths
 from memory.silo.silo import Opened
-from memory.vault import naming, pages, removing, rendering
+from memory.vault import index_pages, naming, removing, rendering
 from memory.vault.known import Known
 
 AT_ONCE = 250  # files written before their rows are: as many are open
@@ -50,7 +49,7 @@ def has_followed(agent: Agent, seq: int, *, before: int, fault: FileFault | None
     told: dict[str, Any] = {"fault": "", "fault_at": None} if is_all else {}
     if fault is not None:
         told = {"fault": fault.reason[:200], "fault_at": timezone.now()}
-    rowset.change(Vault, {"seq": seq, **told}, '"agent_id" = %s AND "seq" = %s', [agent.pk, before])
+    bulk.change(Vault, {"seq": seq, **told}, '"agent_id" = %s AND "seq" = %s', [agent.pk, before])
 
 
 @dataclass(slots=True)
@@ -62,8 +61,8 @@ class Files(Known):
     aside: list[int] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
     hidden: list[int] = field(default_factory=list)  # sealed from now on
-    added: list[pages.Line] = field(default_factory=list)
-    gone: list[pages.Line] = field(default_factory=list)
+    added: list[index_pages.Line] = field(default_factory=list)
+    gone: list[index_pages.Line] = field(default_factory=list)
     fault: FileFault | None = None  # the first, of a file that could not be written or read: it keeps no other waiting
     owes_removal: bool = False  # a file of what was redacted could not be removed
     _refusing: set[PurePosixPath] = field(default_factory=set)  # folders that take no file
@@ -80,13 +79,13 @@ class Files(Known):
 
     def take(self, numbers: Sequence[int], *, again: bool = False) -> None:
         """At most AT_ONCE of them, which `finish` gives their places. `again`: where something is already, too."""
-        memories = rowset.select(Memory, '"agent_id" = %s', [self.agent.pk], among=("number", numbers))
+        memories = bulk.select(Memory, '"agent_id" = %s', [self.agent.pk], among=("number", numbers))
         self.take_these(memories, again=again)
 
     def take_these(self, memories: Sequence[Memory], *, are_new: bool = False, again: bool = False) -> None:
         """The same, as they stand. New ones have no files yet."""
         among = ("number", [memory.number for memory in memories])
-        found = [] if are_new else rowset.select(VaultFile, '"agent_id" = %s', [self.agent.pk], among=among)
+        found = [] if are_new else bulk.select(VaultFile, '"agent_id" = %s', [self.agent.pk], among=among)
         self._known, self._looks = {file.number: file for file in found}, again
         times = self._times(memories)
         redacted = [memory.number for memory in memories if memory.redacted_at is not None]
@@ -108,7 +107,7 @@ class Files(Known):
         """One of them; what keeps it from being written keeps no other."""
         if file is not None and file.version == memory.version and file.rules_version:
             return
-        folder, staged = places.folder(memory.category, memory.project, self.rules), self.disk.staged
+        folder, staged = paths.folder(memory.category, memory.project, self.rules), self.disk.staged
         if folder in self._refusing and memory.discarded_at is None:
             return
         try:
@@ -145,7 +144,7 @@ class Files(Known):
 
     def _rendered(self, memory: Memory, changed_at: datetime) -> tuple[Opened, bytes]:
         opened = self.shown(memory)
-        is_private = places.is_private(memory.category, self.rules)
+        is_private = paths.is_private(memory.category, self.rules)
         return opened, rendering.rendered(memory, None if is_private else opened, self.version, changed_at)
 
     def _hide(self, memory: Memory, file: VaultFile) -> None:
@@ -213,14 +212,14 @@ class Files(Known):
         self.disk.stage(target, data, expected=there)
         if target != path and there is not None:
             self.disk.move(path, target)
-            self.gone += [pages.Line.of(memory, path)] if path == naming.back(path) else []
+            self.gone += [index_pages.Line.of(memory, path)] if path == naming.back(path) else []
         day = f"{memory.origin:%Y-%m-%d}".encode()  # that its line in the index has, too
         is_dated_so = day not in _title(data) or day in _title(there or b"")
         self._note(_Write(memory, target, data, is_listed=was_there and path == target and is_dated_so))
 
     def _target(self, path: PurePosixPath, memory: Memory, opened: Opened) -> PurePosixPath:
         """Where its file is from now on: where it was, or in the folder that the settings have by now."""
-        if naming.back(path).parent == places.folder(memory.category, memory.project, self.rules):
+        if naming.back(path).parent == paths.folder(memory.category, memory.project, self.rules):
             return naming.back(path)
         candidates = naming.candidates(memory, opened, self.rules)
         return next(each for each in candidates if self.disk.is_free(each))
@@ -238,7 +237,7 @@ class Files(Known):
             if not self.disk.is_free(target):
                 target = target.with_name(f"{target.stem}-{memory.version}.md")
             self.disk.move(path, target)
-            self.gone.append(pages.Line.of(memory, path))
+            self.gone.append(index_pages.Line.of(memory, path))
         if there is not None and self.is_known(file, memory, there):
             file.digest = self.silo.digest_of_file(there)
         file.state, file.version, file.rules_version = SetAside, memory.version, file.rules_version or self.version
@@ -249,7 +248,7 @@ class Files(Known):
         """As it would be shown by now: sealed, or without secrets."""
         opened, data = self._rendered(memory, changed_at)
         if path == naming.back(path):
-            self.gone.append(pages.Line.of(memory, path))
+            self.gone.append(index_pages.Line.of(memory, path))
         candidates: Iterable[PurePosixPath] = naming.candidates(memory, opened, self.rules)
         if not self.is_in_clear(memory, path):
             candidates = chain([path], candidates)  # under the name it has
@@ -307,10 +306,10 @@ class Files(Known):
                 if each.replaces is not None:
                     self.disk.remove(each.replaces)
         if not self.are_pages_anew:
-            pages.add(self.disk, self.added, self.gone)
+            index_pages.add(self.disk, self.added, self.gone)
         with not_awaited():  # what is lost of it is found again, for the files are there
-            rowset.insert(VaultFile, [row for row in self._rows if row["id"] is None], _OF_NEW)
-            rowset.update(VaultFile, [row for row in self._rows if row["id"] is not None], _OF_CHANGED)
+            bulk.insert(VaultFile, [row for row in self._rows if row["id"] is None], _OF_NEW)
+            bulk.update(VaultFile, [row for row in self._rows if row["id"] is not None], _OF_CHANGED)
             self.aside += [row["number"] for row in self._rows if row["state"] == SetAside]
             if followed is not None and not left and not self.owes_removal:
                 has_followed(self.agent, followed, before=followed - 1, fault=self.fault)
@@ -324,7 +323,7 @@ class Files(Known):
             raise FileFault(f"{self.disk.path}: a file is not as it was written", "not read back as it was written")
         known = self._known.get(each.memory.number)
         if not each.is_listed:
-            self.added.append(pages.Line.of(each.memory, each.path))
+            self.added.append(index_pages.Line.of(each.memory, each.path))
         self._rows.append(self._row(each, known))
         if each.state == There:
             self.written.append(each.memory.number)

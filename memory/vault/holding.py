@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memory.errors import FileElsewhere, FileFault, VaultBusy
-from memory.placing import Folder, lock, opened_below, told
+from memory.run_log.files import Folder, lock, opened_below, told
 from memory.vault.disk import LOCK, Disk
 
 PATIENCE = 1.0  # seconds for which whoever edits a memory waits for its vault: what is missed is caught up with

@@ -11,22 +11,21 @@ from typing import Any
 
 from audit.models import AuditEntry, Change
 from memory.errors import NoFile
-from memory.models import Agent, Memory
-from memory.rules import document, gate, places
-from memory.rules.categories import PRIVATE, SCOPES
-from memory.rules.rows import VaultFile
+from memory.models import Agent, Memory, VaultFile
+from memory.policy import paths, settings_document, switches
+from memory.policy.categories import PRIVATE, SCOPES
 from memory.silo.silo import Opened, Silo
-from memory.snapshot import restore
 from memory.vault import naming, rendering
 from memory.vault.disk import Disk
 from memory.vault.shown import shown
+from memory.writing.snapshots import restore
 
 _BACK = 50  # versions that are looked through for what a crash left
 
 
 def closed(agent: Agent) -> frozenset[str]:
     """The categories nothing is written of: those that are switched off, all while memory is."""
-    return gate.closed(agent) if agent.memory_enabled else frozenset(SCOPES)
+    return switches.closed(agent) if agent.memory_enabled else frozenset(SCOPES)
 
 
 def _as_it_was(memory: Memory, state: bytes) -> Memory | None:
@@ -50,8 +49,8 @@ class Known:
 
     def __post_init__(self) -> None:
         self.silo = Silo.for_agent(self.agent)
-        self.rules = gate.rules_of(self.agent)
-        self.version = document.value(self.rules, "version")
+        self.rules = switches.rules_of(self.agent)
+        self.version = settings_document.value(self.rules, "version")
         self.closed = closed(self.agent)
 
     def path_of(self, file: VaultFile) -> PurePosixPath:
@@ -80,7 +79,7 @@ class Known:
 
     def is_in_clear(self, memory: Memory, path: PurePosixPath) -> bool:
         """Whether a file is where nothing is sealed, of a memory that is private by now."""
-        return places.is_private(memory.category, self.rules) and naming.back(path).parts[0] != PRIVATE
+        return paths.is_private(memory.category, self.rules) and naming.back(path).parts[0] != PRIVATE
 
     def is_known(self, file: VaultFile, memory: Memory, data: bytes) -> bool:
         """Whether a file says what was written to it, and nobody else's words."""

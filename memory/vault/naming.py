@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from memory.markdown import sections
 from memory.models import Memory
-from memory.rules import places, sections
+from memory.policy import paths
 from memory.silo.silo import Opened
 from memory.vault.disk import ASIDE
 
@@ -18,7 +19,7 @@ _BEGAN = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d):(\d\d):(\d\d)Z to ")
 
 def candidates(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Iterator[PurePosixPath]:
     """Its path, and others for when something of somebody else's is there."""
-    folder = places.folder(memory.category, memory.project, rules)
+    folder = paths.folder(memory.category, memory.project, rules)
     first = _name(memory, opened, rules)
     yield folder / first
     stem = first.removesuffix(".md")
@@ -30,7 +31,7 @@ def candidates(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Iter
 
 def moved_to(path: PurePosixPath, memory: Memory, rules: Mapping[str, Any]) -> Iterator[PurePosixPath]:
     """Where a file with this path belongs, as the settings have it now, and others for when something is there."""
-    folder = places.folder(memory.category, memory.project, rules)
+    folder = paths.folder(memory.category, memory.project, rules)
     yield folder / path.name
     yield from (folder / f"{path.stem}-{nth}{path.suffix}" for nth in range(2, 1_000))
 
@@ -45,15 +46,15 @@ def back(path: PurePosixPath) -> PurePosixPath:
 
 def _name(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> str:
     tags = dict(tag.split(":", 1) for tag in reversed(opened.tags) if ":" in tag)
-    if memory.category in places.NAMED_BY_SERVICE and "service" in tags:
+    if memory.category in paths.NAMED_BY_SERVICE and "service" in tags:
         kind = tags.get("credential", "key")
         # The project as it was given: one of its own is for that project alone.
-        named = places.credential_name(tags["service"], memory.project, kind)
-        if named and named != places.INDEX:
+        named = paths.credential_name(tags["service"], memory.project, kind)
+        if named and named != paths.INDEX:
             return named
-    if places.is_private(memory.category, rules):  # a name would say what the file does not
-        return places.file_name(memory.number)
-    return places.file_name(memory.number, _title(memory, opened, tags))
+    if paths.is_private(memory.category, rules):  # a name would say what the file does not
+        return paths.file_name(memory.number)
+    return paths.file_name(memory.number, _title(memory, opened, tags))
 
 
 def _title(memory: Memory, opened: Opened, tags: Mapping[str, str]) -> str:
@@ -72,4 +73,4 @@ def _title(memory: Memory, opened: Opened, tags: Mapping[str, str]) -> str:
 
 
 def _dated(memory: Memory) -> str:
-    return places.dated(memory.origin)
+    return paths.dated(memory.origin)

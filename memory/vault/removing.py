@@ -15,9 +15,8 @@ from django.db.models import QuerySet
 
 from audit.models import AuditEntry, Operation
 from memory.errors import FileFault
-from memory.models import Agent, Memory
-from memory.rules.rows import VaultFile
-from memory.vault import naming, pages
+from memory.models import Agent, Memory, VaultFile
+from memory.vault import index_pages, naming
 from memory.vault.disk import NEW, Disk
 
 # What editors put before the name of a file for its backup, or for what is not saved yet.
@@ -122,7 +121,7 @@ def _has_name_of(path: PurePosixPath, paths: Paths) -> bool:
 
 def _is_ours(disk: Disk, path: PurePosixPath) -> bool:
     try:
-        return _said(disk, path) is not None or pages.is_page(path, disk.read(path) or b"")
+        return _said(disk, path) is not None or index_pages.is_page(path, disk.read(path) or b"")
     except FileFault:  # that nobody lets this process read
         return False
 

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from django.conf import settings
 
+from memory.markdown import labels, sections
+from memory.markdown.sections import ABSENT
 from memory.models import Memory
-from memory.rules import labels, sections
-from memory.rules.sections import ABSENT
 from memory.silo.silo import Opened
 from memory.vault.visible import restored, visible
 

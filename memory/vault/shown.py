@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memory.models import Memory
-from memory.rules import document, places
+from memory.policy import paths, settings_document
 from memory.silo.silo import Opened
 
 MASKING = "capture_settings", "sensitive_data_masking"
@@ -17,11 +17,11 @@ MASKING = "capture_settings", "sensitive_data_masking"
 
 def shown(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Opened:
     """What its file says, and is called by."""
-    if not document.is_on(rules, *MASKING):
+    if not settings_document.is_on(rules, *MASKING):
         return opened
-    from memory.rules.masking import masked_together  # its detectors bring requests with them
+    from memory.masking.scanner import masked_together  # its detectors bring requests with them
 
-    if places.is_private(memory.category, rules):  # its content is sealed there, too; its tags may name the file
+    if paths.is_private(memory.category, rules):  # its content is sealed there, too; its tags may name the file
         return Opened(opened.content, tuple(masked_together(opened.tags)[0]))
     content, *tags = masked_together([opened.content, *opened.tags])[0]
     return Opened(content, tuple(tags))

@@ -45,7 +45,7 @@ class _Known:
 def put_back(texts: Sequence[str], before: Opened, *, are_tags: bool = False) -> list[str]:
     """The texts with the secrets that `before` had in its content, or in its tags. Raises Invalid where it is not
     certain which one stands somewhere."""
-    from memory.rules.masking import PLACE  # its detectors bring requests with them
+    from memory.masking.scanner import PLACE  # its detectors bring requests with them
 
     known = _known(before, are_tags=are_tags)
     parted = [_parts(text) for text in texts]
@@ -100,7 +100,7 @@ def _known(before: Opened, *, are_tags: bool) -> _Known:
 
 def _with_secrets(before: Opened, *, are_tags: bool) -> Iterator[tuple[_Part, Secrets]]:
     """The parts as they are shown, with what is hidden there. Content and tags hide together what either has."""
-    from memory.rules.masking import masked_together, taken_out
+    from memory.masking.scanner import masked_together, taken_out
 
     texts = [before.content, *before.tags]
     secrets = iter(taken_out(texts))
@@ -114,7 +114,7 @@ def _with_secrets(before: Opened, *, are_tags: bool) -> Iterator[tuple[_Part, Se
 
 
 def _parts(text: str) -> list[_Part]:
-    from memory.rules.masking import PLACE
+    from memory.masking.scanner import PLACE
 
     words = re.compile(rf"{PLACE.pattern}|\w+")
     return [

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic_core import from_json
 
-from config.errors import DomainError
+from config.errors import MODEL, USAGE, DomainError
 
 
 class ModelError(DomainError):
@@ -26,6 +26,7 @@ class ModelError(DomainError):
     """
 
     code = "model_error"
+    exit_code = MODEL
 
     def __init__(
         self, message: str, usage: Usage | None = None, calls: int = 0, *, status: int = 0, said: str = ""
@@ -58,6 +59,7 @@ class ModelNotConfigured(ModelError):
     """Unknown provider, or its API key or address is not set. Found before any call is made."""
 
     code = "model_not_configured"
+    exit_code = USAGE
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -10,7 +10,7 @@ from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.test import Client
 from django_otp.oath import TOTP
 
-from memory import people
+from memory.accounts import people
 from memory.models import Authenticator, Membership, Person, Role
 from tests.conftest import House
 from tests.enrolling import enrol

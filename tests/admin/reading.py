@@ -11,8 +11,8 @@ from audit.consent import Person as Asking
 from audit.consent import Scope
 from audit.models import AuditEntry
 from audit.trail import Actor
-from config.reading import address
-from memory import consent
+from memory.admin.plain_pages.reading import address
+from memory.consent import grants
 from memory.models import Agent, Person
 from tests.steps import ME, fresh
 
@@ -26,12 +26,12 @@ def asking(person: Person) -> Asking:
 
 
 def asked(agent: Agent, person: Person, scope: Scope = SILO, seconds: int = 3_600) -> int:
-    return consent.ask(fresh(agent), asking(person), purpose=PURPOSE, scope=scope, seconds=seconds).number
+    return grants.ask(fresh(agent), asking(person), purpose=PURPOSE, scope=scope, seconds=seconds).number
 
 
 def granted(agent: Agent, person: Person, scope: Scope = SILO, seconds: int = 3_600, by: Actor = ME) -> int:
     number = asked(agent, person, scope, seconds)
-    consent.approve(fresh(agent), number, by)
+    grants.approve(fresh(agent), number, by)
     return number
 
 

@@ -19,11 +19,13 @@ from django.test import Client
 from django.urls import reverse
 
 from audit.models import ActorKind, AuditEntry, Operation
-from config.admin.configuring import NewAgentForm, SettingsForm
-from config.api.tenant import NewAgentIn, SettingsIn
-from memory import access, agents, proposals, tenants
+from memory.access import authentication, tenants
+from memory.admin.agent_setup import NewAgentForm, SettingsForm
+from memory.agents import lifecycle
+from memory.consent import proposals
 from memory.errors import KeyRejected
 from memory.models import Agent, AgentKey, Person, TenantKey
+from refinement.api.tenant import NewAgentIn, SettingsIn
 from tests import steps
 from tests.conftest import OPERATOR, House
 from tests.privacy.marker import MARKER
@@ -69,7 +71,7 @@ def test_who_may_add_an_agent(role: str, may: bool, staff: Staff, house: House, 
     if made is not None:
         assert (made.label, made.steward, made.budget_tokens) == ("acme/eve", "sam@acme.test", 9_000)
         assert made.refine_every == timedelta(days=3)
-        assert access.is_key_of(made, key_in(answer))
+        assert authentication.is_key_of(made, key_in(answer))
         by = AuditEntry.objects.filter(agent_id=made.pk).values_list("actor_kind", "actor_label").distinct()
         assert list(by) == [(ActorKind.PERSON, staff[role].email)]
 
@@ -321,7 +323,7 @@ def test_a_silo_that_holds_something_is_given_no_key(staff: Staff, ada: Agent, s
 
 
 def test_a_runtimes_own_silo_is_given_no_key(staff: Staff, ada: Agent, signed_in: SignedIn) -> None:
-    agents.exchange_key(AgentKey.objects.get(agent=ada), OPERATOR)
+    lifecycle.exchange_key(AgentKey.objects.get(agent=ada), OPERATOR)
     answer = signed_in(staff["owner"]).post(page(ada, "hand_out_key"), {"label": ""})
     assert "side alone issues a key" in answer.content.decode()
 
@@ -352,10 +354,10 @@ def test_a_key_is_revoked_once_it_is_confirmed(staff: Staff, house: House, signe
     client, key = signed_in(staff["admin"]), AgentKey.objects.get(agent=house.ada)
     address = reverse("admin:memory_agentkey_revoke", args=[key.pk])
     assert "never used" in client.get(address).content.decode()
-    assert access.is_key_of(house.ada, house.ada_key)
+    assert authentication.is_key_of(house.ada, house.ada_key)
     for _ in range(2):
         assert client.post(address).status_code == 302
-    assert not access.is_key_of(house.ada, house.ada_key)
+    assert not authentication.is_key_of(house.ada, house.ada_key)
     assert AuditEntry.objects.filter(agent_id=house.ada.pk, operation=Operation.KEY_REVOKED).count() == 1
 
 
@@ -368,11 +370,11 @@ def test_who_may_make_and_end_a_tenants_keys(
     assert TenantKey.objects.exists() == may
     if may:
         key = key_in(answer)
-        assert access.tenant_key(key).tenant == house.ada.tenant
+        assert authentication.tenant_key(key).tenant == house.ada.tenant
         row = TenantKey.objects.get()
         assert client.post(reverse("admin:memory_tenantkey_revoke", args=[row.pk])).status_code == 302
         with pytest.raises(KeyRejected):
-            access.tenant_key(key)
+            authentication.tenant_key(key)
 
 
 @pytest.mark.parametrize("many", [10, 200])

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.admin import site
 from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
@@ -18,11 +19,11 @@ from audit.consent import Scope
 from audit.models import AccessRequest, AuditEntry
 from audit.trail import Actor
 from config import queue
-from config.admin.site import site
-from memory import agents, consent, proposals, requests, store
+from memory.agents import lifecycle, rule_changes
+from memory.consent import grants, proposals, removal_requests
 from memory.models import Agent, Memory, Person, Tenant
-from memory.rules import switches
-from refinement import line, loop, schedule, turns
+from memory.writing import operations
+from refinement import backlog, loop, schedule, scheduling
 from refinement.models import Provider, RefinementSession, Waiting
 from tests import refining, steps
 from tests.conftest import OPERATOR, House
@@ -67,11 +68,11 @@ def lived(house: House, staff: dict[str, Person]) -> House:
     """Both agents with memories in each state, a session, a proposal, and a grant in force of somebody else."""
     for agent in (house.ada, house.bob):
         steps.remember(agent, f"{MARKER} likes tea", f"{MARKER} likes tea", f"{MARKER} sails", f"{MARKER} paints")
-        store.protect(fresh(agent), [3], Actor.person("owner@acme.test"))
+        operations.protect(fresh(agent), [3], Actor.person("owner@acme.test"))
         loop.refine(fresh(agent), trigger="manual")
         other = Asking(999, "other@acme.test")
-        asked = consent.ask(fresh(agent), other, purpose=WHY, scope=Scope("silo"))
-        consent.approve(fresh(agent), asked.number, RUNTIME)
+        asked = grants.ask(fresh(agent), other, purpose=WHY, scope=Scope("silo"))
+        grants.approve(fresh(agent), asked.number, RUNTIME)
         proposals.propose(fresh(agent), Actor.person("admin@acme.test"), model="openai/gpt")
     return house
 
@@ -79,11 +80,11 @@ def lived(house: House, staff: dict[str, Person]) -> House:
 def row_for(deed: str, agent: Agent) -> Any:
     """A row of the agent's to which the deed makes sense."""
     if deed == "resume":
-        agents.change(fresh(agent), RUNTIME, paused=True)
+        lifecycle.change(fresh(agent), RUNTIME, paused=True)
     if deed == "memory_on":
-        switches.change(fresh(agent), OPERATOR, enabled=False)
+        rule_changes.change(fresh(agent), OPERATOR, enabled=False)
     if deed == "withdraw_removals":
-        requests.ask_erasure(fresh(agent), Actor.person("owner@acme.test"), reason="request 17")
+        removal_requests.ask_erasure(fresh(agent), Actor.person("owner@acme.test"), reason="request 17")
     memories = Memory.objects.filter(agent=agent)
     return {
         "protect": lambda: memories.get(number=4),
@@ -229,7 +230,7 @@ def test_each_is_in_the_trail_with_the_person(lived: House, staff: dict[str, Per
 def test_refining_now_queues_it_though_it_is_paused(
     lived: House, staff: dict[str, Person], signed_in: SignedIn
 ) -> None:
-    agents.change(fresh(lived.ada), RUNTIME, paused=True)
+    lifecycle.change(fresh(lived.ada), RUNTIME, paused=True)
     client = signed_in(staff["owner"])
     assert "it is refined once a worker runs" in said(confirm(client, "refine_now", lived.ada))
     queue.keep_schedules()
@@ -247,12 +248,12 @@ def test_where_a_due_agent_stands_is_told(lived: House, staff: dict[str, Person]
     Provider.objects.create(name=lived.ada.model, failures=2, shut_until=timezone.now())
     assert f"called when {lived.ada.model} answers again" in client.get(page).content.decode()
     Provider.objects.all().delete()
-    line.sweep()
+    backlog.sweep()
     assert "in line for a worker since" in client.get(page).content.decode()
     Provider.objects.create(name=lived.ada.model, failures=2, shut_until=timezone.now() + timedelta(minutes=1))
     assert f"its turn comes when {lived.ada.model} answers again" in client.get(page).content.decode()
     Provider.objects.all().delete()
-    while turns.take() is not None:
+    while scheduling.take() is not None:
         pass
     assert "a worker has taken it" in client.get(page).content.decode()
     refining.opened(lived.ada)
@@ -263,11 +264,11 @@ def test_that_a_tenant_is_at_its_limit_is_told(
     lived: House, staff: dict[str, Person], signed_in: SignedIn, settings: Any
 ) -> None:
     settings.TENANT_SESSIONS = 1
-    other, _ = agents.create(lived.ada.tenant.slug, "other", model="builtin/dedupe", actor=RUNTIME)
+    other, _ = lifecycle.create(lived.ada.tenant.slug, "other", model="builtin/dedupe", actor=RUNTIME)
     for agent, days in ((other, 2), (lived.ada, 1)):
         refining.change(agent, due_at=timezone.now() - timedelta(days=days), due_reason="weekly")
-    line.sweep()
-    assert turns.take() is not None
+    backlog.sweep()
+    assert scheduling.take() is not None
     page = signed_in(staff["owner"]).get(pages_of(lived.ada)[1]).content.decode()
     assert "its tenant has as many sessions under way as it may" in page
 
@@ -340,7 +341,7 @@ def test_a_broken_trail_is_told_with_its_first_bad_entry(
 def test_a_trail_too_long_to_verify_here_says_how(
     lived: House, staff: dict[str, Person], signed_in: SignedIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("config.admin.agents.VERIFIED_AT_ONCE", 3)
+    monkeypatch.setattr("memory.admin.agents.VERIFIED_AT_ONCE", 3)
     answer = confirm(signed_in(staff["auditor"]), "verify", lived.ada)
     assert "manage.py verify_audit acme/ada" in said(answer)
 
@@ -359,8 +360,8 @@ def test_ones_own_grant_may_be_ended_by_an_auditor_and_anothers_not(
 ) -> None:
     auditor = staff["auditor"]
     client = signed_in(auditor)
-    asked = consent.ask(fresh(lived.ada), Asking(auditor.pk, auditor.email), purpose=WHY, scope=Scope("silo"))
-    consent.approve(fresh(lived.ada), asked.number, RUNTIME)
+    asked = grants.ask(fresh(lived.ada), Asking(auditor.pk, auditor.email), purpose=WHY, scope=Scope("silo"))
+    grants.approve(fresh(lived.ada), asked.number, RUNTIME)
     own = AccessRequest.objects.get(agent_id=lived.ada.pk, number=asked.number)
     other = AccessRequest.objects.get(agent_id=lived.ada.pk, person="other@acme.test")
     assert confirm(client, "revoke", other).status_code == 404
@@ -371,7 +372,7 @@ def test_ones_own_grant_may_be_ended_by_an_auditor_and_anothers_not(
 
 
 def test_resuming_one_that_is_due_has_it_refined(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    agents.change(fresh(lived.ada), RUNTIME, paused=True)
+    lifecycle.change(fresh(lived.ada), RUNTIME, paused=True)
     schedule.ask(fresh(lived.ada))
     Waiting.objects.all().delete()
     assert "a worker refines it next" in said(confirm(signed_in(staff["owner"]), "resume", lived.ada))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from django.contrib.admin import site
 from django.test import Client
 from django.urls import reverse
 from django.utils.html import escape
 
-from config.admin.explained import HELP, LIMITS, WHEN_EMPTY
-from config.admin.site import site
+from memory.admin.base.help_texts import HELP, LIMITS, WHEN_EMPTY
 from memory.models import Agent, Invitation, Membership, Person, Tenant
 from refinement import limits, loop
 from refinement.models import RefinementSession

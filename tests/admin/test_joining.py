@@ -20,7 +20,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from memory import invitations, parts
+from memory.accounts import invitations, memberships
 from memory.errors import DomainError, Invalid, LinkBroken, NotAllowed, NotFound, Taken
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 from tests.admin.conftest import PASSWORD, enrolled, sign_in
@@ -410,7 +410,7 @@ def test_the_verbs_ask_who_it_is_for_themselves(acme: Tenant, house: House, owne
     with pytest.raises(Taken):
         invitations.invite(acme, "OWNER@acme.test", Role.ADMIN, owner)
     with pytest.raises(Invalid):
-        parts.change_role(Membership.objects.get(), "god", owner)
+        memberships.change_role(Membership.objects.get(), "god", owner)
 
 
 # --- at the same time -----------------------------------------------------------------------------------------------
@@ -468,6 +468,6 @@ def test_of_two_owners_who_remove_each_other_at_once_one_stays(acme: Tenant, own
     other = Person.objects.create_user("second@acme.test")
     mine = Membership.objects.get(person=owner)
     theirs = Membership.objects.create(person=other, tenant=acme, role=Role.OWNER)
-    told = at_once(lambda: parts.remove(theirs, owner), lambda: parts.remove(mine, other))
+    told = at_once(lambda: memberships.remove(theirs, owner), lambda: memberships.remove(mine, other))
     assert told == ["done", "not_found"]
     assert Membership.objects.filter(tenant=acme, role=Role.OWNER).count() == 1

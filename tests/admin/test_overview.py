@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.admin import site
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -15,11 +16,11 @@ from audit.consent import Person as Asking
 from audit.consent import Scope
 from audit.trail import Actor
 from config import queue
-from config.admin import overview
-from config.admin.site import site
-from memory import agents, consent
+from memory.agents import lifecycle
+from memory.consent import grants
 from memory.models import Agent, Person, Tenant
 from refinement import loop, schedule
+from refinement.admin import overview
 from refinement.models import Provider
 from tests import steps
 from tests.admin.conftest import enrolled
@@ -51,14 +52,14 @@ def test_what_needs_somebody_is_counted(house: House, staff: dict[str, Person], 
     client = signed_in(staff["auditor"])
     nothing = {"over budget": 0, "due for refinement": 0, "paused": 0, "open access requests": 0, "grants in force": 0}
     assert counts(client) == nothing | {"agents": 1}
-    agents.change(fresh(house.ada), RUNTIME, paused=True, target_tokens=1, budget_tokens=1)
+    lifecycle.change(fresh(house.ada), RUNTIME, paused=True, target_tokens=1, budget_tokens=1)
     ada = Asking(staff["auditor"].pk, staff["auditor"].email)
-    granted = consent.ask(fresh(house.ada), ada, purpose="a fault that a customer told us of", scope=Scope("silo"))
-    consent.approve(fresh(house.ada), granted.number, RUNTIME)
-    consent.ask(fresh(house.ada), ada, purpose="another fault that we were told of", scope=Scope("silo"))
+    granted = grants.ask(fresh(house.ada), ada, purpose="a fault that a customer told us of", scope=Scope("silo"))
+    grants.approve(fresh(house.ada), granted.number, RUNTIME)
+    grants.ask(fresh(house.ada), ada, purpose="another fault that we were told of", scope=Scope("silo"))
     told = {"agents": 1, "over budget": 1, "paused": 1, "open access requests": 1, "grants in force": 1}
     assert counts(client) == nothing | told
-    agents.change(fresh(house.ada), RUNTIME, paused=False)
+    lifecycle.change(fresh(house.ada), RUNTIME, paused=False)
     schedule.ask(fresh(house.ada))
     assert counts(client)["due for refinement"] == 1
     assert counts(signed_in(staff["superuser"]))["agents"] == 2
@@ -141,10 +142,10 @@ def test_of_one_over_its_budget_and_not_due_it_is_told_that_it_is_paused(
 ) -> None:
     client = signed_in(staff["auditor"])
     steps.remember(house.ada, f"{MARKER} tea")
-    agents.change(fresh(house.ada), RUNTIME, target_tokens=1, budget_tokens=1)
+    lifecycle.change(fresh(house.ada), RUNTIME, target_tokens=1, budget_tokens=1)
     assert shown(client)["heaviest"][0]["due"] == "over budget"
     assert {each.get("note", "") for each in shown(client)["counts"]} == {""}
-    agents.change(fresh(house.ada), RUNTIME, paused=True)
+    lifecycle.change(fresh(house.ada), RUNTIME, paused=True)
     assert shown(client)["heaviest"][0]["due"] == "over budget, paused"
     assert [each["note"] for each in shown(client)["counts"] if each.get("note")] == ["1 paused"]
     assert (counts(client)["over budget"], counts(client)["due for refinement"]) == (1, 0)

@@ -16,7 +16,8 @@ from audit.consent import Person as Asker
 from audit.consent import Scope
 from audit.models import AccessRequest, AccessState
 from audit.trail import Actor
-from memory import consent, parts, people
+from memory.accounts import memberships, people
+from memory.consent import grants
 from memory.errors import LastOwner, NotAllowed, NotFound
 from memory.models import Agent, Invitation, Membership, Person, Role, Tenant
 from refinement import session as sessions
@@ -49,8 +50,8 @@ def page(part: Membership, name: str) -> str:
 
 
 def granted(agent: Agent, person: Person) -> AccessRequest:
-    asked = consent.ask(fresh(agent), Asker(person.pk, person.email), purpose=PURPOSE, scope=Scope("silo"))
-    consent.approve(fresh(agent), asked.number, Actor.agent())
+    asked = grants.ask(fresh(agent), Asker(person.pk, person.email), purpose=PURPOSE, scope=Scope("silo"))
+    grants.approve(fresh(agent), asked.number, Actor.agent())
     return AccessRequest.objects.get(agent_id=agent.pk, number=asked.number)
 
 
@@ -115,7 +116,7 @@ def test_an_owner_who_cannot_sign_in_is_none(staff: Staff) -> None:
     left = Person.objects.create_user("left@acme.test", is_active=False)
     Membership.objects.create(person=left, tenant=Tenant.objects.get(slug="acme"), role=Role.OWNER)
     with pytest.raises(LastOwner):
-        parts.remove(part_of(staff["owner"]), staff["owner"])
+        memberships.remove(part_of(staff["owner"]), staff["owner"])
 
 
 def test_of_two_owners_who_remove_each_other_the_second_is_none(staff: Staff) -> None:
@@ -123,9 +124,9 @@ def test_of_two_owners_who_remove_each_other_the_second_is_none(staff: Staff) ->
     other = Person.objects.create_user("second@acme.test")
     second = Membership.objects.create(person=other, tenant=acme, role=Role.OWNER)
     first = part_of(staff["owner"])
-    parts.remove(second, staff["owner"])
+    memberships.remove(second, staff["owner"])
     with pytest.raises(NotFound):
-        parts.remove(first, other)
+        memberships.remove(first, other)
     assert part_of(staff["owner"]).role == Role.OWNER
 
 
@@ -134,7 +135,7 @@ def test_who_leaves_a_tenant_reads_nothing_of_it(staff: Staff, house: House, the
     Membership.objects.create(person=auditor, tenant=house.bob.tenant, role=Role.AUDITOR)
     here, there = granted(house.ada, auditor), granted(house.bob, auditor)
     assert people.would_end(auditor, tenant_id=here.tenant_id).startswith("Grants in force that will end: 1.")
-    parts.remove(Membership.objects.get(person=auditor, tenant=house.ada.tenant), staff["owner"])
+    memberships.remove(Membership.objects.get(person=auditor, tenant=house.ada.tenant), staff["owner"])
     here.refresh_from_db()
     there.refresh_from_db()
     assert (here.state, there.state) == (AccessState.REVOKED, AccessState.ACTIVE)

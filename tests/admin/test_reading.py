@@ -15,22 +15,14 @@ from django.utils import timezone
 from audit.consent import Scope
 from audit.models import AuditEntry
 from audit.trail import Actor
-from memory import agents, consent, people, redaction, requests, store
+from memory.accounts import people
+from memory.agents import lifecycle
+from memory.consent import grants, redaction, removal_requests
 from memory.models import Agent, Membership, Memory, Person
+from memory.writing import operations
 from tests import steps
 from tests.admin.conftest import PASSWORD, code, enrolled, sign_in
-from tests.admin.reading import (
-    PURPOSE,
-    SILO,
-    asked,
-    asking,
-    at,
-    granted,
-    page_of,
-    read,
-    read_entry,
-    reads,
-)
+from tests.admin.reading import PURPOSE, SILO, asked, asking, at, granted, page_of, read, read_entry, reads
 from tests.enrolling import enrol
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh, last_entry, problems
@@ -46,7 +38,7 @@ FORMS = {"numbers": "1", "seq": "3"}
 def past(ada: Agent, bob: Agent) -> Agent:
     """Ada remembers three things, one of them revised in session 7; Bob remembers one."""
     steps.remember(ada, *(f"{MARKER} {thing}" for thing in ("tea", "milk", "sugar")), tags=["kitchen"])
-    store.revise(ada, 3, ME, content=f"{MARKER} brown sugar", session=7)
+    operations.revise(ada, 3, ME, content=f"{MARKER} brown sugar", session=7)
     steps.remember(bob, f"{MARKER} coffee")
     return fresh(ada)
 
@@ -213,7 +205,7 @@ def test_each_read_is_in_the_trail_and_told_once(past: Agent, pat: Person, signe
 
 def test_the_list_of_memories_has_pages(past: Agent, pat: Person, signed_in: SignedIn) -> None:
     steps.remember(past, *(f"{MARKER} {each}" for each in range(60)))
-    store.discard(past, [2], ME)
+    operations.discard(past, [2], ME)
     number, client = granted(past, pat), signed_in(pat)
 
     def listed(query: str) -> tuple[list[int], list[str]]:
@@ -327,7 +319,7 @@ def test_before_and_after_are_told_apart(past: Agent, pat: Person, signed_in: Si
 
 
 def test_what_was_redacted_is_told_to_be(past: Agent, pat: Person, signed_in: SignedIn) -> None:
-    request = requests.ask_redaction(past, [3], Actor.person("owner@acme.test"), reason="asked for")
+    request = removal_requests.ask_redaction(past, [3], Actor.person("owner@acme.test"), reason="asked for")
     redaction.redact(fresh(past), request.number, ME)
     number, client = granted(past, pat), signed_in(pat)
     page = page_of(read(client, past, number, 1, 3))
@@ -406,10 +398,10 @@ def test_hostile_content_is_shown_as_it_is_and_does_nothing(
 ) -> None:
     [new] = steps.remember(past, text, tags=["<i>tag</i>"])
     number, client = granted(past, pat), signed_in(pat)
-    store.revise(past, new, ME, content=f"{MARKER} replaced")
+    operations.revise(past, new, ME, content=f"{MARKER} replaced")
     revised = last_entry(past).seq
     page = page_of(read_entry(client, past, number, revised))
-    store.revise(past, new, ME, content=text)
+    operations.revise(past, new, ME, content=text)
     shown = page_of(read(client, past, number, new))
     assert said(shown) == [text]
     for each in (page, shown):
@@ -489,7 +481,7 @@ def test_revoked_it_ends_at_once(who: str, past: Agent, pat: Person, signed_in: 
         assert last_entry(past).actor_label == pat.email
         assert client.post(at(past, number, "end")).status_code == 409
     else:
-        consent.revoke(fresh(past), number, ME if who == "runtime" else Actor.person("owner@acme.test"))
+        grants.revoke(fresh(past), number, ME if who == "runtime" else Actor.person("owner@acme.test"))
     assert last_entry(past).operation == "access_revoked"
     assert "Revoked" in page_of(client.get(at(past, number)))
     assert MARKER not in page_of(read(client, past, number, 1))
@@ -502,9 +494,9 @@ def test_what_is_not_in_force_shows_its_state_and_no_more(
     now = timezone.now()
     number, client = asked(past, pat), None
     if state == "Denied":
-        consent.deny(fresh(past), number, ME)
+        grants.deny(fresh(past), number, ME)
     if state == "erased":
-        consent.approve(fresh(past), number, ME)
+        grants.approve(fresh(past), number, ME)
         Agent.objects.filter(pk=past.pk).update(wrapped_key=b"")
     if state == "Lapsed":
         time_machine.move_to(now + timedelta(hours=73))
@@ -520,7 +512,7 @@ def test_what_is_not_in_force_shows_its_state_and_no_more(
 
 
 def test_the_steward_is_named_as_who_consented(past: Agent, pat: Person, signed_in: SignedIn) -> None:
-    agents.change(past, ME, steward="stew@acme.test")
+    lifecycle.change(past, ME, steward="stew@acme.test")
     number = granted(past, pat, by=Actor.steward("stew@acme.test"))
     page = page_of(signed_in(pat).get(at(past, number)))
     assert "steward" in page

@@ -12,8 +12,9 @@ from audit.consent import Person as Asking
 from audit.consent import Scope
 from audit.models import AccessRequest
 from audit.trail import Actor
-from memory import consent, proposals, redaction, requests, store
+from memory.consent import grants, proposals, redaction, removal_requests
 from memory.models import Agent, Memory, Person
+from memory.writing import operations
 from tests.admin.test_deeds import SignedIn, confirm, post, said
 from tests.conftest import House
 from tests.privacy.marker import MARKER
@@ -27,7 +28,7 @@ OWNER = "owner@acme.test"
 @pytest.fixture
 def kept(house: House) -> Agent:
     remember(house.ada, f"{MARKER} tea", f"{MARKER} tea", f"{MARKER} milk", tags=(MARKER,))
-    store.protect(fresh(house.ada), [3], Actor.person(OWNER))
+    operations.protect(fresh(house.ada), [3], Actor.person(OWNER))
     return fresh(house.ada)
 
 
@@ -54,15 +55,15 @@ def test_it_is_asked_with_what_goes_and_what_is_left(
     ):
         assert told in shown, told
     assert MARKER not in shown
-    assert requests.waiting(kept) == []
+    assert removal_requests.waiting(kept) == []
     answer = confirm(client, "ask_redaction", *rows(kept, 1, 3))
-    [asked] = requests.waiting(fresh(kept))
+    [asked] = removal_requests.waiting(fresh(kept))
     assert (asked.asker, asked.memories, asked.reason) == (OWNER, (1, 3), "asked for by the owner")
     assert f"POST /api/v1/removal-requests/{asked.number}/agree" in said(answer)
     assert all(row.sealed for row in rows(kept, 1, 3)), "nothing is removed yet"
     assert f"2 memories, asked by {OWNER} (entry {asked.number})" in page(client, kept)
     redaction.redact(fresh(kept), asked.number, ME, include_constitutional=True)
-    done = requests.find(fresh(kept), asked.number)
+    done = removal_requests.find(fresh(kept), asked.number)
     told = f"2 memories, asked by {OWNER} (entry {asked.number}): carried out on {localize(done.decided_at)}"
     assert f"{told} by its runtime." in page(client, kept)
     assert problems(kept) == []
@@ -73,7 +74,7 @@ def test_it_needs_a_reason(kept: Agent, staff: dict[str, Person], signed_in: Sig
     for deed, row in (("ask_redaction", rows(kept, 1)[0]), ("ask_erasure", kept)):
         answer = post(client, deed, row, confirmed="1", reason="  ")
         assert "This field is required" in answer.content.decode()
-    assert requests.waiting(kept) == []
+    assert removal_requests.waiting(kept) == []
 
 
 def test_where_there_is_a_steward_the_link_is_mailed(
@@ -81,7 +82,7 @@ def test_where_there_is_a_steward_the_link_is_mailed(
 ) -> None:
     Agent.objects.filter(pk=kept.pk).update(steward="sue@elsewhere.test", is_steward_only=True)
     answer = confirm(signed_in(staff["owner"]), "ask_erasure", kept)
-    [asked] = requests.waiting(fresh(kept))
+    [asked] = removal_requests.waiting(fresh(kept))
     assert "It waits for the link that is mailed to its steward." in said(answer)
     assert [numbers for _, numbers in waiting()] == [(kept.pk, asked.number)]
 
@@ -89,27 +90,29 @@ def test_where_there_is_a_steward_the_link_is_mailed(
 def test_what_was_redacted_before_is_told_and_left_out(
     kept: Agent, staff: dict[str, Person], signed_in: SignedIn
 ) -> None:
-    number = requests.ask_redaction(kept, [1], Actor.person(OWNER), reason="request 17").number
+    number = removal_requests.ask_redaction(kept, [1], Actor.person(OWNER), reason="request 17").number
     redaction.redact(fresh(kept), number, ME)
     client = signed_in(staff["owner"])
     assert "1 of them says nothing any more" in post(client, "ask_redaction", *rows(kept, 1, 2)).content.decode()
     confirm(client, "ask_redaction", *rows(kept, 1, 2))
-    [asked] = requests.waiting(fresh(kept))
+    [asked] = removal_requests.waiting(fresh(kept))
     assert asked.memories == (2,)
 
 
 def test_ones_own_requests_are_taken_back_and_no_others(
     kept: Agent, staff: dict[str, Person], signed_in: SignedIn
 ) -> None:
-    requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17")
-    theirs = requests.ask_erasure(fresh(kept), Actor.operator("erase_agent"), reason="request 18").number
+    removal_requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17")
+    theirs = removal_requests.ask_erasure(fresh(kept), Actor.operator("erase_agent"), reason="request 18").number
     client = signed_in(staff["owner"])
     shown = post(client, "withdraw_removals", kept).content.decode()
     assert "of 2 open requests, those of yours end" in shown
-    for number, (who, when) in {each.number: (each.asked_by, each.asked_at) for each in requests.waiting(kept)}.items():
+    for number, (who, when) in {
+        each.number: (each.asked_by, each.asked_at) for each in removal_requests.waiting(kept)
+    }.items():
         assert f"request {number}, erasure, asked by {who}, on {localize(when)}." in shown
     assert "1 request withdrawn" in said(confirm(client, "withdraw_removals", kept))
-    assert [each.number for each in requests.waiting(fresh(kept))] == [theirs]
+    assert [each.number for each in removal_requests.waiting(fresh(kept))] == [theirs]
     assert "none of them is yours" in said(confirm(client, "withdraw_removals", kept))
 
 
@@ -119,13 +122,13 @@ def test_the_console_prints_no_link_and_nobody_is_asked_who_could_not_answer(
     settings.EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
     Agent.objects.filter(pk=kept.pk).update(steward="sue@elsewhere.test", is_steward_only=True)
     answer = confirm(signed_in(staff["owner"]), "ask_redaction", *rows(kept, 1))
-    assert requests.waiting(fresh(kept)) == []
+    assert removal_requests.waiting(fresh(kept)) == []
     assert "mail" in said(answer).lower()
 
 
 def test_of_many_requests_the_oldest_are_listed(kept: Agent, staff: dict[str, Person], signed_in: SignedIn) -> None:
     asked = [
-        requests.ask_redaction(fresh(kept), [1], Actor.operator("redact"), reason="request 17").number
+        removal_requests.ask_redaction(fresh(kept), [1], Actor.operator("redact"), reason="request 17").number
         for _ in range(23)
     ]
     shown = page(signed_in(staff["owner"]), kept)
@@ -143,11 +146,11 @@ def test_who_decides_is_told_as_it_is_for_this_agent(
     """Of a request to read, of one to remove, and of a proposal."""
     Agent.objects.filter(pk=kept.pk).update(steward=steward, is_steward_only=alone)
     pat = Asking(staff["auditor"].pk, staff["auditor"].email)
-    number = consent.ask(fresh(kept), pat, purpose="to see why it forgot her", scope=Scope("silo")).number
+    number = grants.ask(fresh(kept), pat, purpose="to see why it forgot her", scope=Scope("silo")).number
     client = signed_in(staff["owner"])
     row = AccessRequest.objects.get(number=number)
     reading = client.get(reverse("admin:audit_accessrequest_change", args=[row.pk])).content.decode()
-    requests.ask_erasure(fresh(kept), Actor.person(OWNER), reason="request 17")
+    removal_requests.ask_erasure(fresh(kept), Actor.person(OWNER), reason="request 17")
     removal = page(client, kept)
     proposals.propose(fresh(kept), Actor.person(OWNER), model="openai/gpt")
     both = page(client, kept)
@@ -163,8 +166,8 @@ def test_who_decides_is_told_as_it_is_for_this_agent(
 @pytest.mark.parametrize(
     ("end", "told"),
     [
-        (lambda agent, number: requests.decline(agent, number, ME), ("denied", " by its runtime")),
-        (lambda agent, number: requests.decline(agent, number, Actor.person(OWNER)), ("withdrawn", "")),
+        (lambda agent, number: removal_requests.decline(agent, number, ME), ("denied", " by its runtime")),
+        (lambda agent, number: removal_requests.decline(agent, number, Actor.person(OWNER)), ("withdrawn", "")),
     ],
 )
 def test_what_became_of_the_last_request_is_told(
@@ -172,9 +175,9 @@ def test_what_became_of_the_last_request_is_told(
 ) -> None:
     client = signed_in(staff["owner"])
     assert "asked by" not in page(client, kept)
-    number = requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17").number
+    number = removal_requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17").number
     end(fresh(kept), number)
-    done = requests.find(fresh(kept), number)
+    done = removal_requests.find(fresh(kept), number)
     became, by = told
     line = f"erasure, asked by {OWNER} (entry {number}): {became} on {localize(done.decided_at)}{by}."
     assert line in page(client, kept)
@@ -183,7 +186,7 @@ def test_what_became_of_the_last_request_is_told(
 def test_of_a_request_that_another_left_nothing_of_the_other_is_told(
     kept: Agent, staff: dict[str, Person], signed_in: SignedIn
 ) -> None:
-    first = requests.ask_redaction(kept, [1], Actor.person(OWNER), reason="request 17").number
-    requests.ask_redaction(fresh(kept), [1], Actor.person(OWNER), reason="request 18")
+    first = removal_requests.ask_redaction(kept, [1], Actor.person(OWNER), reason="request 17").number
+    removal_requests.ask_redaction(fresh(kept), [1], Actor.person(OWNER), reason="request 18")
     redaction.redact(fresh(kept), first, ME)
     assert f"(entry {first}): carried out on 2" in page(signed_in(staff["owner"]), kept)

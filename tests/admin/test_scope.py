@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.admin import site
 from django.test import Client
 from django.urls import reverse
 
 from audit.models import AccessRequest, AuditEntry
-from config.admin.site import site
-from memory import invitations, tenants
+from memory.access import tenants
+from memory.accounts import invitations
 from memory.models import Agent, AgentKey, Invitation, Membership, Memory, Person, Role, Tenant, TenantKey
 from refinement import loop
 from refinement.models import RefinementSession

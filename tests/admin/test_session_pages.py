@@ -15,9 +15,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import localize
 
-from config.admin import time_machine
+from memory.admin.base.links import time_machine_address
 from memory.models import Agent, Person
-from memory.time_machine import What, roll_back
+from memory.time_machine.rollback import What, roll_back
 from refinement import loop
 from refinement.models import RefinementSession
 from tests import refining, steps
@@ -128,7 +128,7 @@ def test_the_models_replies_are_called_so(lived: House, staff: dict[str, Person]
 
 
 def test_the_time_machine_offers_no_session_twice(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    client, place = signed_in(staff["owner"]), time_machine.address(lived.ada)
+    client, place = signed_in(staff["owner"]), time_machine_address(lived.ada)
     assert "Take back session 1" in read(client, place)
     entry = undo(lived.ada, What.session(1))
     told = read(client, place)

@@ -12,9 +12,9 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from config.admin.signing_in import WRONG
 from config.keyring import keyring
-from memory import people
+from memory.accounts import people
+from memory.admin.plain_pages.sign_in import WRONG
 from memory.models import Authenticator, Person
 from tests.admin.conftest import PASSWORD, code, enrolled, sign_in
 from tests.enrolling import enrol

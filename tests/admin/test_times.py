@@ -14,8 +14,8 @@ from audit.consent import Person as Asking
 from audit.consent import Scope
 from audit.models import AccessRequest, AuditEntry
 from audit.trail import Actor
-from config.admin import time_machine
-from memory import consent, proposals
+from memory.admin.base.links import time_machine_address
+from memory.consent import grants, proposals
 from memory.models import AgentKey, Memory, Person
 from refinement import loop
 from refinement.models import RefinementSession
@@ -37,7 +37,7 @@ def pages(house: House, staff: dict[str, Person]) -> dict[str, str]:
     ada = house.ada
     steps.remember(ada, "tea", "tea")
     loop.refine(fresh(ada), trigger="manual")
-    asked = consent.ask(fresh(ada), Asking(1, "pat@acme.test"), purpose="to see why it forgot her", scope=Scope("silo"))
+    asked = grants.ask(fresh(ada), Asking(1, "pat@acme.test"), purpose="to see why it forgot her", scope=Scope("silo"))
     proposals.propose(fresh(ada), Actor.person("admin@acme.test"), model="openai/gpt")
     AgentKey.objects.filter(agent=ada).update(last_used_at=timezone.now())
     rows = {
@@ -53,8 +53,8 @@ def pages(house: House, staff: dict[str, Person]) -> dict[str, str]:
     found = {name: reverse(f"admin:{name}_change", args=[row.pk]) for name, row in rows.items() if row}
     found |= {f"list of {name}": reverse(f"admin:{name}_changelist") for name in rows if name != "memory_memory"}
     found["revoking"] = reverse("admin:memory_agentkey_revoke", args=[rows["memory_agentkey"].pk])
-    found["time machine"] = time_machine.address(ada)
-    return found | {"preview": time_machine.address(ada, "moment", f"{timezone.now():%Y-%m-%d %H:%M}")}
+    found["time machine"] = time_machine_address(ada)
+    return found | {"preview": time_machine_address(ada, "moment", f"{timezone.now():%Y-%m-%d %H:%M}")}
 
 
 def test_there_is_one_way_to_write_a_time(pages: dict[str, str], staff: dict[str, Person], signed_in: SignedIn) -> None:
@@ -72,5 +72,5 @@ def test_a_time_as_it_is_shown_is_taken_by_the_time_machine(
 ) -> None:
     shown = f"{timezone.now():%Y-%m-%d %H:%M:%S} UTC"
     steps.remember(house.ada, "tea")
-    page = signed_in(staff["owner"]).get(time_machine.address(house.ada, "moment", shown)).content.decode()
+    page = signed_in(staff["owner"]).get(time_machine_address(house.ada, "moment", shown)).content.decode()
     assert f"To take back everything since {shown} would mean" in page

@@ -11,7 +11,8 @@ from django.test import Client
 from django.urls import reverse
 
 from audit.trail import Actor
-from memory import agents, proposals, steward_links
+from memory.agents import lifecycle
+from memory.consent import links, proposals
 from memory.errors import NotOpen
 from memory.models import Agent, Person
 from tests.api.calling import Caller
@@ -29,7 +30,7 @@ BUTTON = 'name="action" value="withdraw_proposal"'
 @pytest.fixture
 def asked(ada: Agent, staff: Staff) -> Agent:
     """An agent with a steward, to whose side its admin has proposed another model."""
-    agents.change(ada, ME, steward="stew@else.test")
+    lifecycle.change(ada, ME, steward="stew@else.test")
     proposals.propose(fresh(ada), Actor.person(staff["admin"].email), model="openai/gpt")
     return fresh(ada)
 
@@ -48,7 +49,7 @@ def withdraw(client: Client, agent: Agent, **more: str) -> Any:
 def test_who_proposed_it_takes_it_back_and_nobody_accepts_it_any_more(
     asked: Agent, house: House, staff: Staff, signed_in: SignedIn
 ) -> None:
-    client, proposed, token = signed_in(staff["admin"]), number(asked), steward_links.make(asked, number(asked))
+    client, proposed, token = signed_in(staff["admin"]), number(asked), links.make(asked, number(asked))
     shown = withdraw(client, asked).content.decode()
     assert "1 proposal withdrawn" in shown
     assert "acme/ada: its model: openai/gpt." in shown
@@ -58,7 +59,7 @@ def test_who_proposed_it_takes_it_back_and_nobody_accepts_it_any_more(
     entry = last_entry(asked)
     assert (entry.operation, entry.actor_kind, entry.actor_label) == ("change_declined", "person", staff["admin"].email)
     with pytest.raises(NotOpen):
-        steward_links.decide(token, approve=True)
+        links.decide(token, approve=True)
     assert "taken back by who proposed it" in client.get(reverse("consent", args=[token])).content.decode()
     over_the_api = Caller(house.ada_key).post(f"proposals/{proposed}/accept")
     assert (over_the_api.status, over_the_api.codes) == (409, ["not_open"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memory import tenants
+from memory.access import tenants
 from tests.api.calling import Caller
 from tests.conftest import House
 

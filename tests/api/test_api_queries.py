@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from memory.models import Agent
-from memory.silo import indexes
-from memory.time_machine import What, roll_back
+from memory.search import cache
+from memory.time_machine.rollback import What, roll_back
 from refinement import session as sessions
 from tests import refining, steps
 from tests.api.calling import Caller
@@ -29,7 +29,7 @@ TRANSACTION = ["BEGIN", "COMMIT"]
 def used(runtime: Caller, ada: Agent) -> Caller:
     """A runtime whose key was used just now, with a silo that was searched before."""
     steps.remember(ada, "green tea", "black tea", "milk")
-    indexes.forget_all()
+    cache.forget_all()
     assert runtime.post("memories/search", {"q": "tea"}).status == 200
     return runtime
 

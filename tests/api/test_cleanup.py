@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from memory.agents import rule_changes
 from memory.models import Agent
-from memory.rules import switches
 from tests.api.calling import Caller
 from tests.conftest import House
 from tests.rules.test_cleanup import old
@@ -92,6 +92,6 @@ def test_the_agents_key_alone(past: Agent, stranger: Caller, acme: Caller, house
 
 
 def test_with_memory_off_it_is_refused(past: Agent, runtime: Caller) -> None:
-    switches.change(past, PERSON, enabled=False)
+    rule_changes.change(past, PERSON, enabled=False)
     for answer in (runtime.get("cleanup"), runtime.post("cleanup", {"discard": [1]})):
         assert (answer.status, answer.codes) == (409, ["memory_disabled"])

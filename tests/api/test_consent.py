@@ -10,7 +10,8 @@ from django.utils import timezone
 
 from audit.consent import Person, Scope
 from audit.trail import Actor
-from memory import agents, consent, consented, proposals
+from memory.agents import lifecycle
+from memory.consent import granted_reads, grants, proposals
 from memory.errors import NotGranted
 from memory.models import Agent
 from tests import steps
@@ -23,7 +24,7 @@ PURPOSE = "to see why it forgot the customer"
 
 
 def ask(agent: Agent, person: Person = PAT, scope: Scope = Scope("silo")) -> int:  # noqa: B008  frozen
-    return consent.ask(fresh(agent), person, purpose=PURPOSE, scope=scope).number
+    return grants.ask(fresh(agent), person, purpose=PURPOSE, scope=scope).number
 
 
 def propose(agent: Agent, **settings: Any) -> int:
@@ -45,8 +46,8 @@ def test_a_request_is_approved_read_and_revoked(runtime: Caller, ada: Agent) -> 
     number = ask(ada)
     granted = runtime.post(f"access-requests/{number}/approve")
     assert (granted.status, granted.json["state"], granted.json["decided_by"]) == (200, "active", "agent")
-    consented.memories(fresh(ada), number, PAT, [1])
-    consented.entry(fresh(ada), number, PAT, steps.entries(ada)[2].seq)
+    granted_reads.memories(fresh(ada), number, PAT, [1])
+    granted_reads.entry(fresh(ada), number, PAT, steps.entries(ada)[2].seq)
     first, second = runtime.get("content-reads").json["results"]
     assert (first["person"], first["grant"], first["memories"], first["entry"]) == (PAT.address, number, [1], None)
     assert second["entry"] == steps.entries(ada)[2].seq
@@ -87,7 +88,7 @@ def test_unknown_and_anothers_look_alike(deed: str, runtime: Caller, stranger: C
 
 
 def test_where_the_steward_alone_decides_the_runtime_is_told_so(runtime: Caller, ada: Agent) -> None:
-    agents.change(ada, ME, steward="stew@acme.test", is_steward_only=True)
+    lifecycle.change(ada, ME, steward="stew@acme.test", is_steward_only=True)
     number, proposed = ask(ada), propose(ada, model="openai/gpt-4.1")
     for deed in (
         f"access-requests/{number}/approve",
@@ -131,7 +132,7 @@ def test_a_grant_that_was_told_to_be_over_stays_so(how: str, runtime: Caller, ad
     [shown] = runtime.get("access-requests").json["results"]
     assert shown["state"] == "expired"
     with pytest.raises(NotGranted):
-        consented.memories(fresh(ada), number, PAT, [1])
+        granted_reads.memories(fresh(ada), number, PAT, [1])
 
 
 def test_a_row_altered_by_sql_is_not_what_the_runtime_decides_about(runtime: Caller, ada: Agent) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from memory import store
+from memory.agents import rule_changes
 from memory.models import Agent
-from memory.rules import switches
+from memory.writing import operations
 from tests import steps
 from tests.api.calling import Caller
 from tests.steps import ME, PERSON
@@ -64,7 +64,7 @@ def test_constitutional_memories_stay_whatever_they_weigh(runtime: Caller, past:
 
 
 def test_discarded_memories_are_not_in_it(runtime: Caller, past: Agent) -> None:
-    store.discard(past, [2, 6], ME)
+    operations.discard(past, [2, 6], ME)
     assert numbers(runtime) == ([1, 3], [5], 0, 0)
 
 
@@ -89,16 +89,16 @@ def test_a_changed_block_is_another(runtime: Caller, past: Agent, monkeypatch: p
     fresh = runtime.get("context", if_none_match=etag)
     assert (fresh.status, fresh.headers["ETag"] == etag) == (200, False)
     later = timezone.now() + timedelta(days=1)
-    monkeypatch.setattr("memory.context.timezone.now", lambda: later)
+    monkeypatch.setattr("memory.search.context.timezone.now", lambda: later)
     assert runtime.get("context", if_none_match=fresh.headers["ETag"]).status == 200
 
 
 def test_while_memory_is_off_a_person_is_to_be_asked(runtime: Caller, past: Agent) -> None:
     etag = runtime.get("context").headers["ETag"]
-    switches.change(past, PERSON, enabled=False)
+    rule_changes.change(past, PERSON, enabled=False)
     for headers in ({}, {"if_none_match": etag}):
         answer = runtime.get("context", **headers)
-        assert (answer.status, answer.codes, answer.json["prompt"]) == (409, ["memory_disabled"], switches.QUESTION)
+        assert (answer.status, answer.codes, answer.json["prompt"]) == (409, ["memory_disabled"], rule_changes.QUESTION)
 
 
 def test_seen_from_a_project_it_holds_no_others(runtime: Caller, ada: Agent) -> None:

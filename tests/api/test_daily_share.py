@@ -10,10 +10,11 @@ import pytest
 import time_machine as clock
 from django.db import connections
 
-from memory import duplicates, store, time_machine
-from memory.intake import Draft
 from memory.models import Agent
-from memory.time_machine import What
+from memory.policy.validation import Draft
+from memory.time_machine import rollback
+from memory.time_machine.rollback import What
+from memory.writing import duplicates, operations
 from tests import steps
 from tests.api.calling import Answer, Caller
 from tests.conftest import OPERATOR
@@ -42,7 +43,7 @@ def is_beyond(answer: Answer) -> bool:
 
 def gone(agent: Agent, first: int, last: int) -> None:
     """The agent discards these, in one edit of its own."""
-    store.discard(agent, range(first, last + 1), ME)
+    operations.discard(agent, range(first, last + 1), ME)
 
 
 def test_half_may_go_and_no_more(runtime: Caller, old: Agent) -> None:
@@ -58,7 +59,7 @@ def test_half_may_go_and_no_more(runtime: Caller, old: Agent) -> None:
 
 def test_rewriting_counts_once_for_each_memory(runtime: Caller, old: Agent) -> None:
     for number in range(1, 31):
-        store.revise(old, number, ME, content=f"rewritten {number}")
+        operations.revise(old, number, ME, content=f"rewritten {number}")
     assert is_beyond(runtime.delete(f"memories/{OLD}"))
     assert runtime.patch("memories/1", {"content": "again"}).status == 200
     assert runtime.delete("memories/1").status == 204
@@ -96,9 +97,9 @@ def test_journal_memories_do_not_count(runtime: Caller, ada: Agent, at: clock.Co
 
 
 def test_restoring_gives_nothing_back_and_buys_nothing(runtime: Caller, old: Agent, at: clock.Coordinates) -> None:
-    store.discard(old, range(1, 31), OPERATOR)
+    operations.discard(old, range(1, 31), OPERATOR)
     at.shift(timedelta(days=2))  # 30 are there, 30 were discarded long ago
-    store.restore(old, range(1, 31), ME)
+    operations.restore(old, range(1, 31), ME)
     gone(old, 31, 50)
     assert is_beyond(runtime.delete("memories/51"))
     assert runtime.post("memories/31/restore").status == 200
@@ -113,15 +114,15 @@ def test_another_key_of_the_silo_has_no_share_of_its_own(runtime: Caller, old: A
 
 
 def test_merging_outside_a_session_counts_too(runtime: Caller, old: Agent) -> None:
-    store.consolidate(old, range(1, 31), "all of it", ME)
+    operations.consolidate(old, range(1, 31), "all of it", ME)
     assert is_beyond(runtime.delete("memories/31"))
 
 
 def test_people_the_system_and_sessions_have_limits_of_their_own(old: Agent, runtime: Caller) -> None:
     gone(old, 1, 30)
     assert is_beyond(runtime.delete("memories/31"))
-    store.discard(old, [31], OPERATOR)
-    store.discard(old, [32], ME, session=1)
+    operations.discard(old, [31], OPERATOR)
+    operations.discard(old, [32], ME, session=1)
     steps.remember(old, "fact 40")
     assert duplicates.remove(old).seq
     assert is_beyond(runtime.delete("memories/60"))
@@ -131,7 +132,7 @@ def test_what_an_operator_takes_back_is_there_again(runtime: Caller, old: Agent)
     before = steps.last_entry(old).seq
     gone(old, 1, 30)
     assert is_beyond(runtime.delete("memories/31"))
-    time_machine.roll_back(old, What.since_entry(before), OPERATOR)
+    rollback.roll_back(old, What.since_entry(before), OPERATOR)
     assert is_beyond(runtime.delete("memories/60"))
     gone(old, 1, 30)  # the same ones
 
@@ -160,7 +161,7 @@ def test_a_tenant_does_not_lift_it(acme: Caller, old: Agent) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_requests_at_once_do_not_share_what_is_left(runtime: Caller, ada: Agent) -> None:
-    store.remember(ada, [Draft(f"fact {n}") for n in range(50)], ME)
+    operations.remember(ada, [Draft(f"fact {n}") for n in range(50)], ME)
 
     def discard(number: int) -> int:
         try:

@@ -10,11 +10,14 @@ import pytest
 from django.test import Client
 from django.test.client import FakePayload
 
-from config.api.keys import CHALLENGE
-from memory import acting, agents, editing, errors
-from memory.access import agent_key, tenant_key
+from memory import errors
+from memory.access import request_key
+from memory.access.authentication import agent_key, tenant_key
+from memory.access.tenants import issue_key
+from memory.agents import lifecycle
+from memory.api.base.keys import CHALLENGE
 from memory.models import Agent, AgentKey, TenantKey
-from memory.tenants import issue_key
+from memory.writing import edits
 from tests import steps
 from tests.api.calling import BASE, Answer
 from tests.conftest import OPERATOR, House
@@ -31,7 +34,7 @@ class Slow(FakePayload):
     def read(self, size: int | None = None) -> bytes:
         if self._meanwhile is not None:
             done, self._meanwhile = self._meanwhile, None
-            with acting.request():  # another's
+            with request_key.request():  # another's
                 done()
         return super().read(size)
 
@@ -63,7 +66,7 @@ def test_a_key_that_was_exchanged_while_the_body_came(
     kept: list[str] = []
 
     def exchange() -> None:
-        kept.append(agents.exchange_key(agent_key(house.ada_key), ME))
+        kept.append(lifecycle.exchange_key(agent_key(house.ada_key), ME))
         steps.remember(fresh(house.ada), "a secret that came later")
 
     answer = slowly(house.ada_key, method, path, body, exchange)
@@ -87,12 +90,12 @@ def test_a_tenants_key_that_ended_while_the_body_came(house: House) -> None:
 
 def test_a_key_that_ended_while_a_request_waited_its_turn(house: House) -> None:
     row = agent_key(house.ada_key)
-    with acting.request():
-        acting.note(row)
-        with editing.locked(house.ada):
+    with request_key.request():
+        request_key.note(row)
+        with edits.locked(house.ada):
             pass
-        agents.revoke_key(fresh(house.ada), row.prefix, OPERATOR)
-        with pytest.raises(errors.KeyRejected), editing.locked(house.ada):
+        lifecycle.revoke_key(fresh(house.ada), row.prefix, OPERATOR)
+        with pytest.raises(errors.KeyRejected), edits.locked(house.ada):
             raise AssertionError("it was let in")
-    with editing.locked(house.ada):
+    with edits.locked(house.ada):
         pass

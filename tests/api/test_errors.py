@@ -150,7 +150,7 @@ def test_a_database_that_fails(runtime: Caller, monkeypatch: pytest.MonkeyPatch)
     def fails(*_: Any, **__: Any) -> Any:
         raise OperationalError(f"near {marker}")
 
-    monkeypatch.setattr("memory.store.remember", fails)
+    monkeypatch.setattr("memory.writing.operations.remember", fails)
     answer = runtime.post("memories", {"content": marker})
     assert (answer.status, answer.codes) == (503, ["unavailable"])
     assert marker.encode() not in answer.content
@@ -162,7 +162,7 @@ def test_a_fault_of_the_program_says_nothing_of_what_was_sent(runtime: Caller, m
     def fails(*_: Any, **__: Any) -> Any:
         raise KeyError(marker)
 
-    monkeypatch.setattr("memory.store.remember", fails)
+    monkeypatch.setattr("memory.writing.operations.remember", fails)
     answer = runtime.post("memories", {"content": marker})
     assert (answer.status, answer.json["type"]) == (500, "server_error")
     assert marker.encode() not in answer.content

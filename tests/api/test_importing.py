@@ -12,12 +12,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memory import editing
-from memory.formats import imports, json_entries, tar_files
-from memory.formats.exports import EXPORTS
-from memory.formats.imports import IMPORTS
+from memory.agents import rule_changes
 from memory.models import Agent
-from memory.rules import switches
+from memory.transfer import importing
+from memory.transfer.export_formats import EXPORTS
+from memory.transfer.formats import json_entries, tar_files
+from memory.transfer.importing import IMPORTS
+from memory.writing import edits
 from tests import steps
 from tests.api.calling import Answer, Caller
 from tests.moving.tables import SYSTEMS
@@ -208,7 +209,7 @@ def test_an_export_of_nothing_is_none_of_another_format(runtime: Caller, ada: Ag
 def test_a_file_is_looked_through_before_anything_is_locked(
     runtime: Caller, ada: Agent, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    locked = editing.locked
+    locked = edits.locked
     places: list[int] = []
     body = io.BytesIO(OF_A_CATEGORY[name])
 
@@ -216,24 +217,24 @@ def test_a_file_is_looked_through_before_anything_is_locked(
         places.append(body.tell())
         return locked(agent)
 
-    monkeypatch.setattr(editing, "locked", noting)
-    imports.load(ada, IMPORTS[name].read(body, ""), PERSON)
+    monkeypatch.setattr(edits, "locked", noting)
+    importing.load(ada, IMPORTS[name].read(body, ""), PERSON)
     assert places[0] == len(body.getvalue()), "read to its end by then"
 
 
 def test_keys_and_names_are_cut_and_counted(runtime: Caller, ada: Agent) -> None:
-    left = [{"id": "x" * 5_000} for _ in range(imports.NAMED + 50)]
-    odd = [{"memory": f"{n}", f"{'k' * 5_000}{n}": 1, "\ud83d\0": 1} for n in range(imports.NAMED + 50)]
+    left = [{"id": "x" * 5_000} for _ in range(importing.NAMED + 50)]
+    odd = [{"memory": f"{n}", f"{'k' * 5_000}{n}": 1, "\ud83d\0": 1} for n in range(importing.NAMED + 50)]
     told = put(runtime, "mem0", json.dumps(left + odd).encode()).json
     assert (told["imported"], told["left_out"]) == (len(odd), len(left))
-    assert len(told["named"]) == imports.NAMED
-    assert all(len(each["key"]) <= imports.KEY + 1 for each in told["named"])
-    assert len(told["transformed"]) <= imports.NAMED + 1
+    assert len(told["named"]) == importing.NAMED
+    assert all(len(each["key"]) <= importing.KEY + 1 for each in told["named"])
+    assert len(told["transformed"]) <= importing.NAMED + 1
     assert sum(each["memories"] for each in told["transformed"]) == 2 * len(odd)
 
 
 def test_what_holds_no_memories_is_given_up(runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imports, "MOST_LEFT_OUT", 10)
+    monkeypatch.setattr(importing, "MOST_LEFT_OUT", 10)
     before = steps.state(ada)
     answer = put(runtime, "mem0", json.dumps([{"memory": "good"}, *[1] * 11]).encode())
     assert (answer.status, answer.attrs) == (422, ["file"])
@@ -274,7 +275,7 @@ def test_a_bad_entry_far_behind_undoes_what_came_before(
     runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that changes while it is read, which one over the API cannot."""
-    monkeypatch.setattr(imports, "BATCH", 2)
+    monkeypatch.setattr(importing, "BATCH", 2)
     monkeypatch.setattr(json_entries, "MOST_ENTRIES", 5)
     before = steps.state(ada)
     answer = put(runtime, "mem0", json.dumps([{"memory": f"{n}"} for n in range(6)]).encode())
@@ -325,7 +326,7 @@ SHUT = {"letta": "contextual", "memory-store": "contextual", "axe": "behavioral"
 
 @pytest.mark.parametrize("name", IMPORTS)
 def test_nothing_is_written_while_memory_is_off(runtime: Caller, ada: Agent, name: str) -> None:
-    switches.change(fresh(ada), PERSON, enabled=False)
+    rule_changes.change(fresh(ada), PERSON, enabled=False)
     before = steps.state(ada)
     answer = put(runtime, name, OF_A_CATEGORY[name])
     assert (answer.status, answer.codes) == (409, ["memory_disabled"])
@@ -335,7 +336,7 @@ def test_nothing_is_written_while_memory_is_off(runtime: Caller, ada: Agent, nam
 @pytest.mark.parametrize("name", IMPORTS)
 def test_nothing_is_written_of_a_file_with_a_category_that_is_off(runtime: Caller, ada: Agent, name: str) -> None:
     rules = {"memory_rules": {"categories": {SHUT.get(name, "technical"): {"enabled": False}}}}
-    switches.change(fresh(ada), PERSON, rules=rules)
+    rule_changes.change(fresh(ada), PERSON, rules=rules)
     before = steps.state(ada)
     answer = put(runtime, name, OF_A_CATEGORY[name])
     assert (answer.status, answer.codes) == (409, ["category_disabled"])

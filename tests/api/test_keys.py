@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from drf_spectacular.generators import SchemaGenerator
 
-from memory import access, agents, erasure, requests, tenants
+from memory.access import authentication, tenants
+from memory.agents import lifecycle
+from memory.consent import erasure, removal_requests
 from memory.errors import KeyRejected
 from memory.models import Agent, AgentKey, TenantKey
 from refinement import session as sessions
@@ -77,9 +79,9 @@ def test_what_is_no_key(house: House, given: str) -> None:
 
 
 def test_a_revoked_key_opens_nothing(house: House) -> None:
-    key = agents.issue_key(house.ada, steps.ME)
+    key = lifecycle.issue_key(house.ada, steps.ME)
     assert Caller(key).get("agent").status == 200
-    agents.revoke_key(house.ada, key.split("_")[1], steps.ME)
+    lifecycle.revoke_key(house.ada, key.split("_")[1], steps.ME)
     assert Caller(key).get("agent").status == 401
     assert Caller(house.ada_key).get("agent").status == 200
     assert problems(house.ada) == []
@@ -118,7 +120,7 @@ def test_a_tenant_is_given_no_key_to_a_silo_that_a_runtime_made_its_own(acme: Ca
 
 def test_an_erased_silo_is_told_as_such(house: House) -> None:
     steps.remember(house.ada, "tea")
-    asked = requests.ask_erasure(house.ada, steps.PERSON, reason="asked")
+    asked = removal_requests.ask_erasure(house.ada, steps.PERSON, reason="asked")
     erasure.erase(house.ada, asked.number, steps.ME)
     runtime = Caller(house.ada_key)
     for answer in (
@@ -280,7 +282,7 @@ def test_a_key_row_put_in_by_sql_is_worth_nothing(house: House) -> None:
     TenantKey.objects.create(tenant=house.ada.tenant, prefix="0" * 12, mac=b"x" * 32)
     assert Caller("palt_" + "0" * 12 + "_secret").get("agents").status == 401
     with pytest.raises(KeyRejected):
-        access.tenant_key(house.ada_key)
+        authentication.tenant_key(house.ada_key)
 
 
 def test_a_tenants_key_is_revoked(acme: Caller) -> None:

@@ -7,9 +7,9 @@ import tarfile
 
 import pytest
 
-from memory import store
-from memory.formats.exports import EXPORTS
 from memory.models import Agent, Creation
+from memory.transfer.export_formats import EXPORTS
+from memory.writing import operations
 from tests import steps
 from tests.api.calling import Caller
 from tests.steps import ME, problems, remember
@@ -68,7 +68,7 @@ def test_a_list_is_filtered(runtime: Caller, ada: Agent) -> None:
     steps.remember(ada, "b", kind="journal")
     steps.remember(ada, "c")
     steps.protect(ada, 3)
-    store.discard(ada, [1], ME)
+    operations.discard(ada, [1], ME)
 
     def numbers(query: str) -> list[int]:
         return [memory["id"] for memory in runtime.get(f"memories?{query}").json["results"]]

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from memory import editing
+from memory.agents import rule_changes
+from memory.masking.scanner import masked_together
 from memory.models import Agent, Creation
-from memory.rules import interactions, recording, session_memory, switches, topic_memory, topics
-from memory.rules.masking import masked_together
+from memory.recording import interactions, recorder, session_memory, topic_memory, topics
+from memory.writing import edits
 from tests.api.calling import Answer, Caller
 from tests.conftest import House
 from tests.privacy.marker import unique
@@ -62,7 +63,7 @@ def test_what_a_closed_switch_skips_is_told_in_silence(runtime: Caller, house: H
     assert record(runtime, requested=False).status == 201
     off(house.ada, "user_interaction")
     assert record(runtime, requested=False).json["skipped"] == "category_off"
-    switches.change(fresh(house.ada), PERSON, enabled=False)
+    rule_changes.change(fresh(house.ada), PERSON, enabled=False)
     assert record(runtime, requested=False).json["skipped"] == "memory_off"
     assert active(house.ada) == [1]
 
@@ -70,9 +71,9 @@ def test_what_a_closed_switch_skips_is_told_in_silence(runtime: Caller, house: H
 @pytest.mark.parametrize("code", ["category_disabled", "memory_disabled"])
 def test_who_asks_is_told_what_to_ask_a_person(runtime: Caller, house: House, code: str) -> None:
     off(house.ada, "user_interaction")
-    switches.change(fresh(house.ada), PERSON, enabled=code == "category_disabled")
+    rule_changes.change(fresh(house.ada), PERSON, enabled=code == "category_disabled")
     answer = record(runtime)
-    assert (answer.status, answer.codes, answer.json["prompt"]) == (409, [code], switches.QUESTION)
+    assert (answer.status, answer.codes, answer.json["prompt"]) == (409, [code], rule_changes.QUESTION)
 
 
 def test_one_is_recorded_once_for_each_key(runtime: Caller, house: House) -> None:
@@ -91,7 +92,7 @@ def masking(monkeypatch: pytest.MonkeyPatch, house: House) -> list[bool]:
     found: list[bool] = []
 
     def masked(texts: list[str]) -> tuple[list[str], int]:
-        found.append(house.ada.pk in editing._holding.by_agent)
+        found.append(house.ada.pk in edits._holding.by_agent)
         return masked_together(texts)
 
     for module in (interactions, topics, topic_memory, session_memory):
@@ -112,7 +113,7 @@ def test_nothing_is_masked_while_the_agent_is_locked(
 def test_a_repeat_masks_nothing(runtime: Caller, masking: list[bool], house: House) -> None:
     first = record(runtime, key="one")
     masking.clear()
-    switches.change(fresh(house.ada), PERSON, enabled=False)
+    rule_changes.change(fresh(house.ada), PERSON, enabled=False)
     assert record(runtime, key="one").json == first.json
     assert masking == []
 
@@ -128,7 +129,7 @@ def test_rules_that_change_meanwhile_are_followed(
     runtime: Caller, house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings(house.ada, capture_settings__sensitive_data_masking=False)
-    captured = recording.captured
+    captured = recorder.captured
 
     def changes(*given: Any, **named: Any) -> Any:
         kept = captured(*given, **named)
@@ -136,7 +137,7 @@ def test_rules_that_change_meanwhile_are_followed(
             settings(house.ada)
         return kept
 
-    monkeypatch.setattr(recording, "captured", changes)
+    monkeypatch.setattr(recorder, "captured", changes)
     assert record(runtime, key="one", prompt="my password is hunter2").json["masked"] == 1
     assert "hunter2" not in said(house.ada, 1)
 

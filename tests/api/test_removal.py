@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from audit.trail import Actor
-from memory import requests, store
+from memory.consent import removal_requests
 from memory.models import Agent, Memory
+from memory.writing import operations
 from tests import steps
 from tests.api.calling import Caller
 from tests.steps import ME, fresh, problems
@@ -15,12 +16,12 @@ OWNER = Actor.person("owner@acme.test")
 
 
 def ask(agent: Agent, *numbers: int) -> int:
-    return requests.ask_redaction(fresh(agent), numbers, OWNER, reason="request 17").number
+    return removal_requests.ask_redaction(fresh(agent), numbers, OWNER, reason="request 17").number
 
 
 def test_what_is_asked_is_listed_and_shown_with_what_goes_and_what_is_left(runtime: Caller, ada: Agent) -> None:
     steps.remember(ada, "tea", "milk", "sugar")
-    store.consolidate(fresh(ada), [1, 2], "tea with milk", ME)
+    operations.consolidate(fresh(ada), [1, 2], "tea with milk", ME)
     number = ask(ada, 1)
     [asked] = runtime.get("removal-requests").json["results"]
     assert asked == {
@@ -64,7 +65,7 @@ def test_it_is_agreed_to_once(runtime: Caller, ada: Agent) -> None:
 
 def test_constitutional_memories_have_to_be_meant(runtime: Caller, ada: Agent) -> None:
     steps.remember(ada, "tea")
-    store.protect(fresh(ada), [1], OWNER)
+    operations.protect(fresh(ada), [1], OWNER)
     number = ask(ada, 1)
     assert runtime.get(f"removal-requests/{number}").json["would_remove"]["constitutional"] == [1]
     refused = runtime.post(f"removal-requests/{number}/agree", {"include_constitutional": False})
@@ -83,7 +84,7 @@ def test_it_is_declined(runtime: Caller, ada: Agent) -> None:
 
 def test_an_erasure_is_agreed_to(runtime: Caller, ada: Agent) -> None:
     steps.remember(ada, "tea", "milk")
-    number = requests.ask_erasure(fresh(ada), OWNER, reason="the contract ended").number
+    number = removal_requests.ask_erasure(fresh(ada), OWNER, reason="the contract ended").number
     shown = runtime.get(f"removal-requests/{number}").json
     assert (shown["removes"], shown["would_remove"]["memories"]) == ("silo", 2)
     assert runtime.post(f"removal-requests/{number}/agree").json["state"] == "carried_out"
@@ -108,7 +109,7 @@ def test_what_is_no_request_of_this_agent_is_not_there(runtime: Caller, ada: Age
     call = runtime.post if deed else runtime.get
     for number in (theirs, 0, 99):
         assert call(f"removal-requests/{number}{deed}").status == 404
-    assert requests.waiting(fresh(bob))
+    assert removal_requests.waiting(fresh(bob))
 
 
 def test_pages_of_the_list(runtime: Caller, ada: Agent) -> None:

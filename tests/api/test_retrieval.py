@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from memory.agents import rule_changes
 from memory.models import Agent
-from memory.rules import switches
 from tests.api.calling import Caller
 from tests.conftest import House
 from tests.steps import PERSON, remember
@@ -70,7 +70,7 @@ def test_content_is_asked_for_in_no_address(tea: Agent, runtime: Caller) -> None
 
 
 def test_with_memory_off_it_is_refused_with_the_question(tea: Agent, runtime: Caller) -> None:
-    switches.change(tea, PERSON, enabled=False)
+    rule_changes.change(tea, PERSON, enabled=False)
     answer = runtime.post("retrieve", {"query": "tea"})
     assert (answer.status, answer.codes) == (409, ["memory_disabled"])
-    assert answer.json["prompt"] == switches.QUESTION
+    assert answer.json["prompt"] == rule_changes.QUESTION

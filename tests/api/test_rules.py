@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from memory.rules import switches
-from memory.rules.document import DEFAULTS
+from memory.agents import rule_changes
+from memory.policy.settings_document import DEFAULTS
 from tests.api.calling import Caller
 from tests.conftest import House
 from tests.steps import PERSON, fresh
@@ -16,14 +16,14 @@ def test_the_api_reads_them_and_changes_none(runtime: Caller, house: House) -> N
     for body in ({"memory_rules": {"enabled": False}}, {}):
         answer = runtime.patch("rules", body)
         assert (answer.status, answer.codes) == (403, ["persons_only"])
-    switches.change(house.ada, PERSON, enabled=False)
+    rule_changes.change(house.ada, PERSON, enabled=False)
     answer = runtime.post("memories", {"content": "x"})
     assert (answer.status, answer.codes) == (409, ["memory_disabled"])
-    assert answer.json["prompt"] == switches.QUESTION
-    switches.change(fresh(house.ada), PERSON, enabled=True)
-    switches.change(
+    assert answer.json["prompt"] == rule_changes.QUESTION
+    rule_changes.change(fresh(house.ada), PERSON, enabled=True)
+    rule_changes.change(
         fresh(house.ada), PERSON, rules={"memory_rules": {"categories": {"behavioral": {"enabled": False}}}}
     )
     answer = runtime.post("memories", {"content": "x"})
     assert (answer.status, answer.codes) == (409, ["category_disabled"])
-    assert answer.json["prompt"] == switches.QUESTION
+    assert answer.json["prompt"] == rule_changes.QUESTION

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from memory import placing, store
+from memory.agents import rule_changes
 from memory.errors import MemoryDisabled
 from memory.models import Agent, Memory
-from memory.rules import switches
+from memory.run_log import files
+from memory.writing import operations
 from refinement import gc_reports
 from refinement.models import GcReport
 from tests.api.calling import Caller
@@ -47,7 +48,7 @@ def test_a_run_goes_to_the_memory_file_where_there_is_one(
     assert log(runtime).json == {"id": None}
     assert path.read_text().startswith("## before\nno newline at its end\n## 20")
     assert path.read_text().endswith("Z\n**Task:** Brew tea\n**Result:** done\n\n")
-    assert store.runs(fresh(house.ada)).count() == 0
+    assert operations.runs(fresh(house.ada)).count() == 0
 
 
 def test_a_file_that_cannot_be_written_is_told_without_its_place(
@@ -64,7 +65,7 @@ def test_a_run_is_logged_once_for_each_key(runtime: Caller, house: House) -> Non
     first = runtime.post("runs", {"task": "Brew", "result": "tea"}, idempotency_key="one")
     again = runtime.post("runs", {"task": "Brew", "result": "tea"}, idempotency_key="one")
     assert first.json == again.json
-    assert store.runs(fresh(house.ada)).count() == 1
+    assert operations.runs(fresh(house.ada)).count() == 1
 
 
 def test_with_memory_off_no_run_is_logged(runtime: Caller, house: House) -> None:
@@ -106,7 +107,7 @@ def test_reports_come_in_pages(runtime: Caller, house: House) -> None:
 
 def test_with_memory_off_no_report_is_read_and_none_is_kept(runtime: Caller, house: House) -> None:
     gc_reports.keep(fresh(house.ada), REPORT, model="openai/gpt", entries=7)
-    switches.change(fresh(house.ada), PERSON, enabled=False)
+    rule_changes.change(fresh(house.ada), PERSON, enabled=False)
     for path in ("gc-reports", "gc-reports/1", "gc-reports/2"):
         answer = runtime.get(path)
         assert (answer.status, answer.codes) == (409, ["memory_disabled"])
@@ -133,17 +134,17 @@ def test_a_run_waits_for_a_file_without_holding_the_database(
     """`gc` locks the file first, and writes to the trail then: the other way round, both would wait for ever."""
     settings.VAULT_ROOTS = [str(tmp_path)]
     Agent.objects.filter(pk=house.ada.pk).update(memory_path=str(tmp_path / "ada.md"))
-    monkeypatch.setattr(placing, "PATIENCE", 0.1)
+    monkeypatch.setattr(files, "PATIENCE", 0.1)
     (tmp_path / "ada.md").touch()
     before = transaction.get_connection().savepoint_ids[:]
     locked: list[bool] = []
-    plainly = placing.lock
+    plainly = files.lock
 
     def noting(number: int) -> None:
         locked.append(transaction.get_connection().savepoint_ids != before)
         plainly(number)
 
-    monkeypatch.setattr("memory.memory_file.lock", noting)
+    monkeypatch.setattr("memory.run_log.log_file.lock", noting)
     with (tmp_path / "ada.md").open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         answer = runtime.post("runs", {"task": "Brew", "result": "tea"}, idempotency_key="one")

@@ -13,7 +13,7 @@ from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiYamlRenderer
 from drf_spectacular.validation import validate_schema
 
-from config.api.examples import BY_OPERATION
+from memory.api.base.examples import BY_OPERATION
 from tests.api.calling import Caller
 from tests.api.test_keys import address, is_tenants
 

@@ -23,7 +23,9 @@ from schemathesis.engine import events
 
 from audit.consent import Person, Scope
 from audit.trail import Actor
-from memory import access, agents, consent, proposals, requests, tenants
+from memory.access import authentication, tenants
+from memory.agents import lifecycle
+from memory.consent import grants, proposals, removal_requests
 from memory.errors import KeyRejected
 from memory.models import Agent
 from tests import steps
@@ -50,7 +52,7 @@ class Door:
 
     key: str
     renew: Callable[[str], str]
-    requests: int = 0
+    removal_requests: int = 0
     done: int = 0
     broken: list[str] = field(default_factory=list)
 
@@ -134,8 +136,8 @@ def peopled(house: House, settings: Any, transactional_db: None) -> House:
     tenant.name = FOREIGN
     tenant.save()
     steps.remember(house.bob, f"{FOREIGN} tea", f"{FOREIGN} milk", tags=(FOREIGN,), project=FOREIGN)
-    agents.create("globex", FOREIGN.lower(), model="builtin/dedupe", actor=OPERATOR)
-    agents.change(house.bob, steps.ME, refinement_prompt=FOREIGN)
+    lifecycle.create("globex", FOREIGN.lower(), model="builtin/dedupe", actor=OPERATOR)
+    lifecycle.change(house.bob, steps.ME, refinement_prompt=FOREIGN)
     steps.remember(house.ada, "Tea is hot", "Milk is white", "Sugar is sweet", tags=("drinks",))
     steps.remember(house.ada, "Talked of tea", kind="journal")
     _ask(house.ada)
@@ -146,8 +148,8 @@ def _ask(agent: Agent) -> None:
     """What its side is asked to decide. (Not an erasure: after it, all that is asked of the agent would be refused.)"""
     for number in range(1, FEW):
         person = Person(number, f"person-{number}@acme.test")
-        consent.ask(agent, person, purpose="to see why it forgot a customer", scope=Scope("silo"))
-        requests.ask_redaction(agent, [3], Actor.person(person.address), reason=f"request {number}")
+        grants.ask(agent, person, purpose="to see why it forgot a customer", scope=Scope("silo"))
+        removal_requests.ask_redaction(agent, [3], Actor.person(person.address), reason=f"request {number}")
     proposals.propose(agent, Actor.person("admin@acme.test"), model="openai/gpt-4.1")
 
 
@@ -155,9 +157,9 @@ def _ask(agent: Agent) -> None:
 def test_an_agents_key(peopled: House) -> None:
     def renewed(key: str) -> str:
         try:
-            access.agent_key(key)
+            authentication.agent_key(key)
         except KeyRejected:
-            return agents.issue_key(peopled.ada, OPERATOR)
+            return lifecycle.issue_key(peopled.ada, OPERATOR)
         return key
 
     before = steps.state(peopled.bob)

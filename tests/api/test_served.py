@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from memory import agents
+from memory.agents import lifecycle
 from memory.models import Memory
 from tests import steps
 from tests.api.serving import Served, serving
@@ -33,7 +33,7 @@ def served(django_db_setup: None, django_db_blocker: object) -> Iterator[Served]
 
 @pytest.fixture
 def key(db: None) -> str:
-    return agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)[1]
+    return lifecycle.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)[1]
 
 
 def sent(served: Served, *parts: bytes) -> tuple[int, bytes]:

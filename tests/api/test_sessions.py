@@ -8,9 +8,10 @@ import pytest
 import time_machine
 from django.utils import timezone
 
-from memory import editing, redaction, requests
+from memory.consent import redaction, removal_requests
 from memory.models import Agent
-from memory.time_machine import What, roll_back
+from memory.time_machine.rollback import What, roll_back
+from memory.writing import edits
 from refinement import ledger, limits, schedule
 from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
@@ -280,7 +281,7 @@ def test_batches_are_worked_out_while_others_write(driver: Driver, ada: Agent, m
     batches, held = ledger.batches, []
 
     def worked_out(entries: Any) -> Any:
-        held.append(ada.pk in editing._holding.by_agent)
+        held.append(ada.pk in edits._holding.by_agent)
         RefinementSession.objects.update(plan=[[2], [1]])  # another first briefing, which was sooner
         return batches(entries)
 
@@ -295,7 +296,7 @@ def test_batches_are_worked_out_while_others_write(driver: Driver, ada: Agent, m
 
 def test_a_redaction_ends_it(driver: Driver, ada: Agent) -> None:
     driver.brief()
-    asked = requests.ask_redaction(ada, [1], PERSON, reason="asked")
+    asked = removal_requests.ask_redaction(ada, [1], PERSON, reason="asked")
     redaction.redact(ada, asked.number, ME)
     assert driver.call("search_memories", query="tea").codes == ["session_ended"]
     assert driver.read()["reason"] == "redaction"

@@ -14,9 +14,9 @@ import pytest
 from django.test import RequestFactory
 from gunicorn.config import Config  # type: ignore[import-untyped]
 
-from config.api.transfer import Export
 from config.connections import HELD, _Connection
-from memory import agents
+from memory.agents import lifecycle
+from memory.api.transfer import Export
 from memory.models import Memory
 from tests import steps
 from tests.api.serving import Served, serving
@@ -74,7 +74,7 @@ def served(django_db_setup: None, django_db_blocker: Any) -> Iterator[Served]:
 
 @pytest.fixture
 def key(transactional_db: None) -> str:
-    return agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)[1]
+    return lifecycle.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)[1]
 
 
 def post(key: str, *more: str, body: bytes = BODY) -> bytes:

@@ -13,11 +13,10 @@ import pytest
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from memory import agents
+from memory.agents import lifecycle, rule_changes
 from memory.errors import FileFault
 from memory.models import Agent, AgentKey
-from memory.rules import switches
-from memory.vault import following
+from memory.vault import writer
 from memory.vault.disk import Disk
 from tests.api.calling import Caller
 from tests.conftest import OPERATOR
@@ -28,7 +27,9 @@ from tests.steps import PERSON, remember, says
 @pytest.fixture
 def ada(tmp_path: Path, settings: Settings, transactional_db: None) -> tuple[Agent, Caller]:
     settings.VAULT_ROOTS = [str(tmp_path)]
-    made, key = agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR, vault_path=str(tmp_path / "vault"))
+    made, key = lifecycle.create(
+        "acme", "ada", model="builtin/dedupe", actor=OPERATOR, vault_path=str(tmp_path / "vault")
+    )
     remember(made, "The ferry leaves at 14:30.", category="technical")
     return made, Caller(key)
 
@@ -71,7 +72,7 @@ def test_a_vault_that_cannot_be_read_is_told(ada: tuple[Agent, Caller]) -> None:
 
 
 def test_an_agent_without_one_has_none(ada: tuple[Agent, Caller]) -> None:
-    _, key = agents.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR)
+    _, key = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR)
     none = {"path": "", "is_there": False, "is_behind": False, "fault": "", "differences": [], "unknown": 0}
     assert Caller(key).get("vault").json == none | {"next": None}
     assert Caller(key).post("vault/files/1/take-in").status == 404
@@ -133,7 +134,7 @@ def test_what_is_taken_in_stands_though_its_file_cannot_follow(ada: tuple[Agent,
     assert says(agent, 1).content == "The ferry leaves at 16:45."
     told = runtime.get("vault").json
     assert (told["is_behind"], told["fault"]) == (True, "no space left")
-    following.catch_up()
+    writer.catch_up()
     told = runtime.get("vault").json
     assert (told["is_behind"], told["fault"], told["differences"]) == (False, "", [])
 
@@ -151,7 +152,7 @@ def test_a_key_that_ended_while_the_vault_was_held_decides_nothing(ada: tuple[Ag
     agent, runtime = ada
     path = edit(agent)
     before = path.read_text()
-    opened = following.opened
+    opened = writer.opened
 
     @contextmanager
     def ended_meanwhile(agent: Agent) -> Iterator[Disk]:
@@ -159,7 +160,7 @@ def test_a_key_that_ended_while_the_vault_was_held_decides_nothing(ada: tuple[Ag
             AgentKey.objects.filter(agent=agent).update(revoked_at=timezone.now())
             yield disk
 
-    with mock.patch("memory.vault.following.opened", ended_meanwhile):
+    with mock.patch("memory.vault.writer.opened", ended_meanwhile):
         assert runtime.post("vault/files/1/leave").status == 401
     assert path.read_text() == before
 
@@ -168,9 +169,9 @@ def test_while_memory_is_off_its_files_are_not_told_or_touched(ada: tuple[Agent,
     agent, runtime = ada
     path = edit(agent)
     before = path.read_text()
-    switches.change(agent, PERSON, enabled=False)
+    rule_changes.change(agent, PERSON, enabled=False)
     for answer in (runtime.get("vault"), runtime.post("vault/files/1/take-in"), runtime.post("vault/files/1/leave")):
-        assert (answer.status, answer.codes, answer.json["prompt"]) == (409, ["memory_disabled"], switches.QUESTION)
+        assert (answer.status, answer.codes, answer.json["prompt"]) == (409, ["memory_disabled"], rule_changes.QUESTION)
     assert path.read_text() == before
 
 

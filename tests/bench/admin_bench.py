@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 
 from django.conf import settings
+from django.contrib.admin import site
 from django.db import connection
 from django.test import Client
 from django.urls import reverse
 from django_otp import DEVICE_ID_SESSION_KEY
 
-from config.admin.site import site
 from memory.models import Membership, Person, Role, Tenant
 from tests.bench.due_bench import add
 from tests.bench.figures import Figure, at_most

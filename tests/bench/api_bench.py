@@ -21,8 +21,8 @@ from django.conf import settings
 from django.db import connection
 
 from audit.trail import Actor
-from memory import agents
-from memory.formats import jsonl
+from memory.agents import lifecycle
+from memory.transfer.formats import jsonl
 from tests.bench import load, places, texts
 from tests.bench.figures import Figure, at_most, rate
 from tests.bench.load import Taken, Wanted, request
@@ -99,7 +99,7 @@ def filled(owners: int, each: int, theirs: str, *, is_large: bool) -> Place:
 
 def remembering(name: str, count: int, seed: str) -> str:
     """The key of a new agent with so many memories. Its budget is out of the way."""
-    agent, key = agents.create("acme", name, model="builtin/dedupe", actor=ME, budget_tokens=100_000_000)
+    agent, key = lifecycle.create("acme", name, model="builtin/dedupe", actor=ME, budget_tokens=100_000_000)
     jsonl.load(agent, texts.lines(count, seed), ME)
     return key
 

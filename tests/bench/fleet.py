@@ -28,9 +28,9 @@ from redis import Redis
 
 from audit.trail import Actor
 from config import queue
-from memory import agents
-from memory.formats import jsonl
+from memory.agents import lifecycle
 from memory.models import Agent
+from memory.transfer.formats import jsonl
 from refinement.models import Outcome, RefinementSession, Waiting
 from tests.bench import texts
 from tests.bench.places import ROOT
@@ -54,7 +54,7 @@ def agents_to_refine(count: int) -> list[str]:
 
 
 def _remembering(name: str) -> str:
-    agent, key = agents.create("acme", name, model="openai/scripted", actor=ME, budget_tokens=NEVER_OVER)
+    agent, key = lifecycle.create("acme", name, model="openai/scripted", actor=ME, budget_tokens=NEVER_OVER)
     jsonl.load(agent, texts.lines(MEMORIES, name), ME)
     return key
 

@@ -25,15 +25,15 @@ LISTED = "memory-store"  # in which nothing leaves
 
 def run(database: str, *, quick: bool) -> Iterator[Figure]:
     from audit.trail import Actor
-    from memory import agents
-    from memory.formats import jsonl
-    from memory.formats.imports import IMPORTS
+    from memory.agents import lifecycle
+    from memory.transfer.formats import jsonl
+    from memory.transfer.importing import IMPORTS
     from tests.bench import texts
 
     few, many = (1_000, 10_000) if quick else (10_000, 100_000)
     me = Actor.operator("bench")
     for count in (few, many):
-        agent, _ = agents.create("acme", f"all{count}", model="builtin/dedupe", actor=me)
+        agent, _ = lifecycle.create("acme", f"all{count}", model="builtin/dedupe", actor=me)
         jsonl.load(agent, texts.lines(count, count), me)
     done: dict[tuple[str, str, int], dict[str, float]] = {}
     with TemporaryDirectory(dir=os.environ.get("VAR_DIR")) as folder:
@@ -45,7 +45,7 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
                 else:
                     done["out", name, count] = _apart("out", name, f"all{count}", file)
                 slug = f"{name}{count}"
-                agents.create("acme", slug, model="builtin/dedupe", actor=me)
+                lifecycle.create("acme", slug, model="builtin/dedupe", actor=me)
                 done["in", name, count] = _apart("in", name, slug, file)
     for way, name in dict.fromkeys((way, name) for way, name, _ in done):
         rate = many / done[way, name, many]["seconds"]
@@ -76,23 +76,24 @@ def _apart(way: str, name: str, slug: str, file: Path) -> dict[str, float]:
 
 def _do(way: str, name: str, slug: str, file: Path) -> None:
     from audit.trail import Actor
-    from memory.access import agent_named
-    from memory.formats import export, imports, jsonl
-    from memory.formats.export import NotHeld
-    from memory.formats.exports import EXPORTS
+    from memory.access.authentication import agent_named
+    from memory.transfer import exporting, importing
+    from memory.transfer.export_formats import EXPORTS
+    from memory.transfer.exporting import NotHeld
+    from memory.transfer.formats import jsonl
 
     agent: Any = agent_named(f"acme/{slug}")
     me = Actor.operator("bench")
     if way == "out":
         with file.open("wb") as written:
-            for piece in EXPORTS[name].write(agent, export.memories(agent), NotHeld()):
+            for piece in EXPORTS[name].write(agent, exporting.memories(agent), NotHeld()):
                 written.write(piece)
         return
     with file.open("rb") as read:
         if name == "jsonl":
             jsonl.load(agent, jsonl.lines_of("the file", read), me)
         else:
-            imports.load(agent, imports.IMPORTS[name].read(read, ""), me)
+            importing.load(agent, importing.IMPORTS[name].read(read, ""), me)
 
 
 def main() -> None:

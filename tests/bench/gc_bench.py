@@ -18,7 +18,7 @@ from pathlib import Path
 from django.conf import settings
 
 from audit.trail import Actor
-from memory import agents
+from memory.agents import lifecycle
 from memory.models import Agent
 from tests.bench.figures import Figure
 
@@ -36,7 +36,7 @@ AS_INSTALLED += "runpy.run_path('manage.py', run_name='__main__')"
 def run(database: str, *, quick: bool) -> Iterator[Figure]:
     path = Path(settings.VAULT_ROOTS[0]) / "ada.md"
     path.parent.mkdir(parents=True, exist_ok=True)
-    agent, _ = agents.create("acme", "ada", model="openai/gpt", actor=ME, memory_path=str(path))
+    agent, _ = lifecycle.create("acme", "ada", model="openai/gpt", actor=ME, memory_path=str(path))
     with sink() as address:
         for size in (MB, 100 * MB) if quick else ORIGINAL:
             entries = write(path.with_suffix(".whole"), size)

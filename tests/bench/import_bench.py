@@ -1,4 +1,4 @@
-"""The import of 10,000 memories through `memory.formats.jsonl`, beside the same rows by plain SQL in batches."""
+"""Import 10,000 memories (`memory.transfer.formats.jsonl`), beside the same rows by plain SQL in batches."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 
 from audit.trail import Actor
-from memory import agents
-from memory.formats import jsonl
+from memory.agents import lifecycle
+from memory.transfer.formats import jsonl
 from tests.bench import texts
 from tests.bench.figures import Figure, at_most, rate
 from tests.bench.floor_bench import floor
@@ -28,7 +28,7 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
     for turn in range(turns):
         given = list(texts.lines(count, turn))
         contents = [json.loads(line)["content"] for line in given]
-        agent, _ = agents.create("acme", f"ada{turn}", model="builtin/dedupe", actor=ME)
+        agent, _ = lifecycle.create("acme", f"ada{turn}", model="builtin/dedupe", actor=ME)
 
         def ours(agent=agent, given=given) -> None:
             jsonl.load(agent, given, ME)

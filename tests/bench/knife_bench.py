@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from django.utils import timezone
 
 from audit.trail import Actor
-from memory import agents
-from memory.formats import jsonl
+from memory.agents import lifecycle
 from memory.models import Agent, Kind, Memory
-from memory.silo import indexes
+from memory.search import cache
 from memory.silo.silo import Silo
+from memory.transfer.formats import jsonl
 from refinement import ledger
 from refinement import session as sessions
 from refinement.knife import Knife
@@ -78,7 +78,7 @@ def plain() -> float:
 
 def filled(size: int) -> Agent:
     """An agent with so many core memories and some journal ones. Its budget is out of the way, its floor low."""
-    agent, _ = agents.create(
+    agent, _ = lifecycle.create(
         "acme", f"ada{size}", model="builtin/dedupe", actor=ME, budget_tokens=100_000_000, target_tokens=1, **LIMITS
     )
     journal = (b'{"kind":"journal",' + line[1:] for line in texts.lines(100, "journal"))
@@ -120,7 +120,7 @@ def used(agent: Agent, rounds: int) -> tuple[float, dict[str, list[float]]]:
         "promote_memory": ("promote_memory", lambda: {"id": journal.pop().number}),
         "a refused call": ("delete_memory", lambda: {"id": 999_999_999}),
     }
-    indexes.forget_all()
+    cache.forget_all()
     cold = timed(knife, "search_memories", {"query": query(chance, contents)})
     seconds: dict[str, list[float]] = {name: [] for name in asked}
     for _ in range(rounds):

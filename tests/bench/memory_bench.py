@@ -7,8 +7,8 @@ import resource
 from collections.abc import Iterator
 
 from audit.trail import Actor
-from memory import agents
-from memory.formats import jsonl
+from memory.agents import lifecycle
+from memory.transfer.formats import jsonl
 from tests.bench import texts
 from tests.bench.figures import Figure
 
@@ -20,7 +20,7 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
     counts = (1_000, 2_000, 5_000) if quick else (1_000, 2_000, 10_000, 50_000)
     peaks = []
     for count in counts:
-        agent, _ = agents.create("acme", f"ada{count}", model="builtin/dedupe", actor=ME)
+        agent, _ = lifecycle.create("acme", f"ada{count}", model="builtin/dedupe", actor=ME)
         jsonl.load(agent, texts.lines(count, count), ME)
         peaks.append(peak())
     for count, reached in zip(counts[1:-1], peaks[1:-1], strict=True):

@@ -205,18 +205,20 @@ class Trial:
         from django.db import connection
 
         from audit.trail import Actor
-        from memory import agents, replay, store, time_machine
-        from memory.intake import Draft
+        from memory.agents import lifecycle
+        from memory.policy.validation import Draft
+        from memory.time_machine import replay, rollback
+        from memory.writing import operations
         from refinement import loop
 
         connection.close()
         me = Actor.operator("bench")
         try:
-            agent, _ = agents.create("acme", f"lives-{how.replace(' ', '-')}", model="builtin/dedupe", actor=me)
-            store.remember(agent, [Draft(f"The boat needs paint number {n % 40}.") for n in range(100)], me)
-            store.discard(agent, [1, 2], me)
+            agent, _ = lifecycle.create("acme", f"lives-{how.replace(' ', '-')}", model="builtin/dedupe", actor=me)
+            operations.remember(agent, [Draft(f"The boat needs paint number {n % 40}.") for n in range(100)], me)
+            operations.discard(agent, [1, 2], me)
             done = loop.refine(agent, trigger="manual")
-            time_machine.roll_back(agent, time_machine.What.session(done.number), me)
+            rollback.roll_back(agent, rollback.What.session(done.number), me)
             agent.refresh_from_db()
             problems = list(replay.problems_of(agent.pk))
             print(f"The service, {how}: {agent.audit_seq} entries, one session, rolled back: {problems or 'sound'}")

@@ -93,8 +93,8 @@ def tried() -> None:
     django.setup()
     from django.utils import timezone
 
-    from memory import replay
     from memory.models import Agent
+    from memory.time_machine import replay
     from refinement.models import RefinementSession
     from tests.bench import fleet
     from tests.bench.serving import served

@@ -8,9 +8,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from audit.trail import Actor
-from memory import agents, duplicates, store
-from memory.intake import Draft
+from memory.agents import lifecycle
 from memory.models import Agent
+from memory.policy.validation import Draft
+from memory.writing import duplicates, operations
 from tests.bench import texts
 from tests.bench.figures import Figure
 
@@ -18,11 +19,11 @@ ME, PERSON = Actor.agent("bench"), Actor.person("pat@acme.test")
 Verb = Callable[[Agent, list[int]], object]
 
 VERBS: dict[str, tuple[bool, Verb]] = {  # whether the memories are to be gone before, and the verb
-    "remember": (False, lambda agent, numbers: store.remember(agent, drafts(len(numbers), "more"), ME)),
-    "discard": (False, lambda agent, numbers: store.discard(agent, numbers, ME)),
-    "restore": (True, lambda agent, numbers: store.restore(agent, numbers, PERSON)),
-    "protect": (False, lambda agent, numbers: store.protect(agent, numbers, PERSON)),
-    "consolidate": (False, lambda agent, numbers: store.consolidate(agent, numbers, "All of it.", ME)),
+    "remember": (False, lambda agent, numbers: operations.remember(agent, drafts(len(numbers), "more"), ME)),
+    "discard": (False, lambda agent, numbers: operations.discard(agent, numbers, ME)),
+    "restore": (True, lambda agent, numbers: operations.restore(agent, numbers, PERSON)),
+    "protect": (False, lambda agent, numbers: operations.protect(agent, numbers, PERSON)),
+    "consolidate": (False, lambda agent, numbers: operations.consolidate(agent, numbers, "All of it.", ME)),
     "remove duplicates": (False, lambda agent, _: duplicates.remove(agent)),
 }
 FEW, MANY = 2, 200
@@ -37,11 +38,11 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
 
 
 def asked(name: str, is_gone: bool, verb: Verb, count: int) -> int:
-    agent, _ = agents.create("acme", f"{name.replace(' ', '-')}-{count}", model="builtin/dedupe", actor=ME)
+    agent, _ = lifecycle.create("acme", f"{name.replace(' ', '-')}-{count}", model="builtin/dedupe", actor=ME)
     given = drafts(count // 2, name) * 2 if name == "remove duplicates" else drafts(count, name)
-    numbers = [memory.number for memory in store.remember(agent, given, ME).memories]
+    numbers = [memory.number for memory in operations.remember(agent, given, ME).memories]
     if is_gone:
-        store.discard(agent, numbers, ME)
+        operations.discard(agent, numbers, ME)
     with CaptureQueriesContext(connection) as captured:
         verb(agent, numbers)
     return len([query for query in captured if not query["sql"].startswith(NOT_COUNTED)])

@@ -17,8 +17,9 @@ from pathlib import Path
 from django.db import connection
 
 from audit.trail import Actor
-from memory import agents, store
-from memory.intake import Draft
+from memory.agents import lifecycle
+from memory.policy.validation import Draft
+from memory.writing import operations
 from tests.bench import load
 from tests.bench.figures import Figure, at_least
 from tests.bench.search_bench import FIRST, RECALL_TARGET, ROOT, Search, palimpsest, recall
@@ -54,8 +55,8 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
 
 def remembered(texts: Sequence[str], name: str, asking: load.Connection) -> Search:
     """An agent that remembers these texts, in order; how to search them."""
-    agent, key = agents.create("acme", name, model="builtin/dedupe", actor=ME)
-    store.remember(agent, [Draft(text) for text in texts], ME)
+    agent, key = lifecycle.create("acme", name, model="builtin/dedupe", actor=ME)
+    operations.remember(agent, [Draft(text) for text in texts], ME)
     connection.close()
 
     def search(query: str, limit: int) -> list[int]:

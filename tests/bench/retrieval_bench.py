@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from audit.trail import Actor
-from memory import agents, reading
-from memory.formats import jsonl
+from memory.agents import lifecycle
 from memory.models import Agent
-from memory.rules.retrieval import retrieve
+from memory.recording.retrieval import retrieve
+from memory.search import reading
+from memory.transfer.formats import jsonl
 from tests.bench.figures import Figure
 from tests.bench.search_bench import corpus, seconds
 
@@ -39,7 +40,7 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
 def filled(count: int) -> tuple[Agent, list[str]]:
     """An agent with so many memories, a quarter of them another project's; what is asked."""
     texts, questions = corpus(count)
-    agent, _ = agents.create("acme", f"ada{count}", model="builtin/dedupe", actor=ME)
+    agent, _ = lifecycle.create("acme", f"ada{count}", model="builtin/dedupe", actor=ME)
     beginning = datetime.now(UTC) - timedelta(days=400)
     lines = []
     for number, text in enumerate(texts):

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from audit.models import Operation
-from memory import replay, store, time_machine
 from memory.models import Agent
-from memory.time_machine import What
+from memory.time_machine import replay, rollback
+from memory.time_machine.rollback import What
+from memory.writing import operations
 from tests.bench import trails
 from tests.bench.figures import Figure, at_most
 from tests.bench.trails import ME, fresh
@@ -32,7 +33,7 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
         one_by_one = each * size
         back = undone(agent, What.since_entry(since), size)
         yield from judged(database, f"rollback of {size:,} entries, a change each", size, back, one_by_one)
-        at_once = taken(partial(store.discard, agent, range(1, size + 1), ME))
+        at_once = taken(partial(operations.discard, agent, range(1, size + 1), ME))
         back = undone(agent, What.entry(fresh(agent).audit_seq), size)
         yield from judged(database, f"rollback of an entry of {size:,} changes", size, back, one_by_one)
         yield Figure("rollback", database, f"… and making that entry, {size:,}", at_once, "s")
@@ -41,13 +42,13 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
 
 def discard_each(agent: Agent, size: int) -> None:
     for number in range(1, size + 1):
-        store.discard(agent, [number], ME)
+        operations.discard(agent, [number], ME)
 
 
 def undone(agent: Agent, what: What, size: int) -> float:
     """Seconds a rollback takes, which restores so many memories."""
     row, started = fresh(agent), time.perf_counter()
-    figures = time_machine.roll_back(row, what, ME)
+    figures = rollback.roll_back(row, what, ME)
     seconds = time.perf_counter() - started
     assert figures.restored == size
     return seconds

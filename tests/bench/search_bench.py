@@ -21,8 +21,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
 
-from memory.silo.search import Document, Index
-from memory.silo.search.stopwords import stop_words
+from memory.search import Document, Index
+from memory.search.stopwords import stop_words
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = (1, 5, 10, 20)

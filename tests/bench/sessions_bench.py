@@ -18,8 +18,9 @@ from typing import Any
 from django.conf import settings
 
 from audit.trail import Actor
-from memory import agents, store
-from memory.intake import Draft
+from memory.agents import lifecycle
+from memory.policy.validation import Draft
+from memory.writing import operations
 from refinement import loop
 from tests.bench import texts
 from tests.bench.figures import Figure
@@ -36,9 +37,9 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
 
 
 def session(database: str, pairs: int) -> Iterator[Figure]:
-    agent, _ = agents.create("acme", f"ada{pairs}", model="openai/scripted", actor=ME)
+    agent, _ = lifecycle.create("acme", f"ada{pairs}", model="openai/scripted", actor=ME)
     told = facts(pairs)
-    store.remember(agent, [Draft(text) for pair in told for text in pair[:2]], ME)
+    operations.remember(agent, [Draft(text) for pair in told for text in pair[:2]], ME)
     agent.refresh_from_db()
     with ModelServer(merging({(2 * n + 1, 2 * n + 2): pair[2] for n, pair in enumerate(told)})) as server:
         settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"

@@ -3,10 +3,10 @@
     python -m tests.bench.simulate_fleet [--agents 1000000] [--days 30] [--workers 240] [--seed 1] …
 
 Plain Python in steps of ten seconds, the same for the same seed; some minutes for a million agents. Due dates, their
-spread, back-off and the pauses of a provider that does not answer are the product's own functions (`memory.cadence`,
-`refinement.schedule`, `refinement.providers`), and so is how many wake-ups wait (`refinement.line`); who stands in
-line, the fair choice of turns and who is woken are made again here, over numbers instead of rows
-(`tests/unit/test_line.py` and `test_turns.py` hold the product's).
+spread, back-off and the pauses of a provider that does not answer are the product's own functions
+(`memory.agents.due_dates`, `refinement.schedule`, `refinement.providers`), and so is how many wake-ups wait
+(`refinement.backlog`); who stands in line, the fair choice of turns and who is woken are made again here, over numbers
+instead of rows (`tests/unit/test_line.py` and `test_turns.py` hold the product's).
 
 What is assumed, each an option or a constant below, none of it measured: how many tokens agents write (lognormal over
 agents and over tenants), how sessions end, how long a model takes. What a session writes to the database is measured
@@ -148,10 +148,11 @@ class Fleet:
 
 class Simulation:
     def __init__(self, agents: int, days: int, service: Service, seed: int) -> None:
-        from memory import cadence
-        from refinement import line, providers, schedule
+        from memory.agents import due_dates
+        from refinement import backlog as line
+        from refinement import providers, schedule
 
-        self.following, self.spread, self.retry_after = cadence.following, cadence.spread, schedule.retry_after
+        self.following, self.spread, self.retry_after = due_dates.following, due_dates.spread, schedule.retry_after
         self.longest_pause, self.at_once = providers.LONGEST.total_seconds(), line.AT_ONCE
         self.fleet, self.service, self.days = Fleet(agents, seed), service, days
         self.chance = random.Random(f"run {seed}")

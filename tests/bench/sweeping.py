@@ -28,12 +28,12 @@ def main() -> None:
     from django_q.models import OrmQ
 
     from memory.models import Agent
-    from refinement import line
+    from refinement import backlog
     from refinement.models import Waiting
     from tests.bench.verifying import forget_peak, mebibytes
 
     Agent.objects.update(due_at=None)
-    line.sweep()  # nobody is due: what is loaded on first use is here now
+    backlog.sweep()  # nobody is due: what is loaded on first use is here now
     now, longer_due = timezone.now(), timedelta(hours=1)
     in_hundred = Agent.objects.annotate(place=Mod("pk", 100))
     in_hundred.filter(place__lt=int(sys.argv[1])).update(due_at=now - longer_due)
@@ -47,13 +47,13 @@ def main() -> None:
         Waiting.objects.all().delete()
         OrmQ.objects.all().delete()
         started = time.perf_counter()
-        came = line.sweep()
+        came = backlog.sweep()
         taken.append(time.perf_counter() - started)
         grown = mebibytes("VmHWM") - held if number == 0 else grown
     Waiting.objects.all().delete()
     OrmQ.objects.all().delete()
     with CaptureQueriesContext(connection) as captured:
-        line.sweep()
+        backlog.sweep()
     Waiting.objects.all().delete()
     in_hundred.filter(place__gt=0).update(due_at=now + timedelta(days=1))  # one in a hundred is due, as before
     seconds = statistics.median(taken)

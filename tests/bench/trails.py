@@ -13,15 +13,15 @@ from typing import Any
 
 from django.db import transaction
 
-from audit import bodies, rowset
+from audit import bodies, bulk
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor, Head, changes_digest, entry_mac
 from config.keyring import keyring
-from memory import agents
-from memory.counters import recount
-from memory.formats import jsonl
+from memory.agents import lifecycle
 from memory.models import Agent, Memory
-from memory.snapshot import snapshot
+from memory.transfer.formats import jsonl
+from memory.writing.counters import recount
+from memory.writing.snapshots import snapshot
 from tests.bench import texts
 
 ME = Actor.operator("bench")
@@ -37,7 +37,7 @@ VALUES: dict[str, Callable[[datetime], dict[str, Any]]] = {
 
 def grown(slug: str, memories: int) -> Agent:
     """An agent with so many memories, imported."""
-    agent, _ = agents.create("acme", slug, model="builtin/dedupe", actor=ME)
+    agent, _ = lifecycle.create("acme", slug, model="builtin/dedupe", actor=ME)
     jsonl.load(agent, texts.lines(memories, slug), ME)
     return fresh(agent)
 
@@ -92,8 +92,8 @@ class _Pen:
             at = self.head.next_at()
             changes.append(self._change(number, VALUES[operation](at)))
             entries.append(self._entry(operation, at, changes[-1]))
-        rowset.insert(AuditEntry, entries)
-        rowset.insert(Change, changes)
+        bulk.insert(AuditEntry, entries)
+        bulk.insert(Change, changes)
 
     def _change(self, number: int, values: dict[str, Any]) -> dict[str, Any]:
         memory = self.memories[number]
@@ -129,7 +129,7 @@ class _Pen:
 
     def finish(self) -> None:
         """The rows as the last entries left them."""
-        rowset.update(
+        bulk.update(
             Memory,
             [vars(memory) for memory in self.memories.values()],
             ("id", "constitutional", "discarded_at", "version"),

@@ -18,10 +18,11 @@ from pathlib import Path
 from django.conf import settings
 
 from audit.trail import Actor
-from memory import agents, store
-from memory.intake import Draft
+from memory.agents import lifecycle
 from memory.models import Agent
-from memory.vault import mending
+from memory.policy.validation import Draft
+from memory.vault import repair
+from memory.writing import operations
 from tests.bench import texts
 from tests.bench.figures import Figure, at_most, rate
 
@@ -50,7 +51,7 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
 
 
 def _agent(name: str, vault: str) -> Agent:
-    return agents.create("acme", name, model="builtin/dedupe", actor=ME, vault_path=vault)[0]
+    return lifecycle.create("acme", name, model="builtin/dedupe", actor=ME, vault_path=vault)[0]
 
 
 def _in_turns(off: Agent, on: Agent, many: int, batch: int) -> tuple[float, float]:
@@ -67,14 +68,14 @@ def _stored(agent: Agent, drafts: list[Draft], batch: int) -> float:
     """In how many seconds."""
     started = time.perf_counter()
     for start in range(0, len(drafts), batch):
-        store.remember(agent, drafts[start : start + batch], ME)
+        operations.remember(agent, drafts[start : start + batch], ME)
     return time.perf_counter() - started
 
 
 def _rebuilt(database: str, agent: Agent, files: int) -> Iterator[Figure]:
     before = _peak()
     started = time.perf_counter()
-    done = mending.repair(agent)
+    done = repair.repair(agent)
     seconds = time.perf_counter() - started
     assert (done.mended, done.indexed, done.left) == (0, files, ())
     yield at_most("vault", database, f"{files:,} files compared, indexes written anew", seconds, "s", REBUILT_IN)
@@ -84,7 +85,7 @@ def _rebuilt(database: str, agent: Agent, files: int) -> Iterator[Figure]:
     folder = Path(agent.vault_path) / "common"
     shutil.rmtree(folder)
     started = time.perf_counter()
-    assert mending.repair(agent).mended == files
+    assert repair.repair(agent).mended == files
     seconds = time.perf_counter() - started
     yield Figure("vault", database, f"{files:,} files that were gone written again", files / seconds, "/s")
 

@@ -13,8 +13,8 @@ from django.db import connection, transaction
 
 from audit import guards
 from audit.models import AuditEntry
-from memory import replay
 from memory.models import Agent
+from memory.time_machine import replay
 from tests.bench import places, trails
 from tests.bench.figures import Figure, at_least
 

@@ -20,10 +20,11 @@ def main() -> None:
     import django
 
     django.setup()
-    from memory import agents, replay
+    from memory.agents import lifecycle
+    from memory.time_machine import replay
     from tests.bench.trails import ME
 
-    small, _ = agents.create("acme", f"small{os.getpid()}", model="builtin/dedupe", actor=ME)
+    small, _ = lifecycle.create("acme", f"small{os.getpid()}", model="builtin/dedupe", actor=ME)
     assert not list(replay.problems_of(small.pk))  # what is loaded on first use is here now
     forget_peak()
     held, started = mebibytes("VmRSS"), time.perf_counter()

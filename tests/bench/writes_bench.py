@@ -11,9 +11,10 @@ from django.conf import settings
 from django.db import connection
 
 from audit.trail import Actor
-from memory import agents, store
-from memory.intake import Draft
+from memory.agents import lifecycle
 from memory.models import Agent
+from memory.policy.validation import Draft
+from memory.writing import operations
 from tests.bench import texts
 from tests.bench.figures import Figure, at_most, rate
 from tests.bench.floor_bench import floor, relation_sizes
@@ -26,7 +27,7 @@ OURS = ("memory_memory", "audit_auditentry", "audit_change")
 
 def run(database: str, *, quick: bool) -> Iterator[Figure]:
     """Rate of durable single writes in an empty agent, and again in one that has thousands; then bytes."""
-    agent, _ = agents.create("acme", "ada", model="builtin/dedupe", actor=ME)
+    agent, _ = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=ME)
     plain = floor()
     sizes = (300,) if quick else (1_000, 3_000)
     empty = size()
@@ -43,7 +44,7 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
 def remember_each(agent: Agent) -> Callable[[Sequence[str]], None]:
     def remember(chunk: Sequence[str]) -> None:
         for text in chunk:
-            store.remember(agent, [Draft(text, origin=ORIGIN)], ME)
+            operations.remember(agent, [Draft(text, origin=ORIGIN)], ME)
 
     return remember
 

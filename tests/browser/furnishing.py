@@ -15,11 +15,14 @@ import refinement.demo
 from audit.consent import Person as Asking
 from audit.consent import Scope
 from audit.trail import Actor
-from memory import agents, consent, invitations, requests, store
-from memory.formats import jsonl
-from memory.intake import Draft
+from memory.accounts import invitations
+from memory.agents import lifecycle
+from memory.consent import grants, removal_requests
 from memory.models import Agent, DueReason, Membership, Person, Role
-from memory.time_machine import What, roll_back
+from memory.policy.validation import Draft
+from memory.time_machine.rollback import What, roll_back
+from memory.transfer.formats import jsonl
+from memory.writing import operations
 from refinement import loop, schedule
 from tests.admin.conftest import enrolled
 
@@ -38,7 +41,7 @@ class Home:
     auditor: Person
     root: Person
     ada: Agent
-    agents: tuple[Agent, ...]
+    lifecycle: tuple[Agent, ...]
 
 
 def furnish(mark: str = "") -> Home:
@@ -71,7 +74,7 @@ def _fresh(agent: Agent) -> Agent:
 
 
 def _agent(tenant: str, slug: str, mark: str, *, lines: slice = slice(None), **settings: Any) -> Agent:
-    agent, _ = agents.create(tenant, slug, model=MODEL, actor=OPERATOR, **settings)
+    agent, _ = lifecycle.create(tenant, slug, model=MODEL, actor=OPERATOR, **settings)
     jsonl.load(agent, _marked(LEDGER.read_bytes().splitlines()[lines], mark), OPERATOR)
     return _fresh(agent)
 
@@ -83,27 +86,27 @@ def _marked(lines: Iterable[bytes], mark: str) -> Iterable[bytes]:
 
 
 def _refined(*of: Agent) -> None:
-    store.protect(of[0], [1, 2], Actor.person("mirela@quayside.test"))
+    operations.protect(of[0], [1, 2], Actor.person("mirela@quayside.test"))
     for agent in of:
         loop.refine(_fresh(agent), trigger=DueReason.WEEKLY)
 
 
 def _edited(agent: Agent, mark: str) -> None:
     """What happens between sessions."""
-    store.remember(agent, [Draft(f"{mark} The pier closes at nine.", kind="journal")], RUNTIME)
-    store.discard(agent, [5], RUNTIME)
+    operations.remember(agent, [Draft(f"{mark} The pier closes at nine.", kind="journal")], RUNTIME)
+    operations.discard(agent, [5], RUNTIME)
 
 
 def _asked(ada: Agent, ines: Agent, owner: Person, auditor: Person) -> None:
     """Requests in each state that needs no waiting."""
     mine, theirs = (Asking(person.pk, person.email) for person in (owner, auditor))
-    denied = consent.ask(ada, theirs, purpose=WHY, scope=Scope("silo"))
-    consent.deny(ada, denied.number, RUNTIME)
-    consent.ask(ada, theirs, purpose=WHY, scope=Scope("session", session=1))
-    granted = consent.ask(ada, mine, purpose=WHY, scope=Scope("memories", numbers=(1, 2, 3)))
-    consent.approve(ada, granted.number, RUNTIME)
-    ended = consent.ask(ines, mine, purpose=WHY, scope=Scope("session", session=1))
-    consent.approve(ines, ended.number, RUNTIME)
-    consent.revoke(ines, ended.number, Actor.person(owner.email))
-    consent.ask(ines, theirs, purpose=WHY, scope=Scope("silo"))
-    requests.ask_redaction(ada, [3, 4], Actor.person(owner.email), reason="request 2026-114 of a customer")
+    denied = grants.ask(ada, theirs, purpose=WHY, scope=Scope("silo"))
+    grants.deny(ada, denied.number, RUNTIME)
+    grants.ask(ada, theirs, purpose=WHY, scope=Scope("session", session=1))
+    granted = grants.ask(ada, mine, purpose=WHY, scope=Scope("memories", numbers=(1, 2, 3)))
+    grants.approve(ada, granted.number, RUNTIME)
+    ended = grants.ask(ines, mine, purpose=WHY, scope=Scope("session", session=1))
+    grants.approve(ines, ended.number, RUNTIME)
+    grants.revoke(ines, ended.number, Actor.person(owner.email))
+    grants.ask(ines, theirs, purpose=WHY, scope=Scope("silo"))
+    removal_requests.ask_redaction(ada, [3, 4], Actor.person(owner.email), reason="request 2026-114 of a customer")

@@ -8,9 +8,10 @@ from django.db.models import Model
 from django.urls import reverse
 
 from audit.models import AccessRequest, AuditEntry
-from config import reading
-from config.admin import asking, time_machine
-from memory import invitations, requests, steward_links
+from memory.accounts import invitations
+from memory.admin.base.links import ask_access_address, time_machine_address
+from memory.admin.plain_pages import reading
+from memory.consent import links, removal_requests
 from memory.models import Memory, Role
 from refinement.models import RefinementSession
 from tests.browser.furnishing import Home
@@ -41,12 +42,12 @@ def _reading(home: Home) -> str:
 def _consent(home: Home) -> str:
     """By a link as it is mailed."""
     asked = AccessRequest.objects.filter(agent_id=home.ada.pk, state="requested").get()
-    return reverse("consent", args=[steward_links.make(home.ada, asked.number)])
+    return reverse("consent", args=[links.make(home.ada, asked.number)])
 
 
 def _removal(home: Home) -> str:
-    [asked] = requests.waiting(home.ada)
-    return reverse("consent", args=[steward_links.make(home.ada, asked.number)])
+    [asked] = removal_requests.waiting(home.ada)
+    return reverse("consent", args=[links.make(home.ada, asked.number)])
 
 
 def _joining(home: Home) -> str:
@@ -58,9 +59,9 @@ PLACES: dict[str, Callable[[Home], str]] = {
     "overview": lambda _: reverse("admin:index"),
     "agents": _list("memory_agent"),
     "agent": _row("memory_agent", lambda home: home.ada),
-    "time-machine": lambda home: time_machine.address(home.ada),
-    "time-machine-preview": lambda home: time_machine.address(home.ada, "session", 1),
-    "ask-for-access": lambda home: f"{asking.address(home.ada)}?kind=session&session=1",
+    "time-machine": lambda home: time_machine_address(home.ada),
+    "time-machine-preview": lambda home: time_machine_address(home.ada, "session", 1),
+    "ask-for-access": lambda home: f"{ask_access_address(home.ada)}?kind=session&session=1",
     "memories": _list("memory_memory"),
     "memory": _row("memory_memory", lambda home: Memory.objects.filter(agent=home.ada, constitutional=True).first()),
     "sessions": _list("refinement_refinementsession"),

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django_otp.oath import TOTP
 from playwright.sync_api import expect
 
-from memory import agents
+from memory.agents import lifecycle
 from memory.models import Agent, Membership, Person
 from tests import queueing, steps
 from tests.admin.conftest import PASSWORD, code
@@ -32,7 +32,7 @@ WHY = "A customer was told an opening hour that is wrong."
 def past(house: House, pat: Person) -> Agent:
     """An agent with a steward, and pat, who may ask to read it."""
     steps.remember(house.ada, TEA, f"{MARKER} drinks milk")
-    agents.change(house.ada, ME, steward=STEWARD)
+    lifecycle.change(house.ada, ME, steward=STEWARD)
     Membership.objects.create(person=pat, tenant=house.ada.tenant, role="auditor")
     queueing.work()  # the letters about all that
     mail.outbox.clear()

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.sync_api import expect
 
-from memory import store
 from memory.models import Agent, Membership, Person
+from memory.writing import operations
 from tests import steps
 from tests.admin.reading import at, granted
 from tests.browser.conftest import NewWindow
@@ -24,7 +24,7 @@ TEA = f"{MARKER} drinks tea"
 @pytest.fixture
 def past(house: House, pat: Person) -> Agent:
     steps.remember(house.ada, TEA, f"{MARKER}<b>" + "w" * 300, tags=["kitchen"])
-    store.revise(house.ada, 1, ME, content=f"{TEA} at nine")
+    operations.revise(house.ada, 1, ME, content=f"{TEA} at nine")
     Membership.objects.create(person=pat, tenant=house.ada.tenant, role="auditor")
     return house.ada
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from config.admin.signing_in import WRONG
+from memory.admin.plain_pages.sign_in import WRONG
 from memory.models import Person
 from tests.admin.conftest import PASSWORD, code
 from tests.browser.conftest import NewWindow

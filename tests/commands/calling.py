@@ -19,7 +19,8 @@ from django.core.management import get_commands, load_command_class
 from django.db import connections
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-NAMES = sorted(name for name, app in get_commands().items() if app == "config" and name != "migrate")
+APPS = {"audit", "config", "memory", "refinement"}
+NAMES = sorted(name for name, app in get_commands().items() if app in APPS and name != "migrate")
 _UNWANTED = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "SILO_KEYS", "AUDIT_KEY", "PEPPER_KEY", "HEADS_KEY")
 
 
@@ -51,7 +52,7 @@ def run(name: str, *args: str, stdin: bytes = b"") -> Ran:
 
 def _exit_code(name: str, args: tuple[str, ...]) -> int:
     try:
-        load_command_class("config", name).run_from_argv(["manage.py", name, *args])
+        load_command_class(get_commands()[name], name).run_from_argv(["manage.py", name, *args])
     except SystemExit as ended:
         return int(ended.code or 0)
     return 0

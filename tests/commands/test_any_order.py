@@ -9,7 +9,7 @@ from django.core.management import CommandError, load_command_class
 
 
 def parsed(*args: str) -> dict[str, Any]:
-    parser = load_command_class("config", "memory_rules").create_parser("manage.py", "memory_rules")
+    parser = load_command_class("memory", "memory_rules").create_parser("manage.py", "memory_rules")
     return vars(parser.parse_args(args))
 
 

@@ -12,9 +12,9 @@ import pytest
 from audit import guards, trail
 from audit.models import AuditEntry, Change
 from audit.trail import Actor
-from memory import erasure, redaction, requests
+from memory.consent import erasure, redaction, removal_requests
 from memory.models import Agent
-from memory.snapshot import restore
+from memory.writing.snapshots import restore
 from tests import tampering
 from tests.commands.calling import run
 from tests.conftest import drop_guards
@@ -63,7 +63,7 @@ def put_back_an_older_body(agent: Agent, *, row: bool, change: bool) -> None:
 
 def redact(agent: Agent) -> int:
     """Entry 10 asks for it, entry 11 does it."""
-    asked = requests.ask_redaction(agent, [3], OWNER, reason="request 17")
+    asked = removal_requests.ask_redaction(agent, [3], OWNER, reason="request 17")
     redaction.redact(agent, asked.number, ME)
     return asked.number + 1
 
@@ -89,7 +89,7 @@ def make_a_redaction_up(agent: Agent) -> None:
 
 def put_back_a_data_key(agent: Agent) -> None:
     wrapped = bytes(fresh(agent).wrapped_key)
-    erasure.erase(agent, requests.ask_erasure(agent, OWNER, reason="request 18").number, ME)
+    erasure.erase(agent, removal_requests.ask_erasure(agent, OWNER, reason="request 18").number, ME)
     Agent.objects.filter(pk=agent.pk).update(wrapped_key=wrapped)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from audit.models import AuditEntry
-from memory import access
+from memory.access import authentication
 from memory.models import Agent, AgentKey, Tenant
 from tests import steps
 from tests.commands.calling import Ran, failed, run
@@ -31,7 +31,7 @@ def test_prints_the_key_once_as_json_and_nothing_else() -> None:
 
 def test_the_key_opens_that_agent_and_is_nowhere_in_the_database() -> None:
     key = create().json["key"]
-    assert access.agent_of_key(key).label == "acme/ada"
+    assert authentication.agent_of_key(key).label == "acme/ada"
     stored = repr(list(AgentKey.objects.values()) + list(AuditEntry.objects.values()))
     assert key.split("_", 2)[2] not in stored
 

@@ -9,10 +9,10 @@ from unittest import mock
 import pytest
 from django.utils import timezone
 
-from memory import store
-from memory.access import new_key
-from memory.formats.exports import EXPORTS
+from memory.access.authentication import new_key
 from memory.models import Agent, AgentKey
+from memory.transfer.export_formats import EXPORTS
+from memory.writing import operations
 from tests import steps
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
@@ -46,13 +46,13 @@ def test_a_line_has_exactly_the_promised_keys(house: House, monkeypatch: pytest.
 
 def test_lines_are_in_order_of_id_and_only_active(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = steps.remember(house.ada, *(f"{MARKER} {n}" for n in range(12)))
-    store.discard(house.ada, [3], steps.ME)
+    operations.discard(house.ada, [3], steps.ME)
     assert [row["id"] for row in rows(export(monkeypatch, house.ada_key))] == [n for n in numbers if n != 3]
 
 
 def test_with_discarded_adds_them_and_two_keys(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     steps.remember(house.ada, f"{MARKER} one", f"{MARKER} two")
-    store.consolidate(house.ada, [1, 2], f"{MARKER} both", steps.ME)
+    operations.consolidate(house.ada, [1, 2], f"{MARKER} both", steps.ME)
     out = rows(export(monkeypatch, house.ada_key, "--with-discarded"))
     assert [list(row) for row in out] == [[*KEYS, "content", "discarded_at", "superseded_by"]] * 3
     assert [row["superseded_by"] for row in out] == [3, 3, None]
@@ -183,7 +183,7 @@ def test_an_export_that_breaks_off_leaves_no_file(
     house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     steps.remember(house.ada, f"{MARKER} tea")
-    with mock.patch("memory.formats.mem0.own_fields", side_effect=OSError(28, "No space left on device")):
+    with mock.patch("memory.transfer.formats.mem0.own_fields", side_effect=OSError(28, "No space left on device")):
         ran = export(monkeypatch, house.ada_key, "--format", "mem0", "--to", str(tmp_path / "out"))
     failed(ran, 2, "No space left on device")
     assert list(tmp_path.iterdir()) == []

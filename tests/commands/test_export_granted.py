@@ -10,8 +10,9 @@ import pytest
 from django.utils import timezone
 
 from audit.consent import Scope
-from memory import consent, grant_tokens, redaction, requests, store
+from memory.consent import grant_tokens, grants, redaction, removal_requests
 from memory.models import Agent, Membership, Memory, Person
+from memory.writing import operations
 from tests import steps
 from tests.admin.reading import asking, granted, reads
 from tests.commands.calling import Ran, failed, run
@@ -90,7 +91,7 @@ def test_many_are_read_in_pages_each_recorded(house: House, pat: Person) -> None
 
 
 def test_it_covers_what_the_scope_does(house: House, pat: Person) -> None:
-    store.discard(house.ada, [2], ME)
+    operations.discard(house.ada, [2], ME)
     given = token(house.ada, pat, Scope("memories", numbers=(1, 2)))
     assert ids(export("--grant", given)) == [1]
     assert ids(export("--grant", given, "--with-discarded")) == [1, 2]
@@ -98,14 +99,14 @@ def test_it_covers_what_the_scope_does(house: House, pat: Person) -> None:
 
 
 def test_what_was_redacted_is_left_out(house: House, pat: Person) -> None:
-    request = requests.ask_redaction(house.ada, [2], ME, reason="asked for")
+    request = removal_requests.ask_redaction(house.ada, [2], ME, reason="asked for")
     redaction.redact(fresh(house.ada), request.number, ME)
     assert ids(export("--grant", token(house.ada, pat), "--with-discarded")) == [1, 3]
 
 
 @pytest.mark.parametrize("scope", [Scope("session", session=7), Scope("entries", first=1, last=3)])
 def test_a_scope_of_entries_is_refused_and_says_why(scope: Scope, house: House, pat: Person) -> None:
-    store.revise(house.ada, 3, ME, content=f"{MARKER} brown sugar", session=7)
+    operations.revise(house.ada, 3, ME, content=f"{MARKER} brown sugar", session=7)
     failed(export("--grant", token(house.ada, pat, scope)), 2, "grant: covers what entries of the trail did", "page")
     assert reads(house.ada) == []
 
@@ -136,9 +137,9 @@ def test_whatever_is_wrong_gets_the_same_answer(house: House, pat: Person, time_
 
 def test_nothing_to_read_is_no_way_round_the_check(house: House, pat: Person) -> None:
     given = token(house.ada, pat)
-    store.discard(house.ada, [1, 2, 3], ME)
+    operations.discard(house.ada, [1, 2, 3], ME)
     assert export("--grant", given).out == ""
-    consent.revoke(fresh(house.ada), int(given.split("_")[2]), ME)
+    grants.revoke(fresh(house.ada), int(given.split("_")[2]), ME)
     assert export("--grant", given).err == WRONG
 
 
@@ -148,16 +149,16 @@ def test_a_grant_that_ends_meanwhile_ends_the_export(
     """Between two pages the agent's side revokes."""
     steps.remember(house.ada, *(f"{MARKER} {each}" for each in range(130)))
     given = token(house.ada, pat)
-    from memory import consented
+    from memory.consent import granted_reads
 
-    read = consented.memories
+    read = granted_reads.memories
 
     def then_revoked(*asked: Any) -> Any:
         found = read(*asked)
-        consent.revoke(fresh(house.ada), int(given.split("_")[2]), ME)
+        grants.revoke(fresh(house.ada), int(given.split("_")[2]), ME)
         return found
 
-    monkeypatch.setattr(consented, "memories", then_revoked)
+    monkeypatch.setattr(granted_reads, "memories", then_revoked)
     ran = export("--grant", given)
     assert (ran.code, len(ran.out.splitlines())) == (1, 100)
     assert "No grant of yours is in force here." in ran.err

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.models import AuditEntry
-from memory import agents
-from memory.formats import jsonl
+from memory.agents import lifecycle
 from memory.models import Agent, Memory
-from memory.rules.categories import SCOPES
+from memory.policy.categories import SCOPES
+from memory.transfer.formats import jsonl
 from tests import steps
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import OPERATOR, House
@@ -252,8 +252,8 @@ _MEMORIES = st.fixed_dictionaries(
 @given(rows=st.lists(_MEMORIES, min_size=1, max_size=5))
 def test_what_is_exported_is_imported_as_it_was(rows: list[dict[str, Any]]) -> None:
     name = next(_NAMES)
-    ada, _ = agents.create("acme", f"a-{name}", model="builtin/dedupe", actor=OPERATOR)
-    bob, _ = agents.create("globex", f"b-{name}", model="builtin/dedupe", actor=OPERATOR)
+    ada, _ = lifecycle.create("acme", f"a-{name}", model="builtin/dedupe", actor=OPERATOR)
+    bob, _ = lifecycle.create("globex", f"b-{name}", model="builtin/dedupe", actor=OPERATOR)
     jsonl.load(ada, [told(row) for row in rows], OPERATOR)
     exported = list(jsonl.dump(ada))
     done = jsonl.load(bob, [text.encode() for text in exported], OPERATOR)

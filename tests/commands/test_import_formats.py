@@ -11,10 +11,10 @@ from typing import IO, Any
 import pytest
 from django.db import transaction
 
-from memory.formats.found import Part
-from memory.formats.imports import IMPORTS
+from memory.agents import rule_changes
 from memory.models import Agent
-from memory.rules import switches
+from memory.transfer.formats.found import Part
+from memory.transfer.importing import IMPORTS
 from tests import steps
 from tests.commands.calling import failed, run
 from tests.moving.tables import SYSTEMS
@@ -100,7 +100,7 @@ def test_a_project_is_for_formats_without(ada: Agent) -> None:
 
 
 def test_nothing_comes_in_while_memory_is_off(ada: Agent) -> None:
-    switches.change(fresh(ada), PERSON, enabled=False)
+    rule_changes.change(fresh(ada), PERSON, enabled=False)
     before = steps.state(ada)
     failed(put("mem0", json.dumps([{"memory": MARKER}]).encode()), 1, "switched off")  # type: ignore[arg-type]
     assert steps.state(ada) == before

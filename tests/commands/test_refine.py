@@ -10,10 +10,11 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from memory import agents, store
-from memory.formats import jsonl
-from memory.intake import Draft, parse_moment
+from memory.agents import lifecycle
 from memory.models import Agent
+from memory.policy.validation import Draft, parse_moment
+from memory.transfer.formats import jsonl
+from memory.writing import operations
 from refinement import session as sessions
 from refinement.llm import connections
 from refinement.models import RefinementSession, SessionStep
@@ -211,7 +212,7 @@ def test_all_due_asks_a_model_that_does_not_answer_no_more_for_each(
 ) -> None:
     settings.MODEL_CALL_SECONDS = 5  # time for the second failure, by which it is doubted, on a slow machine too
     served.script = Status(503)
-    crowd = [agents.create("acme", f"c{n}", model="openai/scripted", actor=steps.SYSTEM)[0] for n in range(4)]
+    crowd = [lifecycle.create("acme", f"c{n}", model="openai/scripted", actor=steps.SYSTEM)[0] for n in range(4)]
     for number, agent in enumerate((ada, *crowd, bob)):
         refining.change(agent, due_at=timezone.now() - timedelta(minutes=9 - number))
     ran = run("refine", "--all-due")
@@ -261,7 +262,7 @@ def test_the_timeline_holds_codes_and_counts_alone(ada: Agent, served: ModelServ
 def test_origin_dates_are_the_earliest_of_each_merge(ada: Agent, served: ModelServer) -> None:
     newer = Draft(f"{MARKER} newer", origin=parse_moment("origin", "2026-01-02"))
     older = Draft(f"{MARKER} older", origin=parse_moment("origin", "2020-01-01"))
-    store.remember(ada, [newer, older, *(Draft(f"{MARKER} filler {n}") for n in "abcdefghij")], steps.ME)
+    operations.remember(ada, [newer, older, *(Draft(f"{MARKER} filler {n}") for n in "abcdefghij")], steps.ME)
     merge = Call("consolidate_memories", {"ids_to_merge": [1, 2], "new_content": f"{MARKER} newer {MARKER} older"})
     served.script = [merge, Call("complete_refinement", {"summary": "Merged."})]
     assert refine("--json").json["merged"] == 2

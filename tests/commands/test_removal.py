@@ -13,10 +13,12 @@ import pytest
 from django.conf import settings as django_settings
 
 from config.keyring import keyring
-from memory import errors, redaction, requests, store
+from memory import errors
+from memory.consent import redaction, removal_requests
 from memory.models import Agent
 from memory.silo.keys import wrapping_key_id
 from memory.silo.silo import Silo
+from memory.writing import operations
 from tests import refining, steps
 from tests.commands.calling import Installation, Ran, failed, run
 from tests.conftest import House
@@ -33,7 +35,7 @@ def redact(*more: str) -> Ran:
 @pytest.fixture
 def past(ada: Agent) -> Agent:
     steps.remember(ada, f"{MARKER} tea", f"{MARKER} milk", f"{MARKER} sugar")
-    store.consolidate(ada, [1, 2], f"{MARKER} tea with milk", ME)
+    operations.consolidate(ada, [1, 2], f"{MARKER} tea with milk", ME)
     return ada
 
 
@@ -93,7 +95,7 @@ def test_the_agents_side_declines(past: Agent, key: str) -> None:
 
 
 def _asked(agent: Agent) -> int:
-    return requests.ask_redaction(agent, [1], steps.PERSON, reason="asked").number
+    return removal_requests.ask_redaction(agent, [1], steps.PERSON, reason="asked").number
 
 
 def test_a_preview_changes_nothing(past: Agent) -> None:

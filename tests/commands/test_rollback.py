@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from memory import store
 from memory.models import Agent
+from memory.writing import operations
 from refinement import session as sessions
 from refinement.models import RefinementSession
 from tests import refining, steps
@@ -52,7 +52,7 @@ def past(ada: Agent) -> Agent:
 
 
 def test_an_entry_is_taken_back(past: Agent) -> None:
-    store.discard(past, [2], ME)
+    operations.discard(past, [2], ME)
     undone = seq(past)
     ran = rollback("--entry", undone, "--json")
     assert (ran.code, set(ran.json)) == (0, KEYS)
@@ -64,7 +64,7 @@ def test_an_entry_is_taken_back(past: Agent) -> None:
 
 
 def test_a_preview_says_it_in_numbers_and_changes_nothing(past: Agent) -> None:
-    store.discard(past, [2], ME)
+    operations.discard(past, [2], ME)
     with refining.untouched(past):
         ran = rollback("--to-entry", "0", "--preview", "--json")
         told = rollback("--to-entry", "0", "--preview")
@@ -74,9 +74,9 @@ def test_a_preview_says_it_in_numbers_and_changes_nothing(past: Agent) -> None:
 
 
 def test_a_conflict_is_told_and_settled_as_asked(past: Agent) -> None:
-    store.revise(past, 1, ME, content=f"{MARKER} green tea")
+    operations.revise(past, 1, ME, content=f"{MARKER} green tea")
     undone = seq(past)
-    store.revise(past, 1, ME, content=f"{MARKER} black tea")
+    operations.revise(past, 1, ME, content=f"{MARKER} black tea")
     ran = rollback("--entry", undone, "--json")
     assert (ran.code, ran.json["applied"]) == (1, False)
     assert ran.json["conflicts"] == [{"memory": 1, "entries": [int(seq(past))]}]
@@ -87,10 +87,10 @@ def test_a_conflict_is_told_and_settled_as_asked(past: Agent) -> None:
 
 
 def test_a_constitutional_memory_needs_a_reason(past: Agent) -> None:
-    store.revise(past, 1, ME, content=f"{MARKER} green tea")
+    operations.revise(past, 1, ME, content=f"{MARKER} green tea")
     undone = seq(past)
-    store.protect(past, [2], PERSON)
-    store.protect(past, [1], PERSON)
+    operations.protect(past, [2], PERSON)
+    operations.protect(past, [1], PERSON)
     ran = rollback("--to-entry", str(int(undone) - 1), "--json")
     assert (ran.code, ran.json["constitutional"], ran.json["applied"]) == (1, [1, 2], False)
     assert "--include-constitutional --reason TEXT" in ran.err
@@ -126,7 +126,7 @@ def test_a_session_that_nobody_drives_any_more_is_ended_first(past: Agent) -> No
     """Also while memory is switched off, as when its driver went wrong."""
     opened = sessions.open_session(fresh(past), trigger="manual")
     RefinementSession.objects.filter(pk=opened.pk).update(lease_until=timezone.now())
-    store.revise(past, 1, ME, content=f"{MARKER} green tea", session=opened.number)
+    operations.revise(past, 1, ME, content=f"{MARKER} green tea", session=opened.number)
     Agent.objects.filter(pk=past.pk).update(memory_enabled=False)
     assert rollback("--session", str(opened.number), "--preview").code == 1
     ran = rollback("--session", str(opened.number), "--json")
@@ -136,10 +136,10 @@ def test_a_session_that_nobody_drives_any_more_is_ended_first(past: Agent) -> No
 
 def test_a_preview_is_of_what_was_asked_for(past: Agent) -> None:
     """With these flags; and it says when that would be refused."""
-    store.discard(past, [1, 2], ME)
+    operations.discard(past, [1, 2], ME)
     undone = seq(past)
-    store.restore(past, [2], ME)
-    store.revise(past, 2, ME, content=f"{MARKER} warm milk")
+    operations.restore(past, [2], ME)
+    operations.revise(past, 2, ME, content=f"{MARKER} warm milk")
     steps.protect(past, 2)
     plain = rollback("--entry", undone, "--preview", "--json").json
     assert (plain["refused"], plain["restored"], plain["protection_changed"]) == ("conflict", 1, 1)
@@ -194,7 +194,7 @@ def test_there_and_back_again(house: House, settings: Any, monkeypatch: pytest.M
         settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
         refining.change(ada, model="openai/scripted")
         assert run("refine", "acme/ada", "--json").json["outcome"] == "completed"
-        store.revise(fresh(ada), 9, ME, content=f"{MARKER} by hand")
+        operations.revise(fresh(ada), 9, ME, content=f"{MARKER} by hand")
         before_second = exported()
         assert run("refine", "acme/ada", "--json").json["outcome"] == "completed"
     after_second = exported()

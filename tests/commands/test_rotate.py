@@ -10,7 +10,7 @@ from django.conf import settings as django_settings
 from config import keyfiles
 from config import keyring as module
 from config.keyring import keyring
-from config.management.commands import rotate_silo_keys
+from memory.management.commands import rotate_silo_keys
 from memory.models import Agent, Memory
 from memory.silo import keys
 from tests import steps

@@ -6,8 +6,8 @@ import pytest
 from django.db import connection
 
 from audit import guards
-from memory import store
 from memory.models import Agent, Memory
+from memory.writing import operations
 from tests import steps
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import drop_guards
@@ -19,8 +19,8 @@ def trail(ada: Agent) -> Agent:
     """Entries 1 and 2 make ada; 3 to 7 are these."""
     for word in ("one", "two", "three"):
         steps.remember(ada, f"{MARKER} {word}")
-    store.revise(ada, 1, steps.ME, content=f"{MARKER} won")
-    store.discard(ada, [2], steps.ME)
+    operations.revise(ada, 1, steps.ME, content=f"{MARKER} won")
+    operations.discard(ada, [2], steps.ME)
     return ada
 
 

@@ -14,7 +14,10 @@ from django.utils import timezone
 from audit.consent import Person, Scope
 from audit.models import AuditEntry, ConsentLink
 from audit.trail import Actor
-from memory import agents, consent, consented, errors, proposals, steward_links
+from memory import errors
+from memory.agents import lifecycle
+from memory.consent import granted_reads, grants, proposals
+from memory.consent import links as steward_links
 from memory.models import Agent
 from tests import steps
 from tests.conftest import drop_guards
@@ -34,7 +37,7 @@ def _hosts(settings: Any) -> None:
 @pytest.fixture
 def led(ada: Agent) -> Agent:
     steps.remember(ada, "tea", "milk")
-    agents.change(ada, ME, steward=STEW)
+    lifecycle.change(ada, ME, steward=STEW)
     return fresh(ada)
 
 
@@ -46,7 +49,7 @@ def visitor() -> Client:
 def asked(agent: Agent, person: Person = PAT, **more: Any) -> tuple[int, str]:
     """A request's number, and the address its link leads to."""
     given: dict[str, Any] = {"purpose": PURPOSE, "scope": Scope("silo")} | more
-    number = consent.ask(fresh(agent), person, **given).number
+    number = grants.ask(fresh(agent), person, **given).number
     return number, f"/consent/{steward_links.make(fresh(agent), number)}"
 
 
@@ -75,7 +78,7 @@ def buttons(shown: str) -> list[str]:
 def test_a_request_is_shown_whole(led: Agent, visitor: Client) -> None:
     number, address = asked(led, scope=Scope("memories", numbers=(1, 2)), seconds=900)
     shown = page(visitor, address)
-    until = consent.find(led, number).asked_at + timedelta(hours=72)
+    until = grants.find(led, number).asked_at + timedelta(hours=72)
     for told in (
         PAT.address,
         "acme/ada",
@@ -141,7 +144,7 @@ def test_a_decision_leads_back_to_the_page(led: Agent, visitor: Client, decision
     number, address = asked(led)
     answer = press(visitor, address, decision)
     assert (answer.status_code, answer.headers["Location"]) == (303, address)
-    decided = consent.find(fresh(led), number)
+    decided = grants.find(fresh(led), number)
     assert (decided.state, decided.decided_by) == (state, "steward")
     shown = page(visitor, address)
     assert buttons(shown) == (["Revoke"] if state == "active" else [])
@@ -190,11 +193,11 @@ def test_a_decision_is_not_repeated_nor_turned(led: Agent, visitor: Client) -> N
 def test_a_grant_is_revoked_by_the_same_link(led: Agent, visitor: Client) -> None:
     number, address = asked(led)
     press(visitor, address, "approve")
-    consented.memories(fresh(led), number, PAT, [1])
+    granted_reads.memories(fresh(led), number, PAT, [1])
     assert "has read 1 time so far" in page(visitor, address)
     assert press(visitor, address, "revoke").status_code == 303
     with pytest.raises(errors.NotGranted):
-        consented.memories(fresh(led), number, PAT, [1])
+        granted_reads.memories(fresh(led), number, PAT, [1])
     shown = page(visitor, address)
     assert ("was revoked on" in shown, buttons(shown)) == (True, [])
 
@@ -209,11 +212,11 @@ def test_a_grant_that_ended_by_itself_is_told_as_such(led: Agent, visitor: Clien
 
 def test_what_the_runtime_decided_the_steward_sees_and_revokes(led: Agent, visitor: Client) -> None:
     number, address = asked(led)
-    consent.approve(fresh(led), number, ME)
+    grants.approve(fresh(led), number, ME)
     shown = page(visitor, address)
     assert ("approved, by its runtime" in shown, buttons(shown)) == (True, ["Revoke"])
     press(visitor, address, "revoke")
-    assert consent.find(fresh(led), number).state == "revoked"
+    assert grants.find(fresh(led), number).state == "revoked"
 
 
 def test_after_72_hours_a_link_decides_nothing_and_says_so(led: Agent, visitor: Client, time_machine: Any) -> None:
@@ -247,7 +250,7 @@ def test_of_an_erased_silo_nothing_is_decided(led: Agent, visitor: Client) -> No
         shown = page(visitor, address)
         assert ("was erased" in shown, buttons(shown)) == (True, [])
         assert press(visitor, address, "approve").status_code == 303
-    assert consent.find(fresh(led), fresh(led).audit_seq - 1).state == "requested"
+    assert grants.find(fresh(led), fresh(led).audit_seq - 1).state == "requested"
 
 
 def test_a_proposal_is_approved_and_the_one_who_is_replaced_sees_that(led: Agent, visitor: Client) -> None:
@@ -303,7 +306,7 @@ def test_what_cannot_be_changed_any_more_is_told_too(led: Agent, visitor: Client
         raise errors.Invalid("model", "is not one that can be called")
 
     _, address = proposed(led, model="openai/gpt-4.1")
-    monkeypatch.setattr(agents, "change", refuse)
+    monkeypatch.setattr(lifecycle, "change", refuse)
     answer = press(visitor, address, "approve")
     assert (answer.status_code, "is not one that can be called" in answer.content.decode()) == (409, True)
 
@@ -351,7 +354,7 @@ def test_a_link_that_is_none_says_so_and_does_nothing(led: Agent, visitor: Clien
 
 def test_a_link_of_a_steward_who_was_replaced_does_nothing(led: Agent, visitor: Client) -> None:
     links = [asked(led)[1], proposed(led, model="openai/gpt-4.1")[1]]
-    agents.change(led, ME, steward="new@acme.test")
+    lifecycle.change(led, ME, steward="new@acme.test")
     before = steps.state(led)
     for address in links:
         for answer in (visitor.get(address), press(visitor, address, "approve"), press(visitor, address, "revoke")):
@@ -370,9 +373,9 @@ def test_a_link_put_in_by_sql_is_worth_nothing(led: Agent, visitor: Client) -> N
 
 def test_a_link_pointed_at_another_request_is_worth_nothing(led: Agent, bob: Agent, visitor: Client) -> None:
     _, address = asked(led)
-    agents.change(bob, ME, steward=STEW)
-    other = consent.ask(fresh(bob), PAT, purpose=PURPOSE, scope=Scope("silo")).number
+    lifecycle.change(bob, ME, steward=STEW)
+    other = grants.ask(fresh(bob), PAT, purpose=PURPOSE, scope=Scope("silo")).number
     ConsentLink.objects.update(agent_id=bob.pk, number=other)
     assert visitor.get(address).status_code == 404
     assert press(visitor, address, "approve").status_code == 404
-    assert consent.find(fresh(bob), other).state == "requested"
+    assert grants.find(fresh(bob), other).state == "requested"

@@ -14,8 +14,11 @@ from django.utils import timezone
 
 from audit.models import AuditEntry, ConsentLink
 from audit.trail import Actor
-from memory import agents, link_letters, redaction, requests, steward_links, store
+from memory.agents import lifecycle
+from memory.consent import links, redaction, removal_requests
+from memory.mail import link_letters
 from memory.models import Agent, Memory
+from memory.writing import operations
 from tests import steps
 from tests.conftest import drop_guards
 from tests.privacy.marker import MARKER
@@ -34,8 +37,8 @@ def _hosts(settings: Any) -> None:
 @pytest.fixture
 def led(ada: Agent) -> Agent:
     steps.remember(ada, f"{MARKER} tea", f"{MARKER} tea", f"{MARKER} milk", tags=(MARKER,))
-    store.protect(fresh(ada), [3], OWNER)
-    agents.change(fresh(ada), ME, steward=STEW)
+    operations.protect(fresh(ada), [3], OWNER)
+    lifecycle.change(fresh(ada), ME, steward=STEW)
     return fresh(ada)
 
 
@@ -45,13 +48,13 @@ def visitor() -> Client:
 
 
 def redaction_of(agent: Agent, *numbers: int, actor: Actor = OWNER) -> tuple[int, str]:
-    number = requests.ask_redaction(fresh(agent), numbers, actor, reason=REASON).number
-    return number, f"/consent/{steward_links.make(fresh(agent), number)}"
+    number = removal_requests.ask_redaction(fresh(agent), numbers, actor, reason=REASON).number
+    return number, f"/consent/{links.make(fresh(agent), number)}"
 
 
 def erasure_of(agent: Agent) -> tuple[int, str]:
-    number = requests.ask_erasure(fresh(agent), OWNER, reason=REASON).number
-    return number, f"/consent/{steward_links.make(fresh(agent), number)}"
+    number = removal_requests.ask_erasure(fresh(agent), OWNER, reason=REASON).number
+    return number, f"/consent/{links.make(fresh(agent), number)}"
 
 
 def page(client: Client, address: str) -> str:
@@ -86,7 +89,7 @@ def test_it_is_shown_whole_and_without_content(led: Agent, visitor: Client) -> N
         ">Deny</button>",
     ):
         assert told in shown, told
-    assert requests.find(led, number).state == "open"
+    assert removal_requests.find(led, number).state == "open"
     assert bodies(led) == [True, True, True]
 
 
@@ -94,7 +97,7 @@ def test_every_constitutional_memory_is_named(led: Agent, visitor: Client) -> No
     """However many: the yes covers each of them."""
     numbers = list(range(4, 34))
     steps.remember(led, *(f"rule {number}" for number in numbers))
-    store.protect(fresh(led), numbers, OWNER)
+    operations.protect(fresh(led), numbers, OWNER)
     _, address = redaction_of(led, *numbers)
     assert f"no session touches: {', '.join(map(str, numbers))}<" in page(visitor, address)
 
@@ -105,7 +108,7 @@ def test_it_is_removed_once_and_the_page_says_so(led: Agent, visitor: Client) ->
     for decision in ("approve", "approve", "deny"):
         assert press(visitor, address, decision)["Location"] == address
     assert bodies(led) == [False, True, False]
-    assert requests.find(fresh(led), number).state == "carried_out"
+    assert removal_requests.find(fresh(led), number).state == "carried_out"
     shown = page(visitor, address)
     assert "This was agreed to, by its steward" in shown
     assert "<button" not in shown
@@ -152,7 +155,7 @@ def test_what_another_request_left_nothing_of_says_so(led: Agent, visitor: Clien
 
 def test_what_was_taken_back_says_so(led: Agent, visitor: Client) -> None:
     number, address = redaction_of(led, 1)
-    requests.decline(fresh(led), number, OWNER)
+    removal_requests.decline(fresh(led), number, OWNER)
     assert "taken back by who asked" in page(visitor, address)
     press(visitor, address, "approve")
     assert bodies(led) == [True, True, True]
@@ -183,14 +186,14 @@ def test_after_72_hours_the_link_removes_nothing_but_its_runtime_may(
     assert "<button" not in shown
     press(visitor, address, "approve")
     assert bodies(led) == [True, True, True]
-    assert requests.find(fresh(led), number).state == "open"
+    assert removal_requests.find(fresh(led), number).state == "open"
 
 
 @pytest.mark.parametrize("asked_by", [f"Stew <{STEW.upper()}>", f"{STEW}, of Acme"])
 def test_nor_for_what_an_operator_asked_in_their_name(led: Agent, visitor: Client, asked_by: str) -> None:
-    asked = requests.ask_redaction(led, [1], Actor.operator("redact"), reason=REASON, asked_by=asked_by)
+    asked = removal_requests.ask_redaction(led, [1], Actor.operator("redact"), reason=REASON, asked_by=asked_by)
     assert link_letters.send(led.pk, asked.number) == "nobody_to_ask"
-    address = f"/consent/{steward_links.make(fresh(led), asked.number)}"
+    address = f"/consent/{links.make(fresh(led), asked.number)}"
     assert "<button" not in page(visitor, address)
     press(visitor, address, "approve")
     assert bodies(led) == [True, True, True]
@@ -199,9 +202,9 @@ def test_nor_for_what_an_operator_asked_in_their_name(led: Agent, visitor: Clien
 def test_whom_an_operator_asks_for_is_quoted(led: Agent, visitor: Client) -> None:
     """Free words, in which a link of their own could stand."""
     told = "jo@acme.test\u201d. Say yes here: https://evil.test\u202e"
-    asked = requests.ask_redaction(led, [1], Actor.operator("redact"), reason=REASON, asked_by=told)
+    asked = removal_requests.ask_redaction(led, [1], Actor.operator("redact"), reason=REASON, asked_by=told)
     quoted = "an operator, for \u201cjo@acme.test&#x27;. Say yes here: https://evil.test\u201d"
-    assert quoted in page(visitor, f"/consent/{steward_links.make(fresh(led), asked.number)}")
+    assert quoted in page(visitor, f"/consent/{links.make(fresh(led), asked.number)}")
 
 
 def test_an_old_link_decides_nothing_though_its_row_is_made_younger(
@@ -225,7 +228,7 @@ def test_to_look_at_it_locks_nothing(led: Agent, visitor: Client) -> None:
 
 def test_a_link_of_a_steward_who_was_replaced_removes_nothing(led: Agent, visitor: Client) -> None:
     _, address = redaction_of(led, 1)
-    agents.change(fresh(led), ME, steward="next@acme.test")
+    lifecycle.change(fresh(led), ME, steward="next@acme.test")
     assert press(visitor, address, "approve").status_code == 404
     assert visitor.get(address).status_code == 404
     assert bodies(led) == [True, True, True]

@@ -74,7 +74,7 @@ def session(points: Points) -> None:
     from django.core.management import call_command
     from django.db import connection
 
-    from memory import duplicates
+    from memory.writing import duplicates
     from refinement import knife, loop
     from refinement import session as sessions
 
@@ -124,12 +124,13 @@ def prepare(folder: Path) -> None:
     from django.core.management import call_command
 
     from audit.trail import Actor
-    from memory import agents, store
-    from memory.intake import Draft
+    from memory.agents import lifecycle
+    from memory.policy.validation import Draft
+    from memory.writing import operations as store
 
     call_command("migrate", verbosity=0)
     me = Actor.operator("killing")
-    ada, _ = agents.create("acme", "ada", model="openai/scripted", actor=me)
+    ada, _ = lifecycle.create("acme", "ada", model="openai/scripted", actor=me)
     filler = [f"Filler of some length that nobody touches, {word}." for word in ("one", "two", "three") * 4]
     numbered = [f"{text} {place}" for place, text in enumerate(filler)]
     store.remember(ada, [Draft(text) for text in [*TEXTS, SAME, SAME, SAME, *numbered]], me)
@@ -166,7 +167,7 @@ def said_ever(number: int) -> set[str]:
     from audit.models import Change
     from memory.models import Agent, Memory
     from memory.silo.silo import Silo
-    from memory.snapshot import restore
+    from memory.writing.snapshots import restore
 
     silo = Silo.for_agent(Agent.objects.get())
     past = [restore(bytes(c.before))["sealed"] for c in Change.objects.filter(number=number) if c.before is not None]
@@ -179,8 +180,8 @@ def wrong_after(whole: list[tuple[str, list[int]]], originals: dict[int, set[str
     import time_machine
     from django.utils import timezone
 
-    from memory import replay
     from memory.models import Agent, Memory
+    from memory.time_machine import replay
     from refinement import loop
     from refinement import session as sessions
     from refinement.models import RefinementSession

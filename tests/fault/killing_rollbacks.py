@@ -33,29 +33,33 @@ def prepare(folder: Path, changes: int) -> None:
     from django.core.management import call_command
 
     from audit.trail import Actor
-    from memory import agents, requests, store
-    from memory.intake import Draft
+    from memory.agents import lifecycle
+    from memory.consent import removal_requests
+    from memory.policy.validation import Draft
+    from memory.writing import operations
 
     call_command("migrate", verbosity=0)
     me = Actor.operator("killing")
-    agent, _ = agents.create("acme", "ada", model="builtin/dedupe", actor=me)
-    store.remember(agent, [Draft(f"The {n}th chair stands in the hall.") for n in range(changes)], me)
-    store.discard(agent, range(1, changes + 1), me)
-    requests.ask_redaction(agent, range(1, min(changes, requests.MOST_MEMORIES) + 1), me, reason="a test")
+    agent, _ = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=me)
+    operations.remember(agent, [Draft(f"The {n}th chair stands in the hall.") for n in range(changes)], me)
+    operations.discard(agent, range(1, changes + 1), me)
+    removal_requests.ask_redaction(
+        agent, range(1, min(changes, removal_requests.MOST_MEMORIES) + 1), me, reason="a test"
+    )
     reset_to(folder, save=True)
 
 
 def roll_back() -> None:
     from audit.trail import Actor
-    from memory import time_machine
-    from memory.time_machine import What
+    from memory.time_machine import rollback
+    from memory.time_machine.rollback import What
 
-    time_machine.roll_back(ada(), What.entry(ada().audit_seq - 1), Actor.operator("killing"))
+    rollback.roll_back(ada(), What.entry(ada().audit_seq - 1), Actor.operator("killing"))
 
 
 def redact() -> None:
     from audit.trail import Actor
-    from memory import redaction
+    from memory.consent import redaction
 
     redaction.redact(ada(), ada().audit_seq, Actor.agent())
 
@@ -70,7 +74,7 @@ def state() -> str:
     """A digest of every memory's whole state and of all that the trail keeps of it, but for times of redactions."""
     from audit.models import Change
     from memory.models import Memory
-    from memory.snapshot import snapshot
+    from memory.writing.snapshots import snapshot
 
     whole = hashlib.sha256()
     for memory in Memory.objects.order_by("number").iterator(2_000):
@@ -105,7 +109,7 @@ def main(what: str, folder: Path, kills: int, changes: int, seed: int) -> None:
     import django
 
     django.setup()
-    from memory import replay
+    from memory.time_machine import replay
 
     do = {"rollback": roll_back, "redaction": redact}[what]
     prepare(folder, changes)

@@ -72,23 +72,23 @@ def agent() -> Any:
 def edits(seed: int) -> None:
     """One of each kind, of memories taken at random. What is refused is refused."""
     from audit.trail import Actor
-    from memory import store
     from memory.errors import MemoryFault
-    from memory.intake import Draft
     from memory.models import Memory
+    from memory.policy.validation import Draft
+    from memory.writing import operations
 
     dice, me = random.Random(seed), Actor.person("pat@acme.test")
     text = lambda: f"{dice.choice(('heather', 'moss', 'fern'))} {dice.random()} " + "x" * dice.randint(1, LENGTH)  # noqa: E731
     drafts = [Draft(text(), category=name, project="site", tags=(f"service:s{dice.random()}",)) for name in CATEGORIES]
-    store.remember(agent(), drafts, me)
+    operations.remember(agent(), drafts, me)
     numbers = Memory.objects.filter(source="agent").order_by("number").values_list("number", flat=True)
     there = list(numbers.filter(discarded_at=None))
     for do in (
-        lambda: store.revise(agent(), dice.choice(there), me, content=text()),
-        lambda: store.discard(agent(), dice.sample(there, 2), me),
-        lambda: store.revise(agent(), dice.choice(there[-5:]), me, content=text()),
-        lambda: store.restore(agent(), [dice.choice(list(numbers.exclude(discarded_at=None)))], me),
-        lambda: store.remember(agent(), drafts[:2], me),
+        lambda: operations.revise(agent(), dice.choice(there), me, content=text()),
+        lambda: operations.discard(agent(), dice.sample(there, 2), me),
+        lambda: operations.revise(agent(), dice.choice(there[-5:]), me, content=text()),
+        lambda: operations.restore(agent(), [dice.choice(list(numbers.exclude(discarded_at=None)))], me),
+        lambda: operations.remember(agent(), drafts[:2], me),
     ):
         try:
             do()
@@ -123,7 +123,7 @@ def repaired() -> dict[str, Any]:
 
 def wrong_after(vault: Path) -> list[str]:
     """What is not as it should be once a vault was mended; empty when all is well."""
-    from memory import replay
+    from memory.time_machine import replay
 
     files = [path for path in vault.rglob("*.md") if path.name != "index.md"]  # which lines are added to
     wrong = [f"torn: {path.name}" for path in files if not is_whole(path)]
@@ -180,12 +180,12 @@ def prepare(folder: Path) -> Path:
     from django.core.management import call_command
 
     from audit.trail import Actor
-    from memory import agents
+    from memory.agents import lifecycle
 
     call_command("migrate", verbosity=0)
     settings.VAULT_ROOTS = [str(folder / "vaults")]
     vault = folder / "vaults" / "ada"
-    agents.create("acme", "ada", model="builtin/dedupe", actor=Actor.operator("killing"), vault_path=str(vault))
+    lifecycle.create("acme", "ada", model="builtin/dedupe", actor=Actor.operator("killing"), vault_path=str(vault))
     edits(0)
     return vault
 

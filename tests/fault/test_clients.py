@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from audit.models import AuditEntry
-from memory import agents
+from memory.agents import lifecycle
 from memory.models import Agent, Memory
 from refinement.models import RefinementSession
 from tests import steps
@@ -122,7 +122,7 @@ class Client:
 
 
 def begun(slug: str) -> tuple[Agent, str]:
-    agent, key = agents.create("acme", slug, model="builtin/dedupe", actor=OPERATOR)
+    agent, key = lifecycle.create("acme", slug, model="builtin/dedupe", actor=OPERATOR)
     steps.remember(agent, "counted 0", "tagged", "sugar is sweet", "the kettle is red")
     return agent, key
 
@@ -200,8 +200,8 @@ def test_ten_clients_of_one_file(served: Served) -> None:
 
 def test_what_another_process_wrote_is_found_by_the_next_search(served: Served) -> None:
     """This process and two workers, each with an index of its own, and each finds at once what any of them did."""
-    from memory import reading
-    from memory.reading import Filters
+    from memory.search import reading
+    from memory.search.reading import Filters
 
     ada, key = begun("ada")
     [client] = clients(served, [key])

@@ -12,7 +12,10 @@ from django.utils import timezone
 from audit.consent import Person, Scope
 from audit.models import AuditEntry
 from audit.trail import Actor
-from memory import agents, consent, consented, errors, proposals, steward_links
+from memory import errors
+from memory.agents import lifecycle
+from memory.consent import granted_reads, grants, proposals
+from memory.consent import links as steward_links
 from memory.models import Agent
 from tests.conftest import House
 from tests.fault.test_writers import at_once, whole
@@ -30,12 +33,12 @@ PURPOSE = "to see why it forgot the customer"
 def led(house: House, settings: Any) -> Agent:
     settings.ALLOWED_HOSTS = ["testserver"]
     remember(house.ada, f"{MARKER} tea")
-    agents.change(house.ada, ME, steward=STEW)
+    lifecycle.change(house.ada, ME, steward=STEW)
     return fresh(house.ada)
 
 
 def ask(agent: Agent) -> int:
-    return consent.ask(fresh(agent), PAT, purpose=PURPOSE, scope=Scope("silo")).number
+    return grants.ask(fresh(agent), PAT, purpose=PURPOSE, scope=Scope("silo")).number
 
 
 def press(address: str, decision: str) -> int:
@@ -54,18 +57,18 @@ def test_of_raced_posts_one_decides_and_the_others_see_it(led: Agent) -> None:
         posts = [(links[0], "approve"), (links[0], "approve"), (links[1], "deny"), (links[1], "approve")]
         assert at_once(*[lambda post=post: press(*post) for post in posts]) == [303] * 4
         assert settled(led, "access_granted", "access_denied") == before + 1
-        state = consent.find(fresh(led), number).state
+        state = grants.find(fresh(led), number).state
         told = "This was approved" if state == "active" else "This was denied"
         assert all(told in Client().get(link).content.decode() for link in links)
         if state == "active":
-            consent.revoke(fresh(led), number, ME)
+            grants.revoke(fresh(led), number, ME)
     whole(led)
 
 
 def test_the_runtime_and_a_link_at_once(led: Agent) -> None:
     number = ask(led)
     token = steward_links.make(fresh(led), number)
-    outcomes = at_once(lambda: consent.deny(fresh(led), number, ME), lambda: steward_links.decide(token, approve=True))
+    outcomes = at_once(lambda: grants.deny(fresh(led), number, ME), lambda: steward_links.decide(token, approve=True))
     assert [type(each).__name__ for each in outcomes].count("NotOpen") == 1
     assert settled(led, "access_granted", "access_denied") == 1
     whole(led)
@@ -79,11 +82,11 @@ def test_a_link_and_the_exchange_of_its_steward_at_once(led: Agent) -> None:
         token = steward_links.make(fresh(led), number)
         decided, _ = at_once(
             lambda token=token: steward_links.decide(token, approve=False),
-            lambda steward=steward: agents.change(fresh(led), ME, steward=f"new-{steward}"),
+            lambda steward=steward: lifecycle.change(fresh(led), ME, steward=f"new-{steward}"),
         )
         if isinstance(decided, errors.LinkBroken):
-            assert consent.find(fresh(led), number).state == "requested"
-            consent.deny(fresh(led), number, ME)
+            assert grants.find(fresh(led), number).state == "requested"
+            grants.deny(fresh(led), number, ME)
         else:
             entry = AuditEntry.objects.get(agent_id=led.pk, operation="access_denied", detail__request=number)
             exchange = AuditEntry.objects.filter(agent_id=led.pk, operation="agent_changed").latest("seq")
@@ -118,7 +121,7 @@ def test_the_last_place_to_ask_is_taken_once(led: Agent, settings: Any) -> None:
     people = [Person(each, f"p{each}@else.test") for each in range(1, 7)]
     asked = at_once(
         *[
-            lambda person=person: consent.ask(fresh(led), person, purpose=PURPOSE, scope=Scope("silo"))
+            lambda person=person: grants.ask(fresh(led), person, purpose=PURPOSE, scope=Scope("silo"))
             for person in people
         ]
     )
@@ -129,12 +132,12 @@ def test_the_last_place_to_ask_is_taken_once(led: Agent, settings: Any) -> None:
 
 def test_a_grant_seen_to_be_over_by_many_at_once_ends_once(led: Agent, time_machine: Any) -> None:
     number = ask(led)
-    consent.approve(fresh(led), number, ME)
+    grants.approve(fresh(led), number, ME)
     time_machine.move_to(timezone.now() + timedelta(hours=5))
     seen = [
-        lambda: consent.at_present(fresh(led), consent.find(led, number)),
-        lambda: consented.memories(fresh(led), number, PAT, [1]),
-        lambda: consent.revoke(fresh(led), number, ME),
+        lambda: grants.at_present(fresh(led), grants.find(led, number)),
+        lambda: granted_reads.memories(fresh(led), number, PAT, [1]),
+        lambda: grants.revoke(fresh(led), number, ME),
     ]
     outcomes = at_once(*seen, *seen)
     assert {getattr(each, "code", each) for each in outcomes} <= {"expired", "not_granted", "not_open"}

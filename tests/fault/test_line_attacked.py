@@ -16,15 +16,17 @@ from django.db import connection
 from django.utils import timezone
 
 from audit.trail import Actor
-from config import health
 from config.management.commands.worker import _end
 from config.queue import Stopped
-from memory import agents, editing, elsewhere
+from memory.agents import lifecycle
+from memory.consent import erasure_hooks
 from memory.models import Agent
-from refinement import allowance, line, loop, schedule, tasks, turns
+from memory.writing import edits
+from refinement import allowance, backlog, loop, schedule, scheduling, tasks
 from refinement import session as sessions
 from refinement.llm import connections
 from refinement.models import Outcome, Provider, RefinementSession, Waiting
+from refinement.monitoring import health
 from tests import refining, steps
 from tests.model_server import Call, ModelServer, Slow
 
@@ -34,7 +36,7 @@ DONE = Call("complete_refinement", {"summary": "Nothing to do."})
 
 
 def due(tenant: str, name: str, model: str = "builtin/dedupe", **given: Any) -> Agent:
-    agent, _ = agents.create(tenant, name, model=model, actor=ME, **given)
+    agent, _ = lifecycle.create(tenant, name, model=model, actor=ME, **given)
     refining.change(agent, due_at=timezone.now() - MINUTE, due_reason="weekly")
     return agent
 
@@ -65,7 +67,7 @@ def held(agent: Agent, do: Callable[[Agent], None] = lambda _: None, seconds: fl
     has_it, end = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with editing.locked(agent) as row:
+        with edits.locked(agent) as row:
             do(row)
             has_it.set()
             end.wait(seconds)
@@ -82,7 +84,7 @@ def held(agent: Agent, do: Callable[[Agent], None] = lambda _: None, seconds: fl
 
 def redacted(row: Agent) -> None:
     """The beginning of a redaction."""
-    elsewhere.forget(row, "redaction")
+    erasure_hooks.forget(row, "redaction")
 
 
 @pytest.mark.postgresql
@@ -93,9 +95,9 @@ def test_a_long_redaction_of_one_tenant_keeps_no_worker_of_another_waiting() -> 
     session = sessions.open_session(steps.fresh(one), trigger="weekly")
     RefinementSession.objects.filter(pk=session.pk).update(prompt_tokens=5)
     refining.change(two, due_at=timezone.now() - 9 * MINUTE)
-    line.sweep()
+    backlog.sweep()
     with held(one, redacted):
-        workers = [begun(turns.take, 2) for _ in range(2)]
+        workers = [begun(scheduling.take, 2) for _ in range(2)]
         assert [worker.is_alive() for worker in workers] == [False, False]
     assert {turn.pk for turn in (worker.result for worker in workers) if turn} == {two.pk, other.pk}
 
@@ -104,7 +106,7 @@ def test_a_long_redaction_of_one_tenant_keeps_no_worker_of_another_waiting() -> 
 @pytest.mark.django_db(transaction=True)
 def test_an_import_that_takes_long_keeps_one_worker_waiting_not_one_after_the_other() -> None:
     agent = due("a", "one")
-    line.sweep()
+    backlog.sweep()
     with held(agent):
         workers = []
         for _ in range(3):
@@ -120,12 +122,12 @@ def test_an_import_that_takes_long_keeps_one_worker_waiting_not_one_after_the_ot
 @pytest.mark.django_db(transaction=True)
 def test_who_is_held_by_an_import_is_come_back_to_later_and_not_again_and_again() -> None:
     agent = due("a", "one")
-    line.sweep()
+    backlog.sweep()
     with held(agent):
         assert tasks.refine_agent(agent.pk) == "not_due"
         assert Waiting.objects.filter(pk=agent.pk, taken_at__isnull=False).exists()
         tasks.sweep()
-        assert turns.take() is None
+        assert scheduling.take() is None
     with time_machine.travel(timezone.now() + timedelta(seconds=settings.LEASE_SECONDS + 1)):
         tasks.sweep()
         assert tasks.refine_agent(agent.pk) == "completed"
@@ -151,7 +153,7 @@ def stop_in(seconds: float) -> None:
 def test_a_worker_stopped_while_it_looks_for_a_provider_gives_its_turn_back(server: ModelServer) -> None:
     Provider.objects.create(name="openai", failures=2, shut_until=timezone.now())
     agent = due("a", "one", "openai/any")
-    line.sweep()
+    backlog.sweep()
     stop_in(1)
     with pytest.raises(Stopped):
         tasks.refine_agent(agent.pk)
@@ -185,7 +187,7 @@ def test_a_second_sigterm_does_not_come_in_the_midst_of_the_closing() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_sigterm_while_a_session_ends_at_its_limit_does_not_leave_it_open() -> None:
     agent = due("a", "one", max_steps=0)
-    session = turns.open_due(steps.fresh(agent))
+    session = scheduling.open_due(steps.fresh(agent))
     assert session is not None
     with stopping_at('UPDATE "refinement_refinementsession" SET "agent_id"'), pytest.raises(Stopped):
         loop.drive(session)
@@ -196,8 +198,8 @@ def test_a_sigterm_while_a_session_ends_at_its_limit_does_not_leave_it_open() ->
 @pytest.mark.django_db
 def test_what_a_person_asked_of_a_paused_agent_outlives_a_worker_that_is_stopped() -> None:
     agent = due("a", "one", paused=True)
-    line.ask_for(agent, ME)
-    session = turns.open_due(steps.fresh(agent))
+    backlog.ask_for(agent, ME)
+    session = scheduling.open_due(steps.fresh(agent))
     assert session is not None
     sessions.close(session, Outcome.INCOMPLETE, schedule.WORKER_STOPPED)
     assert schedule.due(timezone.now() + MINUTE).filter(pk=agent.pk).exists()
@@ -206,9 +208,9 @@ def test_what_a_person_asked_of_a_paused_agent_outlives_a_worker_that_is_stopped
 @pytest.mark.django_db
 def test_what_a_person_asked_of_a_paused_agent_is_not_taken_back_by_its_runtime() -> None:
     agent = due("a", "one", paused=True)
-    line.ask_for(agent, ME)
+    backlog.ask_for(agent, ME)
     assert schedule.due().filter(pk=agent.pk).exists()
-    line.ask(agent)
+    backlog.ask(agent)
     assert schedule.due().filter(pk=agent.pk).exists()
 
 
@@ -216,7 +218,7 @@ def test_what_a_person_asked_of_a_paused_agent_is_not_taken_back_by_its_runtime(
 def test_an_erased_agent_is_due_no_more_whatever_its_tenant_sets() -> None:
     agent = due("a", "one")
     refining.change(agent, wrapped_key=b"", due_at=None)
-    agents.change(steps.fresh(agent), ME, refine_every=timedelta(hours=1))
+    lifecycle.change(steps.fresh(agent), ME, refine_every=timedelta(hours=1))
     assert not schedule.due(timezone.now() + timedelta(days=1)).filter(pk=agent.pk).exists()
 
 
@@ -225,12 +227,12 @@ def test_agents_that_ask_all_the_time_leave_a_turn_to_others_of_their_tenant() -
     asking, quiet = due("a", "asking"), due("a", "quiet")
     with time_machine.travel(timezone.now(), tick=False) as clock:
         for _ in range(20):
-            line.ask(asking)
-            line.sweep()
-            turn = turns.take()
+            backlog.ask(asking)
+            backlog.sweep()
+            turn = scheduling.take()
             assert turn is not None
-            sessions.close(turns.open_due(Agent.objects.get(pk=turn.pk)), Outcome.COMPLETED)  # type: ignore[arg-type]
-            turns.end(turn)
+            sessions.close(scheduling.open_due(Agent.objects.get(pk=turn.pk)), Outcome.COMPLETED)  # type: ignore[arg-type]
+            scheduling.end(turn)
             clock.shift(2 * MINUTE)
     assert RefinementSession.objects.filter(agent=quiet).exists()
 
@@ -258,7 +260,7 @@ def test_readyz_agrees_that_a_time_far_off_shuts_nothing() -> None:
 def test_a_worker_stopped_while_it_waits_for_a_lock_closes_its_session() -> None:
     """The signal comes in the midst of a statement: an import holds the agent's row."""
     agent = due("a", "one")
-    session = turns.open_due(steps.fresh(agent))
+    session = scheduling.open_due(steps.fresh(agent))
     assert session is not None
     with held(agent, seconds=3):
         stop_in(1)
@@ -274,7 +276,7 @@ def test_a_session_may_use_no_more_than_its_tenant_has_left(settings: Any) -> No
     agent = due("a", "one", max_model_tokens=10**12, max_steps=2**31 - 1)
     agent.tenant.month_tokens, agent.tenant.max_model_tokens = 1_000, 1_000
     agent.tenant.save()
-    session = turns.open_due(steps.fresh(agent))
+    session = scheduling.open_due(steps.fresh(agent))
     assert session is not None
     assert session.max_model_tokens <= 1_000
 
@@ -286,9 +288,9 @@ def test_a_request_does_not_wait_for_workers_that_wait() -> None:
     one, two = due("a", "one"), due("a", "two")
     session = sessions.open_session(steps.fresh(one), trigger="weekly")
     RefinementSession.objects.filter(pk=session.pk).update(prompt_tokens=5)
-    line.sweep()
+    backlog.sweep()
     with held(one, redacted):
-        worker, asking = begun(turns.take, 1), begun(lambda: line.ask(two), 2)
+        worker, asking = begun(scheduling.take, 1), begun(lambda: backlog.ask(two), 2)
         assert not asking.is_alive()
     worker.join()
 

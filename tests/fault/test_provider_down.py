@@ -15,7 +15,7 @@ import time_machine
 from django.utils import timezone
 
 from audit.trail import Actor
-from memory import agents
+from memory.agents import lifecycle
 from memory.models import Agent
 from refinement import tasks
 from refinement.llm import connections, http
@@ -58,7 +58,7 @@ http_pauses = http.Pauses(first=0.01, longest=0.01, jitter=0.0)
 
 def crowd(count: int, model: str = "openai/scripted") -> list[Agent]:
     """So many agents of three tenants, all due."""
-    made = [agents.create(f"t{n % 3}", f"a{n}", model=model, actor=ME)[0] for n in range(count)]
+    made = [lifecycle.create(f"t{n % 3}", f"a{n}", model=model, actor=ME)[0] for n in range(count)]
     for agent in made:
         refining.change(agent, due_at=timezone.now() - MINUTE, due_reason="weekly")
     return made
@@ -118,7 +118,7 @@ def test_who_waits_for_it_takes_nobodys_place_in_line(
     """However many they are, and of however many tenants; nor does one of them keep the line from being filled."""
     settings.SWEEP_AGENTS = 3
     for number in range(12):
-        agent, _ = agents.create(f"s{number}", "a", model="openai/scripted", actor=ME)
+        agent, _ = lifecycle.create(f"s{number}", "a", model="openai/scripted", actor=ME)
         refining.change(agent, due_at=timezone.now() - timedelta(days=1), due_reason="weekly")
     work_for(1, clock, server)
     others = crowd_of_others()
@@ -131,7 +131,7 @@ def test_who_waits_for_it_takes_nobodys_place_in_line(
 
 
 def crowd_of_others() -> set[int]:
-    made = [agents.create("other", f"b{n}", model="builtin/dedupe", actor=ME)[0] for n in range(5)]
+    made = [lifecycle.create("other", f"b{n}", model="builtin/dedupe", actor=ME)[0] for n in range(5)]
     for agent in made:
         refining.change(agent, due_at=timezone.now(), due_reason="weekly")
     return {agent.pk for agent in made}

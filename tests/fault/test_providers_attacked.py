@@ -14,9 +14,9 @@ from django_q.models import Schedule
 
 from audit.trail import Actor
 from config import queue
-from memory import agents
+from memory.agents import lifecycle
 from memory.models import Agent
-from refinement import line, loop, providers, runtime, tasks, turns
+from refinement import backlog, loop, providers, runtime, scheduling, tasks
 from refinement.errors import BackingOff, SessionOpen
 from refinement.llm import connections, http
 from refinement.models import Provider, RefinementSession, Waiting
@@ -60,7 +60,7 @@ def server(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServ
 
 
 def due(tenant: str, name: str, model: str, **given: Any) -> Agent:
-    agent, _ = agents.create(tenant, name, model=model, actor=ME, **given)
+    agent, _ = lifecycle.create(tenant, name, model=model, actor=ME, **given)
     refining.change(agent, due_at=timezone.now() - MINUTE, due_reason="weekly")
     return agent
 
@@ -90,7 +90,7 @@ def test_one_runtime_cannot_have_a_failing_model_called_again_and_again(server: 
     with time_machine.travel(timezone.now(), tick=False) as clock:
         for _ in range(6):
             try:
-                line.ask(agent)
+                backlog.ask(agent)
             except BackingOff:
                 refused += 1
             queueing.work()
@@ -108,10 +108,10 @@ def test_a_model_that_was_changed_is_limited_as_what_it_is_now(settings: Any) ->
     made = [due("any", f"a{n}", "builtin/dedupe") for n in range(4)]
     tasks.sweep()
     for agent in made:
-        agents.change(agent, ME, model="ollama/large")
+        lifecycle.change(agent, ME, model="ollama/large")
     tasks.sweep()
     taken = []
-    while (turn := turns.take()) is not None:
+    while (turn := scheduling.take()) is not None:
         taken.append(turn.pk)
     assert len(taken) == 1
 
@@ -120,7 +120,7 @@ def test_a_model_that_was_changed_away_from_a_shut_provider_goes_on(settings: An
     Provider.objects.create(name="openai", failures=9, shut_until=timezone.now() + 4 * MINUTE)
     agent = due("any", "a", "openai/gone")
     tasks.sweep()
-    agents.change(agent, ME, model="builtin/dedupe")
+    lifecycle.change(agent, ME, model="builtin/dedupe")
     tasks.sweep()
     queueing.work()
     assert RefinementSession.objects.filter(outcome="completed").count() == 1
@@ -134,7 +134,7 @@ def test_after_a_short_pause_somebody_is_woken() -> None:
     Provider.objects.create(name="openai", failures=1, shut_until=timezone.now() + timedelta(seconds=1))
     queueing.work()
     with time_machine.travel(timezone.now() + timedelta(seconds=2)):
-        assert turns.free().count() == 5
+        assert scheduling.free().count() == 5
         assert Schedule.objects.get(func=queue.REFINE_AGENT).next_run <= timezone.now()
 
 
@@ -142,7 +142,7 @@ def test_a_turn_taken_by_a_clock_that_was_ahead_is_forgotten() -> None:
     due("any", "a", "builtin/dedupe")
     with time_machine.travel(timezone.now() + timedelta(days=30)):
         tasks.sweep()
-        assert turns.take() is not None
+        assert scheduling.take() is not None
     Waiting.objects.update(since=timezone.now())
     tasks.close_stale()
     tasks.sweep()
@@ -156,9 +156,9 @@ def test_a_call_that_waited_at_the_gate_until_its_end_is_no_failure_of_the_provi
     settings.MODEL_CALL_SECONDS = 3
     due("any", "a", "openai/usual")
     tasks.sweep()
-    turn = turns.take()
+    turn = scheduling.take()
     assert turn is not None
-    session = turns.open_due(Agent.objects.get(pk=turn.pk))
+    session = scheduling.open_due(Agent.objects.get(pk=turn.pk))
     assert session is not None
     Provider.objects.create(name="openai", failures=1, shut_until=timezone.now() + timedelta(seconds=2.8))
     loop.drive(session)
@@ -177,7 +177,7 @@ def test_one_agent_does_not_keep_a_provider_from_all_others(server: ModelServer)
             if hostile.failures_in_a_row:
                 runtime.call(runtime.begin(hostile), "decline_refinement", {"reason": "no"})
             with suppress(BackingOff, SessionOpen):
-                line.ask(hostile)
+                backlog.ask(hostile)
             tasks.close_stale() if minute % 5 else tasks.sweep()
             queueing.work()
             if minute == 0:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from memory.access import agent_named
+from memory.access.authentication import agent_named
 from memory.models import Agent, Memory
 from refinement import loop
 from refinement import session as sessions

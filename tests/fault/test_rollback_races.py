@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from audit.verify import Problem
-from memory import errors, redaction, replay, requests, store
-from memory.intake import Draft
+from memory import errors
+from memory.consent import redaction, removal_requests
 from memory.models import Agent, Memory
-from memory.time_machine import Figures, What, roll_back
+from memory.policy.validation import Draft
+from memory.time_machine import replay
+from memory.time_machine.rollback import Figures, What, roll_back
+from memory.writing import operations
 from refinement import session as sessions
 from tests import refining, steps
 from tests.fault.test_writers import at_once, whole
@@ -23,7 +26,7 @@ def seq(agent: Agent) -> int:
 
 def test_of_two_rollbacks_of_one_entry_one_goes_through(ada: Agent) -> None:
     numbers = remember(ada, *(f"fact {n}" for n in range(200)))
-    store.discard(ada, numbers, ME)
+    operations.discard(ada, numbers, ME)
     what = What.entry(seq(ada))
     outcomes = at_once(*[lambda: roll_back(fresh(ada), what, PERSON)] * 3)
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyUndone", "AlreadyUndone", "Figures"]
@@ -34,11 +37,11 @@ def test_of_two_rollbacks_of_one_entry_one_goes_through(ada: Agent) -> None:
 def test_edits_during_a_rollback_come_before_or_after_it(ada: Agent) -> None:
     numbers = remember(ada, *(f"fact {n}" for n in range(200)))
     start = seq(ada)
-    store.discard(ada, numbers[:100], ME)
+    operations.discard(ada, numbers[:100], ME)
 
     def edits() -> int:
         for n in range(10):
-            store.remember(fresh(ada), [Draft(f"new {n}")], ME)
+            operations.remember(fresh(ada), [Draft(f"new {n}")], ME)
         return 10
 
     rolled, _ = at_once(lambda: roll_back(fresh(ada), What.since_entry(start), PERSON), edits)
@@ -51,7 +54,7 @@ def test_edits_during_a_rollback_come_before_or_after_it(ada: Agent) -> None:
 
 def test_a_rollback_during_a_session_makes_its_next_edits_stale(ada: Agent) -> None:
     remember(ada, "tea with milk and sugar", "coffee")
-    store.revise(ada, 1, ME, content="tea with milk")
+    operations.revise(ada, 1, ME, content="tea with milk")
     held = refining.opened(ada)
     roll_back(fresh(ada), What.entry(seq(ada) - 1), PERSON)
     answer = held.call("update_memory", id=1, content="tea & milk")
@@ -79,9 +82,9 @@ def test_verifying_while_others_write_finds_nothing(ada: Agent) -> None:
 
     def writes() -> None:
         for n in range(40):
-            store.revise(fresh(ada), numbers[n], ME, content=f"another fact {n}")
+            operations.revise(fresh(ada), numbers[n], ME, content=f"another fact {n}")
             if n == 20:
-                asked = requests.ask_redaction(ada, numbers[50:], PERSON, reason="asked").number
+                asked = removal_requests.ask_redaction(ada, numbers[50:], PERSON, reason="asked").number
                 redaction.redact(fresh(ada), asked, ME)
 
     def verifies() -> list[Problem]:
@@ -93,7 +96,7 @@ def test_verifying_while_others_write_finds_nothing(ada: Agent) -> None:
 
 def test_of_two_redactions_by_one_request_one_goes_through(ada: Agent) -> None:
     numbers = remember(ada, *(f"fact {n}" for n in range(100)))
-    asked = requests.ask_redaction(ada, numbers, PERSON, reason="asked").number
+    asked = removal_requests.ask_redaction(ada, numbers, PERSON, reason="asked").number
     outcomes = at_once(*[lambda: redaction.redact(fresh(ada), asked, ME)] * 3)
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Figures", "NoRequest", "NoRequest"]
     assert steps.active(ada) == []
@@ -103,13 +106,13 @@ def test_of_two_redactions_by_one_request_one_goes_through(ada: Agent) -> None:
 def test_edits_and_rollbacks_during_a_redaction_come_before_or_after_it(ada: Agent) -> None:
     numbers = remember(ada, *(f"fact {n}" for n in range(100)))
     start = seq(ada)
-    store.discard(ada, numbers[50:], ME)
-    asked = requests.ask_redaction(ada, numbers[25:75], PERSON, reason="asked").number
+    operations.discard(ada, numbers[50:], ME)
+    asked = removal_requests.ask_redaction(ada, numbers[25:75], PERSON, reason="asked").number
 
     def edits() -> None:
         for number in range(20, 30):
             try:
-                store.revise(fresh(ada), number, ME, content=f"another fact {number}")
+                operations.revise(fresh(ada), number, ME, content=f"another fact {number}")
             except errors.Discarded:
                 assert number > 25
 

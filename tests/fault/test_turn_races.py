@@ -15,9 +15,9 @@ from django.db import connection
 from django.utils import timezone
 
 from audit.trail import Actor
-from memory import agents
+from memory.agents import lifecycle
 from memory.models import Agent
-from refinement import line, turns
+from refinement import backlog, scheduling
 from refinement.models import RefinementSession, Served, Waiting
 from tests.refining import change
 
@@ -62,7 +62,7 @@ def test_nobody_is_taken_twice(settings: Any) -> None:
     taken: list[int] = []
 
     def work(_: int) -> None:
-        while (turn := turns.take()) is not None:
+        while (turn := scheduling.take()) is not None:
             taken.append(turn.pk)
 
     at_once(work)
@@ -79,7 +79,7 @@ def test_no_limit_is_passed(settings: Any) -> None:
     def work(place: int) -> None:
         dice = random.Random(place)
         while len(done) < 80:
-            turn = turns.take()
+            turn = scheduling.take()
             if turn is None:
                 continue
             with lock:
@@ -90,7 +90,7 @@ def test_no_limit_is_passed(settings: Any) -> None:
             with lock:
                 under_way[turn.tenant_id] -= 1
                 done.append(turn.pk)
-            turns.end(turn)
+            scheduling.end(turn)
 
     at_once(work)
     assert sorted(done) == list(range(1, 81))
@@ -99,7 +99,7 @@ def test_no_limit_is_passed(settings: Any) -> None:
 
 
 def due(count: int) -> list[Agent]:
-    made = [agents.create(f"t{n % 3}", f"a{n}", model="builtin/dedupe", actor=ME)[0] for n in range(count)]
+    made = [lifecycle.create(f"t{n % 3}", f"a{n}", model="builtin/dedupe", actor=ME)[0] for n in range(count)]
     for agent in made:
         change(agent, due_at=timezone.now() - timedelta(hours=1))
     return made
@@ -108,7 +108,7 @@ def due(count: int) -> list[Agent]:
 def test_sweeps_at_the_same_moment_have_each_stand_in_line_once() -> None:
     there = {agent.pk for agent in due(30)}
     came: list[int] = []
-    at_once(lambda _: came.append(line.sweep()), 4)
+    at_once(lambda _: came.append(backlog.sweep()), 4)
     assert set(Waiting.objects.values_list("pk", flat=True)) == there
     assert sum(came) == 30
 
@@ -116,7 +116,7 @@ def test_sweeps_at_the_same_moment_have_each_stand_in_line_once() -> None:
 def test_of_workers_with_the_same_agent_one_opens_its_session() -> None:
     [agent] = due(1)
     opened: list[Any] = []
-    at_once(lambda _: opened.append(turns.open_due(agent)))
+    at_once(lambda _: opened.append(scheduling.open_due(agent)))
     assert sum(session is not None for session in opened) == 1
     assert RefinementSession.objects.count() == 1
 
@@ -124,17 +124,17 @@ def test_of_workers_with_the_same_agent_one_opens_its_session() -> None:
 def test_who_asks_while_workers_choose_waits_for_nobody(settings: Any) -> None:
     """Asking holds the agent's lock, choosing the workers': neither needs the other's."""
     made = due(12)
-    line.sweep()
+    backlog.sweep()
 
     def act(place: int) -> None:
         if place % 2:
             for agent in made[place::4]:
-                line.ask(agent)
+                backlog.ask(agent)
         else:
             for _ in range(6):
-                turn = turns.take()
+                turn = scheduling.take()
                 if turn is not None:
-                    turns.end(turn)
+                    scheduling.end(turn)
 
     at_once(act)
     assert not Waiting.objects.filter(taken_at__isnull=False).exists()

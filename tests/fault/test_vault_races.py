@@ -17,13 +17,15 @@ import pytest
 from django.db import connections
 from pytest_django.fixtures import Settings
 
-from memory import agents, store
+from memory.agents import lifecycle
 from memory.errors import FileFault, MemoryFault
-from memory.models import Agent, Memory, Source
-from memory.rules import sections
-from memory.rules.rows import Vault, VaultFile
+from memory.markdown import sections
+from memory.models import Agent, Memory, Source, Vault, VaultFile
 from memory.silo.silo import Silo
-from memory.vault import comparing, disk, following, mending, rendering
+from memory.vault import comparing, disk, rendering
+from memory.vault import repair as mending
+from memory.vault import writer as following
+from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.fault import writer
 from tests.fault.test_writers import at_once, start, whole
@@ -42,7 +44,7 @@ def root(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def vaulted(root: Path, slug: str) -> Agent:
-    return agents.create("acme", slug, model="builtin/dedupe", actor=OPERATOR, vault_path=str(root / slug))[0]
+    return lifecycle.create("acme", slug, model="builtin/dedupe", actor=OPERATOR, vault_path=str(root / slug))[0]
 
 
 @pytest.fixture
@@ -174,7 +176,7 @@ def test_one_file_that_all_write_to(eve: Agent) -> None:
 
     def revise(word: str) -> None:
         for nth in range(EDITS):
-            store.revise(eve, number, ME, content=f"{word} {nth}")
+            operations.revise(eve, number, ME, content=f"{word} {nth}")
 
     def leave() -> None:
         for _ in range(EDITS):
@@ -204,7 +206,7 @@ def test_edits_are_taken_in_beside_others(eve: Agent) -> None:
 
     def revise() -> None:
         for nth in range(EDITS):
-            store.revise(eve, other, ME, content=f"another {nth}")
+            operations.revise(eve, other, ME, content=f"another {nth}")
 
     assert at_once(taken_in, revise, revise) == [EDITS, None, None]
     mended(eve)
@@ -277,7 +279,7 @@ def test_who_has_a_file_open_to_write_is_not_overtaken(eve: Agent) -> None:
     [number] = remember(eve, "memory", category="technical")
     [path] = files(eve)
     with path.open("a") as file:
-        store.revise(eve, number, PERSON, content="changed")
+        operations.revise(eve, number, PERSON, content="changed")
         assert "changed" not in path.read_text()
         assert Vault.objects.get().fault == "somebody is writing to a file"
         file.write("by hand")
@@ -301,7 +303,7 @@ def test_who_opened_it_just_before_is_waited_for(eve: Agent, monkeypatch: pytest
         threading.Timer(0.1, write).start()
 
     at_the_moment(monkeypatch, late)
-    store.revise(eve, number, PERSON, content="changed")
+    operations.revise(eve, number, PERSON, content="changed")
     assert "changed" in path.read_text()
     assert sorted("by hand" in each.read_text() for each in files(eve)) == [False, True]
 
@@ -313,7 +315,7 @@ def test_a_vault_that_was_placed_elsewhere_meanwhile_is_begun_anew(
     remember(eve, "memory", category="technical")
 
     def moved() -> None:
-        change = lambda: agents.change(fresh(eve), PERSON, vault_path=str(root / "new"))  # noqa: E731
+        change = lambda: lifecycle.change(fresh(eve), PERSON, vault_path=str(root / "new"))  # noqa: E731
         with mock.patch.object(following, "follow"):  # who changed it ended before it could
             at_once(change)
 

@@ -19,8 +19,11 @@ from django.conf import settings
 from django.db import connection, connections
 
 from audit.models import AuditEntry
-from memory import access, agents, editing, errors, store
+from memory import errors
+from memory.access import authentication
+from memory.agents import lifecycle
 from memory.models import Agent, Memory, Tenant
+from memory.writing import edits, operations
 from tests import steps
 from tests.conftest import OPERATOR, House
 from tests.fault import writer
@@ -69,7 +72,7 @@ def at_once(*works: Callable[[], Any]) -> list[Any]:
 
 def whole(agent: Agent) -> None:
     """Trail, replay and numbering are as if one writer had written everything."""
-    with editing.locked(agent):  # waits for what a killed client's server is still ending
+    with edits.locked(agent):  # waits for what a killed client's server is still ending
         seqs = list(AuditEntry.objects.filter(agent_id=agent.pk).order_by("seq").values_list("seq", flat=True))
         numbers = list(Memory.objects.filter(agent=agent).order_by("number").values_list("number", flat=True))
         assert problems(agent) == []
@@ -104,7 +107,7 @@ def test_two_agents_written_at_once_keep_apart(ada: Agent, bob: Agent) -> None:
 
 def test_of_two_discards_of_one_memory_one_goes_through(ada: Agent) -> None:
     remember(ada, "tea")
-    outcomes = at_once(*[lambda: store.discard(ada, [1], ME)] * 2)
+    outcomes = at_once(*[lambda: operations.discard(ada, [1], ME)] * 2)
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Discarded", "Edited"]
     whole(ada)
 
@@ -113,7 +116,7 @@ def test_of_two_revisions_that_saw_the_same_version_one_is_stale(ada: Agent) -> 
     remember(ada, "tea")
     seen = {1: row(ada, 1).version}
     outcomes = at_once(
-        *(lambda text=text: store.revise(ada, 1, ME, content=text, expect=seen) for text in ("milk", "mocha"))
+        *(lambda text=text: operations.revise(ada, 1, ME, content=text, expect=seen) for text in ("milk", "mocha"))
     )
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Edited", "Stale"]
     whole(ada)
@@ -121,7 +124,7 @@ def test_of_two_revisions_that_saw_the_same_version_one_is_stale(ada: Agent) -> 
 
 def test_of_two_merges_sharing_a_source_one_goes_through(ada: Agent) -> None:
     remember(ada, "one", "two", "three")
-    outcomes = at_once(*(lambda pair=pair: store.consolidate(ada, pair, "both", ME) for pair in ([1, 2], [2, 3])))
+    outcomes = at_once(*(lambda pair=pair: operations.consolidate(ada, pair, "both", ME) for pair in ([1, 2], [2, 3])))
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Discarded", "Edited"]
     assert len(steps.active(ada)) == 2
     whole(ada)
@@ -129,7 +132,7 @@ def test_of_two_merges_sharing_a_source_one_goes_through(ada: Agent) -> None:
 
 def test_a_memory_is_not_discarded_and_protected_at_once(ada: Agent) -> None:
     remember(ada, "law")
-    outcomes = at_once(lambda: store.discard(ada, [1], ME), lambda: steps.protect(ada, 1))
+    outcomes = at_once(lambda: operations.discard(ada, [1], ME), lambda: steps.protect(ada, 1))
     assert sum(isinstance(outcome, errors.NumbersError) for outcome in outcomes) == 1
     whole(ada)
 
@@ -137,29 +140,32 @@ def test_a_memory_is_not_discarded_and_protected_at_once(ada: Agent) -> None:
 def test_agents_protecting_at_once_stay_within_half_the_budget(ada: Agent) -> None:
     Agent.objects.filter(pk=ada.pk).update(budget_tokens=40, target_tokens=20)
     remember(ada, "x" * 60, "y" * 60)
-    outcomes = at_once(*(lambda n=n: store.protect(ada, [n], ME, session=1) for n in (1, 2)))
+    outcomes = at_once(*(lambda n=n: operations.protect(ada, [n], ME, session=1) for n in (1, 2)))
     assert sum(isinstance(outcome, errors.ProtectionFull) for outcome in outcomes) == 1
     assert steps.fresh(ada).constitutional_tokens == 15
 
 
 @pytest.mark.parametrize("tenant", ["acme", "new"])
 def test_of_agents_made_at_once_under_one_name_one_is(ada: Agent, tenant: str) -> None:
-    make = lambda: agents.create(tenant, "eve", model="x/y", actor=OPERATOR)  # noqa: E731
+    make = lambda: lifecycle.create(tenant, "eve", model="x/y", actor=OPERATOR)  # noqa: E731
     outcomes = at_once(*[make] * 4)
     assert sum(isinstance(outcome, errors.Taken) for outcome in outcomes) == 3
-    whole(access.agent_named(f"{tenant}/eve"))
+    whole(authentication.agent_named(f"{tenant}/eve"))
 
 
 def test_agents_made_at_once_in_a_new_tenant_share_it(db: None) -> None:
     outcomes = at_once(
-        *(lambda slug=slug: agents.create("new", slug, model="x/y", actor=OPERATOR) for slug in ("eve", "fay", "gil"))
+        *(
+            lambda slug=slug: lifecycle.create("new", slug, model="x/y", actor=OPERATOR)
+            for slug in ("eve", "fay", "gil")
+        )
     )
     assert [type(outcome) for outcome in outcomes] == [tuple] * 3
     assert Tenant.objects.filter(slug="new").count() == 1
 
 
 def test_a_key_used_by_many_at_once_opens_for_all(house: House) -> None:
-    outcomes = at_once(*[lambda: access.agent_of_key(house.ada_key)] * 4)
+    outcomes = at_once(*[lambda: authentication.agent_of_key(house.ada_key)] * 4)
     assert outcomes == [house.ada] * 4
 
 
@@ -219,7 +225,7 @@ class Stop(Exception):
 
 
 @pytest.mark.parametrize(
-    "place", ["audit.trail.append", "audit.rowset.insert", "audit.rowset.update", "memory.counters.Counters.save"]
+    "place", ["audit.trail.append", "audit.bulk.insert", "audit.bulk.update", "memory.writing.counters.Counters.save"]
 )
 def test_an_edit_that_fails_part_way_leaves_nothing(ada: Agent, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     remember(ada, "one", "two")
@@ -230,7 +236,7 @@ def test_an_edit_that_fails_part_way_leaves_nothing(ada: Agent, place: str, monk
 
     monkeypatch.setattr(place, stop)
     with pytest.raises(Stop):
-        store.consolidate(ada, [1, 2], "both", ME)
+        operations.consolidate(ada, [1, 2], "both", ME)
     monkeypatch.undo()
     assert steps.state(ada) == before
     whole(ada)

@@ -36,9 +36,9 @@ def edits(agent_id: int, many: int, seed: int) -> list[int]:
 
 def one_edit(agent, dice):  # type: ignore[no-untyped-def]
     from audit.trail import Actor
-    from memory import duplicates, store
-    from memory.intake import Draft
     from memory.models import Memory
+    from memory.policy.validation import Draft
+    from memory.writing import duplicates, operations
 
     me = Actor.agent("writer")
     active = list(
@@ -47,21 +47,21 @@ def one_edit(agent, dice):  # type: ignore[no-untyped-def]
     verb = dice.choice(["remember", "remember", "revise", "discard", "consolidate", "deduplicate"])
     if verb == "remember" or len(active) < 3:
         drafts = [Draft(dice.choice(TEXTS), tags=("t",)) for _ in range(dice.randint(1, 3))]
-        return store.remember(agent, drafts, me).seq
+        return operations.remember(agent, drafts, me).seq
     if verb == "revise":
-        return store.revise(agent, dice.choice(active), me, content=f"{dice.choice(TEXTS)} {dice.random()}").seq
+        return operations.revise(agent, dice.choice(active), me, content=f"{dice.choice(TEXTS)} {dice.random()}").seq
     if verb == "discard":
-        return store.discard(agent, dice.sample(active, 2), me).seq
+        return operations.discard(agent, dice.sample(active, 2), me).seq
     if verb == "consolidate":
         sources = dice.sample(active, 3)
         text = f"merged {dice.random()}"
-        return store.consolidate(agent, sources, text, me, category="technical", dropping=["x"]).seq
+        return operations.consolidate(agent, sources, text, me, category="technical", dropping=["x"]).seq
     return duplicates.remove(agent).seq
 
 
 def forks(agent_id: int) -> None:
     from config.keyring import keyring
-    from memory import duplicates  # noqa: F401  loaded before the children, who are to be killed at work
+    from memory.writing import duplicates  # noqa: F401  loaded before the children, who are to be killed at work
 
     keyring()
     for line in sys.stdin:

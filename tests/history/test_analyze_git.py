@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
-from memory import agents, store
-from memory.intake import Draft
+from memory.agents import lifecycle, rule_changes
 from memory.models import Agent, Memory
-from memory.rules import switches
+from memory.policy.validation import Draft
+from memory.writing import operations
 from tests.commands.calling import Ran, run
 from tests.conftest import OPERATOR
 from tests.history.repositories import git
@@ -26,7 +26,7 @@ def ada(tmp_path: Path, transactional_db: None, settings: Settings, monkeypatch:
     settings.VAULT_ROOTS = [str(tmp_path)]
     monkeypatch.delenv("MEMORY_PROJECT", raising=False)
     vault = str(tmp_path / "vault")
-    made, key = agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR, vault_path=vault)
+    made, key = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR, vault_path=vault)
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
     return talking.settings(made, **{ON: True})
 
@@ -115,7 +115,7 @@ def test_a_closed_switch_is_asked_about(ada: Agent, site: Path, monkeypatch: pyt
 @pytest.mark.parametrize("off", ["memory", "category"])
 def test_so_are_memory_and_its_category(ada: Agent, site: Path, off: str) -> None:
     if off == "memory":
-        switches.change(fresh(ada), PERSON, enabled=False)
+        rule_changes.change(fresh(ada), PERSON, enabled=False)
     else:
         talking.off(ada, "git_history", **{ON: True})
     ran = analyze("--yes")  # which is for the analysis alone
@@ -170,7 +170,7 @@ def test_init_analyses_and_keeps(ada: Agent, site: Path) -> None:
 def test_init_leaves_alone_what_is_off_or_known(ada: Agent, site: Path, tmp_path: Path) -> None:
     off = f"{ON.rpartition('__')[0]}__trigger_on_unknown_context"
     assert steps("--project-dir", str(tmp_path))["Git history"] == "not analysed: this is no git repository"
-    store.remember(fresh(ada), [Draft(f"Berth {n}.", project="git.test/acme/site") for n in range(10)], OPERATOR)
+    operations.remember(fresh(ada), [Draft(f"Berth {n}.", project="git.test/acme/site") for n in range(10)], OPERATOR)
     assert steps()["Git history"] == "not analysed: 10 memories of the project are context enough"
     talking.off(ada, "git_history", **{ON: True, off: False})
     assert steps()["Git history"] == "not analysed: the category git_history is off"

@@ -11,15 +11,16 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
-from memory import redaction, requests, store
+from memory.consent import redaction, removal_requests
 from memory.git_history import keeping, telling
 from memory.git_history.analysis import Analysis, Parts, analysed, limits_of
 from memory.git_history.facts import Deadline, Limits, packed, unpacked
 from memory.git_history.repository import Repository
-from memory.intake import MAX_CONTENT
-from memory.models import Agent
-from memory.rules import gate, sections
-from memory.rules.rows import HistoryAnalysis
+from memory.markdown import sections
+from memory.models import Agent, HistoryAnalysis
+from memory.policy import switches
+from memory.policy.validation import MAX_CONTENT
+from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.history.repositories import git, made
 from tests.history.test_odd_repositories import commit
@@ -157,11 +158,11 @@ def test_each_project_has_its_own(ada: Agent, harbour: Path, work: Path) -> None
 def test_one_that_is_no_more_as_it_was_written_is_left(ada: Agent, work: Path, how: str) -> None:
     first = keeping.keep(ada, "work", analysis(work), OPERATOR).number
     if how == "discarded":
-        store.discard(fresh(ada), [first], ME)
+        operations.discard(fresh(ada), [first], ME)
     elif how == "revised":
-        store.revise(fresh(ada), first, ME, content="What the agent made of it.")
+        operations.revise(fresh(ada), first, ME, content="What the agent made of it.")
     else:
-        store.protect(fresh(ada), [first], PERSON)
+        operations.protect(fresh(ada), [first], PERSON)
     before = row(ada, first).version
     second = keeping.keep(fresh(ada), "work", analysis(work), OPERATOR)
     assert second.is_new
@@ -198,7 +199,7 @@ def test_the_same_head_is_known_and_another_question_is_not(ada: Agent, work: Pa
     assert not keeping.is_known(ada, done, found.head, Limits(1, 1, 1), ALL)
     assert not keeping.is_known(ada, done, found.head, WIDE, Parts())
     assert not keeping.is_known(ada, done, commit(work, "more", {"c": "1"}), WIDE, ALL)
-    store.discard(fresh(ada), [done.memory], ME)
+    operations.discard(fresh(ada), [done.memory], ME)
     assert not keeping.is_known(ada, done, found.head, WIDE, ALL)
 
 
@@ -220,7 +221,7 @@ def test_they_are_kept_only_where_the_settings_have_it(ada: Agent, work: Path) -
 
 def test_a_redaction_takes_them_along(ada: Agent, work: Path) -> None:
     number = keeping.keep(ada, "work", analysis(work), OPERATOR).number
-    asked = requests.ask_redaction(fresh(ada), [number], PERSON, reason="x").number
+    asked = removal_requests.ask_redaction(fresh(ada), [number], PERSON, reason="x").number
     redaction.redact(fresh(ada), asked, ME)
     assert not HistoryAnalysis.objects.exists()
 
@@ -256,7 +257,7 @@ def test_bit_by_bit_is_the_same_as_all_at_once(
 
 
 def test_the_settings_are_the_limits_and_the_parts(ada: Agent) -> None:
-    rules = gate.rules_of(ada)
+    rules = switches.rules_of(ada)
     assert limits_of(rules) == Limits(90, 100, 30)  # the seed's
     assert Parts.of(rules) == Parts(True, True, False, True, True, False)
     assert limits_of(rules, days=5, commits=None).days == 5
@@ -266,7 +267,7 @@ def test_the_settings_are_the_limits_and_the_parts(ada: Agent) -> None:
         categories__git_history__extract_patterns=False,
         **{f"project_support__git_history_analysis__{key}": value for key, value in of.items()},
     )
-    rules = gate.rules_of(ada)
+    rules = switches.rules_of(ada)
     assert limits_of(rules).commits == 7
     assert Parts.of(rules) == Parts(True, False, True, True, False, False)
     assert Parts.of(rules, branches=None, authors=True).authors

@@ -8,7 +8,7 @@ import pytest
 
 from memory.git_history import telling
 from memory.git_history.wording import folded, last_days, several
-from memory.rules import sections
+from memory.markdown import sections
 from tests.history.repositories import git
 from tests.history.test_keeping import analysis
 from tests.history.test_odd_repositories import commit

@@ -17,11 +17,12 @@ from django.utils import timezone
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
 from config import queue
-from memory import agents, store
-from memory.intake import Draft
+from memory.agents import lifecycle
 from memory.models import Agent, DueReason, Memory
+from memory.policy.validation import Draft
 from memory.silo.silo import Silo
-from memory.snapshot import restore
+from memory.writing import operations
+from memory.writing.snapshots import restore
 from refinement import providers, schedule, tasks
 from refinement.models import Outcome, Provider, RefinementSession, Waiting
 from tests.jobs.scripted import EDITS, REMEMBERED, Edit, texts
@@ -45,8 +46,8 @@ def furnish(count: int, *, due: bool = True) -> None:
         cursor.execute("SET synchronous_commit TO off")
     for place in range(count):
         name = f"a{place}"
-        agent, _ = agents.create(f"t{place % TENANTS}", name, model=f"openai/{name}", actor=ME)
-        store.remember(agent, [Draft(text) for text in texts(name)], ME)
+        agent, _ = lifecycle.create(f"t{place % TENANTS}", name, model=f"openai/{name}", actor=ME)
+        operations.remember(agent, [Draft(text) for text in texts(name)], ME)
     if due:
         make_due()
 

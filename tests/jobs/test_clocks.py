@@ -11,7 +11,7 @@ from django_q.models import OrmQ
 
 from config import queue
 from memory.models import Agent, DueReason
-from refinement import providers, schedule, tasks, turns
+from refinement import providers, schedule, scheduling, tasks
 from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
 from tests import queueing
@@ -106,7 +106,7 @@ def test_set_back_who_stands_in_line_is_refined(ada: Agent, clock: Any) -> None:
 def test_set_back_a_turn_whose_worker_died_is_given_again_when_the_clock_has_caught_up(ada: Agent, clock: Any) -> None:
     tasks.sweep()
     OrmQ.objects.all().delete()
-    assert turns.take() is not None
+    assert scheduling.take() is not None
     clock.move_to(NOON - HOURS)
     assert swept() == []
     clock.move_to(NOON + AFTER)

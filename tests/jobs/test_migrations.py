@@ -23,15 +23,7 @@ from django.apps import apps as today
 from django.contrib.contenttypes.models import ContentType
 from django.core.management import call_command
 from django.db import connection, models
-from django.db.migrations import (
-    AddConstraint,
-    AddField,
-    AlterField,
-    DeleteModel,
-    RemoveField,
-    RenameField,
-    RenameModel,
-)
+from django.db.migrations import AddConstraint, AddField, AlterField, DeleteModel, RemoveField, RenameField, RenameModel
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.models import NOT_PROVIDED
@@ -40,10 +32,12 @@ from pytest_django import DjangoDbBlocker
 from audit import guards
 from config.checks import RefusesToStart, require_sound
 from config.keyring import keyring
-from memory import agents, store, time_machine
+from memory.agents import lifecycle
 from memory.models import Agent
 from memory.silo import keys
-from memory.time_machine import What
+from memory.time_machine import rollback
+from memory.time_machine.rollback import What
+from memory.writing import operations
 from refinement import loop
 from tests import steps
 from tests.conftest import OPERATOR
@@ -407,14 +401,14 @@ def test_a_landed_state_comes_whole_to_the_schema_of_today(
 
 def make_history() -> Agent:
     """What the product itself writes: edits, a session that merges, a rollback of it and one of that."""
-    agent, _ = agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
+    agent, _ = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
     same = [f"The team {always}meets at 09:45 on the quay" for always in ("", "always ")]
     steps.remember(agent, *same, *(f"The {thing} is in the attic" for thing in ("boat", "lamp", "map")))
     steps.remember(agent, same[0])
-    store.protect(agent, [3], OPERATOR)
+    operations.protect(agent, [3], OPERATOR)
     session = loop.refine(steps.fresh(agent), trigger="manual")
     for _ in range(2):
-        time_machine.roll_back(steps.fresh(agent), What.entry(steps.last_entry(agent).seq), OPERATOR)
+        rollback.roll_back(steps.fresh(agent), What.entry(steps.last_entry(agent).seq), OPERATOR)
     assert session.merged
     return agent
 

@@ -17,8 +17,10 @@ from django.db import ProgrammingError, connection, transaction
 from django.test import Client
 
 from config.pool import LAST_SECONDS
-from memory import agents, store, time_machine
-from memory.time_machine import What
+from memory.agents import lifecycle
+from memory.time_machine import rollback
+from memory.time_machine.rollback import What
+from memory.writing import operations
 from refinement import loop
 from refinement.models import Outcome
 from tests import steps
@@ -206,11 +208,11 @@ def as_the_service(db: None) -> Iterator[None]:
 
 @pytest.mark.postgresql
 def test_the_role_that_owns_nothing_does_all_the_service_does(as_the_service: None) -> None:
-    ada, _ = agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
+    ada, _ = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
     steps.remember(ada, "The team meets at 09:45 on the quay", "The team always meets at 09:45 on the quay", "a boat")
     assert loop.refine(steps.fresh(ada), trigger="manual").outcome == Outcome.COMPLETED
-    time_machine.roll_back(steps.fresh(ada), What.session(1), OPERATOR)
-    store.discard(steps.fresh(ada), [3], steps.ME)
+    rollback.roll_back(steps.fresh(ada), What.session(1), OPERATOR)
+    operations.discard(steps.fresh(ada), [3], steps.ME)
     assert steps.problems(ada) == []
 
 

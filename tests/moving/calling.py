@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 from pytest_django.fixtures import Settings
 
-from memory import agents
+from memory.agents import lifecycle
 from memory.models import Agent
 from tests.commands.calling import Ran, run
 from tests.conftest import OPERATOR
@@ -35,7 +35,7 @@ def with_a_vault(tmp_path: Path, transactional_db: None, settings: Settings, mon
     settings.VAULT_ROOTS = [str(tmp_path)]
     monkeypatch.delenv("MEMORY_PROJECT", raising=False)
     vault = str(tmp_path / "vault")
-    made, key = agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR, vault_path=vault)
+    made, key = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR, vault_path=vault)
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
     return made
 
@@ -53,7 +53,7 @@ def rules(deed: str, *args: str) -> Ran:
 
 
 def at_a_terminal(answers: str, deed: str) -> Ran:
-    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
         return run("memory_rules", deed, "acme/ada", stdin=answers.encode())
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memory.formats.found import Found
-from memory.moving.reading import looked_at
+from memory.transfer.formats.found import Found
+from memory.transfer.reading import looked_at
 from tests.moving.test_systems import read
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from memory.formats.found import HERE, Found, LeftOut
 from memory.models import Agent
-from memory.moving import migrating
-from memory.moving.planning import Fate, Plan, Step, planned
-from memory.moving.reading import Item
+from memory.transfer import migration
+from memory.transfer.formats.found import HERE, Found, LeftOut
+from memory.transfer.planning import Fate, Plan, Step, planned
+from memory.transfer.reading import Item
 from tests.steps import ME, fresh
 
 NOW = datetime(2026, 11, 24, 6, 0, 0, tzinfo=UTC)
@@ -38,5 +38,5 @@ def fates(agent: Agent, *items: Item, **values: Any) -> list[Fate]:
     return [step.fate for step in steps(agent, *items, **values)]
 
 
-def move(agent: Agent, *items: Item, **values: Any) -> migrating.Figures:
-    return migrating.migrate(fresh(agent), steps(agent, *items), ME, **values)
+def move(agent: Agent, *items: Item, **values: Any) -> migration.Figures:
+    return migration.migrate(fresh(agent), steps(agent, *items), ME, **values)

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from memory.formats.found import HERE, Found, LeftOut, Part
+from memory.transfer.formats.found import HERE, Found, LeftOut, Part
 
 SYSTEMS = Path(__file__).parent / "systems"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memory.models import Agent
-from memory.rules.categories import PRIVATE, SCOPES
+from memory.policy.categories import PRIVATE, SCOPES
 from tests.commands.calling import run
 from tests.history.repositories import git
 from tests.history.test_odd_repositories import commit

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from memory import store
-from memory.intake import Draft
-from memory.models import Agent
-from memory.rules.rows import Moved, Original
-from memory.time_machine import What, roll_back
+from memory.models import Agent, Moved, Original
+from memory.policy.validation import Draft
+from memory.time_machine.rollback import What, roll_back
+from memory.writing import operations
 from tests.commands.calling import run
 from tests.conftest import OPERATOR
 from tests.moving.calling import FILES, MARKED, at_a_terminal, in_a_site, migrate, rules, with_a_vault  # noqa: F401  fixtures
@@ -259,7 +258,7 @@ def test_an_import_of_json_lines_is_taken_back_as_one_too(ada: Agent, tmp_path: 
 def test_what_cannot_be_taken_is_told(ada: Agent, site: Path) -> None:
     migrate()
     [number] = [n for n in active(ada) if says(ada, n).content.startswith("Ferries")]
-    store.revise(fresh(ada), number, OPERATOR, content="Of my own.")
+    operations.revise(fresh(ada), number, OPERATOR, content="Of my own.")
     (site / "CLAUDE.md").write_text("Ferries wait for nobody.\n")
     ran = migrate()
     assert f"CLAUDE.md says something else now, and so does memory {number}, which is left" in ran.out
@@ -281,7 +280,7 @@ def test_secrets_are_kept_where_somebody_says_so(ada: Agent, site: Path) -> None
 
 
 def test_what_a_memory_says_already_is_left_out(ada: Agent, site: Path) -> None:
-    store.remember(fresh(ada), [Draft("Ferries wait for the tide.", project="site")], OPERATOR)
+    operations.remember(fresh(ada), [Draft("Ferries wait for the tide.", project="site")], OPERATOR)
     assert "CLAUDE.md says the same as memory 1 here" in rules("detect").out
     assert migrate("--json").json["stored"] == 2
 

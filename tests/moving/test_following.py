@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memory.moving import imports
+from memory.transfer import page_imports
 from tests.moving.looking import found, put
 
 
@@ -53,7 +53,7 @@ def test_two_that_import_each_other_close_one_circle(tmp_path: Path) -> None:
 
 
 def test_imports_of_a_file_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imports, "MOST", 2)
+    monkeypatch.setattr(page_imports, "MOST", 2)
     put(tmp_path, "CLAUDE.md", "@a.md @b.md @c.md @d.md\n")
     assert found(tmp_path)[1] == {
         "CLAUDE.md#@a.md": "imported file is missing",
@@ -63,7 +63,7 @@ def test_imports_of_a_file_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_imports_of_a_folder_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imports, "MOST_IN_ALL", 3)
+    monkeypatch.setattr(page_imports, "MOST_IN_ALL", 3)
     for name in "abcde":
         put(tmp_path, f"{name}/CLAUDE.md", f"{name}: @one.md @two.md\n")
     left_out = found(tmp_path)[1]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from memory.errors import Invalid
-from memory.formats import axe, letta, mem0, memory_store, own, tree_files
-from memory.formats.found import Found, LeftOut, Part, Reader
-from memory.formats.json_entries import MOST
-from memory.moving.reading import looked_at
+from memory.transfer.formats import axe, letta, mem0, memory_store, own, tree_files
+from memory.transfer.formats.found import Found, LeftOut, Part, Reader
+from memory.transfer.formats.json_entries import MOST
+from memory.transfer.reading import looked_at
 from tests.moving.tables import SYSTEMS, agree, expected
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.moving.front_matter import Unreadable, Value, parted, split
+from memory.transfer.front_matter import Unreadable, Value, parted, split
 
 LINES = [
     "---",

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from memory import store
 from memory.models import Agent
-from memory.moving import migrating
-from memory.moving.planning import Fate, Plan
-from memory.moving.reading import looked_at
-from memory.time_machine import What, roll_back
+from memory.time_machine.rollback import What, roll_back
+from memory.transfer import migration
+from memory.transfer.planning import Fate, Plan
+from memory.transfer.reading import looked_at
+from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.moving import pieces
 from tests.moving.test_migrating import redact
@@ -29,8 +29,8 @@ def plan(agent: Agent, folder: Path, text: str, name: str = "AGENTS.md", *, comp
         return pieces.plan(agent, *look.parts(), compares=compares)
 
 
-def moved(agent: Agent, folder: Path, text: str, name: str = "AGENTS.md") -> migrating.Figures:
-    return migrating.migrate(fresh(agent), plan(agent, folder, text, name).steps, ME)
+def moved(agent: Agent, folder: Path, text: str, name: str = "AGENTS.md") -> migration.Figures:
+    return migration.migrate(fresh(agent), plan(agent, folder, text, name).steps, ME)
 
 
 def told(agent: Agent, *numbers: int) -> str:
@@ -46,7 +46,7 @@ def test_the_first_part_of_a_text_that_grew_takes_the_place_of_what_it_was(ada: 
     done = moved(ada, tmp_path, LONG)
     assert (done.said_anew, done.stored) == (1, 2)
     assert unblanked(told(ada, *active(ada))) == unblanked(LONG)
-    assert moved(ada, tmp_path, LONG) == migrating.Figures(None)
+    assert moved(ada, tmp_path, LONG) == migration.Figures(None)
 
 
 def test_what_is_put_before_all_parts_is_one_more(ada: Agent, tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_what_is_put_before_all_parts_is_one_more(ada: Agent, tmp_path: Path) ->
     fog = TIDES.replace("Tides", "Fog")
     moved(ada, tmp_path, f"{fog}\n{LONG}")
     assert sorted(says(ada, n).content[:7] for n in active(ada)) == ["# Fog\n\n", "# Gulls", "# Quays", "# Tides"]
-    assert moved(ada, tmp_path, f"{fog}\n{LONG}") == migrating.Figures(None)
+    assert moved(ada, tmp_path, f"{fog}\n{LONG}") == migration.Figures(None)
 
 
 def test_a_text_that_became_short_again_is_in_its_first_memory(ada: Agent, tmp_path: Path) -> None:
@@ -62,16 +62,16 @@ def test_a_text_that_became_short_again_is_in_its_first_memory(ada: Agent, tmp_p
     done = moved(ada, tmp_path, SHORT)
     assert (done.said_anew, done.stored) == (1, 0)
     assert says(ada, 1).content == SHORT.rstrip()
-    assert moved(ada, tmp_path, SHORT) == migrating.Figures(None)
+    assert moved(ada, tmp_path, SHORT) == migration.Figures(None)
 
 
 @pytest.mark.parametrize("edit", ["discarded", "revised", "redacted"])
 def test_parts_of_a_text_whose_memory_changed_are_left(ada: Agent, tmp_path: Path, edit: str) -> None:
     moved(ada, tmp_path, SHORT)
     if edit == "discarded":
-        store.discard(ada, [1], ME)
+        operations.discard(ada, [1], ME)
     elif edit == "revised":
-        store.revise(ada, 1, ME, content="mine")
+        operations.revise(ada, 1, ME, content="mine")
     else:
         redact(ada, 1)
     found = plan(ada, tmp_path, LONG)
@@ -80,7 +80,7 @@ def test_parts_of_a_text_whose_memory_changed_are_left(ada: Agent, tmp_path: Pat
         f"AGENTS.md#{name}" for name in ("tides", "quays", "gulls")
     }
     assert len(left) == len(found.steps) == (0 if edit == "redacted" else 1)
-    assert migrating.migrate(fresh(ada), found.steps, ME) == migrating.Figures(None)
+    assert migration.migrate(fresh(ada), found.steps, ME) == migration.Figures(None)
 
 
 def test_a_part_that_was_redacted_comes_back_in_no_other(ada: Agent, tmp_path: Path) -> None:
@@ -111,11 +111,11 @@ def test_a_file_that_got_another_name_is_said(ada: Agent, tmp_path: Path) -> Non
 def test_a_file_that_got_another_name_is_not_taken_again(ada: Agent, tmp_path: Path, edit: str) -> None:
     moved(ada, tmp_path, SHORT)
     if edit == "discarded":
-        store.discard(ada, [1], ME)
+        operations.discard(ada, [1], ME)
     elif edit == "revised":
-        store.revise(ada, 1, ME, content="mine")
+        operations.revise(ada, 1, ME, content="mine")
     else:
-        store.consolidate(ada, [1, *pieces_of_another(ada)], "Ferries, tides and quays. " * 100, ME)
+        operations.consolidate(ada, [1, *pieces_of_another(ada)], "Ferries, tides and quays. " * 100, ME)
     found = plan(ada, tmp_path, SHORT, ".cursorrules")
     assert found.steps == []
     assert [each.why for each in found.left_out] == ["was taken in before, as memory 1"]

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.formats.found import HERE, Found
-from memory.intake import Draft
-from memory.moving.reading import looked_at
-from memory.moving.registry import SYSTEMS
+from memory.policy.validation import Draft
+from memory.transfer.formats.found import HERE, Found
+from memory.transfer.reading import looked_at
+from memory.transfer.registry import SYSTEMS
 from tests.moving.tables import SYSTEMS as TREES
 
 PLACES = [

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory.formats import json_entries
-from memory.formats.json_entries import DEEPEST, MOST, Entry, entries
-from memory.formats.text import Unfit
+from memory.transfer.formats import json_entries
+from memory.transfer.formats.json_entries import DEEPEST, MOST, Entry, entries
+from memory.transfer.formats.text import Unfit
 from tests.growth import growth
 
 SAID = "marker-words"

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from memory.formats.found import Found
-from memory.moving import walk
-from memory.moving.leading import NOWHERE, OUT, Links
-from memory.moving.reading import looked_at
-from memory.moving.walk import Kind
+from memory.transfer import walk
+from memory.transfer.formats.found import Found
+from memory.transfer.reading import looked_at
+from memory.transfer.symlinks import NOWHERE, OUT, Links
+from memory.transfer.walk import Kind
 
 # A path → where it leads, or why it leads to nothing that could be read. `out` leads to a folder beside this one.
 LEADS = {

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from memory import store
-from memory.models import Agent
-from memory.moving import migrating
-from memory.moving.planning import Fate, Plan
-from memory.moving.reading import looked_at
-from memory.rules.rows import Moved
-from memory.time_machine import What, roll_back
+from memory.models import Agent, Moved
+from memory.time_machine.rollback import What, roll_back
+from memory.transfer import migration
+from memory.transfer.planning import Fate, Plan
+from memory.transfer.reading import looked_at
+from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.moving import pieces
 from tests.moving.test_migrating import redact
@@ -56,9 +55,9 @@ def fates(agent: Agent, folder: Path, form: str, *texts: str) -> dict[str, Fate]
     return {step.draft.content: step.fate for step in plan(agent, folder, form).steps}
 
 
-def moved(agent: Agent, folder: Path, form: str, *texts: str) -> migrating.Figures:
+def moved(agent: Agent, folder: Path, form: str, *texts: str) -> migration.Figures:
     written(folder, form, texts)
-    return migrating.migrate(fresh(agent), plan(agent, folder, form).steps, ME)
+    return migration.migrate(fresh(agent), plan(agent, folder, form).steps, ME)
 
 
 def reasons(agent: Agent, folder: Path, form: str, *texts: str, compares: bool = True) -> list[str]:
@@ -74,12 +73,12 @@ def test_one_put_in_front_is_one_new_piece_and_no_other_moves(ada: Agent, tmp_pa
     assert fates(ada, tmp_path, form, NEW, A, B, C) == THERE | {NEW: Fate.NEW}
     done = moved(ada, tmp_path, form, NEW, A, B, C)
     assert (done.stored, done.said_anew) == (1, 0)
-    assert moved(ada, tmp_path, form, C, NEW, B, A) == migrating.Figures(None)
+    assert moved(ada, tmp_path, form, C, NEW, B, A) == migration.Figures(None)
 
 
 def test_one_taken_out_leaves_its_memory_and_all_others(ada: Agent, tmp_path: Path, form: str) -> None:
     moved(ada, tmp_path, form, A, B, C)
-    assert moved(ada, tmp_path, form, B, C) == migrating.Figures(None)
+    assert moved(ada, tmp_path, form, B, C) == migration.Figures(None)
     assert len(active(ada)) == 3
 
 
@@ -89,12 +88,12 @@ def test_an_edited_entry_is_a_new_one_beside_what_it_was(ada: Agent, tmp_path: P
     assert fates(ada, tmp_path, form, A, edited) == {A: Fate.THERE, edited: Fate.NEW}
     moved(ada, tmp_path, form, A, edited)
     assert sorted(says(ada, n).content for n in active(ada)) == sorted([A, B, edited])
-    assert moved(ada, tmp_path, form, B, A) == migrating.Figures(None)  # edited back
+    assert moved(ada, tmp_path, form, B, A) == migration.Figures(None)  # edited back
 
 
 def test_what_was_discarded_does_not_come_back_by_another_place(ada: Agent, tmp_path: Path, form: str) -> None:
     moved(ada, tmp_path, form, A, B, C)
-    store.discard(ada, [2], ME)
+    operations.discard(ada, [2], ME)
     assert fates(ada, tmp_path, form, NEW, B, C, A) == THERE | {NEW: Fate.NEW}
 
 
@@ -103,7 +102,7 @@ def test_what_was_redacted_does_not_come_back_by_another_place(ada: Agent, tmp_p
     redact(ada, 2)
     for texts in ((A, B, C), (B, A, C), (NEW, C, B, A)):
         assert B not in fates(ada, tmp_path, form, *texts)
-        assert moved(ada, tmp_path, form, *texts) == migrating.Figures(None)
+        assert moved(ada, tmp_path, form, *texts) == migration.Figures(None)
     # Which of the two it is nobody can tell, for nothing is kept of what it said.
     assert len([why for why in reasons(ada, tmp_path, form, NEW, C, B, A) if "was redacted" in why]) == 2
 
@@ -120,7 +119,7 @@ def test_what_was_taken_back_is_new_again(ada: Agent, tmp_path: Path, form: str)
     done = moved(ada, tmp_path, form, A, B)
     roll_back(fresh(ada), What.imported(done.entry or 0), OPERATOR)
     assert moved(ada, tmp_path, form, B, A).stored == 2
-    assert moved(ada, tmp_path, form, A, B) == migrating.Figures(None)
+    assert moved(ada, tmp_path, form, A, B) == migration.Figures(None)
 
 
 def test_nobody_else_can_try_a_guess_on_a_list(ada: Agent, tmp_path: Path, form: str) -> None:
@@ -135,23 +134,23 @@ def test_entries_with_ids_are_said_anew(ada: Agent, tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     for text in (A, B):
         (tmp_path / "notes" / "list.json").write_text(json.dumps([{"content": C}, {"id": "tide", "content": text}]))
-        migrating.migrate(fresh(ada), plan(ada, tmp_path, "plain").steps, ME)
+        migration.migrate(fresh(ada), plan(ada, tmp_path, "plain").steps, ME)
     assert [says(ada, n).content for n in active(ada)] == [C, B]
 
 
 def test_blocks_of_letta_have_their_labels_for_ids(ada: Agent, tmp_path: Path) -> None:
     blocks = [{"label": "persona", "value": A}, {"label": "human", "value": B}]
     (tmp_path / "a.af").write_text(json.dumps({"core_memory": blocks, "version": "0.5"}))
-    assert migrating.migrate(fresh(ada), plan(ada, tmp_path, "letta").steps, ME).stored == 2
+    assert migration.migrate(fresh(ada), plan(ada, tmp_path, "letta").steps, ME).stored == 2
     blocks[0]["value"] = C
     (tmp_path / "a.af").write_text(json.dumps({"core_memory": blocks[::-1], "version": "0.5"}))
-    done = migrating.migrate(fresh(ada), plan(ada, tmp_path, "letta").steps, ME)
+    done = migration.migrate(fresh(ada), plan(ada, tmp_path, "letta").steps, ME)
     assert (done.stored, done.said_anew, says(ada, 1).content) == (0, 1, C)
 
 
 def test_what_was_left_beside_is_not_asked_about_in_another_place(ada: Agent, tmp_path: Path, form: str) -> None:
     written(tmp_path, form, [A, B])
-    migrating.leave_beside(fresh(ada), plan(ada, tmp_path, form).steps)
+    migration.leave_beside(fresh(ada), plan(ada, tmp_path, form).steps)
     assert fates(ada, tmp_path, form, C, B, A) == {A: Fate.BESIDE, B: Fate.BESIDE, C: Fate.NEW}
 
 
@@ -161,7 +160,7 @@ def test_an_entry_of_the_same_day_put_before_another_of_a_log(ada: Agent, tmp_pa
         (tmp_path / "log.md").write_text("".join(entry.format(each) for each in results))
         return plan(ada, tmp_path, "axe")
 
-    migrating.migrate(fresh(ada), log("One", "Two").steps, ME)
+    migration.migrate(fresh(ada), log("One", "Two").steps, ME)
     redact(ada, 1)
     found = log("Three", "One", "Two")
     assert not [step for step in found.steps if step.fate in (Fate.NEW, Fate.CHANGED)]

@@ -9,14 +9,14 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from memory import erasure, errors, redaction, requests
+from memory import errors
+from memory.consent import erasure, redaction, removal_requests
 from memory.errors import NotFound
-from memory.models import Agent, Memory
-from memory.moving import migrating, originals
-from memory.moving.planning import Fate
-from memory.rules.rows import Moved, Original, OriginalPart
+from memory.models import Agent, Memory, Moved, Original, OriginalPart
 from memory.silo.silo import Silo
-from memory.time_machine import What, preview, roll_back
+from memory.time_machine.rollback import What, preview, roll_back
+from memory.transfer import migration, originals
+from memory.transfer.planning import Fate
 from tests.conftest import OPERATOR
 from tests.moving.pieces import WRITTEN, fates, move, piece, steps
 from tests.steps import ME, active, entries, fresh, problems, refused, remember, row, says, state
@@ -90,7 +90,7 @@ def test_what_is_private_by_now_is_in_no_open_memory(ada: Agent) -> None:
 def test_nothing_new_writes_nothing(ada: Agent) -> None:
     move(ada, piece("a"))
     before = state(ada)
-    assert move(ada, piece("a")) == migrating.Figures(None)
+    assert move(ada, piece("a")) == migration.Figures(None)
     assert state(ada) == before
 
 
@@ -98,9 +98,9 @@ def test_who_comes_between_is_told_and_nothing_is_stored_twice(ada: Agent) -> No
     planned = steps(ada, piece("a"), piece("b", "two"))
     move(ada, piece("a"))
     with refused(ada, errors.Moved):
-        migrating.migrate(fresh(ada), planned, ME)
+        migration.migrate(fresh(ada), planned, ME)
     with refused(ada, errors.Moved):
-        migrating.leave_beside(fresh(ada), planned)
+        migration.leave_beside(fresh(ada), planned)
 
 
 def test_what_is_not_read_back_as_it_was_said_takes_all_with_it(ada: Agent) -> None:
@@ -110,8 +110,8 @@ def test_what_is_not_read_back_as_it_was_said_takes_all_with_it(ada: Agent) -> N
         opened = silo(self, memory)
         return opened if memory.number == 1 else type(opened)("altered", opened.tags)
 
-    with mock.patch.object(Silo, "open", otherwise), refused(ada, migrating.NotAsWritten):
-        migrating.migrate(fresh(ada), planned, ME, files={"b": (b"two", WRITTEN)})
+    with mock.patch.object(Silo, "open", otherwise), refused(ada, migration.NotAsWritten):
+        migration.migrate(fresh(ada), planned, ME, files={"b": (b"two", WRITTEN)})
     assert not Moved.objects.exists()
     assert not Original.objects.exists()
 
@@ -120,7 +120,7 @@ def test_memory_switched_off_meanwhile_stores_nothing(ada: Agent) -> None:
     planned = steps(ada, piece("a"))
     Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
     with refused(ada, errors.MemoryDisabled):
-        migrating.migrate(fresh(ada), planned, ME)
+        migration.migrate(fresh(ada), planned, ME)
 
 
 def test_a_few_queries_however_many(ada: Agent) -> None:
@@ -129,7 +129,7 @@ def test_a_few_queries_however_many(ada: Agent) -> None:
         with CaptureQueriesContext(
             connection,
         ) as asked:
-            migrating.migrate(fresh(ada), planned, ME)
+            migration.migrate(fresh(ada), planned, ME)
         return len(asked)
 
     queries(2, "warm")
@@ -141,7 +141,7 @@ def test_a_few_queries_however_many(ada: Agent) -> None:
 
 def test_what_is_left_beside_is_asked_about_again_once_it_changes(ada: Agent) -> None:
     before = state(ada)
-    assert migrating.leave_beside(fresh(ada), steps(ada, piece("a"), piece("b", "two"))) == 2
+    assert migration.leave_beside(fresh(ada), steps(ada, piece("a"), piece("b", "two"))) == 2
     assert state(ada) == before
     assert fates(ada, piece("a"), piece("b", "two now"), piece("c", "three")) == [Fate.BESIDE, Fate.NEW, Fate.NEW]
 
@@ -149,12 +149,12 @@ def test_what_is_left_beside_is_asked_about_again_once_it_changes(ada: Agent) ->
 def test_what_was_taken_back_can_be_left_beside(ada: Agent) -> None:
     done = move(ada, piece("a"))
     roll_back(fresh(ada), What.imported(done.entry or 0), OPERATOR)
-    assert migrating.leave_beside(fresh(ada), steps(ada, piece("a"))) == 1
+    assert migration.leave_beside(fresh(ada), steps(ada, piece("a"))) == 1
     assert fates(ada, piece("a")) == [Fate.BESIDE]
 
 
 def test_what_was_left_beside_can_be_taken_in_once_it_changed(ada: Agent) -> None:
-    migrating.leave_beside(fresh(ada), steps(ada, piece("a")))
+    migration.leave_beside(fresh(ada), steps(ada, piece("a")))
     assert move(ada, piece("a", "changed")).stored == 1
     assert fates(ada, piece("a", "changed")) == [Fate.THERE]
 
@@ -191,7 +191,7 @@ def test_a_migration_that_kept_nothing_is_said(ada: Agent) -> None:
 
 
 def redact(agent: Agent, *numbers: int) -> redaction.Figures:
-    asked = requests.ask_redaction(fresh(agent), list(numbers), OPERATOR, reason="asked for by Ines")
+    asked = removal_requests.ask_redaction(fresh(agent), list(numbers), OPERATOR, reason="asked for by Ines")
     return redaction.redact(fresh(agent), asked.number, ME)
 
 
@@ -199,7 +199,7 @@ def test_redaction_takes_all_copies_and_no_second_migration_brings_it_back(ada: 
     pieces = [piece("a#1", "of Ines"), piece("a#2", "of others"), piece("b", "two")]
     move(ada, *pieces, files={"a": (b"x", WRITTEN), "b": (b"y", WRITTEN)})
     move(ada, *pieces[:2], piece("b", "two now"), files={"b": (b"z", WRITTEN)})
-    migrating.leave_beside(fresh(ada), steps(ada, piece("c", "of Ines"), compares=False))
+    migration.leave_beside(fresh(ada), steps(ada, piece("c", "of Ines"), compares=False))
     assert redaction.preview(fresh(ada), [1]).originals == 3
     redact(ada, 1)
     assert list(originals.of(fresh(ada))) == []
@@ -211,6 +211,6 @@ def test_redaction_takes_all_copies_and_no_second_migration_brings_it_back(ada: 
 def test_erasure_takes_all_of_it(ada: Agent) -> None:
     move(ada, piece("a"), files={"a": (b"x", WRITTEN)})
     assert erasure.preview(fresh(ada)).originals == 1
-    asked = requests.ask_erasure(fresh(ada), OPERATOR, reason="asked for")
+    asked = removal_requests.ask_erasure(fresh(ada), OPERATOR, reason="asked for")
     erasure.erase(fresh(ada), asked.number, ME)
     assert [rows.objects.count() for rows in (Moved, Original, OriginalPart)] == [0, 0, 0]

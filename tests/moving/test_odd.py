@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from memory.formats.found import Found
-from memory.intake import MAX_CONTENT, checked_tags
-from memory.moving.reading import looked_at
+from memory.policy.validation import MAX_CONTENT, checked_tags
+from memory.transfer.formats.found import Found
+from memory.transfer.reading import looked_at
 from tests.moving import odd
 from tests.moving.odd import Told
 from tests.moving.test_systems import read

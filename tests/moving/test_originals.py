@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memory.models import Agent
-from memory.moving import sources
+from memory.transfer import sources
 from tests.moving.calling import FILES, in_a_site, migrate, rules, with_a_vault  # noqa: F401  fixtures
 from tests.rules import talking
 

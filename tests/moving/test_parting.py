@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memory.formats.parting import Names, pieces
-from memory.formats.text import Unfit, decoded, fit
-from memory.intake import checked_content
+from memory.policy.validation import checked_content
+from memory.transfer.formats.parting import Names, pieces
+from memory.transfer.formats.text import Unfit, decoded, fit
 
 BITS = [
     "# A\n",

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from memory.errors import Invalid
-from memory.moving.reading import looked_at
-from memory.moving.systems import framework, plain
+from memory.transfer.reading import looked_at
+from memory.transfer.systems import framework, plain
 from tests.moving.looking import found, put
 
 

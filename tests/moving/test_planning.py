@@ -8,13 +8,13 @@ from unittest import mock
 
 import pytest
 
-from memory import store
 from memory.errors import Invalid
-from memory.formats.found import Known
+from memory.masking.scanner import masked
 from memory.models import Agent
-from memory.moving.planning import Choice, Fate
-from memory.rules.masking import masked
-from memory.time_machine import What, roll_back
+from memory.time_machine.rollback import What, roll_back
+from memory.transfer.formats.found import Known
+from memory.transfer.planning import Choice, Fate
+from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.moving.pieces import HARBOUR, NOW, WRITTEN, fates, move, no_piece, piece, plan, steps
 from tests.rules import talking
@@ -160,18 +160,18 @@ def test_what_belongs_elsewhere_by_now_is_another_memory(ada: Agent, content: st
 def test_a_file_that_changed_is_left_where_its_memory_did_too(ada: Agent, edit: str) -> None:
     move(ada, piece("a", "one"))
     if edit == "revised":
-        store.revise(ada, 1, ME, content="mine")
+        operations.revise(ada, 1, ME, content="mine")
     elif edit == "protected":
         protect(ada, 1)
     else:
-        store.discard(ada, [1], ME)
+        operations.discard(ada, [1], ME)
     assert fates(ada, piece("a", "two")) == [Fate.OTHERWISE]
     assert fates(ada, piece("a", "one")) == [Fate.THERE]
 
 
 def test_what_was_merged_since_is_not_taken_again(ada: Agent) -> None:
     move(ada, piece("a", "one"), piece("b", "two"))
-    store.consolidate(ada, [1, 2], "one and two", ME)
+    operations.consolidate(ada, [1, 2], "one and two", ME)
     assert fates(ada, piece("a", "one"), piece("b", "two")) == [Fate.THERE, Fate.THERE]
 
 
@@ -189,7 +189,7 @@ def test_what_was_said_anew_and_taken_back_can_be_said_again(ada: Agent) -> None
     done = move(ada, piece("a", "two"))
     roll_back(fresh(ada), What.imported(done.entry or 0), OPERATOR)
     assert fates(ada, piece("a", "two")) == [Fate.CHANGED]
-    store.revise(ada, 1, ME, content="mine")
+    operations.revise(ada, 1, ME, content="mine")
     assert fates(ada, piece("a", "two")) == [Fate.OTHERWISE]
 
 
@@ -242,7 +242,7 @@ def test_a_project_called_by_a_secret_is_left_out(ada: Agent) -> None:
 
 
 def test_more_than_can_be_looked_at_is_refused(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.moving.planning.MOST", 2)
+    monkeypatch.setattr("memory.transfer.planning.MOST", 2)
     with pytest.raises(Invalid, match="more than 2 pieces"):
         plan(ada, piece("a"), no_piece("b"), piece("c", "three"))
 
@@ -254,7 +254,7 @@ def test_the_same_words_in_another_place_are_another_memory(ada: Agent) -> None:
 
 
 def test_a_tag_that_many_have_is_masked_once(ada: Agent) -> None:
-    with mock.patch("memory.moving.planning.masked", wraps=masked) as asked:
+    with mock.patch("memory.transfer.planning.masked", wraps=masked) as asked:
         steps(ada, *(piece("a", f"Sailing {n}.", tags=("quay",)) for n in range(50)))
     assert asked.call_count < 60  # each content, and what is in all tags
 

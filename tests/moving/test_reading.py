@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from memory.errors import FileFault, FolderChanged, Invalid
-from memory.formats.found import Found
-from memory.intake import MAX_TAGS
-from memory.moving import pages, walk
-from memory.moving.reading import Item, looked_at
+from memory.policy.validation import MAX_TAGS
+from memory.transfer import pages, walk
+from memory.transfer.formats.found import Found
+from memory.transfer.reading import Item, looked_at
 from tests.moving.looking import found, put
 
 # --- what is looked at

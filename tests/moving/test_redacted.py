@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from memory.models import Agent
-from memory.moving import migrating, originals
-from memory.moving.planning import Fate, Plan
-from memory.moving.reading import looked_at
+from memory.transfer import migration, originals
+from memory.transfer.planning import Fate, Plan
+from memory.transfer.reading import looked_at
 from tests.moving import pieces
 from tests.moving.pieces import WRITTEN, move, piece
 from tests.moving.test_migrating import redact
@@ -27,9 +27,9 @@ def plan(agent: Agent, folder: Path, said: Any, *, compares: bool = True) -> Pla
         return pieces.plan(agent, *look.parts(), compares=compares)
 
 
-def moved(agent: Agent, folder: Path, said: Any, *, compares: bool = True) -> migrating.Figures:
+def moved(agent: Agent, folder: Path, said: Any, *, compares: bool = True) -> migration.Figures:
     steps = plan(agent, folder, said, compares=compares).steps
-    return migrating.migrate(fresh(agent), steps, ME, files={"notes/said.json": (b"as it is", WRITTEN)})
+    return migration.migrate(fresh(agent), steps, ME, files={"notes/said.json": (b"as it is", WRITTEN)})
 
 
 def test_no_copy_is_kept_of_a_file_of_which_something_was_redacted(ada: Agent, tmp_path: Path) -> None:

@@ -14,19 +14,20 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from memory import agents, store
+from memory.agents import lifecycle
 from memory.errors import Invalid
-from memory.formats import export, imports
-from memory.formats.export import NotHeld
-from memory.formats.exports import EXPORTS
-from memory.formats.found import HERE, Found, LeftOut, Part
-from memory.formats.imports import IMPORTS
-from memory.intake import Draft
+from memory.markdown import sections
 from memory.models import Agent, Memory
-from memory.reading import Read
-from memory.rules import sections
-from memory.rules.categories import DEFAULT_PROJECT, SCOPES, scope_of
+from memory.policy.categories import DEFAULT_PROJECT, SCOPES, scope_of
+from memory.policy.validation import Draft
+from memory.search.reading import Read
 from memory.silo.silo import Opened
+from memory.transfer import exporting, importing
+from memory.transfer.export_formats import EXPORTS
+from memory.transfer.exporting import NotHeld
+from memory.transfer.formats.found import HERE, Found, LeftOut, Part
+from memory.transfer.importing import IMPORTS
+from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.steps import ME, fresh, problems, protect
 
@@ -137,7 +138,7 @@ def the_same(first: bytes, second: bytes, name: str) -> None:
 
 
 def packed(data: bytes) -> list[tuple[str, bytes]]:
-    from memory.formats.tar_files import members
+    from memory.transfer.formats.tar_files import members
 
     return [(member.path, member.data) for member in members(io.BytesIO(data))]
 
@@ -236,31 +237,31 @@ GIVEN = [
 
 @pytest.mark.parametrize("name", BOTH_WAYS)
 def test_from_an_agent_to_another(name: str, house: Any, ada: Agent) -> None:
-    store.remember(ada, GIVEN, ME)
+    operations.remember(ada, GIVEN, ME)
     protect(ada, 1, 2)
-    data, noted = out(name, ada, list(export.memories(fresh(ada))))
-    eve, _ = agents.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR)
+    data, noted = out(name, ada, list(exporting.memories(fresh(ada))))
+    eve, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR)
     steps: list[int] = []
-    done = imports.load(eve, IMPORTS[name].read(io.BytesIO(data), ""), ME, advance=steps.append)
+    done = importing.load(eve, IMPORTS[name].read(io.BytesIO(data), ""), ME, advance=steps.append)
     assert (done.imported, done.left_out, sum(steps)) == (len(GIVEN), 0, len(GIVEN))
-    assert done.tokens == sum(read.memory.tokens for read in export.memories(fresh(eve)))
+    assert done.tokens == sum(read.memory.tokens for read in exporting.memories(fresh(eve)))
     assert problems(eve) == []
     assert done.constitutional == (2 if name in WHOLE else 0)
     assert noted[next((what for what in noted if "constitutional" in what), "")] == (0 if name in WHOLE else 2)
-    assert not any(read.memory.constitutional for read in export.memories(fresh(eve)))
-    again, _ = out(name, fresh(eve), list(export.memories(fresh(eve))))
-    third, _ = agents.create("acme", "third", model="builtin/dedupe", actor=OPERATOR)
-    assert imports.load(third, IMPORTS[name].read(io.BytesIO(again), ""), ME).imported == len(GIVEN)
+    assert not any(read.memory.constitutional for read in exporting.memories(fresh(eve)))
+    again, _ = out(name, fresh(eve), list(exporting.memories(fresh(eve))))
+    third, _ = lifecycle.create("acme", "third", model="builtin/dedupe", actor=OPERATOR)
+    assert importing.load(third, IMPORTS[name].read(io.BytesIO(again), ""), ME).imported == len(GIVEN)
     assert says(eve) == says(third)
 
 
 def says(agent: Agent) -> list[Any]:
-    found = export.memories(fresh(agent))
+    found = exporting.memories(fresh(agent))
     return [(read.opened, read.memory.category, read.memory.project, read.memory.kind) for read in found]
 
 
 def test_who_names_no_project_gets_the_one_that_was_given(ada: Agent) -> None:
     part = Found("#1", "said", "contextual", HERE)
-    imports.load(ada, [part], ME, project="harbour-desk")
-    imports.load(ada, [part], ME)
-    assert [read.memory.project for read in export.memories(ada)] == ["harbour-desk", DEFAULT_PROJECT]
+    importing.load(ada, [part], ME, project="harbour-desk")
+    importing.load(ada, [part], ME)
+    assert [read.memory.project for read in exporting.memories(ada)] == ["harbour-desk", DEFAULT_PROJECT]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from memory.formats.found import Found, LeftOut
-from memory.moving.reading import Look, looked_at
-from memory.moving.registry import SYSTEMS
+from memory.transfer.formats.found import Found, LeftOut
+from memory.transfer.reading import Look, looked_at
+from memory.transfer.registry import SYSTEMS
 from tests.moving.tables import SYSTEMS as TREES
 from tests.moving.tables import agrees
 

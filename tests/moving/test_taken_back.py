@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from memory import store
 from memory.models import Agent
-from memory.moving import migrating
-from memory.moving.planning import Fate
-from memory.moving.reading import Item
-from memory.time_machine import What, roll_back
+from memory.time_machine.rollback import What, roll_back
+from memory.transfer import migration
+from memory.transfer.planning import Fate
+from memory.transfer.reading import Item
+from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.moving.pieces import fates, move, piece
 from tests.steps import ME, active, fresh, problems, row, says
 
 PRIVATE: dict[str, Any] = {"category": "personal", "project": ""}
-NOTHING = migrating.Figures(None)
+NOTHING = migration.Figures(None)
 
 
 def taken_back(agent: Agent, *entries: int | None, **values: Any) -> None:
@@ -102,17 +102,17 @@ def test_what_was_edited_since_is_left(ada: Agent, edit: str) -> None:
     done = move(ada, piece("a", "two", **PRIVATE))
     taken_back(ada, done.entry)
     if edit == "revised":
-        store.revise(ada, 1, ME, content="mine")
+        operations.revise(ada, 1, ME, content="mine")
     else:
-        store.discard(ada, [1], ME)
+        operations.discard(ada, [1], ME)
     assert fates(ada, piece("a", "two", **PRIVATE)) == [Fate.OTHERWISE]
 
 
 def test_what_came_back_and_was_discarded_by_the_agent_is_not_new(ada: Agent) -> None:
     done = move(ada, piece("a", "one"))
     taken_back(ada, done.entry)
-    store.restore(ada, [1], OPERATOR)
-    store.discard(ada, [1], ME)
+    operations.restore(ada, [1], OPERATOR)
+    operations.discard(ada, [1], ME)
     assert move(ada, piece("a", "one")) == NOTHING
 
 
@@ -132,7 +132,7 @@ def test_a_file_that_changed_in_what_is_masked_alone_is_not_said_anew(ada: Agent
 
 
 def test_as_much_is_kept_in_mind_as_is_bounded(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.moving.settling.MOST_BEFORE", 2)
+    monkeypatch.setattr("memory.transfer.reconcile.MOST_BEFORE", 2)
     done = [move(ada, piece("a", f"version {n}")) for n in range(5)]
     taken_back(ada, done[-1].entry, done[-2].entry)
     assert move(ada, piece("a", "version 5")).said_anew == 1

@@ -16,14 +16,14 @@ from django.db import OperationalError, connection
 
 from audit.models import Operation
 from audit.trail import Actor
-from memory import duplicates, store
-from memory.formats import jsonl
-from memory.intake import Draft, parse_moment
 from memory.models import Agent, Memory
-from memory.silo import indexes
+from memory.policy.validation import Draft, parse_moment
+from memory.search import cache as indexes
 from memory.silo.cipher import Cipher
 from memory.silo.silo import Silo
-from refinement import loop, preview
+from memory.transfer.formats import jsonl
+from memory.writing import duplicates, operations
+from refinement import dry_run, loop
 from refinement import session as sessions
 from refinement.models import RefinementSession, SessionStep
 from tests import refining, steps
@@ -71,52 +71,52 @@ def remembered(watch: Watch, agent: Agent, count: int = 6) -> list[int]:
         Draft(watch.text(f"keeps a {n} about", watch.marker), tags=(f"tag-{watch.marker}",))
         for n in ("boat", "dog", "key", "lamp", "map", "net")[:count]
     ]
-    return [m.number for m in store.remember(agent, drafts, steps.ME).memories]
+    return [m.number for m in operations.remember(agent, drafts, steps.ME).memories]
 
 
 def test_every_verb(watch: Watch, ada: Agent) -> None:
     remembered(watch, ada)
-    store.revise(ada, 1, steps.ME, content=watch.text("revised"), dropping=[watch.text("dropped")])
-    store.revise(ada, 1, steps.ME, tags=[watch.marker, f"other {watch.marker}"])
-    store.consolidate(ada, [1, 2], watch.text("both"), steps.ME, dropping=[watch.marker])
-    store.discard(ada, [3], steps.ME)
-    store.restore(ada, [3], steps.ME)
-    store.protect(ada, [3], steps.PERSON)
-    store.unprotect(ada, [3], steps.PERSON, reason="asked for")
-    store.remember(ada, [Draft(watch.text("a run"), kind="journal", source="run")] * 3, steps.ME)
-    store.promote(ada, 8, steps.ME)
-    store.trim(ada, 0, steps.SYSTEM)
-    store.notify(ada, watch.text("told"), operation=Operation.SESSION_CLOSED, actor=steps.SYSTEM, detail={})
+    operations.revise(ada, 1, steps.ME, content=watch.text("revised"), dropping=[watch.text("dropped")])
+    operations.revise(ada, 1, steps.ME, tags=[watch.marker, f"other {watch.marker}"])
+    operations.consolidate(ada, [1, 2], watch.text("both"), steps.ME, dropping=[watch.marker])
+    operations.discard(ada, [3], steps.ME)
+    operations.restore(ada, [3], steps.ME)
+    operations.protect(ada, [3], steps.PERSON)
+    operations.unprotect(ada, [3], steps.PERSON, reason="asked for")
+    operations.remember(ada, [Draft(watch.text("a run"), kind="journal", source="run")] * 3, steps.ME)
+    operations.promote(ada, 8, steps.ME)
+    operations.trim(ada, 0, steps.SYSTEM)
+    operations.notify(ada, watch.text("told"), operation=Operation.SESSION_CLOSED, actor=steps.SYSTEM, detail={})
     duplicates.remove(ada)
     assert steps.problems(ada) == []
 
 
 def test_every_refusal_of_the_write_path(watch: Watch, ada: Agent) -> None:
     remembered(watch, ada)
-    store.protect(ada, [2], steps.PERSON)
-    store.discard(ada, [3], steps.ME)
+    operations.protect(ada, [2], steps.PERSON)
+    operations.discard(ada, [3], steps.ME)
     said = watch.marker
     refusals: list[Callable[[], object]] = [
-        lambda: store.remember(ada, [Draft(watch.text("x" * 10_000))], steps.ME),
-        lambda: store.remember(ada, [Draft(f"{said}\0")], steps.ME),
-        lambda: store.remember(ada, [Draft(f"{said}\ud800")], steps.ME),
-        lambda: store.remember(ada, [Draft(said, kind=said)], steps.ME),
-        lambda: store.remember(ada, [Draft(said, category=said)], steps.ME),
-        lambda: store.remember(ada, [Draft(said, project=f"{said}/../")], steps.ME),
-        lambda: store.remember(ada, [Draft(said, tags=[f"{said}\ud800"])], steps.ME),
-        lambda: store.remember(ada, [Draft(said, tags=[said * 9])], steps.ME),
-        lambda: store.remember(ada, [Draft(said, tags=said)], steps.ME),
-        lambda: store.remember(ada, [Draft(said, origin=said)], steps.ME),  # type: ignore[arg-type]
-        lambda: store.remember(ada, [Draft([said])], steps.ME),  # type: ignore[arg-type]
-        lambda: store.revise(ada, 2, steps.ME, content=said),
-        lambda: store.revise(ada, 3, steps.ME, content=said),
-        lambda: store.revise(ada, 99, steps.ME, content=said),
-        lambda: store.revise(ada, 1, steps.ME, content=said, expect={1: 99}),
-        lambda: store.consolidate(ada, [1, 2], said, steps.ME),
-        lambda: store.consolidate(ada, [1, 1], said, steps.ME),
-        lambda: store.consolidate(ada, [1], said, steps.ME),
-        lambda: store.consolidate(ada, [1, 4], "", steps.ME),
-        lambda: store.discard(ada, [2, 3, 99], steps.ME),
+        lambda: operations.remember(ada, [Draft(watch.text("x" * 10_000))], steps.ME),
+        lambda: operations.remember(ada, [Draft(f"{said}\0")], steps.ME),
+        lambda: operations.remember(ada, [Draft(f"{said}\ud800")], steps.ME),
+        lambda: operations.remember(ada, [Draft(said, kind=said)], steps.ME),
+        lambda: operations.remember(ada, [Draft(said, category=said)], steps.ME),
+        lambda: operations.remember(ada, [Draft(said, project=f"{said}/../")], steps.ME),
+        lambda: operations.remember(ada, [Draft(said, tags=[f"{said}\ud800"])], steps.ME),
+        lambda: operations.remember(ada, [Draft(said, tags=[said * 9])], steps.ME),
+        lambda: operations.remember(ada, [Draft(said, tags=said)], steps.ME),
+        lambda: operations.remember(ada, [Draft(said, origin=said)], steps.ME),  # type: ignore[arg-type]
+        lambda: operations.remember(ada, [Draft([said])], steps.ME),  # type: ignore[arg-type]
+        lambda: operations.revise(ada, 2, steps.ME, content=said),
+        lambda: operations.revise(ada, 3, steps.ME, content=said),
+        lambda: operations.revise(ada, 99, steps.ME, content=said),
+        lambda: operations.revise(ada, 1, steps.ME, content=said, expect={1: 99}),
+        lambda: operations.consolidate(ada, [1, 2], said, steps.ME),
+        lambda: operations.consolidate(ada, [1, 1], said, steps.ME),
+        lambda: operations.consolidate(ada, [1], said, steps.ME),
+        lambda: operations.consolidate(ada, [1, 4], "", steps.ME),
+        lambda: operations.discard(ada, [2, 3, 99], steps.ME),
         lambda: parse_moment("since", f"{said}"),
         lambda: jsonl.load(ada, [f'{{"content": "{said}", "created_at": "{said}"}}'.encode()], steps.ME),
     ]
@@ -170,10 +170,10 @@ class Fault(Exception):
 def verbs(watch: Watch, agent: Agent) -> dict[str, Callable[[], object]]:
     said = watch.text("anew")
     return {
-        "remember": lambda: store.remember(agent, [Draft(said, tags=[watch.marker])], steps.ME),
-        "revise": lambda: store.revise(agent, 1, steps.ME, content=said, dropping=[watch.marker]),
-        "consolidate": lambda: store.consolidate(agent, [1, 2], said, steps.ME, dropping=[watch.marker]),
-        "notify": lambda: store.notify(agent, said, operation="session_closed", actor=steps.SYSTEM, detail={}),
+        "remember": lambda: operations.remember(agent, [Draft(said, tags=[watch.marker])], steps.ME),
+        "revise": lambda: operations.revise(agent, 1, steps.ME, content=said, dropping=[watch.marker]),
+        "consolidate": lambda: operations.consolidate(agent, [1, 2], said, steps.ME, dropping=[watch.marker]),
+        "notify": lambda: operations.notify(agent, said, operation="session_closed", actor=steps.SYSTEM, detail={}),
         "import": lambda: jsonl.load(agent, [json.dumps({"content": said}).encode()], steps.ME),
         "search": lambda: indexes.Reader(steps.fresh(agent)).__enter__(),
         "merge in a session": lambda: _in_a_session(
@@ -261,13 +261,13 @@ def test_the_commands(watch: Watch, ada: Agent, bob: Agent) -> None:
     assert watch.run("rotate_silo_keys").code == 0
     assert watch.run("export_memories", "acme/ada").code == 2
     assert watch.run("create_agent", "acme/ada", "--model", "builtin/dedupe").code == 1
-    preview.preview(steps.fresh(ada))
+    dry_run.preview(steps.fresh(ada))
 
 
 def test_the_commands_that_take_back_and_remove(watch: Watch, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     remembered(watch, house.ada)
-    store.consolidate(house.ada, [1, 2], watch.text("both"), steps.ME, dropping=[watch.marker])
-    store.revise(house.ada, 7, steps.ME, content=watch.text("again"))
+    operations.consolidate(house.ada, [1, 2], watch.text("both"), steps.ME, dropping=[watch.marker])
+    operations.revise(house.ada, 7, steps.ME, content=watch.text("again"))
     last = steps.last_entry(house.ada).seq
     conflict = watch.run("rollback", "acme/ada", "--entry", str(last - 1))
     assert (conflict.code, "conflict" in conflict.out) == (1, True)
@@ -423,12 +423,12 @@ def test_a_session_whose_program_fails(
     def fails(*_: object, **__: object) -> None:
         raise Fault
 
-    monkeypatch.setattr(store, "consolidate", fails)
+    monkeypatch.setattr(operations, "consolidate", fails)
     assert session(watch, ada) is None
     assert isinstance(watch.errors[0], Fault)
 
 
 def test_actors_and_details_are_names_and_numbers(watch: Watch, ada: Agent) -> None:
     remembered(watch, ada)
-    store.discard(ada, [1], Actor.agent("runtime"))
+    operations.discard(ada, [1], Actor.agent("runtime"))
     assert watch.log.text

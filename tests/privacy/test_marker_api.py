@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
-from config.api.examples import BY_OPERATION
-from memory import tenants
-from memory.silo import indexes
+from memory.access import tenants
+from memory.api.base.examples import BY_OPERATION
+from memory.search import cache
 from memory.silo.cipher import Cipher
 from refinement import gc_reports
 from tests import steps
@@ -168,7 +168,7 @@ def test_each_address_when_something_fails(
     statuses = set()
     with failing(fault, monkeypatch):
         for method, path, name in ADDRESSES:
-            indexes.forget_all()
+            cache.forget_all()
             if name == "GET export":  # it is under way before it fails: what was answered till then is the agent's own
                 continue
             answer = sent(watch, acme if is_tenants(path) else runtime, method, name, BODIES[name])

@@ -15,7 +15,8 @@ from django.test import Client
 
 from audit.consent import Person, Scope
 from audit.trail import Actor
-from memory import agents, consent, consented, proposals
+from memory.agents import lifecycle
+from memory.consent import granted_reads, grants, proposals
 from memory.silo.cipher import Cipher
 from tests.conftest import House
 from tests.privacy.watch import Watch, kept
@@ -31,8 +32,8 @@ def links(watch: Watch, house: House, settings: Any) -> list[str]:
     """The addresses of a request and of a proposal, as they were mailed."""
     settings.ALLOWED_HOSTS = ["testserver"]
     remember(house.ada, *(watch.text(f"keeps a {thing}") for thing in ("boat", "dog")), tags=(watch.marker,))
-    agents.change(house.ada, ME, steward=STEW, system_prompt="You are Ada.")
-    consent.ask(fresh(house.ada), PAT, purpose=PURPOSE, scope=Scope("memories", numbers=(1, 2)))
+    lifecycle.change(house.ada, ME, steward=STEW, system_prompt="You are Ada.")
+    grants.ask(fresh(house.ada), PAT, purpose=PURPOSE, scope=Scope("memories", numbers=(1, 2)))
     proposals.propose(fresh(house.ada), Actor.person("admin@else.test"), model="openai/gpt-4.1")
     work()
     said = [message.message().as_string() for message in mail.outbox]
@@ -54,8 +55,8 @@ def test_the_whole_road(watch: Watch, house: House, links: list[str]) -> None:
         assert visit(watch, address) == 200
         assert visit(watch, address, "approve") == 303
         assert visit(watch, address) == 200
-    number = next(iter(consent.standings(house.ada.pk)))
-    consented.memories(fresh(house.ada), number, PAT, [1, 2])
+    number = next(iter(grants.standings(house.ada.pk)))
+    granted_reads.memories(fresh(house.ada), number, PAT, [1, 2])
     for address in links:
         visit(watch, address)
         visit(watch, address, "revoke")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from audit.models import AuditEntry
 from memory.models import Agent
-from memory.moving import migrating
+from memory.transfer import migration
 from tests.moving.pieces import move, piece, steps
 from tests.privacy.watch import Watch
 from tests.steps import ME, fresh
@@ -20,8 +20,8 @@ def test_neither_pieces_nor_originals_are_left_anywhere(watch: Watch, ada: Agent
     said, file = watch.text("ferries wait"), {watch.marker: (watch.text("all of it").encode(), AT)}
     pieces = [piece(watch.marker, said, tags=(f"glob:{watch.marker}",)), piece(f"{watch.marker}#2", watch.text("more"))]
     move(ada, *pieces, files=file)
-    watch.attempt(lambda: migrating.migrate(fresh(ada), steps(ada, piece("a", f"{watch.marker}\0")), ME))
-    migrating.leave_beside(fresh(ada), steps(ada, piece("b", watch.text("beside"))))
+    watch.attempt(lambda: migration.migrate(fresh(ada), steps(ada, piece("a", f"{watch.marker}\0")), ME))
+    migration.leave_beside(fresh(ada), steps(ada, piece("b", watch.text("beside"))))
     assert watch.leaks() == []
     assert watch.marker not in json.dumps(list(AuditEntry.objects.values_list("detail", flat=True)))
 

@@ -8,10 +8,11 @@ import pytest
 from django.test import Client
 
 from audit.consent import Scope
-from config import reading
-from memory import consent, store
+from memory.admin.plain_pages import reading
+from memory.consent import grants
 from memory.models import Membership, Memory, Person
-from memory.silo import indexes
+from memory.search import cache
+from memory.writing import operations
 from tests import steps
 from tests.admin.conftest import enrolled, sign_in
 from tests.admin.reading import at, granted, read, read_entry
@@ -25,7 +26,7 @@ from tests.steps import ME, fresh, last_entry
 def pat(watch: Watch, house: House, settings: Any) -> Person:
     settings.ALLOWED_HOSTS = ["testserver"]
     steps.remember(house.ada, watch.text("drinks tea"), watch.text("keeps a dog"), tags=(watch.marker,))
-    store.revise(house.ada, 1, ME, content=watch.text("drinks coffee"))
+    operations.revise(house.ada, 1, ME, content=watch.text("drinks coffee"))
     person = enrolled("pat@acme.test")
     Membership.objects.create(person=person, tenant=house.ada.tenant, role="auditor")
     return person
@@ -83,7 +84,7 @@ def test_what_is_refused_says_nothing(watch: Watch, house: House, pat: Person, c
             told(watch, client.post(at(house.ada, number, *deed), {field: watch.text("typed")}))
     Memory.objects.filter(agent_id=house.ada.pk, number=2).update(sealed=bytes(steps.row(house.ada, 1).sealed))
     told(watch, read(client, house.ada, number, 2))
-    watch.refused(lambda: consent.ask(house.ada, _nobody(), purpose="too short", scope=Scope("silo")))
+    watch.refused(lambda: grants.ask(house.ada, _nobody(), purpose="too short", scope=Scope("silo")))
 
 
 def _nobody() -> Any:
@@ -97,7 +98,7 @@ def test_something_fails(
     fault: str, watch: Watch, house: House, pat: Person, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = granted(house.ada, pat)
-    indexes.forget_all()
+    cache.forget_all()
     with failing(fault, monkeypatch):
         answers = [read(client, house.ada, number, 1, 2), read_entry(client, house.ada, number, 3)]
         answers.append(client.get(at(house.ada, number)))

@@ -15,9 +15,10 @@ from django_q.signing import SignedPackage
 from django_q.worker import worker
 
 from config import queue
-from memory import agents, store
+from memory.agents import lifecycle
 from memory.models import Agent
-from refinement import line, tasks
+from memory.writing import operations
+from refinement import backlog, tasks
 from refinement.models import Provider, RefinementSession
 from tests import refining, steps
 from tests.model_server import ModelServer, tidy
@@ -66,7 +67,7 @@ class _Timer:
 def test_a_refinement_through_the_queue(watch: Watch, ada: Agent, server: ModelServer) -> None:
     remembered(watch, ada)
     refining.change(ada, model="openai/scripted", high_water_tokens=0)
-    line.ask(ada)
+    backlog.ask(ada)
     assert worked_off(watch) == ["completed"]
     assert RefinementSession.objects.get().merged == 2
     assert Task.objects.count() == 0
@@ -95,9 +96,9 @@ def test_a_program_that_fails_in_a_task(
 
     remembered(watch, ada)
     refining.change(ada, model="openai/scripted", high_water_tokens=0)
-    line.ask(ada)
+    backlog.ask(ada)
     with monkeypatch.context() as patch:
-        patch.setattr(store, "consolidate", fails)
+        patch.setattr(operations, "consolidate", fails)
         assert worked_off(watch) == ["fault"]
     assert RefinementSession.objects.get().reason == "interrupted"
     assert Task.objects.count() == 0
@@ -106,9 +107,9 @@ def test_a_program_that_fails_in_a_task(
 def test_letters_and_metrics(watch: Watch, ada: Agent, settings: Any) -> None:
     settings.METRICS_TOKEN, settings.ALLOWED_HOSTS = "scrape-me", ["testserver"]
     remembered(watch, ada)
-    agents.change(ada, steps.ME, steward="sue@acme.test")
-    agents.change(ada, steps.ME, model="builtin/dedupe2", system_prompt="Be brief.", is_steward_only=True)
-    agents.issue_key(ada, steps.ME, label="laptop")
+    lifecycle.change(ada, steps.ME, steward="sue@acme.test")
+    lifecycle.change(ada, steps.ME, model="builtin/dedupe2", system_prompt="Be brief.", is_steward_only=True)
+    lifecycle.issue_key(ada, steps.ME, label="laptop")
     assert worked_off(watch) == ["sent"] * 3
     assert len(mail.outbox) == 3
     watch.outputs += [f"{message.message()}" for message in mail.outbox]

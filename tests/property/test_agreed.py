@@ -11,11 +11,11 @@ from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from memory import agents
+from memory.agents import lifecycle, rule_changes
+from memory.agents.rule_changes import Wanted
 from memory.errors import NotAgreed
 from memory.models import Agent
-from memory.rules import document, switches
-from memory.rules.switches import Wanted
+from memory.policy import settings_document
 from tests.conftest import OPERATOR
 from tests.property.effort import walks
 from tests.steps import PERSON, fresh, problems
@@ -30,10 +30,10 @@ PEOPLE = range(3)
 _run = itertools.count(1)
 
 
-def as_document(on: dict[str, bool], days: int) -> document.Document:
-    given = document.with_value({}, "memory_rules.cleanup_guidance_days", str(days))
+def as_document(on: dict[str, bool], days: int) -> settings_document.Document:
+    given = settings_document.with_value({}, "memory_rules.cleanup_guidance_days", str(days))
     for path, is_on in on.items():
-        given = document.with_value(given, path, "true" if is_on else "false")
+        given = settings_document.with_value(given, path, "true" if is_on else "false")
     return given
 
 
@@ -55,7 +55,7 @@ class Several(RuleBasedStateMachine):
         super().__init__()
         self.atomic = transaction.atomic()
         self.atomic.__enter__()
-        self.agent = agents.create(f"g{next(_run)}", "ada", model="builtin/dedupe", actor=OPERATOR)[0]
+        self.agent = lifecycle.create(f"g{next(_run)}", "ada", model="builtin/dedupe", actor=OPERATOR)[0]
         self.about_to: dict[int, tuple[Agent, Wanted, list[str]]] = {}
 
     def teardown(self) -> None:
@@ -63,33 +63,35 @@ class Several(RuleBasedStateMachine):
         self.atomic.__exit__(None, None, None)
 
     def on(self) -> set[str]:
-        whole = switches.whole(fresh(self.agent))
-        return {path for path in (*SWITCHES, document.MASTER) if _at(whole, path) is True}
+        whole = rule_changes.whole(fresh(self.agent))
+        return {path for path in (*SWITCHES, settings_document.MASTER) if _at(whole, path) is True}
 
     @rule(who=st.sampled_from(PEOPLE), wanted=ANY)
     def look_and_say_yes(self, who: int, wanted: Wanted) -> None:
         seen = fresh(self.agent)
-        self.about_to[who] = seen, wanted, switches.turned_on(seen, wanted)
+        self.about_to[who] = seen, wanted, rule_changes.turned_on(seen, wanted)
 
     @rule(who=st.sampled_from(PEOPLE))
     def write(self, who: int) -> None:
         if who not in self.about_to:
             return
         seen, wanted, agreed = self.about_to.pop(who)
-        before, whole = self.on(), switches.whole(fresh(self.agent))
-        closed = set(switches.turned_on(fresh(self.agent), wanted)) - set(agreed)
+        before, whole = self.on(), rule_changes.whole(fresh(self.agent))
+        closed = set(rule_changes.turned_on(fresh(self.agent), wanted)) - set(agreed)
         if closed:
             with transaction.atomic(), pytest.raises(NotAgreed):
-                switches.make(seen, PERSON, wanted, agreed=agreed)
-            assert switches.whole(fresh(self.agent)) == whole
+                rule_changes.make(seen, PERSON, wanted, agreed=agreed)
+            assert rule_changes.whole(fresh(self.agent)) == whole
             return
-        switches.make(seen, PERSON, wanted, agreed=agreed)
-        now = switches.whole(fresh(self.agent))
+        rule_changes.make(seen, PERSON, wanted, agreed=agreed)
+        now = rule_changes.whole(fresh(self.agent))
         assert self.on() - before <= set(agreed)
         if wanted.key:
             assert str(_at(now, wanted.key)).lower() == wanted.value
         if wanted.rules is None:  # all else is as somebody left it last
-            assert _without(now, wanted.key or document.MASTER) == _without(whole, wanted.key or document.MASTER)
+            assert _without(now, wanted.key or settings_document.MASTER) == _without(
+                whole, wanted.key or settings_document.MASTER
+            )
 
     @rule(one=ANY, other=ANY)
     def one_writes_while_the_other_is_asked(self, one: Wanted, other: Wanted) -> None:
@@ -109,7 +111,7 @@ def _at(whole: Any, path: str) -> Any:
     return whole
 
 
-def _without(whole: document.Document, path: str) -> dict[str, Any]:
+def _without(whole: settings_document.Document, path: str) -> dict[str, Any]:
     return {each: value for each, value in _leaves(whole) if each != path}
 
 

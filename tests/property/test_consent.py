@@ -19,9 +19,11 @@ from audit.consent import LAPSES, Person, Scope, same_address
 from audit.models import AccessRequest, AccessState, AuditEntry
 from audit.trail import Actor
 from config.errors import DomainError
-from memory import agents, consent, consented, steward_links, store
+from memory.agents import lifecycle
+from memory.consent import granted_reads, grants, links
 from memory.errors import NotGranted
 from memory.models import Agent
+from memory.writing import operations
 from tests import steps
 from tests.conftest import OPERATOR
 from tests.property.effort import walks
@@ -79,14 +81,14 @@ class Consent(RuleBasedStateMachine):
         self.clock = time_machine.travel(self.now, tick=False)
         self.traveller = self.clock.start()
         run = next(_run)
-        self.agent = agents.create(f"t{run}", "ada", model="builtin/dedupe", actor=OPERATOR, steward=STEWARDS[0])[0]
+        self.agent = lifecycle.create(f"t{run}", "ada", model="builtin/dedupe", actor=OPERATOR, steward=STEWARDS[0])[0]
         self.asked: list[Asked] = []
         self.links: list[tuple[str, Asked, str, datetime]] = []  # token, request, whom it was mailed to, when
 
     @initialize()
     def memories(self) -> None:
         steps.remember(self.agent, "tea", "milk", "sugar")
-        store.revise(self.agent, 3, ME, content="brown sugar", session=7)
+        operations.revise(self.agent, 3, ME, content="brown sugar", session=7)
 
     def teardown(self) -> None:
         self.clock.stop()
@@ -115,7 +117,7 @@ class Consent(RuleBasedStateMachine):
         is_full = len(recent) >= MOST_OF_ALL or [each.person for each in recent].count(person) >= MOST
         try:
             with transaction.atomic():
-                told = consent.ask(self.row(), person, purpose=PURPOSE, scope=scope, seconds=seconds)
+                told = grants.ask(self.row(), person, purpose=PURPOSE, scope=scope, seconds=seconds)
         except DomainError:
             alone = self.row().is_steward_only and same_address(self.row().steward, person.address)
             assert mine or is_full or alone
@@ -159,7 +161,7 @@ class Consent(RuleBasedStateMachine):
         at = self.latest()
         try:
             with transaction.atomic():
-                (consent.approve if approves else consent.deny)(self.row(), asked.number, actor)
+                (grants.approve if approves else grants.deny)(self.row(), asked.number, actor)
         except DomainError:
             assert not may
             return
@@ -173,7 +175,7 @@ class Consent(RuleBasedStateMachine):
         asked, steward = self.one(pick), self.row().steward
         try:
             with transaction.atomic():
-                token = steward_links.make(self.row(), asked.number)
+                token = links.make(self.row(), asked.number)
         except DomainError:
             assert not (self.is_open(asked) and steward)
             return
@@ -189,7 +191,7 @@ class Consent(RuleBasedStateMachine):
         at = self.latest()
         try:
             with transaction.atomic():
-                steward_links.decide(token, approve=approves)
+                links.decide(token, approve=approves)
         except DomainError:
             assert not may
             return
@@ -209,7 +211,7 @@ class Consent(RuleBasedStateMachine):
             "other": f"{'a' * 12}_{secret}",
             "empty": "",
         }[how]
-        for do in (steward_links.look, steward_links.revoke, lambda t: steward_links.decide(t, approve=True)):
+        for do in (links.look, links.revoke, lambda t: links.decide(t, approve=True)):
             with pytest.raises(DomainError) as refused:
                 do(made_up)
             assert refused.value.code == "link_broken"
@@ -225,7 +227,7 @@ class Consent(RuleBasedStateMachine):
             return
         may = may and asked.allows(asked.person, self.latest())
         try:
-            steward_links.revoke(token) if token else consent.revoke(self.row(), asked.number, ME)
+            links.revoke(token) if token else grants.revoke(self.row(), asked.number, ME)
         except DomainError as refused:
             assert not may
             if refused.code == "not_open":
@@ -244,10 +246,10 @@ class Consent(RuleBasedStateMachine):
             token, asked, steward, _ = self.links[pick % len(self.links)]
             if steward != self.row().steward:
                 return
-            shown = steward_links.look(token).state
+            shown = links.look(token).state
         elif self.asked:
             asked = self.one(pick)
-            shown = consent.at_present(self.row(), consent.find(self.row(), asked.number))
+            shown = grants.at_present(self.row(), grants.find(self.row(), asked.number))
         else:
             return
         assert (shown == AccessState.ACTIVE) == asked.allows(asked.person, self.latest())
@@ -269,14 +271,14 @@ class Consent(RuleBasedStateMachine):
 
     @rule(person=WHO)
     def another_password(self, person: Person) -> None:
-        consent.withdraw_all(person.id, "password")
+        grants.withdraw_all(person.id, "password")
         for asked in self.asked:
             if asked.person == person:
                 asked.is_over = True
 
     @rule(steward=st.sampled_from(STEWARDS), alone=st.booleans())
     def another_steward(self, steward: str, alone: bool) -> None:
-        agents.change(self.row(), ME, steward=steward, is_steward_only=alone and bool(steward))
+        lifecycle.change(self.row(), ME, steward=steward, is_steward_only=alone and bool(steward))
 
     @rule(minutes=st.sampled_from([-600, -16, -1, 1, 1, 1, 14, 15, 16, 59, 60, 61, 239, 241, 72 * 60 - 1, 72 * 60 + 1]))
     def time_passes(self, minutes: int) -> None:
@@ -299,7 +301,7 @@ class Consent(RuleBasedStateMachine):
             asked.scope.kind == "silo" or (asked.scope.kind == "memories" and number in asked.scope.numbers)
         )
         try:
-            [read] = consented.memories(self.row(), asked.number, person, [number])
+            [read] = granted_reads.memories(self.row(), asked.number, person, [number])
         except NotGranted:
             assert not may
             self.all_seen()
@@ -323,7 +325,7 @@ class Consent(RuleBasedStateMachine):
         may = may and bool(touched) and (kind != "session" or (entry is not None and entry.session == 7))
         may = may and (kind != "entries" or seq <= 4)
         try:
-            found = consented.entry(self.row(), asked.number, person, seq)
+            found = granted_reads.entry(self.row(), asked.number, person, seq)
         except DomainError as refused:
             assert not may
             if refused.code == "not_granted":
@@ -352,7 +354,7 @@ class Consent(RuleBasedStateMachine):
         read = AuditEntry.objects.filter(agent_id=self.agent.pk, operation="content_read")
         assert sorted(number for number, _ in told) == sorted({entry.detail["request"] for entry in read})
         for number, text in told:
-            state = consent.find(self.row(), number).state
+            state = grants.find(self.row(), number).state
             assert [each for each, words in TELLING.items() if words in text] == [state]
 
     @invariant()

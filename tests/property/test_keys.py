@@ -12,8 +12,9 @@ from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from memory import erasure, requests, tenants
-from memory.access import agent_named
+from memory.access import tenants
+from memory.access.authentication import agent_named
+from memory.consent import erasure, removal_requests
 from tests import steps
 from tests.api.calling import BASE, Answer, Caller
 from tests.api.test_keys import address, is_tenants, operations
@@ -48,11 +49,11 @@ class Tenant(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        from memory import agents
+        from memory.agents import lifecycle
         from tests.conftest import OPERATOR
 
-        _, first = agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
-        agents.create("globex", "bob", model="builtin/dedupe", actor=OPERATOR)
+        _, first = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
+        lifecycle.create("globex", "bob", model="builtin/dedupe", actor=OPERATOR)
         self.seen["ada"].append(first)
         self.tenant = Caller(tenants.issue_key("acme"))
         self.others = Caller(tenants.issue_key("globex"))
@@ -151,7 +152,7 @@ class Tenant(RuleBasedStateMachine):
         if slug in self.filled - self.erased:
             agent = agent_named(f"acme/{slug}")
             if not agent.is_steward_only:
-                asked = requests.ask_erasure(agent, PERSON, reason="asked")
+                asked = removal_requests.ask_erasure(agent, PERSON, reason="asked")
                 erasure.erase(agent, asked.number, ME)
                 self.erased.add(slug)
 

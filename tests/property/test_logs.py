@@ -11,10 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memory import memory_file, tokens
-from memory.placing import Place
-from refinement import logs
-from refinement.logs import FileLog
+from memory.policy import tokens
+from memory.run_log import log_file
+from memory.run_log.files import Place
+from refinement import gc_logs
+from refinement.gc_logs import FileLog
 
 TEXTS = st.lists(
     st.sampled_from([b"## ", b"\n## ", b"\n", b"#", b" ", b"tea and milk", "zażółć".encode(), b"\xff\xfe", b"x" * 40]),
@@ -40,7 +41,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def log_at(path: Path) -> FileLog:
     agent: Any = SimpleNamespace(memory_path=str(path))
-    with mock.patch.object(logs.runs, "place_of", return_value=Place(path)):
+    with mock.patch.object(gc_logs.runs, "place_of", return_value=Place(path)):
         return FileLog(agent, None)  # type: ignore[arg-type]
 
 
@@ -49,7 +50,7 @@ def log_at(path: Path) -> FileLog:
 def test_the_newest_entries_that_fit_are_sent(path: Path, content: bytes, context: int, chunk: int) -> None:
     path.write_bytes(content)
     written = entries_of(content)
-    with mock.patch.object(memory_file, "CHUNK", chunk):
+    with mock.patch.object(log_file, "CHUNK", chunk):
         text = log_at(path).text(context)
         sent = b"".join(text.pieces())
     assert len(sent) == text.size

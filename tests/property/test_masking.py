@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory.rules import named_secrets, placed_secrets, token_shapes, told_secrets
-from memory.rules.masking import holds_token, masked, masked_together, taken_out
-from memory.rules.secret_finding import Finder, Sieve
-from memory.rules.seen_text import MASKED, PLACE, seen
+from memory.masking import named_secrets, placed_secrets, token_shapes, told_secrets
+from memory.masking.scanner import holds_token, masked, masked_together, taken_out
+from memory.masking.secret_finding import Finder, Sieve
+from memory.masking.seen_text import MASKED, PLACE, seen
 from tests.rules.test_masked_forms import INNOCENT, MIXED_FORMS, PLACED, SAID, TOKENS
 
 FINDERS = (*token_shapes.FINDERS, *placed_secrets.FINDERS, *told_secrets.FINDERS, *named_secrets.FINDERS)

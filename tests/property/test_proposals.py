@@ -19,10 +19,11 @@ from audit.models import ActorKind
 from audit.proposals import PROPOSABLE
 from audit.trail import Actor
 from config.errors import DomainError
-from memory import agents, proposals, steward_links
+from memory.agents import lifecycle
+from memory.consent import links, proposals
 from memory.errors import LinkBroken
 from memory.models import Agent
-from memory.runs import path_in_tenant
+from memory.run_log.runs import path_in_tenant
 from memory.vault import base
 from tests import steps
 from tests.conftest import OPERATOR
@@ -69,7 +70,7 @@ class Proposals(RuleBasedStateMachine):
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.clock = time_machine.travel(self.now, tick=False)
         self.traveller = self.clock.start()
-        self.agent = agents.create(f"p{next(_run)}", "ada", model="builtin/dedupe", actor=OPERATOR)[0]
+        self.agent = lifecycle.create(f"p{next(_run)}", "ada", model="builtin/dedupe", actor=OPERATOR)[0]
         self.made: list[Made] = []
         self.links: list[tuple[str, Made, str, datetime]] = []
         self.expected: dict[str, Any] = {"model": "builtin/dedupe", "steward": "", "is_steward_only": False}
@@ -163,7 +164,7 @@ class Proposals(RuleBasedStateMachine):
         made, steward = self.one(pick), self.expected["steward"]
         try:
             with transaction.atomic():
-                token = steward_links.make(self.row(), made.number)
+                token = links.make(self.row(), made.number)
         except DomainError:
             assert not (self.is_open(made) and steward)
             return
@@ -176,21 +177,21 @@ class Proposals(RuleBasedStateMachine):
         token, made, steward, at = self.links[pick % len(self.links)]
         may = steward == self.expected["steward"] and self.is_open(made) and self.now < at + LAPSES
         may = may and not (accepts and same_address(steward, made.actor.label))
-        self.settle(made, lambda: steward_links.decide(token, approve=accepts), may, accepts)
+        self.settle(made, lambda: links.decide(token, approve=accepts), may, accepts)
 
     @rule(pick=PICK)
     def look(self, pick: int) -> None:
         before = steps.state(self.agent)
         for token, _, steward, _ in self.links[pick % (len(self.links) or 1) :]:
             try:
-                steward_links.look(token)
+                links.look(token)
             except LinkBroken:
                 assert steward != self.expected["steward"]
         assert steps.state(self.agent) == before
 
     @rule(steward=st.sampled_from(STEWARDS), alone=st.booleans())
     def agents_side(self, steward: str, alone: bool) -> None:
-        agents.change(self.row(), ME, steward=steward, is_steward_only=alone)
+        lifecycle.change(self.row(), ME, steward=steward, is_steward_only=alone)
         self.expected |= {"steward": steward, "is_steward_only": alone}
 
     @rule(hours=st.sampled_from([-24, -1, 1, 24, 71, 72, 73]))

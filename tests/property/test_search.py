@@ -7,8 +7,8 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.silo.search import Document, Hit, Index
-from memory.silo.search.query import Query
+from memory.search import Document, Hit, Index
+from memory.search.query import Query
 
 BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
 KINDS = ("core", "constitutional")

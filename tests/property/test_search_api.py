@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from memory import agents, time_machine
+from memory.agents import lifecycle
 from memory.models import Agent
-from memory.time_machine import What
+from memory.time_machine import rollback
+from memory.time_machine.rollback import What
 from tests import steps
 from tests.api.calling import Caller
 from tests.conftest import OPERATOR
@@ -130,10 +131,10 @@ class Silo(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        from memory.silo import indexes
+        from memory.search import cache
 
-        indexes.forget_all()
-        self.ada, key = agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
+        cache.forget_all()
+        self.ada, key = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
         self.runtime = Caller(key)
 
     @rule(words=said, tags=some_tags, kind=st.sampled_from(KINDS), project=st.sampled_from(PROJECTS), day=days)
@@ -189,7 +190,7 @@ class Silo(RuleBasedStateMachine):
             return
         if not any(vars(kept[n]) != vars(m) if n in kept else m.there for n, m in self.held.items()):
             return  # there is nothing left of it to undo
-        time_machine.roll_back(self.ada, What.since_entry(seq), OPERATOR)
+        rollback.roll_back(self.ada, What.since_entry(seq), OPERATOR)
         for number, memory in self.held.items():
             if number in kept:
                 self.held[number] = kept[number]
@@ -225,7 +226,7 @@ def test_no_text_that_can_be_typed_is_an_error(
     ada: Agent, settings: Any, queries: list[str], contents: list[str]
 ) -> None:
     settings.ALLOWED_HOSTS, settings.API_RATE = ["testserver"], 10**9
-    runtime = Caller(agents.issue_key(ada, OPERATOR))
+    runtime = Caller(lifecycle.issue_key(ada, OPERATOR))
     for content in contents:
         assert runtime.post("memories", {"content": content, "tags": [content[:64]]}).status in (201, 422)
     for query in queries:

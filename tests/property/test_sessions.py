@@ -19,8 +19,9 @@ from hypothesis.stateful import (
 )
 
 from config.errors import DomainError
-from memory import agents, store
+from memory.agents import lifecycle
 from memory.models import Kind, Memory
+from memory.writing import operations
 from refinement import session as sessions
 from refinement.models import Mode, Outcome, RefinementSession
 from tests.conftest import OPERATOR
@@ -62,7 +63,7 @@ class Refining(RuleBasedStateMachine):
     def begin(self) -> None:
         self.outer = transaction.atomic()
         self.outer.__enter__()
-        self.ada, _ = agents.create("acme", "prop", model="builtin/dedupe", actor=OPERATOR)
+        self.ada, _ = lifecycle.create("acme", "prop", model="builtin/dedupe", actor=OPERATOR)
         change(self.ada, target_tokens=300, budget_tokens=400, max_failed_calls=8)
         remember(self.ada, *(filler(15, place) for place in range(20)), "Bob has 3 cats.", "Bob has 4 cats.")
         remember(self.ada, "A log of cats.", kind=Kind.JOURNAL)
@@ -144,15 +145,15 @@ class Refining(RuleBasedStateMachine):
 
     @rule(number=st.integers(1, 30), content=st.integers(1, 40))
     def rewrite(self, number: int, content: int) -> None:
-        self._outside(lambda: store.revise(self.ada, number, ME, content=filler(content, number)))
+        self._outside(lambda: operations.revise(self.ada, number, ME, content=filler(content, number)))
 
     @rule(number=st.integers(1, 30))
     def discard(self, number: int) -> None:
-        self._outside(lambda: store.discard(self.ada, [number], ME))
+        self._outside(lambda: operations.discard(self.ada, [number], ME))
 
     @rule(number=st.integers(1, 30))
     def protect(self, number: int) -> None:
-        self._outside(lambda: store.protect(self.ada, [number], PERSON))
+        self._outside(lambda: operations.protect(self.ada, [number], PERSON))
 
     def _outside(self, edit: Any) -> None:
         try:

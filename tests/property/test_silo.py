@@ -9,12 +9,13 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memory import errors, store
-from memory.intake import Draft
+from memory import errors
 from memory.models import Agent, Memory
+from memory.policy.validation import Draft
 from memory.silo.cipher import Cipher
 from memory.silo.silo import Silo
-from memory.snapshot import restore, snapshot
+from memory.writing import operations
+from memory.writing.snapshots import restore, snapshot
 from tests import steps
 from tests.steps import ME
 
@@ -56,7 +57,7 @@ def test_a_draft_is_stored_exactly_or_refused_by_name(
 ) -> None:
     refusal: errors.Invalid | None = None
     try:
-        number = store.remember(ada, [Draft(content, tags=tags, origin=origin)], ME).memory.number
+        number = operations.remember(ada, [Draft(content, tags=tags, origin=origin)], ME).memory.number
     except errors.Invalid as error:
         refusal = error
     if refusal is not None:
@@ -73,7 +74,7 @@ def test_a_draft_is_stored_exactly_or_refused_by_name(
 @given(content=STORABLE.filter(str.strip), tags=st.lists(st.text("abc ", min_size=1, max_size=5).filter(str.strip)))
 def test_a_snapshot_gives_back_every_field(ada: Agent, content: str, tags: list[str]) -> None:
     try:
-        edited = store.remember(ada, [Draft(content, tags=tags, project="site")], ME)
+        edited = operations.remember(ada, [Draft(content, tags=tags, project="site")], ME)
     except errors.Invalid:
         return
     memory = steps.row(ada, edited.memory.number)

@@ -20,10 +20,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from memory import agents, duplicates, errors, store
-from memory.intake import Draft
+from memory import errors
+from memory.agents import lifecycle
 from memory.models import Agent, Memory
+from memory.policy.validation import Draft
 from memory.silo.silo import Silo
+from memory.writing import duplicates, operations
 from tests import steps
 from tests.conftest import OPERATOR
 from tests.property.effort import walks
@@ -84,7 +86,7 @@ class Store(RuleBasedStateMachine):
         self.atomic.__enter__()
         run = next(_run)
         self.agents = {
-            name: agents.create(
+            name: lifecycle.create(
                 f"{name}-{run}", name, model="builtin/dedupe", actor=OPERATOR, budget_tokens=400, target_tokens=300
             )[0]
             for name in ("ada", "bob")
@@ -163,7 +165,7 @@ class Store(RuleBasedStateMachine):
         category, project = place
         origin = START + timedelta(days=day)
         drafts = [Draft(text, kind, category, project, tags, origin, source) for text in texts]
-        self.attempt(who, None, lambda agent: store.remember(agent, drafts, ME))
+        self.attempt(who, None, lambda agent: operations.remember(agent, drafts, ME))
         category = category or ("contextual" if project else "behavioral")
         for text in texts:
             self.model[who][self.next(who)] = Model(
@@ -174,7 +176,7 @@ class Store(RuleBasedStateMachine):
     def revise(self, who: str, pick: int, content: str | None, tags: list[str] | None) -> None:
         [number] = self.pick(who, [pick])
         problem = self.first_problem(who, [number], *EDITABLE)
-        verb = lambda agent: store.revise(agent, number, ME, content=content, tags=tags)  # noqa: E731
+        verb = lambda agent: operations.revise(agent, number, ME, content=content, tags=tags)  # noqa: E731
         if self.attempt(who, problem, verb):
             if content is not None:
                 self.set(who, [number], content=content)
@@ -185,14 +187,14 @@ class Store(RuleBasedStateMachine):
     def discard(self, who: str, picks: list[int]) -> None:
         numbers = self.pick(who, picks)
         problem = self.first_problem(who, numbers, *EDITABLE)
-        if self.attempt(who, problem, lambda agent: store.discard(agent, numbers, ME)):
+        if self.attempt(who, problem, lambda agent: operations.discard(agent, numbers, ME)):
             self.set(who, numbers, discarded=True)
 
     @rule(who=WHO, picks=PICKS)
     def restore(self, who: str, picks: list[int]) -> None:
         numbers = self.pick(who, picks)
         problem = self.first_problem(who, numbers)
-        if self.attempt(who, problem, lambda agent: store.restore(agent, numbers, PERSON)):
+        if self.attempt(who, problem, lambda agent: operations.restore(agent, numbers, PERSON)):
             self.set(who, numbers, discarded=False, superseded_by=None)
 
     @rule(who=WHO, picks=PICKS)
@@ -204,21 +206,21 @@ class Store(RuleBasedStateMachine):
         held = sum(m.tokens for m in memories.values() if m.constitutional)
         if problem is None and new and held + new > 200:
             problem = errors.ProtectionFull
-        if self.attempt(who, problem, lambda agent: store.protect(agent, numbers, ME, session=SESSION)):
+        if self.attempt(who, problem, lambda agent: operations.protect(agent, numbers, ME, session=SESSION)):
             self.set(who, numbers, constitutional=True)
 
     @rule(who=WHO, picks=PICKS)
     def protect_as_person(self, who: str, picks: list[int]) -> None:
         numbers = self.pick(who, picks)
         problem = self.first_problem(who, numbers, DISCARDED, NOTICE)
-        if self.attempt(who, problem, lambda agent: store.protect(agent, numbers, PERSON)):
+        if self.attempt(who, problem, lambda agent: operations.protect(agent, numbers, PERSON)):
             self.set(who, numbers, constitutional=True)
 
     @rule(who=WHO, picks=PICKS)
     def unprotect(self, who: str, picks: list[int]) -> None:
         numbers = self.pick(who, picks)
         problem = self.first_problem(who, numbers)
-        if self.attempt(who, problem, lambda agent: store.unprotect(agent, numbers, PERSON, reason="asked")):
+        if self.attempt(who, problem, lambda agent: operations.unprotect(agent, numbers, PERSON, reason="asked")):
             self.set(who, numbers, constitutional=False)
 
     @rule(who=WHO, picks=st.lists(PICK, min_size=2, max_size=3), content=TEXT)
@@ -238,7 +240,9 @@ class Store(RuleBasedStateMachine):
         sources = [memories[n] for n in numbers if n in memories]
         if problem is None and len({m.place[0] for m in sources}) > 1:
             problem = errors.Invalid  # a category has to be given
-        if self.attempt(who, problem, lambda agent: store.consolidate(agent, numbers, content, ME, session=SESSION)):
+        if self.attempt(
+            who, problem, lambda agent: operations.consolidate(agent, numbers, content, ME, session=SESSION)
+        ):
             tags = tuple(dict.fromkeys(tag for m in sources for tag in m.tags))
             merged = Model(content, tags, "core", sources[0].place, min(m.origin for m in sources))
             number = self.next(who)
@@ -249,7 +253,7 @@ class Store(RuleBasedStateMachine):
     def promote(self, who: str, pick: int) -> None:
         [number] = self.pick(who, [pick])
         problem = self.first_problem(who, [number], DISCARDED, NOTICE)
-        if self.attempt(who, problem, lambda agent: store.promote(agent, number, ME)):
+        if self.attempt(who, problem, lambda agent: operations.promote(agent, number, ME)):
             self.set(who, [number], kind="core")
 
     @rule(who=WHO, keep=st.integers(0, 3))
@@ -262,7 +266,7 @@ class Store(RuleBasedStateMachine):
             ),
             reverse=True,
         )
-        self.attempt(who, None, lambda agent: store.trim(agent, keep, SYSTEM))
+        self.attempt(who, None, lambda agent: operations.trim(agent, keep, SYSTEM))
         self.set(who, [number for _, number in runs[keep:]], discarded=True)
 
     @rule(who=WHO)
@@ -293,7 +297,7 @@ class Store(RuleBasedStateMachine):
         [number] = self.pick(who, [pick])
         if number in self.model[who]:
             stale = {number: self.versions[who][number] - 1}
-            verb = lambda agent: store.discard(agent, [number], ME, expect=stale)  # noqa: E731
+            verb = lambda agent: operations.discard(agent, [number], ME, expect=stale)  # noqa: E731
             self.attempt(who, errors.Stale, verb)
 
     # What always holds

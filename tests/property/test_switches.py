@@ -22,18 +22,20 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from audit.models import AuditEntry, Change
 from audit.trail import Actor
 from config.errors import DomainError
-from memory import agents, context, duplicates, errors, reading, store
-from memory.models import Agent, Memory
-from memory.reading import Filters
-from memory.rules import cleanup, conversations, quiet_sessions, retrieval, switches, topics
-from memory.rules.categories import DEFAULT_PROJECT, SCOPES
-from memory.rules.conversations import QUIET
-from memory.rules.places import folder
-from memory.rules.rows import RecordedSession
-from memory.rules.topic_memory import Stage
-from memory.runs import log_run
-from memory.time_machine import What, roll_back
-from memory.vault import following
+from memory import errors
+from memory.agents import lifecycle, rule_changes
+from memory.models import Agent, Memory, RecordedSession
+from memory.policy.categories import DEFAULT_PROJECT, SCOPES
+from memory.policy.paths import folder
+from memory.recording import cleanup, quiet_sessions, retrieval, sessions, topics
+from memory.recording.sessions import QUIET
+from memory.recording.topic_memory import Stage
+from memory.run_log.runs import log_run
+from memory.search import context, reading
+from memory.search.reading import Filters
+from memory.time_machine.rollback import What, roll_back
+from memory.vault import writer
+from memory.writing import duplicates, operations
 from refinement import gc_reports, ledger, loop
 from refinement import session as refining
 from refinement.knife import Knife
@@ -70,7 +72,7 @@ class Switched(RuleBasedStateMachine):
         self.atomic.__enter__()
         run, vault = next(_run), self.root / "vault"
         given: dict[str, Any] = {"model": "builtin/dedupe", "actor": OPERATOR, "last_n": 1, "vault_path": str(vault)}
-        self.agent, self.vault = agents.create(f"s{run}", "ada", **given)[0], vault
+        self.agent, self.vault = lifecycle.create(f"s{run}", "ada", **given)[0], vault
         for category in CATEGORIES:
             remember(self.agent, f"what is {mark(category)}", *[mark(category)] * 2, category=category)
         self.off: set[str] = set()
@@ -120,7 +122,7 @@ class Switched(RuleBasedStateMachine):
     def turn(self, which: str, off: set[str], category: str) -> None:
         if which == "memory":
             self.is_on = not self.is_on
-            switches.change(self.row(), PERSON, enabled=self.is_on)
+            rule_changes.change(self.row(), PERSON, enabled=self.is_on)
             return
         if which == "recording":
             self.is_recording = not self.is_recording
@@ -135,7 +137,7 @@ class Switched(RuleBasedStateMachine):
     @rule(actor=st.sampled_from([ME, SYSTEM, Actor.steward("sue@acme.test")]))
     def a_key_changes_nothing(self, actor: Actor) -> None:
         with pytest.raises(errors.PersonsOnly):
-            switches.change(self.row(), actor, enabled=not self.is_on, rules={})
+            rule_changes.change(self.row(), actor, enabled=not self.is_on, rules={})
 
     # --- what an agent does
 
@@ -145,23 +147,23 @@ class Switched(RuleBasedStateMachine):
 
     @rule(pick=PICK)
     def revise(self, pick: int) -> None:
-        self.attempt(lambda: store.revise(self.row(), self.one(pick), ME, tags=["anew"]))
+        self.attempt(lambda: operations.revise(self.row(), self.one(pick), ME, tags=["anew"]))
 
     @rule(pick=PICK)
     def discard(self, pick: int) -> None:
-        self.attempt(lambda: store.discard(self.row(), [self.one(pick)], ME))
+        self.attempt(lambda: operations.discard(self.row(), [self.one(pick)], ME))
 
     @rule(pick=PICK)
     def restore(self, pick: int) -> None:
-        self.attempt(lambda: store.restore(self.row(), [self.one(pick)], ME))
+        self.attempt(lambda: operations.restore(self.row(), [self.one(pick)], ME))
 
     @rule(pick=PICK)
     def protect(self, pick: int) -> None:
-        self.attempt(lambda: store.protect(self.row(), [self.one(pick)], PERSON))
+        self.attempt(lambda: operations.protect(self.row(), [self.one(pick)], PERSON))
 
     @rule(pick=PICK, other=PICK)
     def consolidate(self, pick: int, other: int) -> None:
-        self.attempt(lambda: store.consolidate(self.row(), [self.one(pick), self.one(other)], "both", ME))
+        self.attempt(lambda: operations.consolidate(self.row(), [self.one(pick), self.one(other)], "both", ME))
 
     @rule()
     def log_runs(self) -> None:
@@ -169,7 +171,7 @@ class Switched(RuleBasedStateMachine):
 
     @rule()
     def trim_and_deduplicate(self) -> None:
-        self.attempt(lambda: store.trim(self.row(), 1, ME))
+        self.attempt(lambda: operations.trim(self.row(), 1, ME))
         self.attempt(lambda: duplicates.remove(self.row()))
 
     @rule(pick=PICK)
@@ -204,7 +206,7 @@ class Switched(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def end_a_session(self, name: str) -> None:
-        self.attempt(lambda: conversations.end_session(self.row(), name, ME))
+        self.attempt(lambda: sessions.end_session(self.row(), name, ME))
 
     def fall_silent(self) -> None:
         RecordedSession.objects.filter(agent_id=self.agent.pk).update(last_at=timezone.now() - QUIET)
@@ -268,7 +270,7 @@ class Switched(RuleBasedStateMachine):
         """As a commit does it."""
         before = self.of_closed()
         with suppress(errors.FileFault):
-            following.bring(self.row())
+            writer.bring(self.row())
         assert self.of_closed() == before
 
     # --- what holds

@@ -17,12 +17,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from audit import bodies
 from audit.models import AuditEntry, Change
-from memory import agents, duplicates, errors, redaction, requests, store
-from memory.intake import Draft
+from memory import errors
+from memory.agents import lifecycle
+from memory.consent import redaction, removal_requests
 from memory.models import Agent, Memory
-from memory.snapshot import snapshot
-from memory.time_machine import What, preview, roll_back
-from memory.undone import Undone, sessions_undone
+from memory.policy.validation import Draft
+from memory.time_machine.rollback import What, preview, roll_back
+from memory.time_machine.undone import Undone, sessions_undone
+from memory.writing import duplicates, operations
+from memory.writing.snapshots import snapshot
 from tests import steps
 from tests.conftest import OPERATOR
 from tests.property.effort import walks
@@ -47,7 +50,9 @@ class History(RuleBasedStateMachine):
         self.atomic.__enter__()
         run = next(_run)
         self.agents = {
-            name: agents.create(f"{name}-{run}", name, model="builtin/dedupe", actor=OPERATOR, budget_tokens=8_000)[0]
+            name: lifecycle.create(f"{name}-{run}", name, model="builtin/dedupe", actor=OPERATOR, budget_tokens=8_000)[
+                0
+            ]
             for name in ("ada", "bob")
         }
         self.noted: dict[str, dict[int, State]] = {name: {0: {}} for name in self.agents}
@@ -87,39 +92,39 @@ class History(RuleBasedStateMachine):
     @initialize(texts=st.lists(TEXT, min_size=2, max_size=5))
     def beginning(self, texts: list[str]) -> None:
         for who in self.agents:
-            self.attempt(who, lambda agent: store.remember(agent, [Draft(text) for text in texts], ME))
+            self.attempt(who, lambda agent: operations.remember(agent, [Draft(text) for text in texts], ME))
 
     @rule(who=WHO, texts=st.lists(TEXT, min_size=1, max_size=3), kind=st.sampled_from(["core", "core", "journal"]))
     def remember(self, who: str, texts: list[str], kind: str) -> None:
-        self.attempt(who, lambda agent: store.remember(agent, [Draft(text, kind=kind) for text in texts], ME))
+        self.attempt(who, lambda agent: operations.remember(agent, [Draft(text, kind=kind) for text in texts], ME))
 
     @rule(who=WHO, pick=PICK, text=TEXT)
     def revise(self, who: str, pick: int, text: str) -> None:
         for number in self.some(who, [pick]):
-            self.attempt(who, lambda agent: store.revise(agent, number, ME, content=text, session=self.of(who)))  # noqa: B023
+            self.attempt(who, lambda agent: operations.revise(agent, number, ME, content=text, session=self.of(who)))  # noqa: B023
 
     @rule(who=WHO, picks=st.lists(PICK, min_size=1, max_size=3))
     def discard(self, who: str, picks: list[int]) -> None:
         numbers = self.some(who, picks)
-        self.attempt(who, lambda agent: store.discard(agent, numbers, ME, session=self.of(who)))
+        self.attempt(who, lambda agent: operations.discard(agent, numbers, ME, session=self.of(who)))
 
     @rule(who=WHO, picks=st.lists(PICK, min_size=2, max_size=4), text=TEXT)
     def consolidate(self, who: str, picks: list[int], text: str) -> None:
         numbers = self.some(who, picks)
-        self.attempt(who, lambda agent: store.consolidate(agent, numbers, text, ME, session=self.of(who)))
+        self.attempt(who, lambda agent: operations.consolidate(agent, numbers, text, ME, session=self.of(who)))
 
     @rule(who=WHO, picks=st.lists(PICK, min_size=1, max_size=2), on=st.booleans())
     def protection(self, who: str, picks: list[int], on: bool) -> None:
         numbers = self.some(who, picks)
         if on:
-            self.attempt(who, lambda agent: store.protect(agent, numbers, PERSON))
+            self.attempt(who, lambda agent: operations.protect(agent, numbers, PERSON))
         else:
-            self.attempt(who, lambda agent: store.unprotect(agent, numbers, PERSON, reason="a test"))
+            self.attempt(who, lambda agent: operations.unprotect(agent, numbers, PERSON, reason="a test"))
 
     @rule(who=WHO, picks=st.lists(PICK, min_size=1, max_size=2))
     def restore(self, who: str, picks: list[int]) -> None:
         numbers = self.some(who, picks)
-        self.attempt(who, lambda agent: store.restore(agent, numbers, ME))
+        self.attempt(who, lambda agent: operations.restore(agent, numbers, ME))
 
     @rule(who=WHO)
     def deduplicate(self, who: str) -> None:
@@ -134,7 +139,7 @@ class History(RuleBasedStateMachine):
         number = self.session[who]
         self.attempt(
             who,
-            lambda agent: store.notify(
+            lambda agent: operations.notify(
                 agent, "done", operation="session_closed", actor=SYSTEM, detail={}, session=number
             ),
         )
@@ -145,7 +150,7 @@ class History(RuleBasedStateMachine):
         """Asked for and agreed to. What it covers is as it is from now on, whatever is gone back to."""
 
         def asked_and_done(agent: Agent) -> None:
-            request = requests.ask_redaction(agent, self.some(who, picks), PERSON, reason="a test")
+            request = removal_requests.ask_redaction(agent, self.some(who, picks), PERSON, reason="a test")
             redaction.redact(agent, request.number, ME, include_constitutional=True)
 
         self.attempt(who, asked_and_done)

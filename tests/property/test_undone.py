@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.undone import Runs
+from memory.time_machine.undone import Runs
 
 LAST = 30
 

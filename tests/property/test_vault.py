@@ -19,16 +19,18 @@ from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from audit import rowset
+from audit import bulk
 from audit.models import Change
-from memory import agents, errors, redaction, requests, store
-from memory.models import Agent, Memory, Source
-from memory.rules import sections, switches
-from memory.rules.rows import VaultFile
+from memory import errors
+from memory.agents import lifecycle, rule_changes
+from memory.consent import redaction, removal_requests
+from memory.markdown import sections
+from memory.models import Agent, Memory, Source, VaultFile
 from memory.silo.silo import Silo
-from memory.time_machine import What, roll_back
-from memory.vault import comparing, following, mending, rendering
+from memory.time_machine.rollback import What, roll_back
+from memory.vault import comparing, rendering, repair, writer
 from memory.vault.disk import LOCK, Disk
+from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.property.effort import walks
 from tests.rules.talking import agreed
@@ -62,7 +64,7 @@ def crashing(after: int | None) -> Iterator[None]:
 
     steps = [(Disk, name) for name in ("stage", "publish", "move", "remove", "append")]
     with mock.patch.multiple(Disk, **{name: dying(getattr(Disk, name)) for _, name in steps}):
-        names = {"insert": dying(rowset.insert), "update": dying(rowset.update)}
+        names = {"insert": dying(bulk.insert), "update": dying(bulk.update)}
         with mock.patch.multiple("memory.vault.files.rowset", **names), suppress(Crash):
             yield
 
@@ -85,7 +87,9 @@ class Vaulted(RuleBasedStateMachine):
         self.atomic.__enter__()
         self.vault = self.root / "vault"
         label = f"v{next(_run)}"
-        self.agent = agents.create(label, "ada", model="builtin/dedupe", actor=OPERATOR, vault_path=str(self.vault))[0]
+        self.agent = lifecycle.create(label, "ada", model="builtin/dedupe", actor=OPERATOR, vault_path=str(self.vault))[
+            0
+        ]
         self.off: set[str] = set()
         self.is_on = True
         self.written: list[str] = []  # by a person
@@ -128,7 +132,7 @@ class Vaulted(RuleBasedStateMachine):
     def follow(self, crash: int | None) -> None:
         """As a commit does it."""
         with crashing(crash), transaction.atomic():
-            following.bring(self.row())
+            writer.bring(self.row())
 
     def act(self, do: Callable[[], Any], crash: int | None) -> None:
         """An edit, whatever becomes of it, and what follows it."""
@@ -153,20 +157,24 @@ class Vaulted(RuleBasedStateMachine):
 
     @rule(pick=PICK, word=WORDS, crash=CRASH)
     def revise(self, pick: int, word: str, crash: int | None) -> None:
-        self.act(lambda: store.revise(self.row(), self.number(pick), PERSON, content=f"{word} fades {pick}"), crash)
+        self.act(
+            lambda: operations.revise(self.row(), self.number(pick), PERSON, content=f"{word} fades {pick}"), crash
+        )
 
     @rule(pick=PICK, crash=CRASH)
     def discard(self, pick: int, crash: int | None) -> None:
-        self.act(lambda: store.discard(self.row(), [self.number(pick)], PERSON), crash)
+        self.act(lambda: operations.discard(self.row(), [self.number(pick)], PERSON), crash)
 
     @rule(pick=PICK, crash=CRASH)
     def restore(self, pick: int, crash: int | None) -> None:
-        self.act(lambda: store.restore(self.row(), [self.number(pick, discarded=True)], PERSON), crash)
+        self.act(lambda: operations.restore(self.row(), [self.number(pick, discarded=True)], PERSON), crash)
 
     @rule(pick=PICK, crash=CRASH)
     def merge(self, pick: int, crash: int | None) -> None:
         numbers = sorted({self.number(pick), self.number(pick + 1)})
-        self.act(lambda: store.consolidate(self.row(), numbers, f"both {pick}", PERSON, category="technical"), crash)
+        self.act(
+            lambda: operations.consolidate(self.row(), numbers, f"both {pick}", PERSON, category="technical"), crash
+        )
 
     @rule(pick=PICK, off=st.booleans(), crash=CRASH)
     def roll_back(self, pick: int, off: bool, crash: int | None) -> None:
@@ -183,21 +191,21 @@ class Vaulted(RuleBasedStateMachine):
         number, mark = self.number(pick), f"secret-{len(self.redacted)}."
         if Memory.objects.get(agent_id=self.agent.pk, number=number).redacted_at:  # there is no other
             return
-        self.act(lambda: store.revise(self.row(), number, PERSON, content=mark), crash)
+        self.act(lambda: operations.revise(self.row(), number, PERSON, content=mark), crash)
         with suppress(errors.MemoryFault):
-            following.bring(self.row())
+            writer.bring(self.row())
         self.redacted.append(mark)
         for path in [path for path, data in self.files().items() if mark.encode() in data and hand]:
             spoilt(self.vault / path, hand)
-            self.act(lambda: store.revise(self.row(), number, PERSON, content=f"other {mark}"), None)
+            self.act(lambda: operations.revise(self.row(), number, PERSON, content=f"other {mark}"), None)
             with suppress(errors.MemoryFault), transaction.atomic():
                 if aside:
-                    mending.leave(self.row(), number, ME)
-        asked = requests.ask_redaction(self.row(), [number], PERSON, reason="17").number
+                    repair.leave(self.row(), number, ME)
+        asked = removal_requests.ask_redaction(self.row(), [number], PERSON, reason="17").number
         with transaction.atomic():
             redaction.redact(self.row(), asked, ME, include_constitutional=True)
         self.follow(crash)
-        following.bring(self.row())
+        writer.bring(self.row())
         self.written = [mark for mark in self.written if self.is_somewhere(mark)]  # what stood in its files went too
 
     # --- switches
@@ -216,7 +224,7 @@ class Vaulted(RuleBasedStateMachine):
     @rule(off=st.integers(0, 5))
     def switch_memory(self, off: int) -> None:
         is_on = bool(off)
-        switches.change(self.row(), PERSON, enabled=is_on)
+        rule_changes.change(self.row(), PERSON, enabled=is_on)
         self.is_on = is_on
         self.follow(None)
 
@@ -236,9 +244,9 @@ class Vaulted(RuleBasedStateMachine):
         self.written.append(mark)
         number = said.number if said else 1
         if then == "revise":
-            self.act(lambda: store.revise(self.row(), number, PERSON, content=f"other {mark[8:]}"), None)
+            self.act(lambda: operations.revise(self.row(), number, PERSON, content=f"other {mark[8:]}"), None)
         elif then == "discard":
-            self.act(lambda: store.discard(self.row(), [number], PERSON), None)
+            self.act(lambda: operations.discard(self.row(), [number], PERSON), None)
         elif then == "mend":
             self.mend()
 
@@ -254,10 +262,10 @@ class Vaulted(RuleBasedStateMachine):
             return
         found = [each for each in comparing.differences(self.row()) if each.kind == comparing.EDITED]
         if found:
-            one, do = found[pick % len(found)], mending.take_in if pick % 2 else mending.leave
+            one, do = found[pick % len(found)], repair.take_in if pick % 2 else repair.leave
             with suppress(errors.MemoryFault), transaction.atomic():
                 do(self.row(), one.number, ME)
-                if do is mending.take_in:  # what was behind the last section is the memory's now, or was its tags'
+                if do is repair.take_in:  # what was behind the last section is the memory's now, or was its tags'
                     self.written = [mark for mark in self.written if self.is_somewhere(mark)]
 
     def is_somewhere(self, mark: str) -> bool:
@@ -269,9 +277,9 @@ class Vaulted(RuleBasedStateMachine):
     def mend(self) -> None:
         if not self.is_on:
             with pytest.raises(errors.MemoryDisabled):
-                mending.repair(self.row())
+                repair.repair(self.row())
             return
-        done = mending.repair(self.row())
+        done = repair.repair(self.row())
         for each in done.left:  # a crash leaves none of these: a person does
             assert each.kind in (comparing.EDITED, comparing.COPY)
             category = Memory.objects.get(agent_id=self.agent.pk, number=each.number).category
@@ -283,7 +291,7 @@ class Vaulted(RuleBasedStateMachine):
     def agrees(self, edited: set[int]) -> None:
         """Each memory's file says what it says, and stands in its index."""
         agent = self.row()
-        silo, closed = Silo.for_agent(agent), following.Files(agent, None).closed  # type: ignore[arg-type]
+        silo, closed = Silo.for_agent(agent), writer.Files(agent, None).closed  # type: ignore[arg-type]
         files = {file.number: file for file in VaultFile.objects.filter(agent_id=agent.pk)}
         listed = "".join(data.decode() for path, data in self.files().items() if path.endswith("index.md"))
         for memory in Memory.objects.filter(agent_id=agent.pk).exclude(source=Source.SYSTEM):

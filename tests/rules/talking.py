@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from memory.models import Agent, Memory
-from memory.rules import switches
-from memory.rules.interactions import Interaction
-from memory.rules.recording import Recorded, record
-from memory.rules.rows import RecordedSession
-from memory.rules.switches import Wanted
+from memory.agents import rule_changes
+from memory.agents.rule_changes import Wanted
+from memory.models import Agent, Memory, RecordedSession
+from memory.recording.interactions import Interaction
+from memory.recording.recorder import Recorded, record
 from tests.steps import ME, PERSON, fresh, says
 
 PROMPT = "From now on always use tabs, Ann."  # of medium significance
@@ -32,7 +31,7 @@ def settings(agent: Agent, **paths: Any) -> Agent:
 def agreed(agent: Agent, rules: dict[str, Any]) -> Agent:
     """These rules, with all that they turn on, agreed to by a person and by the agent's side."""
     row, wanted = fresh(agent), Wanted(rules=rules)
-    switches.make(row, PERSON, wanted, agreed=switches.turned_on(row, wanted), side=ME)
+    rule_changes.make(row, PERSON, wanted, agreed=rule_changes.turned_on(row, wanted), side=ME)
     return fresh(agent)
 
 

@@ -12,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.trail import Actor
-from memory import errors, store
-from memory.models import Agent, Memory
-from memory.rules import cleanup, switches, usage
-from memory.rules.categories import SCOPES
-from memory.rules.cleanup import Decided, Facts, Importance, review
-from memory.rules.document import DEFAULTS
-from memory.rules.rows import CleanupDecision
-from memory.time_machine import What, roll_back
+from memory import errors
+from memory.agents import rule_changes
+from memory.models import Agent, CleanupDecision, Memory
+from memory.policy.categories import SCOPES
+from memory.policy.settings_document import DEFAULTS
+from memory.recording import cleanup, usage
+from memory.recording.cleanup import Decided, Facts, Importance, review
+from memory.time_machine.rollback import What, roll_back
+from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.rules.talking import settings as settle
 from tests.steps import ME, PERSON, active, fresh, last_entry, problems, protect, refused, remember, row, tell
@@ -116,7 +117,7 @@ def test_what_switches_suggestions_off(ada: Agent, settings: dict[str, Any]) -> 
 def test_what_is_never_suggested(ada: Agent) -> None:
     constitutional, gone, kept = old(ada, "constitutional", "gone", "kept")
     protect(ada, constitutional)
-    store.discard(fresh(ada), [gone], ME)
+    operations.discard(fresh(ada), [gone], ME)
     Memory.objects.filter(number=tell(ada)).update(origin=ago(1_000))
     assert suggested(ada) == [kept]
 
@@ -128,7 +129,7 @@ def test_another_agents_memories_are_not_suggested(ada: Agent, bob: Agent) -> No
 
 def test_with_memory_off_nothing_is_suggested_or_decided(ada: Agent) -> None:
     old(ada, "tea")
-    switches.change(ada, PERSON, enabled=False)
+    rule_changes.change(ada, PERSON, enabled=False)
     for act in (lambda: cleanup.suggestions(fresh(ada)), lambda: decide(fresh(ada), [1], [], ME)):
         with pytest.raises(errors.MemoryDisabled):
             act()
@@ -180,7 +181,7 @@ def test_whatever_speaks_for_a_memory_makes_it_no_less_important(
 def test_importance_is_found_in_what_is_kept_of_a_memory(ada: Agent) -> None:
     plain, recalled, often = old(ada, "plain", "recalled", "often")
     [tagged] = old(ada, "tagged", tags=["Keep"])
-    store.consolidate(fresh(ada), old(ada, "one", "two"), "one and two", ME)
+    operations.consolidate(fresh(ada), old(ada, "one", "two"), "one and two", ME)
     [merged] = set(active(ada)) - {plain, recalled, often, tagged}
     [decided] = old(ada, "We decided on the night ferry.")
     usage.note(ada, [recalled], ago(50))
@@ -308,7 +309,7 @@ def test_what_was_not_seen_is_not_discarded(ada: Agent) -> None:
     with refused(ada, errors.Invalid) as caught:
         cleanup.decide(fresh(ada), [], [1, 2], ME, expect={1: seen[1]})
     assert (caught.value.field, "2" in str(caught.value)) == ("expect", True)
-    store.revise(fresh(ada), 2, ME, content="something else")
+    operations.revise(fresh(ada), 2, ME, content="something else")
     for keep, discard in (([], [1, 2]), ([2], [1])):
         with refused(ada, errors.Stale) as stale:
             cleanup.decide(fresh(ada), keep, discard, ME, expect=seen)
@@ -357,7 +358,7 @@ def test_what_was_kept_is_suggested_again_after_as_many_days(ada: Agent) -> None
 
 
 def _restored(ada: Agent, seq: int) -> None:
-    store.restore(fresh(ada), [1], ME)
+    operations.restore(fresh(ada), [1], ME)
 
 
 def _rolled_back(ada: Agent, seq: int) -> None:
@@ -407,12 +408,12 @@ def test_nothing_discards_without_numbers() -> None:
     """The one function of the rules that discards is told which, and is called where the agent's side speaks."""
     takers = {module for module in MODULES if module.startswith("memory/rules/")}
     discards = {m for m in takers for called, _ in calls(m) if called in ("store.discard", "discard", "store.trim")}
-    assert discards == {"memory/rules/cleanup.py"}
+    assert discards == {"memory/recording/cleanup.py"}
     deciders = {module for module in MODULES for called, _ in calls(module) if called == "cleanup.decide"}
     assert (
         deciders
-        == {"config/api/cleanup.py", "config/commandline/rules/cleaning.py"}
-        == importers("memory.rules.cleanup")
+        == {"memory/api/cleanup.py", "memory/management/rules/cleaning.py"}
+        == importers("memory.recording.cleanup")
     )
     for name in ("keep", "discard", "expect"):
         assert inspect.signature(cleanup.decide).parameters[name].default is inspect.Parameter.empty

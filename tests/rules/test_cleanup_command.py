@@ -8,10 +8,9 @@ from unittest import mock
 import pytest
 from django.utils import timezone
 
-from memory import store
-from memory.models import Agent
-from memory.rules import switches
-from memory.rules.rows import CleanupDecision, Recall
+from memory.agents import rule_changes
+from memory.models import Agent, CleanupDecision, Recall
+from memory.writing import operations
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.rules.talking import settings as settle
@@ -35,7 +34,7 @@ def no_key(past: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def clean(*args: str, stdin: str = "", terminal: bool = False) -> Ran:
-    module = "config.commandline.rules.cleaning"
+    module = "memory.management.rules.cleaning"
     is_shown = mock.patch(f"{module}.is_shown", return_value=terminal)
     with mock.patch(f"{module}.is_attended", return_value=terminal), is_shown:
         return run("memory_rules", "cleanup", "acme/ada", *args, stdin=stdin.encode())
@@ -105,17 +104,17 @@ def test_what_was_rewritten_while_it_was_asked_about_stays(past: Agent) -> None:
     answers = iter("dq")
 
     def answer() -> str:
-        store.revise(fresh(past), 1, ME, content="something else altogether")
+        operations.revise(fresh(past), 1, ME, content="something else altogether")
         return next(answers)
 
-    with mock.patch("config.commandline.rules.cleaning.input", answer, create=True):
+    with mock.patch("memory.management.rules.cleaning.input", answer, create=True):
         ran = clean(terminal=True)
     assert (ran.code, "Changed meanwhile: 1." in ran.err) == (1, True)
     assert (active(past), decided()) == ([1, 2, 3], {})
 
 
 def test_interrupted_nothing_is_done(past: Agent) -> None:
-    with mock.patch("config.commandline.rules.cleaning.input", side_effect=["d", KeyboardInterrupt], create=True):
+    with mock.patch("memory.management.rules.cleaning.input", side_effect=["d", KeyboardInterrupt], create=True):
         ran = clean(terminal=True)
     assert (ran.code, active(past), decided()) == (1, [1, 2, 3], {})
     assert ran.err.endswith("error: interrupted; nothing was decided, and what was answered before is forgotten\n")
@@ -174,7 +173,7 @@ def test_what_is_never_suggested_is_told_so(past: Agent, changed: dict[str, bool
 
 
 def test_one_that_is_held_back_is_one(past: Agent) -> None:
-    store.revise(past, 1, ME, tags=["important"])
+    operations.revise(past, 1, ME, tags=["important"])
     assert "1 is older than suggested, too" in clean().err
 
 
@@ -187,7 +186,7 @@ def test_numbers_decide(past: Agent) -> None:
 @pytest.mark.parametrize("option", ["--discard", "--keep"])
 def test_what_was_rewritten_since_it_was_listed_stays(past: Agent, option: str) -> None:
     listed = clean().out.split()[0]
-    store.revise(fresh(past), 1, ME, content="something else altogether")
+    operations.revise(fresh(past), 1, ME, content="something else altogether")
     failed(clean(option, listed), 1, "Changed meanwhile: 1.")
     assert (active(past), decided()) == ([1, 2, 3], {})
 
@@ -225,7 +224,7 @@ def test_without_the_agents_key_nothing_is_decided(
 
 
 def test_a_closed_switch_is_told_with_what_opens_it(past: Agent) -> None:
-    switches.change(past, PERSON, enabled=False)
+    rule_changes.change(past, PERSON, enabled=False)
     ran = clean()
     assert (ran.code, ran.out) == (0, "")
     assert "Would be switched on: memory as a whole (memory_rules.enabled)" in ran.err

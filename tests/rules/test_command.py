@@ -9,9 +9,9 @@ from unittest import mock
 
 import pytest
 
+from memory.agents import rule_changes
 from memory.models import Agent
-from memory.rules import switches
-from memory.rules.document import DEFAULTS
+from memory.policy.settings_document import DEFAULTS
 from tests.commands.calling import Ran, failed, run
 from tests.steps import PERSON, fresh, last_entry
 
@@ -28,14 +28,14 @@ def without(category: str) -> dict[str, Any]:
 @pytest.fixture
 def closed(ada: Agent) -> Agent:
     """With memory off, and technical memories too."""
-    switches.change(
+    rule_changes.change(
         ada, PERSON, enabled=False, rules={"memory_rules": {"categories": {"technical": {"enabled": False}}}}
     )
     return fresh(ada)
 
 
 def at_a_terminal(answer: str, *args: str) -> Ran:
-    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
         return rules(*args, stdin=answer.encode())
 
 
@@ -52,8 +52,8 @@ def test_what_is_on_is_shown(closed: Agent) -> None:
 def test_switching_on_asks(closed: Agent) -> None:
     ran = at_a_terminal("y\n", "enable")
     assert ran.code == 0
-    assert switches.QUESTION in ran.err
-    assert switches.GOOD_FOR in ran.err
+    assert rule_changes.QUESTION in ran.err
+    assert rule_changes.GOOD_FOR in ran.err
     assert fresh(closed).memory_enabled
     assert last_entry(closed).detail == {"rules": {"memory_rules.enabled": True}}
 
@@ -108,7 +108,7 @@ def test_all_settings_are_a_settings_json(ada: Agent) -> None:
 
 
 def test_a_settings_json_is_taken_whole(closed: Agent, tmp_path: Path) -> None:
-    given = switches.whole(closed) | {"mine": [1]}
+    given = rule_changes.whole(closed) | {"mine": [1]}
     given["memory_rules"]["cleanup_guidance_days"] = 7
     file = tmp_path / "settings.json"
     file.write_text(json.dumps(given))

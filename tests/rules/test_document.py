@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.errors import Invalid
-from memory.rules import document
-from memory.rules.categories import SCOPES
-from memory.rules.document import DEFAULTS
+from memory.policy import settings_document
+from memory.policy.categories import SCOPES
+from memory.policy.settings_document import DEFAULTS
 
 
 def put(path: str, value: Any) -> dict[str, Any]:
@@ -37,9 +37,9 @@ ALL = leaves(DEFAULTS)
 
 
 def test_nothing_is_kept_of_the_defaults() -> None:
-    assert document.checked(copy.deepcopy(DEFAULTS)) == {}
-    assert document.whole({}, enabled=True) == DEFAULTS
-    assert document.whole({}, enabled=False)["memory_rules"]["enabled"] is False
+    assert settings_document.checked(copy.deepcopy(DEFAULTS)) == {}
+    assert settings_document.whole({}, enabled=True) == DEFAULTS
+    assert settings_document.whole({}, enabled=False)["memory_rules"]["enabled"] is False
 
 
 def test_every_category_has_its_settings() -> None:
@@ -50,7 +50,7 @@ def test_every_category_has_its_settings() -> None:
 
 @pytest.mark.parametrize("path", ALL)
 def test_each_key_has_its_default(path: str) -> None:
-    assert document.value({}, path) == ALL[path]
+    assert settings_document.value({}, path) == ALL[path]
 
 
 @pytest.mark.parametrize("path", ALL)
@@ -59,7 +59,7 @@ def test_another_type_is_refused_by_its_path(path: str, wrong: Any) -> None:
     if type(wrong) is type(ALL[path]):
         return
     with pytest.raises(Invalid) as refused:
-        document.checked(put(path, wrong))
+        settings_document.checked(put(path, wrong))
     assert refused.value.field == path
 
 
@@ -84,7 +84,7 @@ def test_another_type_is_refused_by_its_path(path: str, wrong: Any) -> None:
 )
 def test_a_value_that_cannot_be_is_refused_by_its_path(path: str, wrong: Any) -> None:
     with pytest.raises(Invalid) as refused:
-        document.checked(put(path, wrong))
+        settings_document.checked(put(path, wrong))
     assert refused.value.field == path
     assert len(str(refused.value)) < 300
 
@@ -92,7 +92,7 @@ def test_a_value_that_cannot_be_is_refused_by_its_path(path: str, wrong: Any) ->
 @pytest.mark.parametrize("wrong", [None, [], "x", {"a": float("nan")}, {"a": {1}}, {"a": "x" * 200_000}], ids=str)
 def test_what_is_no_document_is_refused(wrong: Any) -> None:
     with pytest.raises(Invalid):
-        document.checked(wrong)
+        settings_document.checked(wrong)
 
 
 def test_what_is_nested_without_end_is_refused() -> None:
@@ -100,20 +100,20 @@ def test_what_is_nested_without_end_is_refused() -> None:
     for _ in range(50):
         deep = {"a": deep}
     with pytest.raises(Invalid):
-        document.checked({"mine": deep})
+        settings_document.checked({"mine": deep})
     for _ in range(100_000):
         deep = {"a": deep}
     with pytest.raises(Invalid):
-        document.checked({"mine": deep})
+        settings_document.checked({"mine": deep})
 
 
 @pytest.mark.parametrize("levels", [12, 50, 500, 1_500])
 def test_what_is_nested_deeper_than_may_be_is_refused_by_its_path(levels: int) -> None:
     text = '{"mine":' * levels + "1" + "}" * levels
     with pytest.raises(Invalid, match=r"mine: is nested deeper|must be JSON|is no JSON"):
-        document.checked(document.read(text.encode()))
+        settings_document.checked(settings_document.read(text.encode()))
     with pytest.raises(Invalid):
-        document.with_value({}, "memory_rules.migration_settings.supported_source_systems", "[" * 100_000)
+        settings_document.with_value({}, "memory_rules.migration_settings.supported_source_systems", "[" * 100_000)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_what_is_nested_deeper_than_may_be_is_refused_by_its_path(levels: int) -
 )
 def test_what_no_database_holds_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(Invalid):
-        document.checked(given)
+        settings_document.checked(given)
     with pytest.raises(Invalid):
-        document.with_value({}, "memory_rules.migration_settings.supported_source_systems", '["a\\u0000"]')
+        settings_document.with_value({}, "memory_rules.migration_settings.supported_source_systems", '["a\\u0000"]')
 
 
 @pytest.mark.parametrize(
@@ -151,73 +151,73 @@ def test_what_no_database_holds_is_refused(given: dict[str, Any]) -> None:
 )
 def test_what_is_no_file_of_settings_is_refused(text: bytes) -> None:
     with pytest.raises(Invalid) as refused:
-        document.read(text)
+        settings_document.read(text)
     assert refused.value.field == "settings"
 
 
 def test_a_file_says_each_key_once() -> None:
-    assert document.read(b'{"mine": {"a": 1}, "yours": {"a": 1}}') == {"mine": {"a": 1}, "yours": {"a": 1}}
+    assert settings_document.read(b'{"mine": {"a": 1}, "yours": {"a": 1}}') == {"mine": {"a": 1}, "yours": {"a": 1}}
 
 
 def test_keys_with_dots_are_kept_and_told() -> None:
     given = {"my.note": 1, "x": {"a.b": 2}, "": {}}
-    assert document.checked(given) == given
-    assert document.changes({}, given) == {"": None, "my.note": None, "x": None}
-    assert document.changes({"my.note": 1}, {"my.note": True}) == {"my.note": None}
+    assert settings_document.checked(given) == given
+    assert settings_document.changes({}, given) == {"": None, "my.note": None, "x": None}
+    assert settings_document.changes({"my.note": 1}, {"my.note": True}) == {"my.note": None}
 
 
 def test_an_entry_names_no_more_than_can_be_read() -> None:
     long, many = {"K" * 9_000: {str(number): 1 for number in range(900)}}, {str(number): 1 for number in range(1_000)}
-    assert document.changes({}, long) == {"K" * 80: None}
-    told = document.changes({}, many | {"memory_rules": {"cleanup_guidance_days": 7}})
+    assert settings_document.changes({}, long) == {"K" * 80: None}
+    told = settings_document.changes({}, many | {"memory_rules": {"cleanup_guidance_days": 7}})
     assert (told["memory_rules.cleanup_guidance_days"], told["other keys"], len(told)) == (7, 980, 22)
 
 
 @pytest.mark.parametrize("wrong", ["a b", "../../x", "x" * 500, " ", "a\n"])
 def test_what_is_no_project_is_not_set_as_one(wrong: str) -> None:
     with pytest.raises(Invalid) as refused:
-        document.with_value({}, document.PROJECT_ID, wrong)
-    assert refused.value.field == document.PROJECT_ID
+        settings_document.with_value({}, settings_document.PROJECT_ID, wrong)
+    assert refused.value.field == settings_document.PROJECT_ID
     with pytest.raises(Invalid):
-        document.checked(put(document.PROJECT_ID, wrong))
+        settings_document.checked(put(settings_document.PROJECT_ID, wrong))
 
 
 def test_one_that_was_set_before_keeps_nobody_from_another_change() -> None:
-    kept = put(document.PROJECT_ID, "a b")
-    after = document.with_value(kept, "memory_rules.categories.topic.enabled", "false")
-    assert document.changes(kept, after) == {"memory_rules.categories.topic.enabled": False}
-    assert document.project_id(after) == "a b"
+    kept = put(settings_document.PROJECT_ID, "a b")
+    after = settings_document.with_value(kept, "memory_rules.categories.topic.enabled", "false")
+    assert settings_document.changes(kept, after) == {"memory_rules.categories.topic.enabled": False}
+    assert settings_document.project_id(after) == "a b"
 
 
 def test_unknown_keys_are_kept() -> None:
     given = {"mine": {"x": [1, None, "a"]}, "memory_rules": {"categories": {"technical": {"colour": "red"}}}}
-    kept = document.checked(given)
+    kept = settings_document.checked(given)
     assert kept == given
-    written = document.whole(kept, enabled=True)
+    written = settings_document.whole(kept, enabled=True)
     assert written["mine"] == {"x": [1, None, "a"]}
     assert written["memory_rules"]["categories"]["technical"]["colour"] == "red"
     assert written["memory_rules"]["categories"]["technical"]["enabled"] is True
 
 
 def test_the_master_switch_is_not_kept_in_it() -> None:
-    assert document.checked({"memory_rules": {"enabled": False}}) == {}
+    assert settings_document.checked({"memory_rules": {"enabled": False}}) == {}
 
 
 def test_categories_that_are_off() -> None:
-    assert document.closed_categories({}) == frozenset()
-    kept = document.checked(put("memory_rules.categories.session.enabled", False))
-    assert document.closed_categories(kept) == {"session"}
+    assert settings_document.closed_categories({}) == frozenset()
+    kept = settings_document.checked(put("memory_rules.categories.session.enabled", False))
+    assert settings_document.closed_categories(kept) == {"session"}
 
 
 def test_what_changed_is_told_by_path() -> None:
-    before = document.checked(put("memory_rules.cleanup_guidance_days", 30))
-    after = document.checked({"mine": "secret"} | put("memory_rules.categories.topic.enabled", False))
-    assert document.changes(before, after) == {
+    before = settings_document.checked(put("memory_rules.cleanup_guidance_days", 30))
+    after = settings_document.checked({"mine": "secret"} | put("memory_rules.categories.topic.enabled", False))
+    assert settings_document.changes(before, after) == {
         "memory_rules.categories.topic.enabled": False,
         "memory_rules.cleanup_guidance_days": 90,
         "mine": None,
     }
-    assert document.changes(after, after) == {}
+    assert settings_document.changes(after, after) == {}
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_what_changed_is_told_by_path() -> None:
     ],
 )
 def test_a_value_is_set_as_it_is_typed(path: str, text: str, value: Any) -> None:
-    assert document.value(document.with_value({}, path, text), path) == value
+    assert settings_document.value(settings_document.with_value({}, path, text), path) == value
 
 
 @pytest.mark.parametrize(
@@ -249,13 +249,13 @@ def test_a_value_is_set_as_it_is_typed(path: str, text: str, value: Any) -> None
 )
 def test_what_cannot_be_set_is_refused(path: str, text: str) -> None:
     with pytest.raises(Invalid):
-        document.with_value({}, path, text)
+        settings_document.with_value({}, path, text)
 
 
 @pytest.mark.parametrize("path", ["memory_rules.nothing", "", "version.x", "memory_rules.enabled.x"])
 def test_there_is_no_such_setting(path: str) -> None:
     with pytest.raises(Invalid, match="is no setting"):
-        document.value({}, path)
+        settings_document.value({}, path)
 
 
 STORABLE = st.characters(codec="utf-8", exclude_characters="\0")
@@ -274,7 +274,7 @@ def test_what_is_kept_says_the_same_as_what_was_given(data: st.DataObject) -> No
         path: data.draw(VALUES[type(ALL[path])])
         for path in data.draw(st.lists(st.sampled_from(FREE), max_size=6, unique=True))
     }
-    said = document.whole({}, enabled=True)
+    said = settings_document.whole({}, enabled=True)
     for path, value in given_values.items():
         *above, last = path.split(".")
         inner = said
@@ -284,10 +284,14 @@ def test_what_is_kept_says_the_same_as_what_was_given(data: st.DataObject) -> No
     said |= data.draw(
         st.dictionaries(st.text(STORABLE, min_size=1, max_size=5).map(lambda x: f"x-{x}"), JSON, max_size=2)
     )
-    kept = document.checked(copy.deepcopy(said))
+    kept = settings_document.checked(copy.deepcopy(said))
     enabled = said["memory_rules"]["enabled"]
-    assert document.whole(kept, enabled=enabled) == said
-    assert document.checked(document.whole(kept, enabled=enabled)) == kept
+    assert settings_document.whole(kept, enabled=enabled) == said
+    assert settings_document.checked(settings_document.whole(kept, enabled=enabled)) == kept
     assert json.loads(json.dumps(kept)) == kept
-    assert document.changes(kept, kept) == {}
-    assert all(document.value(kept, path) == value for path, value in given_values.items() if path != document.MASTER)
+    assert settings_document.changes(kept, kept) == {}
+    assert all(
+        settings_document.value(kept, path) == value
+        for path, value in given_values.items()
+        if path != settings_document.MASTER
+    )

@@ -10,14 +10,17 @@ import pytest
 
 from audit.models import AuditEntry
 from audit.trail import Actor
-from memory import context, duplicates, errors, reading, store
-from memory.formats import jsonl
-from memory.intake import Draft
+from memory import errors
+from memory.agents import rule_changes
+from memory.agents.rule_changes import Wanted
 from memory.models import Agent, Memory
-from memory.rules import document, gate, switches
-from memory.rules.switches import Wanted
-from memory.runs import log_run
-from memory.time_machine import What, roll_back
+from memory.policy import settings_document, switches
+from memory.policy.validation import Draft
+from memory.run_log.runs import log_run
+from memory.search import context, reading
+from memory.time_machine.rollback import What, roll_back
+from memory.transfer.formats import jsonl
+from memory.writing import duplicates, operations
 from refinement import ledger
 from tests.conftest import OPERATOR
 from tests.rules.talking import agreed
@@ -28,7 +31,7 @@ CATEGORY = "technical"
 
 def off(agent: Agent, *categories: str) -> None:
     given = {"memory_rules": {"categories": {name: {"enabled": False} for name in categories}}}
-    switches.change(fresh(agent), PERSON, rules=given)
+    rule_changes.change(fresh(agent), PERSON, rules=given)
 
 
 @pytest.fixture
@@ -36,20 +39,20 @@ def past(ada: Agent) -> Agent:
     """Three memories: 1 and 2 technical, 3 behavioral; then technical memories are switched off."""
     remember(ada, "tea at four", "tea at five", category=CATEGORY)
     remember(ada, "likes tea")
-    store.discard(fresh(ada), [2], ME)
+    operations.discard(fresh(ada), [2], ME)
     off(ada, CATEGORY)
     return fresh(ada)
 
 
 WRITES: dict[str, Callable[[Agent], Any]] = {
     "remember": lambda ada: remember(ada, "x", category=CATEGORY),
-    "remember several": lambda ada: store.remember(ada, [Draft("x"), Draft("y", category=CATEGORY)], ME),
-    "revise": lambda ada: store.revise(ada, 1, ME, content="x"),
-    "tag": lambda ada: store.revise(ada, 1, ME, tags=["x"]),
-    "discard": lambda ada: store.discard(ada, [1], ME),
-    "restore": lambda ada: store.restore(ada, [2], ME),
-    "protect": lambda ada: store.protect(ada, [1], PERSON),
-    "consolidate": lambda ada: store.consolidate(ada, [1, 3], "x", ME),
+    "remember several": lambda ada: operations.remember(ada, [Draft("x"), Draft("y", category=CATEGORY)], ME),
+    "revise": lambda ada: operations.revise(ada, 1, ME, content="x"),
+    "tag": lambda ada: operations.revise(ada, 1, ME, tags=["x"]),
+    "discard": lambda ada: operations.discard(ada, [1], ME),
+    "restore": lambda ada: operations.restore(ada, [2], ME),
+    "protect": lambda ada: operations.protect(ada, [1], PERSON),
+    "consolidate": lambda ada: operations.consolidate(ada, [1, 3], "x", ME),
     "import": lambda ada: jsonl.load(ada, [json.dumps({"content": "x", "category": CATEGORY}).encode()], ME),
 }
 
@@ -69,7 +72,7 @@ def test_the_refusal_names_the_category(past: Agent, road: str) -> None:
 
 def test_what_else_there_is_goes_on(past: Agent) -> None:
     remember(past, "x")
-    store.revise(fresh(past), 3, ME, content="likes milk")
+    operations.revise(fresh(past), 3, ME, content="likes milk")
     assert says(past, 3).content == "likes milk"
 
 
@@ -128,7 +131,7 @@ def test_runs_of_a_category_that_is_off_are_not_logged(ada: Agent) -> None:
     off(ada, Memory.objects.get(agent=ada, number=number).category)
     with pytest.raises(errors.CategoryDisabled):
         log_run(fresh(ada), "Brew", "tea", ME)
-    assert store.runs(fresh(ada)).count() == 0
+    assert operations.runs(fresh(ada)).count() == 0
 
 
 # --- who turns one on
@@ -138,42 +141,47 @@ def test_runs_of_a_category_that_is_off_are_not_logged(ada: Agent) -> None:
 @pytest.mark.parametrize("change", [{"enabled": True}, {"enabled": False}, {"rules": {}}])
 def test_nobody_but_a_person_changes_rules(past: Agent, actor: Actor, change: dict[str, Any]) -> None:
     with refused(past, errors.PersonsOnly):
-        switches.change(past, actor, **change)
+        rule_changes.change(past, actor, **change)
 
 
 def test_a_change_is_in_the_trail_with_who_and_what(ada: Agent) -> None:
-    switches.change(ada, PERSON, enabled=False, rules={"mine": "secret", "memory_rules": {"cleanup_guidance_days": 5}})
+    rule_changes.change(
+        ada, PERSON, enabled=False, rules={"mine": "secret", "memory_rules": {"cleanup_guidance_days": 5}}
+    )
     entry = last_entry(ada)
     assert (entry.operation, entry.actor_label) == ("agent_changed", PERSON.label)
     assert entry.detail == {
         "rules": {"memory_rules.cleanup_guidance_days": 5, "memory_rules.enabled": False, "mine": None}
     }
     now = fresh(ada)
-    assert (now.memory_enabled, document.value(gate.rules_of(now), "memory_rules.cleanup_guidance_days")) == (False, 5)
-    assert switches.whole(now)["mine"] == "secret"
+    assert (
+        now.memory_enabled,
+        settings_document.value(switches.rules_of(now), "memory_rules.cleanup_guidance_days"),
+    ) == (False, 5)
+    assert rule_changes.whole(now)["mine"] == "secret"
     assert problems(ada) == []
 
 
 def test_what_is_as_it_was_is_no_entry(past: Agent) -> None:
     before = last_entry(past).seq
-    switches.change(past, PERSON, enabled=True, rules=switches.whole(past))
+    rule_changes.change(past, PERSON, enabled=True, rules=rule_changes.whole(past))
     assert last_entry(past).seq == before
 
 
 def test_a_wrong_document_changes_nothing(past: Agent) -> None:
     with refused(past, errors.Invalid):
-        switches.change(past, PERSON, enabled=False, rules={"memory_rules": {"cleanup_guidance_days": "soon"}})
+        rule_changes.change(past, PERSON, enabled=False, rules={"memory_rules": {"cleanup_guidance_days": "soon"}})
 
 
 def test_with_memory_off_nothing_is_written_or_read(past: Agent) -> None:
-    switches.change(past, PERSON, enabled=False)
+    rule_changes.change(past, PERSON, enabled=False)
     for act in (lambda: reading.one(fresh(past), 3), lambda: remember(fresh(past), "x")):
         with pytest.raises(errors.MemoryDisabled):
             act()
 
 
 def test_what_would_be_turned_on_is_told(past: Agent) -> None:
-    assert switches.turned_on(past, Wanted(True, {})) == [f"memory_rules.categories.{CATEGORY}.enabled"]
-    assert switches.turned_on(past, Wanted()) == []
-    recording = document.with_value({}, "memory_rules.auto_recording.enabled", "true")
-    assert "memory_rules.auto_recording.enabled" in switches.turned_on(past, Wanted(rules=recording))
+    assert rule_changes.turned_on(past, Wanted(True, {})) == [f"memory_rules.categories.{CATEGORY}.enabled"]
+    assert rule_changes.turned_on(past, Wanted()) == []
+    recording = settings_document.with_value({}, "memory_rules.auto_recording.enabled", "true")
+    assert "memory_rules.auto_recording.enabled" in rule_changes.turned_on(past, Wanted(rules=recording))

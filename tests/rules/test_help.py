@@ -7,11 +7,11 @@ import argparse
 import pytest
 from django.core.management import load_command_class
 
-from memory.rules.categories import SCOPES
+from memory.policy.categories import SCOPES
 
 
 def deeds() -> dict[str, argparse.ArgumentParser]:
-    parser = load_command_class("config", "memory_rules").create_parser("manage.py", "memory_rules")
+    parser = load_command_class("memory", "memory_rules").create_parser("manage.py", "memory_rules")
     [found] = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
     return dict(found.choices)
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from memory.rules.masking import holds_token, masked
+from memory.masking.scanner import holds_token, masked
 
 HEX = "0123456789abcdef"
 MIXED = "a1B2c3D4e5F6g7H8i9J0"

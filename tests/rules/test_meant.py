@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from memory.agents import rule_changes
 from memory.models import Agent
-from memory.rules import meant, switches
+from memory.policy import suggest_setting
 from tests.commands.calling import failed, run
 from tests.steps import fresh
 
@@ -29,7 +30,7 @@ MEANT = {
 
 @pytest.mark.parametrize("key", MEANT)
 def test_what_may_have_been_meant(key: str) -> None:
-    assert meant.meant(key) == MEANT[key]
+    assert suggest_setting.meant(key) == MEANT[key]
 
 
 @pytest.mark.parametrize("value", [[], ["false"]])
@@ -56,4 +57,4 @@ def test_a_file_is_taken_and_what_looks_mistyped_in_it_is_told(ada: Agent, tmp_p
             ("memory_rules.cleanup_guidance_dys", "memory_rules.cleanup_guidance_days"),
         )
     ]
-    assert switches.whole(fresh(ada))["memory_rules"]["sailing"] == {"x": 1}
+    assert rule_changes.whole(fresh(ada))["memory_rules"]["sailing"] == {"x": 1}

@@ -13,12 +13,15 @@ from unittest import mock
 import pytest
 from django.conf import settings as configured
 
-from memory import store, tenants
-from memory.models import Agent, Memory
-from memory.rules import document, gate, overdue, sections, switches
-from memory.rules.categories import SCOPES
-from memory.rules.neutral import neutral
-from memory.rules.rows import RecordedSession
+from memory.access import tenants
+from memory.agents import rule_changes
+from memory.markdown import sections
+from memory.masking.neutral import neutral
+from memory.models import Agent, Memory, RecordedSession
+from memory.policy import settings_document, switches
+from memory.policy.categories import SCOPES
+from memory.recording import overdue
+from memory.writing import operations
 from refinement import gc_reports, tasks
 from refinement.models import GcReport, RefinementSession
 from tests import refining
@@ -33,7 +36,7 @@ SAID = "ZEBRA"
 ON_START = "Memory rules are currently disabled. Enable memory functionality? (y/n)"  # the seed's
 ON_A_DEED = "Memory functionality is currently disabled. Would you like to enable it? (y/n)"
 LINE = {"content": "x", "category": "technical"}
-PATHS = {"master": document.MASTER, "category": "memory_rules.categories.technical.enabled"}
+PATHS = {"master": settings_document.MASTER, "category": "memory_rules.categories.technical.enabled"}
 
 
 def rules(deed: str, *args: str, stdin: bytes = b"") -> Ran:
@@ -41,7 +44,7 @@ def rules(deed: str, *args: str, stdin: bytes = b"") -> Ran:
 
 
 def at_a_terminal(answer: str, deed: str, *args: str) -> Ran:
-    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
         return rules(deed, *args, stdin=answer.encode())
 
 
@@ -56,7 +59,7 @@ def ada(house: House, monkeypatch: pytest.MonkeyPatch) -> Agent:
     talk that goes on, a report of gc's; due, and her key at hand."""
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
     remember(house.ada, *[f"{SAID} at four"] * 2, f"{SAID} at six", category="technical", origin=ago(100))
-    store.discard(house.ada, [3], ME)
+    operations.discard(house.ada, [3], ME)
     talk(house.ada, SAID, SAID, session="monday")
     gc_reports.keep(fresh(house.ada), SAID, model="openai/gpt", entries=1)
     refining.change(house.ada, due_at=NOW)
@@ -65,7 +68,7 @@ def ada(house: House, monkeypatch: pytest.MonkeyPatch) -> Agent:
 
 def close(agent: Agent, *, master: bool = True, category: bool = True) -> Agent:
     off(agent, "technical") if category else None
-    switches.change(fresh(agent), PERSON, enabled=not master)
+    rule_changes.change(fresh(agent), PERSON, enabled=not master)
     return fresh(agent)
 
 
@@ -113,7 +116,7 @@ COMMANDS: dict[str, Callable[[], Ran]] = {
     "cleanup": lambda: rules("cleanup", "--discard", f"1@{as_it_stands()}"),
     "init": lambda: rules("init"),
     "enable": lambda: rules("enable"),
-    "settings": lambda: rules("settings", document.MASTER, "true"),
+    "settings": lambda: rules("settings", settings_document.MASTER, "true"),
     "import_memories": lambda: run("import_memories", "acme/ada", "-", stdin=json.dumps(LINE).encode()),
     "analyze_git": lambda: rules("analyze_git"),
     "migrate": lambda: rules("migrate", "--yes"),
@@ -151,7 +154,7 @@ def test_nothing_turns_memory_on_by_itself(
     monkeypatch.chdir(tmp_path)
     if closed != "master":
         settings(ada, **{f"categories__{name}__enabled": False for name in SCOPES})
-    switches.change(fresh(ada), PERSON, enabled=closed == "categories")
+    rule_changes.change(fresh(ada), PERSON, enabled=closed == "categories")
     before = fresh(ada)
     for key in (house.ada_key, tenants.issue_key("acme"), house.bob_key, ""):
         monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
@@ -209,7 +212,7 @@ def test_store_asks_and_does_nothing_where_it_is_declined(ada: Agent, closed: st
     ran = at_a_terminal(answer, "store", "x", "--category", "technical")
     assert (ran.code, ran.out) == (0, "")
     assert ran.err.count(ON_A_DEED) == (2 if answer == "perhaps\n" else 1)  # what is no answer is asked again
-    assert switches.GOOD_FOR in ran.err
+    assert rule_changes.GOOD_FOR in ran.err
     assert state(ada) == before
 
 
@@ -220,7 +223,7 @@ def test_store_goes_on_once_somebody_agrees(ada: Agent, closed: str) -> None:
     [told] = [line for line in ran.err.splitlines() if line.startswith("Would be switched on: ")]
     assert told.endswith(f"({PATHS[closed]})")
     assert ran.json["id"] == 5
-    assert (fresh(ada).memory_enabled, gate.closed(fresh(ada))) == (True, frozenset())
+    assert (fresh(ada).memory_enabled, switches.closed(fresh(ada))) == (True, frozenset())
 
 
 # --- and not asking
@@ -232,7 +235,7 @@ def test_automatic_recording_is_skipped_without_a_word(ada: Agent, reason: str) 
     settings(ada, auto_recording__enabled=reason != "recording_off")
     if reason == "category_off":
         off(ada, "user_interaction", auto_recording__enabled=True)
-    switches.change(fresh(ada), PERSON, enabled=reason != "memory_off")
+    rule_changes.change(fresh(ada), PERSON, enabled=reason != "memory_off")
     before = state(ada)
     ran = at_a_terminal("y\ny\n", "record", "--prompt", PROMPT, "--automatic", "--topic", "Tea")
     assert (ran.json["skipped"], ran.json["id"], ran.err) == (reason, None, "")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.rules.named_dates import periods
+from memory.recording.named_dates import periods
 
 NOW = datetime(2026, 6, 10, 15, 30, tzinfo=UTC)
 

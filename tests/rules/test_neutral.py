@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from memory.rules.neutral import neutral, neutral_whole
+from memory.masking.neutral import neutral, neutral_whole
 
 LEFT_OUT = [
     "Copyright (c) 2025 Foo.\nLicensed under the MIT License.",

@@ -10,10 +10,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from audit.models import AuditEntry
-from memory import agents, reading, store
+from memory.agents import lifecycle, rule_changes
 from memory.models import Agent, Memory, Source
-from memory.rules import cleanup, overdue, switches
-from memory.rules.overdue import SYSTEM, notify_overdue, remind
+from memory.recording import cleanup, overdue
+from memory.recording.overdue import SYSTEM, notify_overdue, remind
+from memory.search import reading
+from memory.writing import operations
 from refinement import tasks
 from tests.conftest import OPERATOR
 from tests.rules.talking import settings as settle
@@ -72,7 +74,7 @@ def test_no_more_often_than_is_set(ada: Agent) -> None:
 def test_changes_of_the_agent_are_no_notices(ada: Agent) -> None:
     old(ada, "tea")
     settle(ada, search__max_results=9)
-    agents.change(fresh(ada), PERSON, paused=True)
+    lifecycle.change(fresh(ada), PERSON, paused=True)
     assert remind() == 1
 
 
@@ -101,14 +103,14 @@ def test_what_is_set_is_honoured(ada: Agent, given: dict[str, Any], told: int) -
 
 def test_what_is_never_suggested_is_not_counted(ada: Agent) -> None:
     constitutional, kept, gone = old(ada, "a", "b", "c")
-    store.protect(fresh(ada), [constitutional], PERSON)
+    operations.protect(fresh(ada), [constitutional], PERSON)
     cleanup.decide(fresh(ada), [kept], [gone], ME, expect={gone: row(ada, gone).version})
     assert remind() == 0
 
 
 def test_with_memory_off_nobody_is_told(ada: Agent) -> None:
     old(ada, "tea")
-    switches.change(ada, PERSON, enabled=False)
+    rule_changes.change(ada, PERSON, enabled=False)
     assert remind() == 0
     assert notify_overdue(fresh(ada), SYSTEM) is None
 
@@ -122,7 +124,7 @@ def test_a_task_that_comes_regularly_tells(ada: Agent) -> None:
 
 
 def test_an_agent_whose_key_is_missing_keeps_nobody_waiting(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    eve, _ = agents.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR)
+    eve, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR)
     for agent in (ada, eve):
         old(agent, "tea")
     Agent.objects.filter(pk=ada.pk).update(wrapped_key=b"nonsense")
@@ -152,7 +154,7 @@ def statements(now: datetime) -> list[str]:
 def test_where_nobody_is_told_it_asks_three_times_for_all(ada: Agent, bob: Agent) -> None:
     few = statements(FIRST)
     for name in ("eve", "fay", "gus"):
-        agent, _ = agents.create("acme", name, model="builtin/dedupe", actor=OPERATOR)
+        agent, _ = lifecycle.create("acme", name, model="builtin/dedupe", actor=OPERATOR)
         remember(agent, *["tea"] * 20, origin=ago(1))
     assert len(statements(FIRST)) == len(few) == 3
     assert not any('"sealed"' in sql for sql in statements(FIRST) if "memory_memory" in sql)

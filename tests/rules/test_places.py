@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.errors import Invalid
-from memory.rules import document, places
-from memory.rules.categories import SCOPES
-from memory.rules.places import credential_name, file_name, folder, folder_of_project, index_of, plain
+from memory.policy import paths, settings_document
+from memory.policy.categories import SCOPES
+from memory.policy.paths import credential_name, file_name, folder, folder_of_project, index_of, plain
 
 TREE = {
     "technical": "common/technical",
@@ -45,7 +45,7 @@ def test_the_tree_is_the_seeds() -> None:
 )
 def test_a_category_is_where_its_setting_says(category: str, location: str, where: str) -> None:
     given = {"memory_rules": {"categories": {category: {"storage_location": location}}}}
-    assert str(folder(category, "site", document.checked(given))) == where
+    assert str(folder(category, "site", settings_document.checked(given))) == where
 
 
 def test_what_is_private_stays_so_whatever_is_kept() -> None:
@@ -90,9 +90,9 @@ def test_how_a_credential_is_named(service: str, project: str, kind: str, name: 
 
 
 def test_no_service_is_called_by_its_credential() -> None:
-    assert places.checked_service("OpenAI") == "OpenAI"
+    assert paths.checked_service("OpenAI") == "OpenAI"
     with pytest.raises(Invalid) as refused:
-        places.checked_service("ghp_" + "a1B2c3D4" * 4 + "wxyz")
+        paths.checked_service("ghp_" + "a1B2c3D4" * 4 + "wxyz")
     assert refused.value.field == "service"
     assert "a1B2" not in str(refused.value)
 
@@ -149,7 +149,7 @@ def test_no_text_leads_out_of_its_folder(text: str) -> None:
         assert name == name.casefold() or plain(name.casefold()) != ""
         assert name.isprintable()
     assert plain(plain(text)) == plain(text) or len(plain(text)) > 60
-    assert places.PROJECTS == "projects"
+    assert paths.PROJECTS == "projects"
 
 
 @pytest.mark.parametrize("project", ["Acme", "git.example.org/acme/site", "a/sessions", "con", "x" * 100])
@@ -183,6 +183,6 @@ def test_two_projects_have_two_folders(one: str, other: str) -> None:
 
 
 def test_a_project_called_as_a_device_has_one_mark() -> None:
-    assert re.fullmatch("con-[0-9a-f]{8}", places.folder_of_project("con"))
-    assert re.fullmatch("con-[0-9a-f]{8}", places.folder_of_project("CON"))
-    assert places.folder_of_project("con") != places.folder_of_project("CON")
+    assert re.fullmatch("con-[0-9a-f]{8}", paths.folder_of_project("con"))
+    assert re.fullmatch("con-[0-9a-f]{8}", paths.folder_of_project("CON"))
+    assert paths.folder_of_project("con") != paths.folder_of_project("CON")

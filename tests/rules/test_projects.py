@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.errors import Invalid
-from memory.intake import checked_project
-from memory.rules import document
-from memory.rules.projects import Surroundings, identify, of_directory, of_remote
+from memory.policy import settings_document
+from memory.policy.names import checked_project
+from memory.policy.projects import Surroundings, identify, of_directory, of_remote
 
 EVERYTHING = Surroundings("said", "git@github.com:acme/site.git", "/work/folder")
 
@@ -30,25 +30,27 @@ def test_what_goes_before_what(around: Surroundings, project: str) -> None:
 
 
 def test_one_that_is_set_goes_before_what_is_found() -> None:
-    rules = document.with_value({}, document.PROJECT_ID, "set")
+    rules = settings_document.with_value({}, settings_document.PROJECT_ID, "set")
     assert rules == {"memory_rules": {"project_support": {"project_id": "set"}}}
     assert identify(EVERYTHING, rules) == "said"
     assert identify(Surroundings(" ", EVERYTHING.remote, EVERYTHING.directory), rules) == "set"
     with pytest.raises(Invalid, match="project_id"):
-        document.checked({"memory_rules": {"project_support": {"project_id": 5}}})
+        settings_document.checked({"memory_rules": {"project_support": {"project_id": 5}}})
 
 
 def test_the_method_is_a_setting() -> None:
     def by(method: str) -> str:
         given = {"memory_rules": {"project_support": {"project_identification_method": method}}}
-        return identify(Surroundings("", "git@github.com:acme/site.git", "/work/folder"), document.checked(given))
+        return identify(
+            Surroundings("", "git@github.com:acme/site.git", "/work/folder"), settings_document.checked(given)
+        )
 
     assert by("directory_name") == "folder"
     assert by("git_remote") == "github.com/acme/site"
 
 
 def test_it_is_not_guessed_where_that_is_switched_off() -> None:
-    rules = document.checked({"memory_rules": {"project_support": {"auto_detect_projects": False}}})
+    rules = settings_document.checked({"memory_rules": {"project_support": {"auto_detect_projects": False}}})
     assert identify(Surroundings("", "git@github.com:acme/site.git", "/work/folder"), rules) == "default-project"
     assert identify(EVERYTHING, rules) == "said"
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from memory import intake, store
-from memory.models import Agent, Memory
-from memory.rules import conversations, document, retrieval
-from memory.rules.rows import RecordedSession
+from memory.models import Agent, Memory, RecordedSession
+from memory.policy import settings_document, validation
+from memory.recording import retrieval, sessions
+from memory.writing import operations
 from tests.api.calling import Answer, Caller
 from tests.commands.calling import run
 from tests.conftest import House
@@ -49,21 +49,21 @@ def test_no_secret_comes_in_as_one(house: House) -> None:
 
 
 def test_no_secret_is_set_as_one(ada: Agent) -> None:
-    ran = run("memory_rules", "settings", "acme/ada", document.PROJECT_ID, TOKEN)
+    ran = run("memory_rules", "settings", "acme/ada", settings_document.PROJECT_ID, TOKEN)
     assert (ran.code, TOKEN in ran.err, fresh(ada).rules) == (2, False, "")
 
 
 def test_what_is_there_already_is_found_merged_and_ended(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of before this was asked for: two memories of a project that is called by a token, and a talk in it."""
     with monkeypatch.context() as before:
-        before.setattr(intake, "looks_secret", lambda _: False)
+        before.setattr(validation, "looks_secret", lambda _: False)
         remember(ada, "tea at four", "tea at five", category="contextual", project=TOKEN)
     talk(ada, session="monday", project="site")
     RecordedSession.objects.update(project=TOKEN)
     Memory.objects.filter(category="user_interaction").update(project=TOKEN)
     assert {each.memory.number for each in retrieval.retrieve(fresh(ada), "tea", project=TOKEN).reads} == {1, 2}
-    assert store.consolidate(fresh(ada), [1, 2], "tea at four and five", ME).memories[0].project == TOKEN
-    assert conversations.end_session(fresh(ada), "monday", ME) is not None
+    assert operations.consolidate(fresh(ada), [1, 2], "tea at four and five", ME).memories[0].project == TOKEN
+    assert sessions.end_session(fresh(ada), "monday", ME) is not None
     assert [memory.project for memory in of_category(ada, "session")] == [TOKEN]
 
 
@@ -72,11 +72,11 @@ def test_detectors_are_loaded_for_names_alone() -> None:
     code = "\n".join(
         (
             "import django, sys; django.setup()",
-            "from memory.intake import Draft",
+            "from memory.policy.validation import Draft",
             "Draft('tea', tags=['a', 'topic:b']).checked()",
-            "assert 'memory.rules.masking' not in sys.modules and 'detect_secrets' not in sys.modules",
+            "assert 'memory.masking.scanner' not in sys.modules and 'detect_secrets' not in sys.modules",
             "Draft('tea', project='site').checked()",
-            "assert 'memory.rules.masking' in sys.modules",
+            "assert 'memory.masking.scanner' in sys.modules",
         )
     )
     subprocess.run([sys.executable, "-c", code], check=True)

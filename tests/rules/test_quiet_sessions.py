@@ -11,11 +11,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from memory.agents import rule_changes
 from memory.errors import SealBroken
-from memory.models import Agent
-from memory.rules import conversations, quiet_sessions, switches
-from memory.rules.quiet_sessions import end_quiet
-from memory.rules.rows import RecordedSession
+from memory.models import Agent, RecordedSession
+from memory.recording import quiet_sessions
+from memory.recording import sessions as conversations
+from memory.recording.quiet_sessions import end_quiet
 from refinement import tasks
 from tests.rules.talking import of_category, off, said, sessions, settings, talk
 from tests.steps import PERSON, fresh, last_entry, problems, state
@@ -62,7 +63,7 @@ def test_where_a_switch_is_off_nothing_is_done(ada: Agent, which: str) -> None:
     talk(ada)
     silent()
     if which == "memory":
-        switches.change(fresh(ada), PERSON, enabled=False)
+        rule_changes.change(fresh(ada), PERSON, enabled=False)
     elif which == "bounds":
         settings(ada, capture_settings__session_boundary_detection=False)
     else:
@@ -92,7 +93,7 @@ def test_what_happened_before_the_agent_was_locked_counts(
     if what == "word":
         RecordedSession.objects.update(last_at=timezone.now())
     else:
-        switches.change(fresh(ada), PERSON, enabled=False)
+        rule_changes.change(fresh(ada), PERSON, enabled=False)
     assert end_quiet() == 0
     assert sessions(ada)[0].ended_at is None
 

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from memory import store
+from memory.agents import rule_changes
 from memory.errors import Invalid, MemoryDisabled, NotFound, NotOpen, Taken
-from memory.models import Agent
-from memory.rules import conversations, sections, switches
-from memory.rules.conversations import begin, end_session
-from memory.rules.rows import RecordedSession
-from memory.rules.sections import fact
-from memory.rules.session_memory import Outcomes, type_of
+from memory.markdown import sections
+from memory.markdown.sections import fact
+from memory.models import Agent, RecordedSession
+from memory.recording import sessions as conversations
+from memory.recording.session_memory import Outcomes, type_of
+from memory.recording.sessions import begin, end_session
+from memory.writing import operations
 from tests.conftest import House
 from tests.rules.talking import of_category, off, said, sessions, settings, talk
 from tests.steps import ME, PERSON, fresh, last_entry, problems, refused, row, says
@@ -322,7 +323,7 @@ def test_one_whose_memory_is_protected_gets_another(ada: Agent) -> None:
     talk(ada, session="monday")
     memory_of(ada)
     [memory] = of_category(ada, "session")
-    store.protect(fresh(ada), [memory.number], PERSON)
+    operations.protect(fresh(ada), [memory.number], PERSON)
     talk(ada, session="monday")
     memory_of(ada)
     assert len(of_category(ada, "session")) == 2
@@ -344,7 +345,7 @@ def test_what_is_not_read_back_is_not_told_in_its_memory(ada: Agent) -> None:
 def test_discarded_recordings_are_not_told(ada: Agent) -> None:
     talk(ada, "Always remember zebras.", session="monday")
     talk(ada, "hello", session="monday")
-    store.discard(fresh(ada), [1], ME)
+    operations.discard(fresh(ada), [1], ME)
     assert "zebras" not in "".join(memory_of(ada).values())
 
 
@@ -374,7 +375,7 @@ def test_what_is_wrong_is_refused(ada: Agent, number: int) -> None:
 
 def test_with_memory_off_none_begins_or_ends(ada: Agent) -> None:
     talk(ada, session="monday")
-    switches.change(fresh(ada), PERSON, enabled=False)
+    rule_changes.change(fresh(ada), PERSON, enabled=False)
     with refused(ada, MemoryDisabled):
         end_session(fresh(ada), "monday", ME)
     with refused(ada, MemoryDisabled):

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import store
+from memory.agents import rule_changes
 from memory.errors import CategoryDisabled, Invalid, MemoryDisabled
-from memory.intake import MAX_CONTENT
-from memory.models import Agent, Memory
-from memory.rules import sections, switches
-from memory.rules.conversations import end_session
-from memory.rules.interactions import Captured, Interaction, contents, fenced, unfenced
-from memory.rules.recording import Recorded, record
-from memory.rules.rows import RecordedSession
-from memory.rules.sections import fact
-from memory.time_machine import What, roll_back
+from memory.markdown import sections
+from memory.markdown.sections import fact
+from memory.models import Agent, Memory, RecordedSession
+from memory.policy.validation import MAX_CONTENT
+from memory.recording.interactions import Captured, Interaction, contents, fenced, unfenced
+from memory.recording.recorder import Recorded, record
+from memory.recording.sessions import end_session
+from memory.time_machine.rollback import What, roll_back
+from memory.writing import operations
 from tests.privacy import logbook
 from tests.rules.talking import PROMPT, RESPONSE, of_category, off, overhear, said, sessions, settings, talk
 from tests.steps import ME, PERSON, active, fresh, last_entry, problems, refused, row, says, state
@@ -49,7 +49,7 @@ def test_by_default_nothing_is_recorded_automatically(ada: Agent) -> None:
 
 def test_with_memory_off_nothing_is_recorded_automatically(ada: Agent) -> None:
     settings(ada, **AUTO)
-    switches.change(fresh(ada), PERSON, enabled=False)
+    rule_changes.change(fresh(ada), PERSON, enabled=False)
     skips(ada, "memory_off")
     skips(ada, "memory_off", prompt="")  # nothing is even looked at
 
@@ -79,7 +79,7 @@ def test_who_asks_is_told_of_a_closed_switch(ada: Agent) -> None:
     off(ada, "user_interaction")
     with refused(ada, CategoryDisabled):
         talk(ada)
-    switches.change(fresh(ada), PERSON, enabled=False)
+    rule_changes.change(fresh(ada), PERSON, enabled=False)
     with refused(ada, MemoryDisabled):
         talk(ada)
     assert sessions(ada) == []
@@ -89,7 +89,7 @@ def test_a_switch_that_closes_meanwhile_is_seen(ada: Agent) -> None:
     """The row that was given is older than the switch."""
     settings(ada, **AUTO)
     old = fresh(ada)
-    switches.change(fresh(ada), PERSON, enabled=False)
+    rule_changes.change(fresh(ada), PERSON, enabled=False)
     assert record(old, Interaction(PROMPT, RESPONSE), ME).skipped == "memory_off"
 
 
@@ -172,10 +172,10 @@ def test_parts_name_each_other(ada: Agent) -> None:
 
 def test_what_is_protected_or_was_discarded_is_not_made_to_name_the_one_after(ada: Agent) -> None:
     talk(ada)
-    store.protect(fresh(ada), [1], PERSON)
+    operations.protect(fresh(ada), [1], PERSON)
     talk(ada)
     assert related(ada, 1) == ""
-    store.discard(fresh(ada), [2], ME)
+    operations.discard(fresh(ada), [2], ME)
     talk(ada)
     assert related(ada, 3) == ""
 
@@ -391,7 +391,7 @@ def test_a_refused_one_leaves_nothing(ada: Agent, monkeypatch: pytest.MonkeyPatc
     def fails(*_: Any, **__: Any) -> None:
         raise Invalid("topic", "fails")
 
-    monkeypatch.setattr("memory.rules.topics.go_on", fails)
+    monkeypatch.setattr("memory.recording.topics.go_on", fails)
     with refused(ada, Invalid):
         talk(ada, session="tuesday", topic="tabs")
     assert [(each.name, each.ended_at, each.numbers) for each in sessions(ada)] == [("monday", None, numbers)]
@@ -414,7 +414,7 @@ def test_recording_takes_as_many_queries_however_much_there_is(
 def test_a_topic_that_must_stay_does_not_keep_one_from_being_recorded(ada: Agent) -> None:
     talk(ada, topic="tabs")
     [topic] = of_category(ada, "topic")
-    store.protect(fresh(ada), [topic.number], PERSON)
+    operations.protect(fresh(ada), [topic.number], PERSON)
     before = said(ada, topic.number)
     assert talk(ada, topic="tabs", learnings="new").number == topic.number + 1
     assert said(ada, topic.number) == before

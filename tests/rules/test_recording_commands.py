@@ -8,8 +8,8 @@ from unittest import mock
 
 import pytest
 
+from memory.agents import rule_changes
 from memory.models import Agent
-from memory.rules import switches
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.privacy.marker import unique
@@ -27,7 +27,7 @@ def rules(deed: str, *args: str, stdin: bytes = b"") -> Ran:
 
 
 def at_a_terminal(answer: str, deed: str, *args: str) -> Ran:
-    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
         return rules(deed, *args, stdin=answer.encode())
 
 
@@ -113,7 +113,7 @@ CATEGORIES = {"record": "user_interaction", "topic": "topic", "session": "sessio
 def closed(request: Any, ada: Agent) -> str:
     """A deed, with memory and its category off."""
     off(ada, CATEGORIES[request.param])
-    switches.change(fresh(ada), PERSON, enabled=False)
+    rule_changes.change(fresh(ada), PERSON, enabled=False)
     return str(request.param)
 
 
@@ -122,8 +122,8 @@ def test_declined_nothing_is_done(closed: str, ada: Agent, answer: str) -> None:
     before = state(ada)
     ran = at_a_terminal(answer, closed, *DEEDS[closed])
     assert (ran.code, ran.out) == (0, "")
-    assert switches.QUESTION in ran.err
-    assert switches.GOOD_FOR in ran.err
+    assert rule_changes.QUESTION in ran.err
+    assert rule_changes.GOOD_FOR in ran.err
     assert "Nothing was done." in ran.err
     assert state(ada) == before
     assert sessions(ada) == []
@@ -139,7 +139,7 @@ def test_where_nobody_can_be_asked_it_is_a_no(closed: str, ada: Agent) -> None:
 
 def test_agreed_it_is_switched_on_and_done(closed: str, ada: Agent) -> None:
     ran = at_a_terminal("y\ny\n", closed, *DEEDS[closed])
-    assert (ran.code, ran.err.count(switches.QUESTION)) == (0, 2)
+    assert (ran.code, ran.err.count(rule_changes.QUESTION)) == (0, 2)
     assert len(ran.out.splitlines()) == 1
     assert fresh(ada).memory_enabled
     told = [entry.detail for entry in entries(ada) if entry.actor_label == "memory_rules"][:2]
@@ -196,7 +196,7 @@ def test_without_a_name_the_open_session_is_ended(ada: Agent) -> None:
 
 def test_while_memory_is_off_no_sessions_are_listed(ada: Agent) -> None:
     talk(ada, session="monday")
-    switches.change(fresh(ada), PERSON, enabled=False)
+    rule_changes.change(fresh(ada), PERSON, enabled=False)
     ran = rules("session", "list")
     assert (ran.code, ran.out, "Nothing was done." in ran.err) == (0, "", True)
 

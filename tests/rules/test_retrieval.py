@@ -13,15 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from audit import rowset
-from memory import errors, reading, store
-from memory.models import Agent, Source
-from memory.rules import retrieval, switches, topics, usage
-from memory.rules.categories import DEFAULT_PROJECT
-from memory.rules.retrieval import retrieve
-from memory.rules.rows import Recall
-from memory.rules.seen_projects import seen_from
-from memory.rules.topic_memory import Stage
+from audit import bulk
+from memory import errors
+from memory.agents import rule_changes
+from memory.models import Agent, Recall, Source
+from memory.policy.categories import DEFAULT_PROJECT
+from memory.policy.visible_projects import seen_from
+from memory.recording import retrieval, topics, usage
+from memory.recording.retrieval import retrieve
+from memory.recording.topic_memory import Stage
+from memory.search import reading
+from memory.writing import operations
 from tests.rules.talking import settings as settle
 from tests.rules.talking import talk
 from tests.steps import ME, PERSON, fresh, remember, tell
@@ -171,7 +173,7 @@ def test_with_neither_nothing_is_found(ada: Agent) -> None:
 
 def test_with_memory_off_nothing_is_read_or_noted(ada: Agent) -> None:
     remember(ada, "tea")
-    switches.change(ada, PERSON, enabled=False)
+    rule_changes.change(ada, PERSON, enabled=False)
     with pytest.raises(errors.MemoryDisabled):
         retrieve(fresh(ada), "tea")
     assert not Recall.objects.exists()
@@ -279,7 +281,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise OperationalError("database is locked")
 
-    monkeypatch.setattr(rowset, "tally", refuse)
+    monkeypatch.setattr(bulk, "tally", refuse)
 
 
 def test_where_use_cannot_be_noted_what_was_found_is_given_all_the_same(ada: Agent, refusing: None) -> None:
@@ -305,7 +307,7 @@ def test_retrieval_takes_as_many_queries_for_many_as_for_few(ada: Agent, count: 
 
 
 def test_a_tally_is_right_beyond_what_one_statement_takes(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rowset, "_sqlite_parameters", lambda: 12)
+    monkeypatch.setattr(bulk, "_sqlite_parameters", lambda: 12)
     for times in (1, 2):
         assert usage.note(ada, range(9, 0, -1), NOW) == dict.fromkeys(range(1, 10), times)
 
@@ -375,7 +377,7 @@ def test_who_finds_the_database_held_does_not_wait_long(
 
 def test_discarded_memories_are_not_handed_out(ada: Agent) -> None:
     remember(ada, "tea", "tea")
-    store.discard(fresh(ada), [1], ME)
+    operations.discard(fresh(ada), [1], ME)
     assert found(ada) == [2]
 
 

@@ -7,10 +7,10 @@ from unittest import mock
 
 import pytest
 
-from config.commandline.rules import surroundings
+from memory.agents import rule_changes
+from memory.management.rules import surroundings
 from memory.models import Agent
-from memory.rules import switches
-from memory.rules.projects import Surroundings, identify
+from memory.policy.projects import Surroundings, identify
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.steps import PERSON, remember
@@ -55,12 +55,12 @@ def test_without_the_agents_key_nothing_is_shown(
 
 
 def test_while_memory_is_off_it_is_asked_about(tea: Agent) -> None:
-    switches.change(tea, PERSON, enabled=False)
+    rule_changes.change(tea, PERSON, enabled=False)
     ran = retrieve("tea")
     assert (ran.code, ran.out, "Nothing was done." in ran.err) == (0, "", True)
-    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
         ran = run("memory_rules", "retrieve", "acme/ada", "tea", stdin=b"y\n")
-    assert (switches.QUESTION in ran.err, ran.out) == (True, "# What you remember of this\n- tea of a\n")
+    assert (rule_changes.QUESTION in ran.err, ran.out) == (True, "# What you remember of this\n- tea of a\n")
 
 
 def test_a_wrong_option_is_told(tea: Agent) -> None:

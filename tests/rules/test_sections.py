@@ -7,9 +7,9 @@ from time import perf_counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.rules import sections
-from memory.rules.categories import SCOPES
-from memory.rules.interactions import fenced
+from memory.markdown import sections
+from memory.policy.categories import SCOPES
+from memory.recording.interactions import fenced
 
 LINES = st.lists(
     st.sampled_from(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.rules import document
-from memory.rules.significance import KINDS, LEVELS, is_worth_recording, kind_of, significance
+from memory.policy import settings_document
+from memory.recording.significance import KINDS, LEVELS, is_worth_recording, kind_of, significance
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_levels(prompt: str, response: str, level: str) -> None:
 
 
 def settings(threshold: str, least: int = 10) -> dict[str, Any]:
-    return document.checked(
+    return settings_document.checked(
         {"memory_rules": {"auto_recording": {"interaction_threshold": threshold, "min_interaction_length": least}}}
     )
 

@@ -14,11 +14,11 @@ import pytest
 from django.db import connection, connections
 
 from audit.trail import Actor
-from memory import agents
+from memory.agents import lifecycle, rule_changes
+from memory.agents.rule_changes import Wanted
 from memory.errors import AgentsSide, NotAgreed
 from memory.models import Agent
-from memory.rules import document, gate, switches
-from memory.rules.switches import Wanted
+from memory.policy import settings_document, switches
 from tests.commands.calling import Ran, run
 from tests.conftest import House
 from tests.rules.talking import off, settings
@@ -36,14 +36,14 @@ def rules(deed: str, *args: str, stdin: bytes = b"") -> Ran:
 
 
 def turn_off(agent: Agent, path: str) -> None:
-    if path == document.MASTER:
-        switches.change(fresh(agent), PERSON, enabled=False)
+    if path == settings_document.MASTER:
+        rule_changes.change(fresh(agent), PERSON, enabled=False)
     else:
-        switches.set_one(fresh(agent), PERSON, path, "false")
+        rule_changes.set_one(fresh(agent), PERSON, path, "false")
 
 
 def is_on(agent: Agent, path: str) -> bool:
-    found: Any = switches.whole(fresh(agent))
+    found: Any = rule_changes.whole(fresh(agent))
     for name in path.split("."):
         found = found[name]
     return found is True
@@ -58,7 +58,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], Non
             meanwhile()
             return "y"
 
-        monkeypatch.setattr("config.commandline.rules.asking.is_attended", lambda: True)
+        monkeypatch.setattr("memory.management.rules.asking.is_attended", lambda: True)
         monkeypatch.setattr(builtins, "input", answer)
 
     return prepare
@@ -67,7 +67,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], Non
 # --- what was switched off while somebody was asked
 
 
-@pytest.mark.parametrize("other", [path_of("credentials"), RECORDING, document.MASTER])
+@pytest.mark.parametrize("other", [path_of("credentials"), RECORDING, settings_document.MASTER])
 def test_one_switch_is_all_that_a_yes_turns_on(ada: Agent, asked: Any, other: str) -> None:
     off(ada, "topic", auto_recording__enabled=True)
     asked(lambda: turn_off(ada, other))
@@ -75,13 +75,13 @@ def test_one_switch_is_all_that_a_yes_turns_on(ada: Agent, asked: Any, other: st
     assert (is_on(ada, path_of("topic")), is_on(ada, other)) == (True, False)
 
 
-@pytest.mark.parametrize("other", [path_of("credentials"), RECORDING, document.MASTER])
+@pytest.mark.parametrize("other", [path_of("credentials"), RECORDING, settings_document.MASTER])
 def test_a_file_turns_on_what_was_agreed_to_and_nothing_else(
     ada: Agent, asked: Any, other: str, tmp_path: Path
 ) -> None:
     settings(ada, auto_recording__enabled=True)
     file = tmp_path / "settings.json"
-    file.write_text(json.dumps(switches.whole(fresh(ada))))
+    file.write_text(json.dumps(rule_changes.whole(fresh(ada))))
     off(ada, "topic", auto_recording__enabled=True)
     asked(lambda: turn_off(ada, other))
     ran = rules("settings", "--file", str(file))
@@ -92,28 +92,28 @@ def test_a_file_turns_on_what_was_agreed_to_and_nothing_else(
 def test_a_setting_is_set_in_the_rules_as_they_stand(ada: Agent) -> None:
     before = fresh(ada)
     turn_off(ada, path_of("credentials"))
-    switches.set_one(before, PERSON, "memory_rules.cleanup_guidance_days", "7")
-    assert gate.closed(fresh(ada)) == {"credentials"}
-    assert document.value(gate.rules_of(fresh(ada)), "memory_rules.cleanup_guidance_days") == 7
+    rule_changes.set_one(before, PERSON, "memory_rules.cleanup_guidance_days", "7")
+    assert switches.closed(fresh(ada)) == {"credentials"}
+    assert settings_document.value(switches.rules_of(fresh(ada)), "memory_rules.cleanup_guidance_days") == 7
 
 
-@pytest.mark.parametrize("path", [path_of("topic"), RECORDING, document.MASTER])
+@pytest.mark.parametrize("path", [path_of("topic"), RECORDING, settings_document.MASTER])
 def test_what_nobody_agreed_to_is_refused(ada: Agent, path: str) -> None:
     wanted = Wanted(True, {"memory_rules": {"auto_recording": {"enabled": True}}})
-    everything = switches.turned_on(fresh(ada), wanted) + [document.MASTER, path_of("topic")]
+    everything = rule_changes.turned_on(fresh(ada), wanted) + [settings_document.MASTER, path_of("topic")]
     off(ada, "topic")
-    turn_off(ada, document.MASTER)
+    turn_off(ada, settings_document.MASTER)
     with refused(ada, NotAgreed) as caught:
-        switches.make(fresh(ada), PERSON, wanted, agreed=[each for each in everything if each != path])
+        rule_changes.make(fresh(ada), PERSON, wanted, agreed=[each for each in everything if each != path])
     assert caught.value.paths == (path,)
-    assert switches.make(fresh(ada), PERSON, wanted, agreed=everything).seq is not None
+    assert rule_changes.make(fresh(ada), PERSON, wanted, agreed=everything).seq is not None
 
 
 def test_a_key_that_is_called_as_a_switch_hides_none(ada: Agent) -> None:
     hiding = {RECORDING: 1, "memory_rules": {"auto_recording": {"enabled": True}}}
-    assert switches.turned_on(fresh(ada), Wanted(rules=hiding)) == [RECORDING]
+    assert rule_changes.turned_on(fresh(ada), Wanted(rules=hiding)) == [RECORDING]
     with refused(ada, NotAgreed):
-        switches.change(fresh(ada), PERSON, rules=hiding)
+        rule_changes.change(fresh(ada), PERSON, rules=hiding)
 
 
 def test_those_that_are_switched_off_at_once_are_all_off(transactional_db: None, house: House) -> None:
@@ -124,20 +124,20 @@ def test_those_that_are_switched_off_at_once_are_all_off(transactional_db: None,
     def work(name: str) -> None:
         together.wait()
         try:
-            switches.set_one(seen, PERSON, path_of(name), "false")
+            rule_changes.set_one(seen, PERSON, path_of(name), "false")
         finally:
             connections.close_all()
 
     with ThreadPoolExecutor(len(names)) as pool:
         list(pool.map(work, names))
-    assert gate.closed(fresh(house.ada)) == set(names)
+    assert switches.closed(fresh(house.ada)) == set(names)
     assert problems(house.ada) == []
 
 
 def test_commands_that_switch_off_at_once_lose_none(transactional_db: None, house: House) -> None:
     """Each is about to write what it read before the other wrote."""
     together = Barrier(2, timeout=20)
-    real = switches.make
+    real = rule_changes.make
 
     def late(*args: Any, **values: Any) -> Any:
         together.wait()
@@ -151,9 +151,9 @@ def test_commands_that_switch_off_at_once_lose_none(transactional_db: None, hous
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
         patch.setattr(connections, "close_all", lambda: None)  # and so it is put back, whichever of them ends last
-        patch.setattr(switches, "make", late)
+        patch.setattr(rule_changes, "make", late)
         list(pool.map(work, ["topic", "credentials"]))
-    assert gate.closed(fresh(house.ada)) == {"topic", "credentials"}
+    assert switches.closed(fresh(house.ada)) == {"topic", "credentials"}
 
 
 # --- who may have more shown in files
@@ -168,8 +168,8 @@ WIDER = [(PRIVATE, "common"), (PRIVATE, "project"), (MASKING, "false")]
 def sealed(transactional_db: None, house: House, tmp_path: Path, settings: Any) -> Agent:
     """With a vault, in which technical memories are private."""
     settings.VAULT_ROOTS = [str(tmp_path)]
-    agents.change(fresh(house.ada), PERSON, vault_path=str(tmp_path / "vault"))
-    switches.set_one(fresh(house.ada), PERSON, PRIVATE, "private")
+    lifecycle.change(fresh(house.ada), PERSON, vault_path=str(tmp_path / "vault"))
+    rule_changes.set_one(fresh(house.ada), PERSON, PRIVATE, "private")
     remember(fresh(house.ada), "ZEBRA, and the password is Alpha-9931-x", category="technical")
     return fresh(house.ada)
 
@@ -183,7 +183,7 @@ def clear(agent: Agent) -> list[str]:
 @pytest.mark.parametrize("side", [None, PERSON, SYSTEM])
 def test_nobody_but_its_side_has_more_shown(sealed: Agent, path: str, value: str, side: Actor | None) -> None:
     with refused(sealed, AgentsSide):
-        switches.make(sealed, PERSON, Wanted(key=path, value=value), side=side)
+        rule_changes.make(sealed, PERSON, Wanted(key=path, value=value), side=side)
     assert clear(sealed) == []
     assert list(Path(sealed.vault_path).rglob("000001*"))
 
@@ -205,9 +205,9 @@ def test_the_command_asks_for_the_agents_key(
 
 
 def test_nobody_is_asked_where_less_is_shown_or_there_is_no_vault(sealed: Agent, house: House, bob: Agent) -> None:
-    switches.make(sealed, PERSON, Wanted(key=MASKING, value="false"), side=ME)
+    rule_changes.make(sealed, PERSON, Wanted(key=MASKING, value="false"), side=ME)
     for path, value in ((MASKING, "true"), ("memory_rules.categories.topic.storage_location", "private")):
-        switches.set_one(fresh(sealed), PERSON, path, value)
-    switches.change(fresh(sealed), PERSON, enabled=False)
+        rule_changes.set_one(fresh(sealed), PERSON, path, value)
+    rule_changes.change(fresh(sealed), PERSON, enabled=False)
     for path, value in WIDER:
-        switches.set_one(fresh(bob), PERSON, path, value)
+        rule_changes.set_one(fresh(bob), PERSON, path, value)

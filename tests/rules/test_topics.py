@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from memory import store
+from memory.agents import rule_changes
 from memory.errors import CategoryDisabled, Constitutional, Invalid, MemoryDisabled
-from memory.intake import MAX_CONTENT, Draft
+from memory.markdown import sections
 from memory.models import Agent
-from memory.rules import sections, switches
-from memory.rules.topic_memory import Stage
-from memory.rules.topics import evolve
+from memory.policy.validation import MAX_CONTENT, Draft
+from memory.recording.topic_memory import Stage
+from memory.recording.topics import evolve
+from memory.writing import operations
 from tests.rules.talking import of_category, off, said, settings, talk
 from tests.steps import ME, PERSON, fresh, last_entry, problems, refused, row, says
 
@@ -93,7 +94,7 @@ def test_each_project_has_its_own(ada: Agent) -> None:
 
 def test_one_that_was_discarded_is_made_anew(ada: Agent) -> None:
     evolved(ada, insights=("hot",))
-    store.discard(fresh(ada), [1], ME)
+    operations.discard(fresh(ada), [1], ME)
     assert "hot" not in evolved(ada)
 
 
@@ -131,7 +132,7 @@ def test_however_much_is_told_there_is_room_and_the_last_stage_stays(ada: Agent)
 
 def test_what_somebody_wrote_otherwise_is_kept(ada: Agent) -> None:
     evolved(ada, definition="A drink.")
-    store.revise(fresh(ada), 1, ME, content=f"Mine: hands off.\n\n{said(ada, 1)}\nand a last word")
+    operations.revise(fresh(ada), 1, ME, content=f"Mine: hands off.\n\n{said(ada, 1)}\nand a last word")
     text = evolved(ada, insights=("hot",))
     assert "Mine: hands off." in text
     assert "and a last word" in text
@@ -180,14 +181,14 @@ def test_a_closed_switch_is_told(ada: Agent) -> None:
     off(ada, "topic")
     with refused(ada, CategoryDisabled):
         evolved(ada)
-    switches.change(fresh(ada), PERSON, enabled=False)
+    rule_changes.change(fresh(ada), PERSON, enabled=False)
     with refused(ada, MemoryDisabled):
         evolved(ada)
 
 
 def test_a_protected_one_stays(ada: Agent) -> None:
     evolved(ada)
-    store.protect(fresh(ada), [1], PERSON)
+    operations.protect(fresh(ada), [1], PERSON)
     with refused(ada, Constitutional):
         evolved(ada, insights=("hot",))
 
@@ -215,7 +216,7 @@ def test_where_topics_are_not_followed_it_is_recorded_alone(ada: Agent, changed:
 
 def test_where_nothing_can_give_way_it_is_said(ada: Agent) -> None:
     full = f"- Description: {'a' * 9_980}"
-    store.remember(ada, [Draft(full, category="topic", project="site", tags=("topic:x",))], ME)
+    operations.remember(ada, [Draft(full, category="topic", project="site", tags=("topic:x",))], ME)
     with pytest.raises(Invalid, match="topic"):
         evolve(ada, "x", ME, Stage(project="site", insights=("b" * 300,)))
 

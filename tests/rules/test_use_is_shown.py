@@ -12,11 +12,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from config.admin.memories import MemoryPage
-from memory import erasure, requests
-from memory.models import Agent, Memory
-from memory.rules import usage
-from memory.rules.rows import CleanupDecision, Recall, RecordedSession
+from memory.admin.memories import MemoryPage
+from memory.consent import erasure, removal_requests
+from memory.models import Agent, CleanupDecision, Memory, Recall, RecordedSession
+from memory.recording import usage
 from memory.silo.silo import Silo
 from refinement import ledger
 from tests.admin.conftest import enrolled, sign_in
@@ -111,7 +110,7 @@ def test_erasure_takes_what_the_rules_kept(ada: Agent, bob: Agent) -> None:
         usage.note(agent, [1], NOW)
         CleanupDecision.objects.create(agent=agent, number=1, category="technical", is_kept=True, at=NOW)
         RecordedSession.objects.create(agent=agent, name="one", project="", began_at=NOW, last_at=timezone.now())
-    erasure.erase(fresh(ada), requests.ask_erasure(fresh(ada), PERSON, reason="request 1").number, ME)
+    erasure.erase(fresh(ada), removal_requests.ask_erasure(fresh(ada), PERSON, reason="request 1").number, ME)
     for rows in (Recall, CleanupDecision, RecordedSession):
         assert list(rows.objects.values_list("agent", flat=True)) == [bob.pk]
     assert Memory.objects.filter(agent=ada).count() == 1

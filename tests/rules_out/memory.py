@@ -25,27 +25,37 @@ _FILES = {
     "ONE": "tests/commands/test_memory_rules.py",
     "I": "tests/moving/test_commands.py",
 }
-_MODULES = (
-    {name: f"memory/{name}.py" for name in ("editing", "context", "reading", "runs")}
-    | {
-        name: f"memory/rules/{name}.py"
-        for name in ("gate", "switches", "recording", "topics", "conversations", "cleanup", "overdue", "places")
-    }
-    | {name: f"memory/vault/{name}.py" for name in ("following", "files", "disk", "rendering")}
-    | {name: f"config/commandline/rules/{name}.py" for name in ("asking", "beginning", "keeping", "cleaning", "moving")}
-    | {"command": "config/management/commands/memory_rules.py", "deeds": "config/commandline/rules/recording.py"}
-)
+_MODULES = {
+    "editing": "memory/writing/edits.py",
+    "context": "memory/search/context.py",
+    "reading": "memory/search/reading.py",
+    "runs": "memory/run_log/runs.py",
+    "gate": "memory/policy/switches.py",
+    "switches": "memory/agents/rule_changes.py",
+    "recording": "memory/recording/recorder.py",
+    "topics": "memory/recording/topics.py",
+    "conversations": "memory/recording/sessions.py",
+    "cleanup": "memory/recording/cleanup.py",
+    "overdue": "memory/recording/overdue.py",
+    "places": "memory/policy/paths.py",
+    "following": "memory/vault/writer.py",
+    "files": "memory/vault/files.py",
+    "disk": "memory/vault/disk.py",
+    "rendering": "memory/vault/rendering.py",
+    "command": "memory/management/commands/memory_rules.py",
+    "deeds": "memory/management/rules/recording.py",
+} | {name: f"memory/management/rules/{name}.py" for name in ("asking", "beginning", "keeping", "cleaning", "moving")}
 _memory = partial(rule, _FILES, _MODULES)
 
 _OFF_ROW, _OFF_AGENT = "if not row.memory_enabled:", "if not agent.memory_enabled:"
 _REFUSED, _TURNED_ON = "raise MemoryDisabled\n", "Agent.objects.filter(pk={}.pk).update(memory_enabled=True)\n"
 _MASTER_OF_AN_EDIT = ("editing", "if not (row.memory_enabled or is_notice):", "if False:")
 _DUE_WHILE_OFF = ("refinement/schedule.py", "timezone.now(), memory_enabled=True)", "timezone.now())")
-_NEW_OF_A_CATEGORY = ("editing", "gate.require_open(self.agent, (draft.category,))", "pass")
-_CHANGE_OF_A_CATEGORY = ("editing", "gate.require_open(self.agent, (memory.category,))", "pass")
+_NEW_OF_A_CATEGORY = ("editing", "switches.require_open(self.agent, (draft.category,))", "pass")
+_CHANGE_OF_A_CATEGORY = ("editing", "switches.require_open(self.agent, (memory.category,))", "pass")
 _READ_BACK = ("files", "if self.disk.read(each.path) != each.data:", "if False:")
-_LEFT = "rows.exclude(gate.hidden(agent)) if gate.closed(agent) else rows"
-_IS_RECORDED = 'document.is_on(gate.rules_of(agent), "auto_recording", "enabled")'
+_LEFT = "rows.exclude(switches.hidden(agent)) if switches.closed(agent) else rows"
+_IS_RECORDED = 'settings_document.is_on(switches.rules_of(agent), "auto_recording", "enabled")'
 _TOLD = "                    told += notify_overdue("
 
 # --- switches
@@ -72,7 +82,7 @@ ASKED_FIRST = _memory(
     _MASTER_OF_AN_EDIT,
     *((name, _OFF_ROW, "if False:") for name in ("topics", "conversations", "runs")),
     *((name, _OFF_AGENT, "if False:") for name in ("gate", "recording", "cleanup", "context", "deeds")),
-    *((f"refinement/{name}.py", _OFF_ROW, "if False:") for name in ("line", "schedule")),
+    *((f"refinement/{name}.py", _OFF_ROW, "if False:") for name in ("backlog", "schedule")),
     ("refinement/session.py", _OFF_AGENT, "if False:"),
     _DUE_WHILE_OFF,
     ("beginning", "if begun.agent.memory_enabled:", "if True:"),
@@ -83,7 +93,7 @@ AN_OPERATION_TURNS_NOTHING_ON = _memory(
     ("editing", "raise errors.MemoryDisabled\n", _TURNED_ON.format("row")),
     *((name, _REFUSED, _TURNED_ON.format("row")) for name in ("topics", "conversations", "runs")),
     *((name, _REFUSED, _TURNED_ON.format("agent")) for name in ("gate", "recording", "cleanup", "context", "deeds")),
-    *((f"refinement/{name}.py", _REFUSED, _TURNED_ON.format("row")) for name in ("line", "schedule")),
+    *((f"refinement/{name}.py", _REFUSED, _TURNED_ON.format("row")) for name in ("backlog", "schedule")),
     ("refinement/session.py", _REFUSED, _TURNED_ON.format("agent")),
     ("recording", "return MEMORY_OFF\n", _TURNED_ON.format("agent")),
     _DUE_WHILE_OFF,
@@ -91,15 +101,15 @@ AN_OPERATION_TURNS_NOTHING_ON = _memory(
 A_COMMAND_TURNS_NOTHING_ON = _memory(
     "a command turns nothing on that it was not told to",
     "M:nothing_turns_memory_on_by_itself store_asks_and_does_nothing_where_it_is_declined RC:declined_nothing_is_done",
-    ("asking", "if not agreed(task, [path], hint=hint, question=switches.QUESTION):", "if False:"),
+    ("asking", "if not agreed(task, [path], hint=hint, question=rule_changes.QUESTION):", "if False:"),
 )
 A_KEY_TURNS_NOTHING_ON = _memory(
     "a key turns nothing on",
     "M:nothing_turns_memory_on_by_itself A:the_api_reads_them_and_changes_none",
     (
-        "config/api/rules.py",
+        "memory/api/rules.py",
         "raise PersonsOnly",
-        "return Response(switches.whole(switches.change(self.agent, self.actor, enabled=True)))",
+        "return Response(rule_changes.whole(rule_changes.change(self.agent, self.actor, enabled=True)))",
     ),
     ("switches", "if actor.kind not in _PEOPLE:", "if False:"),
 )
@@ -127,7 +137,7 @@ A_CATEGORY_TAKES_NOTHING_IN = _memory(
 A_CATEGORY_STAYS_OFF = _memory(
     "storing turns no category on",
     "M:a_category_that_is_off_stays_off_and_takes_nothing_in",
-    ("asking", "if not agreed(task, [path], hint=hint, question=switches.QUESTION):", "if False:"),
+    ("asking", "if not agreed(task, [path], hint=hint, question=rule_changes.QUESTION):", "if False:"),
 )
 
 # --- asking, and not asking
@@ -135,7 +145,7 @@ A_CATEGORY_STAYS_OFF = _memory(
 A_DEED_ASKS = _memory(
     "a deed that meets a closed switch asks",
     "M:store_asks_and_does_nothing_where_it_is_declined store_goes_on_once_somebody_agrees",
-    ("asking", "if not agreed(task, [path], hint=hint, question=switches.QUESTION):", "if True:"),
+    ("asking", "if not agreed(task, [path], hint=hint, question=rule_changes.QUESTION):", "if True:"),
 )
 A_NO_ENDS_A_DEED = _memory(
     "a no to a deed is a no",
@@ -145,12 +155,12 @@ A_NO_ENDS_A_DEED = _memory(
 INIT_TURNS_NOTHING_ON = _memory(
     "init turns memory not on by itself",
     "M:init_asks_and_ends_there_where_it_is_declined nothing_turns_memory_on_by_itself",
-    ("beginning", "if not asking.agreed(begun.task, [document.MASTER], yes=", "if not dict(yes="),
+    ("beginning", "if not asking.agreed(begun.task, [settings_document.MASTER], yes=", "if not dict(yes="),
 )
 INIT_ASKS = _memory(
     "init asks",
     "M:init_asks_and_ends_there_where_it_is_declined init_goes_on_once_somebody_agrees",
-    ("beginning", "if not asking.agreed(begun.task, [document.MASTER], yes=", "if dict(yes="),
+    ("beginning", "if not asking.agreed(begun.task, [settings_document.MASTER], yes=", "if dict(yes="),
 )
 A_NO_ENDS_INIT = _memory(
     "a no ends init",
@@ -176,12 +186,12 @@ RECORDING_OF_A_CLOSED_CATEGORY = _memory(
 INSIDE_OTHER_WORK = _memory(
     "inside other work nothing of a closed category is stored, nor asked about",
     "M:storing_inside_other_work_is_skipped_without_a_word",
-    ("recording", '"topic" not in document.closed_categories(rules) and ', ""),
+    ("recording", '"topic" not in settings_document.closed_categories(rules) and ', ""),
 )
 INSIDE_THE_NEXT_TALK = _memory(
     "… nor the memory of a session that ended",
     "M:storing_inside_other_work_is_skipped_without_a_word",
-    ("conversations", "if CATEGORY not in gate.closed(row) and session.numbers:", "if session.numbers:"),
+    ("conversations", "if CATEGORY not in switches.closed(row) and session.numbers:", "if session.numbers:"),
 )
 
 # --- brands and licences
@@ -189,7 +199,7 @@ INSIDE_THE_NEXT_TALK = _memory(
 CAPTURED_IS_NEUTRAL = _memory(
     "what is captured is neutral",
     "R:brands_are_left_out",
-    ("memory/rules/interactions.py", "[*map(neutral_whole, said[:2]), *map(neutral, said[2:])]", "said"),
+    ("memory/recording/interactions.py", "[*map(neutral_whole, said[:2]), *map(neutral, said[2:])]", "said"),
 )
 STORED_IS_NEUTRAL = _memory(
     "what is stored is neutral",
@@ -199,7 +209,7 @@ STORED_IS_NEUTRAL = _memory(
 TOPICS_ARE_NEUTRAL = _memory(
     "what a topic is told is neutral",
     "T:it_is_masked_and_neutral",
-    ("memory/rules/topic_memory.py", "neutral(one_line(each, name, _TEXT))", "one_line(each, name, _TEXT)"),
+    ("memory/recording/topic_memory.py", "neutral(one_line(each, name, _TEXT))", "one_line(each, name, _TEXT)"),
 )
 TEMPLATES_ARE_NEUTRAL = _memory(
     "a template is neutral",
@@ -213,12 +223,12 @@ FILES_FOLLOW = _memory(
     "each edit's files are written",
     "S:the_storage_process a_memory_of_another_road_is_a_file_too F:a_memory_is_a_file_a_person_can_read "
     "ONE:nothing_is_kept_in_a_process_alone",
-    ("editing", "self._have_files_follow(memories)", "pass"),
+    ("following", "transaction.on_commit(partial(follow_edit, agent, seq, memories, are_new=are_new))", "pass"),
 )
 PLACE_IS_CONFIGURED = _memory(
     "files are where the settings say",
     "S:files_are_in_the_configured_location",
-    ("beginning", 'document.value(begun.rules, "storage.base_path")', '"./memory"'),
+    ("beginning", 'settings_document.value(begun.rules, "storage.base_path")', '"./memory"'),
 )
 READ_BACK = _memory(
     "a file is read back before it is confirmed",
@@ -293,7 +303,7 @@ NOTHING_GOES_BY_ITSELF = _memory(
         "overdue",
         _TOLD,
         "                    gone = memories(retention(agent), now).filter(agent_id=agent.pk)\n"
-        '                    store.discard(agent, [*gone.values_list("number", flat=True)], SYSTEM)\n' + _TOLD,
+        '                    operations.discard(agent, [*gone.values_list("number", flat=True)], SYSTEM)\n' + _TOLD,
     ),
 )
 NOTHING_GOES_UNNAMED = _memory(

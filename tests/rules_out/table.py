@@ -28,12 +28,13 @@ _FILES = {
 }
 _MODULES = {
     name: f"refinement/{name}.py"
-    for name in ("effects", "tools", "limits", "breaker", "knife", "session", "loop", "schedule", "ledger", "preview")
+    for name in ("effects", "tools", "limits", "breaker", "knife", "session", "loop", "schedule", "ledger")
 } | {
-    "store": "memory/store.py",
-    "editing": "memory/editing.py",
-    "counters": "memory/counters.py",
-    "rest": "memory/rest.py",
+    "preview": "refinement/dry_run.py",
+    "store": "memory/writing/operations.py",
+    "editing": "memory/writing/edits.py",
+    "counters": "memory/writing/counters.py",
+    "rest": "memory/writing/cooldown.py",
 }
 
 _rule = partial(rule, _FILES, _MODULES)

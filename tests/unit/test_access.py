@@ -13,7 +13,8 @@ from pytest_django import Settings
 
 from config.keyfiles import new_key as new_secret
 from config.keyring import keyring
-from memory import access, agents
+from memory.access import authentication
+from memory.agents import lifecycle
 from memory.errors import Invalid, KeyRejected, NotFound, Taken
 from memory.models import Agent, AgentKey
 from tests import steps
@@ -22,8 +23,8 @@ from tests.unit.test_queries import asked
 
 
 def test_an_agents_key_opens_its_own_agent(house: House) -> None:
-    assert access.agent_of_key(house.ada_key) == house.ada
-    assert access.agent_of_key(house.bob_key) == house.bob
+    assert authentication.agent_of_key(house.ada_key) == house.ada
+    assert authentication.agent_of_key(house.bob_key) == house.bob
 
 
 def test_a_key_has_its_form_and_its_secret_is_not_stored(house: House) -> None:
@@ -59,27 +60,27 @@ def altered(key: str) -> list[str]:
 def test_an_altered_key_is_rejected_without_being_quoted(house: House) -> None:
     for key in altered(house.ada_key):
         with pytest.raises(KeyRejected) as caught:
-            access.agent_of_key(key)
+            authentication.agent_of_key(key)
         assert str(caught.value) == "The key is not valid."
 
 
 def test_a_secret_under_anothers_prefix_is_rejected(house: House) -> None:
     prefix, secret = house.ada_key.split("_", 2)[1], house.bob_key.split("_", 2)[2]
     with pytest.raises(KeyRejected):
-        access.agent_of_key(f"pal_{prefix}_{secret}")
+        authentication.agent_of_key(f"pal_{prefix}_{secret}")
 
 
 def test_a_revoked_key_is_rejected(house: House) -> None:
     AgentKey.objects.filter(agent=house.ada).update(revoked_at=datetime.now(UTC))
     with pytest.raises(KeyRejected):
-        access.agent_of_key(house.ada_key)
-    assert access.agent_of_key(house.bob_key) == house.bob
+        authentication.agent_of_key(house.ada_key)
+    assert authentication.agent_of_key(house.bob_key) == house.bob
 
 
 def test_a_key_row_moved_to_another_agent_by_sql_is_worth_nothing(house: House) -> None:
     AgentKey.objects.filter(agent=house.ada).update(agent=house.bob)
     with pytest.raises(KeyRejected):
-        access.agent_of_key(house.ada_key)
+        authentication.agent_of_key(house.ada_key)
 
 
 def test_a_mac_copied_into_a_row_of_another_agent_is_worth_nothing(house: House) -> None:
@@ -87,7 +88,7 @@ def test_a_mac_copied_into_a_row_of_another_agent_is_worth_nothing(house: House)
     AgentKey.objects.create(agent=house.bob, prefix="copied000000", mac=mac)
     secret = house.ada_key.split("_", 2)[2]
     with pytest.raises(KeyRejected):
-        access.agent_of_key(f"pal_copied000000_{secret}")
+        authentication.agent_of_key(f"pal_copied000000_{secret}")
 
 
 def test_a_row_made_without_the_pepper_is_worth_nothing(house: House) -> None:
@@ -97,7 +98,7 @@ def test_a_row_made_without_the_pepper_is_worth_nothing(house: House) -> None:
         mac = hmac.digest(pepper, message, "sha256")
         AgentKey.objects.create(agent=house.bob, prefix="forged000000", mac=mac)
         with pytest.raises(KeyRejected):
-            access.agent_of_key("pal_forged000000_known")
+            authentication.agent_of_key("pal_forged000000_known")
 
 
 def test_keys_are_compared_in_constant_time_known_or_not(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,10 +108,10 @@ def test_keys_are_compared_in_constant_time_known_or_not(house: House, monkeypat
         compared.append((len(one), len(other)))
         return one == other
 
-    monkeypatch.setattr(access.hmac, "compare_digest", compare)
-    access.agent_of_key(house.ada_key)
+    monkeypatch.setattr(authentication.hmac, "compare_digest", compare)
+    authentication.agent_of_key(house.ada_key)
     with pytest.raises(KeyRejected):
-        access.agent_of_key(f"pal_{'z' * 12}_x")
+        authentication.agent_of_key(f"pal_{'z' * 12}_x")
     assert compared == [(32, 32)] * 2
 
 
@@ -119,10 +120,10 @@ def test_a_key_made_under_an_older_pepper_still_opens(house: House, settings: Se
 
     old = base64.b64encode(keyring().pepper[0].secret).decode()
     settings.PEPPER_KEY = f"{new_secret()},{old}"
-    assert access.agent_of_key(house.ada_key) == house.ada
+    assert authentication.agent_of_key(house.ada_key) == house.ada
     settings.PEPPER_KEY = new_secret()
     with pytest.raises(KeyRejected):
-        access.agent_of_key(house.ada_key)
+        authentication.agent_of_key(house.ada_key)
 
 
 def last_used(agent: Agent) -> datetime | None:
@@ -134,7 +135,7 @@ def test_last_use_is_noted_at_most_once_a_minute(house: House, time_machine: Any
     noted = []
     for second in (0, 30, 60, 61, 90):
         time_machine.move_to(start.replace(minute=second // 60, second=second % 60), tick=False)
-        access.agent_of_key(house.ada_key)
+        authentication.agent_of_key(house.ada_key)
         noted.append((last_used(house.ada) - start).seconds)
     assert noted == [0, 0, 0, 61, 61]
     assert last_used(house.bob) is None
@@ -142,30 +143,30 @@ def test_last_use_is_noted_at_most_once_a_minute(house: House, time_machine: Any
 
 def test_a_rejected_key_notes_no_use(house: House) -> None:
     with pytest.raises(KeyRejected):
-        access.agent_of_key(house.ada_key + "x")
+        authentication.agent_of_key(house.ada_key + "x")
     assert last_used(house.ada) is None
 
 
 def test_a_key_costs_one_query_and_a_note_of_its_use(house: House) -> None:
     key = "SELECT memory_agentkey"  # with its agent and tenant
-    assert asked(lambda: access.agent_of_key(house.ada_key).label) == [key, "UPDATE memory_agentkey"]
-    assert asked(lambda: access.agent_of_key(house.ada_key).label) == [key]  # within the minute
+    assert asked(lambda: authentication.agent_of_key(house.ada_key).label) == [key, "UPDATE memory_agentkey"]
+    assert asked(lambda: authentication.agent_of_key(house.ada_key).label) == [key]  # within the minute
 
 
 def test_an_agent_is_found_by_its_label(ada: Agent) -> None:
-    assert access.agent_named("acme/ada") == ada
+    assert authentication.agent_named("acme/ada") == ada
 
 
 @pytest.mark.parametrize("label", ["acme/bob", "globex/ada", "acme/ADA", "acme/ada/", "nobody/nothing", "acme/ada "])
 def test_a_missing_agent_and_another_tenants_look_alike(house: House, label: str) -> None:
     with pytest.raises(NotFound, match="There is no agent"):
-        access.agent_named(label)
+        authentication.agent_named(label)
 
 
 @pytest.mark.parametrize("label", ["", "ada", "/", "acme/", "/ada"])
 def test_a_label_that_is_none_is_refused(house: House, label: str) -> None:
     with pytest.raises(Invalid, match="TENANT/AGENT"):
-        access.agent_named(label)
+        authentication.agent_named(label)
 
 
 # Making agents
@@ -189,14 +190,14 @@ def test_a_new_agent_has_a_data_key_of_its_own(house: House) -> None:
 
 def test_an_agent_is_due_after_its_interval_unless_that_is_off(ada: Agent) -> None:
     assert ada.due_at is not None
-    agent, _ = agents.create("acme", "idle", model="x/y", actor=OPERATOR, refine_every=None)
+    agent, _ = lifecycle.create("acme", "idle", model="x/y", actor=OPERATOR, refine_every=None)
     assert steps.fresh(agent).due_at is None
 
 
 def test_a_taken_name_is_refused_and_another_tenants_is_free(house: House) -> None:
     with pytest.raises(Taken):
-        agents.create("acme", "ada", model="x/y", actor=OPERATOR)
-    agent, _ = agents.create("globex", "ada", model="x/y", actor=OPERATOR)
+        lifecycle.create("acme", "ada", model="x/y", actor=OPERATOR)
+    agent, _ = lifecycle.create("globex", "ada", model="x/y", actor=OPERATOR)
     assert agent.label == "globex/ada"
 
 
@@ -216,18 +217,18 @@ def test_a_taken_name_is_refused_and_another_tenants_is_free(house: House) -> No
 )
 def test_a_bad_value_names_its_field_and_makes_nothing(house: House, values: dict[str, Any], field: str) -> None:
     with pytest.raises(Invalid) as caught:
-        agents.create(**{"tenant_slug": "acme", "slug": "eve", "model": "x/y", "actor": OPERATOR} | values)
+        lifecycle.create(**{"tenant_slug": "acme", "slug": "eve", "model": "x/y", "actor": OPERATOR} | values)
     assert caught.value.field == field
     assert Agent.objects.count() == 2
 
 
 def test_with_the_first_exchange_a_steward_named_before_is_none(house: House) -> None:
     """Who made the agent, or had its first key, may have named themselves."""
-    agents.change(house.ada, OPERATOR, steward="maker@acme.test", is_steward_only=True)
-    key = agents.exchange_key(access.agent_key(house.ada_key), steps.ME)
+    lifecycle.change(house.ada, OPERATOR, steward="maker@acme.test", is_steward_only=True)
+    key = lifecycle.exchange_key(authentication.agent_key(house.ada_key), steps.ME)
     ada = steps.fresh(house.ada)
     assert (ada.steward, ada.is_steward_only) == ("", False)
-    agents.change(ada, steps.ME, steward="stew@acme.test")
-    agents.exchange_key(access.agent_key(key), steps.ME)
+    lifecycle.change(ada, steps.ME, steward="stew@acme.test")
+    lifecycle.exchange_key(authentication.agent_key(key), steps.ME)
     assert steps.fresh(house.ada).steward == "stew@acme.test", "its own side named them"
     assert steps.problems(house.ada) == []

@@ -10,7 +10,7 @@ import time_machine
 from django.utils import timezone
 
 from memory.models import Agent, DueReason, Tenant
-from refinement import allowance, line, schedule, tasks
+from refinement import allowance, backlog, schedule, tasks
 from refinement import session as sessions
 from refinement.errors import AllowanceSpent
 from refinement.llm.base import Usage
@@ -71,14 +71,14 @@ def test_once_it_is_used_up_nobody_is_due(ada: Agent, bob: Agent) -> None:
 
 def test_what_a_person_asks_for_is_begun_all_the_same(ada: Agent) -> None:
     allowed(ada, 0)
-    line.ask_for(ada, PERSON)
+    backlog.ask_for(ada, PERSON)
     assert work() == [("refine_agent", "completed")]
 
 
 def test_its_own_side_is_told_when_to_ask_again(ada: Agent) -> None:
     allowed(ada, 0)
     with time_machine.travel(datetime(2026, 12, 24, tzinfo=UTC)), pytest.raises(AllowanceSpent, match="2027-01-01"):
-        line.ask(fresh(ada))
+        backlog.ask(fresh(ada))
     assert waiting() == []
 
 

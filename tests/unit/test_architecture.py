@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.core.management import load_command_class
+from django.core.management import get_commands, load_command_class
 from django.db import connection
 
 from config.queue import TASKS
@@ -30,53 +30,55 @@ MODULES = sorted(
 # Who may do what. A new name here is a decision to be taken, not a formality.
 CIPHER = {"memory/silo/keys.py", "memory/silo/silo.py"}
 CRYPTOGRAPHY = {"memory/silo/cipher.py", "memory/silo/keys.py", "audit/heads.py"}
-WRITES_MEMORIES = {"memory/editing.py"}
+WRITES_MEMORIES = {"memory/writing/edits.py"}
 WRITES_THE_TRAIL = {"audit/trail.py"}
 OPENS_SILOS = {
-    "memory/editing.py",
-    "memory/store.py",
-    "memory/duplicates.py",
-    "memory/consented.py",  # for a person under a grant
-    "memory/context.py",
-    "memory/history.py",
-    "memory/reading.py",
-    "memory/rules/conversations.py",  # what a session's memory is made of
-    "memory/rules/topics.py",  # which memory is the topic's, and what it says
+    "memory/writing/edits.py",
+    "memory/writing/operations.py",
+    "memory/writing/duplicates.py",
+    "memory/consent/granted_reads.py",  # for a person under a grant
+    "memory/search/context.py",
+    "memory/time_machine/trail_view.py",
+    "memory/search/reading.py",
+    "memory/recording/sessions.py",  # what a session's memory is made of
+    "memory/recording/topics.py",  # which memory is the topic's, and what it says
     "memory/git_history/keeping.py",  # facts that were kept
-    "memory/moving/planning.py",  # keyed digests of what is found, no reading
-    "memory/moving/migrating.py",  # what was stored, read back before it counts
-    "memory/moving/originals.py",
-    "memory/rules/cleanup.py",  # tags, for the agent's side
-    "memory/silo/indexes.py",
-    "memory/formats/export.py",
+    "memory/transfer/planning.py",  # keyed digests of what is found, no reading
+    "memory/transfer/migration.py",  # what was stored, read back before it counts
+    "memory/transfer/originals.py",
+    "memory/recording/cleanup.py",  # tags, for the agent's side
+    "memory/search/cache.py",
+    "memory/transfer/exporting.py",
     "memory/vault/known.py",  # by its side's standing consent: the vault's files
-    "memory/vault/following.py",
-    "memory/vault/mending.py",
-    "memory/vault/pages.py",
+    "memory/vault/writer.py",
+    "memory/vault/repair.py",
+    "memory/vault/index_pages.py",
     "refinement/effects.py",
     "refinement/gc_reports.py",
     "refinement/knife.py",
     "refinement/ledger.py",
-    "refinement/logs.py",
+    "refinement/gc_logs.py",
     "refinement/loop.py",
-    "refinement/preview.py",
+    "refinement/dry_run.py",
     "refinement/runtime.py",
     "refinement/session.py",
-    "config/api/idempotency.py",  # keyed digests of what a caller sent, no reading
-    "config/management/commands/demo.py",  # of its own agent, with that agent's key
+    "memory/api/base/idempotency.py",  # keyed digests of what a caller sent, no reading
+    "refinement/management/commands/demo.py",  # of its own agent, with that agent's key
 }
-OPENS_DATA_KEYS = {"memory/silo/silo.py", "config/checks.py"}
-EXPORTS = {"config/management/commands/export_memories.py"}
-FORMATS = {
-    f"memory/formats/{name}.py" for name in ("export", "jsonl", "tree", "axe", "mem0", "letta")
-}  # given by those
-REPORTS = {"config/management/commands/gc.py"}  # what a model said of a log
+OPENS_DATA_KEYS = {"memory/silo/silo.py", "memory/silo/checks.py"}
+EXPORTS = {"memory/management/commands/export_memories.py"}
+FORMATS = {  # given by those
+    "memory/transfer/exporting.py",
+    *(f"memory/transfer/formats/{name}.py" for name in ("jsonl", "tree", "axe", "mem0", "letta")),
+}
+REPORTS = {"refinement/management/commands/gc.py"}  # what a model said of a log
 RETRIEVES = {  # for the agent's key
-    "config/commandline/rules/cleaning.py",
-    "config/commandline/rules/retrieving.py",
+    "memory/management/rules/cleaning.py",
+    "memory/management/rules/retrieving.py",
 }
-READS = {"config/api/agent.py", "config/api/memories.py", "config/api/trail.py", "config/api/transfer.py"}
-PRINTS = {"config/management/commands/demo.py": "rich's Console, the demo's own page"}
+READS = {"refinement/api/agent.py", "memory/api/memories.py", "audit/api/trail.py", "memory/api/transfer.py"}
+SHOWS_A_MEMORY = {"memory/api/base/memory_out.py"}  # given by the API's own pages
+PRINTS = {"refinement/management/commands/demo.py": "rich's Console, the demo's own page"}
 VAGUE = {"utils", "util", "helpers", "helper", "common", "services", "service", "misc", "shared", "lib", "core"}
 
 
@@ -142,22 +144,31 @@ def test_silos_are_opened_where_an_agents_own_work_is_done_and_nowhere_else() ->
 
 
 def test_memories_leave_as_text_by_the_commands_of_the_agents_side_alone() -> None:
-    shows = EXPORTS | READS | RETRIEVES
-    assert callers("export.memories", "jsonl.dump") | importers("memory.formats.export.record") <= shows | FORMATS
-    assert importers("memory.formats.exports") == EXPORTS | {"config/api/transfer.py"}
-    retrieves = {"config/commandline/rules/retrieving.py", "config/api/retrieval.py"}
-    assert importers("memory.rules.retrieval") == retrieves
+    shows = EXPORTS | READS | RETRIEVES | SHOWS_A_MEMORY
+    assert (
+        callers("exporting.memories", "jsonl.dump") | importers("memory.transfer.exporting.record") <= shows | FORMATS
+    )
+    assert importers("memory.transfer.export_formats") == EXPORTS | {"memory/api/transfer.py"}
+    retrieves = {"memory/management/rules/retrieving.py", "memory/api/retrieval.py"}
+    assert importers("memory.recording.retrieval") == retrieves
     for module in EXPORTS | RETRIEVES:
-        assert "memory.access.is_key_of" in set(imported(module))
+        assert "memory.access.authentication.is_key_of" in set(imported(module))
 
 
 def test_the_api_shows_content_to_the_agents_side_alone() -> None:
     """Whatever view stands beside what reads a silo is for an agent's key."""
-    reading = importers("memory.reading", "memory.context", "memory.history", "memory.formats.export.record")
-    elsewhere = {"memory/consented.py", "memory/letters.py"}  # under a grant; whom a steward replaced
-    elsewhere |= {"memory/rules/retrieval.py"}
-    assert (reading | callers("export.memories", "jsonl.dump")) - EXPORTS - RETRIEVES == READS | elsewhere | FORMATS
-    for module in READS | {"config/api/retrieval.py"}:
+    reading = importers(
+        "memory.search.reading",
+        "memory.search.context",
+        "memory.time_machine.trail_view",
+        "memory.transfer.exporting.record",
+    )
+    elsewhere = {"memory/consent/granted_reads.py", "memory/mail/letters.py"}  # under a grant; whom a steward replaced
+    elsewhere |= {"memory/recording/retrieval.py"}
+    assert (
+        reading | callers("exporting.memories", "jsonl.dump")
+    ) - EXPORTS - RETRIEVES == READS | SHOWS_A_MEMORY | elsewhere | FORMATS
+    for module in READS | {"memory/api/retrieval.py"}:
         bases = [
             ast.unparse(base) for node in tree(module).body if isinstance(node, ast.ClassDef) for base in node.bases
         ]
@@ -167,17 +178,22 @@ def test_the_api_shows_content_to_the_agents_side_alone() -> None:
 
 def test_a_person_reads_under_a_grant_in_force_alone() -> None:
     """Each function of the one module that opens a silo for people asks for the grant before anything else."""
-    for node in tree("memory/consented.py").body:
+    for node in tree("memory/consent/granted_reads.py").body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             block = next(each for each in node.body if isinstance(each, ast.With))
-            assert ast.unparse(block.body[0]) == "grant = consent.in_force(row, number, person)", node.name
+            assert ast.unparse(block.body[0]) == "grant = grants.in_force(row, number, person)", node.name
 
 
 def test_people_read_on_the_grants_pages_and_by_its_token_alone() -> None:
-    shows = {"config/reading.py", "config/differences.py", "config/management/commands/export_memories.py"}
-    assert importers("memory.consented") == shows | REPORTS
-    assert callers("consented.memories", "consented.entry") == shows - {"config/differences.py"}
-    assert callers("consented.gc_report") == REPORTS
+    shows = {
+        "memory/admin/plain_pages/reading.py",
+        "memory/admin/plain_pages/differences.py",
+        "memory/management/commands/export_memories.py",
+    }
+    assert importers("memory.consent.granted_reads") == shows | REPORTS
+    reads = callers("granted_reads.memories", "granted_reads.entry")
+    assert reads == shows - {"memory/admin/plain_pages/differences.py"}
+    assert callers("granted_reads.gc_report") == REPORTS
     assert callers("grant_tokens.proven") == EXPORTS | REPORTS
 
 
@@ -202,7 +218,7 @@ def writers(model: str) -> set[str]:
         for called, node in calls(module):
             first = ast.unparse(node.args[0]) if node.args else ""
             method = called.rsplit(".", 1)[-1]
-            if called in ("rowset.insert", "rowset.update") and first == model:
+            if called in ("bulk.insert", "bulk.update") and first == model:
                 found.add(module)
             if method in _WRITES and f"{model}.objects" in called:
                 found.add(module)
@@ -229,54 +245,67 @@ def test_sql_written_by_hand_stays_in_a_few_places() -> None:
         "audit/joined.py",
         "audit/mending.py",
         "audit/patience.py",
-        "audit/rowset.py",
-        "config/checks.py",
-        "config/health.py",
+        "audit/bulk.py",
+        "memory/silo/checks.py",
+        "refinement/monitoring/health.py",
     }
     assert callers("cursor.execute", "raw", "RawSQL", "extra") == allowed
 
 
 def test_the_trail_is_appended_to_by_the_write_path_alone() -> None:
-    assert callers("trail.append") == {"memory/editing.py"}
+    assert callers("trail.append") == {"memory/writing/edits.py"}
 
 
 def test_edits_are_begun_by_the_verbs_and_by_what_ends_in_an_entry_of_its_own() -> None:
-    assert callers("editing.begin") == {
-        "memory/store.py",
-        "memory/agents.py",  # made, given a key
-        "memory/consent.py",
-        "memory/consented.py",  # read
-        "memory/duplicates.py",
-        "memory/erasure.py",
-        "memory/proposals.py",
-        "memory/redaction.py",
-        "memory/requests.py",
-        "memory/rules/switches.py",  # changed by a person
-        "memory/time_machine.py",
+    assert callers("edits.begin") == {
+        "memory/writing/operations.py",
+        "memory/agents/lifecycle.py",  # made, given a key
+        "memory/consent/grants.py",
+        "memory/consent/granted_reads.py",  # read
+        "memory/writing/duplicates.py",
+        "memory/consent/erasure.py",
+        "memory/consent/proposals.py",
+        "memory/consent/redaction.py",
+        "memory/consent/removal_requests.py",
+        "memory/agents/rule_changes.py",  # changed by a person
+        "memory/time_machine/rollback.py",
         "refinement/session.py",  # opened, closed
     }
 
 
 # --- layers ---------------------------------------------------------------------------------------------------------
 
-EDGES = ("config.management", "config.commandline", "config.urls", "config.health", "config.wsgi", "config.checks")
+# Parts of each app that talk to the outside. Everything else is domain.
+INTERFACES = ("api", "admin", "management", "monitoring", "admin_site")
+HOUSE_OF_INTERFACES = ("config.commandline", "config.management", "config.plain", "config.urls", "config.wsgi")
 ALLOWED_OF_CONFIG = {"config.errors", "config.keyring", "config.keyfiles", "config.queue"}
 
 
-def test_no_domain_module_imports_an_edge() -> None:
-    assert {module for module in importers(*EDGES) if not module.startswith("config/")} == set()
+def is_interface(module: str) -> bool:
+    return module.split("/")[1].removesuffix(".py") in INTERFACES
 
 
-def test_of_the_house_the_domain_knows_errors_keys_and_the_queue_alone() -> None:
-    for module in MODULES:
-        if not module.startswith("config/"):
-            own = {name.rsplit(".", 1)[0] for name in imported(module) if name.startswith("config.")}
-            assert own <= ALLOWED_OF_CONFIG, module
+DOMAIN = [module for module in MODULES if not module.startswith("config/") and not is_interface(module)]
+
+
+def test_no_domain_module_imports_an_interface() -> None:
+    interfaces = [f"{app}.{part}" for app in PACKAGES for part in INTERFACES]
+    assert importers(*interfaces, *HOUSE_OF_INTERFACES) & set(DOMAIN) == set()
+
+
+def test_the_domain_knows_errors_keys_the_queue_and_how_to_register_checks_of_config() -> None:
+    for module in DOMAIN:
+        own = {name.rsplit(".", 1)[0] for name in imported(module) if name.startswith("config.")}
+        assert own <= ALLOWED_OF_CONFIG | ({"config.checks"} if module.endswith("/checks.py") else set()), module
+
+
+def test_config_imports_no_app() -> None:
+    assert {module for module in importers("audit", "memory", "refinement") if module.startswith("config/")} == set()
 
 
 @pytest.mark.parametrize(("lower", "upper"), [("audit", "memory"), ("audit", "refinement"), ("memory", "refinement")])
 def test_imports_go_downward_only(lower: str, upper: str) -> None:
-    assert {module for module in importers(upper) if module.startswith(f"{lower}/")} == set()
+    assert {module for module in importers(upper) if module.startswith(f"{lower}/")} & set(DOMAIN) == set()
 
 
 def test_the_trail_never_holds_a_content_key() -> None:
@@ -371,11 +400,11 @@ def test_no_error_is_swallowed_whole() -> None:
     }
     assert broad <= {
         "config/queue.py",  # the last place before the queue keeps and logs it, text and all
-        "refinement/woken.py",  # puts the agent off and raises again
+        "refinement/worker.py",  # puts the agent off and raises again
         "config/commandline/__init__.py",  # the last place before Python prints it, text and all
-        "memory/silo/indexes.py",  # gives its lock back and raises again
-        "memory/vault/following.py",  # the edit that it follows is committed: kept by type, and tried again
-        "memory/tokens.py",  # whatever tiktoken's download met
+        "memory/search/cache.py",  # gives its lock back and raises again
+        "memory/vault/writer.py",  # the edit that it follows is committed: kept by type, and tried again
+        "memory/policy/tokens.py",  # whatever tiktoken's download met
         "refinement/loop.py",  # closes the session and raises again
         "refinement/session.py",  # logs by type what kept one stale session open, and closes the next
     }
@@ -398,7 +427,7 @@ def test_no_module_outgrows_a_page() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_explains_itself(name: str) -> None:
-    command = load_command_class("config", name)
+    command = load_command_class(get_commands()[name], name)
     parser = command.create_parser("manage.py", name)
     assert len(command.help) > 20
     own = [action for action in parser._actions if action.dest not in command.base_stealth_options]
@@ -452,7 +481,7 @@ def test_importing_the_domain_needs_no_model_library_and_no_network() -> None:
     """What a web process or a command does not use is not loaded: tiktoken brings requests with it."""
     code = (
         "import os, sys, django; os.environ['DJANGO_SETTINGS_MODULE'] = 'config.settings'; django.setup();"
-        "import memory.store, memory.silo.silo, refinement.knife;"
+        "import memory.writing.operations, memory.silo.silo, refinement.knife;"
         "sys.exit(', '.join({'tiktoken', 'requests', 'numpy'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run(

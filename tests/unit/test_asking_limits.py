@@ -13,7 +13,9 @@ from django.utils import timezone
 from audit.consent import Person
 from audit.models import AuditEntry
 from audit.trail import Actor
-from memory import agents, consent, errors, proposals, requests
+from memory import errors
+from memory.agents import lifecycle
+from memory.consent import grants, proposals, removal_requests
 from memory.errors import TooManyAsked
 from memory.models import Agent
 from tests.asking import EVE, PAT, STEWARD, ask, with_a_past
@@ -34,18 +36,18 @@ def _few(settings: Any) -> None:
 
 
 def denied(agent: Agent, person: Person = PAT) -> None:
-    consent.deny(fresh(agent), ask(agent, person).number, ME)
+    grants.deny(fresh(agent), ask(agent, person).number, ME)
 
 
 def withdrawn(agent: Agent, person: Person = PAT) -> None:
     ask(agent, person)
-    consent.withdraw_all(person.id, "password")
+    grants.withdraw_all(person.id, "password")
 
 
 def granted_and_ended(agent: Agent, person: Person = PAT) -> None:
     number = ask(agent, person).number
-    consent.approve(fresh(agent), number, ME)
-    consent.revoke(fresh(agent), number, Actor.person(person.address))
+    grants.approve(fresh(agent), number, ME)
+    grants.revoke(fresh(agent), number, Actor.person(person.address))
 
 
 def proposed(agent: Agent, person: Person = PAT) -> None:
@@ -62,7 +64,7 @@ def taken_back(agent: Agent, person: Person = PAT) -> None:
 
 
 def removal_asked(agent: Agent, person: Person = PAT) -> None:
-    requests.ask_redaction(fresh(agent), [1], Actor.person(person.address), reason="request 17")
+    removal_requests.ask_redaction(fresh(agent), [1], Actor.person(person.address), reason="request 17")
 
 
 ROADS: list[Callable[..., None]] = [denied, withdrawn, granted_and_ended, proposed, taken_back, removal_asked]
@@ -100,7 +102,7 @@ def test_somebody_asks_so_many_times_a_day(first: Any, then: Any, past: Agent, t
 
 
 def test_of_whichever_agents(past: Agent, bob: Agent) -> None:
-    other, _ = agents.create("acme", "other", model="builtin/dedupe", actor=TENANT)
+    other, _ = lifecycle.create("acme", "other", model="builtin/dedupe", actor=TENANT)
     for agent in (past, bob, other):
         denied(agent)
     for agent in (past, bob, other):

@@ -10,10 +10,11 @@ from django.apps import apps
 from django.db import connection, models
 from django.test.utils import CaptureQueriesContext
 
-from audit import rowset
-from memory import context, store
+from audit import bulk
 from memory.models import Agent, Memory
-from memory.time_machine import What, roll_back
+from memory.search import context
+from memory.time_machine.rollback import What, roll_back
+from memory.writing import operations
 from refinement import session as sessions
 from refinement.llm.base import Usage
 from refinement.models import Outcome, SessionStep
@@ -77,7 +78,7 @@ def rows_asked_without_agent(statements: list[str]) -> list[str]:
 def test_the_write_path_and_a_session_ask_for_rows_of_their_agent(ada: Agent) -> None:
     with CaptureQueriesContext(connection) as asked:
         one, *others, last = fill(ada, 6, 100)
-        store.revise(fresh(ada), one, PERSON, content="Said in other words.")
+        operations.revise(fresh(ada), one, PERSON, content="Said in other words.")
         held = opened(ada, target_tokens=200)
         held.knife.begin_step()
         answers = [
@@ -103,6 +104,6 @@ def test_a_row_is_changed_for_its_own_agent_alone(ada: Agent, bob: Agent) -> Non
     [number] = remember(ada, "tea")
     memory = row(ada, number)
     given = vars(memory) | {"agent_id": bob.pk, "project": "tern"}
-    rowset.update(Memory, [given], ("id", "agent_id", "project"))
-    rowset.update(Memory, [given, given | {"id": 0}], ("id", "agent_id", "project"))
+    bulk.update(Memory, [given], ("id", "agent_id", "project"))
+    bulk.update(Memory, [given, given | {"id": 0}], ("id", "agent_id", "project"))
     assert row(ada, number).project == ""

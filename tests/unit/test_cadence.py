@@ -7,25 +7,25 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import cadence
-from memory.agents import OFTENEST, RAREST
+from memory.agents import due_dates
+from memory.agents.lifecycle import OFTENEST, RAREST
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 WEEK = timedelta(days=7)
 
 
 def test_a_thousand_agents_do_not_come_back_in_the_same_minute() -> None:
-    dates = [cadence.following(NOW, WEEK, agent) for agent in range(1_000)]
+    dates = [due_dates.following(NOW, WEEK, agent) for agent in range(1_000)]
     by_minute = [sum(abs(date - other) < timedelta(minutes=1) for other in dates) for date in dates]
     assert max(by_minute) <= 15, "of 720 minutes"
     assert abs(sum((date - NOW - WEEK for date in dates), timedelta()) / 1_000) < timedelta(minutes=30), "on average"
 
 
 def test_the_same_is_the_same() -> None:
-    assert cadence.following(NOW, WEEK, 7) == cadence.following(NOW, WEEK, 7)
+    assert due_dates.following(NOW, WEEK, 7) == due_dates.following(NOW, WEEK, 7)
 
 
 @given(st.timedeltas(OFTENEST, RAREST), st.integers(1, 2**40))
 def test_it_is_about_the_cadence(every: timedelta, agent: int) -> None:
-    wait = cadence.following(NOW, every, agent) - NOW
-    assert abs(wait - every) <= min(every * cadence.SHARE, cadence.FARTHEST)
+    wait = due_dates.following(NOW, every, agent) - NOW
+    assert abs(wait - every) <= min(every * due_dates.SHARE, due_dates.FARTHEST)

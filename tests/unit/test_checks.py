@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from audit.checks import trail_goes_on, triggers_are_there
 from config import checks
 from config.keyfiles import NAMES, create_key_file, new_key
 from memory.models import Agent
 from memory.silo import keys
+from memory.silo.checks import silos_open
 
 pytestmark = pytest.mark.django_db
 
 
 def problems() -> list[str | None]:
-    return [check.id for check in checks.silos_open(["default"]) + checks.triggers_are_there(["default"])]
+    return [check.id for check in silos_open(["default"]) + triggers_are_there(["default"])]
 
 
 def test_a_sound_set_up_starts(ada: Agent) -> None:
@@ -77,7 +79,7 @@ def test_a_setting_by_which_nothing_could_be_done_keeps_it_from_starting(name: s
 
 
 def test_without_a_database_named_nothing_is_asked() -> None:
-    assert checks.silos_open() == checks.triggers_are_there() == []
+    assert silos_open() == triggers_are_there() == []
 
 
 @pytest.mark.parametrize(
@@ -100,8 +102,8 @@ def test_a_replaced_audit_key_keeps_it_from_starting(ada: Agent, settings: objec
     settings.AUDIT_KEY = new_key()  # type: ignore[attr-defined]
     with pytest.raises(checks.RefusesToStart, match=r"newest entry of the audit trail.*not in the keyring"):
         checks.require_sound()
-    assert [check.id for check in checks.trail_goes_on(["default"])] == ["palimpsest.E006"]
-    assert checks.trail_goes_on() == []
+    assert [check.id for check in trail_goes_on(["default"])] == ["palimpsest.E006"]
+    assert trail_goes_on() == []
 
 
 @pytest.mark.parametrize(("name", "mode"), [("silo", 0o640), ("heads", 0o604), ("", 0o770), ("", 0o707)])

@@ -11,9 +11,12 @@ from django.utils import timezone
 from audit.consent import Person, Scope, same_address
 from audit.models import AccessRequest, AuditEntry
 from audit.trail import Actor
-from memory import agents, consent, consented, errors, redaction, requests, steward_links, time_machine
+from memory import errors
+from memory.agents import lifecycle
+from memory.consent import granted_reads, grants, links, redaction, removal_requests
 from memory.models import Agent
-from memory.time_machine import What
+from memory.time_machine import rollback
+from memory.time_machine.rollback import What
 from tests import steps
 from tests.asking import EVE, PAT, PURPOSE, SILO, STEWARD, ask, granted, read, state, with_a_past
 from tests.conftest import drop_guards
@@ -91,25 +94,25 @@ def test_a_silo_that_was_erased_is_not_asked_for(past: Agent) -> None:
 )
 def test_the_agents_side_alone_decides(past: Agent, actor: Actor) -> None:
     number = ask(past).number
-    for decide in (consent.approve, consent.deny):
+    for decide in (grants.approve, grants.deny):
         with refused(past, errors.ConsentNeeded):
             decide(fresh(past), number, actor)
 
 
 def test_where_the_steward_alone_consents_the_runtime_does_not(past: Agent) -> None:
-    agents.change(past, ME, is_steward_only=True)
+    lifecycle.change(past, ME, is_steward_only=True)
     number = ask(past).number
     with refused(past, errors.ConsentNeeded):
-        consent.approve(fresh(past), number, ME)
-    assert consent.approve(fresh(past), number, STEWARD).decided_by == "steward"
+        grants.approve(fresh(past), number, ME)
+    assert grants.approve(fresh(past), number, STEWARD).decided_by == "steward"
 
 
 @pytest.mark.parametrize("address", ["stew@acme.test", "Stew@ACME.test", "stew+work@acme.test"])
 def test_a_steward_never_decides_for_themselves(past: Agent, address: str) -> None:
     number = ask(past, Person(3, address)).number
     with refused(past, errors.ConsentNeeded):
-        consent.approve(fresh(past), number, STEWARD)
-    agents.change(past, ME, is_steward_only=True)
+        grants.approve(fresh(past), number, STEWARD)
+    lifecycle.change(past, ME, is_steward_only=True)
     with refused(past, errors.ConsentNeeded):
         ask(past, Person(4, address))
 
@@ -139,14 +142,14 @@ def test_addresses_that_reach_the_same_person(one: str, other: str, same: bool) 
 
 def test_a_request_is_decided_once(past: Agent) -> None:
     number = granted(past)
-    for decide in (consent.approve, consent.deny):
+    for decide in (grants.approve, grants.deny):
         with refused(past, errors.NotOpen):
             decide(fresh(past), number, ME)
 
 
 def test_what_was_denied_is_not_read(past: Agent) -> None:
     number = ask(past).number
-    consent.deny(fresh(past), number, ME)
+    grants.deny(fresh(past), number, ME)
     with refused(past, errors.NotGranted):
         read(past, number, 1)
     ask(past)
@@ -156,7 +159,7 @@ def test_a_request_nobody_decides_about_lapses(past: Agent, time_machine: Any) -
     number = ask(past).number
     time_machine.move_to(timezone.now() + timedelta(hours=72))
     with pytest.raises(errors.NotOpen):
-        consent.approve(fresh(past), number, ME)
+        grants.approve(fresh(past), number, ME)
     ask(past)
     assert state(past, number) == "lapsed"
     assert problems(past) == []
@@ -187,9 +190,9 @@ def test_that_somebody_read_is_taken_back_by_nobody(past: Agent, what: str) -> N
     told = last_entry(past)
     if what == "entry":
         with refused(past, errors.NothingToUndo):
-            time_machine.roll_back(past, What.entry(told.seq), steps.PERSON)
+            rollback.roll_back(past, What.entry(told.seq), steps.PERSON)
     else:
-        time_machine.roll_back(past, What.since_entry(number), steps.PERSON)
+        rollback.roll_back(past, What.since_entry(number), steps.PERSON)
     said = [steps.says(past, memory).content for memory in steps.active(past)]
     assert [PAT.address in each for each in said].count(True) == 1
     assert ("bread" in said) == (what == "entry")
@@ -228,9 +231,9 @@ def test_what_an_entry_did_is_read_within_the_scope(past: Agent) -> None:
         for seq, expected in readable.items():
             if expected is None:
                 with refused(past, errors.NotGranted):
-                    consented.entry(fresh(past), number, PAT, seq)
+                    granted_reads.entry(fresh(past), number, PAT, seq)
             else:
-                found = consented.entry(fresh(past), number, PAT, seq)
+                found = granted_reads.entry(fresh(past), number, PAT, seq)
                 assert [step.number for step in found] == expected
 
 
@@ -279,16 +282,16 @@ def test_a_grant_given_while_the_clock_was_ahead_is_not_longer(past: Agent, time
 @pytest.mark.parametrize("actor", [ME, STEWARD, Actor.person(PAT.address), Actor.person("owner@acme.test")])
 def test_it_is_revoked_at_once(past: Agent, actor: Actor) -> None:
     number = granted(past)
-    consent.revoke(fresh(past), number, actor)
+    grants.revoke(fresh(past), number, actor)
     with refused(past, errors.NotGranted):
         read(past, number, 1)
     with refused(past, errors.NotOpen):
-        consent.revoke(fresh(past), number, actor)
+        grants.revoke(fresh(past), number, actor)
 
 
 def test_another_password_ends_all_of_a_persons(past: Agent, bob: Agent) -> None:
     number, other = granted(past), ask(bob).number
-    consent.withdraw_all(PAT.id, "password")
+    grants.withdraw_all(PAT.id, "password")
     assert (state(past, number), state(bob, other)) == ("revoked", "lapsed")
     with refused(past, errors.NotGranted):
         read(past, number, 1)
@@ -300,7 +303,7 @@ def test_it_works_while_memory_is_switched_off(past: Agent) -> None:
 
 
 def test_what_was_redacted_says_nothing(past: Agent) -> None:
-    asked = requests.ask_redaction(past, [1], Actor.person("owner@acme.test"), reason="asked for")
+    asked = removal_requests.ask_redaction(past, [1], Actor.person("owner@acme.test"), reason="asked for")
     redaction.redact(fresh(past), asked.number, ME)
     assert read(past, granted(past), 1, 2) == ["milk"]
 
@@ -310,32 +313,32 @@ def test_what_was_redacted_says_nothing(past: Agent) -> None:
 
 def test_a_link_decides_once_and_revokes(past: Agent) -> None:
     number = ask(past).number
-    token = steward_links.make(fresh(past), number)
-    assert steward_links.look(token).state == "requested"
-    assert steward_links.decide(token, approve=True).decided_by == "steward"
+    token = links.make(fresh(past), number)
+    assert links.look(token).state == "requested"
+    assert links.decide(token, approve=True).decided_by == "steward"
     with refused(past, errors.NotOpen):
-        steward_links.decide(token, approve=False)
+        links.decide(token, approve=False)
     assert read(past, number, 1) == ["tea"]
-    steward_links.revoke(token)
-    assert steward_links.look(token).state == "revoked"
+    links.revoke(token)
+    assert links.look(token).state == "revoked"
     with refused(past, errors.NotGranted):
         read(past, number, 1)
 
 
 def test_a_link_ends_with_the_steward_it_was_mailed_to(past: Agent) -> None:
-    token = steward_links.make(fresh(past), ask(past).number)
-    agents.change(past, ME, steward="new@acme.test")
-    for do in (steward_links.look, steward_links.revoke, lambda token: steward_links.decide(token, approve=True)):
+    token = links.make(fresh(past), ask(past).number)
+    lifecycle.change(past, ME, steward="new@acme.test")
+    for do in (links.look, links.revoke, lambda token: links.decide(token, approve=True)):
         with refused(past, errors.LinkBroken):
             do(token)
 
 
 def test_an_old_link_decides_nothing(past: Agent, time_machine: Any) -> None:
-    token = steward_links.make(fresh(past), ask(past).number)
+    token = links.make(fresh(past), ask(past).number)
     time_machine.move_to(timezone.now() + timedelta(hours=72))
     with refused(past, errors.LinkBroken):
-        steward_links.decide(token, approve=True)
-    assert steward_links.look(token).state == "lapsed"
+        links.decide(token, approve=True)
+    assert links.look(token).state == "lapsed"
 
 
 # --- SQL
@@ -358,7 +361,7 @@ def test_another_password_ends_what_the_rows_do_not_tell(past: Agent, bob: Agent
     number, other = granted(past), ask(bob).number
     AccessRequest.objects.filter(agent_id=past.pk).update(state="denied")
     AccessRequest.objects.filter(agent_id=bob.pk).update(person_id=9)
-    consent.withdraw_all(PAT.id, "password")
+    grants.withdraw_all(PAT.id, "password")
     with refused(past, errors.NotGranted):
         read(past, number, 1)
     assert (state(past, number), state(bob, other)) == ("revoked", "lapsed")
@@ -366,7 +369,7 @@ def test_another_password_ends_what_the_rows_do_not_tell(past: Agent, bob: Agent
 
 def test_a_revocation_taken_out_by_sql_revives_nothing(past: Agent) -> None:
     number = granted(past)
-    consent.revoke(fresh(past), number, ME)
+    grants.revoke(fresh(past), number, ME)
     remember(past, "honey")
     drop_guards()
     AuditEntry.objects.filter(agent_id=past.pk, operation="access_revoked").delete()
@@ -395,7 +398,7 @@ def test_a_request_that_is_not_of_the_form_is_none(past: Agent, forged: dict[str
     entry = AuditEntry.objects.get(agent_id=past.pk, seq=number)
     AuditEntry.objects.filter(pk=entry.pk).update(detail=entry.detail | forged)
     with pytest.raises(errors.NotFound):
-        consent.find(fresh(past), number)
+        grants.find(fresh(past), number)
 
 
 @pytest.mark.parametrize(
@@ -409,7 +412,7 @@ def test_a_request_that_is_not_of_the_form_is_none(past: Agent, forged: dict[str
 )
 def test_an_altered_trail_opens_nothing(past: Agent, operation: str, values: dict[str, Any]) -> None:
     denied = ask(past).number
-    consent.deny(fresh(past), denied, ME)
+    grants.deny(fresh(past), denied, ME)
     number = granted(past)
     remember(past, "honey")
     assert read(past, number, 1) == ["tea"]

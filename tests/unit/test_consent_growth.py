@@ -16,9 +16,10 @@ from audit.models import Operation
 from audit.proposals import proposals
 from audit.removals import removals
 from audit.trail import Actor
-from memory import asking_limits, consent, daily_share, editing
+from memory.consent import grants, request_limits
 from memory.models import Agent
-from memory.undone import told_of_reads
+from memory.time_machine.undone import told_of_reads
+from memory.writing import daily_limit, edits
 from tests.asking import PAT, granted, read, with_a_past
 from tests.bench import trails
 from tests.growth import growth
@@ -48,13 +49,13 @@ ROADS: dict[str, Callable[[Agent], object]] = {
     "proposals": lambda agent: proposals(agent.pk),
     "removals": lambda agent: removals(agent.pk),
     "what the agent itself took away today": lambda agent: list(
-        daily_share._touched(agent, timezone.now() - daily_share.DAY, *daily_share._LOSING)
+        daily_limit._touched(agent, timezone.now() - daily_limit.DAY, *daily_limit._LOSING)
     ),
-    "reads": lambda agent: consent.reads(agent, after=0, limit=100),
-    "reads by one grant": lambda agent: consent.count_reads(agent, 9),
+    "reads": lambda agent: grants.reads(agent, after=0, limit=100),
+    "reads by one grant": lambda agent: grants.count_reads(agent, 9),
     "notices of reads": told_of_reads,
-    "what is asked today": lambda agent: asking_limits.require(agent, Actor.person(PAT.address), timezone.now()),
-    "all that somebody asked": lambda _: consent.withdraw_all(PAT.id, "password"),
+    "what is asked today": lambda agent: request_limits.require(agent, Actor.person(PAT.address), timezone.now()),
+    "all that somebody asked": lambda _: grants.withdraw_all(PAT.id, "password"),
 }
 
 
@@ -86,8 +87,8 @@ def test_a_long_trail_is_not_walked_through(road: str, old: Agent) -> None:
 
 def test_what_is_found_is_all_there_is(old: Agent) -> None:
     assert [each.state for each in standings(old.pk).values()] == ["active", "active"]
-    assert [entry.seq > ENTRIES for entry in consent.reads(old, after=0, limit=9)] == [False, True]
-    consent.withdraw_all(PAT.id, "password")
+    assert [entry.seq > ENTRIES for entry in grants.reads(old, after=0, limit=9)] == [False, True]
+    grants.withdraw_all(PAT.id, "password")
     assert [each.state for each in standings(old.pk).values()] == ["revoked", "revoked"]
 
 
@@ -105,7 +106,7 @@ def _asked_and_declined(agent: Agent, times: int) -> None:
     steps: list[tuple[str, dict[str, Any]]] = [(Operation.REDACTION_REQUESTED, asked)] * times
     steps += [(Operation.REQUEST_DECLINED, {"request": first + number}) for number in range(times)]
     for operation, detail in steps:
-        with editing.begin(fresh(agent), operation, Actor.person("owner@acme.test"), is_notice=True) as edit:
+        with edits.begin(fresh(agent), operation, Actor.person("owner@acme.test"), is_notice=True) as edit:
             edit.detail = detail
             edit.finish(always=True)
     assert {each.state for each in removals(agent.pk).values()} == {"declined"}

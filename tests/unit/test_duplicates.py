@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from audit.models import AuditEntry
-from memory import duplicates, errors, store
+from memory import errors
 from memory.models import Agent
 from memory.silo.cipher import Cipher, Place
 from memory.silo.silo import Silo
+from memory.writing import duplicates, operations
 from tests import steps
 from tests.steps import ME, SESSION, active, last_entry, problems, remember, row, says
 
@@ -128,7 +129,7 @@ def test_another_agents_duplicates_are_left_alone(ada: Agent, bob: Agent) -> Non
 
 def test_discarded_repeats_do_not_count(ada: Agent) -> None:
     remember(ada, "tea", "tea")
-    store.discard(ada, [1], ME)
+    operations.discard(ada, [1], ME)
     assert duplicates.find(ada) == []
 
 
@@ -140,7 +141,7 @@ def test_equal_notices_all_stay(ada: Agent) -> None:
 
 def test_a_text_revised_into_a_repeat_is_one(ada: Agent) -> None:
     remember(ada, "tea", "milk")
-    store.revise(ada, 2, ME, content="tea")
+    operations.revise(ada, 2, ME, content="tea")
     assert [m.number for m in duplicates.removable(ada)] == [2]
 
 
@@ -164,7 +165,7 @@ def test_running_twice_removes_once(ada: Agent) -> None:
 def test_removed_repeats_can_be_restored(ada: Agent) -> None:
     remember(ada, "tea", "tea", tags=("a",))
     duplicates.remove(ada)
-    store.restore(ada, [2], steps.PERSON)
+    operations.restore(ada, [2], steps.PERSON)
     assert (active(ada), says(ada, 2).content, row(ada, 2).superseded_by) == ([1, 2], "tea", None)
 
 

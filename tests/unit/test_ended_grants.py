@@ -11,7 +11,8 @@ from django.utils import timezone
 
 from audit.consent import Person
 from audit.models import AccessRequest, AuditEntry
-from memory import consent, consented, errors, grant_tokens, steward_links
+from memory import errors
+from memory.consent import grant_tokens, granted_reads, grants, links
 from memory.models import Agent, Membership
 from memory.models import Person as Account
 from tests.asking import PAT, PURPOSE, SILO, ask, state, with_a_past
@@ -35,23 +36,23 @@ def told(agent: Agent, number: int) -> list[AuditEntry]:
 
 
 ROADS: dict[str, Callable[[Agent, int, Person, str, str], object]] = {
-    "a read": lambda agent, number, pat, *_: consented.memories(agent, number, pat, [1]),
-    "a read of an entry": lambda agent, number, pat, *_: consented.entry(agent, number, pat, 3),
+    "a read": lambda agent, number, pat, *_: granted_reads.memories(agent, number, pat, [1]),
+    "a read of an entry": lambda agent, number, pat, *_: granted_reads.entry(agent, number, pat, 3),
     "its token made": lambda agent, number, pat, *_: grant_tokens.make(agent, number, pat),
     "its token shown": lambda agent, _, __, token, ___: grant_tokens.proven(agent, token),
-    "a revocation": lambda agent, number, *_: consent.revoke(agent, number, ME),
-    "its state": lambda agent, number, *_: consent.at_present(agent, consent.find(agent, number)),
-    "the steward's link": lambda _, __, ___, ____, link: steward_links.look(link),
-    "a revocation by the link": lambda _, __, ___, ____, link: steward_links.revoke(link),
+    "a revocation": lambda agent, number, *_: grants.revoke(agent, number, ME),
+    "its state": lambda agent, number, *_: grants.at_present(agent, grants.find(agent, number)),
+    "the steward's link": lambda _, __, ___, ____, link: links.look(link),
+    "a revocation by the link": lambda _, __, ___, ____, link: links.revoke(link),
 }
 
 
 @pytest.mark.parametrize("road", ROADS)
 def test_by_whatever_road_it_was_told(road: str, past: Agent, pat: Person, time_machine: Any) -> None:
     now = timezone.now()
-    number = consent.ask(past, pat, purpose=PURPOSE, scope=SILO, seconds=900).number
-    link = steward_links.make(fresh(past), number)
-    consent.approve(fresh(past), number, ME)
+    number = grants.ask(past, pat, purpose=PURPOSE, scope=SILO, seconds=900).number
+    link = links.make(fresh(past), number)
+    grants.approve(fresh(past), number, ME)
     token = grant_tokens.make(fresh(past), number, pat)
     for ahead in (901, 902):
         time_machine.move_to(now + timedelta(seconds=ahead))
@@ -61,8 +62,8 @@ def test_by_whatever_road_it_was_told(road: str, past: Agent, pat: Person, time_
             assert road not in ("its state", "the steward's link")
     time_machine.move_to(now + timedelta(seconds=60))
     with pytest.raises(errors.NotGranted):
-        consented.memories(fresh(past), number, pat, [1])
-    assert steward_links.look(link).state == "expired"
+        granted_reads.memories(fresh(past), number, pat, [1])
+    assert links.look(link).state == "expired"
     assert (state(past, number), len(told(past, number))) == ("expired", 1)
     assert not AuditEntry.objects.filter(operation="content_read").exists()
     assert problems(past) == []
@@ -72,34 +73,34 @@ def test_all_that_are_over_are_with_one(past: Agent, bob: Agent, pat: Person, ti
     now = timezone.now()
     asked = [ask(past, Person(each, f"p{each}@acme.test"), seconds=900 + each) for each in range(3)]
     for each in asked:
-        consent.approve(fresh(past), each.number, ME)
+        grants.approve(fresh(past), each.number, ME)
     elsewhere = ask(bob)  # as little in force, and nobody asked
-    consent.approve(fresh(bob), elsewhere.number, ME)
+    grants.approve(fresh(bob), elsewhere.number, ME)
     time_machine.move_to(now + timedelta(hours=2))
     before = fresh(bob).audit_seq
-    consent.at_present(fresh(past), asked[0])  # as it was when it was asked: nothing is over of it
+    grants.at_present(fresh(past), asked[0])  # as it was when it was asked: nothing is over of it
     assert [state(past, each.number) for each in asked] == ["active"] * 3
-    consent.at_present(fresh(past), consent.find(past, asked[0].number))
+    grants.at_present(fresh(past), grants.find(past, asked[0].number))
     assert [state(past, each.number) for each in asked] == ["expired"] * 3
     assert (fresh(bob).audit_seq, state(bob, elsewhere.number)) == (before, "active")
 
 
 def test_a_refusal_for_another_reason_ends_nothing(past: Agent, pat: Person) -> None:
-    number = consent.ask(past, pat, purpose=PURPOSE, scope=SILO, seconds=900).number
-    consent.approve(fresh(past), number, ME)
+    number = grants.ask(past, pat, purpose=PURPOSE, scope=SILO, seconds=900).number
+    grants.approve(fresh(past), number, ME)
     before = fresh(past).audit_seq
     with pytest.raises(errors.NotGranted):
-        consented.memories(fresh(past), number, Person(pat.id + 1, pat.address), [1])
+        granted_reads.memories(fresh(past), number, Person(pat.id + 1, pat.address), [1])
     with pytest.raises(errors.NotGranted):
-        consented.memories(fresh(past), number + 1, pat, [1])
+        granted_reads.memories(fresh(past), number + 1, pat, [1])
     assert (fresh(past).audit_seq, state(past, number)) == (before, "active")
-    assert len(consented.memories(fresh(past), number, pat, [1])) == 1
+    assert len(granted_reads.memories(fresh(past), number, pat, [1])) == 1
 
 
 def test_of_an_erased_silo_it_ends_too(past: Agent, pat: Person, time_machine: Any) -> None:
-    number = consent.ask(past, pat, purpose=PURPOSE, scope=SILO, seconds=900).number
-    consent.approve(fresh(past), number, ME)
+    number = grants.ask(past, pat, purpose=PURPOSE, scope=SILO, seconds=900).number
+    grants.approve(fresh(past), number, ME)
     Agent.objects.filter(pk=past.pk).update(wrapped_key=b"")
     time_machine.move_to(timezone.now() + timedelta(hours=1))
-    assert consent.at_present(fresh(past), consent.find(past, number)) == "expired"
+    assert grants.at_present(fresh(past), grants.find(past, number)) == "expired"
     assert AccessRequest.objects.get(number=number).state == "expired"

@@ -9,13 +9,18 @@ from django.utils import timezone
 
 from audit.trail import Actor
 from config import keyfiles
-from memory import agents, erasure, errors, redaction, requests, store, time_machine
-from memory.formats import jsonl
-from memory.intake import Draft
+from memory import errors
+from memory.agents import lifecycle
+from memory.consent import erasure, redaction, removal_requests
 from memory.models import Agent, DueReason
-from memory.silo import indexes, keys
+from memory.policy.validation import Draft
+from memory.search import cache
+from memory.silo import keys
 from memory.silo.silo import Silo
-from memory.time_machine import What
+from memory.time_machine import rollback
+from memory.time_machine.rollback import What
+from memory.transfer.formats import jsonl
+from memory.writing import operations
 from refinement import schedule
 from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
@@ -26,13 +31,13 @@ OWNER = Actor.person("owner@acme.test")
 
 
 def ask(agent: Agent) -> int:
-    return requests.ask_erasure(agent, OWNER, reason="request 18").number
+    return removal_requests.ask_erasure(agent, OWNER, reason="request 18").number
 
 
 @pytest.fixture
 def past(ada: Agent) -> Agent:
     remember(ada, "tea", "milk")
-    store.discard(ada, [2], ME)
+    operations.discard(ada, [2], ME)
     return ada
 
 
@@ -65,20 +70,20 @@ def test_its_trail_verifies_and_says_under_which_key_a_backup_opens(erased: Agen
 def test_agents_under_the_same_silo_key_are_counted(past: Agent, bob: Agent, settings: Any) -> None:
     assert erasure.preview(past).others == 1
     settings.SILO_KEYS = keyfiles.new_key()
-    agents.create("acme", "eve", model="builtin/dedupe", actor=PERSON)
-    assert erasure.preview(agents.create("acme", "moe", model="builtin/dedupe", actor=PERSON)[0]).others == 1
+    lifecycle.create("acme", "eve", model="builtin/dedupe", actor=PERSON)
+    assert erasure.preview(lifecycle.create("acme", "moe", model="builtin/dedupe", actor=PERSON)[0]).others == 1
 
 
 EDITS = {
-    "remember": lambda agent: store.remember(agent, [Draft("sugar")], ME),
-    "revise": lambda agent: store.revise(agent, 1, ME, content="green tea"),
-    "discard": lambda agent: store.discard(agent, [1], ME),
-    "restore": lambda agent: store.restore(agent, [2], PERSON),
-    "protect": lambda agent: store.protect(agent, [1], PERSON),
-    "trim": lambda agent: store.trim(agent, 0, ME),
+    "remember": lambda agent: operations.remember(agent, [Draft("sugar")], ME),
+    "revise": lambda agent: operations.revise(agent, 1, ME, content="green tea"),
+    "discard": lambda agent: operations.discard(agent, [1], ME),
+    "restore": lambda agent: operations.restore(agent, [2], PERSON),
+    "protect": lambda agent: operations.protect(agent, [1], PERSON),
+    "trim": lambda agent: operations.trim(agent, 0, ME),
     "open a session": lambda agent: sessions.open_session(agent, trigger="manual"),
-    "ask for a redaction": lambda agent: requests.ask_redaction(agent, [1], OWNER, reason="asked"),
-    "ask for an erasure": lambda agent: requests.ask_erasure(agent, OWNER, reason="asked"),
+    "ask for a redaction": lambda agent: removal_requests.ask_redaction(agent, [1], OWNER, reason="asked"),
+    "ask for an erasure": lambda agent: removal_requests.ask_erasure(agent, OWNER, reason="asked"),
     "preview an erasure": erasure.preview,
 }
 
@@ -91,7 +96,7 @@ def test_nothing_of_it_is_changed_again(erased: Agent, edit: str) -> None:
 
 def test_what_was_asked_before_can_still_be_settled(past: Agent) -> None:
     """Opening nothing, a redaction needs no key."""
-    asked = requests.ask_redaction(past, [1], OWNER, reason="asked").number
+    asked = removal_requests.ask_redaction(past, [1], OWNER, reason="asked").number
     erasure.erase(past, ask(past), ME)
     assert redaction.redact(fresh(past), asked, ME).memories == (1,)
     assert problems(past) == []
@@ -99,9 +104,9 @@ def test_what_was_asked_before_can_still_be_settled(past: Agent) -> None:
 
 def test_nothing_of_it_is_rolled_back(erased: Agent) -> None:
     with refused(erased, errors.Erased):
-        time_machine.roll_back(erased, What.entry(4), PERSON)
+        rollback.roll_back(erased, What.entry(4), PERSON)
     with refused(erased, errors.Erased):
-        time_machine.preview(erased, What.entry(4))
+        rollback.preview(erased, What.entry(4))
 
 
 @pytest.mark.parametrize("actor", [OWNER, Actor.operator("erase_agent"), Actor.system("erase")])
@@ -112,7 +117,7 @@ def test_the_agents_side_alone_agrees(past: Agent, actor: Actor) -> None:
 
 
 def test_a_request_for_a_redaction_is_none_for_an_erasure(past: Agent) -> None:
-    asked = requests.ask_redaction(past, [1], OWNER, reason="asked").number
+    asked = removal_requests.ask_redaction(past, [1], OWNER, reason="asked").number
     with refused(past, errors.NoRequest):
         erasure.erase(past, asked, ME)
     asked = ask(past)
@@ -128,7 +133,7 @@ def test_it_is_erased_once(past: Agent) -> None:
 
 
 def test_it_is_never_due_again(past: Agent) -> None:
-    asked = requests.ask_redaction(past, [1], OWNER, reason="asked").number
+    asked = removal_requests.ask_redaction(past, [1], OWNER, reason="asked").number
     Agent.objects.filter(pk=past.pk).update(due_at=timezone.now(), due_reason=DueReason.MANUAL)
     erasure.erase(past, ask(past), ME)
     assert list(schedule.due()) == []
@@ -147,15 +152,15 @@ def test_an_open_session_ends(past: Agent) -> None:
 
 
 def test_this_process_forgets_its_key_and_its_words(past: Agent, django_capture_on_commit_callbacks: Any) -> None:
-    indexes.forget_all()
+    cache.forget_all()
     keys.forget_unwrapped()
-    with indexes.Reader(fresh(past)) as index:
+    with cache.Reader(fresh(past)) as index:
         assert index.search("tea")
-    places = (*indexes._held, *keys._ciphers)
+    places = (*cache._held, *keys._ciphers)
     assert [place[0] for place in places].count(past.pk) == 2
     with django_capture_on_commit_callbacks(execute=True):
         erasure.erase(past, ask(past), ME)
-    assert past.pk not in [place[0] for place in (*indexes._held, *keys._ciphers)]
+    assert past.pk not in [place[0] for place in (*cache._held, *keys._ciphers)]
 
 
 def test_a_key_put_back_out_of_a_backup_is_found(past: Agent) -> None:

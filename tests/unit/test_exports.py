@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from memory import store
 from memory.errors import Invalid
-from memory.formats import export
-from memory.formats.export import NotHeld
-from memory.formats.exports import EXPORTS, writer
 from memory.models import Agent
-from memory.rules.categories import SCOPES
+from memory.policy.categories import SCOPES
+from memory.transfer import exporting
+from memory.transfer.export_formats import EXPORTS, writer
+from memory.transfer.exporting import NotHeld
 from memory.vault import rendering
+from memory.writing import operations
 from tests.steps import ME, fresh, protect, remember
 
 AT = datetime(2026, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
@@ -32,7 +32,7 @@ def ada(ada: Agent) -> Agent:
     remember(ada, RUN, kind="journal", origin=AT)
     remember(ada, '## a heading\n"quoted" \\ \u2028 🦆\n\n```\n## Tags\n```', origin=AT)
     remember(ada, "gone", origin=AT)
-    store.discard(ada, [fresh(ada).next_number - 1], ME)
+    operations.discard(ada, [fresh(ada).next_number - 1], ME)
     protect(ada, 1)
     return fresh(ada)
 
@@ -40,7 +40,7 @@ def ada(ada: Agent) -> Agent:
 def written(agent: Agent, name: str, *, with_discarded: bool = False) -> tuple[bytes, dict[str, int]]:
     noted = NotHeld()
     write = writer(name, with_discarded=with_discarded)
-    pieces = write(agent, export.memories(agent, with_discarded=with_discarded), noted)
+    pieces = write(agent, exporting.memories(agent, with_discarded=with_discarded), noted)
     return b"".join(pieces), dict(noted.counts)
 
 

@@ -14,7 +14,8 @@ from audit.consent import Person as Asking
 from audit.models import AccessRequest
 from audit.trail import Actor
 from config import keyfiles
-from memory import consent, errors, grant_tokens
+from memory import errors
+from memory.consent import grant_tokens, grants
 from memory.models import Agent, Membership, Person
 from tests import steps
 from tests.admin.reading import asked, asking, granted
@@ -64,7 +65,7 @@ def test_it_is_made_for_who_holds_a_grant_in_force_alone(ada: Agent, pat: Person
     number = asked(ada, pat)
     with pytest.raises(errors.NotGranted):
         token_of(ada, number, pat)
-    consent.approve(fresh(ada), number, ME)
+    grants.approve(fresh(ada), number, ME)
     for other in (Asking(pat.pk + 1, pat.email), Asking(pat.pk, "eve@acme.test")):
         with pytest.raises(errors.NotGranted):
             grant_tokens.make(fresh(ada), number, other)
@@ -116,18 +117,18 @@ def test_it_ends_with_the_grant(how: str, ada: Agent, pat: Person, time_machine:
     number = granted(ada, pat, seconds=900)
     token = token_of(ada, number, pat)
     if how == "revoked":
-        consent.revoke(fresh(ada), number, Actor.person(pat.email))
+        grants.revoke(fresh(ada), number, Actor.person(pat.email))
     elif how == "expired":
         time_machine.move_to(timezone.now() + timedelta(seconds=901))
         with pytest.raises(errors.KeyRejected):  # which is the first to be told, and has it written down
             grant_tokens.proven(fresh(ada), token)
     elif how == "password":
-        consent.withdraw_all(pat.pk, "password")
+        grants.withdraw_all(pat.pk, "password")
     elif how == "left":
         Membership.objects.filter(person=pat).delete()
     elif how == "denied":  # it would be of a grant that never was
         number = asked(ada, pat)
-        consent.deny(fresh(ada), number, ME)
+        grants.deny(fresh(ada), number, ME)
         token = token.replace(token.split("_")[2], str(number), 1)
     else:
         change = {"inactive": {"is_active": False}, "address": {"email": "new@acme.test"}}[how]

@@ -17,8 +17,8 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from audit import guards, verify
 from audit.models import AuditEntry, Change
-from memory import store
 from memory.models import Agent, Memory
+from memory.writing import operations
 from tests import steps
 from tests.conftest import drop_guards
 from tests.fault.test_writers import at_once, database_url
@@ -225,7 +225,7 @@ def test_a_trigger_that_does_not_fire_counts_as_missing(ada: Agent, way: str) ->
 def test_putting_back_twice_is_harmless(ada: Agent) -> None:
     guards.put_back()
     guards.put_back()
-    store.remember(ada, [], ME)
+    operations.remember(ada, [], ME)
     assert guards.missing() == []
 
 

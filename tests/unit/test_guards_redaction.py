@@ -15,8 +15,9 @@ from audit import bodies, guards, trail
 from audit.bodies import Head
 from audit.models import AuditEntry, Change
 from audit.trail import Actor
-from memory import redaction, requests, store
+from memory.consent import redaction, removal_requests
 from memory.models import Agent
+from memory.writing import operations
 from tests.steps import ME, SESSION, last_entry, problems, remember
 from tests.tampering import changes, columns, entries, others, sql
 
@@ -29,9 +30,9 @@ def named(ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch) -> Agent:
     """A redaction of memory 1 whose entry is there, and whose bodies and note still are, too."""
     for agent in (ada, bob):
         remember(agent, "tea", "milk")
-        store.revise(agent, NAMED, ME, content="green tea", dropping=["black"], session=SESSION)
-        store.revise(agent, OTHER, ME, content="cream", dropping=["skimmed"], session=SESSION)
-    asked = requests.ask_redaction(ada, [NAMED], Actor.person("owner@acme.test"), reason="request 17").number
+        operations.revise(agent, NAMED, ME, content="green tea", dropping=["black"], session=SESSION)
+        operations.revise(agent, OTHER, ME, content="cream", dropping=["skimmed"], session=SESSION)
+    asked = removal_requests.ask_redaction(ada, [NAMED], Actor.person("owner@acme.test"), reason="request 17").number
     with monkeypatch.context() as patched:
         patched.setattr(trail, "strip", lambda *_: None)
         redaction.redact(ada, asked, ME)

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from audit import heads
 from audit.models import AuditEntry, Change
 from config.keyfiles import new_key
-from memory import store
-from memory.counters import recount
 from memory.models import Agent, AgentKey, Memory
+from memory.writing import operations
+from memory.writing.counters import recount
 from tests.commands.calling import failed, run
 from tests.conftest import drop_guards
 from tests.steps import ME, fresh, problems, remember
@@ -24,7 +24,7 @@ from tests.steps import ME, fresh, problems, remember
 @pytest.fixture
 def exported(ada: Agent, bob: Agent, tmp_path: Path) -> Path:
     remember(ada, "tea", "milk")
-    store.discard(ada, [1], ME)
+    operations.discard(ada, [1], ME)
     remember(bob, "beer")
     file = tmp_path / "heads.json"
     file.write_text(run("audit_heads").out)
@@ -89,7 +89,7 @@ def test_a_trail_written_anew_under_the_real_key_is_found_with_them_alone(export
     for name, value in recount(row).items():
         setattr(row, name, value)
     row.save()
-    store.discard(fresh(ada), [2], ME)
+    operations.discard(fresh(ada), [2], ME)
     assert problems(ada) == []
     ran = verified(exported)
     assert (ran.code, [p["seq"] for p in ran.json["problems"] if "replaced" in p["problem"]]) == (1, [last.seq])

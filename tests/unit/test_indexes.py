@@ -8,36 +8,37 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from memory import editing, store
 from memory.errors import SealBroken
-from memory.intake import Draft
 from memory.models import Agent, Memory
-from memory.silo import indexes, keys
+from memory.policy.validation import Draft
+from memory.search import cache
+from memory.silo import keys
+from memory.writing import edits, operations
 from tests.steps import ME, fresh, remember
 
 
 @pytest.fixture(autouse=True)
 def _nothing_opened() -> Iterator[None]:
-    indexes.forget_all()
+    cache.forget_all()
     yield
-    indexes.forget_all()
+    cache.forget_all()
 
 
 def found(agent: Agent, query: str) -> list[int]:
-    with indexes.Reader(fresh(agent)) as index:
+    with cache.Reader(fresh(agent)) as index:
         return [hit.number for hit in index.search(query)]
 
 
 def test_every_edit_is_found_at_once(ada: Agent) -> None:
     remember(ada, "a kettle", "a teapot")
     assert found(ada, "kettle") == [1]
-    store.revise(ada, 1, ME, content="a samovar")
+    operations.revise(ada, 1, ME, content="a samovar")
     assert (found(ada, "kettle"), found(ada, "samovar")) == ([], [1])
-    store.discard(ada, [1], ME)
+    operations.discard(ada, [1], ME)
     assert found(ada, "samovar") == []
-    store.restore(ada, [1], ME)
+    operations.restore(ada, [1], ME)
     assert found(ada, "samovar") == [1]
-    store.consolidate(ada, [1, 2], "a samovar and a teapot", ME)
+    operations.consolidate(ada, [1, 2], "a samovar and a teapot", ME)
     assert found(ada, "samovar") == found(ada, "teapot") == [3]
 
 
@@ -52,9 +53,9 @@ def test_an_edit_that_was_rolled_back_was_never_found(ada: Agent) -> None:
     remember(ada, "a kettle")
     assert found(ada, "kettle") == [1]
     with transaction.atomic():
-        with editing.locked(ada):
-            store.remember(ada, [Draft("a phantom")], ME)
-            store.discard(ada, [1], ME)
+        with edits.locked(ada):
+            operations.remember(ada, [Draft("a phantom")], ME)
+            operations.discard(ada, [1], ME)
             assert (found(ada, "phantom"), found(ada, "kettle")) == ([2], [])
         assert (found(ada, "phantom"), found(ada, "kettle")) == ([2], [])
         transaction.set_rollback(True)
@@ -65,7 +66,7 @@ def test_an_edit_that_was_rolled_back_was_never_found(ada: Agent) -> None:
 
 def test_an_edit_in_a_transaction_that_goes_on_is_found_after_it(ada: Agent) -> None:
     with transaction.atomic():
-        store.remember(ada, [Draft("a kettle")], ME)
+        operations.remember(ada, [Draft("a kettle")], ME)
         assert found(ada, "kettle") == [1]
     assert found(ada, "kettle") == [1]
 
@@ -96,6 +97,6 @@ def test_the_least_recently_used_index_goes_first(ada: Agent, bob: Agent, settin
     remember(bob, "a teapot")
     settings.SEARCH_CACHE_MB = 0
     assert (found(ada, "kettle"), found(bob, "teapot")) == ([1], [1])
-    assert [place[0] for place in indexes._held] == [bob.pk]
+    assert [place[0] for place in cache._held] == [bob.pk]
     assert found(ada, "kettle") == [1]
-    assert [place[0] for place in indexes._held] == [ada.pk]
+    assert [place[0] for place in cache._held] == [ada.pk]

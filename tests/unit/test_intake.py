@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from memory import errors, store
-from memory.intake import Draft, parse_moment
+from memory import errors
 from memory.models import Agent, Kind
-from memory.rules.categories import SCOPES
+from memory.policy.categories import SCOPES
+from memory.policy.validation import Draft, parse_moment
+from memory.writing import operations
 from tests.privacy.watch import told_by
 from tests.steps import PERSON, refused, remember
 
@@ -95,7 +96,7 @@ def test_what_is_no_moment_is_refused(text: Any) -> None:
 def test_a_reason_that_cannot_be_stored_is_refused(ada: Agent, reason: str) -> None:
     remember(ada, "tea")
     with refused(ada, errors.Invalid) as caught:
-        store.unprotect(ada, [1], PERSON, reason=reason)
+        operations.unprotect(ada, [1], PERSON, reason=reason)
     assert "secret" not in str(caught.value)
 
 
@@ -103,4 +104,4 @@ def test_a_reason_that_cannot_be_stored_is_refused(ada: Agent, reason: str) -> N
 def test_a_number_there_is_none_of_is_unknown(ada: Agent, number: int) -> None:
     remember(ada, "tea")
     with refused(ada, errors.UnknownMemory):
-        store.discard(ada, [1, number], PERSON)
+        operations.discard(ada, [1, number], PERSON)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from memory import store
 from memory.models import Agent, Kind
+from memory.writing import operations
 from refinement.models import Mode
 from tests.refining import Held, fill, opened, protected, refused
 from tests.steps import ME, active, remember
@@ -63,7 +63,7 @@ def test_a_double_in_the_journal_does_not_count(ada: Agent) -> None:
 
 def test_a_discarded_double_does_not_count(ada: Agent) -> None:
     here, gone = remember(ada, PLAIN, FULLER)
-    store.discard(ada, [gone], ME)
+    operations.discard(ada, [gone], ME)
     refused(only(ada), "no_double", "delete_memory", {"id": here})
 
 

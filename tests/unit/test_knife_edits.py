@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from audit.models import Operation
-from memory import store
 from memory.models import Agent, Kind
+from memory.writing import operations
 from refinement.models import Mode
 from tests.refining import change, dropped, fill, filler, notice, opened, protected, sound, untouched
 from tests.steps import ME, active, fresh, last_entry, remember, row, says, tell
@@ -237,7 +237,7 @@ def test_a_search_keeps_to_its_limit(ada: Agent) -> None:
 
 
 def test_a_search_finds_no_discarded_memory(ada: Agent) -> None:
-    store.discard(ada, remember(ada, "The tomatoes need water."), ME)
+    operations.discard(ada, remember(ada, "The tomatoes need water."), ME)
     assert opened(ada).call("search_memories", query="tomatoes")["found"] == []
 
 

@@ -9,8 +9,8 @@ import pytest
 import time_machine
 from django.utils import timezone
 
-from memory import store
 from memory.models import Agent, Kind
+from memory.writing import operations
 from refinement import session as sessions
 from refinement.models import Outcome
 from tests.refining import Held, change, fill, filler, notice, opened, protected, refused, sound
@@ -123,14 +123,14 @@ def test_a_memory_padded_in_one_session_buys_no_other_in_the_next(ada: Agent) ->
 def test_what_others_discard_meanwhile_leaves_less_room(ada: Agent) -> None:
     made = fill(ada, 8, 100)
     held = opened(ada)
-    store.discard(ada, made[:2], ME)
+    operations.discard(ada, made[:2], ME)
     refused(held, "floor", "delete_memory", {"id": made[2]})
     assert fresh(ada).core_tokens == held.session.floor_tokens == 600
 
 
 def test_below_its_floor_an_agent_can_still_merge_what_loses_nothing(ada: Agent) -> None:
     made = fill(ada, 8, 100)
-    store.discard(ada, made[:6], ME)
+    operations.discard(ada, made[:6], ME)
     merged = {"ids_to_merge": made[6:], "new_content": filler(200, "all of it")}
     assert opened(ada).call("consolidate_memories", **merged)["ok"]
 
@@ -183,7 +183,7 @@ def test_constitutional_duplicates_hold_no_room(ada: Agent) -> None:
     assert held.session.floor_tokens == 300
     assert cut(held, 3, 4) == ["floor"]
     sessions.close(held.session, Outcome.COMPLETED)
-    store.unprotect(ada, [1, 2], PERSON, reason="a mistake")
+    operations.unprotect(ada, [1, 2], PERSON, reason="a mistake")
     session = opened(ada).session
     assert (session.tokens_before, session.counted_tokens) == (500, 300)
 

@@ -9,8 +9,8 @@ import pytest
 import time_machine
 from django.utils import timezone
 
-from memory import store
 from memory.models import Agent, Kind
+from memory.writing import operations
 from refinement import session as sessions
 from refinement import tools
 from refinement.errors import LimitReached, SessionEnded
@@ -93,7 +93,7 @@ def test_by_agents_constitutional_memories_hold_at_most_half_the_budget(ada: Age
 def test_people_may_protect_beyond_half_the_budget(ada: Agent) -> None:
     made = fill(ada, 3, 50)
     opened(ada, budget_tokens=100, target_tokens=100)
-    store.protect(ada, made, PERSON)
+    operations.protect(ada, made, PERSON)
     assert all(row(ada, number).constitutional for number in made)
 
 

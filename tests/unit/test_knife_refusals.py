@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from audit.trail import Actor
-from memory import store
 from memory.models import Agent, Kind
+from memory.writing import operations
 from refinement import tools
 from tests.refining import Held, entries, fill, filler, opened, outside, protected, refused
 from tests.rules.talking import off
@@ -105,7 +105,7 @@ def test_each_unknown_number_is_named(held: Held) -> None:
 
 @pytest.mark.parametrize("tool", ONE)
 def test_a_discarded_memory(held: Held, ada: Agent, tool: str) -> None:
-    store.discard(ada, [3], ME)
+    operations.discard(ada, [3], ME)
     assert refused(held, "discarded", tool, naming(tool, 3, 1))["error"] == "Already discarded: 3."
 
 
@@ -306,7 +306,7 @@ def test_what_others_made_of_it_since_it_may_not(ada: Agent) -> None:
     remember(ada, "One cup of tea is enough.", "Coffee is for guests.")
     held = opened(ada)
     held.call("update_memory", id=1, content="One cup of tea is surely enough.")
-    store.revise(ada, 1, ME, content="Two cups.", session=None)
+    operations.revise(ada, 1, ME, content="Two cups.", session=None)
     refused(held, "stale_memory", "delete_memory", {"id": 1})
     assert held.call("update_memory", id=1, content="Two cups. So be it.")["ok"]  # for now it was shown
 
@@ -314,14 +314,14 @@ def test_what_others_made_of_it_since_it_may_not(ada: Agent) -> None:
 def test_an_entry_of_the_system_in_the_session_is_not_the_agents_own(ada: Agent) -> None:
     remember(ada, "One cup of tea is enough.", "Coffee is for guests.")
     held = opened(ada)
-    store.revise(ada, 1, SYSTEM, content="Two cups.", session=held.session.number)
+    operations.revise(ada, 1, SYSTEM, content="Two cups.", session=held.session.number)
     refused(held, "stale_memory", "delete_memory", {"id": 1})
 
 
 def test_an_earlier_sessions_edit_is_not_this_ones(ada: Agent) -> None:
     remember(ada, "One cup of tea is enough.", "Coffee is for guests.")
     held = opened(ada)
-    store.revise(ada, 1, Actor.agent("session 9"), content="Two cups.", session=held.session.number + 8)
+    operations.revise(ada, 1, Actor.agent("session 9"), content="Two cups.", session=held.session.number + 8)
     refused(held, "stale_memory", "delete_memory", {"id": 1})
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from memory import store
 from memory.models import Agent, Kind
+from memory.writing import operations
 from refinement import ledger
 from tests.refining import entries, fill, filler, protected
 from tests.steps import ME, remember
@@ -73,7 +73,7 @@ def test_journal_memories_are_not_in_it(ada: Agent) -> None:
 
 
 def test_discarded_memories_are_not_in_it(ada: Agent) -> None:
-    store.discard(ada, remember(ada, "Gone."), ME)
+    operations.discard(ada, remember(ada, "Gone."), ME)
     assert entries(ada) == []
 
 

@@ -16,10 +16,13 @@ from django_q.models import Schedule
 from audit.models import ActorKind
 from audit.trail import Actor
 from config.queue import TELL_STEWARD
-from memory import agents, history, posting, tasks
+from memory import tasks
+from memory.agents import lifecycle
 from memory.errors import SealBroken
+from memory.mail import sending
 from memory.models import Agent, AgentKey
 from memory.silo.silo import Silo
+from memory.time_machine import trail_view
 from tests import steps
 from tests.privacy import logbook
 from tests.queueing import waiting, work
@@ -48,14 +51,14 @@ def key_of(agent: Agent) -> AgentKey:
 
 
 def test_a_first_key_is_told(db: None) -> None:
-    agents.create("acme", "eve", model="builtin/dedupe", actor=BY_HAND, steward=SUE)
+    lifecycle.create("acme", "eve", model="builtin/dedupe", actor=BY_HAND, steward=SUE)
     [(to, subject)] = letters()
     assert to == SUE
     assert subject.startswith("acme/eve: a key to its memory was issued (")
 
 
 def test_a_letter_says_what_when_and_by_whom(stewarded: Agent) -> None:
-    agents.change(stewarded, ME, model="openai/gpt-4.1")
+    lifecycle.change(stewarded, ME, model="openai/gpt-4.1")
     work()
     entry = last_entry(stewarded)
     [message] = mail.outbox
@@ -70,28 +73,28 @@ def test_a_letter_says_what_when_and_by_whom(stewarded: Agent) -> None:
 
 @pytest.mark.parametrize("model", ["openai/gpt\nX: y", "openai/gpt\x85", "openai/gpt ", " openai/gpt"])
 def test_a_model_that_would_break_a_header_is_refused(stewarded: Agent, model: str) -> None:
-    with pytest.raises(agents.Invalid, match="model: must be"):
-        agents.change(stewarded, ME, model=model)
+    with pytest.raises(lifecycle.Invalid, match="model: must be"):
+        lifecycle.change(stewarded, ME, model=model)
     assert waiting() == []
 
 
 def test_a_subject_is_one_line_whatever_was_set(stewarded: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of an entry that was written when a model could still hold a line break."""
-    monkeypatch.setattr(agents, "_clean", lambda *_: None)
-    agents.change(stewarded, ME, model="openai/gpt\r\nX:\x0by")
+    monkeypatch.setattr(lifecycle, "_clean", lambda *_: None)
+    lifecycle.change(stewarded, ME, model="openai/gpt\r\nX:\x0by")
     assert letters() == [(SUE, "acme/ada: its model was changed to openai/gpt X: y")]
 
 
 @pytest.mark.parametrize("kind", ActorKind)
 def test_whoever_did_it_is_named(stewarded: Agent, kind: ActorKind) -> None:
-    agents.change(stewarded, Actor(kind, "x"), model="openai/gpt-4.1")
+    lifecycle.change(stewarded, Actor(kind, "x"), model="openai/gpt-4.1")
     work()
     [message] = mail.outbox
     assert "\nThat was done by " in message.body
 
 
 def test_an_exchange_tells_of_the_new_key_and_of_those_that_end(stewarded: Agent) -> None:
-    agents.exchange_key(key_of(stewarded), ME)
+    lifecycle.exchange_key(key_of(stewarded), ME)
     assert [subject.split(" (")[0] for _, subject in letters()] == [
         "acme/ada: a key to its memory was issued",
         "acme/ada: a key to its memory was ended",
@@ -100,7 +103,7 @@ def test_an_exchange_tells_of_the_new_key_and_of_those_that_end(stewarded: Agent
 
 
 def test_a_secret_is_in_no_letter(stewarded: Agent) -> None:
-    key = agents.issue_key(stewarded, ME)
+    key = lifecycle.issue_key(stewarded, ME)
     prefix, secret = key_of(stewarded).prefix, key.split("_", 2)[2]
     work()
     [message] = mail.outbox
@@ -112,13 +115,13 @@ def test_a_secret_is_in_no_letter(stewarded: Agent) -> None:
     "settings", [{"system_prompt": "x"}, {"retention": "0.80"}, {"paused": True}, {"language": "german"}]
 )
 def test_other_settings_are_not_told(stewarded: Agent, settings: dict[str, Any]) -> None:
-    agents.change(stewarded, ME, **settings)
+    lifecycle.change(stewarded, ME, **settings)
     steps.remember(stewarded, "tea")
     assert waiting() == []
 
 
 def test_of_a_change_of_steward_both_are_told(stewarded: Agent) -> None:
-    agents.change(stewarded, ME, steward=TOM, is_steward_only=True)
+    lifecycle.change(stewarded, ME, steward=TOM, is_steward_only=True)
     assert letters() == [
         (SUE, "acme/ada: its steward was changed"),
         (TOM, "acme/ada: its steward was changed"),
@@ -126,7 +129,7 @@ def test_of_a_change_of_steward_both_are_told(stewarded: Agent) -> None:
 
 
 def test_the_new_steward_alone_is_told_what_that_means(stewarded: Agent) -> None:
-    agents.change(stewarded, ME, steward=TOM)
+    lifecycle.change(stewarded, ME, steward=TOM)
     work()
     said = {
         message.to[0]: "You are its steward now: when somebody asks to read" in message.body for message in mail.outbox
@@ -137,45 +140,45 @@ def test_the_new_steward_alone_is_told_what_that_means(stewarded: Agent) -> None
 
 
 def test_a_first_steward_and_a_last_one_are_told(ada: Agent) -> None:
-    agents.change(ada, ME, steward=SUE)
+    lifecycle.change(ada, ME, steward=SUE)
     assert letters() == [(SUE, "acme/ada: its steward was changed")]
-    agents.change(ada, ME, steward="")
+    lifecycle.change(ada, ME, steward="")
     assert letters() == [(SUE, "acme/ada: its steward was changed")]
-    agents.issue_key(ada, ME)
+    lifecycle.issue_key(ada, ME)
     assert waiting() == []
 
 
 def test_who_was_steward_is_told_however_late_the_letter_is_sent(stewarded: Agent) -> None:
     """A thief of a key could otherwise have the letter about it sent to an address of their own."""
-    agents.issue_key(stewarded, ME)
-    agents.change(stewarded, ME, steward=TOM)
-    agents.issue_key(stewarded, ME)
-    agents.change(stewarded, ME, steward="eve@evil.test")
+    lifecycle.issue_key(stewarded, ME)
+    lifecycle.change(stewarded, ME, steward=TOM)
+    lifecycle.issue_key(stewarded, ME)
+    lifecycle.change(stewarded, ME, steward="eve@evil.test")
     assert [to for to, _ in letters()] == [SUE, SUE, TOM, TOM, TOM, "eve@evil.test"]
 
 
 def test_tasks_name_agent_and_entry_by_number_alone(stewarded: Agent) -> None:
-    agents.change(stewarded, ME, steward=TOM)
+    lifecycle.change(stewarded, ME, steward=TOM)
     seq = last_entry(stewarded).seq
     assert waiting() == [(TELL_STEWARD, (stewarded.pk, seq, whose)) for whose in (0, 1)]
 
 
 def test_whom_a_steward_replaced_is_sealed_in_the_trail(stewarded: Agent) -> None:
-    agents.change(stewarded, ME, steward=TOM)
+    lifecycle.change(stewarded, ME, steward=TOM)
     entry = last_entry(stewarded)
-    assert history.note(fresh(stewarded), entry) == SUE
+    assert trail_view.note(fresh(stewarded), entry) == SUE
     assert SUE not in f"{entry.detail}"
     assert problems(stewarded) == []
 
 
 def test_a_refused_change_is_not_told(stewarded: Agent) -> None:
-    with pytest.raises(agents.Invalid):
-        agents.change(stewarded, PERSON, model="openai/x", target_tokens=10**6)
+    with pytest.raises(lifecycle.Invalid):
+        lifecycle.change(stewarded, PERSON, model="openai/x", target_tokens=10**6)
     assert waiting() == []
 
 
 def test_the_steward_of_an_erased_agent_is_not_known_any_more(stewarded: Agent) -> None:
-    agents.change(stewarded, ME, steward=TOM)
+    lifecycle.change(stewarded, ME, steward=TOM)
     Agent.objects.update(wrapped_key=b"")
     assert work() == [("tell_steward", "erased"), ("tell_steward", "sent")]
 
@@ -189,13 +192,13 @@ class Refuses(EmailBackend):
 
 def test_a_letter_that_fails_is_tried_again_a_few_times(stewarded: Agent, settings: Any) -> None:
     settings.EMAIL_BACKEND = "tests.unit.test_letters.Refuses"
-    agents.issue_key(stewarded, ME)
+    lifecycle.issue_key(stewarded, ME)
     [(_, numbers)] = waiting()
     done = []
     with logbook.kept() as log:
-        for tried in range(len(posting.WAITS) + 1):
+        for tried in range(len(sending.WAITS) + 1):
             done.append(tasks.tell_steward(*numbers, tried))
-            expected = posting.WAITS[tried] if tried < len(posting.WAITS) else None
+            expected = sending.WAITS[tried] if tried < len(sending.WAITS) else None
             assert _next_in() == expected
     assert done == ["put_off"] * 4 + ["given_up"]
     assert log.text.count("letter not sent") == 5
@@ -215,7 +218,7 @@ def _next_in() -> timedelta | None:
 
 
 def test_the_note_needs_the_agents_own_key(stewarded: Agent, bob: Agent) -> None:
-    agents.change(stewarded, ME, steward=TOM)
+    lifecycle.change(stewarded, ME, steward=TOM)
     sealed = last_entry(stewarded).sealed
     assert sealed is not None
     with pytest.raises(SealBroken):

@@ -15,12 +15,14 @@ from django.utils import timezone
 
 from audit.models import Operation
 from config.queue import QueueUnreachable
-from memory import agents, erasure, requests, store
-from memory import time_machine as history
+from memory.agents import lifecycle
+from memory.consent import erasure, removal_requests
 from memory.errors import MemoryDisabled
 from memory.models import Agent, DueReason
-from memory.time_machine import What
-from refinement import line, loop, schedule, tasks, turns
+from memory.time_machine import rollback as history
+from memory.time_machine.rollback import What
+from memory.writing import operations
+from refinement import backlog, loop, schedule, scheduling, tasks
 from refinement import session as sessions
 from refinement.models import RefinementSession, Waiting
 from tests import queueing, refining, steps
@@ -65,12 +67,12 @@ def test_who_waits_is_not_queued_again(ada: Agent, bob: Agent) -> None:
     tasks.sweep()
     due(bob)
     tasks.sweep()
-    line.ask(ada)
+    backlog.ask(ada)
     assert waiting() == [(REFINE, (ada.pk,)), (REFINE, (bob.pk,))]
 
 
 def test_who_is_called_twice_stands_in_line_once(ada: Agent) -> None:
-    assert [line.call(ada), line.call(ada)] == [True, False]
+    assert [backlog.call(ada), backlog.call(ada)] == [True, False]
     assert waiting() == [(REFINE, (ada.pk,))]
 
 
@@ -102,7 +104,7 @@ def test_who_is_due_no_more_leaves_the_line(ada: Agent) -> None:
 def test_who_is_being_refined_keeps_its_place(ada: Agent) -> None:
     due(ada)
     tasks.sweep()
-    assert turns.take() is not None
+    assert scheduling.take() is not None
     opened(ada)
     tasks.sweep()
     assert in_line() == {ada.pk}
@@ -110,13 +112,13 @@ def test_who_is_being_refined_keeps_its_place(ada: Agent) -> None:
 
 def test_a_sweeps_queries_do_not_grow_with_whom_it_calls(ada: Agent, bob: Agent) -> None:
     with CaptureQueriesContext(connection) as none:
-        line.sweep()
-    crowd = [agents.create("acme", f"a{n}", model="builtin/dedupe", actor=ME)[0] for n in range(30)]
+        backlog.sweep()
+    crowd = [lifecycle.create("acme", f"a{n}", model="builtin/dedupe", actor=ME)[0] for n in range(30)]
     due(ada, bob, *crowd)
     with CaptureQueriesContext(connection) as many:
-        assert line.sweep() == 32
+        assert backlog.sweep() == 32
     tasks_put = sum("INSERT" in query["sql"] and "django_q" in query["sql"] for query in many)
-    assert tasks_put == line.AT_ONCE
+    assert tasks_put == backlog.AT_ONCE
     assert len(none) == 8  # lost, doubted, due, in line, how deep the queue is; taken, shut, and who could go
     assert len(many) - len(none) <= 5 + 3 * tasks_put  # a row, and the savepoint around it
 
@@ -154,18 +156,18 @@ def test_who_became_paused_meanwhile_is_not_refined(ada: Agent) -> None:
 
 
 def test_its_own_side_asks_and_it_is_queued_at_once(ada: Agent) -> None:
-    line.ask(ada)
+    backlog.ask(ada)
     assert work() == [("refine_agent", "completed")]
     assert outcomes(ada) == [("agent", "completed")]
 
 
 def test_who_asks_again_after_a_while_is_queued_once_more(ada: Agent) -> None:
     """Its task may have died with a worker, and asking must not be answered by nothing."""
-    line.ask(ada)
-    line.ask(ada)
+    backlog.ask(ada)
+    backlog.ask(ada)
     assert len(waiting()) == 1
     Waiting.objects.update(since=timezone.now() - timedelta(minutes=2))
-    line.ask(ada)
+    backlog.ask(ada)
     assert len(waiting()) == 2
     work()
     assert [outcome for _, outcome in outcomes(ada)] == ["completed"]
@@ -174,7 +176,7 @@ def test_who_asks_again_after_a_while_is_queued_once_more(ada: Agent) -> None:
 def test_who_may_not_ask_is_not_queued(ada: Agent) -> None:
     change(ada, memory_enabled=False)
     with pytest.raises(MemoryDisabled):
-        line.ask(ada)
+        backlog.ask(ada)
     assert waiting() == []
 
 
@@ -191,7 +193,7 @@ def test_a_write_beyond_the_budget_queues_it_at_once_and_once(ada: Agent) -> Non
 
 def test_a_budget_set_below_what_is_there_queues_it_too(ada: Agent) -> None:
     fill(ada, 3, 30)
-    agents.change(ada, PERSON, budget_tokens=80, target_tokens=60)
+    lifecycle.change(ada, PERSON, budget_tokens=80, target_tokens=60)
     assert waiting() == [(REFINE, (ada.pk,))]
 
 
@@ -227,14 +229,14 @@ def test_what_a_person_took_back_is_not_refined_again_at_once(ada: Agent) -> Non
     assert after.core_tokens > after.budget_tokens
     assert after.due_at is not None
     assert timedelta(hours=23) < after.due_at - timezone.now() <= timedelta(hours=24)
-    line.ask(ada)
+    backlog.ask(ada)
     assert waiting() == [(REFINE, (ada.pk,))], "unless somebody asks"
 
 
 def test_growth_ends_the_rest_after_a_rollback(ada: Agent) -> None:
     change(ada, budget_tokens=60, target_tokens=50)
     numbers = steps.remember(ada, *(f"{'word ' * 10}{number}" for number in range(6)))
-    store.discard(fresh(ada), numbers, ME)
+    operations.discard(fresh(ada), numbers, ME)
     nobody_waits()
     change(ada, due_at=None, quiet_until=None)
     assert history.roll_back(fresh(ada), What.entry(fresh(ada).audit_seq), PERSON).rests
@@ -270,8 +272,8 @@ def test_a_fault_of_the_program_puts_it_off_too(ada: Agent, monkeypatch: pytest.
 
 
 def test_an_erased_agent_is_nothing_to_do(ada: Agent) -> None:
-    line.ask(ada)
-    asked = requests.ask_erasure(ada, PERSON, reason="It is asked for.", asked_by="the owner")
+    backlog.ask(ada)
+    asked = removal_requests.ask_erasure(ada, PERSON, reason="It is asked for.", asked_by="the owner")
     erasure.erase(ada, asked.number, ME)
     assert entries(ada)[-1].operation == Operation.ERASED
     assert work()[0] == ("refine_agent", "not_due")
@@ -308,7 +310,7 @@ def test_a_queue_that_holds_its_task_is_left_alone(ada: Agent) -> None:
 def test_whose_worker_died_stands_in_line_again(ada: Agent) -> None:
     due(ada)
     tasks.sweep()
-    assert turns.take() is not None
+    assert scheduling.take() is not None
     with time_machine.travel(timezone.now() + GIVEN_UP):
         tasks.sweep()
         assert Waiting.objects.get(pk=ada.pk).taken_at is None
@@ -318,7 +320,7 @@ def test_whose_worker_died_stands_in_line_again(ada: Agent) -> None:
 def test_whose_worker_lives_is_not_given_to_another(ada: Agent) -> None:
     due(ada)
     tasks.sweep()
-    turn = turns.take()
+    turn = scheduling.take()
     opened(ada)
     RefinementSession.objects.update(lease_until=timezone.now() + 2 * GIVEN_UP)
     with time_machine.travel(timezone.now() + GIVEN_UP):
@@ -329,11 +331,11 @@ def test_whose_worker_lives_is_not_given_to_another(ada: Agent) -> None:
 
 def test_a_crowd_of_one_tenant_delays_another_by_one_session(ada: Agent, bob: Agent) -> None:
     """Though all their tasks were queued before."""
-    due(*(agents.create("acme", f"a{n}", model="builtin/dedupe", actor=ME)[0] for n in range(40)))
+    due(*(lifecycle.create("acme", f"a{n}", model="builtin/dedupe", actor=ME)[0] for n in range(40)))
     tasks.sweep()
     before = waiting()
     carry_out(before[0])
-    line.ask(bob)
+    backlog.ask(bob)
     carry_out(before[1])
     assert [session.agent_id == bob.pk for session in RefinementSession.objects.order_by("pk")] == [False, True]
 
@@ -346,7 +348,7 @@ def test_a_queue_that_cannot_be_reached_takes_nothing_back(
 
     due(ada, bob)
     tasks.sweep()
-    monkeypatch.setattr(line, "depth", gone)
+    monkeypatch.setattr(backlog, "depth", gone)
     assert tasks.refine_agent(ada.pk) == "completed"
 
 

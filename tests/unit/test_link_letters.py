@@ -18,8 +18,12 @@ from audit.consent import Person, Scope
 from audit.models import AccessRequest, ConsentLink
 from audit.trail import Actor
 from config.queue import ASK_STEWARD
-from memory import agents, consent, in_words, posting, proposals, requests, steward_links, tasks
+from memory import tasks
+from memory.agents import lifecycle
+from memory.consent import grants, proposals, removal_requests
+from memory.consent import links as steward_links
 from memory.errors import Erased, MailNotSent
+from memory.mail import sending, wording
 from memory.models import Agent
 from tests import steps
 from tests.privacy import logbook
@@ -44,7 +48,7 @@ def stewarded(ada: Agent) -> Agent:
 
 def ask(agent: Agent, person: Person = PAT, **more: Any) -> int:
     asked: dict[str, Any] = {"purpose": PURPOSE, "scope": Scope("silo")} | more
-    return consent.ask(fresh(agent), person, **asked).number
+    return grants.ask(fresh(agent), person, **asked).number
 
 
 def letters() -> list[Any]:
@@ -65,7 +69,7 @@ def test_a_request_is_mailed_with_a_link_that_decides(stewarded: Agent) -> None:
     number = ask(stewarded, scope=Scope("memories", numbers=(1, 2)), seconds=5_400)
     assert waiting() == [(ASK_STEWARD, (stewarded.pk, number))]
     [message] = letters()
-    asked_at = consent.find(fresh(stewarded), number).asked_at
+    asked_at = grants.find(fresh(stewarded), number).asked_at
     assert (message.to, message.from_email) == ([SUE], configured.DEFAULT_FROM_EMAIL)
     assert message.subject == "acme/ada: pat@acme.test asks to read what it remembers"
     assert message.body == (
@@ -80,7 +84,7 @@ def test_a_request_is_mailed_with_a_link_that_decides(stewarded: Agent) -> None:
         f"    \u201c{PURPOSE}\u201d\n"
     )
     steward_links.decide(token_of(message), approve=True)
-    assert consent.find(fresh(stewarded), number).state == "active"
+    assert grants.find(fresh(stewarded), number).state == "active"
 
 
 def test_a_proposal_is_mailed_likewise(stewarded: Agent) -> None:
@@ -96,7 +100,7 @@ def test_a_proposal_is_mailed_likewise(stewarded: Agent) -> None:
 
 
 def test_a_removal_is_mailed_likewise(stewarded: Agent) -> None:
-    asked = requests.ask_redaction(stewarded, [1, 2], ADMIN, reason="request 2026-114")
+    asked = removal_requests.ask_redaction(stewarded, [1, 2], ADMIN, reason="request 2026-114")
     assert waiting() == [(ASK_STEWARD, (stewarded.pk, asked.number))]
     [message] = letters()
     assert (message.to, message.subject) == ([SUE], "acme/ada: somebody asks to remove what it remembers, for good")
@@ -107,36 +111,38 @@ def test_a_removal_is_mailed_likewise(stewarded: Agent) -> None:
     assert message.body.endswith("\n\n    \u201crequest 2026-114\u201d\n")
     assert MARKER not in message.body
     steward_links.decide(token_of(message), approve=True)
-    assert requests.find(fresh(stewarded), asked.number).state == "carried_out"
+    assert removal_requests.find(fresh(stewarded), asked.number).state == "carried_out"
 
 
 def test_an_erasure_is_mailed_likewise_and_settles_what_else_was_asked(stewarded: Agent) -> None:
-    first = requests.ask_erasure(stewarded, ADMIN, reason="the contract ended")
-    requests.ask_erasure(fresh(stewarded), Actor.operator("erase_agent"), reason="once more", asked_by="jo@acme.test")
+    first = removal_requests.ask_erasure(stewarded, ADMIN, reason="the contract ended")
+    removal_requests.ask_erasure(
+        fresh(stewarded), Actor.operator("erase_agent"), reason="once more", asked_by="jo@acme.test"
+    )
     one, other = letters()
     assert "everything it remembers, and all that it ever remembered: the key to it is destroyed" in one.body
     assert "an operator, for \u201cjo@acme.test\u201d asks to remove" in other.body
     steward_links.decide(token_of(one), approve=True)
     assert not fresh(stewarded).wrapped_key
-    assert requests.find(fresh(stewarded), first.number).decided_by == "steward"
+    assert removal_requests.find(fresh(stewarded), first.number).decided_by == "steward"
     assert [steward_links.look(token_of(each)).state for each in (one, other)] == ["carried_out", "settled"]
     with pytest.raises(Erased):
         steward_links.decide(token_of(other), approve=True)
 
 
 def test_a_removal_asked_in_the_stewards_name_is_mailed_to_nobody(stewarded: Agent) -> None:
-    requests.ask_erasure(stewarded, Actor.operator("erase_agent"), reason="the contract ended", asked_by=SUE)
+    removal_requests.ask_erasure(stewarded, Actor.operator("erase_agent"), reason="the contract ended", asked_by=SUE)
     assert letters() == []
 
 
 def test_a_new_steward_is_mailed_the_removals_that_wait(stewarded: Agent) -> None:
-    asked = requests.ask_redaction(stewarded, [1], ADMIN, reason="request 2026-114").number
+    asked = removal_requests.ask_redaction(stewarded, [1], ADMIN, reason="request 2026-114").number
     letters()
-    agents.change(fresh(stewarded), ME, steward=TOM)
+    lifecycle.change(fresh(stewarded), ME, steward=TOM)
     links = [each for each in letters() if "/consent/" in each.body]
     assert [each.to for each in links] == [[TOM]]
     steward_links.decide(token_of(links[0]), approve=False)
-    assert requests.find(fresh(stewarded), asked).state == "declined"
+    assert removal_requests.find(fresh(stewarded), asked).state == "declined"
 
 
 def test_a_purpose_is_one_line_and_cannot_end_its_quotation(stewarded: Agent) -> None:
@@ -164,19 +170,19 @@ def test_a_purpose_sets_no_direction_of_what_stands_around_it(stewarded: Agent) 
     ],
 )
 def test_a_scope_in_words(scope: Scope, told: str) -> None:
-    assert in_words.scope(scope) == told
+    assert wording.scope(scope) == told
 
 
 def test_of_many_numbers_some_are_listed() -> None:
-    assert in_words.numbered(range(1, 24)).endswith("19, 20 and 3 more")
-    assert in_words.numbered(()) == ""
+    assert wording.numbered(range(1, 24)).endswith("19, 20 and 3 more")
+    assert wording.numbered(()) == ""
 
 
 @pytest.mark.parametrize(
     ("seconds", "told"), [(900, "15 minutes"), (3_600, "1 hour"), (3_660, "1 hour and 1 minute"), (14_400, "4 hours")]
 )
 def test_a_time_in_words(seconds: int, told: str) -> None:
-    assert in_words.duration(seconds) == told
+    assert wording.duration(seconds) == told
 
 
 def test_it_says_nothing_of_what_is_remembered(stewarded: Agent) -> None:
@@ -207,12 +213,12 @@ def test_who_asks_is_sent_no_link_to_their_own_request(stewarded: Agent, address
 def test_what_is_over_when_its_turn_comes_is_not_sent(stewarded: Agent, time_machine: Any) -> None:
     decided, other = ask(stewarded), ask(stewarded, Person(2, "eve@acme.test"))
     proposed = proposals.propose(fresh(stewarded), ADMIN, model="openai/gpt-4.1").number
-    consent.deny(fresh(stewarded), decided, ME)
+    grants.deny(fresh(stewarded), decided, ME)
     proposals.decline(fresh(stewarded), proposed, ME)
     time_machine.move_to(timezone.now() + timedelta(hours=72))
     assert work() == [("ask_steward", "over")] * 3
     assert (mail.outbox, ConsentLink.objects.count()) == ([], 0)
-    assert consent.find(fresh(stewarded), other).state == "requested"  # a letter that is not sent writes nothing
+    assert grants.find(fresh(stewarded), other).state == "requested"  # a letter that is not sent writes nothing
 
 
 def test_what_was_erased_meanwhile_is_not_asked_about(stewarded: Agent) -> None:
@@ -229,9 +235,9 @@ def test_a_number_of_something_else_sends_nothing(stewarded: Agent, numbers: tup
 def test_a_new_steward_gets_links_of_their_own(stewarded: Agent) -> None:
     requested, decided = ask(stewarded), ask(stewarded, Person(2, "eve@acme.test"))
     proposed = proposals.propose(fresh(stewarded), ADMIN, model="openai/gpt-4.1").number
-    consent.deny(fresh(stewarded), decided, ME)
+    grants.deny(fresh(stewarded), decided, ME)
     before = {token_of(message) for message in letters()}
-    agents.change(fresh(stewarded), ME, steward=TOM)
+    lifecycle.change(fresh(stewarded), ME, steward=TOM)
     sent = [message for message in letters() if "/consent/" in message.body]
     assert [message.to for message in sent] == [[TOM], [TOM]]
     about = [steward_links.look(token_of(message)).asked.number for message in sent]
@@ -291,7 +297,7 @@ def test_a_letter_that_fails_is_tried_again_a_few_times(stewarded: Agent, settin
     marker = unique().replace("ZEBRA", "OKAPI")  # a purpose is kept in the trail, and no memory
     number = ask(stewarded, purpose=f"{marker} {PURPOSE}")
     with logbook.kept() as log:
-        done = [tasks.ask_steward(stewarded.pk, number, tried) for tried in range(len(posting.WAITS) + 1)]
+        done = [tasks.ask_steward(stewarded.pk, number, tried) for tried in range(len(sending.WAITS) + 1)]
     assert done == ["put_off"] * 4 + ["given_up"]
     assert set(Schedule.objects.values_list("func", flat=True)) == {ASK_STEWARD}
     assert "letter given up" in log.text

@@ -9,9 +9,14 @@ import pytest
 from django.core import mail
 
 from audit.trail import Actor
-from memory import agents, erasure, errors, in_words, proposals, requests, runs, store
+from memory import errors
+from memory.agents import lifecycle
+from memory.consent import erasure, proposals, removal_requests
+from memory.mail import wording
 from memory.models import Agent
-from memory.time_machine import What, roll_back
+from memory.run_log import runs
+from memory.time_machine.rollback import What, roll_back
+from memory.writing import operations
 from tests.queueing import work
 from tests.steps import ME, entries, fresh, last_entry, problems, refused, remember
 
@@ -45,7 +50,7 @@ def test_what_its_side_accepts_is_where_its_runs_go(led: Agent, root: Path) -> N
     assert last_entry(led).detail == {"changed": {"memory_path": path}, "proposal": number}
     assert runs.log_run(fresh(led), "Brew", "tea", ME) is None
     assert Path(path).read_text().endswith("**Task:** Brew\n**Result:** tea\n\n")
-    assert store.runs(fresh(led)).count() == 0
+    assert operations.runs(fresh(led)).count() == 0
     assert problems(led) == []
 
 
@@ -53,7 +58,7 @@ def test_and_back_to_the_journal(led: Agent) -> None:
     proposals.accept(fresh(led), propose(led, memory_path="ada.md"), ME)
     proposals.accept(fresh(led), propose(led, memory_path=""), ME)
     assert runs.log_run(fresh(led), "Brew", "tea", ME) is not None
-    assert store.runs(fresh(led)).count() == 1
+    assert operations.runs(fresh(led)).count() == 1
 
 
 @pytest.mark.parametrize("given", ["ada.md", "./logs/../ada.md", "{root}/acme/ada.md"])
@@ -100,23 +105,23 @@ def test_the_second_folder_of_the_operator_will_do(led: Agent, tmp_path: Path) -
 def test_another_agents_file_is_refused_when_it_is_proposed_and_when_it_is_accepted(led: Agent, root: Path) -> None:
     path = str(root / "acme" / "shared.md")
     number = propose(led, memory_path=path)
-    agents.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=path)
+    lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=path)
     with refused(led, errors.Invalid):
         proposals.accept(fresh(led), number, ME)
     with refused(led, errors.Invalid):
         propose(led, memory_path=path)
     with pytest.raises(errors.Invalid):
-        agents.create("acme", "sue", model="builtin/dedupe", actor=ME, memory_path=path)
+        lifecycle.create("acme", "sue", model="builtin/dedupe", actor=ME, memory_path=path)
 
 
 def test_the_database_itself_refuses_a_second_agent_of_a_file(led: Agent, root: Path, monkeypatch: Any) -> None:
     """As where two are set at once."""
     path = str(root / "acme" / "shared.md")
-    agents.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=path)
+    lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=path)
     looked = iter([False, True])
-    monkeypatch.setattr(agents, "_is_anothers", lambda _: next(looked))
+    monkeypatch.setattr(lifecycle, "_is_anothers", lambda _: next(looked))
     with refused(led, errors.Invalid) as caught:
-        agents.change(fresh(led), ME, memory_path=path)
+        lifecycle.change(fresh(led), ME, memory_path=path)
     assert caught.value.field == "memory_path"
 
 
@@ -128,19 +133,19 @@ def test_a_folder_the_operator_no_longer_lists_is_refused_when_it_is_accepted(le
 
 
 def test_the_trail_names_the_file_an_agent_is_made_with(root: Path, db: None) -> None:
-    eve, _ = agents.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path="eve.md")
+    eve, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path="eve.md")
     assert entries(eve)[0].detail["memory_path"] == f"{root}/eve.md"
 
 
 def test_a_file_the_operator_named_keeps_nobody_from_proposing_a_model(root: Path, db: None) -> None:
-    eve, _ = agents.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path="eve.md")
+    eve, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path="eve.md")
     assert fresh(eve).memory_path == f"{root}/eve.md"
     number = propose(eve, model=MODEL, steward="", is_steward_only=False, memory_path=f"{root}/eve.md")
     assert proposals.find(fresh(eve), number).proposed == {"model": MODEL}
 
 
 def test_the_steward_is_told(led: Agent, root: Path) -> None:
-    agents.change(led, ME, steward="sue@acme.test")
+    lifecycle.change(led, ME, steward="sue@acme.test")
     work()
     mail.outbox.clear()
     proposals.accept(fresh(led), propose(led, memory_path="ada.md"), ME)
@@ -148,57 +153,57 @@ def test_the_steward_is_told(led: Agent, root: Path) -> None:
     told = "the file its runs are logged in, for whoever can read it, was changed to:"
     assert any(f"{told} {root}/acme/ada.md" in message.body for message in mail.outbox)
     mail.outbox.clear()
-    agents.change(fresh(led), ME, memory_path="")
+    lifecycle.change(fresh(led), ME, memory_path="")
     work()
     assert any(f"{told} none; they are logged in its memory" in message.body for message in mail.outbox)
 
 
 def test_what_it_would_change_is_told_in_words(led: Agent) -> None:
-    [said] = in_words.changes(led, {"memory_path": "/vault/ada.md"})
+    [said] = wording.changes(led, {"memory_path": "/vault/ada.md"})
     assert "the file /vault/ada.md" in said
     assert "no longer sealed" in said
     led.memory_path = "/vault/ada.md"
-    [said] = in_words.changes(led, {"memory_path": ""})
+    [said] = wording.changes(led, {"memory_path": ""})
     assert "no longer in the file /vault/ada.md" in said
-    assert in_words.proposed({"memory_path": ""}) == ["its memory file: none"]
+    assert wording.proposed({"memory_path": ""}) == ["its memory file: none"]
 
 
 @pytest.mark.parametrize("name", ["last_n", "max_entries", "context_tokens"])
 def test_numbers_of_a_log_that_are_none(led: Agent, name: str) -> None:
     with refused(led, errors.Invalid) as caught:
-        agents.change(led, ME, **{name: -1})
+        lifecycle.change(led, ME, **{name: -1})
     assert caught.value.field == name
 
 
 def test_a_context_of_no_tokens_is_none(led: Agent) -> None:
     with refused(led, errors.Invalid):
-        agents.change(led, ME, context_tokens=0)
-    assert agents.change(led, ME, context_tokens=None).context_tokens is None
+        lifecycle.change(led, ME, context_tokens=0)
+    assert lifecycle.change(led, ME, context_tokens=None).context_tokens is None
 
 
 @pytest.mark.parametrize("path", ["", ".", "sub/"])
 def test_a_folder_is_no_file(root: Path, path: str, db: None) -> None:
     """Also one that is not there yet."""
     with pytest.raises(errors.Invalid, match="is a folder"):
-        agents.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=path or str(root))
+        lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=path or str(root))
 
 
 @pytest.mark.parametrize(("one", "other"), [("notes.md", "notes.md/more.md"), ("a/b/c.md", "a")])
 def test_no_file_is_anothers_folder(one: str, other: str, db: None) -> None:
-    agents.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=one)
+    lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=one)
     with pytest.raises(errors.Invalid, match="in the way"):
-        agents.create("acme", "sue", model="builtin/dedupe", actor=ME, memory_path=other)
+        lifecycle.create("acme", "sue", model="builtin/dedupe", actor=ME, memory_path=other)
 
 
 def test_a_file_that_is_there_is_told_of(led: Agent, root: Path) -> None:
     (root / "acme").mkdir(parents=True)
     (root / "acme" / "ada.md").write_text("## old\n")
-    [said] = in_words.changes(led, {"memory_path": f"{root}/acme/ada.md"})
+    [said] = wording.changes(led, {"memory_path": f"{root}/acme/ada.md"})
     assert "which is there already and is taken for its own with all it says" in said
 
 
 def test_folders_that_are_made_are_for_their_owner_alone(db: None, root: Path) -> None:
-    eve, _ = agents.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path="one/two/three.md")
+    eve, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path="one/two/three.md")
     runs.log_run(eve, "Brew", "tea", ME)
     made = [root, root / "one", root / "one" / "two"]
     assert [folder.stat().st_mode & 0o777 for folder in made] == [0o700] * 3
@@ -209,7 +214,7 @@ def test_an_erased_agent_lets_go_of_its_file(led: Agent, root: Path) -> None:
     runs.log_run(fresh(led), "Brew", "tea", ME)
     path = root / "acme" / "ada.md"
     held = fresh(led)
-    erasure.erase(fresh(led), requests.ask_erasure(fresh(led), ADMIN, reason="the contract ended").number, ME)
+    erasure.erase(fresh(led), removal_requests.ask_erasure(fresh(led), ADMIN, reason="the contract ended").number, ME)
     assert (fresh(led).memory_path, last_entry(led).detail["memory_path"]) == ("", str(path))
     before = path.read_bytes()
     for row in (fresh(led), held):
@@ -220,7 +225,7 @@ def test_an_erased_agent_lets_go_of_its_file(led: Agent, root: Path) -> None:
 
 
 def test_a_files_trim_is_not_rolled_back_and_says_so(led: Agent) -> None:
-    seq = store.file_trimmed(fresh(led), {"removed": 3}, ME)
+    seq = operations.file_trimmed(fresh(led), {"removed": 3}, ME)
     assert seq is not None
     for what in (What.entry(seq), What.since_entry(seq - 1)):
         with pytest.raises(errors.NothingToUndo, match="a memory file was trimmed"):

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import memory_file, placing
 from memory.errors import FileFault
-from memory.memory_file import Trimmed, append, look, trim, trim_entries
-from memory.placing import Folder, Place
-from memory.replacement import name_beside
+from memory.run_log import files, log_file
+from memory.run_log.files import Folder, Place
+from memory.run_log.log_file import Trimmed, append, look, trim, trim_entries
+from memory.run_log.replacement import name_beside
 
 
 def entry(number: int, result: str = "done") -> bytes:
@@ -137,16 +137,16 @@ def test_any_bytes_in_pieces_of_any_size(
     path = tmp_path_factory.mktemp("any") / "log.md"
     path.write_bytes(content)
     entries = sum(line.startswith(b"## ") for line in content.split(b"\n"))
-    before = memory_file.CHUNK, memory_file.STEP
-    memory_file.CHUNK, memory_file.STEP = chunk, step
+    before = log_file.CHUNK, log_file.STEP
+    log_file.CHUNK, log_file.STEP = chunk, step
     try:
         seen = look(Place(path))
         assert seen is not None
         assert seen.entries == entries
-        assert b"".join(memory_file.pieces(Place(path), seen)) == content
+        assert b"".join(log_file.pieces(Place(path), seen)) == content
         done = trim(Place(path), keep)
     finally:
-        memory_file.CHUNK, memory_file.STEP = before
+        log_file.CHUNK, log_file.STEP = before
     assert path.read_bytes() == expected(content, keep)
     assert (done.removed, done.kept) == (max(0, entries - keep), min(entries, keep))
     if done.after is not None:
@@ -164,7 +164,7 @@ def test_a_large_file_is_trimmed_in_little_memory(path: Path) -> None:
     trim_entries(path, 200)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most < 8 * memory_file.CHUNK
+    assert most < 8 * log_file.CHUNK
     seen = look(Place(path))
     assert seen is not None
     assert seen.entries == 200
@@ -380,7 +380,7 @@ def test_a_program_that_keeps_it_open_is_waited_for(path: Path) -> None:
 def test_a_program_that_never_closes_it_keeps_it_from_being_trimmed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_file, "OTHERS", 0.1)
+    monkeypatch.setattr(log_file, "OTHERS", 0.1)
     path.write_bytes(of(5))
     with path.open("ab"), pytest.raises(FileFault, match="held open for writing"):
         trim(Place(path), 2)
@@ -407,7 +407,7 @@ def test_nothing_that_others_append_is_lost(path: Path) -> None:
 
 
 def test_a_lock_that_is_never_given_up_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placing, "PATIENCE", 0.1)
+    monkeypatch.setattr(files, "PATIENCE", 0.1)
     path.write_bytes(of(5))
     with path.open("rb") as other:  # whoever may read it may lock it
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -429,13 +429,13 @@ def test_one_that_is_written_to_for_ever_is_looked_at_all_the_same(path: Path) -
 def test_a_stop_waits_until_what_came_meanwhile_is_copied(path: Path) -> None:
     path.write_bytes(of(5))
     script = (
-        "import os, signal, subprocess, sys, time\nfrom pathlib import Path\nfrom memory import memory_file\n"
-        "from memory.placing import Folder\nput, path = Folder.replace, Path(sys.argv[1])\n"
+        "import os, signal, subprocess, sys, time\nfrom pathlib import Path\nfrom memory.run_log import log_file\n"
+        "from memory.run_log.files import Folder\nput, path = Folder.replace, Path(sys.argv[1])\n"
         "def late(folder, name, by):\n  subprocess.Popen(['sh', '-c', 'echo \"## late\" >> \"$0\"', str(path)])\n"
         "  time.sleep(0.3)\n  put(folder, name, by)\n"
         "  os.kill(os.getpid(), signal.SIGINT)\n"
         "Folder.replace = late\n"
-        "try:\n  memory_file.trim_entries(path, 2)\nexcept KeyboardInterrupt:\n  print('stopped')\n"
+        "try:\n  log_file.trim_entries(path, 2)\nexcept KeyboardInterrupt:\n  print('stopped')\n"
     )
     ran = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
     assert ran.stdout == "stopped\n"
@@ -451,7 +451,7 @@ def test_what_cannot_be_copied_for_want_of_room_is_told(path: Path, monkeypatch:
 
     def act() -> None:
         begin_to_add(path, entry(6))
-        monkeypatch.setattr("memory.replacement.os.write", full)
+        monkeypatch.setattr("memory.run_log.replacement.os.write", full)
 
     just_before(monkeypatch, act)
     with pytest.raises(FileFault, match=r"was trimmed, but \d+ bytes .* no space left"):
@@ -467,7 +467,7 @@ def test_when_it_fails_to_append_what_others_wrote_behind_stays(path: Path, monk
         add(path, entry(9))
         raise OSError(5, os.strerror(5))
 
-    monkeypatch.setattr("memory.memory_file.os.fsync", failing)
+    monkeypatch.setattr("memory.run_log.log_file.os.fsync", failing)
     with pytest.raises(FileFault):
         append(Place(path), entry(3))
     monkeypatch.undo()
@@ -525,7 +525,7 @@ def test_nor_one_that_is_put_there_meanwhile(tmp_path: Path, monkeypatch: pytest
 def test_killed_at_any_point_it_is_the_old_file_or_the_new(path: Path) -> None:
     old = of(2_000)
     script = (
-        "import sys; from pathlib import Path; from memory.memory_file import trim_entries; "
+        "import sys; from pathlib import Path; from memory.run_log.log_file import trim_entries; "
         "print('at it', flush=True); trim_entries(Path(sys.argv[1]), 3)"
     )
     for delay in range(12):

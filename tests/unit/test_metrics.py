@@ -13,12 +13,13 @@ from django.test import Client
 from django.utils import timezone
 from django_q.models import Schedule
 
-from config import metrics, queue
-from memory import time_machine
+from config import queue
 from memory.models import Agent
-from memory.time_machine import What
-from refinement import line, loop, turns
+from memory.time_machine import rollback
+from memory.time_machine.rollback import What
+from refinement import backlog, loop, scheduling
 from refinement.models import RefinementSession
+from refinement.monitoring import metrics
 from refinement.providers import Gate
 from tests import refining, steps
 from tests.conftest import House
@@ -143,7 +144,7 @@ def test_what_sessions_saved_is_counted_with_their_duplicates_and_once(client: C
     assert session.lost_tokens > 0 < session.repeated_tokens
     saved = session.tokens_before - session.tokens_after
     assert figure(scraped(client), "palimpsest_tokens_saved_total") == saved
-    time_machine.roll_back(fresh(ada), What.session(1), steps.PERSON, include_constitutional=True, reason="a test")
+    rollback.roll_back(fresh(ada), What.session(1), steps.PERSON, include_constitutional=True, reason="a test")
     assert figure(scraped(client), "palimpsest_tokens_saved_total") == saved, "a counter never goes back"
 
 
@@ -172,8 +173,8 @@ def test_who_is_due_and_what_waits(client: Client, ada: Agent) -> None:
 def test_the_line_and_who_is_at_it_are_told(client: Client, ada: Agent, bob: Agent) -> None:
     for agent in (ada, bob):
         refining.change(agent, due_at=timezone.now())
-    line.sweep()
-    turns.take()
+    backlog.sweep()
+    scheduling.take()
     text = scraped(client)
     assert figure(text, "palimpsest_waiting_agents") == 1
     assert figure(text, 'palimpsest_sessions_in_flight{provider="builtin"}') == 1

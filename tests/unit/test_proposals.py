@@ -11,8 +11,12 @@ from django.utils import timezone
 from audit.models import AuditEntry
 from audit.proposals import Proposal
 from audit.trail import Actor
-from memory import agents, editing, errors, history, proposals, steward_links
+from memory import errors
+from memory.agents import lifecycle
+from memory.consent import links, proposals
 from memory.models import Agent
+from memory.time_machine import trail_view
+from memory.writing import edits
 from tests.conftest import drop_guards
 from tests.queueing import work
 from tests.steps import ME, fresh, last_entry, problems, refused, remember
@@ -28,7 +32,7 @@ MODEL = "openai/gpt-4.1"
 def led(ada: Agent) -> Agent:
     """An agent with memories and a steward."""
     remember(ada, "tea")
-    agents.change(ada, ME, steward=STEWARD.label)
+    lifecycle.change(ada, ME, steward=STEWARD.label)
     return fresh(ada)
 
 
@@ -158,12 +162,12 @@ def test_nobody_else_does(led: Agent, actor: Actor) -> None:
     ],
 )
 def test_nobody_accepts_what_they_proposed(ada: Agent, steward: str, person: str) -> None:
-    agents.change(ada, ME, steward=steward)
+    lifecycle.change(ada, ME, steward=steward)
     for settings in ({"model": MODEL}, {"steward": "friend@acme.test"}):
         number = propose(ada, Actor.person(person), **settings).number
         with refused(ada, errors.ConsentNeeded):
             proposals.accept(fresh(ada), number, Actor.steward(steward))
-    agents.change(ada, ME, is_steward_only=True)
+    lifecycle.change(ada, ME, is_steward_only=True)
     with refused(ada, errors.ConsentNeeded):
         propose(ada, Actor.person(person), model="openai/gpt-4.1-mini")
 
@@ -178,7 +182,7 @@ def test_who_proposes_to_become_the_steward_waits_for_the_agents_side(led: Agent
 
 
 def test_where_the_steward_alone_consents_the_runtime_accepts_nothing(led: Agent) -> None:
-    agents.change(led, ME, is_steward_only=True)
+    lifecycle.change(led, ME, is_steward_only=True)
     number = propose(led, model=MODEL).number
     for verb in (proposals.accept, proposals.decline):
         with refused(led, errors.ConsentNeeded):
@@ -188,7 +192,7 @@ def test_where_the_steward_alone_consents_the_runtime_accepts_nothing(led: Agent
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_without_a_steward_the_runtime_decides_alone(ada: Agent, alone: bool) -> None:
-    agents.change(ada, ME, is_steward_only=alone)
+    lifecycle.change(ada, ME, is_steward_only=alone)
     number = propose(ada, steward="tom@acme.test").number
     with refused(ada, errors.ConsentNeeded):
         proposals.accept(fresh(ada), number, Actor.steward(""))
@@ -217,7 +221,7 @@ def test_it_is_decided_once(led: Agent, verb: Any) -> None:
 
 def test_what_is_so_already_is_accepted_all_the_same(led: Agent) -> None:
     number = propose(led, model=MODEL).number
-    agents.change(led, ME, model=MODEL)
+    lifecycle.change(led, ME, model=MODEL)
     proposals.accept(fresh(led), number, ME)
     assert (state(led, number), last_entry(led).detail) == ("accepted", {"changed": {}, "proposal": number})
     assert problems(led) == []
@@ -236,7 +240,7 @@ def test_the_steward_who_is_replaced_is_sealed_and_told(led: Agent) -> None:
     work()
     number = propose(led, steward="tom@acme.test").number
     proposals.accept(fresh(led), number, STEWARD)
-    assert history.note(fresh(led), last_entry(led)) == STEWARD.label
+    assert trail_view.note(fresh(led), last_entry(led)) == STEWARD.label
     assert work().count(("tell_steward", "sent")) == 2
 
 
@@ -315,49 +319,49 @@ def test_a_decline_taken_out_by_sql_revives_nothing(led: Agent) -> None:
 
 def test_a_link_accepts_once_and_only_for_the_present_steward(led: Agent) -> None:
     number = propose(led, model=MODEL).number
-    token = steward_links.make(fresh(led), number)
-    assert steward_links.look(token).state == "open"
-    assert steward_links.decide(token, approve=True).decided_by == "steward"
+    token = links.make(fresh(led), number)
+    assert links.look(token).state == "open"
+    assert links.decide(token, approve=True).decided_by == "steward"
     assert fresh(led).model == MODEL
     with refused(led, errors.NotOpen):
-        steward_links.decide(token, approve=False)
+        links.decide(token, approve=False)
     with refused(led, errors.NotOpen):
-        steward_links.revoke(token)
+        links.revoke(token)
 
 
 def test_a_link_ends_with_the_steward_it_was_mailed_to(led: Agent) -> None:
-    token = steward_links.make(fresh(led), propose(led, model=MODEL).number)
-    agents.change(led, ME, steward="new@acme.test")
-    for do in (steward_links.look, lambda token: steward_links.decide(token, approve=True)):
+    token = links.make(fresh(led), propose(led, model=MODEL).number)
+    lifecycle.change(led, ME, steward="new@acme.test")
+    for do in (links.look, lambda token: links.decide(token, approve=True)):
         with refused(led, errors.LinkBroken):
             do(token)
 
 
 def test_a_steward_who_was_replaced_by_a_link_still_sees_that(led: Agent) -> None:
     number = propose(led, steward="tom@acme.test").number
-    token, other = (steward_links.make(fresh(led), number) for _ in range(2))
-    steward_links.decide(token, approve=True)
+    token, other = (links.make(fresh(led), number) for _ in range(2))
+    links.decide(token, approve=True)
     for each in (token, other):
-        assert steward_links.look(each).state == "accepted"
+        assert links.look(each).state == "accepted"
         with refused(led, errors.LinkBroken):
-            steward_links.decide(each, approve=True)
+            links.decide(each, approve=True)
     later = propose(led, steward="third@acme.test").number
-    of_tom = steward_links.make(fresh(led), later)
-    agents.change(led, ME, steward="fourth@acme.test")
+    of_tom = links.make(fresh(led), later)
+    lifecycle.change(led, ME, steward="fourth@acme.test")
     proposals.accept(fresh(led), later, ME)
     with refused(led, errors.LinkBroken):  # he was one no more when it was decided
-        steward_links.look(of_tom)
+        links.look(of_tom)
 
 
 def test_a_link_of_a_steward_who_proposed_it_accepts_nothing(led: Agent) -> None:
     number = propose(led, Actor.person("stew+x@acme.test"), model=MODEL).number
-    token = steward_links.make(fresh(led), number)
+    token = links.make(fresh(led), number)
     with refused(led, errors.ConsentNeeded):
-        steward_links.decide(token, approve=True)
+        links.decide(token, approve=True)
 
 
 def test_a_refusal_within_a_transaction_leaves_the_proposal_open(led: Agent) -> None:
     number = propose(led, model=MODEL).number
-    with editing.locked(fresh(led)) as row, pytest.raises(errors.ConsentNeeded):
+    with edits.locked(fresh(led)) as row, pytest.raises(errors.ConsentNeeded):
         proposals.accept(row, number, ADMIN)
     assert state(led, number) == "open"

@@ -10,9 +10,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from memory import duplicates, editing, errors, store
-from memory.intake import Draft
+from memory import errors
 from memory.models import Agent
+from memory.policy.validation import Draft
+from memory.writing import duplicates, edits, operations
 from tests.steps import ME, PERSON, SESSION, SYSTEM, remember
 
 Verb = Callable[[Agent, list[int]], Any]
@@ -47,13 +48,13 @@ def runs(agent: Agent, many: int) -> list[int]:
 
 def gone(agent: Agent, many: int) -> list[int]:
     numbers = several(agent, many)
-    store.discard(agent, numbers, ME)
+    operations.discard(agent, numbers, ME)
     return numbers
 
 
 def protected(agent: Agent, many: int) -> list[int]:
     numbers = several(agent, many)
-    store.protect(agent, numbers, PERSON)
+    operations.protect(agent, numbers, PERSON)
     return numbers
 
 
@@ -68,37 +69,37 @@ def nothing(agent: Agent, many: int) -> list[int]:
 CASES: dict[str, tuple[Callable[[Agent, int], list[int]], Verb, list[str]]] = {
     "remember": (
         nothing,
-        lambda agent, numbers: store.remember(agent, [Draft(f"new {n}") for n in numbers], ME),
+        lambda agent, numbers: operations.remember(agent, [Draft(f"new {n}") for n in numbers], ME),
         [*LOCK, *REPEATS, *ADD, *RECORD],
     ),
     "discard": (
         several,
-        lambda agent, numbers: store.discard(agent, numbers, ME),
+        lambda agent, numbers: operations.discard(agent, numbers, ME),
         [*LOCK, *TAKE, *REPEATS, *CHANGE, *RECORD],
     ),
     "restore": (
         gone,
-        lambda agent, numbers: store.restore(agent, numbers, PERSON),
+        lambda agent, numbers: operations.restore(agent, numbers, PERSON),
         [*LOCK, *TAKE, *REPEATS, *CHANGE, *RECORD],
     ),
     "protect": (
         several,
-        lambda agent, numbers: store.protect(agent, numbers, ME, session=SESSION),
+        lambda agent, numbers: operations.protect(agent, numbers, ME, session=SESSION),
         [*LOCK, *TAKE, *CHANGE, *RECORD],
     ),
     "unprotect": (
         protected,
-        lambda agent, numbers: store.unprotect(agent, numbers, PERSON, reason="asked"),
+        lambda agent, numbers: operations.unprotect(agent, numbers, PERSON, reason="asked"),
         [*LOCK, *TAKE, *CHANGE, *RECORD],
     ),
     "consolidate": (
         several,
-        lambda agent, numbers: store.consolidate(agent, numbers, "all of it", ME),
+        lambda agent, numbers: operations.consolidate(agent, numbers, "all of it", ME),
         [*LOCK, *TAKE, *REPEATS, *ADD, *CHANGE, *RECORD],
     ),
     "trim": (
         runs,
-        lambda agent, _: store.trim(agent, 0, SYSTEM),
+        lambda agent, _: operations.trim(agent, 0, SYSTEM),
         [*LOCK, *TAKE, *CHANGE, *RECORD],  # a journal has no repeats that count
     ),
     "deduplicate": (
@@ -119,23 +120,23 @@ def test_a_verb_asks_the_same_for_few_and_for_many(ada: Agent, verb: str, many: 
 
 def test_revise_asks_for_one_memory(ada: Agent) -> None:
     several(ada, 2)
-    statements = asked(lambda: store.revise(ada, 1, ME, content="other"))
+    statements = asked(lambda: operations.revise(ada, 1, ME, content="other"))
     assert statements == [*LOCK, *TAKE, *REPEATS, *CHANGE, *RECORD]
 
 
 def test_promote_asks_for_one_memory(ada: Agent) -> None:
     runs(ada, 2)
-    assert asked(lambda: store.promote(ada, 1, ME)) == [*LOCK, *TAKE, *REPEATS, *CHANGE, *RECORD]
+    assert asked(lambda: operations.promote(ada, 1, ME)) == [*LOCK, *TAKE, *REPEATS, *CHANGE, *RECORD]
 
 
 def test_a_notice_asks_for_no_memory(ada: Agent) -> None:
-    told = lambda: store.notify(ada, "told", operation="session_closed", actor=SYSTEM, detail={})  # noqa: E731
+    told = lambda: operations.notify(ada, "told", operation="session_closed", actor=SYSTEM, detail={})  # noqa: E731
     assert asked(told) == [*LOCK, *ADD, *RECORD]
 
 
 def test_an_edit_that_changes_nothing_only_reads(ada: Agent) -> None:
     several(ada, 2)
-    assert asked(lambda: store.restore(ada, [1, 2], ME)) == [*LOCK, *TAKE]
+    assert asked(lambda: operations.restore(ada, [1, 2], ME)) == [*LOCK, *TAKE]
 
 
 class Watched(int):
@@ -153,5 +154,5 @@ class Watched(int):
 def test_thousands_of_numbers_are_checked_for_repeats_at_once(ada: Agent) -> None:
     numbers = [Watched(number) for number in range(1, 2_001)]
     with pytest.raises(errors.UnknownMemory):
-        editing.fetch(ada, numbers)
+        edits.fetch(ada, numbers)
     assert Watched.compared < 10 * len(numbers)  # each with each would be two million

@@ -11,9 +11,12 @@ from django.utils import timezone
 
 from audit.models import AccessRequest
 from audit.trail import Actor
-from memory import consent, context, errors, reading, redaction, requests, time_machine
+from memory import errors
+from memory.consent import grants, redaction, removal_requests
 from memory.models import Agent, Memory
-from memory.time_machine import What
+from memory.search import context, reading
+from memory.time_machine import rollback
+from memory.time_machine.rollback import What
 from tests import steps
 from tests.asking import EVE, PAT, PURPOSE, STEWARD, ask, granted, read, with_a_past
 from tests.conftest import drop_guards
@@ -34,17 +37,17 @@ def notices(agent: Agent) -> list[str]:
 
 
 def revoke(agent: Agent, number: int, actor: Actor = ME) -> None:
-    consent.revoke(fresh(agent), number, actor)
+    grants.revoke(fresh(agent), number, actor)
 
 
 def withdraw(why: str) -> Callable[[Agent, int], None]:
-    return lambda *_: consent.withdraw_all(PAT.id, why)
+    return lambda *_: grants.withdraw_all(PAT.id, why)
 
 
 def test_while_it_lasts_the_notice_says_until_when(past: Agent) -> None:
     number = granted(past)
     read(past, number, 1)
-    until = consent.find(past, number).until
+    until = grants.find(past, number).until
     [said] = notices(past)
     assert f"{PAT.address}, read memories of yours under grant {number}, consented to by your runtime." in said
     assert f"{LASTING} {until:%Y-%m-%d %H:%M} UTC" in said
@@ -72,7 +75,7 @@ def test_ended_before_its_time_it_says_when_and_by_whom(
     read(past, number, 2)
     before = context.etag(fresh(past), max_tokens=None, form="json")
     end(past, number)
-    ended = consent.find(past, number).ended_at
+    ended = grants.find(past, number).ended_at
     assert f"{OVER} {ended:%Y-%m-%d %H:%M} UTC {told} The purpose" in context.read(fresh(past)).as_text()
     assert context.etag(fresh(past), max_tokens=None, form="json") != before
     [said] = notices(past)
@@ -84,7 +87,7 @@ def test_one_that_ended_by_itself_says_so_once_that_was_noticed(past: Agent, tim
     number = granted(past, seconds=900)
     read(past, number, 1)
     time_machine.move_to(timezone.now() + timedelta(hours=1))
-    until = consent.find(past, number).until
+    until = grants.find(past, number).until
     assert f"{LASTING} {until:%Y-%m-%d %H:%M} UTC" in notices(past)[0], "which is past, and true"
     ask(past)
     assert f"The grant ended by itself on {until:%Y-%m-%d %H:%M} UTC." in notices(past)[0]
@@ -117,7 +120,7 @@ def test_the_notice_of_another_grant_is_left_alone(past: Agent) -> None:
     revoke(past, first, OWNER)
     second = granted(past)
     third = ask(past, EVE).number
-    consent.approve(fresh(past), third, ME)
+    grants.approve(fresh(past), third, ME)
     read(past, second, 1)
     read(past, third, 1, person=EVE)
     revoke(past, second, STEWARD)
@@ -144,11 +147,11 @@ def test_no_rollback_makes_it_say_that_the_grant_lasts(past: Agent, what: str) -
     ending = last_entry(past).seq
     if what == "entry":
         with pytest.raises(errors.NothingToUndo):
-            time_machine.roll_back(fresh(past), What.entry(ending), steps.PERSON)
+            rollback.roll_back(fresh(past), What.entry(ending), steps.PERSON)
     else:
         for since in (ending - 1, number):  # the ending alone has nothing to be undone
             try:
-                time_machine.roll_back(fresh(past), What.since_entry(since), steps.PERSON)
+                rollback.roll_back(fresh(past), What.since_entry(since), steps.PERSON)
             except errors.NothingToUndo:
                 assert since == ending - 1
     [said] = notices(past)
@@ -172,7 +175,7 @@ def test_of_a_notice_that_was_redacted_nothing_is_said_again(past: Agent) -> Non
     number = granted(past)
     read(past, number, 1)
     told = fresh(past).next_number - 1
-    asked = requests.ask_redaction(fresh(past), [told], OWNER, reason="asked for")
+    asked = removal_requests.ask_redaction(fresh(past), [told], OWNER, reason="asked for")
     redaction.redact(fresh(past), asked.number, ME)
     revoke(past, number)
     assert steps.row(past, told).sealed == b""

@@ -11,15 +11,18 @@ from django.utils import timezone
 from audit import bodies, trail
 from audit.models import AuditEntry, Change
 from audit.trail import Actor
-from memory import duplicates, editing, errors, redaction, requests, store, time_machine
-from memory.formats import jsonl
-from memory.intake import Draft
+from memory import errors
+from memory.consent import redaction, removal_requests
+from memory.consent.redaction import Figures
 from memory.models import Agent, Creation, Memory
-from memory.redaction import Figures
-from memory.silo import indexes
+from memory.policy.validation import Draft
+from memory.search import cache
 from memory.silo.silo import Silo
-from memory.time_machine import What
-from memory.undone import Undone
+from memory.time_machine import rollback
+from memory.time_machine.rollback import What
+from memory.time_machine.undone import Undone
+from memory.transfer.formats import jsonl
+from memory.writing import duplicates, edits, operations
 from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
 from tests import steps
@@ -29,7 +32,7 @@ OWNER = Actor.person("owner@acme.test")
 
 
 def ask(agent: Agent, *numbers: int) -> int:
-    return requests.ask_redaction(agent, numbers, OWNER, reason="request 17").number
+    return removal_requests.ask_redaction(agent, numbers, OWNER, reason="request 17").number
 
 
 def redact(agent: Agent, *numbers: int, **options: Any) -> Figures:
@@ -66,8 +69,8 @@ def past(ada: Agent) -> Agent:
     """Memory 1 was revised, memories 1 and 2 were merged into 5 in a session, 3 stands alone, 4 is a journal entry."""
     remember(ada, "Ann likes tea", "Ann likes it green", "milk", tags=("drinks",))
     remember(ada, "a day", kind="journal")
-    store.revise(ada, 1, ME, content="Ann likes black tea", session=SESSION, dropping=["tea that is not black"])
-    store.consolidate(ada, [1, 2], "Ann likes tea, black and green", ME, session=SESSION, dropping=["likes"])
+    operations.revise(ada, 1, ME, content="Ann likes black tea", session=SESSION, dropping=["tea that is not black"])
+    operations.consolidate(ada, [1, 2], "Ann likes tea, black and green", ME, session=SESSION, dropping=["likes"])
     return ada
 
 
@@ -93,7 +96,7 @@ def test_notes_of_what_its_edits_dropped_are_gone(past: Agent) -> None:
     notes = AuditEntry.objects.filter(agent_id=past.pk, sealed__isnull=False)
     assert notes.count() == 2
     other = remember(past, "sugar")
-    store.revise(past, other[0], ME, content="honey", session=SESSION, dropping=["sugar"])
+    operations.revise(past, other[0], ME, content="honey", session=SESSION, dropping=["sugar"])
     assert redact(past, 1).notes == 2
     [left] = notes
     assert left.seq == last_entry(past).seq - 2
@@ -171,32 +174,32 @@ def test_a_change_without_a_snapshot_is_in_nobodys_way(past: Agent) -> None:
 
 
 def found(agent: Agent, words: str) -> list[int]:
-    with indexes.Reader(fresh(agent)) as index:
+    with cache.Reader(fresh(agent)) as index:
         return [hit.number for hit in index.search(words)]
 
 
 def test_no_search_finds_it_and_this_process_forgets_it(past: Agent, django_capture_on_commit_callbacks: Any) -> None:
-    indexes.forget_all()
+    cache.forget_all()
     assert found(past, "black") == [5]
     with django_capture_on_commit_callbacks(execute=True):
         redact(past, 5)
-    assert not [place for place in indexes._held if place[0] == past.pk]
+    assert not [place for place in cache._held if place[0] == past.pk]
     assert found(past, "black") == []
 
 
 def test_an_index_of_another_process_is_made_anew(past: Agent) -> None:
     """Catching up alone would leave the words of what was taken out in its vocabulary."""
-    indexes.forget_all()
+    cache.forget_all()
     assert found(past, "black") == [5]
-    [held] = [held for place, held in indexes._held.items() if place[0] == past.pk]
+    [held] = [held for place, held in cache._held.items() if place[0] == past.pk]
     old = held.index
     redact(past, 5)
-    indexes._edited.blocks.clear()  # as for a process that made no edit
+    cache._edited.blocks.clear()  # as for a process that made no edit
     assert (found(past, "black"), found(past, "milk")) == ([], [3])
     assert held.index is not old
     newest = held.index
     remember(past, "coffee")
-    indexes._edited.blocks.clear()
+    cache._edited.blocks.clear()
     assert found(past, "coffee") == [6]
     assert held.index is newest
 
@@ -205,7 +208,7 @@ def test_an_index_of_another_process_is_made_anew(past: Agent) -> None:
 
 
 def test_what_may_say_the_same_is_listed_and_left(past: Agent) -> None:
-    store.consolidate(past, [5, 3], "Ann drinks", ME)
+    operations.consolidate(past, [5, 3], "Ann drinks", ME)
     again = remember(past, "Ann likes tea")  # what memory 1 said at first
     notice = steps.tell(past)
     told = {each.number: (each.why, each.state) for each in redaction.preview(fresh(past), [1]).related}
@@ -217,13 +220,13 @@ def test_what_may_say_the_same_is_listed_and_left(past: Agent) -> None:
 
 def test_what_it_was_merged_from_is_listed(past: Agent) -> None:
     """And what that was merged from: the sentence would be left behind in them. (5 was merged from 1 and 2.)"""
-    store.consolidate(past, [5, 3], "Ann drinks", ME)
+    operations.consolidate(past, [5, 3], "Ann drinks", ME)
     told = {each.number: each.why for each in redaction.preview(fresh(past), [6]).related}
     assert told == dict.fromkeys((1, 2, 3, 5), "source")
 
 
 def test_a_merge_that_was_taken_back_is_listed(past: Agent) -> None:
-    time_machine.roll_back(past, What.entry(last_entry(past).seq), PERSON)
+    rollback.roll_back(past, What.entry(last_entry(past).seq), PERSON)
     assert [(e.number, e.why, e.state) for e in redaction.preview(fresh(past), [2]).related] == [
         (5, "merged", "discarded")
     ]
@@ -232,7 +235,7 @@ def test_a_merge_that_was_taken_back_is_listed(past: Agent) -> None:
 def test_the_notice_of_a_session_that_edited_it_is_listed(past: Agent) -> None:
     notice = closed(past, SESSION)
     later = closed(past, SESSION + 1)  # what it was merged into was there to be read
-    store.discard(past, [5], ME)
+    operations.discard(past, [5], ME)
     closed(past, SESSION + 2)  # nothing of it was any more
     related = {each.number: each.why for each in redaction.preview(fresh(past), [2]).related}
     assert related == {5: "merged", notice: "notice", later: "shown"}
@@ -244,7 +247,7 @@ def test_the_notices_of_sessions_that_could_read_it_are_listed(past: Agent) -> N
     before = closed(past, SESSION + 1)
     [late] = remember(past, "Ann's number is 17")
     then = closed(past, SESSION + 2)
-    store.discard(past, [late], ME)
+    operations.discard(past, [late], ME)
     after = closed(past, SESSION + 3)
     related = {each.number: each.why for each in redaction.preview(fresh(past), [late]).related}
     assert related == {then: "shown"}
@@ -254,7 +257,7 @@ def test_the_notices_of_sessions_that_could_read_it_are_listed(past: Agent) -> N
 
 def test_what_says_the_same_as_a_merge_of_it_is_listed_too(past: Agent) -> None:
     [copy] = remember(past, "Ann likes tea, black and green")
-    store.consolidate(past, [copy, 3], "Ann likes tea and milk", ME, dropping=["colours"])
+    operations.consolidate(past, [copy, 3], "Ann likes tea and milk", ME, dropping=["colours"])
     of_copy = copy + 1
     related = {each.number: each.why for each in redaction.preview(fresh(past), [2]).related}
     assert related == {5: "merged", copy: "same words", of_copy: "merged"}
@@ -262,10 +265,10 @@ def test_what_says_the_same_as_a_merge_of_it_is_listed_too(past: Agent) -> None:
 
 def closed(agent: Agent, session: int) -> int:
     """The notice of a session that opens and ends here, unless it was opened before."""
-    with editing.begin(fresh(agent), "session_opened", steps.SYSTEM, session=session) as edit:
+    with edits.begin(fresh(agent), "session_opened", steps.SYSTEM, session=session) as edit:
         edit.finish(always=True)
     ended: dict[str, Any] = {"operation": "session_closed", "actor": steps.SYSTEM, "detail": {}, "session": session}
-    return store.notify(fresh(agent), f"session {session} ended", **ended).memory.number
+    return operations.notify(fresh(agent), f"session {session} ended", **ended).memory.number
 
 
 def test_what_was_redacted_is_not_listed_again(past: Agent) -> None:
@@ -297,21 +300,21 @@ def test_a_constitutional_memory_needs_to_be_meant(past: Agent) -> None:
 def test_nothing_restores_it(past: Agent) -> None:
     redact(past, 3)
     with refused(past, errors.Redacted):
-        store.restore(past, [3], PERSON)
-    for verb in (store.discard, store.protect):
+        operations.restore(past, [3], PERSON)
+    for verb in (operations.discard, operations.protect):
         with refused(past, errors.Discarded):
             verb(past, [3], PERSON)
     with refused(past, errors.Redacted):
-        time_machine.roll_back(past, What.entry(last_entry(past).seq), PERSON)
+        rollback.roll_back(past, What.entry(last_entry(past).seq), PERSON)
 
 
 def test_the_time_machine_restores_the_rest(past: Agent) -> None:
     redact(past, 1)
     merge = last_entry(past).seq - 2
-    figures = time_machine.roll_back(past, What.entry(merge), PERSON)
+    figures = rollback.roll_back(past, What.entry(merge), PERSON)
     assert (figures.redacted, figures.conflicts, figures.restored) == ((1,), (), 1)
     assert steps.active(past) == [2, 3, 4]
-    time_machine.roll_back(past, What.since_entry(2), PERSON)
+    rollback.roll_back(past, What.since_entry(2), PERSON)
     assert (row(past, 1).sealed, row(past, 1).redacted_at is None) == (b"", False)
     assert problems(past) == []
 
@@ -319,7 +322,7 @@ def test_the_time_machine_restores_the_rest(past: Agent) -> None:
 def test_a_redaction_is_never_undone(past: Agent) -> None:
     redact(past, 1)
     redacted = last_entry(past).seq
-    time_machine.roll_back(past, What.since_entry(2), PERSON)
+    rollback.roll_back(past, What.since_entry(2), PERSON)
     undone = Undone(fresh(past))
     assert (undone.by(redacted), undone.by(redacted - 2)) == (None, redacted + 1)
 
@@ -370,5 +373,5 @@ def test_a_refused_redaction_leaves_the_session_open(past: Agent) -> None:
 
 def test_a_draft_of_the_same_text_is_a_memory_like_any_other(past: Agent) -> None:
     redact(past, 3)
-    assert store.remember(past, [Draft("milk")], ME).memory.number == 6
+    assert operations.remember(past, [Draft("milk")], ME).memory.number == 6
     assert problems(past) == []

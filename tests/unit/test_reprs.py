@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from memory.intake import Draft
 from memory.models import Memory
-from memory.silo.search import Document
+from memory.policy.validation import Draft
+from memory.search import Document
 from memory.silo.silo import Opened
 from refinement.knife import Result
 from refinement.ledger import Entry

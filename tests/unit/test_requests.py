@@ -10,7 +10,8 @@ import pytest
 
 from audit.models import AuditEntry
 from audit.trail import Actor
-from memory import erasure, errors, redaction, requests
+from memory import errors
+from memory.consent import erasure, redaction, removal_requests
 from memory.models import Agent
 from tests import tampering
 from tests.conftest import drop_guards
@@ -22,7 +23,7 @@ SUE = "sue@elsewhere.test"
 
 
 def ask(agent: Agent, *numbers: int) -> int:
-    return requests.ask_redaction(agent, numbers, OWNER, reason="request 17").number
+    return removal_requests.ask_redaction(agent, numbers, OWNER, reason="request 17").number
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_the_agents_side_alone_agrees(past: Agent, actor: Actor) -> None:
         redaction.redact(past, asked, actor)
     other = Actor(actor.kind, f"another {actor.label}")
     with refused(past, errors.ConsentNeeded):
-        requests.decline(past, asked, other)
+        removal_requests.decline(past, asked, other)
 
 
 def test_its_steward_agrees_or_declines(past: Agent) -> None:
@@ -47,8 +48,8 @@ def test_its_steward_agrees_or_declines(past: Agent) -> None:
     with refused(past, errors.ConsentNeeded):
         redaction.redact(past, first, Actor.steward("tom@elsewhere.test"))
     redaction.redact(fresh(past), first, Actor.steward(SUE))
-    requests.decline(fresh(past), second, Actor.steward(SUE))
-    settled = [requests.find(fresh(past), number) for number in (first, second)]
+    removal_requests.decline(fresh(past), second, Actor.steward(SUE))
+    settled = [removal_requests.find(fresh(past), number) for number in (first, second)]
     assert [(each.state, each.decided_by) for each in settled] == [("carried_out", "steward"), ("declined", "steward")]
 
 
@@ -65,7 +66,7 @@ def test_its_steward_agrees_or_declines(past: Agent) -> None:
 )
 def test_a_steward_does_not_agree_to_what_they_asked(past: Agent, actor: Actor, asked_by: str) -> None:
     Agent.objects.filter(pk=past.pk).update(steward=SUE)
-    number = requests.ask_redaction(fresh(past), [1], actor, reason="request 17", asked_by=asked_by).number
+    number = removal_requests.ask_redaction(fresh(past), [1], actor, reason="request 17", asked_by=asked_by).number
     with refused(past, errors.ConsentNeeded):
         redaction.redact(fresh(past), number, Actor.steward(SUE))
     redaction.redact(fresh(past), number, ME)
@@ -74,9 +75,9 @@ def test_a_steward_does_not_agree_to_what_they_asked(past: Agent, actor: Actor, 
 def test_nobody_asks_what_nobody_could_agree_to(past: Agent) -> None:
     Agent.objects.filter(pk=past.pk).update(steward=SUE, is_steward_only=True)
     with refused(past, errors.ConsentNeeded):
-        requests.ask_redaction(fresh(past), [1], Actor.person(SUE), reason="request 17")
+        removal_requests.ask_redaction(fresh(past), [1], Actor.person(SUE), reason="request 17")
     with refused(past, errors.ConsentNeeded):
-        requests.ask_erasure(fresh(past), Actor.person(SUE), reason="request 17")
+        removal_requests.ask_erasure(fresh(past), Actor.person(SUE), reason="request 17")
 
 
 def test_where_its_steward_alone_agrees_mail_has_to_be_sent(past: Agent, settings: Any) -> None:
@@ -93,8 +94,8 @@ def test_where_its_steward_alone_agrees_mail_has_to_be_sent(past: Agent, setting
 def test_who_asked_takes_it_back_and_nobody_else_of_their_side(past: Agent) -> None:
     asked = ask(past, 1)
     with refused(past, errors.ConsentNeeded):
-        requests.decline(past, asked, Actor.person("other@acme.test"))
-    assert requests.decline(past, asked, OWNER).decided_by == "person"
+        removal_requests.decline(past, asked, Actor.person("other@acme.test"))
+    assert removal_requests.decline(past, asked, OWNER).decided_by == "person"
     with refused(past, errors.NoRequest):
         redaction.redact(past, asked, ME)
 
@@ -129,9 +130,9 @@ def test_a_request_that_is_not_of_the_form_is_none(past: Agent, forged: dict[str
     drop_guards()
     detail = {"reason": "request 17", "asked_by": OWNER.label, "memories": [1]} | forged
     AuditEntry.objects.filter(agent_id=past.pk, seq=asked).update(detail=detail)
-    assert [each.number for each in requests.waiting(past)] == [other]
+    assert [each.number for each in removal_requests.waiting(past)] == [other]
     with pytest.raises(errors.NotFound):
-        requests.find(past, asked)
+        removal_requests.find(past, asked)
 
 
 def test_where_the_steward_alone_consents_the_runtime_does_not(past: Agent) -> None:
@@ -148,20 +149,20 @@ def test_without_a_request_nothing_is_redacted(past: Agent) -> None:
 
 def test_a_request_is_carried_out_once(past: Agent) -> None:
     asked = ask(past, 1)
-    assert [request.number for request in requests.waiting(past)] == [asked]
+    assert [request.number for request in removal_requests.waiting(past)] == [asked]
     redaction.redact(past, asked, ME)
-    assert requests.waiting(past) == []
+    assert removal_requests.waiting(past) == []
     with refused(past, errors.NoRequest):
         redaction.redact(past, asked, ME)
 
 
 def test_what_was_declined_is_not_carried_out(past: Agent) -> None:
     asked = ask(past, 1)
-    requests.decline(past, asked, ME)
+    removal_requests.decline(past, asked, ME)
     assert last_entry(past).detail == {"request": asked}
     with refused(past, errors.NoRequest):
         redaction.redact(past, asked, ME)
-    assert requests.waiting(past) == []
+    assert removal_requests.waiting(past) == []
 
 
 def test_another_agents_request_is_none(past: Agent, bob: Agent) -> None:
@@ -183,13 +184,13 @@ def test_another_agents_request_is_none(past: Agent, bob: Agent) -> None:
 )
 def test_a_request_names_memories_there_are(past: Agent, numbers: Sequence[int], error: type[Exception]) -> None:
     with refused(past, error):
-        requests.ask_redaction(past, numbers, OWNER, reason="asked")
+        removal_requests.ask_redaction(past, numbers, OWNER, reason="asked")
 
 
 @pytest.mark.parametrize("reason", ["", "  ", "x" * 501, "\0", "\u202e", "\u200b\u200d", "\u3164", "?!"])
 def test_a_request_gives_a_reason(past: Agent, reason: str) -> None:
     with refused(past, errors.Invalid):
-        requests.ask_redaction(past, [1], OWNER, reason=reason)
+        removal_requests.ask_redaction(past, [1], OWNER, reason=reason)
 
 
 def test_what_is_redacted_cannot_be_asked_for_again(past: Agent) -> None:
@@ -198,7 +199,9 @@ def test_what_is_redacted_cannot_be_asked_for_again(past: Agent) -> None:
     redaction.redact(past, ask(past, 1), ME)
     with refused(past, errors.Redacted):
         ask(past, 1)
-    assert [request.number for request in requests.waiting(past)] == [later]  # nothing is left to settle of the other
+    assert [request.number for request in removal_requests.waiting(past)] == [
+        later
+    ]  # nothing is left to settle of the other
     with refused(past, errors.NoRequest):
         redaction.redact(past, only, ME)
     assert redaction.redact(past, later, ME).memories == (3,)
@@ -206,13 +209,13 @@ def test_what_is_redacted_cannot_be_asked_for_again(past: Agent) -> None:
 
 def test_an_erasure_settles_every_other_one_asked(past: Agent) -> None:
     still = ask(past, 1)
-    first, _ = (requests.ask_erasure(fresh(past), OWNER, reason="request 18").number for _ in range(2))
+    first, _ = (removal_requests.ask_erasure(fresh(past), OWNER, reason="request 18").number for _ in range(2))
     erasure.erase(fresh(past), first, ME)
-    assert [request.number for request in requests.waiting(fresh(past))] == [still]
+    assert [request.number for request in removal_requests.waiting(fresh(past))] == [still]
 
 
 def test_a_request_of_the_other_kind_is_called_that(past: Agent) -> None:
-    asked = requests.ask_erasure(past, OWNER, reason="request 18").number
+    asked = removal_requests.ask_erasure(past, OWNER, reason="request 18").number
     with refused(past, errors.NoRequest) as told:
         redaction.redact(past, asked, ME)
     assert "erase_agent" in str(told.value)

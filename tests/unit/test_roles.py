@@ -6,8 +6,8 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
+from memory.access.roles import Action, may, tenant_ids, tenants
 from memory.models import Agent, Membership, Person, Role
-from memory.roles import Action, may, tenant_ids, tenants
 
 TABLE = {  # 50-admin: owner, admin, auditor, superuser
     Action.SEE: (True, True, True, True),

@@ -10,7 +10,7 @@ import time_machine
 from django.conf import settings
 from django.utils import timezone
 
-from memory import agents, cadence
+from memory.agents import due_dates, lifecycle
 from memory.models import Agent, DueReason
 from refinement import schedule
 from refinement import session as sessions
@@ -35,7 +35,7 @@ def make_due(agent: Agent, at: datetime | None = None, reason: str = DueReason.W
 def about(wait: timedelta) -> timedelta:
     """A span without its spread."""
     likely = [HOUR * 2**n for n in range(8)] + [DAY, WEEK]
-    return next((each for each in likely if abs(wait - each) <= min(each * cadence.SHARE, cadence.FARTHEST)), wait)
+    return next((each for each in likely if abs(wait - each) <= min(each * due_dates.SHARE, due_dates.FARTHEST)), wait)
 
 
 def closed(agent: Agent, outcome: str, **settings: Any) -> tuple[timedelta | None, str]:
@@ -50,7 +50,7 @@ def closed(agent: Agent, outcome: str, **settings: Any) -> tuple[timedelta | Non
 
 def test_a_new_agent_is_due_in_a_week(ada: Agent) -> None:
     assert due() == []
-    with time_machine.travel(timezone.now() + WEEK + cadence.FARTHEST):
+    with time_machine.travel(timezone.now() + WEEK + due_dates.FARTHEST):
         assert set(due()) == {"acme/ada", "globex/bob"}
 
 
@@ -220,18 +220,18 @@ def test_the_service_does_not_take_over_from_a_runtime(ada: Agent) -> None:
 
 
 def test_another_cadence_sets_another_date(ada: Agent) -> None:
-    agents.change(ada, PERSON, refine_every=DAY)
+    lifecycle.change(ada, PERSON, refine_every=DAY)
     due_at = fresh(ada).due_at
     assert due_at is not None
     assert about(due_at - ada.created_at) == DAY
 
 
 def test_with_the_cadence_switched_off_the_date_goes(ada: Agent) -> None:
-    agents.change(ada, PERSON, refine_every=None)
+    lifecycle.change(ada, PERSON, refine_every=None)
     assert fresh(ada).due_at is None
 
 
 def test_another_cadence_leaves_other_reasons_alone(ada: Agent) -> None:
     make_due(ada, reason=DueReason.OVER_BUDGET)
-    agents.change(ada, PERSON, refine_every=None)
+    lifecycle.change(ada, PERSON, refine_every=None)
     assert schedule.why(fresh(ada)) == DueReason.OVER_BUDGET

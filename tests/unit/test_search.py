@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from memory.silo.search import Document, Index
-from memory.silo.search.index import WORD_LIMIT
-from memory.silo.search.query import QUERY_LIMIT, Query, parse
-from memory.silo.search.words import split, split_any
+from memory.search import Document, Index
+from memory.search.index import WORD_LIMIT
+from memory.search.query import QUERY_LIMIT, Query, parse
+from memory.search.words import split, split_any
 
 BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
 

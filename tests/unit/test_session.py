@@ -18,7 +18,7 @@ from audit.models import AuditEntry, Operation
 from config.queue import Stopped
 from memory.errors import MemoryDisabled
 from memory.models import Agent, Memory
-from memory.time_machine import What, roll_back
+from memory.time_machine.rollback import What, roll_back
 from refinement import loop, schedule
 from refinement import session as sessions
 from refinement.errors import SessionEnded, SessionOpen
@@ -220,7 +220,7 @@ def test_a_session_renewed_at_the_last_moment_is_left_open_and_the_next_is_close
     ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     renewed, stale = opened(ada), opened(bob)
-    lock = sessions.editing._lock
+    lock = sessions.edits._lock
 
     def slow_lock(agent: Agent) -> Agent:
         if agent.pk == ada.pk:
@@ -228,7 +228,7 @@ def test_a_session_renewed_at_the_last_moment_is_left_open_and_the_next_is_close
         return lock(agent)
 
     with time_machine.travel(timezone.now() + LATER):
-        monkeypatch.setattr(sessions.editing, "_lock", slow_lock)
+        monkeypatch.setattr(sessions.edits, "_lock", slow_lock)
         assert [row.pk for row in sessions.close_stale()] == [stale.session.pk]
     assert renewed.row.outcome == Outcome.OPEN
 

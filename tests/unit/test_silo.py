@@ -13,10 +13,11 @@ from pytest_django import Settings
 
 from config.keyfiles import new_key
 from config.keyring import keyring
-from memory import errors, store
+from memory import errors
 from memory.models import Agent, Memory
 from memory.silo import keys
 from memory.silo.silo import Silo
+from memory.writing import operations
 from tests import steps
 from tests.steps import ME, remember, row, says
 
@@ -232,9 +233,9 @@ def shown(memory: Memory) -> list[str]:
 
 @pytest.mark.parametrize("road", ["from the database", "from a verb"])
 def test_a_memory_shows_nothing_of_what_it_says(ada: Agent, road: str) -> None:
-    from memory.intake import Draft
+    from memory.policy.validation import Draft
 
-    edited = store.remember(ada, [Draft(SECRET, tags=[SECRET])], ME)
+    edited = operations.remember(ada, [Draft(SECRET, tags=[SECRET])], ME)
     memory = edited.memory if road == "from a verb" else row(ada, 1)
     encoded = [SECRET, base64.b64encode(SECRET.encode()).decode().rstrip("=")]
     assert not [text for text in shown(memory) for form in encoded if form in text]
@@ -242,7 +243,7 @@ def test_a_memory_shows_nothing_of_what_it_says(ada: Agent, road: str) -> None:
 
 def test_an_entry_and_its_changes_show_nothing(ada: Agent) -> None:
     remember(ada, SECRET, tags=(SECRET,))
-    store.revise(ada, 1, ME, content="other", dropping=[SECRET])
+    operations.revise(ada, 1, ME, content="other", dropping=[SECRET])
     entry = steps.last_entry(ada)
     for instance in (entry, *steps.changes(ada, entry.seq)):
         assert SECRET not in repr(vars(instance)) + str(instance) + serializers.serialize("json", [instance])

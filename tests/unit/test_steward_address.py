@@ -10,7 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from audit.trail import Actor
-from memory import agents, errors, proposals
+from memory import errors
+from memory.agents import lifecycle
+from memory.consent import proposals
 from memory.models import Agent
 from tests.conftest import OPERATOR
 from tests.steps import ME, fresh, refused
@@ -57,12 +59,12 @@ PLAIN = [
 @pytest.mark.parametrize("address", ODD)
 def test_an_odd_address_is_nobodys(ada: Agent, address: str) -> None:
     with pytest.raises(errors.Invalid) as caught:
-        agents.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR, steward=address)
+        lifecycle.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR, steward=address)
     assert (caught.value.field, Agent.objects.filter(slug="eve").exists()) == ("steward", False)
     assert "plain e-mail address" in str(caught.value)
     assert address not in str(caught.value)
     with refused(ada, errors.Invalid):
-        agents.change(fresh(ada), ME, steward=address)
+        lifecycle.change(fresh(ada), ME, steward=address)
     with refused(ada, errors.Invalid):
         proposals.propose(fresh(ada), ADMIN, steward=address)
 
@@ -70,7 +72,7 @@ def test_an_odd_address_is_nobodys(ada: Agent, address: str) -> None:
 def test_nor_is_one_that_was_proposed_before(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a database that is older than the rule."""
     with monkeypatch.context() as before:
-        before.setattr(agents, "check", lambda *_, **__: None)
+        before.setattr(lifecycle, "check", lambda *_, **__: None)
         number = proposals.propose(ada, ADMIN, steward='"stew"@acme.test').number
     with refused(ada, errors.Invalid):
         proposals.accept(fresh(ada), number, ME)
@@ -78,7 +80,7 @@ def test_nor_is_one_that_was_proposed_before(ada: Agent, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("address", PLAIN)
 def test_a_plain_address_is_taken(ada: Agent, address: str) -> None:
-    agents.change(ada, ME, steward=address)
+    lifecycle.change(ada, ME, steward=address)
     assert fresh(ada).steward == address
     number = proposals.propose(fresh(ada), ADMIN, steward="tom@acme.test").number
     assert proposals.accept(fresh(ada), number, Actor.steward(address)).state == "accepted"
@@ -93,7 +95,7 @@ ADDRESS = st.text(st.sampled_from("aB9.+-_'\"\\<>(),;: @%!`[]\n\r\t\0\x7f\u00e9\
 def test_what_is_taken_is_what_a_letter_goes_to(ada: Agent, local: str, domain: str) -> None:
     address = f"{local}@{domain}"
     try:
-        agents.check(ada, steward=address)
+        lifecycle.check(ada, steward=address)
     except errors.Invalid:
         return
     assert address.isascii()
@@ -106,9 +108,9 @@ def test_what_is_taken_is_what_a_letter_goes_to(ada: Agent, local: str, domain: 
 @pytest.mark.parametrize("address", ["stew@b\u00fccher.example", '"stew"@acme.test'])
 def test_an_odd_one_from_before_the_rule_keeps_nobody_from_setting_the_rest(ada: Agent, address: str) -> None:
     Agent.objects.filter(pk=ada.pk).update(steward=address)
-    agents.change(fresh(ada), ADMIN, paused=True)
+    lifecycle.change(fresh(ada), ADMIN, paused=True)
     assert fresh(ada).paused
     with refused(ada, errors.Invalid):
-        agents.change(fresh(ada), ME, steward='"next"@acme.test')
-    agents.change(fresh(ada), ME, steward="")
+        lifecycle.change(fresh(ada), ME, steward='"next"@acme.test')
+    lifecycle.change(fresh(ada), ME, steward="")
     assert fresh(ada).steward == ""

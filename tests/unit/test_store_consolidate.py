@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from memory import errors, store
+from memory import errors
 from memory.models import Agent
 from memory.silo.silo import Silo
+from memory.writing import operations
 from tests import steps
 from tests.steps import ME, SESSION, active, last_entry, refused, remember, row, says
 
@@ -20,7 +21,7 @@ def pair(ada: Agent) -> list[int]:
 
 
 def test_one_memory_takes_the_place_of_its_sources(ada: Agent, pair: list[int]) -> None:
-    edited = store.consolidate(ada, pair, "both", ME)
+    edited = operations.consolidate(ada, pair, "both", ME)
     assert active(ada) == [3]
     assert says(ada, 3).content == "both"
     assert [row(ada, n).superseded_by for n in pair] == [3, 3]
@@ -29,20 +30,20 @@ def test_one_memory_takes_the_place_of_its_sources(ada: Agent, pair: list[int]) 
 
 
 def test_the_result_has_the_earliest_origin_and_all_tags_in_order(ada: Agent, pair: list[int]) -> None:
-    store.consolidate(ada, pair, "both", ME)
+    operations.consolidate(ada, pair, "both", ME)
     assert row(ada, 3).origin == OLD
     assert row(ada, 3).created_at == last_entry(ada).at
     assert says(ada, 3).tags == ("a", "b", "c")
 
 
 def test_the_order_of_the_sources_does_not_matter_for_the_origin(ada: Agent, pair: list[int]) -> None:
-    store.consolidate(ada, [2, 1], "both", ME)
+    operations.consolidate(ada, [2, 1], "both", ME)
     assert (row(ada, 3).origin, says(ada, 3).tags) == (OLD, ("b", "c", "a"))
 
 
 def test_it_is_one_entry_with_a_change_for_each(ada: Agent, pair: list[int]) -> None:
     before = [steps.snapshot(row(ada, n)) for n in pair]
-    edited = store.consolidate(ada, pair, "both", ME, session=SESSION)
+    edited = operations.consolidate(ada, pair, "both", ME, session=SESSION)
     touched = steps.changes(ada, edited.seq or 0)
     assert (last_entry(ada).operation, last_entry(ada).session, last_entry(ada).changes) == ("consolidated", SESSION, 3)
     assert [change.before and bytes(change.before) for change in touched] == [*before, None]
@@ -50,33 +51,33 @@ def test_it_is_one_entry_with_a_change_for_each(ada: Agent, pair: list[int]) -> 
 
 
 def test_the_counters_follow(ada: Agent, pair: list[int]) -> None:
-    store.consolidate(ada, pair, "both", ME)
+    operations.consolidate(ada, pair, "both", ME)
     agent = steps.fresh(ada)
     assert (agent.core_count, agent.core_tokens, agent.high_water_tokens, agent.next_number) == (1, 1, 10, 4)
 
 
 def test_what_is_dropped_is_kept_sealed_in_the_entry(ada: Agent, pair: list[int]) -> None:
-    edited = store.consolidate(ada, pair, "both", ME, dropping=["42"])
+    edited = operations.consolidate(ada, pair, "both", ME, dropping=["42"])
     assert Silo.for_agent(ada).open_text("note", edited.seq or 0, bytes(last_entry(ada).sealed)) == "42"
 
 
 def test_a_result_with_more_tags_than_one_memory_may_have_is_refused_as_invalid(ada: Agent) -> None:
     remember(ada, "one", tags=[f"a{i}" for i in range(32)])
     remember(ada, "two", tags=[f"b{i}" for i in range(32)])
-    store.consolidate(ada, [1, 2], "both", ME)
+    operations.consolidate(ada, [1, 2], "both", ME)
     assert len(says(ada, 3).tags) == 64  # united, as seed and design say; the limit is for what is given
 
 
 @pytest.mark.parametrize("numbers", [[], [1]])
 def test_fewer_than_two_sources_are_refused(ada: Agent, pair: list[int], numbers: list[int]) -> None:
     with refused(ada, errors.Invalid):
-        store.consolidate(ada, numbers, "both", ME)
+        operations.consolidate(ada, numbers, "both", ME)
 
 
 @pytest.mark.parametrize("content", ["", "  ", "x" * 10_001])
 def test_bad_content_is_refused(ada: Agent, pair: list[int], content: str) -> None:
     with refused(ada, errors.Invalid) as caught:
-        store.consolidate(ada, pair, content, ME)
+        operations.consolidate(ada, pair, content, ME)
     assert caught.value.field == "new_content"
 
 
@@ -96,7 +97,7 @@ def test_a_source_that_does_not_belong_is_named(
 ) -> None:
     [odd] = remember(ada, "odd one", **values)
     with refused(ada, error) as caught:
-        store.consolidate(ada, [*pair, odd], "all", ME)
+        operations.consolidate(ada, [*pair, odd], "all", ME)
     assert caught.value.numbers == (odd,)
 
 
@@ -104,7 +105,7 @@ def test_a_source_that_does_not_belong_is_named(
 def test_private_categories_are_not_merged_even_with_each_other(ada: Agent, category: str) -> None:
     numbers = remember(ada, "one", "two", category=category)
     with refused(ada, errors.Private) as caught:
-        store.consolidate(ada, numbers, "both", ME)
+        operations.consolidate(ada, numbers, "both", ME)
     assert caught.value.numbers == tuple(numbers)
 
 
@@ -112,21 +113,21 @@ def test_two_projects_are_not_mixed(ada: Agent) -> None:
     remember(ada, "one", project="site")
     remember(ada, "two", project="shop")
     with refused(ada, errors.Apart):
-        store.consolidate(ada, [1, 2], "both", ME)
+        operations.consolidate(ada, [1, 2], "both", ME)
 
 
 def test_the_result_stays_in_its_project(ada: Agent) -> None:
     remember(ada, "one", "two", project="site", category="topic")
-    store.consolidate(ada, [1, 2], "both", ME)
+    operations.consolidate(ada, [1, 2], "both", ME)
     assert (row(ada, 3).project, row(ada, 3).category, row(ada, 3).scope) == ("site", "topic", "project")
 
 
 def test_sources_of_two_categories_need_one_given(ada: Agent, pair: list[int]) -> None:
     remember(ada, "tech", category="technical")
     with refused(ada, errors.Invalid) as caught:
-        store.consolidate(ada, [1, 3], "both", ME)
+        operations.consolidate(ada, [1, 3], "both", ME)
     assert caught.value.field == "category"
-    store.consolidate(ada, [1, 3], "both", ME, category="technical")
+    operations.consolidate(ada, [1, 3], "both", ME, category="technical")
     assert row(ada, 4).category == "technical"
 
 
@@ -134,18 +135,18 @@ def test_sources_of_two_categories_need_one_given(ada: Agent, pair: list[int]) -
 def test_a_category_kept_elsewhere_is_refused(ada: Agent, pair: list[int], category: str) -> None:
     remember(ada, "tech", category="technical")
     with refused(ada, errors.Invalid):
-        store.consolidate(ada, [1, 3], "both", ME, category=category)
+        operations.consolidate(ada, [1, 3], "both", ME, category=category)
 
 
 def test_the_category_of_equal_sources_wins_over_the_one_given(ada: Agent, pair: list[int]) -> None:
-    store.consolidate(ada, pair, "both", ME, category="technical")
+    operations.consolidate(ada, pair, "both", ME, category="technical")
     assert row(ada, 3).category == "behavioral"
 
 
 def test_constitutional_sources_are_refused(ada: Agent, pair: list[int]) -> None:
     steps.protect(ada, 2)
     with refused(ada, errors.Constitutional) as caught:
-        store.consolidate(ada, pair, "both", ME)
+        operations.consolidate(ada, pair, "both", ME)
     assert caught.value.numbers == (2,)
 
 
@@ -154,23 +155,23 @@ def test_bad_numbers_are_refused(
     ada: Agent, pair: list[int], numbers: list[int], error: type[errors.NumbersError]
 ) -> None:
     with refused(ada, error):
-        store.consolidate(ada, numbers, "both", ME)
+        operations.consolidate(ada, numbers, "both", ME)
 
 
 def test_discarded_sources_are_refused(ada: Agent, pair: list[int]) -> None:
-    store.discard(ada, [1], ME)
+    operations.discard(ada, [1], ME)
     with refused(ada, errors.Discarded):
-        store.consolidate(ada, pair, "both", ME)
+        operations.consolidate(ada, pair, "both", ME)
 
 
 def test_stale_sources_are_refused(ada: Agent, pair: list[int]) -> None:
     seen = {n: row(ada, n).version for n in pair}
-    store.revise(ada, 2, ME, content="z")
+    operations.revise(ada, 2, ME, content="z")
     with refused(ada, errors.Stale):
-        store.consolidate(ada, pair, "both", ME, expect=seen)
+        operations.consolidate(ada, pair, "both", ME, expect=seen)
 
 
 def test_memory_switched_off_refuses(ada: Agent, pair: list[int]) -> None:
     Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
     with refused(ada, errors.MemoryDisabled):
-        store.consolidate(ada, pair, "both", ME)
+        operations.consolidate(ada, pair, "both", ME)

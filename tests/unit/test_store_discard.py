@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from memory import errors, store
+from memory import errors
 from memory.models import Agent
+from memory.writing import operations
 from tests import steps
 from tests.steps import ME, PERSON, SESSION, SYSTEM, active, last_entry, refused, remember, row, says
 
@@ -22,7 +23,7 @@ def three(ada: Agent) -> list[int]:
 
 
 def test_discarded_memories_are_gone_from_use_and_kept(ada: Agent, three: list[int]) -> None:
-    store.discard(ada, [3, 1], ME)
+    operations.discard(ada, [3, 1], ME)
     assert active(ada) == [2]
     assert says(ada, 1).content == "tea"
     assert row(ada, 1).discarded_at == last_entry(ada).at
@@ -30,7 +31,7 @@ def test_discarded_memories_are_gone_from_use_and_kept(ada: Agent, three: list[i
 
 def test_discarding_is_one_entry_with_both_states_of_each(ada: Agent, three: list[int]) -> None:
     before = [steps.snapshot(row(ada, n)) for n in (1, 3)]
-    edited = store.discard(ada, [3, 1], ME, session=SESSION)
+    edited = operations.discard(ada, [3, 1], ME, session=SESSION)
     touched = steps.changes(ada, edited.seq or 0)
     assert (last_entry(ada).operation, last_entry(ada).session, last_entry(ada).changes) == ("discarded", SESSION, 2)
     assert [bytes(change.before) for change in touched] == before
@@ -39,14 +40,14 @@ def test_discarding_is_one_entry_with_both_states_of_each(ada: Agent, three: lis
 
 
 def test_discarding_counts_down_but_leaves_the_high_water_mark(ada: Agent, three: list[int]) -> None:
-    store.discard(ada, [3], ME)
+    operations.discard(ada, [3], ME)
     agent = steps.fresh(ada)
     assert (agent.core_count, agent.core_tokens, agent.high_water_tokens) == (2, 3, 13)
 
 
 def test_discarding_a_repeat_takes_its_weight_off_the_repeats(ada: Agent) -> None:
     remember(ada, "x" * 40, "x" * 40)
-    store.discard(ada, [1], ME)
+    operations.discard(ada, [1], ME)
     assert steps.fresh(ada).duplicate_tokens == 0
 
 
@@ -64,67 +65,67 @@ def test_a_discard_is_refused_whole_and_names_the_cause(
     ada: Agent, three: list[int], numbers: list[int], error: type[errors.NumbersError], named: tuple[int, ...]
 ) -> None:
     remember(ada, "gone", "law")
-    store.discard(ada, [4], ME)
+    operations.discard(ada, [4], ME)
     steps.protect(ada, 5)
     steps.tell(ada)
     with refused(ada, error) as caught:
-        store.discard(ada, numbers, ME)
+        operations.discard(ada, numbers, ME)
     assert caught.value.numbers == named
 
 
 def test_a_person_cannot_discard_a_constitutional_memory_either(ada: Agent, three: list[int]) -> None:
     steps.protect(ada, 1)
     with refused(ada, errors.Constitutional):
-        store.discard(ada, [1], PERSON)
+        operations.discard(ada, [1], PERSON)
 
 
 def test_a_stale_discard_is_refused(ada: Agent, three: list[int]) -> None:
     seen = {n: row(ada, n).version for n in three}
-    store.revise(ada, 2, ME, content="mocha")
+    operations.revise(ada, 2, ME, content="mocha")
     with refused(ada, errors.Stale) as caught:
-        store.discard(ada, three, ME, expect=seen)
+        operations.discard(ada, three, ME, expect=seen)
     assert caught.value.numbers == (2,)
 
 
 def test_discarding_nothing_writes_nothing(ada: Agent) -> None:
     before = steps.state(ada)
-    assert store.discard(ada, [], ME).seq is None
+    assert operations.discard(ada, [], ME).seq is None
     assert steps.state(ada) == before
 
 
 def test_the_same_number_of_another_agent_is_left_alone(ada: Agent, bob: Agent, three: list[int]) -> None:
     remember(bob, "bob's")
     before = steps.state(bob)
-    store.discard(ada, [1], ME)
+    operations.discard(ada, [1], ME)
     assert steps.state(bob) == before
 
 
 def test_restored_memories_are_as_they_were(ada: Agent, three: list[int]) -> None:
     before = steps.snapshot(row(ada, 1))
-    store.discard(ada, [1], ME)
-    edited = store.restore(ada, [1], PERSON)
+    operations.discard(ada, [1], ME)
+    edited = operations.restore(ada, [1], PERSON)
     assert steps.snapshot(row(ada, 1)) == before
     assert (row(ada, 1).version, last_entry(ada).operation) == (edited.seq, "restored")
     assert steps.fresh(ada).core_tokens == 13
 
 
 def test_a_restored_source_of_a_merge_is_no_longer_superseded(ada: Agent, three: list[int]) -> None:
-    store.consolidate(ada, [1, 2], "drinks", ME)
-    store.restore(ada, [1], PERSON)
+    operations.consolidate(ada, [1, 2], "drinks", ME)
+    operations.restore(ada, [1], PERSON)
     assert (row(ada, 1).superseded_by, row(ada, 2).superseded_by) == (None, 4)
 
 
 def test_restoring_leaves_alone_what_is_there(ada: Agent, three: list[int]) -> None:
-    store.discard(ada, [1], ME)
-    assert [m.number for m in store.restore(ada, [1, 2], PERSON).memories] == [1]
+    operations.discard(ada, [1], ME)
+    assert [m.number for m in operations.restore(ada, [1, 2], PERSON).memories] == [1]
     before = steps.state(ada)
-    assert store.restore(ada, [1, 2], PERSON).seq is None
+    assert operations.restore(ada, [1, 2], PERSON).seq is None
     assert steps.state(ada) == before
 
 
 def test_restoring_the_unknown_is_refused(ada: Agent) -> None:
     with refused(ada, errors.UnknownMemory):
-        store.restore(ada, [1], PERSON)
+        operations.restore(ada, [1], PERSON)
 
 
 def runs(agent: Agent, *days: int) -> None:
@@ -134,7 +135,7 @@ def runs(agent: Agent, *days: int) -> None:
 
 def test_trim_keeps_the_newest_runs_by_origin(ada: Agent) -> None:
     runs(ada, 5, 1, 4, 2)
-    edited = store.trim(ada, 2, SYSTEM)
+    edited = operations.trim(ada, 2, SYSTEM)
     assert active(ada) == [1, 3]
     assert (last_entry(ada).operation, edited.seq) == ("trimmed", last_entry(ada).seq)
     assert last_entry(ada).changes == 2
@@ -142,7 +143,7 @@ def test_trim_keeps_the_newest_runs_by_origin(ada: Agent) -> None:
 
 def test_trim_keeps_the_later_of_two_of_one_moment(ada: Agent) -> None:
     runs(ada, 1, 1)
-    store.trim(ada, 1, SYSTEM)
+    operations.trim(ada, 1, SYSTEM)
     assert active(ada) == [2]
 
 
@@ -150,39 +151,39 @@ def test_trim_touches_neither_core_nor_words_nor_notices(ada: Agent) -> None:
     remember(ada, "core")
     remember(ada, "said", kind="journal")
     steps.tell(ada)
-    assert store.trim(ada, 0, SYSTEM).seq is None
+    assert operations.trim(ada, 0, SYSTEM).seq is None
     assert active(ada) == [1, 2, 3]
 
 
 def test_constitutional_runs_stay_and_do_not_count(ada: Agent) -> None:
     runs(ada, 1, 2, 3)
     steps.protect(ada, 3)
-    store.trim(ada, 1, SYSTEM)
+    operations.trim(ada, 1, SYSTEM)
     assert active(ada) == [2, 3]
 
 
 def test_trim_with_room_left_writes_nothing(ada: Agent) -> None:
     runs(ada, 1, 2)
     before = steps.state(ada)
-    assert store.trim(ada, 2, SYSTEM).seq is None
+    assert operations.trim(ada, 2, SYSTEM).seq is None
     assert steps.state(ada) == before
 
 
 def test_trim_to_less_than_nothing_is_refused(ada: Agent) -> None:
     with refused(ada, errors.Invalid):
-        store.trim(ada, -1, SYSTEM)
+        operations.trim(ada, -1, SYSTEM)
 
 
 VERBS: dict[str, Callable[[Agent], Any]] = {
-    "discard": lambda agent: store.discard(agent, [1], ME),
-    "restore": lambda agent: store.restore(agent, [2], ME),
-    "trim": lambda agent: store.trim(agent, 0, ME),
+    "discard": lambda agent: operations.discard(agent, [1], ME),
+    "restore": lambda agent: operations.restore(agent, [2], ME),
+    "trim": lambda agent: operations.trim(agent, 0, ME),
 }
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_memory_switched_off_refuses(ada: Agent, three: list[int], verb: str) -> None:
-    store.discard(ada, [2], ME)
+    operations.discard(ada, [2], ME)
     Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
     with refused(ada, errors.MemoryDisabled):
         VERBS[verb](ada)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from memory import errors, store
+from memory import errors
 from memory.models import Agent
+from memory.writing import operations
 from tests import steps
 from tests.steps import ME, SESSION, SYSTEM, last_entry, refused, remember, row, says
 
@@ -16,7 +17,7 @@ def log(ada: Agent) -> int:
 
 
 def test_a_promoted_memory_is_core_and_counts(ada: Agent, log: int) -> None:
-    edited = store.promote(ada, log, ME, session=SESSION)
+    edited = operations.promote(ada, log, ME, session=SESSION)
     agent = steps.fresh(ada)
     assert (row(ada, log).kind, row(ada, log).version) == ("core", edited.seq)
     assert (agent.core_count, agent.core_tokens, agent.journal_count, agent.high_water_tokens) == (1, 10, 0, 10)
@@ -25,60 +26,60 @@ def test_a_promoted_memory_is_core_and_counts(ada: Agent, log: int) -> None:
 
 def test_promotion_records_both_states(ada: Agent, log: int) -> None:
     before = steps.snapshot(row(ada, log))
-    edited = store.promote(ada, log, ME)
+    edited = operations.promote(ada, log, ME)
     [change] = steps.changes(ada, edited.seq or 0)
     assert (bytes(change.before), bytes(change.after)) == (before, steps.snapshot(row(ada, log)))
 
 
 def test_promoting_into_a_repeat_counts_it_as_one(ada: Agent, log: int) -> None:
     remember(ada, "x" * 40)
-    store.promote(ada, log, ME)
+    operations.promote(ada, log, ME)
     assert (steps.fresh(ada).duplicate_tokens, steps.fresh(ada).high_water_tokens) == (10, 10)
 
 
 def test_promoting_a_core_memory_is_no_edit(ada: Agent, log: int) -> None:
-    store.promote(ada, log, ME)
+    operations.promote(ada, log, ME)
     before = steps.state(ada)
-    assert store.promote(ada, log, ME).seq is None
+    assert operations.promote(ada, log, ME).seq is None
     assert steps.state(ada) == before
 
 
 def test_a_constitutional_journal_memory_may_be_promoted(ada: Agent, log: int) -> None:
     steps.protect(ada, log)
-    store.promote(ada, log, ME)
+    operations.promote(ada, log, ME)
     assert (row(ada, log).kind, row(ada, log).constitutional) == ("core", True)
 
 
 def test_a_notice_is_not_promoted(ada: Agent) -> None:
     number = steps.tell(ada)
     with refused(ada, errors.Notice):
-        store.promote(ada, number, ME)
+        operations.promote(ada, number, ME)
 
 
 def test_a_discarded_memory_is_not_promoted(ada: Agent, log: int) -> None:
-    store.discard(ada, [log], ME)
+    operations.discard(ada, [log], ME)
     with refused(ada, errors.Discarded):
-        store.promote(ada, log, ME)
+        operations.promote(ada, log, ME)
 
 
 def test_an_unknown_memory_is_not_promoted(ada: Agent, bob: Agent, log: int) -> None:
     with refused(bob, errors.UnknownMemory):
-        store.promote(bob, log, ME)
+        operations.promote(bob, log, ME)
 
 
 def test_a_stale_promotion_is_refused(ada: Agent, log: int) -> None:
     with refused(ada, errors.Stale):
-        store.promote(ada, log, ME, expect={log: 1})
+        operations.promote(ada, log, ME, expect={log: 1})
 
 
 def test_nothing_is_promoted_while_memory_is_off(ada: Agent, log: int) -> None:
     Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
     with refused(ada, errors.MemoryDisabled):
-        store.promote(ada, log, ME)
+        operations.promote(ada, log, ME)
 
 
 def test_a_notice_is_one_entry_with_its_detail(ada: Agent) -> None:
-    edited = store.notify(
+    edited = operations.notify(
         ada, "closed", operation="session_closed", actor=SYSTEM, detail={"merged": 3}, session=SESSION
     )
     entry = last_entry(ada)

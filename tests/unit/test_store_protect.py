@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from audit.trail import Actor
-from memory import errors, store
+from memory import errors
 from memory.models import Agent
+from memory.writing import operations
 from tests import steps
 from tests.steps import ME, PERSON, SESSION, SYSTEM, last_entry, refused, remember, row
 
@@ -17,7 +18,7 @@ def law(ada: Agent) -> int:
 
 
 def test_an_agent_protects_during_its_session(ada: Agent, law: int) -> None:
-    edited = store.protect(ada, [law], ME, session=SESSION)
+    edited = operations.protect(ada, [law], ME, session=SESSION)
     assert row(ada, law).constitutional
     assert (row(ada, law).version, last_entry(ada).operation, last_entry(ada).session) == (
         edited.seq,
@@ -28,7 +29,7 @@ def test_an_agent_protects_during_its_session(ada: Agent, law: int) -> None:
 
 def test_an_agent_protects_only_during_its_session(ada: Agent, law: int) -> None:
     with refused(ada, errors.ProtectionRefused):
-        store.protect(ada, [law], ME)
+        operations.protect(ada, [law], ME)
 
 
 def test_protection_is_counted(ada: Agent, law: int) -> None:
@@ -39,7 +40,7 @@ def test_protection_is_counted(ada: Agent, law: int) -> None:
 
 def test_protection_records_both_states(ada: Agent, law: int) -> None:
     before = steps.snapshot(row(ada, law))
-    edited = store.protect(ada, [law], PERSON)
+    edited = operations.protect(ada, [law], PERSON)
     [change] = steps.changes(ada, edited.seq or 0)
     assert (bytes(change.before), bytes(change.after)) == (before, steps.snapshot(row(ada, law)))
 
@@ -47,7 +48,7 @@ def test_protection_records_both_states(ada: Agent, law: int) -> None:
 def test_protecting_again_is_no_edit(ada: Agent, law: int) -> None:
     steps.protect(ada, law)
     before = steps.state(ada)
-    assert store.protect(ada, [law], ME, session=SESSION).seq is None
+    assert operations.protect(ada, [law], ME, session=SESSION).seq is None
     assert steps.state(ada) == before
 
 
@@ -58,36 +59,36 @@ def budget(agent: Agent, tokens: int) -> None:
 def test_an_agent_may_protect_exactly_half_its_budget(ada: Agent) -> None:
     budget(ada, 20)
     remember(ada, "x" * 40)
-    store.protect(ada, [1], ME, session=SESSION)
+    operations.protect(ada, [1], ME, session=SESSION)
     assert steps.fresh(ada).constitutional_tokens == 10
 
 
 def test_an_agent_may_not_protect_more_than_half_its_budget(ada: Agent) -> None:
     budget(ada, 20)
     remember(ada, "x" * 20, "y" * 21)
-    store.protect(ada, [1], ME, session=SESSION)
+    operations.protect(ada, [1], ME, session=SESSION)
     with refused(ada, errors.ProtectionFull):
-        store.protect(ada, [2], ME, session=SESSION)
+        operations.protect(ada, [2], ME, session=SESSION)
 
 
 def test_several_at_once_are_weighed_together(ada: Agent) -> None:
     budget(ada, 20)
     remember(ada, "x" * 24, "y" * 24)
     with refused(ada, errors.ProtectionFull):
-        store.protect(ada, [1, 2], ME, session=SESSION)
+        operations.protect(ada, [1, 2], ME, session=SESSION)
 
 
 def test_what_is_protected_already_is_weighed_once(ada: Agent) -> None:
     budget(ada, 20)
     remember(ada, "x" * 20, "y" * 20)
-    store.protect(ada, [1], ME, session=SESSION)
-    assert [m.number for m in store.protect(ada, [1, 2], ME, session=SESSION).memories] == [2]
+    operations.protect(ada, [1], ME, session=SESSION)
+    assert [m.number for m in operations.protect(ada, [1, 2], ME, session=SESSION).memories] == [2]
 
 
 def test_a_person_may_protect_beyond_half_the_budget(ada: Agent) -> None:
     budget(ada, 20)
     remember(ada, "x" * 60)
-    store.protect(ada, [1], PERSON)
+    operations.protect(ada, [1], PERSON)
     assert row(ada, 1).constitutional
 
 
@@ -95,14 +96,14 @@ def test_an_agent_past_its_half_may_name_what_is_protected_already(ada: Agent) -
     budget(ada, 20)
     remember(ada, "x" * 60)
     steps.protect(ada, 1)
-    assert store.protect(ada, [1], ME, session=SESSION).seq is None
+    assert operations.protect(ada, [1], ME, session=SESSION).seq is None
 
 
 def test_agents_protect_core_memories_and_people_any(ada: Agent) -> None:
     remember(ada, "log", kind="journal")
     with refused(ada, errors.NotCore):
-        store.protect(ada, [1], ME, session=SESSION)
-    store.protect(ada, [1], PERSON)
+        operations.protect(ada, [1], ME, session=SESSION)
+    operations.protect(ada, [1], PERSON)
     assert row(ada, 1).constitutional
 
 
@@ -110,29 +111,29 @@ def test_agents_protect_core_memories_and_people_any(ada: Agent) -> None:
 def test_a_notice_is_protected_by_nobody(ada: Agent, actor: Actor) -> None:
     number = steps.tell(ada)
     with refused(ada, errors.Notice):
-        store.protect(ada, [number], actor, session=SESSION)
+        operations.protect(ada, [number], actor, session=SESSION)
 
 
 def test_a_discarded_memory_is_not_protected(ada: Agent, law: int) -> None:
-    store.discard(ada, [law], ME)
+    operations.discard(ada, [law], ME)
     with refused(ada, errors.Discarded):
-        store.protect(ada, [law], PERSON)
+        operations.protect(ada, [law], PERSON)
 
 
 def test_a_stale_protection_is_refused(ada: Agent, law: int) -> None:
     with refused(ada, errors.Stale):
-        store.protect(ada, [law], PERSON, expect={law: row(ada, law).version - 1})
+        operations.protect(ada, [law], PERSON, expect={law: row(ada, law).version - 1})
 
 
 def test_protecting_the_unknown_is_refused(ada: Agent, bob: Agent, law: int) -> None:
     with refused(bob, errors.UnknownMemory):
-        store.protect(bob, [law], PERSON)
+        operations.protect(bob, [law], PERSON)
 
 
 @pytest.mark.parametrize("actor", [PERSON, Actor.operator("op")])
 def test_a_person_removes_protection_and_the_reason_is_kept(ada: Agent, law: int, actor: Actor) -> None:
     steps.protect(ada, law)
-    edited = store.unprotect(ada, [law], actor, reason="  asked by the steward ")
+    edited = operations.unprotect(ada, [law], actor, reason="  asked by the steward ")
     assert not row(ada, law).constitutional
     assert last_entry(ada).detail == {"reason": "asked by the steward"}
     assert (row(ada, law).version, last_entry(ada).operation) == (edited.seq, "unprotected")
@@ -143,32 +144,32 @@ def test_a_person_removes_protection_and_the_reason_is_kept(ada: Agent, law: int
 def test_neither_agent_nor_system_removes_protection(ada: Agent, law: int, actor: Actor) -> None:
     steps.protect(ada, law)
     with refused(ada, errors.ProtectionRefused):
-        store.unprotect(ada, [law], actor, reason="tidy")
+        operations.unprotect(ada, [law], actor, reason="tidy")
 
 
 @pytest.mark.parametrize("reason", ["", " \n"])
 def test_removing_protection_needs_a_reason(ada: Agent, law: int, reason: str) -> None:
     steps.protect(ada, law)
     with refused(ada, errors.Invalid):
-        store.unprotect(ada, [law], PERSON, reason=reason)
+        operations.unprotect(ada, [law], PERSON, reason=reason)
 
 
 def test_removing_what_is_not_there_is_no_edit(ada: Agent, law: int) -> None:
     before = steps.state(ada)
-    assert store.unprotect(ada, [law], PERSON, reason="tidy").seq is None
+    assert operations.unprotect(ada, [law], PERSON, reason="tidy").seq is None
     assert steps.state(ada) == before
 
 
 def test_after_removal_it_can_be_edited_again(ada: Agent, law: int) -> None:
     steps.protect(ada, law)
-    store.unprotect(ada, [law], PERSON, reason="tidy")
-    store.discard(ada, [law], ME)
+    operations.unprotect(ada, [law], PERSON, reason="tidy")
+    operations.discard(ada, [law], ME)
     assert steps.active(ada) == []
 
 
 def test_memory_switched_off_refuses_both(ada: Agent, law: int) -> None:
     Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
     with refused(ada, errors.MemoryDisabled):
-        store.protect(ada, [law], PERSON)
+        operations.protect(ada, [law], PERSON)
     with refused(ada, errors.MemoryDisabled):
-        store.unprotect(ada, [law], PERSON, reason="tidy")
+        operations.unprotect(ada, [law], PERSON, reason="tidy")

@@ -4,9 +4,10 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from memory import errors, store
-from memory.intake import Draft
+from memory import errors
 from memory.models import Agent
+from memory.policy.validation import Draft
+from memory.writing import operations
 from tests import steps
 from tests.steps import ME, last_entry, refused, remember, row, says
 
@@ -57,7 +58,7 @@ def last_entry_time(agent: Agent, number: int) -> datetime:
 
 
 def test_remembering_writes_one_entry_with_a_change_for_each(ada: Agent) -> None:
-    edited = store.remember(ada, [Draft("one"), Draft("two")], ME)
+    edited = operations.remember(ada, [Draft("one"), Draft("two")], ME)
     entry = last_entry(ada)
     assert (entry.seq, entry.operation, entry.actor_kind, entry.actor_label) == (
         edited.seq,
@@ -105,12 +106,12 @@ def test_the_same_text_elsewhere_is_no_repeat(ada: Agent) -> None:
 
 def test_one_bad_draft_stores_none(ada: Agent) -> None:
     with refused(ada, errors.Invalid):
-        store.remember(ada, [Draft("good"), Draft(" ")], ME)
+        operations.remember(ada, [Draft("good"), Draft(" ")], ME)
 
 
 def test_remembering_nothing_writes_nothing(ada: Agent) -> None:
     before = steps.state(ada)
-    edited = store.remember(ada, [], ME)
+    edited = operations.remember(ada, [], ME)
     assert (edited.seq, edited.memories) == (None, ())
     assert steps.state(ada) == before
 
@@ -136,7 +137,7 @@ def test_an_erased_agent_remembers_nothing(ada: Agent) -> None:
 
 def test_an_agent_that_is_gone_is_not_found(ada: Agent) -> None:
     with pytest.raises(errors.NotFound):
-        store.remember(Agent(pk=10**9), [Draft("tea")], ME)
+        operations.remember(Agent(pk=10**9), [Draft("tea")], ME)
 
 
 def test_growing_over_the_budget_makes_the_agent_due_at_once(ada: Agent) -> None:
@@ -168,10 +169,10 @@ def test_repeats_counted_under_two_token_counters_still_agree_with_the_rows(
     ada: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remember(ada, "x" * 40)
-    monkeypatch.setattr("memory.tokens.count", len)
+    monkeypatch.setattr("memory.policy.tokens.count", len)
     remember(ada, "x" * 40, "x" * 40)
     assert steps.fresh(ada).duplicate_tokens == 50
     assert steps.problems(ada) == []
-    store.discard(ada, [2], ME)
-    store.revise(ada, 1, ME, tags=["counted anew"])
+    operations.discard(ada, [2], ME)
+    operations.revise(ada, 1, ME, tags=["counted anew"])
     assert steps.problems(ada) == []

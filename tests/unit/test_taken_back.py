@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from memory import errors, store
+from memory import errors
 from memory.models import Agent
-from memory.time_machine import What, preview, roll_back
+from memory.time_machine.rollback import What, preview, roll_back
+from memory.writing import operations
 from refinement import session as sessions
-from refinement import taken_back
+from refinement import undone_sessions
 from refinement.models import Outcome, RefinementSession
 from tests.refining import Held, fill, filler, opened
 from tests.steps import ME, PERSON, fresh, last_entry, remember
@@ -36,7 +37,7 @@ def undo(agent: Agent, what: What, **options: Any) -> int:
 def by(rows: Iterable[RefinementSession] | None = None) -> list[int | None]:
     """Of these sessions, or all, in order, what took them back."""
     found = list(RefinementSession.objects.order_by("pk") if rows is None else rows)
-    taken_back.note(found)
+    undone_sessions.note(found)
     return [session.undone_by for session in found]
 
 
@@ -97,8 +98,8 @@ def test_what_is_taken_back_while_it_is_open_leaves_it_unmarked(ada: Agent) -> N
 def test_a_later_edit_that_was_left_as_it_is_hinders_nothing(ada: Agent) -> None:
     made = fill(ada, 8, 100)
     refined(ada, made[0])
-    store.restore(ada, [made[0]], PERSON)
-    store.revise(ada, made[0], ME, content=filler(90, "new"))
+    operations.restore(ada, [made[0]], PERSON)
+    operations.revise(ada, made[0], ME, content=filler(90, "new"))
     entry = undo(ada, What.session(1), skip_conflicts=True)
     assert by() == [entry]
 
@@ -123,15 +124,15 @@ def test_it_is_one_query_for_one_session_and_for_many(
         undo(agent, What.session(several))
     rows = list(RefinementSession.objects.all())
     with django_assert_num_queries(1):
-        taken_back.note(rows)
+        undone_sessions.note(rows)
     assert sum(row.undone_by is not None for row in rows) == 2
 
 
 def test_open_sessions_are_not_asked_for(ada: Agent, django_assert_num_queries: Callable[[int], Any]) -> None:
     session = opened(ada).session
     with django_assert_num_queries(0):
-        taken_back.note([session])
-        taken_back.note([])
+        undone_sessions.note([session])
+        undone_sessions.note([])
     assert session.undone_by is None
 
 

@@ -9,12 +9,14 @@ import pytest
 from django.utils import timezone
 
 from audit.models import AuditEntry
-from memory import errors, store, time_machine
+from memory import errors
 from memory.models import Agent, Memory
-from memory.silo import indexes
-from memory.snapshot import snapshot
-from memory.time_machine import Figures, What, preview, roll_back
-from memory.undone import Undone
+from memory.search import cache
+from memory.time_machine import rollback
+from memory.time_machine.rollback import Figures, What, preview, roll_back
+from memory.time_machine.undone import Undone
+from memory.writing import operations
+from memory.writing.snapshots import snapshot
 from tests import steps
 from tests.steps import ME, PERSON, SESSION, fresh, last_entry, problems, refused, remember, row, says
 
@@ -56,11 +58,11 @@ def past(ada: Agent) -> Agent:
 
 EDITS = {
     "remembered": lambda agent: remember(agent, "honey"),
-    "revised": lambda agent: store.revise(agent, 1, ME, content="green tea", tags=["hot"]),
-    "discarded": lambda agent: store.discard(agent, [2], ME),
-    "protected": lambda agent: store.protect(agent, [3], PERSON),
-    "consolidated": lambda agent: store.consolidate(agent, [1, 2], "tea with milk", ME),
-    "promoted": lambda agent: store.promote(agent, 5, ME),
+    "revised": lambda agent: operations.revise(agent, 1, ME, content="green tea", tags=["hot"]),
+    "discarded": lambda agent: operations.discard(agent, [2], ME),
+    "protected": lambda agent: operations.protect(agent, [3], PERSON),
+    "consolidated": lambda agent: operations.consolidate(agent, [1, 2], "tea with milk", ME),
+    "promoted": lambda agent: operations.promote(agent, 5, ME),
 }
 
 
@@ -75,7 +77,7 @@ def test_an_edit_undone_leaves_every_memory_as_it_was(past: Agent, edit: str) ->
 
 
 def found(agent: Agent) -> dict[str, list[tuple[int, float]]]:
-    with indexes.Reader(fresh(agent)) as index:
+    with cache.Reader(fresh(agent)) as index:
         return {words: [(hit.number, hit.score) for hit in index.search(words)] for words in ("tea milk", "green", "")}
 
 
@@ -88,7 +90,7 @@ def test_search_finds_what_it_found_then(past: Agent, edit: str, is_warm: bool) 
     options = {"include_constitutional": True, "reason": "asked"} if edit == "protected" else {}
     undo(past, What.entry(seq(past)), **options)
     if not is_warm:
-        indexes.forget_all()
+        cache.forget_all()
     assert found(past) == before
     undo(past, What.entry(seq(past)), **options)
     assert found(past) == after
@@ -113,7 +115,7 @@ def test_a_rollback_is_rolled_back(past: Agent, edit: str) -> None:
 
 
 def test_it_is_one_entry_that_names_what_it_undid(past: Agent) -> None:
-    store.discard(past, [2], ME)
+    operations.discard(past, [2], ME)
     undone = seq(past)
     did = undo(past, What.entry(undone))
     entry = last_entry(past)
@@ -124,16 +126,16 @@ def test_it_is_one_entry_that_names_what_it_undid(past: Agent) -> None:
 
 
 def test_a_reason_is_kept_whatever_is_undone(past: Agent) -> None:
-    store.discard(past, [2], ME)
+    operations.discard(past, [2], ME)
     undo(past, What.entry(seq(past)), reason=" Asked by the steward. ")
     assert last_entry(past).detail["reason"] == "Asked by the steward."
 
 
 def test_figures_say_what_is_done(past: Agent) -> None:
     start = seq(past)
-    store.revise(past, 1, ME, content="green tea from the hills")
-    store.discard(past, [2], ME)
-    store.protect(past, [3], PERSON)
+    operations.revise(past, 1, ME, content="green tea from the hills")
+    operations.discard(past, [2], ME)
+    operations.protect(past, [3], PERSON)
     remember(past, "honey")
     told = preview(past, What.since_entry(start))
     assert (told.restored, told.discarded, told.rewritten, told.protection_changed) == (1, 1, 1, 1)
@@ -153,17 +155,17 @@ def test_a_preview_changes_nothing(past: Agent) -> None:
 
 def test_a_session_is_undone_whole(past: Agent) -> None:
     before = now(past)
-    store.revise(past, 1, ME, content="green tea", session=SESSION)
-    store.consolidate(past, [1, 2], "green tea with milk", ME, session=SESSION)
-    store.discard(past, [3], ME, session=SESSION)
-    store.notify(past, "done", operation="session_closed", actor=steps.SYSTEM, detail={}, session=SESSION)
+    operations.revise(past, 1, ME, content="green tea", session=SESSION)
+    operations.consolidate(past, [1, 2], "green tea with milk", ME, session=SESSION)
+    operations.discard(past, [3], ME, session=SESSION)
+    operations.notify(past, "done", operation="session_closed", actor=steps.SYSTEM, detail={}, session=SESSION)
     undo(past, What.session(SESSION))
     assert {number: state for number, state in now(past).items() if number in before} == before
     assert steps.active(past) == [1, 2, 3, 4, 5]
 
 
 def test_a_session_that_goes_on_is_not_rolled_back(past: Agent) -> None:
-    store.discard(past, [3], ME, session=SESSION)
+    operations.discard(past, [3], ME, session=SESSION)
     with refused(past, errors.NotOver):
         roll_back(past, What.session(SESSION), PERSON)
 
@@ -182,8 +184,8 @@ def test_everything_since_an_entry_is_undone(past: Agent) -> None:
 def test_everything_since_a_moment_is_undone(past: Agent, time_machine: Any) -> None:
     before, moment = now(past), timezone.now()
     time_machine.move_to(moment + timedelta(hours=1))
-    store.discard(past, [2], ME)
-    store.revise(past, 1, ME, content="green tea")
+    operations.discard(past, [2], ME)
+    operations.revise(past, 1, ME, content="green tea")
     undo(past, What.moment(moment))
     assert now(past) == before
 
@@ -201,9 +203,9 @@ def test_nothing_since_is_nothing_to_undo(past: Agent) -> None:
 def test_a_memory_restored_meanwhile_is_in_nobodys_way(past: Agent) -> None:
     """Trap: restoring a row that somebody had restored meanwhile raised, and nothing was rolled back."""
     for number in (1, 2):
-        store.discard(past, [number], ME, session=SESSION)
-    store.notify(past, "done", operation="session_closed", actor=steps.SYSTEM, detail={}, session=SESSION)
-    store.restore(past, [2], PERSON)
+        operations.discard(past, [number], ME, session=SESSION)
+    operations.notify(past, "done", operation="session_closed", actor=steps.SYSTEM, detail={}, session=SESSION)
+    operations.restore(past, [2], PERSON)
     did = undo(past, What.session(SESSION))
     assert (did.restored, did.conflicts) == (1, ())
     assert steps.active(past) == [1, 2, 3, 4, 5]
@@ -212,17 +214,17 @@ def test_a_memory_restored_meanwhile_is_in_nobodys_way(past: Agent) -> None:
 def test_what_an_entry_made_and_somebody_discarded_is_in_nobodys_way(past: Agent) -> None:
     remember(past, "honey", "jam")
     made = seq(past)
-    store.discard(past, [6], ME)
+    operations.discard(past, [6], ME)
     did = undo(past, What.entry(made))
     assert (did.discarded, did.conflicts) == (1, ())
 
 
 def session_of_two_edits(agent: Agent) -> int:
     """Memory 1 goes from tea to green tea to black tea. The number of the first edit."""
-    store.revise(agent, 1, ME, content="green tea", session=SESSION)
+    operations.revise(agent, 1, ME, content="green tea", session=SESSION)
     first = seq(agent)
-    store.revise(agent, 1, ME, content="black tea", session=SESSION)
-    store.notify(agent, "done", operation="session_closed", actor=steps.SYSTEM, detail={}, session=SESSION)
+    operations.revise(agent, 1, ME, content="black tea", session=SESSION)
+    operations.notify(agent, "done", operation="session_closed", actor=steps.SYSTEM, detail={}, session=SESSION)
     return first
 
 
@@ -236,16 +238,16 @@ def test_a_session_of_which_a_part_was_undone_goes_back_to_before_it(past: Agent
 
 
 def test_what_was_skipped_in_a_part_of_a_session_is_put_back_with_the_rest(past: Agent) -> None:
-    store.revise(past, 2, ME, content="cream", session=SESSION)
+    operations.revise(past, 2, ME, content="cream", session=SESSION)
     session_of_two_edits(past)
-    store.discard(past, [3], ME, session=SESSION)
+    operations.discard(past, [3], ME, session=SESSION)
     undo(past, What.session(SESSION))
     assert [says(past, number).content for number in (1, 2, 3)] == ["tea", "milk", "sugar"]
 
 
 def test_nothing_is_undone_twice(past: Agent) -> None:
     """Trap: no marker on what was rolled back, so that it could be replayed."""
-    store.discard(past, [2], ME)
+    operations.discard(past, [2], ME)
     what = What.entry(seq(past))
     undo(past, what)
     with refused(past, errors.AlreadyUndone):
@@ -255,7 +257,7 @@ def test_nothing_is_undone_twice(past: Agent) -> None:
 
 
 def test_what_is_done_is_what_was_shown_or_nothing(past: Agent) -> None:
-    store.discard(past, [2], ME)
+    operations.discard(past, [2], ME)
     shown = preview(past, What.since_entry(2))
     remember(past, "honey")
     with refused(past, errors.Moved):
@@ -277,9 +279,9 @@ def test_an_entry_there_is_none_of(past: Agent, number: int) -> None:
 
 def test_a_later_edit_of_the_same_memory_is_not_overwritten(past: Agent) -> None:
     """Trap: a rollback of an update overwrote a later edit."""
-    store.revise(past, 1, ME, content="green tea")
+    operations.revise(past, 1, ME, content="green tea")
     first = seq(past)
-    store.revise(past, 1, ME, content="black tea")
+    operations.revise(past, 1, ME, content="black tea")
     with refused(past, errors.Conflicting) as caught:
         roll_back(past, What.entry(first), PERSON)
     assert caught.value.conflicts == {1: (seq(past),)}
@@ -287,9 +289,9 @@ def test_a_later_edit_of_the_same_memory_is_not_overwritten(past: Agent) -> None
 
 
 def test_conflicts_are_skipped_or_forced_as_asked_and_it_is_written_down(past: Agent) -> None:
-    store.consolidate(past, [1, 2], "tea with milk", ME)
+    operations.consolidate(past, [1, 2], "tea with milk", ME)
     first = seq(past)
-    store.revise(past, 6, ME, content="tea with cold milk")
+    operations.revise(past, 6, ME, content="tea with cold milk")
     undo(past, What.entry(first), skip_conflicts=True)
     assert last_entry(past).detail["skipped"] == [6]
     assert steps.active(past) == [1, 2, 3, 4, 5, 6]
@@ -300,20 +302,20 @@ def test_conflicts_are_skipped_or_forced_as_asked_and_it_is_written_down(past: A
 
 
 def test_later_edits_that_came_to_nothing_are_no_conflict(past: Agent) -> None:
-    store.revise(past, 1, ME, content="green tea")
+    operations.revise(past, 1, ME, content="green tea")
     first = seq(past)
-    store.revise(past, 1, ME, content="black tea")
+    operations.revise(past, 1, ME, content="black tea")
     undo(past, What.entry(seq(past)))
     undo(past, What.entry(first))
     assert says(past, 1).content == "tea"
 
 
 def test_an_edit_by_others_in_the_midst_of_a_session_is_a_conflict(past: Agent) -> None:
-    store.revise(past, 1, ME, content="green tea", session=SESSION)
-    store.revise(past, 1, ME, content="green tea, said the agent's runtime")
+    operations.revise(past, 1, ME, content="green tea", session=SESSION)
+    operations.revise(past, 1, ME, content="green tea, said the agent's runtime")
     others = seq(past)
-    store.revise(past, 1, ME, content="green tea, in short", session=SESSION)
-    store.notify(past, "done", operation="session_closed", actor=steps.SYSTEM, detail={}, session=SESSION)
+    operations.revise(past, 1, ME, content="green tea, in short", session=SESSION)
+    operations.notify(past, "done", operation="session_closed", actor=steps.SYSTEM, detail={}, session=SESSION)
     with refused(past, errors.Conflicting) as caught:
         roll_back(past, What.session(SESSION), PERSON)
     assert caught.value.conflicts == {1: (others,)}
@@ -324,8 +326,8 @@ def test_an_edit_by_others_in_the_midst_of_a_session_is_a_conflict(past: Agent) 
 
 def test_a_memory_that_is_constitutional_now_is_touched_with_a_reason_alone(past: Agent) -> None:
     start = seq(past)
-    store.revise(past, 1, ME, content="green tea")
-    store.protect(past, [1], PERSON)
+    operations.revise(past, 1, ME, content="green tea")
+    operations.protect(past, [1], PERSON)
     with refused(past, errors.Constitutional):
         roll_back(past, What.since_entry(start), PERSON)
     with refused(past, errors.Invalid):
@@ -336,10 +338,10 @@ def test_a_memory_that_is_constitutional_now_is_touched_with_a_reason_alone(past
 
 
 def test_what_was_constitutional_then_is_so_again(past: Agent) -> None:
-    store.protect(past, [1], PERSON)
+    operations.protect(past, [1], PERSON)
     start = seq(past)
-    store.unprotect(past, [1], PERSON, reason="asked")
-    store.discard(past, [1], ME)
+    operations.unprotect(past, [1], PERSON, reason="asked")
+    operations.discard(past, [1], ME)
     undo(past, What.since_entry(start))
     assert row(past, 1).constitutional
 
@@ -347,7 +349,7 @@ def test_what_was_constitutional_then_is_so_again(past: Agent) -> None:
 def test_what_was_made_and_protected_since_is_discarded_all_the_same(past: Agent) -> None:
     start = seq(past)
     [number] = remember(past, "honey")
-    store.protect(past, [number], PERSON)
+    operations.protect(past, [number], PERSON)
     undo(past, What.since_entry(start), include_constitutional=True, reason="asked")
     assert (row(past, number).constitutional, row(past, number).discarded_at is None) == (False, False)
 
@@ -364,7 +366,7 @@ def test_another_agents_entries_are_not_touched(past: Agent, bob: Agent) -> None
 
 
 def test_it_works_while_memory_is_off(past: Agent) -> None:
-    store.discard(past, [2], ME)
+    operations.discard(past, [2], ME)
     Agent.objects.filter(pk=past.pk).update(memory_enabled=False)
     roll_back(fresh(past), What.entry(seq(past)), PERSON)
     assert 2 in steps.active(past)
@@ -374,8 +376,8 @@ def test_a_rollback_that_would_not_restore_exactly_does_not_happen(
     past: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trap: no check that the state after equals the state before."""
-    store.discard(past, [2], ME)
-    real = time_machine.restore
-    monkeypatch.setattr(time_machine, "restore", lambda taken: real(taken) | {"project": "elsewhere"})
-    with refused(past, time_machine.RestoredWrong):
+    operations.discard(past, [2], ME)
+    real = rollback.restore
+    monkeypatch.setattr(rollback, "restore", lambda taken: real(taken) | {"project": "elsewhere"})
+    with refused(past, rollback.RestoredWrong):
         roll_back(past, What.entry(seq(past)), PERSON)

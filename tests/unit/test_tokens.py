@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
-from memory import tokens
+from memory.policy import tokens
 
 
 @pytest.mark.parametrize(("text", "count"), [("", 0), ("x", 1), ("xxxx", 1), ("xxxxx", 2), ("é" * 8, 2), ("😀" * 4, 1)])

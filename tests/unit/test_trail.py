@@ -11,9 +11,9 @@ from audit.errors import NotLocked
 from audit.models import AuditEntry
 from audit.trail import Actor, Draft, Head, Subject, Touch
 from config.keyring import keyring
-from memory import store
 from memory.models import Agent
-from memory.snapshot import snapshot
+from memory.writing import operations
+from memory.writing.snapshots import snapshot
 from tests import steps
 from tests.steps import ME, last_entry, remember
 
@@ -60,8 +60,8 @@ def test_equal_edits_of_two_agents_have_different_macs(ada: Agent, bob: Agent) -
 @pytest.mark.parametrize("kind", ["agent", "system", "operator", "person"])
 def test_every_kind_of_actor_is_recorded(ada: Agent, kind: str) -> None:
     remember(ada, "tea")
-    store.restore(ada, [1], getattr(Actor, kind)("x"))
-    store.discard(ada, [1], getattr(Actor, kind)("somebody"))
+    operations.restore(ada, [1], getattr(Actor, kind)("x"))
+    operations.discard(ada, [1], getattr(Actor, kind)("somebody"))
     assert (last_entry(ada).actor_kind, last_entry(ada).actor_label) == (kind, "somebody")
 
 
@@ -72,7 +72,7 @@ def test_people_read_an_entry_by_agent_number_and_operation(ada: Agent) -> None:
 
 
 def test_a_snapshot_is_the_same_before_and_after_the_database(ada: Agent) -> None:
-    from memory.intake import Draft as New
+    from memory.policy.validation import Draft as New
 
-    edited = store.remember(ada, [New("tea", tags=("a",), project="site", origin=NOW)], ME)
+    edited = operations.remember(ada, [New("tea", tags=("a",), project="site", origin=NOW)], ME)
     assert snapshot(edited.memory) == snapshot(steps.row(ada, 1))

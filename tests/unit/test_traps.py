@@ -13,13 +13,13 @@ from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from audit.models import AuditEntry, Change
-from memory import store
 from memory.errors import Constitutional, Discarded, ProtectionRefused
-from memory.formats import jsonl
 from memory.models import Agent, Memory
-from memory.silo import indexes
+from memory.search import cache
 from memory.silo.silo import Silo
-from memory.snapshot import snapshot
+from memory.transfer.formats import jsonl
+from memory.writing import operations
+from memory.writing.snapshots import snapshot
 from refinement import effects, schedule, tools
 from refinement import session as sessions
 from refinement.errors import SessionOpen
@@ -62,11 +62,11 @@ def _stale(memory: Memory) -> None:
 
 
 ROADS: dict[str, Callable[[Memory], object]] = {
-    "the verb": lambda m: store.discard(m.agent, [m.number], steps.PERSON),
-    "a bulk of the verb": lambda m: store.discard(m.agent, [1, 2, m.number], steps.ME),
-    "a merge": lambda m: store.consolidate(m.agent, [1, m.number], MARKER, steps.ME),
-    "a rewrite": lambda m: store.revise(m.agent, m.number, steps.ME, content="nothing"),
-    "a retagging": lambda m: store.revise(m.agent, m.number, steps.ME, tags=["obsolete"]),
+    "the verb": lambda m: operations.discard(m.agent, [m.number], steps.PERSON),
+    "a bulk of the verb": lambda m: operations.discard(m.agent, [1, 2, m.number], steps.ME),
+    "a merge": lambda m: operations.consolidate(m.agent, [1, m.number], MARKER, steps.ME),
+    "a rewrite": lambda m: operations.revise(m.agent, m.number, steps.ME, content="nothing"),
+    "a retagging": lambda m: operations.revise(m.agent, m.number, steps.ME, tags=["obsolete"]),
     "an instance": lambda m: m.delete(),
     "a stale instance": _stale,
     "a set": lambda m: Memory.objects.filter(pk=m.pk).delete(),
@@ -93,17 +93,17 @@ def test_what_was_protected_before_is_kept_with_the_edit(ada: Agent) -> None:
     """Rolling back a `protect` on a memory that was already protected stripped its protection."""
     steps.remember(ada, f"{MARKER} one", f"{MARKER} two")
     steps.protect(ada, 1)
-    edited = store.protect(ada, [1, 2], steps.PERSON)
+    edited = operations.protect(ada, [1, 2], steps.PERSON)
     assert edited.seq is not None
     assert [change.number for change in steps.changes(ada, edited.seq)] == [2]
-    assert store.protect(ada, [1, 2], steps.PERSON).seq is None
+    assert operations.protect(ada, [1, 2], steps.PERSON).seq is None
 
 
 def test_an_agent_cannot_protect_in_ordinary_conversation(ada: Agent) -> None:
     """An agent that protects everything is over budget for ever."""
     steps.remember(ada, f"{MARKER} one")
     with steps.refused(ada, ProtectionRefused):
-        store.protect(ada, [1], steps.ME)
+        operations.protect(ada, [1], steps.ME)
 
 
 # --- caps and breaker -----------------------------------------------------------------------------------------------
@@ -172,10 +172,10 @@ def test_a_memory_is_one_line_whatever_it_says(text: str, ada: Agent) -> None:
 def test_a_deletion_does_what_it_says_and_says_when_it_does_not(ada: Agent) -> None:
     """Delete that reported success and did nothing; "delete" that copied the text into a history table."""
     steps.remember(ada, f"{MARKER} one")
-    assert store.discard(ada, [1], steps.ME).seq is not None
+    assert operations.discard(ada, [1], steps.ME).seq is not None
     assert steps.active(ada) == []
     with steps.refused(ada, Discarded):
-        store.discard(ada, [1], steps.ME)
+        operations.discard(ada, [1], steps.ME)
     kept = Change.objects.filter(agent_id=ada.pk).values_list("before", "after")
     assert not any(MARKER.encode() in bytes(body) for bodies in kept for body in bodies if body)
 
@@ -188,7 +188,7 @@ def test_two_tenants_in_one_process_share_nothing_that_is_kept_warm(ada: Agent, 
     for turn in range(3):
         for agent, word in ((ada, "heron"), (bob, "plumber")):
             steps.remember(agent, f"{MARKER} {word} {turn}")
-            with indexes.Reader(steps.fresh(agent)) as index:
+            with cache.Reader(steps.fresh(agent)) as index:
                 found = [hit.number for hit in index.search(MARKER, limit=50)]
             assert sorted(found) == list(range(1, turn + 2))
             assert word in steps.says(agent, found[0]).content
@@ -200,7 +200,7 @@ def test_two_tenants_in_one_process_share_nothing_that_is_kept_warm(ada: Agent, 
 def test_discarded_text_is_not_fed_back_to_a_model(ada: Agent) -> None:
     """Other roads … fed discarded text back to a model."""
     steps.remember(ada, f"{MARKER} kept", f"{MARKER} gone")
-    store.discard(ada, [2], steps.ME)
+    operations.discard(ada, [2], steps.ME)
     held = refining.opened(ada)
     assert [entry.memory.number for entry in refining.entries(ada)] == [1]
     found = held.call("search_memories", query=MARKER)["found"]
@@ -236,7 +236,7 @@ def test_a_pin_is_the_flag_and_never_a_text(ada: Agent) -> None:
     jsonl.load(ada, [json.dumps(line).encode()], steps.SYSTEM)
     assert not Memory.objects.filter(constitutional=True).exists()
     assert [json.loads(entry.line())["constitutional"] for entry in refining.entries(ada)] == [False, False]
-    store.discard(ada, [1, 2], steps.ME)
+    operations.discard(ada, [1, 2], steps.ME)
 
 
 def test_the_tools_of_refinement_are_defined_in_one_place(ada: Agent) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.models import Tenant
-from refinement import turns
+from refinement import scheduling
 from refinement.models import Provider, Served, Waiting
 
 pytestmark = pytest.mark.django_db
@@ -27,7 +27,7 @@ def stands(agent: int, tenant: int, provider: str = "builtin", *, minutes: int =
 
 
 def taken() -> int | None:
-    turn = turns.take()
+    turn = scheduling.take()
     return turn.pk if turn else None
 
 
@@ -35,10 +35,10 @@ def served(count: int) -> list[int | None]:
     """Whose turn comes, one after the other, where one worker refines them."""
     done: list[int | None] = []
     for _ in range(count):
-        turn = turns.take()
+        turn = scheduling.take()
         done.append(turn.pk if turn else None)
         if turn:
-            turns.end(turn)
+            scheduling.end(turn)
     return done
 
 
@@ -71,11 +71,11 @@ def test_a_thousand_of_one_tenant_delay_one_of_another_by_one_session(workers: i
     Waiting.objects.bulk_create(
         Waiting(agent_id=n, tenant_id=1, provider="builtin", due_at=NOON, since=NOON, claim=n) for n in range(1, 1_001)
     )
-    under_way = [turns.take() for _ in range(workers)]
+    under_way = [scheduling.take() for _ in range(workers)]
     stands(2_000, 2)
     first = under_way[0]
     assert first is not None
-    turns.end(first)
+    scheduling.end(first)
     assert taken() == 2_000
 
 
@@ -130,20 +130,20 @@ def test_a_provider_that_is_shut_is_passed_over() -> None:
 
 def test_who_is_given_back_waits_again() -> None:
     stands(1, 1)
-    turn = turns.take()
+    turn = scheduling.take()
     assert turn is not None
-    turns.give_back(turn)
+    scheduling.give_back(turn)
     assert taken() == 1
 
 
 def test_an_old_turn_ends_nothing_of_a_new_one() -> None:
     """A worker that was lost comes back after its agent had stood in line anew."""
     stands(1, 1)
-    old = turns.take()
+    old = scheduling.take()
     assert old is not None
     Waiting.objects.filter(pk=1).update(claim=77)
-    turns.end(old)
-    turns.give_back(old)
+    scheduling.end(old)
+    scheduling.give_back(old)
     assert Waiting.objects.get(pk=1).taken_at is not None
 
 
@@ -164,7 +164,7 @@ def test_no_tenant_is_ever_served_twice_before_one_that_waits(tenants: list[int]
         stands(agent, tenant)
     under_way: list[Waiting] = []
     passed_over = dict.fromkeys(set(tenants), 0)
-    while (turn := turns.take()) is not None:
+    while (turn := scheduling.take()) is not None:
         waits = set(Waiting.objects.filter(taken_at=None).values_list("tenant_id", flat=True))
         for tenant in waits - {turn.tenant_id}:
             passed_over[tenant] += 1
@@ -172,5 +172,5 @@ def test_no_tenant_is_ever_served_twice_before_one_that_waits(tenants: list[int]
         assert max(passed_over.values()) <= 5 + workers
         under_way.append(turn)
         if len(under_way) == workers:
-            turns.end(under_way.pop(0))
+            scheduling.end(under_way.pop(0))
     assert not Waiting.objects.filter(taken_at=None).exists()

@@ -14,9 +14,10 @@ from audit import verify
 from audit.trail import Actor
 from config.keyfiles import new_key
 from config.keyring import keyring
-from memory import replay, store
 from memory.models import Agent
 from memory.silo.silo import Silo
+from memory.time_machine import replay
+from memory.writing import operations
 from tests import steps
 from tests.steps import problems, remember
 from tests.tampering import entries, found, memories
@@ -41,7 +42,7 @@ def test_a_database_that_is_gone_is_no_finding(past: Agent, monkeypatch: pytest.
         raise OperationalError("the connection is closed")
         yield
 
-    monkeypatch.setattr("memory.replay._states", gone)
+    monkeypatch.setattr("memory.time_machine.replay._states", gone)
     with pytest.raises(OperationalError):
         problems(past)
 
@@ -89,7 +90,7 @@ def test_every_agent_with_a_trail_is_listed(past: Agent, bob: Agent) -> None:
 
 @pytest.mark.parametrize("detail", [{"n": 1.5, "s": 'é\u2028"', "l": [1, None, True], "o": {"a": {}}}, {"big": 2**53}])
 def test_any_detail_that_is_json_verifies(ada: Agent, detail: dict[str, Any]) -> None:
-    store.notify(ada, "told", operation="session_closed", actor=Actor.system("x"), detail=detail)
+    operations.notify(ada, "told", operation="session_closed", actor=Actor.system("x"), detail=detail)
     assert steps.last_entry(ada).detail == json.loads(json.dumps(detail))
     assert problems(ada) == []
 

@@ -11,9 +11,9 @@ import pytest
 from audit import bodies, heads
 from audit.models import AuditEntry, Change
 from config.keyfiles import new_key
-from memory import agents
+from memory.agents import lifecycle
 from memory.models import Agent
-from memory.snapshot import restore
+from memory.writing.snapshots import restore
 from tests.steps import PERSON, problems, remember
 from tests.tampering import (
     LAST,
@@ -144,7 +144,7 @@ def test_a_tail_cut_off_is_found(past: Agent) -> None:
 
 
 def test_a_last_entry_that_touched_no_memory_cut_off_is_found(past: Agent) -> None:
-    agent, _ = agents.create("acme", "eve", model="builtin/dedupe", actor=PERSON)
+    agent, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=PERSON)
     assert problems(agent) == []
     entries(agent).filter(seq=2).delete()
     assert [p.seq for p in found(agent)] == [2, 0]  # the key it issued is in no trail now

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from django.db.models import F
 
-from memory import agents, store
+from memory.agents import lifecycle
 from memory.models import Agent, AgentKey, Memory
-from memory.snapshot import restore
+from memory.writing import operations
+from memory.writing.snapshots import restore
 from tests import steps
 from tests.steps import ME, problems, remember
 from tests.tampering import LAST, called, changes, columns, found, memories, others, undone
@@ -102,12 +103,12 @@ def test_an_altered_high_water_mark_is_found(past: Agent, by: int) -> None:
 def test_the_high_water_mark_follows_repeats_of_unlike_sizes(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal texts stored under other token counters weigh what they were stored with; the largest counts."""
     for size in (7, 90, 20):
-        monkeypatch.setattr("memory.tokens.count", lambda _, size=size: size)
+        monkeypatch.setattr("memory.policy.tokens.count", lambda _, size=size: size)
         remember(ada, "the same")
     assert steps.fresh(ada).high_water_tokens == 90
-    store.discard(ada, [2], ME)
+    operations.discard(ada, [2], ME)
     remember(ada, "other", "other")
-    store.restore(ada, [2], ME)
+    operations.restore(ada, [2], ME)
     assert steps.fresh(ada).high_water_tokens == 110
     assert problems(ada) == []
 
@@ -159,7 +160,7 @@ def test_a_key_put_in_by_sql_is_found(past: Agent) -> None:
 
 def test_a_key_brought_back_to_life_is_found(past: Agent) -> None:
     [key] = AgentKey.objects.filter(agent=past)
-    agents.revoke_key(past, key.prefix, ME)
+    lifecycle.revoke_key(past, key.prefix, ME)
     assert problems(past) == []
     AgentKey.objects.filter(pk=key.pk).update(revoked_at=None)
     assert [(p.seq, p.problem.split(":")[0]) for p in found(past)] == [(2, "altered")]

@@ -12,7 +12,7 @@ from audit.models import AuditEntry, Change
 from audit.redactions import as_detail
 from audit.trail import Actor
 from audit.verify import PUT_BACK
-from memory import erasure, redaction, requests
+from memory.consent import erasure, redaction, removal_requests
 from memory.models import Agent, Memory
 from tests.conftest import drop_guards
 from tests.steps import ME, fresh, problems, remember, row
@@ -45,7 +45,7 @@ def originals(past: Agent) -> dict[type, dict[int, Any]]:
 
 @pytest.fixture
 def redacted(past: Agent, originals: Any) -> Agent:
-    asked = requests.ask_redaction(past, NAMED, OWNER, reason="request 17").number
+    asked = removal_requests.ask_redaction(past, NAMED, OWNER, reason="request 17").number
     redaction.redact(past, asked, ME)
     remember(past, "and on it goes")
     assert (asked, fresh(past).audit_seq) == (BY - 1, LAST)
@@ -112,7 +112,7 @@ def test_another_time_of_a_redaction_is_found(redacted: Agent) -> None:
 def test_a_data_key_put_back_after_an_erasure_is_found(past: Agent) -> None:
     """Also another than it was."""
     wrapped = bytes(fresh(past).wrapped_key)
-    erased = erasure.erase(past, requests.ask_erasure(past, OWNER, reason="request 18").number, ME)
+    erased = erasure.erase(past, removal_requests.ask_erasure(past, OWNER, reason="request 18").number, ME)
     assert problems(past) == []
     for key in (wrapped, b"x"):
         Agent.objects.filter(pk=past.pk).update(wrapped_key=key)

@@ -8,7 +8,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from audit.trail import Actor
-from memory import agents
+from memory.agents import lifecycle
 from memory.models import Agent
 
 KEY = Actor.agent("runtime")
@@ -22,7 +22,7 @@ def root(tmp_path: Path, settings: Settings) -> Path:
 
 @pytest.fixture
 def ada(root: Path, transactional_db: None) -> Agent:
-    made, _ = agents.create("acme", "ada", model="builtin/dedupe", actor=KEY, vault_path=str(root / "vault"))
+    made, _ = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=KEY, vault_path=str(root / "vault"))
     return made
 
 

@@ -11,11 +11,12 @@ from unittest import mock
 
 from django.db import connection
 
-from memory import store, time_machine
+from memory.agents import rule_changes
 from memory.models import Agent
-from memory.rules import switches
-from memory.time_machine import What
-from memory.vault import following, mending, pages
+from memory.time_machine import rollback
+from memory.time_machine.rollback import What
+from memory.vault import index_pages, repair, writer
+from memory.writing import operations
 from tests.rules.talking import settings
 from tests.steps import ME, PERSON, fresh, last_entry, remember
 from tests.vault.tree import differ, memories
@@ -24,7 +25,7 @@ from tests.vault.tree import differ, memories
 def meanwhile(ada: Agent, change: Callable[[], Any]) -> None:
     """A memory is stored, and while its file is written somebody changes something."""
     threads: list[threading.Thread] = []
-    real = pages.add
+    real = index_pages.add
 
     def changed() -> None:
         try:
@@ -41,7 +42,7 @@ def meanwhile(ada: Agent, change: Callable[[], Any]) -> None:
                 time.sleep(0.01)
         real(*args, **values)
 
-    with mock.patch.object(pages, "add", side_effect=add):
+    with mock.patch.object(index_pages, "add", side_effect=add):
         remember(fresh(ada), "Moss is green.", category="behavioral")
     threads[0].join()
 
@@ -54,7 +55,7 @@ def test_made_private(ada: Agent, vault: Path) -> None:
     remember(ada, "Heather blooms.", category="technical")
     assert clear(vault, "eather")
     meanwhile(ada, lambda: settings(ada, categories__technical__storage_location="private"))
-    following.catch_up()
+    writer.catch_up()
     assert clear(vault, "eather") == []
     assert differ(fresh(ada)) == []
 
@@ -70,7 +71,7 @@ def test_no_page_is_written_with_words_of_what_is_off(ada: Agent, vault: Path) -
     settings(ada, categories__technical__enabled=False, categories__topic__enabled=False)
     for page in vault.rglob("index.md"):
         page.unlink()
-    assert mending.repair(fresh(ada)).indexed == 1
+    assert repair.repair(fresh(ada)).indexed == 1
     said = all_pages(vault)
     assert "moss" in said
     assert not [word for word in ("heather", "ferns", "garden") if word in said]
@@ -83,12 +84,12 @@ def test_no_page_is_written_with_words_of_what_is_off(ada: Agent, vault: Path) -
 
 def test_switched_on_again(ada: Agent, vault: Path) -> None:
     [number] = remember(ada, "Heather blooms.", category="technical")
-    store.discard(fresh(ada), [number], ME)
+    operations.discard(fresh(ada), [number], ME)
     discarded = last_entry(ada).seq
     settings(ada, categories__technical__enabled=False)
-    time_machine.roll_back(fresh(ada), What.entry(discarded), PERSON)
+    rollback.roll_back(fresh(ada), What.entry(discarded), PERSON)
     meanwhile(ada, lambda: settings(ada))
-    following.catch_up()
+    writer.catch_up()
     assert differ(fresh(ada)) == []
 
 
@@ -101,14 +102,14 @@ def made_private(ada: Agent, **more: object) -> Agent:
 
 def test_what_was_discarded_is_sealed_too(ada: Agent, vault: Path) -> None:
     remember(ada, "Heather blooms.", "Moss is green.", category="technical")
-    store.discard(fresh(ada), [1], ME)
-    store.discard(fresh(ada), [2], ME)
+    operations.discard(fresh(ada), [1], ME)
+    operations.discard(fresh(ada), [2], ME)
     assert clear(vault, "eather")
     made_private(ada)
     assert (clear(vault, "eather"), clear(vault, "oss")) == ([], [])
     assert memories(vault) == [f".discarded/private/technical/00000{nth}.md" for nth in (1, 2)]
     assert differ(fresh(ada)) == []
-    store.restore(fresh(ada), [1], ME)
+    operations.restore(fresh(ada), [1], ME)
     assert memories(vault) == [".discarded/private/technical/000002.md", "private/technical/000001.md"]
     assert (clear(vault, "eather"), differ(fresh(ada))) == ([], [])
 
@@ -116,18 +117,18 @@ def test_what_was_discarded_is_sealed_too(ada: Agent, vault: Path) -> None:
 def test_what_was_left_in_clear_is_told_and_mended(ada: Agent, vault: Path) -> None:
     """As a vault has it that was made private before what was discarded was sealed."""
     remember(ada, "Heather blooms.", category="technical")
-    store.discard(fresh(ada), [1], ME)
-    with mock.patch.object(following, "begin_anew_elsewhere"):
+    operations.discard(fresh(ada), [1], ME)
+    with mock.patch.object(writer, "begin_anew_elsewhere"):
         made_private(ada)
     assert differ(fresh(ada)) == [("misplaced", 1)]
-    assert mending.repair(fresh(ada)).left == ()
+    assert repair.repair(fresh(ada)).left == ()
     assert clear(vault, "eather") == []
 
 
 def test_what_was_discarded_shows_no_secret_once_masking_is_on(ada: Agent, vault: Path) -> None:
     settings(ada, capture_settings__sensitive_data_masking=False)
     remember(fresh(ada), "The ferry is blue, and its password is hunter2-Kj81-zz.", category="technical")
-    store.discard(fresh(ada), [1], ME)
+    operations.discard(fresh(ada), [1], ME)
     settings(ada)
     assert clear(vault, "hunter2-Kj81") == []
     assert len(clear(vault, "[masked: password]")) == 1
@@ -137,7 +138,7 @@ def test_what_was_discarded_shows_no_secret_once_masking_is_on(ada: Agent, vault
 def test_of_what_is_off_what_would_be_sealed_goes_until_it_is_on(ada: Agent, vault: Path) -> None:
     remember(ada, "Heather blooms.", "Heather fades.", category="technical")
     remember(fresh(ada), "Moss is green.", category="behavioral")
-    store.discard(fresh(ada), [2], ME)
+    operations.discard(fresh(ada), [2], ME)
     settings(ada, categories__technical__enabled=False)
     made_private(ada, categories__technical__enabled=False)
     assert clear(vault, "eather") == []
@@ -149,11 +150,11 @@ def test_of_what_is_off_what_would_be_sealed_goes_until_it_is_on(ada: Agent, vau
 
 def test_so_it_is_while_memory_is_off(ada: Agent, vault: Path) -> None:
     remember(ada, "Heather blooms.", category="technical")
-    switches.change(fresh(ada), PERSON, enabled=False)
+    rule_changes.change(fresh(ada), PERSON, enabled=False)
     rules = {"memory_rules": {"categories": {"technical": {"storage_location": "private"}}}}
-    switches.change(fresh(ada), PERSON, rules=rules)
+    rule_changes.change(fresh(ada), PERSON, rules=rules)
     assert clear(vault, "eather") == []
-    switches.change(fresh(ada), PERSON, enabled=True)
+    rule_changes.change(fresh(ada), PERSON, enabled=True)
     assert memories(vault) == ["private/technical/000001.md"]
 
 
@@ -163,7 +164,7 @@ def written_to(vault: Path) -> None:
 
 
 def opened(agent: Agent, path: Path) -> str:
-    return mending.opened_file(fresh(agent), path.read_bytes()).content
+    return repair.opened_file(fresh(agent), path.read_bytes()).content
 
 
 def test_what_somebody_wrote_to_stays_until_it_is_left_and_is_sealed_then(ada: Agent, vault: Path) -> None:
@@ -171,7 +172,7 @@ def test_what_somebody_wrote_to_stays_until_it_is_left_and_is_sealed_then(ada: A
     written_to(vault)
     made_private(ada)
     assert differ(fresh(ada)) == [("edited", 1)]
-    assert mending.leave(fresh(ada), 1, ME) == ".discarded/private/technical/000001-found-1.md"
+    assert repair.leave(fresh(ada), 1, ME) == ".discarded/private/technical/000001-found-1.md"
     assert (clear(vault, "eather"), differ(fresh(ada))) == ([], [])
     assert "Heather blooms by hand." in opened(ada, vault / ".discarded/private/technical/000001-found-1.md")
     assert (vault / "private/technical/000001.md").exists()
@@ -180,7 +181,7 @@ def test_what_somebody_wrote_to_stays_until_it_is_left_and_is_sealed_then(ada: A
 def test_what_was_put_aside_before_is_sealed(ada: Agent, vault: Path) -> None:
     remember(ada, "Heather blooms.", category="technical")
     written_to(vault)
-    mending.leave(fresh(ada), 1, ME)
+    repair.leave(fresh(ada), 1, ME)
     (vault / ".discarded" / "notes-found-1.md").write_text("somebody's")
     made_private(ada)
     assert (clear(vault, "eather"), differ(fresh(ada))) == ([], [])

@@ -15,11 +15,11 @@ import pytest
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from memory import agents, erasure, proposals, requests
+from memory.agents import lifecycle, rule_changes
+from memory.consent import erasure, proposals, removal_requests
 from memory.errors import FileFault
 from memory.models import Agent, AgentKey
-from memory.rules import switches
-from memory.vault import following
+from memory.vault import writer
 from memory.vault.disk import Disk
 from tests.commands.calling import Ran, run
 from tests.conftest import OPERATOR
@@ -57,7 +57,7 @@ def site(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def key(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> str:
-    _, key = agents.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
+    _, key = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
     return key
 
@@ -109,7 +109,7 @@ def test_without_the_agents_key_a_vault_is_proposed(ada: Agent, site: Path, monk
 
 
 def test_somebody_elses_key_is_no_consent(ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, other = agents.create("globex", "bob", model="builtin/dedupe", actor=OPERATOR)
+    _, other = lifecycle.create("globex", "bob", model="builtin/dedupe", actor=OPERATOR)
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", other)
     ran = rules("init", "--vault")
     assert ran.code == 2
@@ -147,7 +147,7 @@ def test_with_its_key_an_agent_is_not_asked_and_so_not_too_often(ada: Agent, sit
 def test_another_vault_is_asked_about(ada: Agent, site: Path, answer: str, args: list[str], moves: bool) -> None:
     """As when init is run in a second project."""
     rules("init", "--vault")
-    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
         ran = rules("init", "--vault", "second", "--json", stdin=answer.encode())
     assert ran.code == 0
     assert f"begin one in {site / 'second'}? (y/n)" in ran.err
@@ -178,7 +178,7 @@ def test_the_project_that_the_environment_names_is_told_so(
 
 @pytest.mark.parametrize("deed", [["status"], ["init"], ["settings"], ["index"], ["disable"]])
 def test_of_an_erased_agent_nothing_is_done(ada: Agent, site: Path, deed: list[str]) -> None:
-    erasure.erase(ada, requests.ask_erasure(ada, PERSON, reason="request 18").number, ME)
+    erasure.erase(ada, removal_requests.ask_erasure(ada, PERSON, reason="request 18").number, ME)
     ran = rules(*deed)
     assert (ran.code, ran.out) == (2, "")
     assert "erased" in ran.err
@@ -186,7 +186,7 @@ def test_of_an_erased_agent_nothing_is_done(ada: Agent, site: Path, deed: list[s
 
 def test_who_is_asked_reads_what_would_be_switched_on_in_no_color_of_errors(ada: Agent, site: Path) -> None:
     rules("disable", "--category", "topic")
-    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
         ran = rules("enable", "--category", "topic", stdin=b"y\n")
     assert "The category topic is currently switched off. Switch on? (y/n)" in ran.err
     assert "\x1b" not in ran.err
@@ -194,8 +194,8 @@ def test_who_is_asked_reads_what_would_be_switched_on_in_no_color_of_errors(ada:
 
 @pytest.mark.parametrize(("answer", "is_on"), [("n\n", False), ("", False), ("y\n", True)])
 def test_what_is_off_is_asked_about_with_the_seeds_question(ada: Agent, site: Path, answer: str, is_on: bool) -> None:
-    switches.change(ada, PERSON, enabled=False)
-    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+    rule_changes.change(ada, PERSON, enabled=False)
+    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
         ran = rules("init", stdin=answer.encode())
     assert ran.code == 0
     assert "Memory rules are currently disabled. Enable memory functionality? (y/n)" in ran.err
@@ -204,7 +204,7 @@ def test_what_is_off_is_asked_about_with_the_seeds_question(ada: Agent, site: Pa
 
 
 def test_where_nobody_can_be_asked_nothing_is_switched_on(ada: Agent, site: Path) -> None:
-    switches.change(ada, PERSON, enabled=False)
+    rule_changes.change(ada, PERSON, enabled=False)
     ran = rules("init", "--json")
     assert (ran.code, ran.json["initialized"], fresh(ada).memory_enabled) == (0, False, False)
     assert found(rules("init", "--yes", "--json"))["Switch"] == "memory is on now"
@@ -392,16 +392,16 @@ def test_while_memory_is_off_index_asks_and_does_nothing(ada: Agent, vault: Path
     path = Path(rules("store", "The ferry", "--category", "technical").json["file"])
     path.write_text(path.read_text().replace("ferry", "boat"))
     (vault / "index.md").unlink()
-    switches.change(ada, PERSON, enabled=False)
+    rule_changes.change(ada, PERSON, enabled=False)
     before, seq = {each: (vault / each).read_bytes() for each in memories(vault)}, fresh(ada).audit_seq
     ran = rules("index", *args)
     assert (ran.code, ran.out, "Nothing was done." in ran.err) == (0, "", True)
-    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
         declined = rules("index", *args, stdin=b"n\n")
-    assert (declined.code, switches.QUESTION in declined.err) == (0, True)
+    assert (declined.code, rule_changes.QUESTION in declined.err) == (0, True)
     assert {each: (vault / each).read_bytes() for each in memories(vault)} == before
     assert (fresh(ada).audit_seq, (vault / "index.md").exists()) == (seq, False)
-    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
         agreed = rules("index", *args, stdin=b"y\n")
     assert (bool(agreed.out), fresh(ada).memory_enabled) == (True, True)
 
@@ -412,14 +412,14 @@ def test_a_category_that_is_off_is_asked_about_before_its_file_is_taken_in(ada: 
     rules("disable", "--category", "technical")
     assert "Nothing was done." in rules("index", "--take-in", "1").err
     assert says(ada, 1).content == "The ferry"
-    with mock.patch("config.commandline.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
         assert rules("index", "--take-in", "1", stdin=b"y\n").code == 0
     assert says(ada, 1).content == "The boat"
 
 
 def test_what_is_sealed_is_shown_once_memory_is_on(ada: Agent, vault: Path) -> None:
     rules("store", "sesame", "--category", "personal")
-    switches.change(ada, PERSON, enabled=False)
+    rule_changes.change(ada, PERSON, enabled=False)
     ran = rules("show", "private/personal/000001.md")
     assert (ran.code, ran.out, "Nothing was done." in ran.err) == (0, "", True)
 
@@ -467,7 +467,7 @@ def test_what_is_taken_in_stands_though_its_file_cannot_follow(ada: Agent, vault
 def test_a_key_that_ended_while_the_vault_was_waited_for_decides_nothing(ada: Agent, vault: Path) -> None:
     path = Path(rules("store", "The ferry", "--category", "technical").json["file"])
     path.write_text(path.read_text().replace("ferry", "boat"))
-    opened = following.opened
+    opened = writer.opened
 
     @contextmanager
     def ended_meanwhile(agent: Agent) -> Iterator[Disk]:
@@ -477,7 +477,7 @@ def test_a_key_that_ended_while_the_vault_was_waited_for_decides_nothing(ada: Ag
 
     for deed in ("--leave", "--take-in"):
         AgentKey.objects.update(revoked_at=None)
-        with mock.patch("memory.vault.following.opened", ended_meanwhile):
+        with mock.patch("memory.vault.writer.opened", ended_meanwhile):
             ran = rules("index", deed, "1")
         assert (ran.code, "key is not valid" in ran.err) == (2, True)
     assert (path.read_text().count("boat"), says(ada, 1).content) == (1, "The ferry")

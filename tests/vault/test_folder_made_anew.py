@@ -8,12 +8,11 @@ from unittest import mock
 
 import pytest
 
-from memory import store
 from memory.errors import FileFault
-from memory.models import Agent
-from memory.rules.rows import Vault
-from memory.vault import following, mending
+from memory.models import Agent, Vault
+from memory.vault import repair, writer
 from memory.vault.disk import LOCK, Disk
+from memory.writing import operations
 from tests.steps import ME, fresh, remember
 from tests.vault.tree import differ, memories
 
@@ -21,29 +20,29 @@ from tests.vault.tree import differ, memories
 @pytest.fixture
 def three(ada: Agent) -> list[int]:
     numbers = remember(ada, "one", "two", "gone", category="technical")
-    store.discard(ada, numbers[2:], ME)
+    operations.discard(ada, numbers[2:], ME)
     return numbers
 
 
 def test_a_folder_that_is_gone_is_written_whole_with_the_next_edit(ada: Agent, three: list[int], vault: Path) -> None:
     vault.rename(vault.with_name("elsewhere"))
     remember(ada, "four", category="technical")
-    assert (len(memories(vault)), differ(ada), following.is_behind(fresh(ada))) == (3, [], False)
+    assert (len(memories(vault)), differ(ada), writer.is_behind(fresh(ada))) == (3, [], False)
 
 
 def test_a_folder_without_its_mark_is_behind_until_workers_wrote_it(ada: Agent, three: list[int], vault: Path) -> None:
     shutil.rmtree(vault)
     vault.mkdir()
-    assert following.is_behind(fresh(ada))
-    following.catch_up()
-    assert (len(memories(vault)), differ(ada), following.is_behind(fresh(ada))) == (2, [], False)
+    assert writer.is_behind(fresh(ada))
+    writer.catch_up()
+    assert (len(memories(vault)), differ(ada), writer.is_behind(fresh(ada))) == (2, [], False)
 
 
 def test_workers_make_no_folder_that_somebody_took_away(ada: Agent, three: list[int], vault: Path) -> None:
     shutil.rmtree(vault)
-    following.catch_up()
+    writer.catch_up()
     assert not vault.exists()
-    assert following.is_behind(fresh(ada))
+    assert writer.is_behind(fresh(ada))
 
 
 def test_what_somebody_wrote_there_is_left(ada: Agent, three: list[int], vault: Path) -> None:
@@ -60,7 +59,7 @@ def test_what_fails_half_way_stays_owed(ada: Agent, three: list[int], vault: Pat
     with mock.patch.object(Disk, "publish", side_effect=FileFault("no space left", "no space left")):
         remember(ada, "four", category="technical")
     assert Vault.objects.get().seq == 0
-    following.follow(ada.pk)
+    writer.follow(ada.pk)
     assert (len(memories(vault)), differ(ada)) == (3, [])
 
 
@@ -68,7 +67,7 @@ def test_what_it_wrote_is_counted_as_mended(ada: Agent, three: list[int], vault:
     with mock.patch.object(Disk, "publish", side_effect=FileFault("denied", "permission denied")):
         remember(ada, "four", category="technical")
     assert differ(ada) == [("behind", 4)]
-    done = mending.repair(ada)
+    done = repair.repair(ada)
     assert (done.mended, done.left, done.is_done) == (1, (), True)
 
 
@@ -82,5 +81,5 @@ def test_what_cannot_be_written_is_not_done(ada: Agent, three: list[int], vault:
         stage(self, path, data, expected=expected)
 
     with mock.patch.object(Disk, "stage", refusing):
-        done = mending.repair(ada)
+        done = repair.repair(ada)
     assert (done.mended, done.is_done) == (0, False)

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from memory import store, time_machine
-from memory.intake import Draft
+from memory.agents import rule_changes
 from memory.models import Agent
-from memory.rules import switches
-from memory.rules.categories import SCOPES
-from memory.time_machine import What
-from memory.vault import mending
+from memory.policy.categories import SCOPES
+from memory.policy.validation import Draft
+from memory.time_machine import rollback
+from memory.time_machine.rollback import What
+from memory.vault import repair
+from memory.writing import operations
 from tests.rules.talking import agreed
 from tests.steps import ME, PERSON, fresh, last_entry, remember
 from tests.vault.tree import differ, memories, the_one, tree
@@ -68,7 +69,7 @@ def test_what_is_private_is_sealed(ada: Agent, vault: Path, category: str) -> No
     for path in tree(vault):
         assert "sesame" not in path + (vault / path).read_text()
         assert "door" not in path + (vault / path).read_text()
-    opened = mending.opened_file(fresh(ada), the_one(vault).read_bytes())
+    opened = repair.opened_file(fresh(ada), the_one(vault).read_bytes())
     assert (opened.content, opened.tags) == ("sesame opens the door", ("door",))
 
 
@@ -87,7 +88,7 @@ def test_a_credential_is_named_by_its_service(ada: Agent, vault: Path) -> None:
 def test_a_revision_rewrites_its_file(ada: Agent, vault: Path) -> None:
     [number] = remember(ada, "The ferry leaves at 14:30.", category="technical")
     path = the_one(vault)
-    store.revise(ada, number, ME, content="The ferry leaves at 15:10.")
+    operations.revise(ada, number, ME, content="The ferry leaves at 15:10.")
     assert the_one(vault) == path
     assert "15:10" in path.read_text()
     assert "14:30" not in path.read_text()
@@ -96,25 +97,25 @@ def test_a_revision_rewrites_its_file(ada: Agent, vault: Path) -> None:
 def test_what_is_discarded_is_set_aside_and_comes_back(ada: Agent, vault: Path) -> None:
     [number] = remember(ada, "The ferry leaves at 14:30.", category="technical")
     before = the_one(vault)
-    store.discard(ada, [number], PERSON)
+    operations.discard(ada, [number], PERSON)
     assert the_one(vault) == vault / ".discarded" / before.relative_to(vault)
-    store.restore(ada, [number], PERSON)
+    operations.restore(ada, [number], PERSON)
     assert the_one(vault) == before
     assert differ(ada) == []
 
 
 def test_a_merge_and_its_rollback(ada: Agent, vault: Path) -> None:
     one, two = remember(ada, "The ferry leaves at 14:30.", "The ferry is blue.", category="technical")
-    store.consolidate(ada, [one, two], "The blue ferry leaves at 14:30.", PERSON)
+    operations.consolidate(ada, [one, two], "The blue ferry leaves at 14:30.", PERSON)
     assert [path.startswith(".discarded") for path in memories(vault)] == [True, True, False]
-    time_machine.roll_back(ada, What.entry(last_entry(ada).seq), PERSON)
+    rollback.roll_back(ada, What.entry(last_entry(ada).seq), PERSON)
     assert [path.startswith(".discarded") for path in memories(vault)] == [True, False, False]
     assert differ(ada) == []
 
 
 def test_an_edit_that_is_refused_writes_nothing(ada: Agent, vault: Path) -> None:
     with pytest.raises(Exception, match="category"):
-        store.remember(ada, [Draft("one"), Draft("two", category="none such")], ME)
+        operations.remember(ada, [Draft("one"), Draft("two", category="none such")], ME)
     assert tree(vault) == []
 
 
@@ -123,7 +124,7 @@ def test_a_closed_categorys_files_stay_as_they_are(ada: Agent, vault: Path) -> N
     seq = last_entry(ada).seq
     off(ada, "technical")
     before = tree(vault)
-    time_machine.roll_back(ada, What.entry(seq), PERSON)  # which passes the switches
+    rollback.roll_back(ada, What.entry(seq), PERSON)  # which passes the switches
     assert tree(vault) == before
     off(ada, "technical", is_on=True)
     assert memories(vault) == [f".discarded/common/technical/{number:06}-the-ferry-leaves-at-14-30.md"]
@@ -132,14 +133,14 @@ def test_a_closed_categorys_files_stay_as_they_are(ada: Agent, vault: Path) -> N
 def test_while_memory_is_off_nothing_is_written(ada: Agent, vault: Path) -> None:
     remember(ada, "The ferry leaves at 14:30.", category="technical")
     seq = last_entry(ada).seq
-    switches.change(ada, PERSON, enabled=False)
+    rule_changes.change(ada, PERSON, enabled=False)
     before = tree(vault)
-    time_machine.roll_back(fresh(ada), What.entry(seq), PERSON)
+    rollback.roll_back(fresh(ada), What.entry(seq), PERSON)
     assert tree(vault) == before
-    switches.change(fresh(ada), PERSON, enabled=True)
+    rule_changes.change(fresh(ada), PERSON, enabled=True)
     assert memories(vault) == [".discarded/common/technical/000001-the-ferry-leaves-at-14-30.md"]
 
 
 def test_a_notice_of_the_system_has_no_file(ada: Agent, vault: Path) -> None:
-    store.notify(ada, "Somebody read.", operation="content_read", actor=PERSON, detail={})
+    operations.notify(ada, "Somebody read.", operation="content_read", actor=PERSON, detail={})
     assert tree(vault) == []

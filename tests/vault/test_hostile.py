@@ -11,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.trail import Actor
-from memory import daily_share, redaction, requests, store
+from memory.agents import rule_changes
+from memory.consent import redaction, removal_requests
 from memory.errors import CategoryDisabled, Constitutional, Discarded, DiscardShare, MemoryDisabled, MemoryFault
+from memory.markdown import labels, sections
 from memory.models import Agent, Memory, Scope
-from memory.rules import labels, sections, switches
-from memory.rules.categories import PRIVATE, SCOPES
+from memory.policy.categories import PRIVATE, SCOPES
 from memory.silo.silo import Opened
-from memory.vault import mending, rendering
+from memory.vault import rendering, repair
+from memory.writing import daily_limit, operations
 from tests.steps import ME, PERSON, fresh, last_entry, problems, protect, remember, says
 from tests.vault.tree import differ, memories, the_one, tree
 
@@ -131,10 +133,10 @@ def test_a_file_follows_whatever_its_memory_says(ada: Agent, vault: Path, text: 
     assert differ(ada) == []
     files = {said_again((vault / path).read_bytes()).number: vault / path for path in memories(vault)}
     assert set(files) == {number, sealed}
-    assert mending.opened_file(fresh(ada), files[sealed].read_bytes()).content == content
+    assert repair.opened_file(fresh(ada), files[sealed].read_bytes()).content == content
     files[number].write_bytes(files[number].read_bytes().replace(b"above", b"below"))
     assert differ(ada) == [("edited", number)]
-    mending.take_in(ada, number, ME)
+    repair.take_in(ada, number, ME)
     told = sections.parted(content.replace("above", "below"), "technical")
     assert sections.parted(says(ada, number).content, "technical") == told
     assert says(ada, number).tags == ("## User Prompt",)
@@ -171,8 +173,8 @@ def test_a_file_with_anothers_number_is_not_taken_in(ada: Agent, vault: Path, tw
     mine.write_text(forged(claimed))
     for number in (1, 2, 99, 0):
         with pytest.raises(MemoryFault):
-            mending.take_in(ada, number, ME)
-    mending.repair(fresh(ada))
+            repair.take_in(ada, number, ME)
+    repair.repair(fresh(ada))
     assert contents(ada) == ["heather blooms", "moss grows"]
     assert any("Words of mine." in (vault / path).read_text() for path in tree(vault))
     assert {kind for kind, _ in differ(ada)} <= {"copy"}
@@ -181,7 +183,7 @@ def test_a_file_with_anothers_number_is_not_taken_in(ada: Agent, vault: Path, tw
 
 def test_a_file_with_its_own_number_is_one_edit_of_one_memory(ada: Agent, vault: Path, two: list[int]) -> None:
     path_of(vault, 1).write_text(f"{forged(1)}\n## Tags\nnone\n")
-    mending.take_in(ada, 1, ME)
+    repair.take_in(ada, 1, ME)
     assert contents(ada) == ["Words of mine.", "moss grows"]
     assert differ(ada) == []
 
@@ -191,7 +193,7 @@ def test_a_redaction_removes_what_bears_its_number_and_nothing_else(ada: Agent, 
     (vault / "other.md").write_text(forged(2))
     (vault / "both.md").write_text(forged(2) + forged(1))
     kept = path_of(vault, 2).read_bytes()
-    redaction.redact(ada, requests.ask_redaction(ada, [1], OWNER, reason="request 17").number, ME)
+    redaction.redact(ada, removal_requests.ask_redaction(ada, [1], OWNER, reason="request 17").number, ME)
     assert not (vault / "one.md").exists()
     assert (vault / "other.md").read_text() == forged(2)
     assert (vault / "both.md").exists()  # the first number is a file's
@@ -204,9 +206,9 @@ def test_two_files_that_were_swapped(ada: Agent, vault: Path, two: list[int]) ->
     said = one.read_bytes(), other.read_bytes()
     one.write_bytes(said[1])
     other.write_bytes(said[0])
-    store.revise(ada, 1, ME, content="heather fades")
+    operations.revise(ada, 1, ME, content="heather fades")
     for _ in range(2):
-        mending.repair(fresh(ada))
+        repair.repair(fresh(ada))
     assert contents(ada) == ["heather fades", "moss grows"]
     texts = [(vault / path).read_text() for path in memories(vault)]
     assert any("heather fades" in text for text in texts)
@@ -218,7 +220,7 @@ def test_a_sealed_block_of_another_memory_does_not_open(ada: Agent, vault: Path)
     first, second = remember(ada, "sesame", "poppy", category="personal")
     data = path_of(vault, first).read_text().replace(f"**: {first}\n", f"**: {second}\n")
     with pytest.raises(MemoryFault) as caught:
-        mending.opened_file(fresh(ada), data.encode())
+        repair.opened_file(fresh(ada), data.encode())
     assert "sesame" not in str(caught.value)
 
 
@@ -228,7 +230,7 @@ def test_a_sealed_block_of_somebodys_own_does_not_open(ada: Agent, vault: Path, 
     head, _, _ = the_one(vault).read_text().partition("```")
     the_one(vault).write_text(f"{head}```\n{block}\n```\n")
     with pytest.raises(MemoryFault):
-        mending.opened_file(fresh(ada), the_one(vault).read_bytes())
+        repair.opened_file(fresh(ada), the_one(vault).read_bytes())
     assert differ(ada) == [("edited", number)]
 
 
@@ -240,13 +242,13 @@ def test_of_many_versions_the_last_fifty_are_known_again(ada: Agent, vault: Path
     [number] = remember(ada, "version 0", category="technical")
     said = [the_one(vault).read_bytes()]
     for nth in range(1, 55):
-        store.revise(ada, number, ME, content=f"version {nth}")
+        operations.revise(ada, number, ME, content=f"version {nth}")
         said.append(the_one(vault).read_bytes())
     the_one(vault).write_bytes(said[5])
     assert differ(ada) == [("behind", number)]
     the_one(vault).write_bytes(said[4])
     assert differ(ada) == [("edited", number)]
-    mending.leave(ada, number, ME)
+    repair.leave(ada, number, ME)
     assert "version 54" in path_of(vault, number).read_text()
 
 
@@ -267,18 +269,18 @@ REFUSALS = [
 
 def bring_about(agent: Agent, what: str, patch: pytest.MonkeyPatch) -> None:
     if what == "discarded":
-        store.discard(agent, [1], PERSON)
+        operations.discard(agent, [1], PERSON)
     elif what == "protected":
         protect(agent, 1)
     elif what == "off":
         off = {"memory_rules": {"categories": {"technical": {"enabled": False}}}}
-        switches.change(agent, PERSON, rules=off)
+        rule_changes.change(agent, PERSON, rules=off)
     elif what == "memory off":
-        switches.change(agent, PERSON, enabled=False)
+        rule_changes.change(agent, PERSON, enabled=False)
     else:
-        patch.setattr(daily_share, "DAY", timedelta(0))
-        patch.setattr(daily_share, "ALWAYS_ALLOWED", 0)
-        store.discard(agent, [2], PERSON)
+        patch.setattr(daily_limit, "DAY", timedelta(0))
+        patch.setattr(daily_limit, "ALWAYS_ALLOWED", 0)
+        operations.discard(agent, [2], PERSON)
 
 
 @pytest.mark.parametrize(("what", "refused"), [each[:2] for each in REFUSALS], ids=[each[2] for each in REFUSALS])
@@ -289,45 +291,45 @@ def test_what_no_edit_may_do_no_file_does(
     bring_about(ada, what, monkeypatch)
     before = last_entry(ada).seq
     with pytest.raises(refused):
-        mending.take_in(fresh(ada), 1, ME)
+        repair.take_in(fresh(ada), 1, ME)
     assert (last_entry(ada).seq, says(ada, 1).content) == (before, "heather blooms")
     assert mine in [(vault / path).read_bytes() for path in memories(vault)]
     if what == "memory off":
         with pytest.raises(MemoryDisabled):
-            mending.repair(fresh(ada))
+            repair.repair(fresh(ada))
     else:
         assert (("edited", 1) in differ(fresh(ada))) is (what != "off")  # of which nothing is told
-        mending.repair(fresh(ada))
+        repair.repair(fresh(ada))
     assert mine in [(vault / path).read_bytes() for path in memories(vault)]
 
 
 def test_a_file_that_was_set_aside_is_left(ada: Agent, vault: Path, two: list[int]) -> None:
     mine = edited(vault).read_bytes()
-    store.discard(ada, [1], PERSON)
-    kept = mending.leave(ada, 1, ME)
+    operations.discard(ada, [1], PERSON)
+    kept = repair.leave(ada, 1, ME)
     assert (vault / kept).read_bytes() == mine
     assert differ(ada) == []  # that it was put aside is nothing to be done about
-    store.restore(ada, [1], PERSON)
+    operations.restore(ada, [1], PERSON)
     assert "heather blooms" in path_of(vault, 1).read_text()
     assert (vault / kept).read_bytes() == mine
     assert differ(ada) == []
 
 
-@pytest.mark.parametrize("decide", [mending.take_in, mending.leave])
+@pytest.mark.parametrize("decide", [repair.take_in, repair.leave])
 def test_files_that_were_written_to_outlive_a_migration(
     ada: Agent, vault: Path, two: list[int], decide: Callable[[Agent, int, Actor], object]
 ) -> None:
     mine = edited(vault).read_bytes()
-    switches.set_one(ada, PERSON, "version", "1.1.0")
+    rule_changes.set_one(ada, PERSON, "version", "1.1.0")
     now = fresh(ada)
-    assert mending.migrate(now) == 1
+    assert repair.migrate(now) == 1
     assert path_of(vault, 1).read_bytes() == mine
     assert differ(now) == [("edited", 1)]
     decide(now, 1, ME)
     said = path_of(vault, 1).read_text()
     assert "- **Version**: 1.1.0" in said
-    assert ("bracken" in said) == (decide is mending.take_in)
-    assert mending.older(now) == 0
+    assert ("bracken" in said) == (decide is repair.take_in)
+    assert repair.older(now) == 0
     assert differ(now) == []
 
 
@@ -336,9 +338,9 @@ def test_a_migration_of_what_is_off_waits(
 ) -> None:
     before = path_of(vault, 1).read_bytes()
     bring_about(ada, "off", monkeypatch)
-    switches.set_one(fresh(ada), PERSON, "version", "1.1.0")
-    assert mending.migrate(fresh(ada)) == 0
+    rule_changes.set_one(fresh(ada), PERSON, "version", "1.1.0")
+    assert repair.migrate(fresh(ada)) == 0
     assert path_of(vault, 1).read_bytes() == before
-    switches.set_one(fresh(ada), PERSON, "memory_rules.categories.technical.enabled", "true")
+    rule_changes.set_one(fresh(ada), PERSON, "memory_rules.categories.technical.enabled", "true")
     assert "- **Version**: 1.1.0" in path_of(vault, 1).read_text()
     assert differ(fresh(ada)) == []

@@ -11,16 +11,16 @@ from unittest import mock
 
 import pytest
 
-from audit import rowset
-from memory import store, time_machine
+from audit import bulk
+from memory.agents import rule_changes
 from memory.errors import AgentsSide, FileFault, Invalid, MemoryDisabled, NotFound, Stale
-from memory.models import Agent
-from memory.rules import switches
-from memory.rules.rows import Vault, VaultFile
-from memory.time_machine import What
-from memory.vault import comparing, following, mending
+from memory.models import Agent, Vault, VaultFile
+from memory.time_machine import rollback
+from memory.time_machine.rollback import What
+from memory.vault import comparing, repair, writer
 from memory.vault.disk import LARGEST, Disk
 from memory.vault.files import Files
+from memory.writing import operations
 from tests.rules.talking import of_category, talk
 from tests.steps import ME, PERSON, fresh, last_entry, remember, says
 from tests.vault.tree import differ, memories, the_one, tree
@@ -43,34 +43,34 @@ def test_a_file_that_went_is_written_again(ada: Agent, ferry: int, vault: Path) 
     before = path.read_bytes()
     path.unlink()
     assert differ(ada) == [("missing", ferry)]
-    assert mending.repair(ada).mended == 1
+    assert repair.repair(ada).mended == 1
     assert path.read_bytes() == before
     assert differ(ada) == []
 
 
 def test_all_of_a_vault_is_written_again(ada: Agent, ferry: int, vault: Path) -> None:
     remember(ada, "two", category="personal")
-    mending.repair(ada)
+    repair.repair(ada)
     before = {path: (vault / path).read_bytes() for path in tree(vault)}
     for path in before:
         (vault / path).unlink()
-    mending.repair(ada)
+    repair.repair(ada)
     assert {path: (vault / path).read_bytes() for path in tree(vault)} == before
 
 
 def test_a_persons_edit_is_found_and_left_alone(ada: Agent, ferry: int, vault: Path) -> None:
     edit(the_one(vault))
     assert differ(ada) == [("edited", ferry)]
-    store.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
+    operations.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
     assert "16:45" in the_one(vault).read_text()
-    assert mending.repair(ada).left == (comparing.Difference(ferry, "edited", str(the_one(vault).relative_to(vault))),)
+    assert repair.repair(ada).left == (comparing.Difference(ferry, "edited", str(the_one(vault).relative_to(vault))),)
     assert "16:45" in the_one(vault).read_text()
 
 
 def test_a_persons_edit_is_taken_in(ada: Agent, ferry: int, vault: Path) -> None:
     edit(the_one(vault))
     edit(the_one(vault), "\ntimes\n", "\ntimes, ferry\n")
-    mending.take_in(ada, ferry, ME)
+    repair.take_in(ada, ferry, ME)
     assert (says(ada, ferry).content, says(ada, ferry).tags) == ("The ferry leaves at 16:45.", ("times", "ferry"))
     assert (last_entry(ada).operation, last_entry(ada).actor_kind) == ("revised", "agent")
     assert differ(ada) == []
@@ -88,14 +88,14 @@ def test_a_persons_edit_is_taken_in(ada: Agent, ferry: int, vault: Path) -> None
 def test_plain_text_stays_plain_whatever_is_like_a_heading(ada: Agent, vault: Path, said: str, wanted: str) -> None:
     [number] = remember(ada, said, category="technical")
     edit(the_one(vault), "Aaa", "Bbb")
-    mending.take_in(ada, number, ME)
+    repair.take_in(ada, number, ME)
     assert says(ada, number).content == wanted
     assert differ(ada) == []
 
 
 def test_an_edit_of_another_section_is_taken_in(ada: Agent, ferry: int, vault: Path) -> None:
     edit(the_one(vault), "## Outcome\nNot recorded", "## Outcome\nCaught it.")
-    mending.take_in(ada, ferry, ME)
+    repair.take_in(ada, ferry, ME)
     assert says(ada, ferry).content == f"## Understanding\n{FERRY}\n\n## Outcome\nCaught it."
     assert differ(ada) == []
 
@@ -103,13 +103,13 @@ def test_an_edit_of_another_section_is_taken_in(ada: Agent, ferry: int, vault: P
 def test_a_persons_edit_is_left(ada: Agent, ferry: int, vault: Path) -> None:
     path = the_one(vault)
     edit(path)
-    kept = mending.leave(ada, ferry, ME)
+    kept = repair.leave(ada, ferry, ME)
     assert "16:45" in (vault / kept).read_text()
     assert FERRY in path.read_text()
     assert differ(ada) == []
 
 
-@pytest.mark.parametrize("do", [mending.take_in, mending.leave])
+@pytest.mark.parametrize("do", [repair.take_in, repair.leave])
 def test_only_the_agents_side_decides(ada: Agent, ferry: int, vault: Path, do: object) -> None:
     edit(the_one(vault))
     with pytest.raises(AgentsSide):
@@ -117,7 +117,7 @@ def test_only_the_agents_side_decides(ada: Agent, ferry: int, vault: Path, do: o
     assert differ(ada) == [("edited", ferry)]
 
 
-@pytest.mark.parametrize("do", [mending.take_in, mending.leave])
+@pytest.mark.parametrize("do", [repair.take_in, repair.leave])
 def test_there_is_nothing_to_decide(ada: Agent, ferry: int, do: object) -> None:
     for number in (ferry, 99):
         with pytest.raises(NotFound):
@@ -128,13 +128,13 @@ def test_what_is_sealed_takes_nothing_in(ada: Agent, vault: Path) -> None:
     [number] = remember(ada, "secret", category="personal")
     edit(the_one(vault), "## Sealed", "## Sealed!")
     with pytest.raises(Invalid, match="sealed"):
-        mending.take_in(ada, number, ME)
+        repair.take_in(ada, number, ME)
 
 
 def test_a_file_without_its_number_takes_nothing_in(ada: Agent, ferry: int, vault: Path) -> None:
     the_one(vault).write_text("What a mess")
     with pytest.raises(Invalid, match="which memory"):
-        mending.take_in(ada, ferry, ME)
+        repair.take_in(ada, ferry, ME)
     assert differ(ada) == [("edited", ferry)]
 
 
@@ -145,17 +145,17 @@ def test_a_file_that_lost_its_end_takes_nothing_in(ada: Agent, vault: Path, at: 
     said = the_one(vault).read_text()
     the_one(vault).write_text(said[: said.rindex(at)])
     if at == "\n":  # as some editors leave it
-        mending.take_in(ada, number, ME)
+        repair.take_in(ada, number, ME)
         assert says(ada, number).tags == ("times", "boat")
         return
     with pytest.raises(Invalid, match="has lost its end"):
-        mending.take_in(ada, number, ME)
+        repair.take_in(ada, number, ME)
     assert (says(ada, number).content, says(ada, number).tags) == (FERRY, ("times", "boat"))
 
 
 def test_tags_go_where_somebody_says_so(ada: Agent, ferry: int, vault: Path) -> None:
     edit(the_one(vault), "## Tags\ntimes", "## Tags\nnone")
-    mending.take_in(ada, ferry, ME)
+    repair.take_in(ada, ferry, ME)
     assert says(ada, ferry).tags == ()
 
 
@@ -164,7 +164,7 @@ def test_a_cut_topic_is_taken_up_again_and_none_beside_it(ada: Agent, vault: Pat
     path = next(vault / each for each in memories(vault) if "topics" in each)
     path.write_text(path.read_text().partition("## Tags")[0])
     with pytest.raises(Invalid, match="has lost its end"):
-        mending.take_in(fresh(ada), 2, ME)
+        repair.take_in(fresh(ada), 2, ME)
     talk(ada, topic="Tabs")
     assert [memory.number for memory in of_category(ada, "topic")] == [2]
 
@@ -183,9 +183,9 @@ def test_a_file_whose_row_was_not_written_is_its_own(ada: Agent, ferry: int, vau
     """A crash between file and row: the same bytes, or those of an earlier version."""
     VaultFile.objects.all().delete()
     Vault.objects.update(seq=0)
-    store.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
+    operations.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
     assert [kind for kind, _ in differ(ada)] == ["index", "copy"]
-    mending.repair(ada)
+    repair.repair(ada)
     assert "15:10" in the_one(vault).read_text()
     assert differ(ada) == []
 
@@ -193,43 +193,43 @@ def test_a_file_whose_row_was_not_written_is_its_own(ada: Agent, ferry: int, vau
 def test_a_persons_own_copy_stays(ada: Agent, ferry: int, vault: Path) -> None:
     copy = the_one(vault).with_name("mine.md")
     copy.write_bytes(the_one(vault).read_bytes())
-    mending.repair(ada)
+    repair.repair(ada)
     assert copy.exists()
     assert differ(ada) == [("copy", ferry)]
 
 
 def test_a_rewritten_file_whose_row_was_not_is_its_own(ada: Agent, ferry: int, vault: Path) -> None:
     row = VaultFile.objects.get()
-    store.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
+    operations.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
     VaultFile.objects.update(version=row.version, digest=row.digest)
     assert differ(ada) == [("behind", ferry)]
     Vault.objects.update(seq=0)
-    store.revise(ada, ferry, ME, content="The ferry leaves at 16:00.")
+    operations.revise(ada, ferry, ME, content="The ferry leaves at 16:00.")
     assert "16:00" in the_one(vault).read_text()
     assert differ(ada) == []
 
 
 def test_a_file_that_was_half_moved_is_its_own(ada: Agent, ferry: int, vault: Path) -> None:
     """Set aside without its row, then brought back while nothing of its category is moved."""
-    dying = mock.Mock(wraps=rowset, **{"update.side_effect": KeyboardInterrupt})
+    dying = mock.Mock(wraps=bulk, **{"update.side_effect": KeyboardInterrupt})
     with mock.patch("memory.vault.files.rowset", dying), pytest.raises(KeyboardInterrupt):
-        store.discard(ada, [ferry], PERSON)
+        operations.discard(ada, [ferry], PERSON)
     discarded = last_entry(ada).seq
-    switches.set_one(ada, PERSON, "memory_rules.categories.technical.enabled", "false")
-    time_machine.roll_back(fresh(ada), What.entry(discarded), PERSON)
+    rule_changes.set_one(ada, PERSON, "memory_rules.categories.technical.enabled", "false")
+    rollback.roll_back(fresh(ada), What.entry(discarded), PERSON)
     assert the_one(vault).relative_to(vault).parts[0] == ".discarded"
     assert differ(fresh(ada)) == []
-    switches.set_one(ada, PERSON, "memory_rules.categories.technical.enabled", "true")
+    rule_changes.set_one(ada, PERSON, "memory_rules.categories.technical.enabled", "true")
     assert the_one(vault).relative_to(vault).parts[0] == "common"
     assert differ(fresh(ada)) == []
 
 
 def test_a_file_that_came_back_without_its_line_is_listed(ada: Agent, ferry: int, vault: Path) -> None:
-    store.discard(ada, [ferry], PERSON)
+    operations.discard(ada, [ferry], PERSON)
     with mock.patch("memory.vault.files.pages.add", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        store.restore(ada, [ferry], PERSON)
+        operations.restore(ada, [ferry], PERSON)
     assert the_one(vault).relative_to(vault).parts[0] == "common"
-    following.follow(ada.pk)
+    writer.follow(ada.pk)
     assert differ(fresh(ada)) == []
     assert (vault / "index.md").read_text().rstrip().endswith(".md)")
 
@@ -244,28 +244,28 @@ def test_an_index_whose_writer_was_killed_is_begun_anew(ada: Agent, vault: Path)
 
 def test_what_a_killed_writer_left_is_removed(ada: Agent, ferry: int, vault: Path) -> None:
     (the_one(vault).parent / ".palimpsest-new-0123456789abcdef").write_text("half")
-    mending.repair(ada)
+    repair.repair(ada)
     assert len(memories(vault)) == 1
 
 
 def test_a_setting_that_moves_a_category_moves_its_files_when_mended(ada: Agent, ferry: int, vault: Path) -> None:
-    switches.set_one(ada, PERSON, "memory_rules.categories.technical.storage_location", "project")
+    rule_changes.set_one(ada, PERSON, "memory_rules.categories.technical.storage_location", "project")
     assert differ(fresh(ada)) == [("misplaced", ferry)]
-    mending.repair(fresh(ada))
+    repair.repair(fresh(ada))
     [path] = memories(vault)
     assert path.startswith("projects/")
     assert differ(fresh(ada)) == []
 
 
 def test_files_of_another_version_are_flagged_and_rewritten_when_asked(ada: Agent, ferry: int, vault: Path) -> None:
-    switches.set_one(ada, PERSON, "version", "1.1.0")
+    rule_changes.set_one(ada, PERSON, "version", "1.1.0")
     now = fresh(ada)
-    mending.repair(now)
-    assert (differ(now), mending.older(now)) == ([("older", ferry)], 1)
+    repair.repair(now)
+    assert (differ(now), repair.older(now)) == ([("older", ferry)], 1)
     assert "- **Version**: 1.0.0" in the_one(vault).read_text()
-    assert mending.migrate(now) == 1
+    assert repair.migrate(now) == 1
     assert "- **Version**: 1.1.0" in the_one(vault).read_text()
-    assert (differ(now), mending.older(now)) == ([], 0)
+    assert (differ(now), repair.older(now)) == ([], 0)
 
 
 def test_a_vault_that_cannot_be_written_is_told_and_caught_up(ada: Agent, ferry: int, vault: Path) -> None:
@@ -278,8 +278,8 @@ def test_a_vault_that_cannot_be_written_is_told_and_caught_up(ada: Agent, ferry:
     assert state.fault_at is not None
     vault.unlink()
     aside.rename(vault)
-    assert following.is_behind(fresh(ada))
-    following.follow(ada.pk)
+    assert writer.is_behind(fresh(ada))
+    writer.follow(ada.pk)
     assert (len(memories(vault)), Vault.objects.get().fault, second) == (2, "", 2)
 
 
@@ -292,25 +292,25 @@ def test_a_link_leads_nowhere(ada: Agent, root: Path, vault: Path) -> None:
     assert list(outside.iterdir()) == []
     assert Vault.objects.get().fault
     (vault / "common").unlink()
-    mending.repair(fresh(ada))
+    repair.repair(fresh(ada))
     assert differ(ada) == []
 
 
 def test_an_edit_of_what_was_changed_since_is_not_taken_in_unseen(ada: Agent, ferry: int, vault: Path) -> None:
     edit(the_one(vault))
-    store.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
+    operations.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
     with pytest.raises(Stale):
-        mending.take_in(fresh(ada), ferry, ME)
+        repair.take_in(fresh(ada), ferry, ME)
     assert says(ada, ferry).content == "The ferry leaves at 15:10."
-    kept = mending.leave(fresh(ada), ferry, ME)
+    kept = repair.leave(fresh(ada), ferry, ME)
     assert "16:45" in (vault / kept).read_text()
 
 
 def test_an_edit_is_taken_in_after_a_migration_passed_it_by(ada: Agent, ferry: int, vault: Path) -> None:
     edit(the_one(vault))
-    switches.set_one(ada, PERSON, "version", "1.1.0")
-    assert mending.migrate(fresh(ada)) == 0
-    mending.take_in(fresh(ada), ferry, ME)
+    rule_changes.set_one(ada, PERSON, "version", "1.1.0")
+    assert repair.migrate(fresh(ada)) == 0
+    repair.take_in(fresh(ada), ferry, ME)
     assert says(ada, ferry).content == "The ferry leaves at 16:45."
 
 
@@ -322,7 +322,7 @@ def test_a_deleted_index_is_found_and_made_anew(ada: Agent, ferry: int, vault: P
     for path in ("index.md", "projects/shop/index.md"):
         (vault / path).unlink()
         assert differ(ada) == [("index", 0)]
-        mending.repair(ada)
+        repair.repair(ada)
         assert (differ(ada), (vault / path).is_file()) == ([], True)
 
 
@@ -331,26 +331,26 @@ def test_an_index_that_says_otherwise_is_found(ada: Agent, ferry: int, vault: Pa
     index = vault / "index.md"
     index.write_text(index.read_text().replace(old, "x"))
     assert differ(ada) == [("index", 0)]
-    mending.repair(ada)
+    repair.repair(ada)
     assert differ(ada) == []
 
 
 def test_a_line_too_many_or_not_struck_is_found(ada: Agent, ferry: int, vault: Path) -> None:
     before = (vault / "index.md").read_text()
-    store.discard(ada, [ferry], PERSON)
+    operations.discard(ada, [ferry], PERSON)
     assert "~~000001-" in (vault / "index.md").read_text()
     assert differ(ada) == []
     (vault / "index.md").write_text(before)
     remember(ada, "Two", category="technical")
     assert differ(ada) == [("index", 0)]
-    mending.repair(ada)
+    repair.repair(ada)
     assert "~~" not in (vault / "index.md").read_text()
     assert differ(ada) == []
 
 
 def test_a_struck_line_is_said_again_with_a_restore(ada: Agent, ferry: int, vault: Path) -> None:
-    store.discard(ada, [ferry], PERSON)
-    store.restore(ada, [ferry], PERSON)
+    operations.discard(ada, [ferry], PERSON)
+    operations.restore(ada, [ferry], PERSON)
     assert differ(ada) == []
     assert (vault / "index.md").read_text().rstrip().endswith(".md)")
 
@@ -364,7 +364,7 @@ def test_files_of_others_are_counted_and_left_alone(ada: Agent, ferry: int, vaul
     (vault / "common" / "link.md").symlink_to("notes.md")
     found = comparing.whole(ada)
     assert (found.differences, found.unknown) == ([], 5)
-    assert mending.repair(ada).unknown == 5
+    assert repair.repair(ada).unknown == 5
     assert (vault / "common" / "notes.md").read_text() == "tea"
 
 
@@ -385,10 +385,10 @@ def test_one_file_that_cannot_be_read_is_told_and_stops_nothing(ada: Agent, ferr
     with mock.patch.object(Disk, "read", refusing):
         told = [("unreadable", 0), ("unreadable", ferry), ("unreadable", second)]
         assert differ(ada) == [*told, ("missing", third)]
-        done = mending.repair(ada)
+        done = repair.repair(ada)
         assert (done.mended, [(each.kind, each.number) for each in done.left]) == (1, told)
     assert paths[2].is_file()
-    assert mending.repair(ada).left == ()
+    assert repair.repair(ada).left == ()
 
 
 def test_what_stands_in_the_place_of_a_file_stops_no_other(ada: Agent, ferry: int, vault: Path) -> None:
@@ -400,15 +400,15 @@ def test_what_stands_in_the_place_of_a_file_stops_no_other(ada: Agent, ferry: in
     [second] = remember(ada, "Two", category="technical")
     assert Vault.objects.get().fault == ""
     assert ("missing", ferry) in differ(ada)
-    assert mending.repair(ada).left == ()
+    assert repair.repair(ada).left == ()
     assert len(memories(vault)) == 2
     with pytest.raises(NotFound):
-        mending.take_in(ada, second, ME)
+        repair.take_in(ada, second, ME)
 
 
 def test_what_is_on_its_way_is_no_difference(ada: Agent, ferry: int, vault: Path) -> None:
     """An edit is followed between a look at its row and one at its file."""
-    edited = [store.revise]
+    edited = [operations.revise]
 
     def meanwhile(*args: object) -> bytes | None:
         if edited:
@@ -424,7 +424,7 @@ def test_where_the_folder_is_gone_all_is_missing(ada: Agent, ferry: int, vault: 
     shutil.rmtree(vault)
     assert differ(ada) == [("index", 0), ("missing", ferry)]
     assert not vault.exists()  # which looking at it does not make
-    assert mending.repair(ada).mended == 1
+    assert repair.repair(ada).mended == 1
     assert differ(ada) == []
 
 
@@ -439,9 +439,9 @@ def test_while_memory_is_off_nothing_is_compared_or_mended(ada: Agent, ferry: in
     edit(path)
     (vault / "index.md").unlink()
     before = tree(vault)
-    switches.change(ada, PERSON, enabled=False)
-    acts = [comparing.whole, mending.repair, mending.migrate]
-    decisions = [mending.take_in, mending.leave]
+    rule_changes.change(ada, PERSON, enabled=False)
+    acts = [comparing.whole, repair.repair, repair.migrate]
+    decisions = [repair.take_in, repair.leave]
     for act in (*acts, *(partial(decide, number=ferry, actor=ME) for decide in decisions)):
         with pytest.raises(MemoryDisabled):
             act(fresh(ada))
@@ -450,7 +450,7 @@ def test_while_memory_is_off_nothing_is_compared_or_mended(ada: Agent, ferry: in
 
 def test_what_was_switched_off_while_the_vault_was_waited_for_stays(ada: Agent, ferry: int, vault: Path) -> None:
     edit(the_one(vault))
-    opened = following.opened
+    opened = writer.opened
 
     @contextmanager
     def off_meanwhile(agent: Agent) -> Iterator[Disk]:
@@ -459,17 +459,17 @@ def test_what_was_switched_off_while_the_vault_was_waited_for_stays(ada: Agent, 
             yield disk
 
     (vault / "index.md").unlink()
-    for act in (mending.repair, mending.migrate, partial(mending.leave, number=ferry, actor=ME)):
+    for act in (repair.repair, repair.migrate, partial(repair.leave, number=ferry, actor=ME)):
         Agent.objects.filter(pk=ada.pk).update(memory_enabled=True)
-        with mock.patch("memory.vault.following.opened", off_meanwhile), pytest.raises(MemoryDisabled):
+        with mock.patch("memory.vault.writer.opened", off_meanwhile), pytest.raises(MemoryDisabled):
             act(fresh(ada))
     assert len(tree(vault)) == 1
 
 
 def test_a_migration_that_fails_half_way_takes_no_edit_away(ada: Agent, ferry: int, vault: Path) -> None:
     edit(the_one(vault))
-    switches.set_one(ada, PERSON, "version", "1.1.0")
+    rule_changes.set_one(ada, PERSON, "version", "1.1.0")
     with mock.patch.object(Files, "finish", side_effect=FileFault("no", "no space left")), pytest.raises(FileFault):
-        mending.migrate(fresh(ada))
-    mending.take_in(fresh(ada), ferry, ME)
+        repair.migrate(fresh(ada))
+    repair.take_in(fresh(ada), ferry, ME)
     assert says(ada, ferry).content == "The ferry leaves at 16:45."

@@ -6,25 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from memory import agents
+from memory.agents import lifecycle, rule_changes
 from memory.errors import CategoryDisabled, Invalid, MemoryDisabled
-from memory.models import Agent
-from memory.rules import switches
-from memory.rules.rows import Vault
-from memory.vault import following, mending
+from memory.models import Agent, Vault
+from memory.vault import repair, writer
 from tests.steps import ME, PERSON, fresh, remember, says
 from tests.vault.tree import the_one
 
 
 @pytest.fixture
 def bob(ada: Agent) -> Agent:
-    return agents.create("acme", "bob", model="builtin/dedupe", actor=ME)[0]
+    return lifecycle.create("acme", "bob", model="builtin/dedupe", actor=ME)[0]
 
 
 @pytest.mark.parametrize("inside", ["index.md", "common/technical/000001-words.md"])
 def test_no_memory_file_lies_in_anothers_vault(bob: Agent, vault: Path, inside: str) -> None:
     with pytest.raises(Invalid, match="memory_path"):
-        agents.change(bob, ME, memory_path=str(vault / inside))
+        lifecycle.change(bob, ME, memory_path=str(vault / inside))
     assert fresh(bob).memory_path == ""
 
 
@@ -33,19 +31,19 @@ def test_nor_by_a_link(bob: Agent, vault: Path) -> None:
     link = vault.with_name("link")
     link.symlink_to(vault)
     with pytest.raises(Invalid, match="memory_path"):
-        agents.change(bob, ME, memory_path=str(link / "log.md"))
+        lifecycle.change(bob, ME, memory_path=str(link / "log.md"))
 
 
 def test_nor_in_its_own(ada: Agent, vault: Path) -> None:
     with pytest.raises(Invalid, match="memory_path"):
-        agents.change(ada, ME, memory_path=str(vault / "index.md"))
+        lifecycle.change(ada, ME, memory_path=str(vault / "index.md"))
 
 
 @pytest.mark.parametrize("whose", ["bob", "ada"])
 def test_nor_does_a_vault_take_one_in(ada: Agent, bob: Agent, root: Path, whose: str) -> None:
-    agents.change({"ada": ada, "bob": bob}[whose], ME, memory_path=str(root / "logs" / "log.md"))
+    lifecycle.change({"ada": ada, "bob": bob}[whose], ME, memory_path=str(root / "logs" / "log.md"))
     with pytest.raises(Invalid, match="vault_path"):
-        agents.change(fresh(ada), ME, vault_path=str(root / "logs"))
+        lifecycle.change(fresh(ada), ME, vault_path=str(root / "logs"))
     assert fresh(ada).vault_path == ada.vault_path
 
 
@@ -55,22 +53,22 @@ def test_a_fault_nobody_foresaw_is_noted_and_the_edit_stands(
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(following.Files, "take_these", fails)
-    monkeypatch.setattr(following.Files, "take", fails)
+    monkeypatch.setattr(writer.Files, "take_these", fails)
+    monkeypatch.setattr(writer.Files, "take", fails)
     [number] = remember(ada, "The ferry leaves at 14:30.", category="technical")
     assert says(ada, number).content == "The ferry leaves at 14:30."
     assert Vault.objects.get().fault == "RuntimeError"
     monkeypatch.undo()
-    following.catch_up()
+    writer.catch_up()
     assert (the_one(vault).exists(), Vault.objects.get().fault) == (True, "")
 
 
 def test_what_is_off_is_not_opened(ada: Agent, vault: Path) -> None:
     remember(ada, "sesame", category="personal")
     data = the_one(vault).read_bytes()
-    switches.set_one(ada, PERSON, "memory_rules.categories.personal.enabled", "false")
+    rule_changes.set_one(ada, PERSON, "memory_rules.categories.personal.enabled", "false")
     with pytest.raises(CategoryDisabled):
-        mending.opened_file(fresh(ada), data)
-    switches.change(fresh(ada), PERSON, enabled=False)
+        repair.opened_file(fresh(ada), data)
+    rule_changes.change(fresh(ada), PERSON, enabled=False)
     with pytest.raises(MemoryDisabled):
-        mending.opened_file(fresh(ada), data)
+        repair.opened_file(fresh(ada), data)

@@ -9,22 +9,22 @@ from unittest import mock
 
 import pytest
 
-from memory import redaction, requests, store
+from memory.consent import redaction, removal_requests
 from memory.errors import FileFault, SealBroken
-from memory.intake import Draft
-from memory.models import Agent
-from memory.rules.rows import Vault, VaultFile
+from memory.models import Agent, Vault, VaultFile
+from memory.policy.validation import Draft
 from memory.silo.silo import Silo
-from memory.vault import following, mending
+from memory.vault import repair, writer
 from memory.vault.disk import Disk
 from memory.vault.files import AT_ONCE, Files
+from memory.writing import operations
 from tests.rules.talking import talk
 from tests.steps import ME, PERSON, fresh, remember
 from tests.vault.tree import differ, memories, tree
 
 
 def has_file(agent: Agent, *numbers: int) -> list[bool]:
-    return [following.file_of(fresh(agent), number) is not None for number in numbers]
+    return [writer.file_of(fresh(agent), number) is not None for number in numbers]
 
 
 def stored(agent: Agent, content: str, category: str, project: str = "") -> int:
@@ -45,8 +45,8 @@ def lost(ada: Agent, vault: Path, root: Path) -> Path:
 
 def mended(agent: Agent, vault: Path) -> None:
     (vault / "common" / "technical").unlink()
-    following.catch_up()
-    assert (Vault.objects.get().fault, following.is_behind(fresh(agent))) == ("", False)
+    writer.catch_up()
+    assert (Vault.objects.get().fault, writer.is_behind(fresh(agent))) == ("", False)
 
 
 def test_a_folder_that_takes_no_file_keeps_no_other_waiting(ada: Agent, vault: Path, lost: Path) -> None:
@@ -62,8 +62,8 @@ def test_it_is_owed_and_shown_until_it_is_written(ada: Agent, vault: Path, lost:
     stored(ada, "three", "behavioral")
     assert ("behind", bad) in differ(fresh(ada))
     assert Vault.objects.get().fault == "not a directory"
-    assert following.is_behind(fresh(ada))
-    following.catch_up()
+    assert writer.is_behind(fresh(ada))
+    writer.catch_up()
     assert Vault.objects.get().fault == "not a directory"
     mended(ada, vault)
     assert has_file(ada, bad) == [True]
@@ -80,8 +80,8 @@ def test_whoever_edits_tries_it_again_now_and_then(ada: Agent, vault: Path, lost
 
 def test_repair_leaves_it_and_writes_the_others(ada: Agent, vault: Path, lost: Path) -> None:
     bad, good = stored(ada, "two", "technical"), stored(ada, "three", "behavioral")
-    Path(str(following.file_of(fresh(ada), good))).unlink()
-    done = mending.repair(fresh(ada))
+    Path(str(writer.file_of(fresh(ada), good))).unlink()
+    done = repair.repair(fresh(ada))
     assert {each.number for each in done.left} == {1, bad}
     assert has_file(ada, good) == [True]
 
@@ -89,18 +89,18 @@ def test_repair_leaves_it_and_writes_the_others(ada: Agent, vault: Path, lost: P
 def test_a_file_in_the_place_of_the_folder_of_what_was_discarded(ada: Agent, vault: Path) -> None:
     gone, _ = stored(ada, "one", "technical"), stored(ada, "two", "technical")
     (vault / ".discarded").write_text("somebody's")
-    store.discard(fresh(ada), [gone], PERSON)
+    operations.discard(fresh(ada), [gone], PERSON)
     assert has_file(ada, stored(ada, "three", "behavioral"), stored(ada, "four", "technical")) == [True, True]
     assert ("behind", gone) in differ(fresh(ada))
     (vault / ".discarded").unlink()
-    following.catch_up()
+    writer.catch_up()
     assert (differ(fresh(ada)), Vault.objects.get().fault) == ([], "")
 
 
 def test_an_edit_of_many(ada: Agent, vault: Path, lost: Path) -> None:
     drafts = [Draft(f"note {nth}", category=("technical", "behavioral")[nth % 2]) for nth in range(AT_ONCE + 20)]
     with mock.patch.object(Disk, "takes_files", autospec=True, side_effect=Disk.takes_files) as looked:
-        store.remember(fresh(ada), drafts, ME)
+        operations.remember(fresh(ada), drafts, ME)
     assert VaultFile.objects.count() == 1 + len(drafts) // 2
     assert looked.call_count == 1  # and not once for each
     mended(ada, vault)
@@ -118,9 +118,9 @@ def test_a_page_that_takes_no_line_keeps_no_other_waiting(ada: Agent, vault: Pat
 
     with mock.patch.object(Disk, "append", refusing):
         drafts = [Draft("two", category="contextual", project="site"), Draft("three", category="technical")]
-        numbers = [each.number for each in store.remember(fresh(ada), drafts, ME).memories]
+        numbers = [each.number for each in operations.remember(fresh(ada), drafts, ME).memories]
     assert VaultFile.objects.filter(number__in=[bad, *numbers]).count() == 2
-    following.catch_up()
+    writer.catch_up()
     assert differ(fresh(ada)) == []
 
 
@@ -134,7 +134,7 @@ def test_a_memory_that_cannot_be_opened_keeps_no_other_waiting(ada: Agent, vault
         return opened(self, memory)
 
     VaultFile.objects.update(rules_version="")
-    following.begin_anew(ada)
+    writer.begin_anew(ada)
     with mock.patch.object(Silo, "open", breaking):
         other = stored(ada, "two", "technical")
         assert has_file(ada, other) == [True]
@@ -145,7 +145,7 @@ def test_what_is_half_written_takes_no_place(ada: Agent, vault: Path) -> None:
     with mock.patch("memory.vault.disk.write", side_effect=OSError(28, "No space left on device")):
         stored(ada, "one", "technical")
     assert tree(vault) == []
-    following.catch_up()
+    writer.catch_up()
     assert len(memories(vault)) == 1
 
 
@@ -158,13 +158,13 @@ def test_what_was_redacted_is_removed_as_far_as_can_be_and_keeps_nothing_waiting
             raise FileFault("denied", "permission denied")
         remove(self, path)
 
-    asked = requests.ask_redaction(fresh(ada), [one, two], PERSON, reason="request 17").number
+    asked = removal_requests.ask_redaction(fresh(ada), [one, two], PERSON, reason="request 17").number
     with mock.patch.object(Disk, "remove", refusing):
         redaction.redact(fresh(ada), asked, ME)
         three = stored(ada, "moss", "technical")
         assert has_file(ada, three) == [True]
         assert [Path(path).name[:6] for path in memories(vault)] == ["000001", "000003"]
-    following.catch_up()
+    writer.catch_up()
     assert [Path(path).name[:6] for path in memories(vault)] == ["000003"]
 
 
@@ -174,8 +174,8 @@ def test_a_move_that_fails_leaves_a_file_where_it_was(ada: Agent, vault: Path) -
     VaultFile.objects.update(version=0)
     with (
         mock.patch.object(Disk, "move", side_effect=FileFault("denied", "permission denied")),
-        mock.patch("memory.rules.places.folder", return_value=PurePosixPath("common", "other")),
-        following.opened(ada) as disk,
+        mock.patch("memory.policy.paths.folder", return_value=PurePosixPath("common", "other")),
+        writer.opened(ada) as disk,
     ):
         files = Files(fresh(ada), disk)
         files.take([number])

@@ -11,11 +11,11 @@ import pytest
 from django.db import connections
 from pytest_django.fixtures import Settings
 
-from memory import agents, erasure, proposals, requests
+from memory.agents import lifecycle
+from memory.consent import erasure, proposals, removal_requests
 from memory.errors import FileFault, Invalid
-from memory.models import Agent
-from memory.rules.rows import Vault
-from memory.vault import base, following, mending
+from memory.models import Agent, Vault
+from memory.vault import base, repair, writer
 from memory.vault.disk import LOCK
 from tests.steps import ME, fresh, last_entry, remember
 from tests.vault.test_removing import OWNER
@@ -28,7 +28,7 @@ def mark(vault: Path) -> str:
 
 @pytest.fixture
 def bob(ada: Agent) -> Agent:
-    return agents.create("globex", "bob", model="builtin/dedupe", actor=ME)[0]
+    return lifecycle.create("globex", "bob", model="builtin/dedupe", actor=ME)[0]
 
 
 def test_a_folder_is_marked_as_its_agents_and_says_nothing_else(ada: Agent, vault: Path) -> None:
@@ -46,7 +46,7 @@ def test_the_folder_of_another_service_is_not_written_to(ada: Agent, vault: Path
     with pytest.raises(FileFault, match="is another agent's vault"):
         base.require_usable(str(vault), ada)
     (vault / LOCK).write_text(base.mark_of(ada)[:7])  # by a crash while it was marked: nobody's
-    following.catch_up()
+    writer.catch_up()
     assert len(memories(vault)) == 1
 
 
@@ -59,11 +59,11 @@ def test_what_is_no_mark_is_somebodys(ada: Agent, bob: Agent, vault: Path, said:
     for agent in (fresh(ada), bob):
         with pytest.raises(FileFault, match=r"is another agent's vault|is no mark of a vault"):
             base.require_usable(str(vault), agent)
-    agents.change(fresh(ada), ME, vault_path="")
+    lifecycle.change(fresh(ada), ME, vault_path="")
     with pytest.raises(Invalid, match=r"is another agent's vault|is no mark of a vault"):
-        agents.change(bob, ME, vault_path=str(vault))
+        lifecycle.change(bob, ME, vault_path=str(vault))
     with pytest.raises(Invalid, match=r"is another agent's vault|is no mark of a vault"):
-        agents.create("globex", "eve", model="builtin/dedupe", actor=ME, vault_path=str(vault))
+        lifecycle.create("globex", "eve", model="builtin/dedupe", actor=ME, vault_path=str(vault))
 
 
 def test_a_mark_that_an_editor_saved_is_still_ones_own(ada: Agent, vault: Path) -> None:
@@ -90,25 +90,25 @@ def test_a_disk_that_takes_no_mark_is_told(ada: Agent, vault: Path) -> None:
     with mock.patch("os.pwrite", side_effect=OSError(28, "No space left on device")):
         remember(fresh(ada), "moss", category="technical")
         with pytest.raises(FileFault, match="no space left on device"):
-            mending.repair(fresh(ada))
+            repair.repair(fresh(ada))
     assert Vault.objects.get(agent_id=ada.pk).fault == "no space left on device"
 
 
 def test_a_former_vault_is_still_its_own_and_nobody_elses(ada: Agent, bob: Agent, vault: Path, root: Path) -> None:
     remember(ada, "heather", category="technical")
-    agents.change(ada, ME, vault_path=str(root / "second"))
+    lifecycle.change(ada, ME, vault_path=str(root / "second"))
     with pytest.raises(Invalid, match="is another agent's vault"):
-        agents.change(bob, ME, vault_path=str(vault))
-    agents.change(fresh(ada), ME, vault_path=str(vault))
-    assert mending.repair(fresh(ada)).left == ()
+        lifecycle.change(bob, ME, vault_path=str(vault))
+    lifecycle.change(fresh(ada), ME, vault_path=str(vault))
+    assert repair.repair(fresh(ada)).left == ()
 
 
 def test_after_an_erasure_it_is_nobodys_and_gone(ada: Agent, bob: Agent, vault: Path) -> None:
     remember(ada, "heather", category="technical")
-    erasure.erase(ada, requests.ask_erasure(ada, OWNER, reason="request 18").number, ME)
+    erasure.erase(ada, removal_requests.ask_erasure(ada, OWNER, reason="request 18").number, ME)
     assert not vault.exists()
     assert not Vault.objects.exclude(fault="").exists()
-    agents.change(bob, ME, vault_path=str(vault))
+    lifecycle.change(bob, ME, vault_path=str(vault))
     remember(fresh(bob), "moss", category="technical")
     assert len(memories(vault)) == 1
 
@@ -125,9 +125,9 @@ def test_what_is_tried_out_leaves_nothing(ada: Agent, root: Path) -> None:
 def test_a_path_is_kept_and_told_without_links(ada: Agent, root: Path) -> None:
     (root / "real").mkdir()
     (root / "link").symlink_to(root / "real")
-    after = agents.change(ada, ME, vault_path=str(root / "link" / "notes"))
+    after = lifecycle.change(ada, ME, vault_path=str(root / "link" / "notes"))
     assert after.vault_path == last_entry(ada).detail["changed"]["vault_path"] == str(root / "real" / "notes")
-    again = agents.change(after, ME, vault_path=str(root / "link" / "notes"))
+    again = lifecycle.change(after, ME, vault_path=str(root / "link" / "notes"))
     assert again.audit_seq == after.audit_seq
 
 
@@ -163,7 +163,7 @@ def test_a_link_put_in_its_place_leads_nowhere(ada: Agent, vault: Path, root: Pa
 )
 def test_paths_that_are_none(ada: Agent, vault: Path, path: str, why: str) -> None:
     with pytest.raises(Invalid, match=why):
-        agents.change(ada, ME, vault_path=path)
+        lifecycle.change(ada, ME, vault_path=path)
     assert fresh(ada).vault_path == str(vault)
 
 
@@ -171,14 +171,14 @@ def test_paths_that_are_none(ada: Agent, vault: Path, path: str, why: str) -> No
 @pytest.mark.django_db(transaction=True)
 def test_of_agents_who_want_one_place_at_once_one_has_it(root: Path, settings: Settings, below: bool) -> None:
     """On SQLite transactions are alone; PostgreSQL would let both look first, and then both write."""
-    made = [agents.create("acme", f"a{n}", model="builtin/dedupe", actor=ME)[0] for n in range(4)]
+    made = [lifecycle.create("acme", f"a{n}", model="builtin/dedupe", actor=ME)[0] for n in range(4)]
     paths = [root / "shared" / "in" if below and n % 2 else root / "shared" for n in range(4)]
     start, refused = Barrier(4), []
 
     def take(agent: Agent, path: Path) -> None:
         try:
             start.wait(20)
-            agents.change(agent, ME, vault_path=str(path))
+            lifecycle.change(agent, ME, vault_path=str(path))
         except Invalid as problem:
             refused.append(problem.field)
         finally:
@@ -202,7 +202,7 @@ def test_a_link_in_the_place_of_its_mark_leads_nowhere_either(ada: Agent, vault:
     assert list((root / "other").iterdir()) == []
     assert "link" in Vault.objects.get(agent=ada).fault
     (vault / ".palimpsest").unlink()
-    following.catch_up()
+    writer.catch_up()
     assert len(list(vault.rglob("0*.md"))) == 2
 
 
@@ -212,4 +212,4 @@ def test_its_mark_is_a_file_or_nothing_is_done(ada: Agent, vault: Path) -> None:
     remember(fresh(ada), "Moss is green.", category="technical")
     assert Vault.objects.get(agent=ada).fault == "its mark is no file"
     with pytest.raises(FileFault, match="is no file"):
-        mending.repair(fresh(ada))
+        repair.repair(fresh(ada))

@@ -21,15 +21,16 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from audit.trail import Actor
-from memory import agents, redaction, requests, store
+from memory.agents import lifecycle, rule_changes
+from memory.consent import redaction, removal_requests
 from memory.errors import FileFault, Invalid, NotFound, SiloKeyMissing, Stale
-from memory.intake import Draft
-from memory.models import Agent, Memory
-from memory.placing import lock
-from memory.replacement import write
-from memory.rules import gate, switches
-from memory.rules.rows import Vault
-from memory.vault import files, following, mending, naming
+from memory.models import Agent, Memory, Vault
+from memory.policy import switches
+from memory.policy.validation import Draft
+from memory.run_log.files import lock
+from memory.run_log.replacement import write
+from memory.vault import files, naming, repair, writer
+from memory.writing import operations
 from tests.commands.calling import run
 from tests.privacy.marker import unique
 from tests.steps import ME, PERSON, fresh, problems, remember, says
@@ -54,7 +55,7 @@ def fault(agent: Agent) -> str:
 
 def mended(agent: Agent) -> None:
     """Once what was in the way is gone, one repair makes up for everything."""
-    assert mending.repair(fresh(agent)).left == ()
+    assert repair.repair(fresh(agent)).left == ()
     assert differ(fresh(agent)) == []
     assert fault(agent) == ""
     assert problems(agent) == []
@@ -94,7 +95,7 @@ REFUSED = [("write", errno.ENOSPC), ("replace", errno.EROFS), ("fsync", errno.EI
 def test_what_a_disk_refuses_is_told_and_the_edit_stands(ada: Agent, vault: Path, call: str, number: int) -> None:
     first = ferry(ada)
     with refusing(call, number):
-        store.revise(ada, first, ME, content="It leaves at 15:10.")
+        operations.revise(ada, first, ME, content="It leaves at 15:10.")
         second = ferry(ada, "The ferry is blue.", category="behavioral")
     assert (says(ada, first).content, says(ada, second).content) == ("It leaves at 15:10.", "The ferry is blue.")
     assert fault(ada) == os.strerror(number).lower()
@@ -109,7 +110,7 @@ def test_a_file_of_which_half_fits_is_none(ada: Agent, vault: Path) -> None:
     before = the_one(vault).read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with mock.patch("memory.vault.disk.write", halved(hard)):
-        store.revise(ada, number, ME, content="It leaves at 15:10. " * 200)
+        operations.revise(ada, number, ME, content="It leaves at 15:10. " * 200)
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert the_one(vault).read_bytes() == before
     assert fault(ada) == os.strerror(errno.EFBIG).lower()
@@ -128,10 +129,10 @@ def halved(hard: int) -> Callable[[int, bytes], None]:
 
 
 def test_a_folder_that_may_not_be_written_to(ada: Agent, closed: Path) -> None:
-    store.revise(ada, 1, ME, content="It leaves at 15:10.")
+    operations.revise(ada, 1, ME, content="It leaves at 15:10.")
     assert fault(ada) == "permission denied"
     with pytest.raises(FileFault, match="permission denied"):
-        mending.repair(fresh(ada))
+        repair.repair(fresh(ada))
     opened(closed)
     mended(ada)
     assert "15:10" in the_one(closed).read_text()
@@ -139,8 +140,8 @@ def test_a_folder_that_may_not_be_written_to(ada: Agent, closed: Path) -> None:
 
 def test_a_folder_that_may_not_be_read(ada: Agent, closed: Path) -> None:
     closed.chmod(0o000)
-    assert following.file_of(fresh(ada), 1) is None
-    store.discard(ada, [1], PERSON)
+    assert writer.file_of(fresh(ada), 1) is None
+    operations.discard(ada, [1], PERSON)
     assert fault(ada) == "permission denied"
     opened(closed)
     mended(ada)
@@ -149,7 +150,7 @@ def test_a_folder_that_may_not_be_read(ada: Agent, closed: Path) -> None:
 def test_a_file_that_may_not_be_read(ada: Agent, vault: Path, as_nobody: None) -> None:
     number = ferry(ada)
     the_one(vault).chmod(0o000)
-    store.revise(ada, number, ME, content="It leaves at 15:10.")
+    operations.revise(ada, number, ME, content="It leaves at 15:10.")
     assert fault(ada) == "permission denied"
     the_one(vault).chmod(0o600)
     mended(ada)
@@ -174,7 +175,7 @@ def test_a_vault_that_is_removed_in_the_midst_of_a_writing(ada: Agent, vault: Pa
         shutil.rmtree(vault, ignore_errors=True)
 
     with mock.patch("os.fsync", then_gone):
-        store.revise(ada, 1, ME, content="It leaves at 15:10.")
+        operations.revise(ada, 1, ME, content="It leaves at 15:10.")
     assert says(ada, 1).content == "It leaves at 15:10."
     assert fault(ada) == "no such file or directory"
     mended(ada)
@@ -192,7 +193,7 @@ def test_a_lock_that_is_removed_while_it_is_waited_for(ada: Agent, vault: Path) 
             (vault / ".palimpsest").unlink()
         held.append(True)
 
-    with mock.patch("memory.vault.holding.lock", removed_meanwhile), following.opened(fresh(ada)):
+    with mock.patch("memory.vault.holding.lock", removed_meanwhile), writer.opened(fresh(ada)):
         assert (vault / ".palimpsest").exists()
     assert len(held) == 2
 
@@ -201,7 +202,7 @@ def test_roots_that_were_changed(ada: Agent, vault: Path, settings: Settings, tm
     ferry(ada)
     before, roots = tree(vault), settings.VAULT_ROOTS
     settings.VAULT_ROOTS = [str(tmp_path / "elsewhere")]
-    store.revise(ada, 1, ME, content="It leaves at 15:10.")
+    operations.revise(ada, 1, ME, content="It leaves at 15:10.")
     assert tree(vault) == before
     assert "15:10" not in the_one(vault).read_text()
     assert "VAULT_ROOTS" in fault(ada)
@@ -220,17 +221,17 @@ def test_a_key_that_is_not_to_be_had_is_told_after_the_edit(ada: Agent, vault: P
 def test_a_database_that_refuses_afterwards_undoes_no_edit(ada: Agent, vault: Path) -> None:
     """Whoever made the edit would make it again."""
     locked = OperationalError("database is locked")
-    with mock.patch.object(following, "bring", side_effect=locked), mock.patch.object(Vault, "objects") as rows:
+    with mock.patch.object(writer, "bring", side_effect=locked), mock.patch.object(Vault, "objects") as rows:
         rows.filter.side_effect = rows.update_or_create.side_effect = locked
         assert ferry(ada) == 1
-    following.catch_up()
+    writer.catch_up()
     mended(ada)
 
 
 def test_a_clock_that_goes_back(ada: Agent, vault: Path) -> None:
     ferry(ada, category="topic", tags=["topic:ferries"])
     with time_machine.travel(timezone.now() - timedelta(days=400)):
-        store.revise(ada, 1, ME, content="It leaves at 15:10.")
+        operations.revise(ada, 1, ME, content="It leaves at 15:10.")
         ferry(ada, "The ferry is blue.")
         assert differ(ada) == []
     mended(ada)
@@ -276,8 +277,8 @@ def test_what_is_no_file_where_ours_should_be(ada: Agent, vault: Path, make: Cal
     make(path)
     assert differ(ada) == [("missing", 1)]
     for nth in range(3):
-        store.revise(ada, 1, ME, content=f"It leaves at 15:1{nth}.")
-    store.remember(ada, [Draft("After it", category="technical")], ME)  # which does not wait for it
+        operations.revise(ada, 1, ME, content=f"It leaves at 15:1{nth}.")
+    operations.remember(ada, [Draft("After it", category="technical")], ME)  # which does not wait for it
     assert left_open(vault) == []
     mended(ada)
     assert not path.is_file() or path.is_symlink()
@@ -290,7 +291,7 @@ def test_what_is_no_file_beside_ours_is_in_nobodys_way(ada: Agent, vault: Path, 
     ferry(ada)
     make(vault / "common" / "mine.md")
     assert differ(ada) == []
-    redaction.redact(ada, requests.ask_redaction(ada, [1], OWNER, reason="17").number, ME)
+    redaction.redact(ada, removal_requests.ask_redaction(ada, [1], OWNER, reason="17").number, ME)
     assert memories(vault) in ([], ["common/mine.md"])
     assert fault(ada) == ""
     mended(ada)
@@ -303,7 +304,7 @@ def test_what_nobody_may_read_keeps_no_redacted_file(ada: Agent, vault: Path, as
     mine = vault / "aaa.md"
     mine.write_text("mine")
     mine.chmod(0o000)
-    redaction.redact(ada, requests.ask_redaction(ada, [1], OWNER, reason="17").number, ME)
+    redaction.redact(ada, removal_requests.ask_redaction(ada, [1], OWNER, reason="17").number, ME)
     assert not path.exists()
     assert fault(ada) == "permission denied"
     mine.chmod(0o600)
@@ -317,7 +318,7 @@ def test_nor_does_a_folder_nobody_may_read(ada: Agent, vault: Path, as_nobody: N
     mine.mkdir()
     (mine / "copy.md").write_bytes(the_one(vault).read_bytes())
     mine.chmod(0o000)
-    redaction.redact(ada, requests.ask_redaction(ada, [1], OWNER, reason="17").number, ME)
+    redaction.redact(ada, removal_requests.ask_redaction(ada, [1], OWNER, reason="17").number, ME)
     assert fault(ada) == "permission denied"
     mine.chmod(0o700)
     mended(ada)
@@ -331,12 +332,12 @@ def test_ten_megabytes_in_the_place_of_ours(ada: Agent, vault: Path, has_its_num
     big = (path.read_bytes() if has_its_number else b"") + "\N{SNOWMAN}\n".encode() * 2_500_000
     path.write_bytes(big)
     with pytest.raises((Invalid, NotFound)):
-        mending.take_in(ada, 1, ME)
-    store.revise(ada, 1, ME, content="It leaves at 15:10.")
+        repair.take_in(ada, 1, ME)
+    operations.revise(ada, 1, ME, content="It leaves at 15:10.")
     assert any((vault / each).read_bytes() == big for each in tree(vault))
     with pytest.raises((Stale, Invalid)):  # the memory says something else since, or the file says no number
-        mending.take_in(ada, 1, ME)
-    mending.repair(fresh(ada))
+        repair.take_in(ada, 1, ME)
+    repair.repair(fresh(ada))
     assert any((vault / each).read_bytes() == big for each in tree(vault))
     assert says(ada, 1).content == "It leaves at 15:10."
 
@@ -345,7 +346,7 @@ def test_somebodys_own_index_is_not_written_to(ada: Agent, vault: Path) -> None:
     vault.mkdir(exist_ok=True)
     (vault / "index.md").write_text("# My notes\n")
     ferry(ada)
-    mending.repair(fresh(ada))
+    repair.repair(fresh(ada))
     said = [(vault / path).read_text() for path in tree(vault)]
     assert "# My notes\n" in said
     assert any(text.startswith("# Memory Index") and "ferry" in text for text in said)
@@ -353,8 +354,8 @@ def test_somebodys_own_index_is_not_written_to(ada: Agent, vault: Path) -> None:
 
 def test_a_file_that_belongs_where_another_is(ada: Agent, vault: Path) -> None:
     ferry(ada)
-    switches.set_one(ada, PERSON, "memory_rules.categories.technical.storage_location", "project")
-    rules = gate.rules_of(fresh(ada))
+    rule_changes.set_one(ada, PERSON, "memory_rules.categories.technical.storage_location", "project")
+    rules = switches.rules_of(fresh(ada))
     taken = vault / next(naming.moved_to(PurePosixPath(PLACE), Memory.objects.get(), rules))
     taken.parent.mkdir(parents=True)
     taken.write_text("mine")
@@ -368,10 +369,10 @@ def test_a_thousand_projects_need_no_thousand_files_at_once(ada: Agent, vault: P
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 150, hard))
     try:
         for nth in range(0, 300, 100):
-            with mock.patch.object(following, "follow"):
+            with mock.patch.object(writer, "follow"):
                 for each in range(nth, nth + 100):
                     ferry(ada, f"Of project {each}.", category="contextual", project=f"p{each}")
-        following.follow(ada.pk)
+        writer.follow(ada.pk)
         assert fault(ada) == ""
         mended(ada)
     finally:
@@ -383,7 +384,7 @@ def test_a_thousand_projects_need_no_thousand_files_at_once(ada: Agent, vault: P
 
 
 def place(agent: Agent, path: str) -> str:
-    return agents.change(fresh(agent), PERSON, vault_path=path).vault_path
+    return lifecycle.change(fresh(agent), PERSON, vault_path=path).vault_path
 
 
 @pytest.mark.parametrize(
@@ -436,13 +437,13 @@ def test_no_vault_lies_in_anothers_way(ada: Agent, root: Path, path: str, settin
     ferry(ada)
     (root / "link").symlink_to(root / "vault")
     with pytest.raises(Invalid, match="another agent's"):
-        agents.create("acme", "eve", model="builtin/dedupe", actor=KEY, vault_path=f"{root}/{path}")
+        lifecycle.create("acme", "eve", model="builtin/dedupe", actor=KEY, vault_path=f"{root}/{path}")
     assert len(memories(root / "vault")) == 1
 
 
 def test_no_vault_lies_around_anothers_memory_file(ada: Agent, root: Path, settings: Settings) -> None:
     settings.MEMORY_FILE_ROOTS = settings.MEMORY_ROOTS = [str(root)]
-    eve, _ = agents.create("acme", "eve", model="builtin/dedupe", actor=KEY)
+    eve, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=KEY)
     Agent.objects.filter(pk=eve.pk).update(memory_path=str(root / "eve" / "MEMORY.md"))
     with pytest.raises(Invalid, match="another agent's"):
         place(ada, str(root / "eve"))
@@ -495,7 +496,7 @@ def test_a_name_leads_nowhere(ada: Agent, root: Path, vault: Path, text: str, ca
     tag = text[:50]
     first = ferry(ada, text, category=category, tags=[f"topic:{tag}", f"service:{tag}", f"credential:{tag}"])
     second = ferry(ada, text, category=category, tags=[f"topic:{tag.upper()}", f"service:{tag.upper()}"])
-    store.revise(ada, first, ME, content=f"{text} again")
+    operations.revise(ada, first, ME, content=f"{text} again")
     assert fault(ada) == ""
     assert [path.name for path in root.iterdir()] == ["vault"]
     assert len(memories(vault)) == 2
@@ -544,7 +545,7 @@ def test_no_fault_says_what_a_memory_says(
     assert word.lower() in path.name
     path.unlink()
     make(path)
-    store.revise(ada, 1, ME, content=f"{word} fades")
+    operations.revise(ada, 1, ME, content=f"{word} fades")
     ran = run("memory_rules", "index", ada.label)
     check = run("memory_rules", "index", ada.label, "--check", "--json")
     for told in (fault(ada), caplog.text, ran.err, ran.out, check.err, json.dumps(check.out)):

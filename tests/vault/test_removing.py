@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from audit.trail import Actor
-from memory import agents, erasure, redaction, requests, store
+from memory.agents import lifecycle, rule_changes
+from memory.consent import erasure, redaction, removal_requests
 from memory.errors import Invalid
-from memory.intake import Draft
-from memory.models import Agent, Memory
-from memory.rules import conversations, recording, switches
-from memory.rules.interactions import Interaction
-from memory.rules.rows import RecordedSession, Vault, VaultFile
-from memory.vault import following, mending
+from memory.models import Agent, Memory, RecordedSession, Vault, VaultFile
+from memory.policy.validation import Draft
+from memory.recording import recorder, sessions
+from memory.recording.interactions import Interaction
+from memory.vault import repair, writer
 from memory.vault.files import AT_ONCE
+from memory.writing import operations
 from tests.rules.talking import talk
 from tests.steps import ME, PERSON, fresh, problems, remember
 from tests.vault.tree import differ, memories, tree
@@ -25,7 +26,7 @@ OWNER = Actor.person("owner@acme.test")
 
 
 def redact(agent: Agent, *numbers: int) -> None:
-    asked = requests.ask_redaction(agent, numbers, OWNER, reason="request 17").number
+    asked = removal_requests.ask_redaction(agent, numbers, OWNER, reason="request 17").number
     redaction.redact(agent, asked, ME)
 
 
@@ -35,7 +36,7 @@ def words(vault: Path) -> str:
 
 def test_what_is_redacted_is_in_no_file(ada: Agent, vault: Path) -> None:
     one, two, three = remember(ada, "heather blooms", "heather fades", "moss grows", category="technical")
-    store.discard(ada, [two], PERSON)
+    operations.discard(ada, [two], PERSON)
     copy = vault / "common" / "copy.md"
     copy.write_bytes((vault / memories(vault)[1]).read_bytes())
     redact(ada, one, two)
@@ -47,7 +48,7 @@ def test_what_is_redacted_is_in_no_file(ada: Agent, vault: Path) -> None:
 
 def test_also_while_memory_is_off(ada: Agent, vault: Path) -> None:
     [number] = remember(ada, "heather blooms", category="technical")
-    switches.change(ada, PERSON, enabled=False)
+    rule_changes.change(ada, PERSON, enabled=False)
     redact(fresh(ada), number)
     assert "heather" not in words(vault)
 
@@ -70,9 +71,9 @@ def test_also_what_bears_its_number_no_more(ada: Agent, vault: Path) -> None:
     [number] = remember(ada, "heather blooms", category="technical")
     path = vault / memories(vault)[0]
     edited(path, "more heather")
-    store.revise(ada, number, PERSON, content="heather fades")
+    operations.revise(ada, number, PERSON, content="heather fades")
     assert [kind for kind, _ in differ(ada)] == ["edited"]
-    mending.leave(fresh(ada), number, ME)
+    repair.leave(fresh(ada), number, ME)
     edited(path, "heather again")
     (vault / "common" / "000001-heather-of-an-editor.md").write_text("no number in it")
     (vault / "common" / "technical" / ".palimpsest-new-0123456789abcdef").write_text("half a heather")
@@ -153,7 +154,7 @@ def test_what_cannot_be_removed_keeps_nothing_else(ada: Agent, vault: Path, as_n
     assert memories(vault / "common") == []
     assert VaultFile.objects.count() == 2  # owed
     closed.chmod(0o700)
-    following.catch_up()
+    writer.catch_up()
     assert (memories(vault), VaultFile.objects.count()) == ([], 0)
 
 
@@ -161,7 +162,7 @@ def test_also_what_was_put_aside_of_a_named_credential(ada: Agent, vault: Path) 
     [number] = remember(ada, "heather", category="credentials", tags=("service:mail",))
     path = vault / "private" / "credentials" / "mail-key.md"
     edited(path, "heather in clear")
-    mending.leave(fresh(ada), number, ME)
+    repair.leave(fresh(ada), number, ME)
     assert "heather" in (vault / ".discarded/private/credentials/mail-key-found-1.md").read_bytes().decode("latin-1")
     redact(ada, number)
     assert memories(vault) == []
@@ -172,7 +173,7 @@ def test_an_erased_agents_files_are_removed_and_others_stay(ada: Agent, vault: P
     remember(ada, "heather fades", category="topic", project="site")
     (vault / "common" / "mine.md").write_text("mine")
     assert erasure.preview(ada).vault == str(vault)
-    erasure.erase(ada, requests.ask_erasure(ada, OWNER, reason="request 18").number, ME)
+    erasure.erase(ada, removal_requests.ask_erasure(ada, OWNER, reason="request 18").number, ME)
     assert tree(vault) == ["common/mine.md"]
     assert (fresh(ada).vault_path, Vault.objects.count(), VaultFile.objects.count()) == ("", 0, 0)
     assert problems(ada) == []
@@ -183,10 +184,10 @@ def test_an_erasure_that_finds_no_disk_is_made_up_for(ada: Agent, vault: Path) -
     aside = vault.with_name("elsewhere")
     vault.rename(aside)
     vault.write_text("no folder")
-    erasure.erase(ada, requests.ask_erasure(ada, OWNER, reason="request 18").number, ME)
+    erasure.erase(ada, removal_requests.ask_erasure(ada, OWNER, reason="request 18").number, ME)
     vault.unlink()
     aside.rename(vault)
-    following.catch_up()
+    writer.catch_up()
     assert tree(vault) == []
     assert fresh(ada).vault_path == ""
 
@@ -202,14 +203,14 @@ def test_an_erasure_removes_what_somebody_made_of_its_files(ada: Agent, vault: P
     closed = vault / "common" / "mine.txt"
     closed.write_text("mine")
     closed.chmod(0)
-    erasure.erase(ada, requests.ask_erasure(ada, OWNER, reason="request 18").number, ME)
+    erasure.erase(ada, removal_requests.ask_erasure(ada, OWNER, reason="request 18").number, ME)
     assert tree(vault) == ["common/mine.txt", "common/technical/20261123-notes.md"]
     assert fresh(ada).vault_path == ""
 
 
 def test_a_former_vault_is_told_and_left(ada: Agent, vault: Path, root: Path) -> None:
     [number] = remember(ada, "heather blooms", category="technical")
-    agents.change(ada, ME, vault_path=str(root / "second"))
+    lifecycle.change(ada, ME, vault_path=str(root / "second"))
     assert redaction.preview(fresh(ada), [number]).former_vaults == (str(vault),)
     assert erasure.preview(fresh(ada)).former_vaults == (str(vault),)
     redact(fresh(ada), number)
@@ -224,11 +225,11 @@ def test_a_vault_that_owes_a_removal_stays_where_it_is(ada: Agent, vault: Path, 
     redact(ada, number)
     assert "heather" in words(vault)
     with pytest.raises(Invalid, match="must stay as it is until"):
-        agents.change(fresh(ada), ME, vault_path=str(root / "second"))
+        lifecycle.change(fresh(ada), ME, vault_path=str(root / "second"))
     folder.chmod(0o700)
-    following.catch_up()
+    writer.catch_up()
     assert "heather" not in words(vault)
-    assert agents.change(fresh(ada), ME, vault_path=str(root / "second")).vault_path == str(root / "second")
+    assert lifecycle.change(fresh(ada), ME, vault_path=str(root / "second")).vault_path == str(root / "second")
 
 
 def test_a_folder_that_is_gone_keeps_no_vault(ada: Agent, vault: Path, root: Path) -> None:
@@ -236,13 +237,13 @@ def test_a_folder_that_is_gone_keeps_no_vault(ada: Agent, vault: Path, root: Pat
     vault.rename(root / "lost")
     vault.write_text("no folder")
     redact(ada, number)
-    assert agents.change(fresh(ada), ME, vault_path="").vault_path == ""
+    assert lifecycle.change(fresh(ada), ME, vault_path="").vault_path == ""
 
 
 def test_what_repeats_a_recording_is_told_and_its_session_loses_its_name(ada: Agent, vault: Path) -> None:
     rain = Interaction("Shall we never water the heather again?", "Never.", session="heather-talk", topic="garden")
-    [number] = recording.record(ada, rain, ME, requested=True).numbers
-    told = conversations.end_session(fresh(ada), "heather-talk", ME).memory
+    [number] = recorder.record(ada, rain, ME, requested=True).numbers
+    told = sessions.end_session(fresh(ada), "heather-talk", ME).memory
     related = {each.number: each.why for each in redaction.preview(fresh(ada), [number]).related}
     [topic] = Memory.objects.filter(category="topic").values_list("number", flat=True)
     assert related == {told.number: "told", topic: "told"}
@@ -265,7 +266,7 @@ def test_a_session_may_have_been_called_so(ada: Agent) -> None:
 def test_what_was_redacted_goes_whatever_keeps_others_from_being_written(ada: Agent, vault: Path) -> None:
     [number] = remember(ada, "Heather blooms.", category="technical")
     (vault / "common" / "behavioral").write_text("a person's")
-    store.remember(fresh(ada), [Draft(f"Moss {nth}.", category="behavioral") for nth in range(AT_ONCE + 10)], ME)
+    operations.remember(fresh(ada), [Draft(f"Moss {nth}.", category="behavioral") for nth in range(AT_ONCE + 10)], ME)
     redact(fresh(ada), number)
     assert [path for path in vault.rglob("*") if "heather" in path.name or holds(path, "eather")] == []
 

@@ -7,11 +7,10 @@ from unittest import mock
 
 import pytest
 
-from memory import store
 from memory.errors import Invalid
-from memory.models import Agent
-from memory.rules.rows import VaultFile
-from memory.vault import mending
+from memory.models import Agent, VaultFile
+from memory.vault import repair
+from memory.writing import operations
 from tests.rules.talking import settings as set_rules
 from tests.steps import ME, remember, says
 from tests.vault.tree import differ, the_one
@@ -46,7 +45,7 @@ def test_a_file_shows_no_secret_and_the_silo_keeps_it(ada: Agent, boat: int, vau
 
 def test_no_name_of_a_file_or_line_of_an_index_shows_one(ada: Agent, vault: Path) -> None:
     remember(ada, "ghp_" + "a1B2c3D4" * 4 + "wxyz is the token of the crane", category="technical")
-    with mock.patch("memory.rules.places.require_names"):  # as one was stored before such names were refused
+    with mock.patch("memory.policy.paths.require_names"):  # as one was stored before such names were refused
         remember(ada, "open it", category="credentials", tags=["service:ghp_" + "a1B2c3D4" * 4 + "wxyz"])
     said = all_said(vault).lower()
     assert len(list(vault.rglob("*.md"))) > 2
@@ -72,7 +71,7 @@ def test_files_are_masked_once_a_person_says_so_again(ada: Agent, vault: Path) -
 def test_an_edit_beside_secrets_keeps_them(ada: Agent, boat: int, vault: Path) -> None:
     edited(the_one(vault), "14:30", "16:45")
     edited(the_one(vault), "times, ", "times, ferry, ")
-    mending.take_in(ada, boat, ME)
+    repair.take_in(ada, boat, ME)
     assert says(ada, boat).content == SAID.replace("14:30", "16:45")
     assert says(ada, boat).tags == ("times", "ferry", f"password: {SECRET}")
     assert SECRET not in all_said(vault)
@@ -81,7 +80,7 @@ def test_an_edit_beside_secrets_keeps_them(ada: Agent, boat: int, vault: Path) -
 
 def test_an_edit_that_takes_all_secrets_out(ada: Agent, boat: int, vault: Path) -> None:
     edited(the_one(vault), "The boat's password: [masked: password]\nThe harbour's password: [masked: password]\n", "")
-    mending.take_in(ada, boat, ME)
+    repair.take_in(ada, boat, ME)
     assert says(ada, boat).content == "The ferry leaves at 14:30."
 
 
@@ -89,7 +88,7 @@ def test_of_secrets_that_change_places_each_goes_with_its_words(ada: Agent, boat
     boats, harbours, ferry = SAID.split("\n")
     edited(the_one(vault), "The boat's password: [masked: password]\n", "")
     edited(the_one(vault), ferry, f"The boat's password: [masked: password]\n{ferry}")
-    mending.take_in(ada, boat, ME)
+    repair.take_in(ada, boat, ME)
     assert says(ada, boat).content == "\n".join([harbours, boats, ferry])
 
 
@@ -104,7 +103,7 @@ def test_of_secrets_that_change_places_each_goes_with_its_words(ada: Agent, boat
 def test_a_secret_that_cannot_be_told_is_refused(ada: Agent, boat: int, vault: Path, old: str, new: str) -> None:
     edited(the_one(vault), old, new)
     with pytest.raises(Invalid, match="nobody can tell which it is"):
-        mending.take_in(ada, boat, ME)
+        repair.take_in(ada, boat, ME)
     assert says(ada, boat).content == SAID
     assert differ(ada) == [("edited", boat)]
 
@@ -112,14 +111,14 @@ def test_a_secret_that_cannot_be_told_is_refused(ada: Agent, boat: int, vault: P
 def test_a_secret_a_person_wrote_into_a_file_is_masked_once_it_is_taken_in(ada: Agent, vault: Path) -> None:
     [number] = remember(ada, "The ferry leaves at 14:30.", category="technical")
     edited(the_one(vault), "14:30.", f"14:30. My password is {SECRET}")
-    mending.take_in(ada, number, ME)
+    repair.take_in(ada, number, ME)
     assert SECRET in says(ada, number).content
     assert SECRET not in all_said(vault)
 
 
 def test_a_secret_after_a_crash_is_known_again(ada: Agent, boat: int, vault: Path) -> None:
     VaultFile.objects.filter(agent=ada).delete()
-    store.revise(ada, boat, ME, tags=["times"])
-    mending.repair(ada)
+    operations.revise(ada, boat, ME, tags=["times"])
+    repair.repair(ada)
     assert differ(ada) == []
     assert SECRET not in all_said(vault)

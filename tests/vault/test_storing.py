@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from memory import agents, store
-from memory.models import Agent
-from memory.rules import switches
-from memory.rules.rows import VaultFile
-from memory.vault import base, disk, following
+from memory.agents import lifecycle, rule_changes
+from memory.models import Agent, VaultFile
+from memory.vault import base, disk, writer
+from memory.writing import operations
 from tests.commands.calling import Ran, failed, run
 from tests.steps import ME, PERSON, active, fresh, remember
 from tests.vault.conftest import KEY
@@ -37,7 +36,7 @@ class Begun:
 
 @pytest.fixture
 def begun(root: Path, transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Begun:
-    made, key = agents.create("acme", "bea", model="builtin/dedupe", actor=KEY)
+    made, key = lifecycle.create("acme", "bea", model="builtin/dedupe", actor=KEY)
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
     site = root / "site"
     site.mkdir()
@@ -73,7 +72,7 @@ def test_files_are_in_the_configured_location(
     monkeypatch.setenv("HOME", str(root))
     path = given.format(root=root)
     if is_set:
-        switches.set_one(begun.agent, PERSON, "storage.base_path", path)
+        rule_changes.set_one(begun.agent, PERSON, "storage.base_path", path)
     ran = rules("init", "--vault", *([] if is_set else [path]))
     assert ran.code == 0, ran.err
     file = stored("Retry three times.", "--category", "technical")
@@ -95,7 +94,7 @@ def test_the_storage_process(begun: Begun, root: Path) -> None:
     and indexes of one memory."""
     assert rules("init", "--vault").code == 0
     vault = begun.site / "memory"
-    switches.set_one(begun.agent, PERSON, "version", "1.2.0")
+    rule_changes.set_one(begun.agent, PERSON, "version", "1.2.0")
     said = ("--context", "Builds were slow.", "--decision", "Cache them.", "--outcome", f"Twice as quick.\n{BRAND}")
     ran = rules("store", "Builds repeat themselves.", "--category", "contextual", *said, "--tag", "build")
     path = f"{OF_SITE}/contextual/000001-builds-repeat-themselves.md"
@@ -175,7 +174,7 @@ def test_what_was_not_written_as_it_was_said_is_not_confirmed(
     assert rules("index").code == 0
     assert rules("status", "--json").json["vault"]["fault"] == ""
     [number] = VaultFile.objects.values_list("number", flat=True)
-    file = following.file_of(fresh(begun.agent), number)
+    file = writer.file_of(fresh(begun.agent), number)
     assert file is not None
     assert "Retry three times." in Path(file).read_text()
 
@@ -240,5 +239,5 @@ def test_a_memory_of_another_road_is_a_file_too(begun: Begun) -> None:
     assert [path.rpartition("/")[0] for path in memories(vault)] == ["common/technical"] * 2 + [
         "projects/shop/interactions"
     ]
-    store.discard(fresh(begun.agent), [1], ME)
+    operations.discard(fresh(begun.agent), [1], ME)
     assert memories(vault)[0] == ".discarded/common/technical/000001-one.md"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from memory import store
 from memory.models import Agent
-from memory.rules.conversations import end_session
-from memory.rules.session_memory import Outcomes
-from memory.vault import mending
+from memory.recording.session_memory import Outcomes
+from memory.recording.sessions import end_session
+from memory.vault import repair
+from memory.writing import operations
 from tests.rules.talking import settings, talk
 from tests.steps import ME, PERSON, fresh, remember
 from tests.vault.tree import differ, memories, the_one
@@ -236,7 +236,7 @@ def test_links_lead_to_files(ada: Agent, vault: Path, time_machine: Any, moved: 
 
 def test_a_link_is_none_to_what_is_not_there(ada: Agent, vault: Path) -> None:
     talk(ada)
-    store.discard(fresh(ada), [1], PERSON)
+    operations.discard(fresh(ada), [1], PERSON)
     talk(ada)
     assert links(vault) == []
 
@@ -250,7 +250,7 @@ def test_a_projects_memory_without_one_is_the_default_projects(ada: Agent, vault
     assert memories(vault) == ["projects/default-project/technical/000001-the-ferry-leaves-at-two.md"]
     assert (vault / "projects/default-project/index.md").exists()
     assert "- project default-project: [projects/default-project/index.md]" in (vault / "index.md").read_text()
-    mending.repair(fresh(ada))
+    repair.repair(fresh(ada))
     assert "- project default-project: [projects/default-project/index.md]" in (vault / "index.md").read_text()
     assert differ(fresh(ada)) == []
 
@@ -266,7 +266,7 @@ def test_what_is_kept_in_private_is_sealed_there_whatever_its_category(ada: Agen
     [path] = memories(vault)
     assert Path(path).match("private/*/000001.md")
     assert "sesame" not in everything(vault)
-    opened = mending.opened_file(fresh(ada), (vault / path).read_bytes())
+    opened = repair.opened_file(fresh(ada), (vault / path).read_bytes())
     assert opened.content == "sesame opens the door"
     assert differ(fresh(ada)) == []
 

@@ -16,7 +16,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from config.commandline import FAILED, USAGE, Task
+from config.commandline import Task
+from config.errors import FAILED, USAGE
 from config.pool import LAST_SECONDS
 
 GUNICORN = (

@@ -13,7 +13,8 @@ from django.conf import settings
 from django_q.signals import post_spawn
 
 from config import queue
-from config.commandline import FAILED, USAGE, Task
+from config.commandline import Task
+from config.errors import FAILED, USAGE
 from config.pool import Cluster, join_workers
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from audit.trail import Actor
-from memory import agents
+from memory.agents import lifecycle
 from memory.models import Agent
 from tests.commands.calling import Ran
 from tests.model_server import Action, Cut, ModelServer, Raw, Slow, Status, Turn
@@ -62,7 +62,7 @@ def wrapped(content: str, protocol: str) -> dict[str, Any]:
 
 def made(agent: dict[str, Any], path: str = "") -> tuple[Agent, str]:
     memory = agent["memory"] or {"enabled": False, "last_n": 0, "max_entries": 0}
-    row, key = agents.create(
+    row, key = lifecycle.create(
         "acme",
         agent["name"],
         model="builtin/dedupe",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memory import agents
+from memory.agents import lifecycle
 from memory.models import Agent
 from refinement.llm import connections
 from tests.commands.calling import run
@@ -43,7 +43,9 @@ def make(db: None, server: ModelServer, tmp_path: Path) -> Make:
         path = tmp_path / f"{tenant}-{slug}.md"
         if entries is not None:
             path.write_bytes(of(entries))
-        agent, _ = agents.create(tenant, slug, actor=ME, **({"model": "openai/gpt", "memory_path": str(path)} | values))
+        agent, _ = lifecycle.create(
+            tenant, slug, actor=ME, **({"model": "openai/gpt", "memory_path": str(path)} | values)
+        )
         return agent
 
     return made
@@ -51,7 +53,7 @@ def make(db: None, server: ModelServer, tmp_path: Path) -> Make:
 
 @pytest.fixture
 def logged(server: ModelServer, db: None) -> Agent:
-    agent, _ = agents.create("acme", "ada", model="openai/gpt", actor=ME, last_n=2)
+    agent, _ = lifecycle.create("acme", "ada", model="openai/gpt", actor=ME, last_n=2)
     for number in range(1, 6):
         run("log_run", "acme/ada", "--task", f"{MARKER} {number}", "--result", "done")
     return agent

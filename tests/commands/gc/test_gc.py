@@ -229,7 +229,7 @@ def test_an_analysis_that_cannot_be_written_out_trims_nothing(make: Make, monkey
     def full(_: Any) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("config.management.commands.gc.Command.flush", full)
+    monkeypatch.setattr("refinement.management.commands.gc.Command.flush", full)
     ran = run("gc", "ada")
     assert ran.code == 1
     assert "nothing was trimmed" in ran.err

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from memory import runs, store
-from memory.intake import Draft, parse_moment
 from memory.models import Agent, Kind, Source
+from memory.policy.validation import Draft, parse_moment
+from memory.run_log import runs
 from memory.silo.silo import Silo
+from memory.writing import operations
 from tests.commands.calling import Ran, run
 from tests.commands.gc.cases import CASES, ENTRY, ME, Played, hold_request, lines_of, made, set_up
 from tests.model_server import Action, ModelServer, Received, Turn
@@ -90,7 +91,7 @@ def _marked(value: Any, mark: str, name: str = "") -> Any:
 def remember(agent: Agent, entries: list[Entry]) -> None:
     drafts = [Draft(body, kind=Kind.JOURNAL, source=Source.RUN, origin=at) for at, body in entries]
     if drafts:
-        store.remember(agent, drafts, ME)
+        operations.remember(agent, drafts, ME)
 
 
 def written(entries: list[Entry]) -> bytes:
@@ -100,7 +101,9 @@ def written(entries: list[Entry]) -> bytes:
 def journal_of(agent: Agent) -> bytes:
     row = Agent.objects.get(pk=agent.pk)
     silo = Silo.for_agent(row)
-    return written([(each.origin, silo.open(each).content) for each in store.runs(row).order_by("origin", "number")])
+    return written(
+        [(each.origin, silo.open(each).content) for each in operations.runs(row).order_by("origin", "number")]
+    )
 
 
 def kept_back(expected: list[str], analyses: list[str]) -> list[str]:

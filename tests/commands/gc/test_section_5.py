@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from memory import memory_file, runs
-from memory.memory_file import trim_entries
 from memory.models import Agent
-from memory.placing import Place
+from memory.run_log import log_file, runs
+from memory.run_log.files import Place
+from memory.run_log.log_file import trim_entries
 from tests.commands.calling import run
 from tests.commands.gc.logs import ME, REPORT, Make, log_of, separators, told
 from tests.model_server import ModelServer, Say, Slow, Status, Turn
@@ -131,7 +131,7 @@ def test_a_run_that_is_logged_meanwhile_is_kept(make: Make, server: ModelServer)
     agent = make(last_n=3)
 
     def thinking(_: Turn) -> Say:
-        memory_file.append(Place(Path(agent.memory_path)), entry(11))
+        log_file.append(Place(Path(agent.memory_path)), entry(11))
         return Say(REPORT)
 
     server.script = thinking

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from memory import store
 from memory.models import Agent
+from memory.writing import operations
 from tests.steps import ME, remember
 from tests.vault.test_commands import rules
 
 
 def test_the_page_says_what_it_is_and_what_is_struck(ada: Agent, vault: Path) -> None:
     remember(ada, "Green tea", "Black tea", category="technical")
-    store.discard(ada, [2], ME)
+    operations.discard(ada, [2], ME)
     title, blank, about, *lines = (vault / "index.md").read_text().splitlines()
     assert (title, blank) == ("# Memory Index", "")
     assert about.startswith(
@@ -45,7 +45,7 @@ def test_a_line_that_is_there_twice_is_there_once_when_the_index_is_mended(
 
 def test_what_is_struck_is_gone_when_the_index_is_mended(ada: Agent, vault: Path) -> None:
     remember(ada, "Green tea", "Black tea", category="technical")
-    store.discard(ada, [2], ME)
+    operations.discard(ada, [2], ME)
     rules("init")
     assert "black-tea" not in (vault / "index.md").read_text()
 

@@ -35,6 +35,6 @@ def test_an_edit_keeps_what_cannot_be_seen(ada: Agent, vault: Path) -> None:
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_what_is_private_is_shown_as_it_is_but_to_a_terminal(ada: Agent, vault: Path, is_terminal: bool) -> None:
     remember(ada, TURNED, category="personal")
-    with mock.patch("config.commandline.rules.keeping.is_shown", return_value=is_terminal):
+    with mock.patch("memory.management.rules.keeping.is_shown", return_value=is_terminal):
         shown = rules("show", "private/personal/000001.md").out
     assert (TURNED in shown) is not is_terminal

@@ -1,0 +1,1 @@
+from audit.admin import entries as entries

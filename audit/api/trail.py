@@ -1,0 +1,112 @@
+"""The agent's own audit trail, with what its memories said before and after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from audit.models import ActorKind, AuditEntry, Operation
+from memory.api.base.bodies import Choice, Page
+from memory.api.base.views import AgentView, listed
+from memory.time_machine import trail_view
+from memory.time_machine.trail_view import Filters, State, Step
+
+
+class TrailQuery(Page):
+    operation = Choice(Operation.values, required=False)
+    memory = serializers.IntegerField(min_value=1, max_value=2**53, required=False)
+    session = serializers.IntegerField(min_value=1, max_value=2**53, required=False)
+    since = serializers.DateTimeField(required=False)
+
+
+@extend_schema_field(OpenApiTypes.OBJECT)
+class DetailField(serializers.JSONField):
+    """Numbers and names that belong to the operation, hence free-form."""
+
+
+class EntryOut(serializers.Serializer[Any]):
+    seq = serializers.IntegerField()
+    at = serializers.DateTimeField()
+    actor_kind = serializers.ChoiceField(ActorKind.values)
+    actor = serializers.CharField(source="actor_label")
+    operation = serializers.ChoiceField(Operation.values)
+    session = serializers.IntegerField(allow_null=True)
+    changes = serializers.IntegerField(help_text="memories it touched")
+    detail = DetailField(help_text="numbers and names that belong to the operation, so free-form here")
+
+
+class EntriesOut(serializers.Serializer[Any]):
+    results = EntryOut(many=True)
+    next = serializers.CharField(allow_null=True)
+
+
+class StateOut(serializers.Serializer[Any]):
+    kind = serializers.CharField()
+    category = serializers.CharField()
+    scope = serializers.CharField()
+    project = serializers.CharField()
+    tokens = serializers.IntegerField()
+    constitutional = serializers.BooleanField()
+    origin = serializers.DateTimeField()
+    discarded_at = serializers.DateTimeField(allow_null=True)
+    superseded_by = serializers.IntegerField(allow_null=True)
+    content = serializers.CharField(allow_null=True, help_text="null where it was redacted")
+    tags = serializers.ListField(child=serializers.CharField())
+
+
+class StepOut(serializers.Serializer[Any]):
+    id = serializers.IntegerField(help_text="the memory's number")
+    before = StateOut(allow_null=True, help_text="null for a new memory")
+    after = StateOut(allow_null=True)
+
+
+class OneEntryOut(EntryOut):
+    note = serializers.CharField(
+        allow_blank=True, help_text="what the edit dropped on purpose, or the steward it replaced"
+    )
+    results = StepOut(many=True)
+    next = serializers.CharField(allow_null=True)
+
+
+class Trail(AgentView):
+    @extend_schema(operation_id="audit_list", parameters=[TrailQuery], responses=EntriesOut)
+    def get(self, request: Request) -> Response:
+        """The agent's trail, oldest first, without content."""
+        asked = self.asked(TrailQuery)
+        after, limit = asked.pop("cursor"), asked.pop("limit")
+        found = trail_view.page(self.agent, Filters(**asked), after=after, limit=limit + 1)
+        page = found[:limit]
+        return listed(EntryOut(page, many=True).data, page[-1].seq if len(found) > limit else None)
+
+
+class OneEntry(AgentView):
+    @extend_schema(operation_id="audit_read", parameters=[Page], responses=OneEntryOut)
+    def get(self, request: Request, seq: int) -> Response:
+        """One entry: what each memory it touched said before and after."""
+        asked = self.asked(Page)
+        entry: AuditEntry = trail_view.entry(self.agent, seq)
+        found = trail_view.steps(self.agent, seq, after=asked["cursor"], limit=asked["limit"] + 1)
+        page = found[: asked["limit"]]
+        answer = listed([_shown(step) for step in page], page[-1].number if len(found) > len(page) else None)
+        answer.data |= EntryOut(entry).data | {"note": trail_view.note(self.agent, entry)}
+        return answer
+
+
+def _shown(step: Step) -> dict[str, Any]:
+    return {"id": step.number, "before": _state(step.before), "after": _state(step.after)}
+
+
+def _state(state: State | None) -> dict[str, Any] | None:
+    if state is None:
+        return None
+    shown = {name: value for name, value in state.fields.items() if name in _SHOWN}
+    said = state.opened
+    return shown | {"content": said.content if said else None, "tags": list(said.tags) if said else []}
+
+
+_SHOWN = frozenset(StateOut().get_fields())

@@ -1,0 +1,108 @@
+"""Verify audit trails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from audit import heads, verify
+from audit.models import AuditEntry
+from audit.verify import Problem
+from config.commandline import Task
+from config.commandline.progress import progress
+from config.errors import FAILED, USAGE
+from config.wording import several
+from memory.access.authentication import agent_named
+from memory.errors import Invalid
+from memory.models import Agent
+from memory.time_machine import replay
+
+MAX_SHOWN = 100  # problems; one is enough to know, a thousand help nobody
+
+
+class Command(Task):
+    needs_sound_database = False  # it tells what is wrong
+    help = (
+        "Verify audit trails: every entry is as it was written and follows the one before it, and the memories and "
+        "counters are what the entries, replayed from empty, give. Opens no content. Exit 1 names the first bad entry."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?")
+        parser.add_argument("--all", action="store_true", help="every agent's trail")
+        parser.add_argument(
+            "--heads", metavar="FILE", help="an export of audit_heads: nothing it names was cut off or replaced since"
+        )
+        parser.add_argument("--json", action="store_true")
+
+    def run(self, *, agent: str | None, **options: Any) -> int | None:
+        if bool(agent) == options["all"]:
+            self.fail("name one TENANT/AGENT, or give --all", USAGE)
+        agents = _named(agent) if agent else list(Agent.objects.order_by("pk").values_list("pk", flat=True))
+        exported = [
+            head
+            for head in _exported(options["heads"])
+            if agent is None or head["agent_id"] in agents or head["agent"] == agent  # of one that had its name, too
+        ]
+        if agent and options["heads"] and not exported:
+            self.fail(f"the heads file names no trail of {agent}: nothing can be proved by it", USAGE)
+        found = [*self._problems(agents, check_orphans=options["all"]), *heads.problems(exported)]
+        entries = AuditEntry.objects.filter(agent_id__in=agents).count() if agent else AuditEntry.objects.count()
+        compared = len(exported) if options["heads"] else None
+        self._tell(found, len(agents), entries, compared, as_json=options["json"])
+        return FAILED if found else None
+
+    def _problems(self, agents: list[int], *, check_orphans: bool) -> Iterator[Problem]:
+        yield from verify.missing_guards()
+        with progress("verifying", unit="trails", total=len(agents)) as advance:
+            for agent in agents:
+                yield from replay.problems_of(agent)
+                advance(1)
+        if check_orphans:
+            yield from verify.told("", _orphans())
+
+    def _tell(self, found: list[Problem], agents: int, entries: int, compared: int | None, *, as_json: bool) -> None:
+        if as_json:
+            problems = [asdict(problem) for problem in found[:MAX_SHOWN]]
+            told: dict[str, Any] = {"valid": not found, "agents": agents, "entries": entries, "problems": problems}
+            self.result(told if compared is None else told | {"heads": compared})
+            return
+        for problem in found[:MAX_SHOWN]:
+            place = f"{problem.agent} entry {problem.seq}" if problem.seq else problem.agent
+            self.tell(f"{place}: {problem.problem}" if place else problem.problem)
+        state = several(len(found), "problem") if found else "whole"
+        beside = "" if compared is None else f", beside {several(compared, 'head')}"
+        self.tell(f"{several(agents, 'trail')}, {several(entries, 'entry', 'entries')}{beside}: {state}")
+
+
+def _exported(file: str | None) -> list[dict[str, Any]]:
+    """The heads in the file. Raises Invalid, BadHeads."""
+    if file is None:
+        return []
+    try:
+        text = Path(file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        raise Invalid("heads", f"{file} cannot be read ({getattr(failure, 'strerror', None) or 'no text'})") from None
+    return heads.read(text)
+
+
+def _named(label: str) -> list[int]:
+    """The id of the agent of this name, even where the rest of its row cannot be read."""
+    with verify.ill_formed() as found:
+        pk = agent_named(label).pk
+    if not found:
+        return [pk]
+    tenant, _, slug = label.partition("/")
+    return list(Agent.objects.filter(tenant__slug=tenant, slug=slug).values_list("pk", flat=True))
+
+
+def _orphans() -> Iterator[Problem]:
+    """Trails whose agent's row is gone, whole or what is left of them."""
+    present = set(Agent.objects.values_list("pk", flat=True))
+    for agent_id, label in verify.trails():
+        if agent_id not in present:
+            yield Problem(label, 1, "the agent of this trail is missing")

@@ -1,0 +1,8 @@
+"""Wording that every interface shares."""
+
+from __future__ import annotations
+
+
+def several(number: int, one: str, many: str = "") -> str:
+    """ "1 trail", "2,000 trails"; `many` where it is not `one` with an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,42 @@
+"""With whose key a request came: looked at again before anything is done or read by it.
+
+A key is proven when a request begins. Its body may come long after, or it may wait for an agent's lock; meanwhile the
+key may have ended, as in an exchange by which a runtime makes its silo its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from audit import bulk
+from memory.errors import KeyRejected
+from memory.models import AgentKey, TenantKey
+
+_key: ContextVar[AgentKey | TenantKey | None] = ContextVar("key", default=None)
+
+
+@contextmanager
+def request() -> Iterator[None]:
+    """A request, of which nobody knows yet with whose key it comes."""
+    before = _key.set(None)
+    try:
+        yield
+    finally:
+        _key.reset(before)
+
+
+def note(key: AgentKey | TenantKey | None) -> None:
+    """This request came with this key."""
+    _key.set(key)
+
+
+def require_valid() -> None:
+    """Raise KeyRejected when the key has ended meanwhile. The write path asks with the agent's row locked."""
+    key = _key.get()
+    if key is None:
+        return
+    rows = bulk.values(type(key), ("revoked_at",), '"id" = %s', [key.pk])
+    if not rows or rows[0][0] is not None:
+        raise KeyRejected("The key is not valid.")

@@ -1,0 +1,75 @@
+"""Tenants, and their keys: for programs that set up agents and watch them, without a way into a silo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from memory.access.authentication import new_key
+from memory.errors import Invalid, NotFound, Taken
+from memory.models import Tenant, TenantKey
+
+
+def create(slug: str, *, name: str = "") -> Tenant:
+    """Raises Invalid, Taken."""
+    made = Tenant(slug=slug, name=name)
+    _clean(made)
+    try:
+        with transaction.atomic():
+            made.save()
+    except IntegrityError:
+        raise Taken("There is already a tenant of that name.") from None
+    return made
+
+
+def change(tenant: Tenant, **settings: Any) -> Tenant:
+    """Set its name and limits. Its slug is in every entry of its agents' trails, and stays. Raises Invalid."""
+    with transaction.atomic():
+        row = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+        for name, value in settings.items():
+            setattr(row, name, value)
+        _clean(row)
+        row.save(update_fields=list(settings))
+        return row
+
+
+def _clean(tenant: Tenant) -> None:
+    """Django's own field checks, told as a domain error without the value."""
+    field = _wrong_field(tenant)
+    if field:  # not in a handler: the error there holds the value
+        raise Invalid(field, _ADVICE.get(field, "is not valid"))
+
+
+def _wrong_field(tenant: Tenant) -> str:
+    try:
+        tenant.clean_fields()
+    except ValidationError as problem:
+        return next(iter(problem.message_dict))
+    return ""
+
+
+_ADVICE = {
+    "slug": "must be 1 to 64 lower-case letters, digits, '-' and '_', beginning and ending with a letter or digit",
+    "name": "must be at most 200 characters",
+}
+
+
+def issue_key(slug: str, *, label: str = "") -> str:
+    """A key of the tenant. Returned, and never shown again. Raises NotFound."""
+    tenant = Tenant.objects.filter(slug=slug).first()
+    if tenant is None:
+        raise NotFound(f"There is no tenant {slug}.")
+    prefix, mac, key = new_key(TenantKey, tenant.pk)
+    TenantKey.objects.create(tenant=tenant, prefix=prefix, mac=mac, label=label)
+    return key
+
+
+def revoke_key(slug: str, prefix: str) -> None:
+    """End a key. One that was ended is left as it is. Raises NotFound."""
+    keys = TenantKey.objects.filter(tenant__slug=slug, prefix=prefix)
+    if not keys.exists():
+        raise NotFound("There is no such key.")
+    keys.filter(revoked_at=None).update(revoked_at=timezone.now())

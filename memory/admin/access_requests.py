@@ -1,0 +1,113 @@
+"""Requests to read, and grants: their state, purpose, scope and clock; to be ended by the tenant's people, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from django.contrib.admin import register
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.formats import localize
+from unfold.decorators import display
+
+from audit.consent import LAPSES, Scope
+from audit.models import AccessRequest, AccessState
+from audit.trail import Actor
+from config.errors import DomainError
+from config.wording import several
+from memory.access.roles import Action
+from memory.admin.base import who_decides
+from memory.admin.base.actions import Deed, Told
+from memory.admin.base.page import Scoped
+from memory.admin.base.scope import AgentOfRecord, TenantOfRecord, ids_seen_by
+from memory.admin.plain_pages import reading
+from memory.consent import grants
+from memory.mail import wording
+from memory.models import Agent
+
+
+def state_now(row: AccessRequest) -> str:
+    """What the clock has made of it; the row is written when somebody next asks."""
+    now = timezone.now()
+    if row.state == AccessState.ACTIVE and row.until and row.until <= now:
+        return AccessState.EXPIRED
+    if row.state == AccessState.REQUESTED and row.asked_at + LAPSES <= now:
+        return AccessState.LAPSED
+    return row.state
+
+
+class Revoke(Deed):
+    name, label, needs, is_grave = "revoke", "Revoke", Action.SEE, True
+
+    def offered(self, row: AccessRequest) -> bool:
+        return state_now(row) == AccessState.ACTIVE
+
+    def means(self, rows: Sequence[AccessRequest]) -> Iterable[str]:
+        running = [row for row in rows if self.offered(row)]
+        yield f"{several(len(running), 'grant')} ended now, by which nobody reads any more."
+        if rest := len(rows) - len(running):
+            yield f"{rest:,} of those chosen {'is' if rest == 1 else 'are'} not in force: told, and left as they are."
+
+    def may(self, page: Any, request: HttpRequest, row: AccessRequest) -> bool:
+        """One's own, or whichever of a tenant that one may steer."""
+        is_own = row.person_id == request.user.pk
+        return super().may(page, request, row) and (is_own or row.tenant_id in ids_seen_by(request, Action.STEER))
+
+    def do(self, rows: Sequence[AccessRequest], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
+        agents = Agent.objects.select_related("tenant").in_bulk([row.agent_id for row in rows])
+        for row in rows:
+            try:
+                grants.revoke(agents[row.agent_id], row.number, actor)
+                yield Told(f"{row.agent_label}: grant {row.number} is ended.")
+            except DomainError as refused:
+                yield Told(f"{row.agent_label}: {refused}", went_well=False)
+
+
+@register(AccessRequest)
+class AccessPage(Scoped):
+    tenant = "tenant_id"
+    deeds = (Revoke(),)
+    list_display = ("number", "agent_label", "person", "now", "covers", "asked_at", "until")
+    list_filter = ("state", TenantOfRecord, AgentOfRecord)
+    ordering = ("-pk",)
+    fieldsets: ClassVar[Any] = [
+        (None, {"fields": ["number", "agent_label", "person", "purpose", "covers", "minutes"]}),
+        ("State", {"fields": ["now", "asked_at", "deciding", "decided_at", "until", "ended_at"]}),
+    ]
+
+    @display(description="decided")
+    def deciding(self, row: AccessRequest) -> str:
+        """By whom, and until when; for who runs the agent, also how."""
+        if state_now(row) != AccessState.REQUESTED:
+            return row.decided_by or "by nobody"
+        deed = f"access-requests/{row.number}/approve, or /deny,"
+        return (
+            f"not yet. Until {localize(row.asked_at + LAPSES)} it waits for "
+            f"{who_decides.who(Agent.objects.get(pk=row.agent_id), deed)}. After that it is a no."
+        )
+
+    def named(self, row: AccessRequest) -> str:
+        return f"access request {row.number} to {row.agent_label}"
+
+    def beside(self, request: HttpRequest, row: AccessRequest) -> dict[str, Any]:
+        is_own = row.person_id == request.user.pk and state_now(row) == AccessState.ACTIVE
+        ways = [("Read", reading.address(row.agent_label, row.number))] if is_own else []
+        return super().beside(request, row) | {"ways": ways}
+
+    @display(
+        description="state",
+        ordering="state",
+        label={"waiting": "info", "in force": "success", "denied": "danger", "revoked": "warning"},
+    )
+    def now(self, row: AccessRequest) -> str:
+        state = state_now(row)
+        return {"active": "in force", "requested": "waiting"}.get(state, state)
+
+    @display(description="could be read")
+    def covers(self, row: AccessRequest) -> str:
+        return wording.scope(Scope.of(row.scope))
+
+    @display(description="for")
+    def minutes(self, row: AccessRequest) -> str:
+        return f"{row.seconds // 60} minutes"

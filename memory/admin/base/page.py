@@ -1,0 +1,130 @@
+"""What every page of the admin shares: rows of other tenants do not exist, and no column holds what a memory says.
+
+Django's own admin scopes lists alone. Here a row is reached through `tenants` (memory/access/roles.py) by whatever
+address, filter or form; nothing is added, changed or removed but by a deed (memory/admin/base/actions.py); and a query
+may ask only for what the page offers, for `?digest=` would answer whether a memory says a certain thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db.models import Model, QuerySet
+from django.http import Http404, HttpRequest, HttpResponseRedirect
+from django.urls import reverse
+from unfold.admin import ModelAdmin
+
+from memory.access.roles import Action, manages
+from memory.admin.base.actions import buttons, list_address
+from memory.admin.base.help_texts import HELP, WHEN_EMPTY
+from memory.admin.base.scope import ids_seen_by
+
+
+class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
+    """A page over rows that belong to tenants, to look at. `tenant` is the way from a row to its tenant's id."""
+
+    tenant: ClassVar[str]
+    action: ClassVar[Action] = Action.SEE  # that opens the page
+    deeds: ClassVar[Sequence[Any]] = ()  # what may be done to its rows (memory/admin/base/actions.py)
+    change_form_outer_before_template = "admin/buttons.html"
+    list_per_page = 50
+    show_full_result_count = False
+    show_facets = False
+    list_fullwidth = True
+    list_filter_sheet = False
+
+    @property
+    def when_empty(self) -> str:
+        """What to do where its list is empty (templates/unfold/helpers/empty_results.html)."""
+        return WHEN_EMPTY[str(self.opts.model_name)]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.filter(**{f"{self.tenant}__in": ids_seen_by(request, self.action)})
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        if any("\0" in value for _, values in request.GET.lists() for value in values):  # which PostgreSQL refuses
+            return HttpResponseRedirect(request.path)
+        return super().changelist_view(request, extra_context)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> Any:
+        row = self.get_object(request, object_id) if object_id.isdecimal() else None
+        more = {} if row is None else self.beside(request, row)
+        return super().change_view(request, object_id, form_url, more | (extra_context or {}))
+
+    def beside(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """What a row's page shows beside its fields."""
+        return {
+            "title": self.named(row),
+            "buttons": buttons(self, request, row),
+            "list_address": list_address(self),
+        }
+
+    def tenant_of(self, row: Any) -> int:
+        """The id of a row's tenant."""
+        *way, last = self.tenant.removesuffix("_id").split("__")
+        for step in way:
+            row = getattr(row, step)
+        return int(getattr(row, f"{last}_id"))
+
+    def named(self, row: Any) -> str:
+        """A row in a line, for people."""
+        return str(row)
+
+    def address(self, row: Any) -> str:
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[row.pk])
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        offered = [deed for deed in self.deeds if ids_seen_by(request, deed.needs)]
+        return {deed.name: (deed, deed.name, deed.label) for deed in offered}
+
+    def response_action(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+        if not all(_is_id(chosen) for chosen in request.POST.getlist(ACTION_CHECKBOX_NAME)):
+            raise Http404
+        return super().response_action(request, queryset)
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        own = bool(ids_seen_by(request, self.action))
+        return own if obj is None else own and self.get_queryset(request).filter(pk=obj.pk).exists()
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        filters = self.list_filter if request is None else self.get_list_filter(request)
+        offered = {each if isinstance(each, str) else each.parameter_name for each in filters}
+        return lookup.removesuffix("__exact") in offered
+
+    def get_form(self, request: HttpRequest, obj: Model | None = None, change: bool = False, **options: Any) -> Any:
+        return super().get_form(request, obj, change, help_texts=HELP, **options)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        return [name for _, options in self.fieldsets or [] for name in options["fields"]]
+
+
+class OfService(Scoped):
+    """A page over what belongs to no tenant: for superusers alone."""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = ModelAdmin.get_queryset(self, request)
+        return rows if manages(request.user) else rows.none()  # type: ignore[arg-type]
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return manages(request.user)  # type: ignore[arg-type]
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 19

@@ -1,0 +1,82 @@
+"""Whose rows whoever asks may see, and the filters by which lists are narrowed to some of those."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.admin import SimpleListFilter
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from memory.access.roles import Action, tenant_ids
+from memory.models import Agent, Tenant
+
+MOST = 200  # choices that a filter offers
+
+
+def ids_seen_by(request: HttpRequest, action: Action = Action.SEE) -> list[int]:
+    """The tenants in which whoever asks may do this. Asked of the database once a request."""
+    known: dict[Action, list[int]] | None = request.__dict__.get("_tenants")
+    if known is None:
+        known = request.__dict__["_tenants"] = tenant_ids(request.user)  # type: ignore[arg-type]
+    return known[action]
+
+
+def seen_by(request: HttpRequest, action: Action = Action.SEE) -> QuerySet[Tenant]:
+    """The same, as rows."""
+    return Tenant.objects.filter(pk__in=ids_seen_by(request, action))
+
+
+class OfTenant(SimpleListFilter):
+    """Rows of one of the tenants whoever asks may see."""
+
+    title = parameter_name = "tenant"
+    lookup = "agent__tenant"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:
+        return list(seen_by(request).order_by("slug").values_list("slug", "slug")[:MOST])
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if not self.value():
+            return queryset
+        return queryset.filter(**{f"{self.lookup}__in": seen_by(request).filter(slug=self.value()).values("pk")})
+
+
+class OwnTenant(OfTenant):
+    """Of agents themselves."""
+
+    lookup = "tenant"
+
+
+class TenantOfRecord(OfTenant):
+    """Of rows of the record, which carry ids."""
+
+    lookup = "tenant_id"
+
+
+class OfAgent(SimpleListFilter):
+    """Rows of one agent, `tenant/agent`."""
+
+    title = parameter_name = "agent"
+    lookup = "agent"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:
+        agents = Agent.objects.filter(tenant__in=ids_seen_by(request)).order_by("tenant__slug", "slug")
+        labels = [f"{tenant}/{slug}" for tenant, slug in agents.values_list("tenant__slug", "slug")[:MOST]]
+        if self.value() and self.value() not in labels:
+            labels.append(str(self.value()))
+        return [(label, label) for label in labels]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if not self.value():
+            return queryset
+        tenant, _, slug = str(self.value()).partition("/")
+        own = seen_by(request).filter(slug=tenant).values("pk")
+        agents = list(Agent.objects.filter(tenant__in=own, slug=slug).values_list("pk", flat=True))
+        return queryset.filter(**{f"{self.lookup}__in": agents})
+
+
+class AgentOfRecord(OfAgent):
+    """Of rows of the record, which carry ids."""
+
+    lookup = "agent_id"

@@ -1,0 +1,242 @@
+"""What a person does with a grant of theirs: see what it covers, read some of it, end it.
+
+The address is the link: it opens for whoever asked, signed in with both factors, while the grant is in force. For
+anybody else there is no such page. Looking at the grant's page shows figures and writes nothing; each read is a POST,
+recorded in the agent's trail before a word is shown (`memory.consent.granted_reads`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import admin
+from django.contrib.auth.views import redirect_to_login
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import path, reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from audit.consent import Person, Standing, standings
+from audit.models import AccessState
+from audit.trail import Actor
+from config.errors import DomainError
+from config.plain import plain
+from memory.access import authentication
+from memory.access.roles import Action, may
+from memory.admin.plain_pages.differences import shown
+from memory.consent import grant_scope, grant_tokens, granted_reads, grants
+from memory.errors import Invalid, NotFound
+from memory.mail import wording
+from memory.models import Agent
+
+MAX = 2**63 - 1  # the database holds no number beyond it
+A_PAGE = 50  # memories, or entries, of a list
+LISTS = ("active", "discarded", "edits")
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A request of whoever looks at it, as it stands."""
+
+    agent: Agent
+    standing: Standing
+    state: AccessState
+    person: Person
+
+    @property
+    def address(self) -> str:
+        return address(self.agent.label, self.standing.number)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its page offers anything. Each read asks again, of the trail itself."""
+        return self.state == AccessState.ACTIVE and bool(self.agent.wrapped_key)
+
+    @property
+    def lists(self) -> tuple[str, ...]:
+        return LISTS if self.standing.scope.kind in grant_scope.OF_MEMORIES else LISTS[2:]
+
+    def told(self) -> dict[str, Any]:
+        """What each of its pages says about it. Milliseconds are for the clock on the page."""
+        until = self.standing.until
+        return {
+            "grant": self,
+            "scope": wording.scope(self.standing.scope),
+            "is_of_memories": self.standing.scope.kind in grant_scope.OF_MEMORIES,
+            "until_ms": int(until.timestamp() * 1_000) if until else 0,
+            "now_ms": int(timezone.now().timestamp() * 1_000),
+        }
+
+
+View = Callable[[HttpRequest, Grant], HttpResponse]
+
+
+def address(agent_label: str, number: int) -> str:
+    """Of the page of the grant that a request of this number became, or may become."""
+    tenant, _, agent = agent_label.partition("/")
+    return reverse("reading", args=[tenant, agent, number])
+
+
+def held(view: View) -> Callable[..., HttpResponse]:
+    """A view of a grant of one's own. Whatever else is asked for looks like a page that is not there."""
+
+    @plain
+    @require_http_methods(["GET", "HEAD", "POST"])
+    @wraps(view)
+    def opened(request: HttpRequest, tenant: str, agent: str, number: int) -> HttpResponse:
+        label = f"{tenant}/{agent}"
+        if not admin.site.has_permission(request):
+            return redirect_to_login(address(label, number), reverse("admin:login"))
+        grant = _held(request, label, number)
+        try:
+            return view(request, grant)
+        except DomainError as refusal:
+            status = 400 if isinstance(refusal, Invalid) else 409
+            told = {"refusal": str(refusal), "grant": grant}
+            return render(request, "reading/refused.html", told, status=status)
+
+    return opened
+
+
+def posted(view: View) -> Callable[..., HttpResponse]:
+    """The same, of what is done by a POST. Whoever comes by its address is sent to the grant's page."""
+
+    @wraps(view)
+    def done(request: HttpRequest, grant: Grant) -> HttpResponse:
+        return view(request, grant) if request.method == "POST" else HttpResponseRedirect(grant.address)
+
+    return held(done)
+
+
+def _held(request: HttpRequest, label: str, number: int) -> Grant:
+    account: Any = request.user
+    person = Person(account.pk, account.email)
+    try:
+        agent = authentication.agent_named(label)
+    except (NotFound, Invalid):
+        raise Http404 from None
+    standing = standings(agent.pk, number).get(number) if number <= MAX else None
+    if standing is None or (standing.person_id, standing.person) != (person.id, person.address):
+        raise Http404
+    if not may(account, Action.ASK, agent.tenant):
+        raise Http404
+    return Grant(agent, standing, grants.at_present(agent, standing), person)
+
+
+@held
+def page(request: HttpRequest, grant: Grant) -> HttpResponse:
+    """What the grant is, and what may be read by it. Of one that is not in force, its state alone."""
+    if request.method == "POST":
+        return HttpResponseRedirect(grant.address)
+    if not grant.is_open:
+        return render(request, "reading/over.html", grant.told())
+    which, after = _place(grant, request.GET)
+    found = _listed(grant, which, after)
+    return render(
+        request,
+        "reading/grant.html",
+        grant.told()
+        | {"which": which, "lists": grant.lists, "after": after, "rows": found[:A_PAGE], "first_page": not after}
+        | {"next_after": _next_after(which, found), "readable": _readable(which, found[:A_PAGE])},
+    )
+
+
+def _listed(grant: Grant, which: str, after: int) -> list[Any]:
+    """A page of a list, and one more where there is another page."""
+    scope = grant.standing.scope
+    if which == "edits":
+        return list(grant_scope.entries(grant.agent, scope).filter(seq__gt=after)[: A_PAGE + 1])
+    rows = grant_scope.memories(grant.agent, scope).filter(discarded_at__isnull=which == "active", number__gt=after)
+    return list(rows[: A_PAGE + 1])
+
+
+def _next_after(which: str, found: list[Any]) -> int:
+    """After which number the next page begins; 0 where there is none."""
+    if len(found) <= A_PAGE:
+        return 0
+    last: int = getattr(found[A_PAGE - 1], "seq" if which == "edits" else "number")
+    return last
+
+
+def _readable(which: str, rows: list[Any]) -> list[int]:
+    """The memories of a page that say anything."""
+    return [] if which == "edits" else [row.number for row in rows if row.redacted_at is None]
+
+
+@posted
+def memories(request: HttpRequest, grant: Grant) -> HttpResponse:
+    """Read some memories as they stand."""
+    numbers = _numbers(request.POST.get("numbers", ""))
+    reads = granted_reads.memories(grant.agent, grant.standing.number, grant.person, numbers)
+    silent = sorted(set(numbers) - {read.memory.number for read in reads})
+    told = {"reads": reads, "silent": silent, "back": _back(grant, request)}
+    return render(request, "reading/memories.html", grant.told() | told)
+
+
+@posted
+def entry(request: HttpRequest, grant: Grant) -> HttpResponse:
+    """Read what an entry did, before and after, a page of its memories."""
+    seq, after = _number("entry", request.POST.get("seq", "")), request.POST.get("above", "")
+    begun = _number("above", after) if after else 0
+    steps = granted_reads.entry(grant.agent, grant.standing.number, grant.person, seq, after=begun)
+    told: dict[str, Any] = {"seq": seq}
+    told |= {"done": grant_scope.entries(grant.agent, grant.standing.scope).filter(seq=seq).first()}
+    told |= {"steps": [shown(step) for step in steps], "back": _back(grant, request)}
+    told |= {"next_above": steps[-1].number if len(steps) == granted_reads.MOST else 0}
+    return render(request, "reading/entry.html", grant.told() | told)
+
+
+@posted
+def token(request: HttpRequest, grant: Grant) -> HttpResponse:
+    """Show the token by which a command reads. It is a secret, so it is on no page that is merely looked at."""
+    made = grant_tokens.make(grant.agent, grant.standing.number, grant.person)
+    return render(request, "reading/token.html", grant.told() | {"token": made})
+
+
+@posted
+def end(request: HttpRequest, grant: Grant) -> HttpResponse:  # noqa: ARG001  the decorator's signature
+    """End the grant now."""
+    grants.revoke(grant.agent, grant.standing.number, Actor.person(grant.person.address))
+    return HttpResponseRedirect(grant.address)
+
+
+def _numbers(given: str) -> list[int]:
+    found = given.split(",", granted_reads.MOST) if given else []
+    if not 0 < len(found) <= granted_reads.MOST:
+        raise Invalid("numbers", f"must name 1 to {granted_reads.MOST} memories, with commas between them")
+    return [_number("numbers", each) for each in found]
+
+
+def _number(field: str, given: str) -> int:
+    if not _NUMBER.fullmatch(given):
+        raise Invalid(field, "must be a number from 1 on")
+    return int(given)
+
+
+def _place(grant: Grant, given: Any) -> tuple[str, int]:
+    """Which list, and after which number: of an address, where anything else is as nothing."""
+    which, after = given.get("show", ""), given.get("after", "")
+    return (which if which in grant.lists else grant.lists[0]), (int(after) if _NUMBER.fullmatch(after) else 0)
+
+
+def _back(grant: Grant, request: HttpRequest) -> str:
+    """To the list that was read from."""
+    which, after = _place(grant, request.POST)
+    return f"{grant.address}?{urlencode({'show': which, 'after': after})}"
+
+
+_OF = "<slug:tenant>/<slug:agent>/<int:number>/"
+urlpatterns = [
+    path(_OF, page, name="reading"),
+    path(f"{_OF}memories/", memories, name="reading_memories"),
+    path(f"{_OF}entry/", entry, name="reading_entry"),
+    path(f"{_OF}token/", token, name="reading_token"),
+    path(f"{_OF}end/", end, name="reading_end"),
+]

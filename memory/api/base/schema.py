@@ -1,0 +1,88 @@
+"""The OpenAPI schema: every operation with whom it is for, examples, links, and the errors it may answer with."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import OpenApiExample
+from rest_framework import serializers
+
+from memory.api.base import examples, links
+from memory.api.base.bodies import Body
+from memory.api.base.views import AgentView, TenantView
+
+
+class ErrorOut(serializers.Serializer[Any]):
+    code = serializers.CharField(help_text="stable; see docs/api.md")
+    detail = serializers.CharField(help_text="for people; never quotes what was sent")
+    attr = serializers.CharField(allow_null=True, help_text="the field it is about")
+
+
+class ErrorsOut(serializers.Serializer[Any]):
+    """How every error is told."""
+
+    type = serializers.ChoiceField(["validation_error", "client_error", "server_error"])
+    errors = ErrorOut(many=True)  # type: ignore[assignment]  # a field's name, which DRF takes off the class
+    prompt = serializers.CharField(
+        required=False, help_text="what to ask a person, where memory or a category is switched off"
+    )
+
+
+_WRITES = ("POST", "PATCH", "PUT", "DELETE")
+_SUCCESS = {"200": "as asked", "201": "made", "202": "will be done", "204": "done; there is nothing to say"}
+# Parts of addresses: what they are, and one.
+_PARTS: dict[str, tuple[str, Any]] = {
+    "number": ("the number of the memory, session, request or proposal within the agent", 1),
+    "seq": ("the entry's number", 5),
+    "slug": ("the agent's name within the tenant", "ada"),
+    "prefix": ("the part of the key between its two underscores", "k3v9x1m7q2aa"),
+    "name": ("the name of the session of talk", "20260201-093000"),
+    "tool": ("the tool's name, as the model called it", "delete_memory"),
+}
+
+
+class Schema(AutoSchema):
+    """Operations are grouped by the first part of their address; each has the errors it can answer with."""
+
+    def get_operation(self, *args: Any) -> dict[str, Any] | None:
+        operation: dict[str, Any] | None = super().get_operation(*args)
+        for parameter in (operation or {}).get("parameters", ()):
+            if parameter["in"] == "path":
+                parameter["description"], parameter["example"] = _PARTS[parameter["name"]]
+        return operation
+
+    def get_tags(self) -> list[str]:
+        return [self.path.removeprefix("/api/v1/").split("/")[0]]
+
+    def get_examples(self) -> list[OpenApiExample]:
+        return list(examples.of(self.get_operation_id()))
+
+    def _map_serializer(self, serializer: Any, direction: Any, bypass_extensions: bool = False) -> dict[str, Any]:
+        schema: dict[str, Any] = super()._map_serializer(serializer, direction, bypass_extensions)  # type: ignore[no-untyped-call]
+        return schema | {"additionalProperties": False} if isinstance(serializer, Body) else schema
+
+    def _get_response_bodies(self, direction: Literal["request", "response"] = "response") -> dict[str, Any]:
+        bodies: dict[str, Any] = super()._get_response_bodies(direction)
+        for code, body in bodies.items():
+            body["description"] = body.get("description") or _SUCCESS[code]
+            if onward := links.of(self.get_operation_id(), code):
+                body["links"] = onward
+        for code, why in self._errors():
+            told: dict[str, Any] = self._get_response_for_code(ErrorsOut, code)  # type: ignore[no-untyped-call]
+            bodies[code] = told | {"description": why}
+        return bodies
+
+    def _errors(self) -> list[tuple[str, str]]:
+        if not isinstance(self.view, AgentView | TenantView):
+            return []
+        found = [("401", "no valid key"), ("403", "not this kind of key"), ("429", "too many requests")]
+        if "{" in self.path:
+            found.append(("404", "there is none, or it is another's"))
+        if isinstance(self.view, AgentView) or self.method in _WRITES:
+            found.append(("409", "the state it is in does not allow it; the code says which"))
+        if self.method in _WRITES:
+            found += [("400", "not JSON"), ("413", "too large"), ("415", "another content type")]
+        if self.method in ("PATCH", "DELETE") and isinstance(self.view, AgentView):
+            found.append(("412", "changed meanwhile"))
+        return [*found, ("422", "a value that cannot be taken"), ("503", "the service cannot answer just now")]

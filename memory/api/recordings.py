@@ -1,0 +1,145 @@
+"""Recording interactions over the API (seed 004): what was said comes in, and is not said again."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from memory.api.base import idempotency
+from memory.api.base.bodies import Body, List, Text
+from memory.api.base.file_field import FileField
+from memory.api.base.views import AgentView
+from memory.models import Agent, RecordedSession
+from memory.policy import switches
+from memory.recording import recorder, sessions
+from memory.recording.interactions import MOST, Interaction
+from memory.recording.session_memory import Outcomes
+from memory.recording.significance import KINDS, LEVELS
+from memory.vault import writer
+
+_NAMED = {"required": False, "allow_blank": True, "default": ""}
+_LINE = _NAMED | {"max_length": 1_000}
+_TOLD = _NAMED | {"max_length": 500}
+
+
+class RecordingIn(Body):
+    prompt = Text(max_length=MOST, help_text="what was asked, whole; secrets in it are masked")
+    response = Text(max_length=MOST, **_NAMED, help_text="what was answered, whole; masked likewise")
+    session = Text(max_length=64, **_NAMED, help_text="its name: letters, digits and . _ -; default: the one going on")
+    project = Text(max_length=100, **_NAMED)
+    topic = Text(max_length=58, **_NAMED, help_text="whose memory goes on with it")
+    context = Text(**_LINE, help_text="what led to it")  # type: ignore[assignment]  # a field, not the property
+    intent = Text(**_TOLD)
+    effectiveness = Text(**_TOLD)
+    learnings = Text(**_TOLD)
+    response_seconds = serializers.FloatField(
+        required=False, allow_null=True, default=None, min_value=0, max_value=10**7
+    )
+    tools = List(child=Text(max_length=64), max_length=20, required=False, default=list)
+    metrics = Text(**_TOLD)
+    requested = serializers.BooleanField(
+        default=False, help_text="somebody asked for it: it needs neither automatic recording nor the threshold"
+    )
+
+
+class RecordingOut(serializers.Serializer[Any]):
+    id = serializers.IntegerField(allow_null=True, help_text="of the first journal memory; null where it was skipped")
+    session = serializers.CharField(allow_null=True, help_text="the session's name")
+    kind = serializers.ChoiceField(KINDS, allow_null=True)
+    significance = serializers.ChoiceField(LEVELS, allow_null=True)
+    masked = serializers.IntegerField(help_text="secrets that are not kept")
+    skipped = serializers.ChoiceField(recorder.REASONS, allow_null=True, help_text="why nothing was recorded")
+    file = FileField()
+
+
+class _Skipped(Exception):
+    """Nothing was made, so that the request's Idempotency-Key is not used up."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+class Recordings(AgentView):
+    @extend_schema(
+        operation_id="recordings_create",
+        request=RecordingIn,
+        responses={201: RecordingOut, 200: RecordingOut},
+        parameters=[idempotency.PARAMETER],
+    )
+    def post(self, request: Request) -> Response:
+        """Record an interaction: 201; or 200 with the reason, where a closed switch or the threshold skips it."""
+        given = self.given(RecordingIn)
+        requested = given.pop("requested")
+        interaction = Interaction(**given | {"tools": tuple(given["tools"])})
+
+        def keep(ready: recorder.Ready) -> list[int]:
+            found = ready.keep(self.actor)
+            if found.skipped is not None:
+                raise _Skipped(found.skipped)
+            return _numbers(found)
+
+        def once(agent: Agent) -> list[int]:
+            ready = partial(recorder.ready, agent, interaction, requested=requested)
+            return idempotency.once_ready(request, agent, ready, keep)
+
+        try:
+            told = _told(recorder.as_it_stands(self.agent, once))
+            return Response(told | {"file": writer.file_of(self.agent, told["id"])}, status.HTTP_201_CREATED)
+        except _Skipped as skipped:
+            nothing = dict.fromkeys(("id", "session", "kind", "significance", "file"))
+            return Response(nothing | {"masked": 0, "skipped": skipped.reason}, status.HTTP_200_OK)
+
+
+def _numbers(found: recorder.Recorded) -> list[int]:
+    """All that is answered, as numbers: a repeat of the request is answered by them."""
+    session = 0 if found.session is None else found.session.pk
+    return [found.numbers[0], session, KINDS.index(found.kind), LEVELS.index(found.significance), found.masked]
+
+
+def _told(numbers: list[int]) -> dict[str, Any]:
+    number, session, kind, level, masked = numbers
+    return {
+        "id": number,
+        "session": RecordedSession.objects.values_list("name", flat=True).get(pk=session),
+        "kind": KINDS[kind],
+        "significance": LEVELS[level],
+        "masked": masked,
+        "skipped": None,
+    }
+
+
+class EndIn(Body):
+    project = Text(max_length=100, **_NAMED, help_text="needed where sessions of several projects have the name")
+    goal = Text(**_TOLD, help_text="what it was for")
+    achieved = Text(**_TOLD)
+    understandings = Text(**_TOLD)
+    follow_up = Text(**_TOLD)
+    clarity = Text(**_TOLD)
+    resolution = Text(**_TOLD)
+    satisfaction = Text(**_TOLD)
+    depth = Text(**_TOLD, help_text="how far into the matter it went")
+
+
+class EndOut(serializers.Serializer[Any]):
+    id = serializers.IntegerField(
+        allow_null=True, help_text="of the session memory; null where nothing was recorded in the session"
+    )
+    file = FileField()
+
+
+class End(AgentView):
+    @extend_schema(operation_id="recorded_sessions_end", request=EndIn, responses=EndOut)
+    def post(self, request: Request, name: str) -> Response:
+        """End a session of talk: its memory is made of its recordings, and of what is told here."""
+        given = self.given(EndIn)
+        project = given.pop("project")
+        if self.agent.memory_enabled:  # else it is that which is told
+            switches.require_open(self.agent, (sessions.CATEGORY,))
+        edited = sessions.end_session(self.agent, name, self.actor, project=project, outcomes=Outcomes(**given))
+        number = edited.memory.number if edited is not None and edited.memories else None
+        return Response({"id": number, "file": None if number is None else writer.file_of(self.agent, number)})

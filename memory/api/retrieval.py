@@ -1,0 +1,60 @@
+"""What of the agent's memory bears on a question, for its prompt (seed 004, "Memory Retrieval Process")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from memory.access import request_key
+from memory.api.base.bodies import Body, List, Text, Whole
+from memory.api.base.memory_out import shown
+from memory.api.base.views import AgentView
+from memory.api.memories import MAX_FOUND, MAX_QUERY, FoundOut
+from memory.policy.validation import MAX_TAG, MAX_TAGS
+from memory.recording import retrieval
+
+
+class RetrieveIn(Body):
+    query = Text(
+        max_length=MAX_QUERY,
+        allow_blank=True,
+        help_text='words, ranked; "quoted phrases" in order; -word excludes; tag:NAME; empty lists the newest',
+    )
+    project = Text(max_length=100, required=False, allow_blank=True, help_text="that one is in; default: none")
+    limit = Whole(
+        min_value=1, max_value=MAX_FOUND, required=False, help_text="default, and at most: search.max_results"
+    )
+    max_tokens = Whole(min_value=0, required=False, help_text="that the memories weigh at most")
+    tags = List(child=Text(max_length=MAX_TAG), max_length=MAX_TAGS, required=False)
+
+
+class RecalledOut(FoundOut):
+    recalled = serializers.IntegerField(help_text="how often it was handed out, this time included; 0: was not noted")
+
+
+class RetrievedOut(serializers.Serializer[Any]):
+    results = RecalledOut(many=True, help_text="best first")
+    block = serializers.CharField(allow_blank=True, help_text="the same as a prompt takes it")
+    tokens = serializers.IntegerField(help_text="that they weigh")
+    left_out = serializers.IntegerField(help_text="memories that were found, and for which there was no room")
+
+
+class Retrieve(AgentView):
+    @extend_schema(operation_id="memories_retrieve", request=RetrieveIn, responses=RetrievedOut)
+    def post(self, request: Request) -> Response:
+        """Find what bears on a question in a project, and note that it was handed out.
+
+        The query is content: it travels in the body, and is kept nowhere.
+        """
+        given = self.given(RetrieveIn)
+        request_key.require_valid()  # the body may have come long after the key
+        found = retrieval.retrieve(self.agent, given.pop("query"), **given)
+        results = [
+            shown(read) | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
+            for read in found.reads
+        ]
+        return Response({"results": results, "block": found.block, "tokens": found.tokens, "left_out": found.left_out})

@@ -1,0 +1,62 @@
+"""Addresses of memories, consent, removal and transfer under /api/v1/, of the schema, and of nothing else there."""
+
+from __future__ import annotations
+
+from django.urls import path, re_path
+from django.views.generic import RedirectView
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from rest_framework.exceptions import NotFound
+from rest_framework.permissions import AllowAny
+from rest_framework.request import Request
+
+from memory.api import cleanup, consent, memories, recordings, removal, retrieval, rules, transfer, vault
+from memory.api.base.views import View
+
+
+class Unknown(View):
+    """Whatever no other address is: told in the API's own form."""
+
+    permission_classes = (AllowAny,)
+    schema = None
+
+    def initial(self, request: Request, *args: object, **kwargs: object) -> None:
+        raise NotFound("There is no such address.")
+
+
+_OPEN = {"permission_classes": [AllowAny], "authentication_classes": [], "throttle_classes": []}
+
+urlpatterns = [
+    path("memories", memories.Memories.as_view()),
+    path("memories/batch", memories.Batch.as_view()),
+    path("memories/search", memories.Search.as_view()),
+    path("memories/<int:number>", memories.OneMemory.as_view()),
+    path("memories/<int:number>/restore", memories.Restore.as_view()),
+    path("retrieve", retrieval.Retrieve.as_view()),
+    path("rules", rules.Rules.as_view()),
+    path("recordings", recordings.Recordings.as_view()),
+    path("recorded-sessions/<str:name>/end", recordings.End.as_view()),
+    path("cleanup", cleanup.Cleanup.as_view()),
+    path("vault", vault.OneVault.as_view()),
+    path("vault/files/<int:number>/take-in", vault.TakeIn.as_view()),
+    path("vault/files/<int:number>/leave", vault.Leave.as_view()),
+    path("access-requests", consent.AccessRequests.as_view()),
+    path("access-requests/<int:number>/approve", consent.Approve.as_view()),
+    path("access-requests/<int:number>/deny", consent.Deny.as_view()),
+    path("grants/<int:number>/revoke", consent.Revoke.as_view()),
+    path("content-reads", consent.ContentReads.as_view()),
+    path("proposals", consent.Proposals.as_view()),
+    path("proposals/<int:number>/accept", consent.Accept.as_view()),
+    path("proposals/<int:number>/decline", consent.Decline.as_view()),
+    path("removal-requests", removal.Removals.as_view()),
+    path("removal-requests/<int:number>", removal.OneRemoval.as_view()),
+    path("removal-requests/<int:number>/agree", removal.Agree.as_view()),
+    path("removal-requests/<int:number>/decline", removal.Decline.as_view()),
+    path("export", transfer.Export.as_view()),
+    path("import", transfer.Import.as_view()),
+    path("schema", RedirectView.as_view(pattern_name="schema")),
+    path("docs", RedirectView.as_view(pattern_name="docs")),
+    path("schema/", SpectacularAPIView.as_view(**_OPEN), name="schema"),
+    # Split: its script is a file of its own, for the Content-Security-Policy lets none run in a page.
+    path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema", **_OPEN), name="docs"),
+    re_path("", Unknown.as_view()),
+]

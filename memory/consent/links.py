@@ -1,0 +1,182 @@
+"""Links by which a steward decides about a request, to read or to remove, or a proposal: made when they are mailed,
+proven by a MAC, good for one decision.
+
+Opening one decides nothing. Once it is decided, a link shows what became of it and, while the grant holds, revokes it.
+It ends with the steward it was mailed to: who came after has a link of their own.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import string
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.utils import timezone
+
+from audit.consent import LAPSES, Standing, standings
+from audit.models import AccessState, ConsentLink
+from audit.proposals import Proposal, ProposalState
+from audit.proposals import proposals as proposed
+from audit.removals import Removal, RemovalState, removals
+from audit.trail import Actor
+from config.errors import DomainError
+from config.keyring import keyring
+from memory import errors
+from memory.consent import grants, proposals, removal, removal_requests
+from memory.mail import letters
+from memory.models import Agent
+from memory.writing import edits
+
+_ALPHABET = string.ascii_lowercase + string.digits
+_PREFIX = 12  # characters
+_SECRET = 32  # bytes
+_MOST = 200  # characters that are looked at of a token
+
+
+Asked = Standing | Proposal | Removal
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a link is about, as it stands now."""
+
+    agent: Agent
+    asked: Asked
+    state: AccessState | ProposalState | RemovalState
+    until: datetime  # it decides
+
+
+def make(agent: Agent, number: int) -> str:
+    """A token for the agent's present steward, about an open request or proposal; kept nowhere.
+
+    Raises NotOpen, ConsentNeeded, Erased.
+    """
+    with edits.locked(agent) as row:
+        edits.require_key(row)
+        if not row.steward:
+            raise errors.ConsentNeeded("This agent has no steward.")
+        _require_open(row, number)
+        prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX))
+        secret = secrets.token_hex(_SECRET)  # letters and digits: nothing a mail program would cut off
+        link = ConsentLink(agent_id=row.pk, number=number, prefix=prefix, made_at=timezone.now())
+        link.mac = _macs(_told(link, secret))[0]
+        link.steward_mac = _macs(f"steward/{row.pk}/{row.steward}")[0]
+        link.save(force_insert=True)
+        return f"{prefix}_{secret}"
+
+
+def _require_open(agent: Agent, number: int) -> None:
+    asked = asked_by(agent, number)
+    if isinstance(asked, Removal):
+        if asked.state != RemovalState.OPEN:
+            raise errors.NotOpen(f"There is no open request {number}.")
+    elif isinstance(asked, Proposal):
+        proposals.require_open(agent, number)
+    else:
+        grants.require_open(agent, number)
+
+
+def asked_by(agent: Agent, number: int) -> Asked | None:
+    """What the entry of this number asked, or proposed."""
+    finders: tuple[Callable[[int, int], Mapping[int, Asked]], ...] = (standings, proposed, removals)
+    for found in finders:
+        if number in (asked := found(agent.pk, number)):
+            return asked[number]
+    return None
+
+
+def look(token: str) -> Opened:
+    """What a link is about. Decides nothing. Raises LinkBroken."""
+    agent, link = _proven(token)
+    asked = asked_by(agent, link.number)
+    if asked is None or not (_is_mailed_to(link, agent.steward) or _has_replaced_itself(agent, link, asked)):
+        raise errors.LinkBroken(_BROKEN)
+    if isinstance(asked, Standing):
+        return Opened(agent, asked, grants.at_present(agent, asked), _until(link))
+    return Opened(agent, asked, asked.at(grants.clock(agent)), _until(link))
+
+
+def decide(token: str, *, approve: bool) -> Asked:
+    """Decide, once. Raises LinkBroken, NotOpen, NoRequest, ConsentNeeded, Invalid, Erased."""
+    agent, link = _proven(token)
+    with edits.locked(agent) as row:
+        _require_steward(row, link)
+        if timezone.now() >= _until(link):
+            raise errors.LinkBroken("This link is too old to decide by.")
+        actor = Actor.steward(row.steward)
+        asked = asked_by(row, link.number)
+        if isinstance(asked, Removal):
+            return _settle(row, asked, actor, approve=approve)
+        if isinstance(asked, Proposal):
+            return (proposals.accept if approve else proposals.decline)(row, link.number, actor)
+        return (grants.approve if approve else grants.deny)(row, link.number, actor)
+
+
+def _settle(agent: Agent, asked: Removal, actor: Actor, *, approve: bool) -> Removal:
+    """Constitutional memories are meant, too: the page says which of them are."""
+    if not approve:
+        return removal_requests.decline(agent, asked.number, actor)
+    return removal.agree(agent, asked, actor, include_constitutional=True)
+
+
+def _until(link: ConsentLink) -> datetime:
+    return link.made_at + LAPSES
+
+
+def revoke(token: str) -> Standing:
+    """End the grant now. Raises LinkBroken, NotOpen."""
+    agent, link = _proven(token)
+    with grants.over_stays_over(agent), edits.locked(agent) as row:
+        _require_steward(row, link)
+        return grants.revoke(row, link.number, Actor.steward(row.steward))
+
+
+def _proven(token: str) -> tuple[Agent, ConsentLink]:
+    """The row a token proves, and its agent. Whatever is wrong with a token, the answer is the same."""
+    prefix, _, secret = token[:_MOST].partition("_")
+    is_formed = len(prefix) == _PREFIX and prefix.isalnum() and secret.isascii()
+    link = ConsentLink.objects.filter(prefix=prefix).first() if is_formed else None
+    expected = bytes(link.mac) if link else b"\0" * 32
+    told = _told(link, secret) if link else ""
+    proven = [hmac.compare_digest(expected, mac) for mac in _macs(told)]
+    agent = Agent.objects.select_related("tenant").filter(pk=link.agent_id).first() if link and any(proven) else None
+    if link is None or agent is None:
+        raise errors.LinkBroken(_BROKEN)
+    return agent, link
+
+
+_BROKEN = "This link is not valid."
+
+
+def _require_steward(agent: Agent, link: ConsentLink) -> None:
+    """Raise LinkBroken for a link that was mailed to somebody else than the agent's present steward."""
+    if not _is_mailed_to(link, agent.steward):
+        raise errors.LinkBroken(_BROKEN)
+
+
+def _is_mailed_to(link: ConsentLink, steward: str) -> bool:
+    expected = bytes(link.steward_mac)
+    return any(hmac.compare_digest(expected, mac) for mac in _macs(f"steward/{link.agent_id}/{steward}"))
+
+
+def _has_replaced_itself(agent: Agent, link: ConsentLink, asked: Asked) -> bool:
+    """Whether the steward it was mailed to is one no more by what it was about: they may still see that."""
+    if not isinstance(asked, Proposal) or asked.state != ProposalState.ACCEPTED or "steward" not in asked.proposed:
+        return False
+    with suppress(DomainError):  # who it was is sealed: of an erased silo nobody knows
+        return _is_mailed_to(link, letters.steward_at(agent, asked.settled_by, letters.BEFORE))
+    return False
+
+
+def _told(link: ConsentLink, secret: str) -> str:
+    """All that a link is worth, its time, too: an old one would decide again, were its row made younger."""
+    return f"consent-link/{link.agent_id}/{link.number}/{link.prefix}/{link.made_at.isoformat()}/{secret}"
+
+
+def _macs(told: str) -> list[bytes]:
+    """Under every pepper of the keyring, newest first: a new one does not end the links that are out."""
+    return [hmac.digest(pepper.secret, told.encode(), "sha256") for pepper in keyring().pepper]

@@ -1,0 +1,137 @@
+"""Requests to remove content for good: asked for by a tenant's owner with a reason, agreed to by the agent's side.
+
+A request is an entry of the agent's trail, and so is what became of it (`audit.removals`). The one who asks never
+agrees, nor does anybody else on the agent's behalf. Its steward, where it has one, is mailed a link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from audit import verify
+from audit.consent import same_address
+from audit.models import ActorKind, Operation
+from audit.removals import Removal, RemovalState, removals
+from audit.trail import Actor
+from config.queue import ASK_STEWARD, put
+from memory import errors
+from memory.consent import grants, request_limits, sides
+from memory.mail import addresses, letters
+from memory.models import Agent
+from memory.policy.validation import checked_words
+from memory.writing import edits
+
+REASON_CHARACTERS = 500
+MOST_MEMORIES = 1_000  # of one request: the database looks each change up among them
+_ASKED = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
+_ASKS_FOR = {
+    Operation.REDACTION_REQUESTED.value: ("a redaction", "redact"),
+    Operation.ERASURE_REQUESTED.value: ("an erasure", "erase_agent"),
+}
+
+
+def ask_redaction(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str, asked_by: str = "") -> Removal:
+    """Ask for the removal of what these memories say. `reason` is kept for ever: it must not repeat it.
+
+    Raises Invalid, UnknownMemory, Repeated, Redacted, ConsentNeeded, MailNotSent, TooManyAsked, Erased.
+    """
+    if not numbers:
+        raise errors.Invalid("id", "must name one memory or more")
+    if len(numbers) > MOST_MEMORIES:
+        raise errors.Invalid("id", f"names more than {MOST_MEMORIES:,} memories: ask in parts")
+    with edits.locked(agent) as row:
+        gone = [memory.number for memory in edits.fetch(row, numbers) if memory.redacted_at]
+        if gone:
+            raise errors.Redacted(gone)
+        return _ask(row, Operation.REDACTION_REQUESTED, sorted(numbers), actor, reason, asked_by)
+
+
+def ask_erasure(agent: Agent, actor: Actor, *, reason: str, asked_by: str = "") -> Removal:
+    """Ask for the destruction of the agent's data key.
+
+    Raises Invalid, ConsentNeeded, MailNotSent, TooManyAsked, Erased.
+    """
+    with edits.locked(agent) as row:
+        return _ask(row, Operation.ERASURE_REQUESTED, [], actor, reason, asked_by)
+
+
+def _ask(agent: Agent, operation: str, numbers: list[int], actor: Actor, reason: str, asked_by: str) -> Removal:
+    reason = _one_line(reason, "reason")
+    asked_by = _one_line(asked_by, "asked_by") if asked_by else actor.label
+    edits.require_key(agent)
+    if agent.is_steward_only:
+        if _is_by(actor.label, asked_by, agent.steward):
+            raise errors.ConsentNeeded("Its steward alone agrees for this agent, and nobody agrees to what they asked.")
+        letters.require_sent(agent)
+    if actor.kind == ActorKind.PERSON:  # an operator answers for how often a command is run
+        request_limits.require(agent, actor, grants.clock(agent))
+    detail: dict[str, Any] = {"reason": reason, "asked_by": asked_by}
+    made = _step(agent, operation, actor, detail | ({"memories": numbers} if numbers else {}))
+    if agent.steward and not letters.are_printed():
+        put(ASK_STEWARD, agent.pk, made.number)
+    return made
+
+
+def _one_line(text: str, field: str) -> str:
+    told = checked_words(text, field)
+    if len(told) > REASON_CHARACTERS:
+        raise errors.Invalid(field, f"is longer than {REASON_CHARACTERS} characters")
+    return told
+
+
+def waiting(agent: Agent) -> list[Removal]:
+    """The open requests, oldest first."""
+    return [each for each in removals(agent.pk).values() if each.state == RemovalState.OPEN]
+
+
+def to_settle(agent: Agent, number: int, actor: Actor, *operations: str) -> Removal:
+    """The open request, of one of these operations, that the agent's side is about to settle. The caller holds the
+    agent's row locked. Raises ConsentNeeded, NoRequest.
+    """
+    sides.require(agent, actor)
+    asked = open_request(agent, number, *operations)
+    if actor.kind == ActorKind.STEWARD and _is_by(asked.asker, asked.asked_by, actor.label):
+        raise errors.ConsentNeeded("Nobody agrees to what they asked.")
+    if any(verify.chain_since(agent.pk, agent.label, number, (agent.audit_seq, bytes(agent.audit_mac)))):
+        raise errors.NoRequest("The agent's trail is not as it was written since this was asked.")
+    return asked
+
+
+def _is_by(asker: str, asked_by: str, address: str) -> bool:
+    return any(same_address(each, address) for each in addresses.askers(asker, asked_by))
+
+
+def open_request(agent: Agent, number: int, *operations: str) -> Removal:
+    """The open request of this number, of one of these operations. Raises NoRequest."""
+    asked = removals(agent.pk, number).get(number) if number > 0 else None
+    if asked is None or asked.state != RemovalState.OPEN:
+        raise errors.NoRequest(f"No such request, {number}, is open.")
+    if asked.operation not in operations:
+        what, command = _ASKS_FOR[asked.operation]
+        raise errors.NoRequest(f"Request {number} asks for {what}: see '{command}'.")
+    return asked
+
+
+def find(agent: Agent, number: int) -> Removal:
+    """The request of this number, whatever became of it. Raises NotFound."""
+    asked = removals(agent.pk, number).get(number) if number > 0 else None
+    if asked is None:
+        raise errors.NotFound("There is no such request.")
+    return asked
+
+
+def decline(agent: Agent, number: int, actor: Actor) -> Removal:
+    """Say no to a request, on the agent's side; or take it back, as who asked. Raises ConsentNeeded, NoRequest."""
+    with edits.locked(agent) as row:
+        asked = open_request(row, number, *_ASKED)
+        if (actor.kind, actor.label) != (asked.asker_kind, asked.asker):
+            to_settle(row, number, actor, *_ASKED)
+        return _step(row, Operation.REQUEST_DECLINED, actor, {"request": number})
+
+
+def _step(agent: Agent, operation: str, actor: Actor, detail: dict[str, Any]) -> Removal:
+    with edits.begin(agent, operation, actor, is_notice=True) as edit:
+        edit.detail = detail
+        edit.finish(always=True)
+    return find(agent, detail.get("request", edit.seq))

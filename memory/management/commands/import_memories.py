@@ -1,0 +1,86 @@
+"""Bring memories in, from JSON Lines or from other systems' files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import IO, Any
+
+from django.core.management.base import CommandParser
+from django.db import transaction
+
+from audit.trail import Actor
+from config.commandline import Task
+from config.commandline.progress import Advance, progress
+from config.wording import several
+from memory.access.authentication import agent_named
+from memory.errors import Invalid
+from memory.models import Agent
+from memory.transfer import importing
+from memory.transfer.formats import jsonl
+from memory.transfer.importing import IMPORTS
+
+_FORMATS = "; ".join(f"{name}: {each.what}" for name, each in IMPORTS.items())
+
+
+class Command(Task):
+    help = (
+        "Import memories from JSON Lines: one object a line with 'content' and optionally 'created_at' or 'origin' "
+        "(ISO 8601), 'tags', 'kind', 'category', 'project'. A bad line stops the import with its number, and nothing "
+        "is stored. Of another format's file what is no memory is left out, and told with the reason; a file that "
+        "is none of the format stops it. The constitutional flag is not set by an import: it is reported."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("agent", metavar="TENANT/AGENT")
+        parser.add_argument(
+            "file",
+            metavar="FILE",
+            help="a file, or - for standard input; a pipe is read to its end first, of at most 256 MB",
+        )
+        parser.add_argument("--format", choices=list(IMPORTS), default="jsonl", help=_FORMATS)
+        parser.add_argument(
+            "--project",
+            metavar="ID",
+            default="",
+            help="of memories of a project, where the format has no projects (default: default-project)",
+        )
+        parser.add_argument("--json", action="store_true", help='print {"imported": …, "tokens": …}')
+
+    def run(self, *, agent: str, file: str, **options: Any) -> int | None:
+        target = agent_named(agent)
+        with jsonl.opened(file) as opened:
+            store = _looked_through(target, opened, file, options["format"], options["project"])
+            # One transaction with the figures: an import that could not be told would be run again, and stored twice.
+            with transaction.atomic():
+                with progress("importing", unit="memories") as advance:
+                    done = store(advance)
+                if options["json"]:
+                    self.result(_figures(done))
+                else:
+                    told = several(done.tokens, "token")
+                    self.tell(f"imported {several(done.imported, 'memory', 'memories')}, {told}")
+                self.stdout.flush()
+        for warning in done.warnings():
+            self.say(f"warning: {warning}")
+        return None
+
+
+def _looked_through(
+    agent: Agent, file: IO[bytes], path: str, name: str, project: str
+) -> Callable[[Advance], jsonl.Imported | importing.Imported]:
+    """What stores a file's memories, once it was looked through: nobody waits for that. Raises Invalid."""
+    actor = Actor.operator("import_memories")
+    if name == "jsonl":
+        if project:
+            raise Invalid("project", "is for other formats: a line of JSON Lines names its own")
+        return lambda advance: jsonl.load(agent, jsonl.lines_of(path, file), actor, advance=advance)
+    chosen = IMPORTS[name]
+    surveyed = importing.surveyed(chosen.read(file, ""), project=project, expected=chosen.what)
+    return lambda advance: importing.store_all(agent, surveyed, actor, advance=advance)
+
+
+def _figures(done: jsonl.Imported | importing.Imported) -> dict[str, int]:
+    figures = {"imported": done.imported, "tokens": done.tokens}
+    if isinstance(done, importing.Imported):
+        figures |= {"constitutional": done.constitutional, "left_out": done.left_out}
+    return figures

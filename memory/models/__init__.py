@@ -1,0 +1,39 @@
+"""Every Django model of the app. Rows hold metadata and sealed bytes: nobody reads plain text from them."""
+
+from memory.models.agents import Agent, AgentKey, ApiKey, DueReason, TenantKey
+from memory.models.imports import HistoryAnalysis, Moved, Original, OriginalPart
+from memory.models.memories import CleanupDecision, Creation, Kind, Memory, Recall, Scope, Source
+from memory.models.people import Authenticator, Invitation, Membership, People, Person, Role
+from memory.models.sessions import RecordedSession
+from memory.models.tenants import RefinementLimits, Tenant
+from memory.models.vault import Vault, VaultFile
+
+__all__ = [
+    "Agent",
+    "AgentKey",
+    "ApiKey",
+    "Authenticator",
+    "CleanupDecision",
+    "Creation",
+    "DueReason",
+    "HistoryAnalysis",
+    "Invitation",
+    "Kind",
+    "Membership",
+    "Memory",
+    "Moved",
+    "Original",
+    "OriginalPart",
+    "People",
+    "Person",
+    "Recall",
+    "RecordedSession",
+    "RefinementLimits",
+    "Role",
+    "Scope",
+    "Source",
+    "Tenant",
+    "TenantKey",
+    "Vault",
+    "VaultFile",
+]

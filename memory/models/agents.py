@@ -1,0 +1,150 @@
+"""Agents, and the keys of agents and tenants."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+
+from django.core.validators import RegexValidator
+from django.db import models
+from django.db.models import Q
+
+from memory.models.tenants import RefinementLimits, Tenant
+
+# … of any script (seed 001's agents); that none is a capital is seen to by `memory.agents.lifecycle`.
+AGENT_SLUG = RegexValidator(r"^[^\W_](?:[\w-]{0,62}[^\W_])?\Z", "lower-case letters, digits, '-' and '_', 1 to 64")
+
+
+class DueReason(models.TextChoices):
+    """Why an agent's refinement is due."""
+
+    WEEKLY = "weekly"
+    OVER_BUDGET = "over_budget"
+    MANUAL = "manual"
+    AGENT = "agent"
+    RETRY = "retry"
+
+
+class Agent(RefinementLimits):
+    """An AI agent: its settings, its sealed data key and the counters its write path keeps.
+
+    Its tenant's people see it; what its silo holds is for the agent alone. Its trail outlives it.
+    """
+
+    tenant = models.ForeignKey(Tenant, models.PROTECT, related_name="agents")
+    slug = models.CharField(max_length=64, validators=[AGENT_SLUG])
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    # Its voice. The agent's side decides these.
+    model = models.CharField(max_length=200, help_text="provider/model-name")
+    system_prompt = models.TextField(blank=True)
+    refinement_prompt = models.TextField(blank=True, help_text="added to the safety rules, never instead of them")
+    language = models.CharField(max_length=32, default="english", help_text="of its memories, for search")
+    steward = models.EmailField(blank=True, help_text="the person who speaks for the agent")
+    is_steward_only = models.BooleanField(default=False, help_text="only the steward, not the runtime, may consent")
+
+    discard_share_lifted_until = models.DateTimeField(
+        null=True, blank=True, help_text="till then it may discard and rewrite any share of its memory in a day"
+    )
+
+    # Switches
+    memory_enabled = models.BooleanField(default=True)
+    paused = models.BooleanField(default=False)
+
+    # Refinement
+    budget_tokens = models.PositiveIntegerField(default=8_000)
+    target_tokens = models.PositiveIntegerField(default=5_000)
+    retention = models.DecimalField(max_digits=3, decimal_places=2, default=Decimal("0.75"))
+    refine_every = models.DurationField(null=True, blank=True, default=timedelta(days=7), help_text="empty: off")
+    due_at = models.DateTimeField(null=True, blank=True)
+    due_reason = models.CharField(max_length=12, choices=DueReason.choices, default=DueReason.WEEKLY)
+    # After a session of an agent over its budget, not due again for that reason before the moment, or the size.
+    quiet_until = models.DateTimeField(null=True, blank=True)
+    quiet_below_tokens = models.PositiveBigIntegerField(null=True, blank=True)
+    failures_in_a_row = models.PositiveIntegerField(default=0)
+    last_refined_at = models.DateTimeField(null=True, blank=True)
+
+    # Its log of runs, and what `gc` leaves of it (seed 001)
+    memory_path = models.CharField(max_length=1_000, blank=True, default="", db_default="", help_text="empty: journal")
+    last_n = models.PositiveIntegerField(default=0, db_default=0, help_text="entries that gc keeps; 0: see max_entries")
+    max_entries = models.PositiveIntegerField(default=0, db_default=0, help_text="… where last_n is 0; 0: all")
+    context_tokens = models.PositiveIntegerField(null=True, blank=True, help_text="that gc sends; empty: all")
+
+    rules = models.TextField(blank=True, default="", db_default="", editable=False)  # what differs from the defaults
+    vault_path = models.CharField(max_length=1_000, blank=True, default="", db_default="", help_text="empty: no vault")
+    # The silo's data key, wrapped by a key-encryption key; empty once erased.
+    wrapped_key = models.BinaryField(default=b"", editable=False)
+
+    # Counters, kept by the write path (memory/writing/operations.py) and checked by verify_audit
+    next_number = models.PositiveBigIntegerField(default=1, editable=False)
+    core_count = models.PositiveBigIntegerField(default=0, editable=False)
+    core_tokens = models.PositiveBigIntegerField(default=0, editable=False)
+    journal_count = models.PositiveBigIntegerField(default=0, editable=False)
+    constitutional_count = models.PositiveBigIntegerField(default=0, editable=False)
+    constitutional_tokens = models.PositiveBigIntegerField(default=0, editable=False)
+    # Tokens of core memories that exactly repeat another one, and the largest core mass without those there ever was.
+    duplicate_tokens = models.PositiveBigIntegerField(default=0, editable=False)
+    high_water_tokens = models.PositiveBigIntegerField(default=0, editable=False)
+
+    # Where its trail stands: the last entry's number, MAC and time.
+    audit_seq = models.PositiveBigIntegerField(default=0, editable=False)
+    audit_mac = models.BinaryField(default=b"", max_length=32, editable=False)
+    audit_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "slug"], name="agent_slug_in_tenant"),
+            models.CheckConstraint(
+                condition=Q(retention__gte=Decimal("0.50"), retention__lte=Decimal("1.00")),
+                name="agent_retention_half_to_one",
+            ),
+            models.CheckConstraint(
+                condition=Q(target_tokens__lte=models.F("budget_tokens")), name="agent_target_in_budget"
+            ),
+            models.CheckConstraint(condition=Q(due_reason__in=DueReason.values), name="agent_known_due_reason"),
+            models.UniqueConstraint(fields=["memory_path"], condition=~Q(memory_path=""), name="agent_one_per_file"),
+            models.UniqueConstraint(fields=["vault_path"], condition=~Q(vault_path=""), name="agent_one_per_vault"),
+        ]
+        indexes = [
+            models.Index(fields=["due_at"], condition=Q(due_at__isnull=False, memory_enabled=True), name="agent_due")
+        ]
+
+    def __str__(self) -> str:
+        return self.label
+
+    @property
+    def label(self) -> str:
+        """tenant/agent, as commands take it."""
+        return f"{self.tenant.slug}/{self.slug}"
+
+
+class ApiKey(models.Model):
+    """A program's key. The secret is shown once; `mac` proves it under the keyring's pepper. Revoked keys stay, so that
+    the trail's labels can be told apart."""
+
+    prefix = models.CharField(max_length=12, unique=True)
+    mac = models.BinaryField(max_length=32)
+    label = models.CharField(max_length=100, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    last_used_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.prefix}…"
+
+
+class AgentKey(ApiKey):
+    """A runtime's key to one silo."""
+
+    agent = models.ForeignKey(Agent, models.PROTECT, related_name="keys")
+    # By an operator or a tenant, who may have kept it. Once there was one that was not, a tenant is given no more.
+    is_handed_out = models.BooleanField(default=False)
+
+
+class TenantKey(ApiKey):
+    """A program's key to what a tenant may see and set of its agents: metadata, never a word of a silo."""
+
+    tenant = models.ForeignKey(Tenant, models.PROTECT, related_name="keys")

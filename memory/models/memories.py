@@ -1,0 +1,139 @@
+"""Memories, and figures about them. Rows hold metadata and sealed bytes, never plain text."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from memory.models.agents import Agent
+from memory.policy.categories import SCOPES
+
+
+class Kind(models.TextChoices):
+    """`core` is permanent and counts against the budget; `journal` is the dated log."""
+
+    CORE = "core"
+    JOURNAL = "journal"
+
+
+class Scope(models.TextChoices):
+    COMMON = "common"
+    PRIVATE = "private"
+    PROJECT = "project"
+
+
+class Source(models.TextChoices):
+    """Who a memory came from: the agent's own words, its run log (seed 001), or the system's notice to it."""
+
+    AGENT = "agent"
+    RUN = "run"
+    SYSTEM = "system"
+
+
+class Memory(models.Model):
+    """One remembered text, sealed. Its agent reads it, and a person under a grant; it is kept for ever.
+
+    `number` is its id within its agent. `version` is the number of the last audit entry that touched it.
+    Written by memory/writing/operations.py alone.
+    """
+
+    agent = models.ForeignKey(Agent, models.PROTECT, related_name="memories", db_index=False)
+    number = models.PositiveBigIntegerField()
+    kind = models.CharField(max_length=8, choices=Kind.choices)
+    category = models.CharField(max_length=20)
+    scope = models.CharField(max_length=8, choices=Scope.choices)
+    project = models.CharField(max_length=100, blank=True)
+    source = models.CharField(max_length=8, choices=Source.choices, default=Source.AGENT)
+    origin = models.DateTimeField(help_text="when what it says was first recorded")
+    created_at = models.DateTimeField()
+    tokens = models.PositiveIntegerField()
+    sealed = models.BinaryField()
+    digest = models.BinaryField(max_length=32)
+    constitutional = models.BooleanField(default=False)
+    discarded_at = models.DateTimeField(null=True)
+    superseded_by = models.PositiveBigIntegerField(null=True)
+    redacted_at = models.DateTimeField(null=True, help_text="its body was removed, here and in the trail, for good")
+    version = models.PositiveBigIntegerField()
+
+    class Meta:
+        verbose_name_plural = "memories"
+        constraints = [
+            models.UniqueConstraint(fields=["agent", "number"], name="memory_number_in_agent"),
+            models.CheckConstraint(
+                condition=Q(constitutional=False) | Q(discarded_at__isnull=True),
+                name="memory_constitutional_never_discarded",
+            ),
+            models.CheckConstraint(
+                condition=Q(constitutional=False) | ~Q(source="system"), name="memory_notice_never_constitutional"
+            ),
+            models.CheckConstraint(
+                condition=Q(redacted_at__isnull=True) | Q(discarded_at__isnull=False, sealed=b"", digest=b""),
+                name="memory_redacted_says_nothing",
+            ),
+            models.CheckConstraint(condition=Q(kind__in=Kind.values), name="memory_known_kind"),
+            models.CheckConstraint(condition=Q(scope__in=Scope.values), name="memory_known_scope"),
+            models.CheckConstraint(condition=Q(source__in=Source.values), name="memory_known_source"),
+            models.CheckConstraint(condition=Q(category__in=list(SCOPES)), name="memory_known_category"),
+            models.CheckConstraint(condition=Q(number__gt=0), name="memory_number_positive"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["agent", "digest"], condition=Q(discarded_at__isnull=True), name="memory_active_digest"
+            ),
+            models.Index(fields=["agent", "version"], name="memory_by_version"),
+        ]
+
+    def __str__(self) -> str:
+        return f"memory {self.number}"
+
+
+class Creation(models.Model):
+    """What a request with an Idempotency-Key made, for a day: a repeat is answered by it. Seen by nobody.
+
+    `key` and `fingerprint` are keyed digests of the header and of the body under the agent's own data key.
+    """
+
+    agent = models.ForeignKey(Agent, models.CASCADE, related_name="+")
+    key = models.BinaryField(max_length=32)
+    fingerprint = models.BinaryField(max_length=32)
+    numbers = models.JSONField(default=list)
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "key"], name="creation_once_per_key")]
+        indexes = [models.Index(fields=["at"], name="creation_at")]
+
+    def __str__(self) -> str:
+        return f"creation of {self.at:%Y-%m-%d %H:%M}"
+
+
+class Recall(models.Model):
+    """How often retrieval handed a memory out (seed 004, "Usage Logging")."""
+
+    agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
+    number = models.PositiveBigIntegerField(help_text="the memory's")
+    times = models.PositiveBigIntegerField()
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "number"], name="recall_of_memory")]
+
+    def __str__(self) -> str:
+        return f"memory {self.number}, recalled {self.times} time{'' if self.times == 1 else 's'}"
+
+
+class CleanupDecision(models.Model):
+    """What was decided about a memory that was suggested for cleanup; later suggestions learn from it."""
+
+    agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
+    number = models.PositiveBigIntegerField(help_text="the memory's")
+    category = models.CharField(max_length=20)
+    is_kept = models.BooleanField(help_text="or discarded")
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "number"], name="cleanup_decision_of_memory")]
+
+    def __str__(self) -> str:
+        return f"memory {self.number} was {'kept' if self.is_kept else 'discarded'}"

@@ -1,0 +1,28 @@
+"""Recorded sessions: conversations of a person and an agent."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class RecordedSession(models.Model):
+    """A session of talk whose interactions are recorded, in one project. No refinement session."""
+
+    agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
+    name = models.CharField(max_length=64)
+    project = models.CharField(max_length=100)
+    began_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    numbers = models.JSONField(default=list, help_text="of the memories that record it, in order")
+    memory = models.PositiveBigIntegerField(null=True, help_text="the number of the session memory, once it ended")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "project", "name"], name="recorded_session_once")]
+        indexes = [
+            models.Index(fields=["agent", "last_at"], name="recorded_session_last"),
+            models.Index(fields=["last_at"], condition=models.Q(ended_at__isnull=True), name="recorded_session_open"),
+        ]
+
+    def __str__(self) -> str:
+        return f"recorded session of {self.began_at:%Y-%m-%d %H:%M}"

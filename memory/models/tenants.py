@@ -1,0 +1,37 @@
+"""Tenants, and the limits of a refinement session that a tenant or an agent may set."""
+
+from __future__ import annotations
+
+from django.core.validators import RegexValidator
+from django.db import models
+
+SLUG = RegexValidator(r"^[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?\Z", "lower-case letters, digits, '-' and '_', 1 to 64")
+
+
+class RefinementLimits(models.Model):
+    """Bounds of one refinement session; null means: ask the tenant, then the service's own default."""
+
+    max_changes = models.PositiveIntegerField(null=True, blank=True, help_text="memories discarded or rewritten")
+    max_steps = models.PositiveIntegerField(null=True, blank=True, help_text="replies of the model")
+    max_searches = models.PositiveIntegerField(null=True, blank=True)
+    max_failed_calls = models.PositiveIntegerField(null=True, blank=True)
+    max_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="wall time, seconds")
+    max_model_tokens = models.PositiveBigIntegerField(null=True, blank=True, help_text="prompt and completion tokens")
+
+    class Meta:
+        abstract = True
+
+
+class Tenant(RefinementLimits):
+    """An organisation. Everything belongs to exactly one. Seen by its own people; lives until an operator ends it."""
+
+    slug = models.CharField(max_length=64, unique=True, validators=[SLUG])
+    name = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    sessions_at_once = models.PositiveIntegerField(null=True, blank=True, help_text="that workers run; 0: any number")
+    month_tokens = models.PositiveBigIntegerField(
+        "model tokens a month", null=True, blank=True, help_text="of its sessions, in a calendar month (UTC)"
+    )
+
+    def __str__(self) -> str:
+        return self.slug

@@ -1,0 +1,42 @@
+"""Vaults: the files that an agent keeps of its memories."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Vault(models.Model):
+    """How far an agent's vault has followed its trail. The folder is the agent's `vault_path`."""
+
+    agent = models.OneToOneField("memory.Agent", models.PROTECT, primary_key=True, related_name="vault")
+    seq = models.PositiveBigIntegerField(default=0, help_text="the last entry whose memories' files are as they are")
+    fault = models.CharField(max_length=200, blank=True, help_text="why the last attempt failed, without content")
+    fault_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"vault, at entry {self.seq}"
+
+
+class VaultFile(models.Model):
+    """The file of one memory in its agent's vault, as it was last written. Written by `memory.vault` alone."""
+
+    class State(models.TextChoices):
+        THERE = "there"
+        SET_ASIDE = "set_aside"  # below .discarded/
+
+    agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
+    number = models.PositiveBigIntegerField(help_text="the memory's")
+    version = models.PositiveBigIntegerField(help_text="the memory's, when it was written")
+    rules_version = models.CharField(max_length=20, help_text="of the memory rules, as the file says")
+    state = models.CharField(max_length=9, choices=State.choices)
+    sealed_path = models.BinaryField(help_text="below the vault's folder; it may say something of the content")
+    digest = models.BinaryField(max_length=32, help_text="keyed, of its bytes: a person's edit is found by it")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["agent", "number"], name="vault_file_of_memory"),
+            models.CheckConstraint(condition=models.Q(state__in=["there", "set_aside"]), name="vault_file_known_state"),
+        ]
+
+    def __str__(self) -> str:
+        return f"file of memory {self.number}"

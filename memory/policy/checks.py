@@ -1,0 +1,19 @@
+"""System check: the token counter of the settings is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.checks import CheckMessage, Error, register
+
+from config.checks import OURS
+from memory.policy import tokens
+
+
+@register(OURS)
+def token_counter_is_there(**_: Any) -> list[CheckMessage]:
+    try:
+        tokens.count("")
+    except tokens.TokenCounterMissing as missing:
+        return [Error(str(missing), id="palimpsest.E005")]
+    return []

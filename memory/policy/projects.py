@@ -1,0 +1,88 @@
+"""Which project something belongs to (seed 004, "Project Identification"): said, or told by its surroundings."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from memory.errors import Invalid
+from memory.policy import settings_document
+from memory.policy.categories import DEFAULT_PROJECT
+from memory.policy.names import checked_project as checked_project
+
+VARIABLE = "MEMORY_PROJECT"
+_SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^:/@\s]+):(?P<path>[^\s]+)\Z")  # git@host:acme/site.git
+_UNFIT = re.compile(r"[^A-Za-z0-9._/@-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What tells of a project: what was said in the environment, the git remote, the folder."""
+
+    override: str = ""
+    remote: str = ""
+    directory: str = ""
+
+
+def identify(around: Surroundings, rules: Mapping[str, Any] | None = None) -> str:
+    """The id of the project one is in, in the seed's order. Raises Invalid for an id that was said and is none."""
+    rules = rules or {}
+    for field, said in (
+        (VARIABLE, around.override),
+        (settings_document.PROJECT_ID, settings_document.project_id(rules)),
+    ):
+        if said.strip():
+            return _checked(said.strip(), field)
+    if not settings_document.is_on(rules, "project_support", "auto_detect_projects"):
+        return DEFAULT_PROJECT
+    method = settings_document.value(rules, "memory_rules.project_support.project_identification_method")
+    found = [of_remote(around.remote)] if method != "directory_name" else []
+    found += [of_directory(around.directory)] if method != "git_remote" else []
+    return next(filter(None, found), DEFAULT_PROJECT)
+
+
+def _checked(said: str, field: str) -> str:
+    """Raises Invalid, which names where it was said."""
+    try:
+        return checked_project(said)
+    except Invalid as wrong:
+        raise Invalid(field, wrong.problem) from None
+
+
+def of_remote(url: str) -> str:
+    """Host and path of a git remote, without credentials, port and `.git`; "" where it is none, or is a local one."""
+    host, path = _parted(url.strip())
+    path = "/".join(part for part in unquote(path).split("/") if part.strip(".")).removesuffix(".git")
+    return _fit(f"{host.lower()}/{path}") if host and path else ""
+
+
+def _parted(url: str) -> tuple[str, str]:
+    if "://" in url:
+        try:
+            parts = urlsplit(url)
+            return (parts.hostname or "", parts.path) if parts.scheme != "file" else ("", "")
+        except ValueError:
+            return "", ""
+    found = _SCP.match(url)
+    is_drive = found is not None and len(found["host"]) == 1  # C:\work
+    return (found["host"], found["path"]) if found and not is_drive else ("", "")
+
+
+def of_directory(path: str) -> str:
+    return _fit(PurePath(path.replace("\\", "/")).name)
+
+
+def _fit(text: str) -> str:
+    """As much of it as an id may have."""
+    plain = re.sub(r"\.{2,}", ".", _UNFIT.sub("-", text)).strip("-._/@")[:100].rstrip("-._/@")
+    if not plain and any(letter.isalnum() for letter in text):  # of another script
+        plain = f"project-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    try:
+        return checked_project(plain)
+    except Invalid:
+        return ""

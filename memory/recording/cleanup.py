@@ -1,0 +1,281 @@
+"""Which memories might be cleaned up, and what was decided of them (seed 004, "User-Guided Cleanup Algorithm").
+
+Nothing is ever cleaned up by itself: the one function that discards takes the numbers of the memories, from the agent's
+side, and discards only what is suggested then. What is discarded is kept, and can be restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import Any
+
+from django.db.models import Count, Exists, OuterRef
+from django.utils import timezone
+
+from audit.models import ActorKind
+from audit.trail import Actor
+from memory.errors import AgentsSide, Invalid, MemoryDisabled, Stale
+from memory.models import Agent, CleanupDecision, Memory, Recall
+from memory.policy import settings_document, switches
+from memory.policy.categories import scope_of
+from memory.recording import overdue
+from memory.recording.significance import DECIDES
+from memory.silo.silo import Opened, Silo
+from memory.writing import edits, operations
+
+LOOKED_AT = 10_000  # overdue memories, the oldest, of which suggestions are chosen
+OFTEN = 5  # times recalled
+LATELY = timedelta(days=30)
+KEEPING_TAGS = frozenset({"important", "keep"})
+ENOUGH = 5  # decisions in a category, before it is known by them
+_NEVER = (0, None)
+_NOTHING = (False, False)
+_SETTING = "memory_rules.cleanup_guidance."
+
+
+class Importance(IntEnum):
+    LOW, MEDIUM, HIGH = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What speaks for keeping a memory, in words that say nothing of what it says."""
+
+    recalled: int = 0
+    last_at: datetime | None = None
+    is_tagged: bool = False  # important, or keep; known to the agent's side alone
+    is_merged: bool = False
+    was_kept: bool = False
+    decides: bool = False  # it tells of a decision or a preference; known to the agent's side alone
+
+    def importance(self, now: datetime) -> Importance:
+        """High: tagged so, or recalled often or lately. Medium: ever recalled, made of others, kept before, or about a
+        decision."""
+        is_used = self.recalled >= OFTEN or (self.last_at is not None and self.last_at > now - LATELY)
+        if self.is_tagged or is_used:
+            return Importance.HIGH
+        is_worth_a_look = self.recalled or self.is_merged or self.was_kept or self.decides
+        return Importance.MEDIUM if is_worth_a_look else Importance.LOW
+
+    def words(self) -> str:
+        told = [
+            f"recalled {_times(self.recalled)}, last on {self.last_at:%Y-%m-%d}" if self.last_at else "never recalled",
+            "made of other memories" if self.is_merged else "",
+            "decided to be kept before" if self.was_kept else "",
+            "tagged to be kept" if self.is_tagged else "",
+            "tells of a decision or a preference" if self.decides else "",
+        ]
+        return "; ".join(filter(None, told))
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A memory that might be discarded, without what it says."""
+
+    number: int
+    version: int
+    category: str
+    project: str
+    age_days: int
+    retention_days: int
+    importance: Importance
+    tokens: int
+    recalled: int
+    reason: str
+
+    def as_record(self) -> dict[str, Any]:
+        """As programs read it."""
+        return {name: getattr(self, name) for name in self.__slots__ if name != "importance"} | {
+            "importance": self.importance.name.lower()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What is suggested now; how many more would be, and how many are held back as important."""
+
+    suggestions: tuple[Suggestion, ...] = ()
+    more: int = 0
+    kept_back: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was decided. `seq` is the trail's entry, None where nothing was discarded."""
+
+    kept: tuple[int, ...]
+    discarded: tuple[int, ...]
+    seq: int | None
+
+
+def suggestions(agent: Agent, *, now: datetime | None = None, category: str | None = None) -> list[Suggestion]:
+    """What is suggested now, at most `batch_cleanup_limit`. Raises Invalid, MemoryDisabled."""
+    return list(review(agent, now=now, category=category).suggestions)
+
+
+def review(agent: Agent, *, now: datetime | None = None, category: str | None = None, is_read: bool = False) -> Review:
+    """The same, with what else there is. `is_read`, for the agent's side alone: what memories say is looked at, too.
+
+    Least important first, then oldest; after all others those of categories of whose memories most were decided to be
+    kept (of ENOUGH decisions at least). Raises Invalid, MemoryDisabled, Erased.
+    """
+    found, kept_back = _found(agent, now or timezone.now(), category, is_read=is_read)
+    limit = _limit(agent)
+    return Review(tuple(found[:limit]), max(len(found) - limit, 0), kept_back)
+
+
+def decide(
+    agent: Agent,
+    keep: Sequence[int],
+    discard: Sequence[int],
+    actor: Actor,
+    *,
+    expect: Mapping[int, int],
+    now: datetime | None = None,
+) -> Decided:
+    """Keep these memories, and discard those, all or none, on the agent's side. Each has to be suggested now.
+
+    At most `batch_cleanup_limit` at a time. `expect`: the versions at which they were seen, of each that is to be
+    discarded: nothing goes unseen that says something else by now. Raises AgentsSide, Invalid, MemoryDisabled,
+    DiscardShare, Stale.
+    """
+    if actor.kind not in (ActorKind.AGENT, ActorKind.STEWARD):
+        raise AgentsSide("The agent's side alone decides what is cleaned up.")
+    now = now or timezone.now()
+    with edits.locked(agent) as row:
+        found, _ = _found(row, now, None, is_read=True)
+        _check({"keep": keep, "discard": discard}, {each.number for each in found}, expect, _limit(row))
+        changed = [each.number for each in found if expect.get(each.number, each.version) != each.version]
+        if changed:
+            raise Stale(changed)
+        category_of = {each.number: each.category for each in found}
+        seq = operations.discard(row, discard, actor).seq if discard else None
+        _remember(row, {**dict.fromkeys(keep, True), **dict.fromkeys(discard, False)}, category_of, now)
+    return Decided(tuple(keep), tuple(discard), seq)
+
+
+def _check(given: Mapping[str, Sequence[int]], suggested: set[int], expect: Mapping[int, int], limit: int) -> None:
+    numbers = [number for each in given.values() for number in each]
+    for field, each in given.items():
+        unknown = sorted(set(each) - suggested)
+        if unknown:
+            raise Invalid(field, f"no suggestion now: {', '.join(map(str, unknown[:20]))}")
+    unseen = sorted(set(given["discard"]) - expect.keys())
+    if unseen:
+        raise Invalid("expect", f"lacks the version of each as it was listed: {', '.join(map(str, unseen[:20]))}")
+    if len(set(numbers)) < len(numbers):
+        raise Invalid("discard", "and keep name each memory once")
+    if len(numbers) > limit:
+        raise Invalid("discard", f"and keep name at most {limit:,} memories at a time (batch_cleanup_limit)")
+
+
+def _remember(agent: Agent, kept: Mapping[int, bool], category_of: Mapping[int, str], now: datetime) -> None:
+    CleanupDecision.objects.bulk_create(
+        [
+            CleanupDecision(agent_id=agent.pk, number=number, category=category_of[number], is_kept=is_kept, at=now)
+            for number, is_kept in kept.items()
+        ],
+        update_conflicts=True,
+        unique_fields=["agent", "number"],
+        update_fields=["category", "is_kept", "at"],
+    )
+
+
+# --- what is suggested
+
+
+def _limit(agent: Agent) -> int:
+    limit: int = settings_document.value(switches.rules_of(agent), f"{_SETTING}batch_cleanup_limit")
+    return limit
+
+
+def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) -> tuple[list[Suggestion], int]:
+    """All that might be suggested, in order, and how many are held back: by four queries, whatever there is."""
+    if not agent.memory_enabled:
+        raise MemoryDisabled
+    if category is not None:
+        scope_of(category)
+    rules = switches.rules_of(agent)
+    days = {name: each for name, each in overdue.retention(agent).items() if category in (None, name)}
+    if not (days and overdue.is_on(rules, "suggest_cleanup_actions")):
+        return [], 0
+    memories = _overdue(agent, days, now, is_read=is_read)
+    facts = _facts(agent, memories, is_read=is_read)
+    found = [_suggestion(memory, facts[memory.number], days, now) for memory in memories]
+    offered = [each for each in found if each.importance != Importance.HIGH]
+    if not overdue.is_on(rules, "preserve_important_memories"):
+        offered = found
+    cherished = _mostly_kept(agent) if offered else frozenset()
+    offered.sort(key=lambda each: (each.category in cherished, each.importance))  # what is oldest stays first
+    return offered, len(found) - len(offered)
+
+
+def _overdue(agent: Agent, days: Mapping[str, int], now: datetime, *, is_read: bool) -> list[Memory]:
+    rows = overdue.memories(days, now).filter(agent_id=agent.pk).order_by("origin", "number")
+    return list((rows.defer("digest") if is_read else rows.defer("digest", "sealed"))[:LOOKED_AT])
+
+
+def _facts(agent: Agent, memories: Sequence[Memory], *, is_read: bool) -> dict[int, Facts]:
+    numbers = [memory.number for memory in memories]
+    if not numbers:
+        return {}
+    uses = Recall.objects.filter(agent_id=agent.pk, number__among=numbers)
+    used = {number: (times, at) for number, times, at in uses.values_list("number", "times", "last_at")}
+    sources = Memory.objects.filter(agent_id=agent.pk, superseded_by__among=numbers)
+    merged = set(sources.values_list("superseded_by", flat=True).distinct())
+    silo = Silo.for_agent(agent) if is_read else None
+    told = {memory.number: _told(silo.open(memory)) for memory in memories} if silo is not None else {}
+    return {
+        memory.number: Facts(
+            recalled=used.get(memory.number, _NEVER)[0],
+            last_at=used.get(memory.number, _NEVER)[1],
+            is_tagged=told.get(memory.number, _NOTHING)[0],
+            decides=told.get(memory.number, _NOTHING)[1],
+            is_merged=memory.number in merged,
+            was_kept=vars(memory)["kept_at"] is not None,
+        )
+        for memory in memories
+    }
+
+
+def _told(opened: Opened) -> tuple[bool, bool]:
+    """Whether it is tagged to be kept, and whether it tells of a decision."""
+    is_tagged = any(tag.casefold() in KEEPING_TAGS for tag in opened.tags)
+    return is_tagged, DECIDES.search(opened.content) is not None
+
+
+def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: datetime) -> Suggestion:
+    age, suggested = (now - memory.origin).days, days[memory.category]
+    return Suggestion(
+        memory.number,
+        memory.version,
+        memory.category,
+        memory.project,
+        age,
+        suggested,
+        facts.importance(now),
+        memory.tokens,
+        facts.recalled,
+        f"{_days(age)} old, where {suggested:,} {'is' if suggested == 1 else 'are'} suggested; {facts.words()}",
+    )
+
+
+def _days(many: int) -> str:
+    return "1 day" if many == 1 else f"{many:,} days"
+
+
+def _times(many: int) -> str:
+    return "once" if many == 1 else f"{many:,} times"
+
+
+def _mostly_kept(agent: Agent) -> frozenset[str]:
+    """Categories in which most was decided to be kept. That something be discarded counts as long as it is."""
+    again = Memory.objects.filter(agent_id=agent.pk, number=OuterRef("number"), discarded_at__isnull=True)
+    decided = CleanupDecision.objects.filter(agent_id=agent.pk).exclude(Exists(again), is_kept=False)
+    counts: dict[str, list[int]] = {}
+    for category, is_kept, times in decided.values_list("category", "is_kept").annotate(times=Count("pk")):
+        counts.setdefault(category, [0, 0])[is_kept] += times
+    return frozenset(name for name, (gone, kept) in counts.items() if gone + kept >= ENOUGH and kept > gone)

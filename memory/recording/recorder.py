@@ -1,0 +1,188 @@
+"""Recording interactions (seed 004, "Automatic Interaction Recording Process"): automatically, which a closed switch
+skips in silence; or because somebody asked for it, who is told of the switch.
+
+All that one interaction brings (its memories, the session memory of a talk that is over, its topic's) is one
+transaction, with the agent locked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+import structlog
+from django.db import transaction
+from django.utils import timezone
+
+from audit.trail import Actor
+from memory.errors import CategoryDisabled, Constitutional, DiscardShare, MemoryDisabled
+from memory.models import Agent, Kind, RecordedSession
+from memory.policy import paths, settings_document, switches
+from memory.policy.validation import Draft
+from memory.recording import sessions, topics
+from memory.recording.interactions import Captured, Interaction, captured, contents, cut
+from memory.recording.references import reference
+from memory.recording.significance import is_worth_recording
+from memory.recording.topic_memory import MOST_OF_AN_ITEM, Stage, TopicFull
+from memory.writing import edits, operations
+
+log = structlog.get_logger("palimpsest.recording")
+
+T = TypeVar("T")
+CATEGORY = "user_interaction"
+REASONS = MEMORY_OFF, CATEGORY_OFF, RECORDING_OFF, BELOW_THRESHOLD = (
+    "memory_off",
+    "category_off",
+    "recording_off",
+    "below_threshold",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What became of an interaction: the numbers of its memories, or why it was skipped."""
+
+    numbers: tuple[int, ...] = ()
+    session: RecordedSession | None = None
+    kind: str = ""
+    significance: str = ""
+    masked: int = 0
+    skipped: str | None = None
+
+    @property
+    def number(self) -> int | None:
+        return self.numbers[0] if self.numbers else None
+
+
+class RulesChanged(Exception):
+    """The agent's rules changed while an interaction was made ready under the former ones."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__()
+        self.agent = agent  # as it stands
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Ready:
+    """An interaction as it will be kept, neutral and masked, which may have taken a second: nothing is locked yet."""
+
+    agent: Agent
+    kept: Captured | None
+    skipped: str = ""
+
+    def keep(self, actor: Actor) -> Recorded:
+        """Raises RulesChanged."""
+        if self.kept is None:
+            return _skipped(self.agent, self.skipped)
+        with edits.locked(self.agent) as row:
+            if (row.memory_enabled, row.rules) != (self.agent.memory_enabled, self.agent.rules):
+                raise RulesChanged(row)
+            return _recorded(row, self.kept, actor)
+
+
+def record(agent: Agent, interaction: Interaction, actor: Actor, *, requested: bool = False) -> Recorded:
+    """Record an interaction: in journal memories of the category user_interaction, and in its session.
+
+    Unless it is requested, what is switched off skips it, and so does the threshold. Raises Invalid; where it is
+    requested MemoryDisabled and CategoryDisabled, too.
+    """
+    return as_it_stands(agent, lambda row: ready(row, interaction, requested=requested).keep(actor))
+
+
+def ready(agent: Agent, interaction: Interaction, *, requested: bool = False) -> Ready:
+    """Raises what `record` does."""
+    reason = _closed(agent, requested=requested)
+    if reason:
+        return Ready(agent, None, reason)
+    given = interaction.checked()
+    given = replace(given, topic=topics.checked_topic(given.topic)) if given.topic else given
+    if not (requested or is_worth_recording(switches.rules_of(agent), given.prompt, given.response)):
+        return Ready(agent, None, BELOW_THRESHOLD)
+    return Ready(agent, captured(given, switches.rules_of(agent), requested=requested))
+
+
+def as_it_stands(agent: Agent, act: Callable[[Agent], T]) -> T:
+    """What `act` does, for the agent with the rules that it has by then."""
+    while True:
+        try:
+            return act(agent)
+        except RulesChanged as changed:
+            agent = changed.agent
+
+
+def _closed(agent: Agent, *, requested: bool) -> str:
+    """Why nothing is recorded, or "". Raises MemoryDisabled and CategoryDisabled where it is requested."""
+    if not agent.memory_enabled:
+        if requested:
+            raise MemoryDisabled
+        return MEMORY_OFF
+    if CATEGORY in switches.closed(agent):
+        if requested:
+            raise CategoryDisabled(CATEGORY)
+        return CATEGORY_OFF
+    return (
+        ""
+        if requested or settings_document.is_on(switches.rules_of(agent), "auto_recording", "enabled")
+        else RECORDING_OFF
+    )
+
+
+def _skipped(agent: Agent, reason: str) -> Recorded:
+    log.info("interaction not recorded", agent=agent.pk, reason=reason)
+    return Recorded(skipped=reason)
+
+
+def _recorded(row: Agent, kept: Captured, actor: Actor) -> Recorded:
+    now = timezone.now()
+    joined = sessions.join(row, kept.said.session, kept.said.project, actor, now)
+    session = joined.session
+    with edits.locked(row) as row:  # an older session's end may have been written meanwhile
+        to, first = partial(_refer, row, session), row.next_number
+        before = joined.previous
+        previous = to(before.number, before.origin) if before else ""
+        told = contents(kept, session.name, previous=previous, parts_at=lambda place: to(first + place, now))
+    besides = sessions.followed(row, before, to(first, now)) if before else {}
+    tags = [sessions.tag_of(session.name), f"kind:{kept.kind}", f"significance:{kept.level}"]
+    tags.append(f"preserved:{kept.preserved}")
+    tags += [topics.tag_of(kept.said.topic)] if kept.said.topic else []
+    drafts = [
+        Draft(text, kind=Kind.JOURNAL, category=CATEGORY, project=session.project, tags=tuple(tags), origin=now)
+        for text in told
+    ]
+    edited = operations.remember(row, drafts, actor, besides=besides)
+    numbers = [memory.number for memory in edited.memories[-len(drafts) :]]
+    sessions.note(session, numbers, now)
+    if kept.said.topic and _evolves(switches.rules_of(row)):
+        _evolve(row, kept, session, actor)
+    return Recorded(tuple(numbers), session, kept.kind, kept.level, kept.masked)
+
+
+def _refer(row: Agent, session: RecordedSession, number: int, at: datetime) -> str:
+    return reference(row, number, CATEGORY, session.project, paths.dated(at), within=CATEGORY)
+
+
+def _evolves(rules: Mapping[str, Any]) -> bool:
+    return "topic" not in settings_document.closed_categories(rules) and settings_document.is_on(
+        rules, "categories", "topic", "evolution_tracking"
+    )
+
+
+def _evolve(row: Agent, kept: Captured, session: RecordedSession, actor: Actor) -> None:
+    """An interaction is recorded even where its topic's memory must stay as it is."""
+    said = kept.said
+    asked, learned = topics.short(said.prompt), cut(said.learnings, MOST_OF_AN_ITEM)
+    stage = Stage(
+        project=session.project,
+        session=session.name,
+        stage=": ".join(part for part in (kept.kind, said.intent or asked) if part),
+        questions=(asked,) if kept.kind == "question" and asked else (),
+        insights=(learned,) if learned else (),
+    )
+    try:
+        with transaction.atomic():
+            topics.go_on(row, said.topic, actor, stage)
+    except (Constitutional, DiscardShare, TopicFull) as refused:
+        log.info("topic not evolved", agent=row.pk, reason=refused.code)

@@ -1,0 +1,184 @@
+"""What of an agent's memory bears on a question, for its prompt (seed 004, "Memory Retrieval Process").
+
+In a project one sees what is common, what is private, and what is the project's: never another project's. A memory's
+scope is its category's (memory/policy/categories.py); what is common, or private, and names a project is seen from
+others if `share_across_projects` of its category says so. Without a project it is the default one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from django.utils import timezone
+
+from memory.errors import Invalid
+from memory.models import Agent, Kind
+from memory.policy import settings_document, switches
+from memory.policy.categories import COMMON, PRIVATE, SCOPES
+from memory.policy.names import project_named
+from memory.policy.tokens import count
+from memory.policy.visible_projects import seen_from
+from memory.recording import named_dates, usage
+from memory.search import context, reading
+from memory.search.own_words import to_be_told
+from memory.search.query import Query, parse
+from memory.search.reading import Read
+
+MOST_FOR_RECENCY = 0.1  # that a score gains for a memory of today
+HALF_LIFE = timedelta(days=90)  # of that gain
+FOR_A_DATE = 1.0  # that it gains for a memory of a time that the question names
+_TITLE = "# What you remember of this"
+_SWITCHES = {
+    "topic": "search.enable_topic_search",
+    "session": "search.enable_session_search",
+    "user_interaction": "search.include_interaction_history",
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Retrieved:
+    """What is handed out, best first. `times`: how often each was by now, by number. What `max_tokens` left no room
+    for is counted in `left_out`."""
+
+    reads: tuple[Read, ...]
+    times: Mapping[int, int]
+    tokens: int = 0
+    left_out: int = 0
+    left_out_tokens: int = 0
+
+    @property
+    def block(self) -> str:
+        """As a prompt takes it, best first; "" for nothing."""
+        if not self.reads:
+            return ""
+        parts = ["\n".join([_TITLE, *map(_line, self.reads)])]
+        if self.left_out:
+            parts.append(context.left_out(self.left_out, self.left_out_tokens))
+        return "\n\n".join(parts) + "\n"
+
+
+def retrieve(
+    agent: Agent,
+    query: str,
+    *,
+    project: str = "",
+    limit: int | None = None,
+    tags: Sequence[str] = (),
+    max_tokens: int | None = None,
+    now: datetime | None = None,
+) -> Retrieved:
+    """What answers a query in a project, best first, and noted as used. For the agent's own side.
+
+    `limit` is at most `search.max_results`, which it also defaults to. `max_tokens` bounds what the memories weigh:
+    in order, each that still fits is handed out. Raises Invalid, MemoryDisabled.
+    """
+    reading.require_on(agent)
+    now = now or timezone.now()
+    rules = switches.rules_of(agent)
+    asked = _asked(rules, query, tags)
+    most = _most(rules, limit)
+    if max_tokens is not None and max_tokens < 0:
+        raise Invalid("max_tokens", "must be 0 or more")
+    filters = reading.Filters(
+        without=left_out(rules), projects=seen_from(rules, project_named(project)), with_notices=False
+    )
+    found: list[Read] = []
+    if asked is not None:
+        found = reading.search(agent, asked, filters=filters, tags=tags, limit=most, favour=_favour(query, now))
+    reads = _within(found, max_tokens)
+    tokens = sum(map(_weighs, reads))
+    return Retrieved(
+        tuple(reads),
+        usage.note(agent, [read.memory.number for read in reads], now) if reads else {},
+        tokens,
+        len(found) - len(reads),
+        sum(map(_weighs, found)) - tokens,
+    )
+
+
+def recency(origin: datetime, *, now: datetime) -> float:
+    """What a search's score is multiplied by: 1.1 for what was recorded today, 1.05 after 90 days, and so on to 1."""
+    age = max(now - origin, timedelta())
+    return 1.0 + MOST_FOR_RECENCY * float(0.5 ** (age / HALF_LIFE))
+
+
+def _favour(query: str, now: datetime) -> Callable[[datetime], float]:
+    """What is new; or, where the question names a time, what was recorded then."""
+    periods = named_dates.periods(query, now)
+    if not periods:
+        return partial(recency, now=now)
+    return lambda origin: 1.0 + FOR_A_DATE * any(begin <= origin < end for begin, end in periods)
+
+
+# --- what is seen
+
+
+def left_out(rules: Mapping[str, Any]) -> frozenset[str]:
+    """The categories that retrieval does not look at, closed ones aside."""
+    off = {name for name, switch in _SWITCHES.items() if not settings_document.is_on(rules, *switch.split("."))}
+    for scope, switch in ((COMMON, "common_memory_enabled"), (PRIVATE, "private_memory_enabled")):
+        if not settings_document.is_on(rules, "project_support", switch):
+            off |= {name for name, where in SCOPES.items() if where == scope}
+    return frozenset(off)
+
+
+# --- what is asked
+
+
+def _asked(rules: Mapping[str, Any], query: str, tags: Sequence[str]) -> Query | None:
+    """The query as the settings allow it; None for one of which nothing is left to look for. Raises Invalid."""
+    asked, by_text, by_tag = parse(query), *(_is_searched(rules, what) for what in ("full_text", "tag_search"))
+    if not by_tag:
+        if tags:
+            raise Invalid("tags", "are not searched by: memory_rules.search.enable_tag_search is off")
+        asked = replace(asked, text=" ".join([asked.text, *asked.tags]).strip(), tags=(), without_tags=())
+    if not by_text:
+        asked = Query("", (), (), asked.tags, asked.without_tags)
+        return asked if tags or asked.tags else None
+    return asked
+
+
+def _is_searched(rules: Mapping[str, Any], what: str) -> bool:
+    return settings_document.is_on(rules, "search", f"enable_{what}")
+
+
+def _most(rules: Mapping[str, Any], limit: int | None) -> int:
+    allowed: int = settings_document.value(rules, "memory_rules.search.max_results")
+    if limit is not None and limit < 1:
+        raise Invalid("limit", "must be 1 or more")
+    return allowed if limit is None else min(limit, allowed)
+
+
+# --- what is handed out
+
+
+def _within(found: Iterable[Read], max_tokens: int | None) -> list[Read]:
+    if max_tokens is None:
+        return list(found)
+    room, kept = max_tokens, []
+    for read in found:
+        weight = _weighs(read)
+        if weight <= room:
+            room -= weight
+            kept.append(read)
+    return kept
+
+
+def _line(read: Read) -> str:
+    """A dated entry of the journal says its day, as in the agent's context."""
+    day = f"{read.memory.origin:%Y-%m-%d}: " if read.memory.kind == Kind.JOURNAL else ""
+    return f"- {day}{context.said(replace(read.opened, content=_told(read)))}"
+
+
+def _told(read: Read) -> str:
+    return to_be_told(read.opened.content, read.memory.category)
+
+
+def _weighs(read: Read) -> int:
+    """Tokens of what is handed out of a memory: less than it has where nobody told all that it could."""
+    told = _told(read)
+    return read.memory.tokens if told == read.opened.content else count(told)

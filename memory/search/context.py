@@ -1,0 +1,127 @@
+"""An agent's memory as a block for its prompt: the core, then the journal of the last days.
+
+Within `max_tokens`, constitutional memories stay whatever they weigh; the oldest journal entries go first, then the
+oldest core memories, and the block says how many were left out and what they weigh.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
+
+from django.conf import settings
+from django.db.models import Q
+from django.utils import timezone
+
+from memory.errors import MemoryDisabled
+from memory.models import Agent, Kind, Memory
+from memory.policy import switches
+from memory.policy.names import project_named
+from memory.policy.visible_projects import seen_from
+from memory.silo.silo import Opened, Silo
+
+Line = tuple[Memory, Opened]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Context:
+    """What the block holds, oldest first, and what of it was left out."""
+
+    core: tuple[Line, ...]
+    journal: tuple[Line, ...]
+    tokens: int
+    left_out: int
+    left_out_tokens: int
+
+    def as_text(self) -> str:
+        """The block as a prompt takes it."""
+        parts = []
+        if self.core:
+            parts.append("# What you remember\n" + "\n".join(f"- {said(opened)}" for _, opened in self.core))
+        if self.journal:
+            days = (f"- {memory.origin:%Y-%m-%d}: {said(opened)}" for memory, opened in self.journal)
+            parts.append("# Your last days\n" + "\n".join(days))
+        if self.left_out:
+            parts.append(left_out(self.left_out, self.left_out_tokens))
+        return "\n\n".join(parts) + "\n" if parts else ""
+
+
+def said(opened: Opened) -> str:
+    """One memory, its further lines set in so that none of them looks like another memory."""
+    return "\n  ".join(opened.content.splitlines())
+
+
+def left_out(memories: int, tokens: int) -> str:
+    """What a block says of what there was no room for."""
+    return f"({memories:,} memories of {tokens:,} tokens are left out here.)"
+
+
+def etag(
+    agent: Agent, *, max_tokens: int | None, form: str, project: str | None = None, now: datetime | None = None
+) -> str:
+    """What an unchanged block keeps: where the trail stands, and which day the journal begins at.
+
+    Costs no query: a memory changes with an entry of the trail alone.
+    """
+    since = _journal_since(now or timezone.now()).date()
+    state = f"{agent.pk}/{agent.audit_seq}/{agent.memory_enabled}/{since}/{max_tokens}/{form}"
+    state += "" if project is None else f"/{project}"
+    return f'"{hashlib.sha256(state.encode()).hexdigest()[:32]}"'
+
+
+def read(
+    agent: Agent, *, max_tokens: int | None = None, project: str | None = None, now: datetime | None = None
+) -> Context:
+    """The block, for the agent's side alone. `max_tokens` bounds what the memories weigh; with a project it is what is
+    seen from there. Raises Invalid, and MemoryDisabled: an empty one would say that there is nothing to remember."""
+    if not agent.memory_enabled:
+        raise MemoryDisabled
+    memories = Memory.objects.filter(agent_id=agent.pk, discarded_at__isnull=True)
+    recent = Q(kind=Kind.JOURNAL) & (Q(origin__gte=_journal_since(now or timezone.now())) | Q(constitutional=True))
+    shown = memories.exclude(switches.hidden(agent)) if switches.closed(agent) else memories
+    shown = shown.exclude(_of_others(agent, project)) if project is not None else shown
+    found = list(shown.filter(Q(kind=Kind.CORE) | recent).order_by("origin", "number"))
+    kept = _within(found, max_tokens)
+    silo = Silo.for_agent(agent)
+    lines = [(memory, silo.open(memory)) for memory in kept]
+    gone = sum(memory.tokens for memory in found) - sum(memory.tokens for memory in kept)
+    return Context(
+        core=tuple(line for line in lines if line[0].kind == Kind.CORE),
+        journal=tuple(line for line in lines if line[0].kind == Kind.JOURNAL),
+        tokens=sum(memory.tokens for memory in kept),
+        left_out=len(found) - len(kept),
+        left_out_tokens=gone,
+    )
+
+
+def _of_others(agent: Agent, project: str) -> Q:
+    """What is not seen from a project."""
+    seen = seen_from(switches.rules_of(agent), project_named(project)) or {}
+    others = (Q(category=category) & ~Q(project__in=projects) for category, projects in seen.items())
+    return reduce(or_, others, Q(pk__in=[]))
+
+
+def _journal_since(now: datetime) -> datetime:
+    """Whole days, so that an unchanged block stays the same for a day."""
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    return today - timedelta(days=settings.CONTEXT_JOURNAL_DAYS)
+
+
+def _within(memories: Sequence[Memory], max_tokens: int | None) -> list[Memory]:
+    """Those that stay, in order: constitutional ones first of all, then the newest core, then the newest journal."""
+    if max_tokens is None:
+        return list(memories)
+    room = max_tokens - sum(memory.tokens for memory in memories if memory.constitutional)
+    kept = {memory.number for memory in memories if memory.constitutional}
+    for kind in (Kind.CORE, Kind.JOURNAL):
+        for memory in reversed(memories):
+            if memory.kind == kind and not memory.constitutional:
+                if memory.tokens > room:
+                    return [each for each in memories if each.number in kept]
+                room -= memory.tokens
+                kept.add(memory.number)
+    return [memory for memory in memories if memory.number in kept]

@@ -1,0 +1,42 @@
+"""What of a memory's text is its own: not the headings and labels of its template, and not the lines that say what
+nobody told (seed 004, "Storage Format"). The text itself stays as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from memory.markdown import labels, sections
+from memory.markdown.sections import ABSENT
+
+_LABEL = re.compile(r"- (?:\*\*)?([A-Z][A-Za-z -]{1,40}?)(?:\*\*)?:(?=\s|\Z)")
+_ABSENT = re.compile(rf"(?:- )?(?:\*\*)?{ABSENT}(?:\*\*)?(?::[^\n]*)?\s*\Z")
+
+
+def to_be_found(text: str, category: str) -> str:
+    """By which a memory is searched for."""
+    if category not in labels.OF and "## " not in text:
+        return text
+    known, headings = labels.all_of(category), sections.names(category)
+    return "".join(_own(text, known, frozenset(headings)))
+
+
+def _own(text: str, known: frozenset[str], headings: frozenset[str]) -> Iterator[str]:
+    for line, begun, is_fenced in sections.parsed(text):
+        if is_fenced:
+            yield line
+        elif begun in headings or (known and _ABSENT.match(line)):
+            yield "\n"
+        else:
+            label = _LABEL.match(line) if known else None
+            yield line[label.end() :] if label and label[1] in known else line
+
+
+def to_be_told(text: str, category: str) -> str:
+    """What is handed out for a prompt: without what nobody told, and sections in which nothing else stands."""
+    if category not in labels.OF or ABSENT not in text:
+        return text
+    kept = "".join(line for line, _, is_fenced in sections.parsed(text) if is_fenced or not _ABSENT.match(line))
+    if sections.is_plain(kept, category):
+        return kept
+    return sections.composed(sections.parted(kept, category))

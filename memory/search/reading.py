@@ -1,0 +1,135 @@
+"""What an agent's side reads of its own silo: one memory, a list of them, what a search finds.
+
+Nothing is read back while memory is switched off, and nothing of a category that is (60-memory-rules, Switches).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from audit import bulk
+from memory.errors import Redacted
+from memory.models import Agent, Memory
+from memory.policy import switches
+from memory.policy.validation import Draft
+from memory.search.cache import Reader
+from memory.search.query import Query
+from memory.silo.silo import Opened, Silo
+from memory.writing import edits
+from memory.writing.edits import Edited
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Read:
+    """A memory, opened. `score` is a search's, 0 elsewhere."""
+
+    memory: Memory
+    opened: Opened
+    score: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which memories are listed; None is any. `since` and `until` are of origin dates, both included."""
+
+    kind: str | None = None
+    category: str | None = None
+    project: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    constitutional: bool | None = None
+    discarded: bool | None = False
+    # Of a search alone: categories left out, of which projects those of a category are, and the system's notices.
+    without: frozenset[str] = frozenset()
+    projects: Mapping[str, frozenset[str]] | None = None
+    with_notices: bool = True
+
+
+def one(agent: Agent, number: int) -> Read:
+    """Raises UnknownMemory, Redacted, MemoryDisabled, CategoryDisabled."""
+    require_on(agent)
+    [memory] = edits.fetch(agent, [number])
+    switches.require_readable(agent, [memory])
+    if memory.redacted_at is not None:
+        raise Redacted([number])
+    return Read(memory, Silo.for_agent(agent).open(memory))
+
+
+def several(agent: Agent, numbers: Sequence[int]) -> list[Read]:
+    """These memories, in order of number. Raises UnknownMemory, Redacted, MemoryDisabled, CategoryDisabled."""
+    require_on(agent)
+    found = edits.fetch(agent, sorted(numbers))
+    switches.require_readable(agent, found)
+    gone = [memory.number for memory in found if memory.redacted_at is not None]
+    if gone:
+        raise Redacted(gone)
+    silo = Silo.for_agent(agent)
+    return [Read(memory, silo.open(memory)) for memory in found]
+
+
+def as_stored(edited: Edited, drafts: Sequence[Draft]) -> list[Read]:
+    """What was remembered just now, from the checked drafts it was made of: nothing is read back or opened."""
+    pairs = zip(edited.memories, drafts, strict=True)
+    return [Read(memory, Opened(draft.content, tuple(draft.tags))) for memory, draft in pairs]
+
+
+def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read]:
+    """The next memories by number. Redacted ones say nothing and are left out. Raises MemoryDisabled."""
+    require_on(agent)
+    rows = Memory.objects.filter(agent_id=agent.pk, number__gt=after, redacted_at__isnull=True)
+    rows = rows.exclude(switches.hidden(agent)) if switches.closed(agent) else rows
+    wanted = {
+        "kind": filters.kind,
+        "category": filters.category,
+        "project": filters.project,
+        "origin__gte": filters.since,
+        "origin__lte": filters.until,
+        "constitutional": filters.constitutional,
+        "discarded_at__isnull": None if filters.discarded is None else not filters.discarded,
+    }
+    rows = rows.filter(**{name: value for name, value in wanted.items() if value is not None})
+    silo = Silo.for_agent(agent)
+    return [Read(memory, silo.open(memory)) for memory in rows.order_by("number")[:limit]]
+
+
+def search(
+    agent: Agent,
+    query: str | Query,
+    *,
+    filters: Filters,
+    tags: Sequence[str] = (),
+    limit: int = 10,
+    favour: Callable[[datetime], float] | None = None,
+) -> list[Read]:
+    """What answers a query, best first (20-silo, Search). No text a person might type raises. Raises MemoryDisabled.
+
+    `favour`: what a score is multiplied by, for an origin date.
+    """
+    require_on(agent)
+    with Reader(agent) as index:
+        hits = index.search(
+            query,
+            kind=filters.kind,
+            category=filters.category,
+            project=filters.project,
+            tags=tags,
+            since=filters.since,
+            until=filters.until,
+            without_categories=switches.closed(agent) | filters.without,
+            projects=filters.projects,
+            with_notices=filters.with_notices,
+            favour=favour,
+            limit=limit,
+        )
+    active, numbers = '"agent_id" = %s AND "discarded_at" IS NULL', [hit.number for hit in hits]
+    rows = bulk.select(Memory, active, [agent.pk], among=("number", numbers)) if hits else []
+    there = {memory.number: memory for memory in rows}
+    silo = Silo.for_agent(agent)
+    return [Read(there[hit.number], silo.open(there[hit.number]), hit.score) for hit in hits if hit.number in there]
+
+
+def require_on(agent: Agent) -> None:
+    """Raises MemoryDisabled."""
+    switches.require_on(agent)

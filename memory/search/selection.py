@@ -1,0 +1,132 @@
+"""Which memories a query allows at all: phrases, exclusions, tags, kind, category, project and origin date."""
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from memory.search.holdings import Holding, Holdings, holds_run, packed
+from memory.search.query import Query
+from memory.search.vocabulary import Vocabulary
+from memory.search.words import is_cjk, name_key, split
+
+Phrase = Sequence[set[int]]  # per word, the terms that stand for it
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a caller asks of a memory's metadata; both ends of the time range belong to it. `projects`: of a category in
+    it, memories of these projects alone."""
+
+    kind: str | None = None
+    category: str | None = None
+    project: str | None = None
+    tags: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    without_categories: frozenset[str] = frozenset()
+    projects: Mapping[str, frozenset[str]] | None = None
+    with_notices: bool = True
+
+    def any(self) -> bool:
+        return self != Filters()
+
+    def allow(self, holding: Holding) -> bool:
+        return (
+            self.kind in (None, holding.kind)
+            and self.category in (None, holding.category)
+            and self.project in (None, holding.project)
+            and holding.category not in self.without_categories
+            and (self.projects is None or holding.project in self.projects.get(holding.category, (holding.project,)))
+            and (self.with_notices or not holding.is_notice)
+            and (self.since is None or holding.origin >= self.since)
+            and (self.until is None or holding.origin <= self.until)
+            and all(name_key(tag) in holding.tags for tag in self.tags)
+        )
+
+
+def readings(vocabulary: Vocabulary, word: str) -> set[int]:
+    """The terms a word of a query stands for; a single CJK character stands for every pair it opens."""
+    if len(word) == 1 and is_cjk(word):
+        return vocabulary.starting_with(word)
+    term = vocabulary.find(word)
+    return set() if term is None else {term}
+
+
+def select(holdings: Holdings, asked: Query, filters: Filters, ranked: Iterable[int] | None) -> set[int] | None:
+    """The allowed memories among those that hold a ranked term (or among all); None when nothing is forbidden."""
+    phrases, without = (_phrases(holdings.vocabulary, texts) for texts in (asked.phrases, asked.without))
+    if not (asked.restricts or filters.any()):
+        return None
+    numbers = list(_start(holdings, phrases, ranked))
+    if filters.any():
+        numbers = [number for number in numbers if filters.allow(holdings.by_number[number])]
+    numbers = _by_tags(holdings, asked.tags, asked.without_tags, numbers)
+    for phrase in phrases:
+        numbers = _containing(holdings, phrase, numbers)
+    allowed = set(numbers)
+    for phrase in without:
+        allowed.difference_update(_matching(holdings, phrase, allowed))
+    return allowed
+
+
+def _phrases(vocabulary: Vocabulary, texts: Iterable[str]) -> list[Phrase]:
+    phrases = ([readings(vocabulary, word) for word in split(text)] for text in texts)
+    return [phrase for phrase in phrases if phrase]
+
+
+def _start(holdings: Holdings, phrases: list[Phrase], ranked: Iterable[int] | None) -> Iterable[int]:
+    """The fewest memories that are sure to hold every result."""
+    candidates = [_holding_any(holdings, word) for phrase in phrases for word in phrase]
+    if ranked is not None:
+        candidates.append(_holding_any(holdings, set(ranked)))
+    return min((found for found in candidates if found is not None), key=len, default=holdings.by_number)
+
+
+def _holding_any(holdings: Holdings, terms: set[int]) -> Sequence[int] | set[int] | None:
+    """The memories that hold one of the terms; None when finding them costs more than it saves."""
+    if any(term <= holdings.vocabulary.last_stop for term in terms):
+        return None
+    postings = list(holdings.numbers_with(terms).values())
+    if len(postings) == 1:
+        return postings[0]
+    return None if sum(map(len, postings)) > len(holdings) else set[int]().union(*postings)
+
+
+def _by_tags(holdings: Holdings, tags: Iterable[str], without: Iterable[str], numbers: list[int]) -> list[int]:
+    for tag in map(name_key, tags):
+        numbers = [number for number in numbers if tag in holdings.by_number[number].tags]
+    for tag in map(name_key, without):
+        numbers = [number for number in numbers if tag not in holdings.by_number[number].tags]
+    return numbers
+
+
+def _matching(holdings: Holdings, phrase: Phrase, among: set[int]) -> Iterable[int]:
+    if len(phrase) == 1:
+        return set[int]().union(*holdings.numbers_with(phrase[0]).values())
+    return _containing(holdings, phrase, among)
+
+
+def _containing(holdings: Holdings, phrase: Phrase, numbers: Iterable[int]) -> list[int]:
+    """Of these memories, those that hold the phrase's words one after the other."""
+    by_number = holdings.by_number
+    if all(len(word) == 1 for word in phrase):
+        sought = packed(term for word in phrase for term in word)
+        return [number for number in numbers if holds_run(by_number[number].packed, sought)]
+    return [number for number in numbers if _contains(by_number[number].terms, phrase)]
+
+
+def _contains(terms: "array[int]", phrase: Phrase) -> bool:
+    return any(_stands_at(terms, place, phrase) for term in phrase[0] for place in _places(terms, term))
+
+
+def _places(terms: "array[int]", term: int) -> Iterable[int]:
+    place = -1
+    for _ in range(terms.count(term)):
+        place = terms.index(term, place + 1)
+        yield place
+
+
+def _stands_at(terms: "array[int]", place: int, phrase: Phrase) -> bool:
+    window = terms[place : place + len(phrase)]
+    return len(window) == len(phrase) and all(term in word for term, word in zip(window, phrase, strict=True))

@@ -1,0 +1,119 @@
+"""The terms of one silo: each word's stem, numbered."""
+
+from memory.search.stopwords import stop_words
+from memory.search.words import is_cjk, stemmer
+
+# The word before each of a memory's tags, so that no phrase reaches from the text into a tag; no text holds it.
+BETWEEN = ""
+
+_LONGEST_STEMMED = 40
+_FAMILY_LETTERS = 4  # related stems share at least so many letters
+_LONGEST_ENDING = 4  # and one is the other with at most so many more
+_MOST_RELATIVES = 8
+_LARGEST_FAMILY = 2_000  # a family this large is generated names, not related words
+
+
+class Vocabulary(dict[str, int]):
+    """word → term; a word's first look-up by item stems and numbers it, `find` only looks.
+
+    Terms up to `last_stop` are stop words (each its own term, unstemmed) and what stands between text and tags. A term
+    whose last memory went is given back by `drop` and its number used again: no word outlives the memories that hold
+    its stem.
+    """
+
+    def __init__(self, language: str) -> None:
+        super().__init__()
+        self._stem = stemmer(language)
+        self._spellings: dict[int, list[str]] = {}  # the words of a term but its own stem
+        self._families: dict[str, set[str]] = {}
+        self._free: list[int] = []
+        self.terms: dict[str, int] = {}
+        self.stems: list[str] = [""]
+        self.postings: list[list[int]] = [[]]
+        self[BETWEEN] = 0
+        for word in sorted(stop_words(language)):
+            self[word] = self._number(word)
+        self.last_stop = len(self.stems) - 1
+        self.long_letters = 0
+
+    def __missing__(self, word: str) -> int:
+        stem = self.stem(word)
+        term = self.terms.get(stem)
+        if term is None:
+            term = self._number(stem)
+            self.terms[stem] = term
+            if key := _family(stem):
+                self._families.setdefault(key, set()).add(stem)
+            if len(stem) > _LONGEST_STEMMED:
+                self.long_letters += len(stem)
+        self[word] = term
+        if word != stem:
+            self._spellings.setdefault(term, []).append(word)
+        return term
+
+    def _number(self, stem: str) -> int:
+        if self._free:
+            term = self._free.pop()
+            self.stems[term] = stem
+            return term
+        self.stems.append(stem)
+        self.postings.append([])
+        return len(self.stems) - 1
+
+    def stem(self, word: str) -> str:
+        # Longer "words" are hashes, keys and the like: a stem would only damage them. A stem is never empty.
+        return word if len(word) > _LONGEST_STEMMED else self._stem(word) or word
+
+    def find(self, word: str) -> int | None:
+        """A word's term if any memory holds it; learns nothing."""
+        term = self.get(word)
+        return self.terms.get(self.stem(word)) if term is None else term
+
+    def is_stop(self, word: str) -> bool:
+        return 0 < self.get(word, 0) <= self.last_stop
+
+    def forget_spellings(self, term: int) -> None:
+        """Drops the words that led to a term; those still in use are learned again when next met."""
+        for word in (self.stems[term], *self._spellings.pop(term, ())):
+            if self.get(word) == term:  # a term's stem may, as a word, have another stem: agreed → agre, agre → agr
+                del self[word]
+
+    def drop(self, term: int) -> None:
+        """Gives a term back once no memory holds it."""
+        self.forget_spellings(term)
+        stem = self.stems[term]
+        del self.terms[stem]
+        if key := _family(stem):
+            self._families[key].discard(stem)
+            if not self._families[key]:
+                del self._families[key]
+        if len(stem) > _LONGEST_STEMMED:
+            self.long_letters -= len(stem)
+        self.stems[term] = ""
+        self.postings[term] = []
+        self._free.append(term)
+
+    def starting_with(self, character: str) -> set[int]:
+        """The terms that begin with a CJK character: itself at the end of a run, its pairs elsewhere."""
+        return {self.terms[stem] for stem in self._families.get(character, ())}
+
+    def relatives(self, word: str) -> list[int]:
+        """Terms whose stem continues this word's or is its beginning (counsel, counselor), most frequent first."""
+        stem = self.stem(word)
+        family = () if is_cjk(stem) else self._families.get(_family(stem), ())
+        if len(family) > _LARGEST_FAMILY:
+            return []
+        close = [other for other in family if other != stem and _related(stem, other)]
+        close.sort(key=lambda other: (-len(self.postings[self.terms[other]]), other))
+        return [self.terms[other] for other in close[:_MOST_RELATIVES]]
+
+
+def _family(stem: str) -> str:
+    if len(stem) >= _FAMILY_LETTERS:
+        return stem[:_FAMILY_LETTERS] if stem.isalpha() else ""
+    return stem[0] if is_cjk(stem) else ""
+
+
+def _related(stem: str, other: str) -> bool:
+    short, long = sorted((stem, other), key=len)
+    return len(long) - len(short) <= _LONGEST_ENDING and long.startswith(short)

@@ -1,0 +1,46 @@
+"""System check of the silos: the keys that open them are in the keyring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.db import connection
+
+from config.checks import ask_database
+from memory.errors import SealBroken, SiloKeyMissing
+from memory.silo import keys
+
+
+@register(Tags.database)
+def silos_open(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """One agent under each key-encryption key is tried: a service whose silos' keys are missing is not to start.
+
+    A key that was altered or moved is its agent's trouble alone, and no reason to keep the others waiting.
+    """
+    return ask_database(databases, _unopenable)
+
+
+def _unopenable() -> list[CheckMessage]:
+    problems: list[CheckMessage] = []
+    for agent_id, wrapped in _one_agent_per_key():
+        try:
+            keys.cipher_for(agent_id, wrapped)
+        except SiloKeyMissing as missing:
+            problems.append(Error(str(missing), id="palimpsest.E002"))
+        except SealBroken as broken:
+            problems.append(Warning(str(broken), id="palimpsest.W003"))
+    return problems
+
+
+def _one_agent_per_key() -> list[tuple[int, bytes]]:
+    """An agent for each key-encryption key that wraps any (the key's id stands in the wrapped key's first bytes)."""
+    if "memory_agent" not in connection.introspection.table_names():
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id, wrapped_key FROM memory_agent WHERE id IN "
+            "(SELECT min(id) FROM memory_agent WHERE length(wrapped_key) > 0 GROUP BY substr(wrapped_key, 1, 9))"
+        )
+        return [(agent_id, bytes(wrapped)) for agent_id, wrapped in cursor.fetchall()]

@@ -1,6 +1,0 @@
-"""Search over one agent's memories, without an index at rest: see `Index`."""
-
-from memory.silo.search.holdings import Document
-from memory.silo.search.index import Hit, Index
-
-__all__ = ["Document", "Hit", "Index"]

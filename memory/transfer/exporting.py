@@ -1,0 +1,90 @@
+"""What all export formats share: the memories they are made of, and what they had no place for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from audit.bulk import streamed
+from memory.models import Agent, Memory
+from memory.search.reading import Read
+from memory.silo.silo import Opened, Silo
+
+AT_ONCE = 1_000  # memories held
+OURS = "palimpsest"  # under which another system's format carries what it has no field for
+
+
+@dataclass(slots=True)
+class NotHeld:
+    """What a format had no place for: of how many memories."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def note(self, what: str) -> None:
+        self.counts[what] += 1
+
+    def warnings(self) -> Iterator[str]:
+        """For people, the most frequent first."""
+        for what, count in self.counts.most_common():
+            yield f"{count:,} {'memory' if count == 1 else 'memories'}: {what}"
+
+
+Writer = Callable[[Agent, Iterable[Read], NotHeld], Iterator[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A format that memories leave in. `write` gives its bytes as they are made, with few memories held."""
+
+    name: str  # as --format and ?format= have it
+    media_type: str
+    ending: str  # of a file's name
+    what: str  # for help texts
+    not_held: tuple[str, ...]  # what of a memory it has no place for
+    write: Writer
+    with_discarded: Writer | None = None  # where it has a place for what was discarded
+
+
+def memories(agent: Agent, *, with_discarded: bool = False) -> Generator[Read, None, None]:
+    """The silo's memories in order of number; redacted ones say nothing, and are left out. For the agent's side alone;
+    while memory is switched off, too."""
+    silo = Silo.for_agent(agent)
+    wanted = Memory.objects.filter(agent_id=agent.pk, redacted_at__isnull=True).order_by("number")
+    if not with_discarded:
+        wanted = wanted.filter(discarded_at__isnull=True)
+    with streamed(wanted, AT_ONCE) as rows:
+        for memory in rows:
+            yield Read(memory, silo.open(memory))
+
+
+def record(memory: Memory, opened: Opened, *, with_discarded: bool = False) -> dict[str, Any]:
+    """A memory as programs read it."""
+    fields: dict[str, Any] = {
+        "id": memory.number,
+        "kind": memory.kind,
+        "category": memory.category,
+        "scope": memory.scope,
+        "project": memory.project,
+        "tags": list(opened.tags),
+        "origin": _moment(memory.origin),
+        "created_at": _moment(memory.created_at),
+        "tokens": memory.tokens,
+        "constitutional": memory.constitutional,
+        "content": opened.content,
+    }
+    if with_discarded:
+        fields |= {"discarded_at": _moment(memory.discarded_at), "superseded_by": memory.superseded_by}
+    return fields
+
+
+def _moment(at: datetime | None) -> str | None:
+    return at.isoformat().replace("+00:00", "Z") if at else None
+
+
+def own_fields(read: Read) -> dict[str, Any]:
+    """All of a memory but its words: whoever comes back finds it again."""
+    fields = record(read.memory, read.opened)
+    return {name: value for name, value in fields.items() if name not in ("content", "tokens")}

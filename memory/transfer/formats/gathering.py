@@ -1,0 +1,180 @@
+"""What a reader of another system's entries gathers of one: tags, a date, what is told of it; and what it becomes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from memory.errors import Invalid
+from memory.policy.categories import PROJECT, SCOPES
+from memory.policy.validation import MAX_TAG, MAX_TAGS, Draft, parse_moment
+from memory.transfer.exporting import OURS
+from memory.transfer.formats.found import HERE, Found, LeftOut, Part
+from memory.transfer.formats.parting import in_parts, pieces
+from memory.transfer.formats.text import NO_TEXT, Unfit, fit, told
+
+NO_DATE = "date could not be read"
+WAS_CONSTITUTIONAL = "was constitutional there"
+WAS_DELETED = "was deleted there"
+_MOST_TOLD = 20  # of one memory
+LONGEST_ID = 100  # characters
+
+
+@dataclass(slots=True, repr=False)
+class Gathered:
+    """Of one memory. What is too long for a tag, or is none, is told by its name and not kept."""
+
+    category: str = "contextual"
+    date: datetime | None = None
+    tags: dict[str, None] = field(default_factory=dict)
+    _told: dict[str, None] = field(default_factory=dict)
+    _untold: int = 0
+    _untagged: int = 0
+
+    def tell(self, what: str) -> None:
+        if len(self._told) < _MOST_TOLD:
+            self._told[told(what)] = None
+        else:
+            self._untold += 1
+
+    def not_kept(self, name: str) -> None:
+        self.tell(f"not kept: {name}")
+
+    def tag(self, text: object, name: str, before: str = "") -> None:
+        """`before`: what stands before it in the tag, such as `user:`. Null, and what says nothing, is no tag."""
+        if is_nothing(text):
+            return
+        said = _as_tag(text)
+        if not said or len(before) + len(said) > MAX_TAG:
+            self.not_kept(name)
+        elif len(self.tags) < MAX_TAGS or before + said in self.tags:
+            self.tags[before + said] = None
+        else:
+            self._untagged += 1
+
+    def tag_each(self, texts: object, name: str) -> None:
+        if isinstance(texts, list):
+            for text in texts:
+                self.tag(text, name)
+        else:
+            self.tag(texts, name)
+
+    def moment(self, given: object) -> None:
+        """Take it for the date."""
+        if given is None or given == "":
+            return
+        self.date = moment(given)
+        if self.date is None:
+            self.tell(NO_DATE)
+
+    def later(self, entry: Mapping[str, Any], name: str = "updated_at", first: str = "created_at") -> None:
+        """Tell of another date, where it differs from the first."""
+        given, before = entry.get(name), entry.get(first)
+        if given and given != before and (moment(given) is None or moment(given) != moment(before)):
+            self.not_kept(name)
+
+    def metadata(self, given: object, name: str = "metadata", besides: Iterable[str] = ()) -> None:
+        """Scalars as tags `key:value`."""
+        if not isinstance(given, dict):
+            if not is_nothing(given):
+                self.not_kept(name)
+            return
+        for key, value in given.items():
+            if key != OURS and key not in besides:
+                self.tag(value, f"{name}.{key}", f"{key}:")
+
+    @property
+    def transformed(self) -> tuple[str, ...]:
+        more = [(self._untagged, "tags"), (self._untold, "others")]
+        return (*self._told, *(f"not kept: {count:,} {what}" for count, what in more if count))
+
+    def found(self, key: str, text: object, *, blank: str = NO_TEXT) -> Iterator[Part]:
+        """The memories that a text becomes, or why it is none."""
+        try:
+            fitting = fit(text, blank=blank)
+        except Unfit as unfit:
+            yield LeftOut(key, unfit.why)
+            return
+        is_of_project = SCOPES[self.category] == PROJECT
+        project, done = HERE if is_of_project else "", (*self.transformed, *fitting.transformed)
+        whole = Found(key, "", self.category, project, tuple(self.tags), self.date, transformed=done)
+        yield from in_parts(whole, pieces(fitting.text))
+
+
+def own(key: str, content: object, metadata: object) -> Found | None:
+    """A memory that we wrote ourselves, in another system's form, as it was; None where that is not what it is."""
+    fields = metadata.get(OURS) if isinstance(metadata, dict) else None
+    if not isinstance(fields, dict):
+        return None
+    try:
+        return _own(key, content, fields)
+    except Invalid:
+        return None
+
+
+def _own(key: str, content: object, fields: Mapping[str, Any]) -> Found:
+    category, project = fields.get("category"), fields.get("project")
+    if not isinstance(content, str) or not isinstance(category, str) or not isinstance(project, str):
+        raise Invalid(OURS, "is not as we write it")
+    origin = fields.get("origin")
+    draft = Draft(
+        content,
+        fields.get("kind") or "core",
+        category,
+        project,
+        fields.get("tags") or (),
+        None if origin is None else parse_moment("origin", origin),
+    ).checked()
+    was = (WAS_CONSTITUTIONAL,) if fields.get("constitutional") is True else ()
+    return Found(
+        key, draft.content, draft.category, draft.project, tuple(draft.tags), draft.origin, draft.kind, transformed=was
+    )
+
+
+def key_of(path: str, entry: Mapping[str, Any], number: int | str, before: str = "") -> str:
+    """The file's path and the entry's id, or its number where it has none."""
+    return f"{path}#{before}{id_of(entry.get('id')) or number}"
+
+
+def id_of(given: object) -> str:
+    """ "" for what is none."""
+    if isinstance(given, bool) or not isinstance(given, str | int):
+        return ""
+    return shown(str(given))
+
+
+def shown(text: str) -> str:
+    """Part of a key: on one line, bounded, of whole characters."""
+    return " ".join(text[:LONGEST_ID].encode(errors="replace").decode().replace("\0", "?").split())
+
+
+def moment(given: object) -> datetime | None:
+    try:
+        return parse_moment("date", given)
+    except Invalid:
+        return None
+
+
+def is_nothing(value: object) -> bool:
+    return value is None or value is False or value in ("", [], {})
+
+
+def _as_tag(value: object) -> str:
+    """ "" for what is none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return ""
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    try:
+        return fit(value).text.strip() if isinstance(value, str) and len(value) <= 10 * MAX_TAG else ""
+    except Unfit:
+        return ""
+
+
+def also(part: Part, what: str) -> Part:
+    """The same, with one thing more that was done to it."""
+    return replace(part, transformed=(*part.transformed, what)) if isinstance(part, Found) else part

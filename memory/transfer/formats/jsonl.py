@@ -1,0 +1,240 @@
+"""Memories as JSON Lines: one object a line, in and out (40-api, Commands)."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from audit.models import Operation
+from audit.trail import Actor
+from memory.errors import Invalid
+from memory.models import Agent
+from memory.policy.validation import Draft, parse_moment
+from memory.search.reading import Read
+from memory.transfer.exporting import Export, NotHeld, memories, record
+from memory.writing import edits, operations
+
+BATCH = 1_000  # memories held, and stored as one audited edit
+MAX_LINE = 1_000_000  # bytes
+MAX_HELD = 256 * 2**20  # bytes taken from a pipe, held in memory
+
+_READ = {"content", "created_at", "origin", "tags", "kind", "category", "project"}
+# Keys of our own export that say where a memory was, not what it is: the silo gives these anew.
+_OURS = {"id", "scope", "tokens", "constitutional", "discarded_at", "superseded_by", "ref"}
+
+
+NAMED = 100  # unknown keys that are kept by name, each cut: a file may hold millions
+NAME = 64  # characters
+
+
+class BadLine(Invalid):
+    """A line that cannot be imported. Names the line and the field; nothing was stored."""
+
+    code = "bad_line"
+
+    def __init__(self, line: int, field: str, problem: str) -> None:
+        super().__init__(f"line {line}, {field}" if field else f"line {line}", f"{problem}. Nothing was imported.")
+        self.line = line
+
+
+@dataclass(slots=True)
+class Imported:
+    """What an import did."""
+
+    imported: int = 0
+    tokens: int = 0
+    constitutional: int = 0
+    discarded: int = 0
+    ignored: int = 0  # values of unknown keys
+    names: set[str] = field(default_factory=set)  # of unknown keys, the first that came
+
+    def ignore(self, name: str) -> None:
+        self.ignored += 1
+        if len(self.names) < NAMED:
+            self.names.add(name[:NAME].encode(errors="replace").decode())  # half a character cannot be told
+
+    def warnings(self) -> Iterator[str]:
+        if self.ignored:
+            yield f"{self.ignored:,} values of unknown keys were ignored"
+        if self.constitutional:
+            yield f"{self.constitutional:,} memories were constitutional there: here the agent or an admin sets that"
+        if self.discarded:
+            yield f"{self.discarded:,} discarded memories were left out"
+
+
+@contextmanager
+def opened(path: str) -> Iterator[IO[bytes]]:
+    """A file, or standard input for "-". Raises Invalid, naming what is wrong with the path.
+
+    Whatever is no file (a pipe, a device) is read to its end here, before anything is locked: it may keep one waiting.
+    """
+    if path == "-" and sys.stdin is None:
+        raise Invalid("file", "standard input is closed")
+    try:
+        file = sys.stdin.buffer if path == "-" else Path(path).open("rb")  # noqa: SIM115  closed below
+    except OSError as failure:
+        raise _unreadable(path, failure) from None
+    try:
+        yield file if _is_file(file) else _held(path, file)
+    finally:
+        if path != "-":
+            file.close()
+
+
+def _is_file(file: IO[bytes]) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except OSError:  # it has no descriptor
+        return False
+
+
+def _held(path: str, file: IO[bytes]) -> IO[bytes]:
+    """All of it, in memory: what it says is not to lie on a disk."""
+    try:
+        held = file.read(MAX_HELD + 1)
+    except OSError as failure:
+        raise _unreadable(path, failure) from None
+    if len(held) > MAX_HELD:
+        raise Invalid("file", f"more than {MAX_HELD // 2**20} MB came by a pipe or device: give it as a file")
+    return io.BytesIO(held)
+
+
+def _unreadable(path: str, failure: OSError) -> Invalid:
+    return Invalid("file", f"{path} cannot be read ({failure.strerror})")
+
+
+def lines_of(path: str, file: IO[bytes]) -> Iterator[bytes]:
+    """Lines, of which no more is read than shows that one is too long. Raises Invalid."""
+    try:
+        while line := file.readline(MAX_LINE + 1):
+            yield line
+    except OSError as failure:
+        raise _unreadable(path, failure) from None
+
+
+def load(
+    agent: Agent, lines: Iterable[bytes], actor: Actor, *, advance: Callable[[int], None] = lambda _: None
+) -> Imported:
+    """Store every line's memory, or none: one transaction, an audited edit for each thousand.
+
+    Raises BadLine, MemoryDisabled.
+    """
+    done = Imported()
+    with edits.locked(agent) as row:
+        detail = {"import": row.audit_seq + 1}  # what is taken back as one
+        for batch in _batches(_drafts(lines, done)):
+            edited = operations.remember(agent, batch, actor, operation=Operation.IMPORTED, detail=detail)
+            done.imported += len(batch)
+            done.tokens += sum(memory.tokens for memory in edited.memories)
+            advance(len(batch))
+    return done
+
+
+def dump(agent: Agent, *, with_discarded: bool = False) -> Generator[str, None, None]:
+    """The silo's memories, one line each, in order of number; redacted ones say nothing. For the agent's side alone."""
+    with closing(memories(agent, with_discarded=with_discarded)) as found:
+        for read in found:
+            yield _line(read, with_discarded=with_discarded)
+
+
+def _line(read: Read, *, with_discarded: bool) -> str:
+    return json.dumps(record(read.memory, read.opened, with_discarded=with_discarded), ensure_ascii=False)
+
+
+def _written(_: Agent, found: Iterable[Read], __: NotHeld, *, with_discarded: bool = False) -> Iterator[bytes]:
+    for read in found:
+        yield _line(read, with_discarded=with_discarded).encode() + b"\n"
+
+
+def _batches(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
+    batch: list[Draft] = []
+    for draft in drafts:
+        batch.append(draft)
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _drafts(lines: Iterable[bytes], done: Imported) -> Iterator[Draft]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            draft = draft_of(object_of(line), done)
+        except Invalid as problem:
+            raise BadLine(number, problem.field, problem.problem) from None
+        if draft is not None:
+            yield draft
+
+
+def object_of(line: bytes) -> dict[str, Any]:
+    """What a line holds. Raises Invalid."""
+    if len(line) > MAX_LINE:
+        raise Invalid("", f"is longer than {MAX_LINE:,} bytes")
+    problem = "is not a JSON object"
+    try:
+        value = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        problem = "is not UTF-8"
+    except (ValueError, RecursionError):
+        problem = "is not JSON"
+    else:
+        if isinstance(value, dict):
+            return value
+    raise Invalid("", problem)  # not in the handlers: the errors there hold the line, and would go along as context
+
+
+def draft_of(value: dict[str, Any], done: Imported) -> Draft | None:
+    """A line's memory, checked; None for one that was discarded where it comes from. Raises Invalid."""
+    for name in value.keys() - _READ - _OURS:
+        done.ignore(name)
+    if value.get("discarded_at"):
+        done.discarded += 1
+        return None
+    done.constitutional += value.get("constitutional") is True
+    if "content" not in value:
+        raise Invalid("content", "is missing")
+    return Draft(
+        content=value["content"],
+        kind=_text(value, "kind") or "core",
+        category=_text(value, "category"),
+        project=_text(value, "project"),
+        tags=() if value.get("tags") is None else value["tags"],
+        origin=_origin(value),
+    ).checked()
+
+
+def _text(value: dict[str, Any], name: str) -> str:
+    given = value.get(name)
+    if given is not None and not isinstance(given, str):
+        raise Invalid(name, "must be text")
+    return given or ""
+
+
+def _origin(value: dict[str, Any]) -> datetime | None:
+    name = "origin" if value.get("origin") is not None else "created_at"
+    given = value.get(name)
+    return None if given is None else parse_moment(name, given)
+
+
+EXPORT = Export(
+    name="jsonl",
+    media_type="application/x-ndjson",
+    ending=".jsonl",
+    what="JSON Lines, a memory a line, with all that it has",
+    not_held=(),
+    write=_written,
+    with_discarded=partial(_written, with_discarded=True),
+)

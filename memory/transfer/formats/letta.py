@@ -1,0 +1,195 @@
+"""Memories as the blocks of a Letta agent file (docs/migration-sources.md, "Letta"), each labelled by its number: the
+file has no place for the passages of an archive. In as these, as the older form has them, and as passages."""
+
+from __future__ import annotations
+
+import io
+import json
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any
+
+from django.utils import timezone
+
+from memory.models import Agent
+from memory.search.reading import Read
+from memory.transfer.exporting import OURS, Export, NotHeld, own_fields
+from memory.transfer.formats import gathering
+from memory.transfer.formats.found import LeftOut, Part
+from memory.transfer.formats.gathering import Gathered
+from memory.transfer.formats.json_entries import Entry, entries
+from memory.transfer.formats.json_file import JSONFile
+from memory.transfer.formats.text import EMPTY, NO_TEXT, Unfit
+
+_AT_ONCE = 1_000  # numbers of blocks that are written together
+_AT_LEAST = 5_000  # characters that a block may grow to: Letta's own default
+
+
+def _written(agent: Agent, memories: Iterable[Read], _: NotHeld) -> Iterator[bytes]:
+    numbers = array("Q")
+    yield b'{"blocks": ['
+    between = b"\n"
+    for read in memories:
+        numbers.append(read.memory.number)
+        yield between + json.dumps(_block(read), ensure_ascii=False).encode()
+        between = b",\n"
+    yield b"\n],\n"
+    yield b'"agents": [' + json.dumps(_agent(agent), ensure_ascii=False).removesuffix("}").encode()
+    for start in range(0, max(len(numbers), 1), _AT_ONCE):
+        listed = ", ".join(f'"{_id(number)}"' for number in numbers[start : start + _AT_ONCE])
+        yield (', "block_ids": [' if start == 0 else ", ").encode() + listed.encode()
+    yield b"]}],\n"
+    rest = {
+        **{name: [] for name in ("groups", "files", "sources", "tools", "mcp_servers")},
+        "metadata": {"written_by": OURS},
+        "created_at": f"{timezone.now():%Y-%m-%dT%H:%M:%SZ}",
+    }
+    yield json.dumps(rest, ensure_ascii=False).removeprefix("{").encode() + b"\n"
+
+
+def _block(read: Read) -> dict[str, Any]:
+    return {
+        "id": _id(read.memory.number),
+        "label": f"memory-{read.memory.number}",
+        "value": read.opened.content,
+        "description": None,
+        "limit": max(_AT_LEAST, len(read.opened.content)),
+        "read_only": False,
+        "metadata": {"category": read.memory.category, OURS: own_fields(read)},
+    }
+
+
+def _agent(agent: Agent) -> dict[str, Any]:
+    """All but its blocks, and none of its settings: they are for here. Letta asks for those that it needs when the file
+    is read."""
+    return {
+        "id": "agent-0",
+        "name": agent.slug,
+        "agent_type": "letta_v1_agent",
+        **{
+            name: []
+            for name in (
+                "memory_blocks",
+                "tool_ids",
+                "source_ids",
+                "in_context_message_ids",
+                "messages",
+                "files_agents",
+                "group_ids",
+            )
+        },
+    }
+
+
+def _id(number: int) -> str:
+    return f"block-{number}"
+
+
+EXPORT = Export(
+    name="letta",
+    media_type="application/json",
+    ending=".af",
+    what="a Letta agent file, each memory a block; what a block has no field for goes along as its metadata",
+    not_held=(),
+    write=_written,
+)
+
+
+# --- in
+
+_AGENTS, _BLOCKS, _OLDER, _PASSAGES = "agents", "blocks", "core_memory", ""
+_INLINE = f"{_AGENTS}.memory_blocks"  # of an agent that is yet to be made: its blocks have no id
+_OF_ITSELF = ("persona", "human")  # blocks that are about the agent and whom it talks to
+_NO_MEMORIES = {
+    "messages": "conversation transcripts are not memories",
+    "system": "instructions of the agent's program are not memories",
+    "tools": "tools are not memories",
+    "files": "documents are not memories",
+    "tool_exec_environment_variables": "settings and keys of tools are not memories",
+}
+
+
+def parts(file: IO[bytes], path: str) -> Iterator[Part]:
+    inner = _unwrapped(file)
+    if inner is None:
+        yield from _File().parts(file, path)
+        return
+    for part in _File().parts(inner, path):
+        yield gathering.also(part, "JSON within a string unwrapped")
+
+
+def _unwrapped(file: IO[bytes]) -> IO[bytes] | None:
+    """The JSON that a file which is one text has in it; None for any other, and for what is not well."""
+    try:
+        found = None
+        for entry in entries(file, (_AGENTS,)):
+            if entry.name or entry.number or not isinstance(entry.value, str):
+                return None
+            found = io.BytesIO(entry.value.encode())
+    except (Unfit, UnicodeEncodeError):
+        return None
+    return found
+
+
+class _File(JSONFile):
+    lists = (_BLOCKS, _INLINE, _OLDER, _PASSAGES)
+    within = (_AGENTS,)
+    none = "is no agent file, and no list of passages"
+
+    def __init__(self) -> None:
+        self._there: set[str] = set()  # of what is no memory
+
+    def note(self, entry: Entry) -> None:
+        name, value = entry.name.removeprefix(f"{_AGENTS}."), entry.value
+        if name not in _NO_MEMORIES:
+            return
+        if isinstance(value, dict):
+            value = [each for each in value.values() if each is not None]
+        if not gathering.is_nothing(value):
+            self._there.add(name)
+
+    def memories(self, entry: Entry, value: dict[str, Any], path: str) -> Iterator[Part]:
+        if entry.name == _PASSAGES:
+            return _passage(value, gathering.key_of(path, value, entry.number))
+        if entry.name == _BLOCKS:
+            return _read_block(value, gathering.key_of(path, value, entry.number))
+        before = entry.name.removeprefix(f"{_AGENTS}.")
+        key = gathering.key_of(path, {"id": value.get("label")}, entry.number, f"{before}/")
+        return _read_block(value, key)
+
+    def has_key(self, name: str, value: dict[str, Any]) -> bool:
+        return bool(gathering.id_of(value.get("label" if name.endswith(_OLDER) else "id")))
+
+    def rest(self, path: str) -> Iterator[Part]:
+        for name, why in _NO_MEMORIES.items():
+            if name in self._there:
+                yield LeftOut(f"{path}#{name}", why)
+
+
+def _read_block(value: Mapping[str, Any], key: str) -> Iterator[Part]:
+    metadata = value.get("metadata", value.get("metadata_"))
+    if own := gathering.own(key, value.get("value"), metadata):
+        yield own
+        return
+    label = value.get("label")
+    found = Gathered("behavioral" if label in _OF_ITSELF else "contextual")
+    found.tag(label, "label", "label:")
+    found.moment(value.get("created_at"))
+    found.metadata(metadata)
+    for name in ("description", "read_only"):
+        if not gathering.is_nothing(value.get(name)):
+            found.not_kept(name)
+    found.later(value)
+    yield from found.found(key, value.get("value"), blank=EMPTY)
+
+
+def _passage(value: Mapping[str, Any], key: str) -> Iterator[Part]:
+    if value.get("is_deleted"):
+        yield LeftOut(key, gathering.WAS_DELETED)
+        return
+    found = Gathered()
+    found.moment(value.get("created_at"))
+    found.tag_each(value.get("tags"), "tags")
+    found.metadata(value.get("metadata", value.get("metadata_")))
+    found.later(value)
+    yield from found.found(key, value.get("text"), blank=NO_TEXT)

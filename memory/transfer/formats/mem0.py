@@ -1,0 +1,145 @@
+"""Memories as mem0's `get_all` answers them, out and in (docs/migration-sources.md, "mem0"), and in as its OpenMemory
+keeps them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any
+from uuid import NAMESPACE_URL, uuid5
+
+from memory.models import Agent
+from memory.policy.categories import SCOPES
+from memory.search.reading import Read
+from memory.transfer.exporting import OURS, Export, NotHeld, own_fields
+from memory.transfer.formats import gathering
+from memory.transfer.formats.found import LeftOut, Part
+from memory.transfer.formats.gathering import Gathered
+from memory.transfer.formats.json_entries import Entry
+from memory.transfer.formats.json_file import JSONFile
+
+_WHOSE = {"user_id": "user:", "agent_id": "agent:", "run_id": "run:", "app_id": "app:"}
+# What is read elsewhere, or says nothing of the memory.
+_READ = {*_WHOSE, "id", "memory", "content", "created_at", "updated_at", "categories", "category_ids", "metadata"}
+_SILENT = {"hash", "score", "state", "deleted_at"}
+_MOST_NAMES = 10_000  # of apps and categories
+
+
+def _written(agent: Agent, memories: Iterable[Read], _: NotHeld) -> Iterator[bytes]:
+    yield b'{"results": ['
+    between = b"\n"
+    for read in memories:
+        yield between + json.dumps(_entry(agent, read), ensure_ascii=False).encode()
+        between = b",\n"
+    yield b"\n]}\n"
+
+
+def _entry(agent: Agent, read: Read) -> dict[str, Any]:
+    own = own_fields(read)
+    return {
+        "id": str(uuid5(NAMESPACE_URL, f"palimpsest:{agent}/{read.memory.number}")),
+        "memory": read.opened.content,
+        "agent_id": agent.slug,
+        "created_at": own["origin"],
+        "categories": list(dict.fromkeys((read.memory.category, *read.opened.tags))),
+        "metadata": {"category": read.memory.category, OURS: own},
+    }
+
+
+EXPORT = Export(
+    name="mem0",
+    media_type="application/json",
+    ending=".mem0.json",
+    what="JSON as mem0 answers it; what mem0 has no field for goes along as metadata",
+    not_held=(),
+    write=_written,
+)
+
+
+# --- in
+
+
+_PACKED = (b"PK\x03\x04", b"\x1f\x8b")  # as files of zip and of gzip begin
+PACKED = "is packed: unpack it, and take OpenMemory's memories.json"
+
+
+def parts(file: IO[bytes], path: str) -> Iterator[Part]:
+    file.seek(0)
+    if file.read(4).startswith(_PACKED):
+        return iter([LeftOut(path, PACKED)])
+    return _Answer().parts(file, path)
+
+
+class _Answer(JSONFile):
+    lists = ("results", "memories", "")
+    none = "is an answer in a form of its own, no list of memories"
+
+    def __init__(self) -> None:
+        self._user = ""
+        self._names: dict[tuple[str, str], str] = {}  # of apps and categories, by what and id
+        self._relations = self._goes_on = False
+
+    def note(self, entry: Entry) -> None:
+        """What its numbers stand for may come behind the list."""
+        is_said = not gathering.is_nothing(entry.value)
+        self._relations |= entry.name == "relations" and is_said
+        self._goes_on |= entry.name == "next" and is_said
+        if not isinstance(entry.value, dict):
+            return
+        if entry.name == "user":
+            self._user = _text(entry.value.get("user_id"))
+        if entry.name in ("apps", "categories") and len(self._names) < _MOST_NAMES:
+            self._names[entry.name, _text(entry.value.get("id"))] = _text(entry.value.get("name"))
+
+    def memories(self, entry: Entry, value: dict[str, Any], path: str) -> Iterator[Part]:
+        key = gathering.key_of(path, value, entry.number)
+        text = value.get("memory", value.get("content"))
+        if value.get("state") == "deleted" or value.get("deleted_at"):
+            yield LeftOut(key, gathering.WAS_DELETED)
+        elif own := gathering.own(key, text, value.get("metadata")):
+            yield own
+        else:
+            yield from self._gathered(value).found(key, text)
+
+    def _gathered(self, value: Mapping[str, Any]) -> Gathered:
+        found = Gathered("behavioral")
+        found.moment(value.get("created_at"))
+        metadata = value.get("metadata")
+        said = metadata.get("category") if isinstance(metadata, dict) else None
+        categories = [*_listed(said), *_listed(value.get("categories")), *self._named(value.get("category_ids"))]
+        ours = next((name for name in categories if isinstance(name, str) and name in SCOPES), "")
+        found.category = ours or found.category
+        found.tag_each([name for name in categories if name != ours], "categories")
+        for name, before in _WHOSE.items():
+            found.tag(self._whose(name, value.get(name)), name, before)
+        found.metadata(metadata, besides=("category",))
+        found.later(value)
+        for name, given in value.items():
+            if name not in _READ and name not in _SILENT and not gathering.is_nothing(given):
+                found.not_kept(name)
+        if value.get("state") not in (None, "active"):
+            found.not_kept("state")
+        return found
+
+    def _named(self, numbers: object) -> list[Any]:
+        return [self._names.get(("categories", _text(each))) or each for each in _listed(numbers)]
+
+    def _whose(self, name: str, given: object) -> object:
+        """Names where OpenMemory has numbers: one user's memories, of apps."""
+        if name == "user_id" and self._user:
+            return self._user
+        return (self._names.get(("apps", _text(given))) or given) if name == "app_id" else given
+
+    def rest(self, path: str) -> Iterator[Part]:
+        if self._relations:
+            yield LeftOut(f"{path}#relations", "relations between things are not memories")
+        if self._goes_on:
+            yield LeftOut(f"{path}#next", "has further pages that are not in the file")
+
+
+def _listed(given: object) -> list[Any]:
+    return given if isinstance(given, list) else [] if gathering.is_nothing(given) else [given]
+
+
+def _text(given: object) -> str:
+    return given if isinstance(given, str) and len(given) <= gathering.LONGEST_ID else ""

@@ -1,0 +1,163 @@
+"""Text that is too long for one memory, parted where its writer parted it; and names that are given once.
+
+In time that grows with the text alone, whatever stands in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from memory.policy.paths import plain
+from memory.policy.validation import MAX_CONTENT
+from memory.transfer.formats.found import Found, Known
+from memory.transfer.formats.text import beginning, tidy
+
+_LEVELS = range(1, 7)
+_LONGEST = 400  # characters of a heading that its name is made of
+_PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
+_SENTENCE = re.compile(r"(?<=[.!?…])\s|(?<=[。！？])|\n")  # a line's end, too: lists have no sentences
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]|$)")
+
+
+class _Heading(NamedTuple):
+    at: int
+    level: int
+    text: str
+
+
+@dataclass(slots=True)
+class Names:
+    """Names that are given once: the second of two has `-2` behind it, the second of those without any is `2`."""
+
+    _given: set[str] = field(default_factory=set)
+    _last: dict[str, int] = field(default_factory=dict)  # what each was numbered with, lest all are tried again
+
+    def name(self, wanted: str) -> str:
+        if wanted not in self._given:
+            self._given.add(wanted)
+            return wanted
+        number = self._last.get(wanted, 1) + 1
+        while (name := f"{wanted}-{number}" if wanted else str(number)) in self._given:
+            number += 1
+        self._last[wanted] = number
+        self._given.add(name)
+        return name
+
+
+class Piece(NamedTuple):
+    """A memory that a text becomes. `suffix`: the heading in a path's form, or a number, or "" where it is all, or the
+    first that has neither. `of`: as in Found."""
+
+    suffix: str
+    content: str
+    of: str = ""
+
+
+def pieces(text: str) -> Iterator[Piece]:
+    """Every character that is not blank is in one of them, in order."""
+    text = tidy(text)
+    if len(text) <= MAX_CONTENT:
+        if text:
+            yield Piece("", text)
+        return
+    names, whole = Names(), hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    for number, (heading, content) in enumerate(_sections(text, 0, len(text), _headings(text), 1), 1):
+        yield Piece(names.name(_slug(heading)), content, f"{whole}-{number}")
+
+
+def _slug(heading: str) -> str:
+    """A heading in a path's form, in which no secret would be known as one any more."""
+    from memory.masking.scanner import masked  # its detectors bring requests with them
+
+    return plain(masked(heading)[0])
+
+
+def in_parts(whole: Found, parts: Iterable[Piece], between: str = "-", known_as: str = "") -> Iterator[Found]:
+    """What a memory becomes that is said by these. The first is known as the whole is, so that a text which grows too
+    long for one memory goes on in that; `known_as`: by that key, where the whole's own was made to differ."""
+    known_by, of = Known.WHOLE, known_as or whole.key
+    for suffix, content, said in parts:
+        key = f"{whole.key}{between}{suffix}" if suffix else whole.key
+        yield replace(whole, key=key, content=content, of=said, known_by=known_by, part_of=of)
+        known_by = Known.KEY
+
+
+def _headings(text: str) -> list[_Heading]:
+    return [
+        _Heading(at, len(found[1]), line[:_LONGEST].strip(" \t#"))
+        for at, line in unfenced(text)
+        if (found := _HEADING.match(line))
+    ]
+
+
+def unfenced(text: str) -> Iterator[tuple[int, str]]:
+    """Each line that is not in a fence, and where it begins."""
+    at, fence = 0, ""
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
+                fence = ""
+        elif mark and "`" not in line[mark.end() :]:  # else it is code within a line
+            fence = mark[1]
+        else:
+            yield at, line
+        at += len(line) + 1
+
+
+def _sections(text: str, start: int, end: int, headings: Sequence[_Heading], level: int) -> Iterator[tuple[str, str]]:
+    """(heading, content) of a part of the text, parted at the headings of the first level that parts it."""
+    content = tidy(text[start:end])
+    if not content:
+        return
+    heading = headings[0].text if headings and headings[0].at == start else ""
+    if len(content) <= MAX_CONTENT:
+        yield heading, content
+        return
+    for deeper in _LEVELS[level - 1 :]:
+        cuts = [n for n, each in enumerate(headings) if each.level == deeper and each.at > start]
+        if cuts:
+            yield from _parted(text, start, end, headings, cuts)
+            return
+    yield from ((heading, piece) for piece in _cut_up(content))
+
+
+def _parted(
+    text: str, start: int, end: int, headings: Sequence[_Heading], cuts: Sequence[int]
+) -> Iterator[tuple[str, str]]:
+    level = headings[cuts[0]].level + 1
+    first = 0
+    for cut in [*cuts, len(headings)]:
+        stop = headings[cut].at if cut < len(headings) else end
+        yield from _sections(text, start, stop, headings[first:cut], level)
+        start, first = stop, cut
+
+
+def _cut_up(text: str) -> Iterator[str]:
+    """Each as long as may be, and cut behind a paragraph, else behind a sentence, else between words."""
+    at = beginning(text)
+    while len(text) - at > MAX_CONTENT:
+        cut = at + _cut(text[at : at + MAX_CONTENT + 1])
+        yield text[at:cut].rstrip()
+        at = beginning(text, cut)
+    if at < len(text):
+        yield text[at:]
+
+
+def _cut(window: str) -> int:
+    """Where to part what is one character longer than a memory: where at least half of one stands before."""
+    for pattern in (_PARAGRAPH, _SENTENCE):
+        last = 0
+        for found in pattern.finditer(window):
+            last = min(found.start(), MAX_CONTENT)
+        if last >= MAX_CONTENT // 2:
+            return last
+    if window[-1].isspace():
+        return MAX_CONTENT
+    words = window.rsplit(None, 1)
+    return len(words[0]) if len(words) == 2 and words[0].strip() else MAX_CONTENT

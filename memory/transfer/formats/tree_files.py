@@ -1,0 +1,199 @@
+"""A file of the framework's tree, and of a folder that we wrote ourselves, as memories (docs/migration-sources.md, "The
+framework these memory rules come from")."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import PurePosixPath
+
+from memory.errors import Invalid
+from memory.markdown import labels, sections
+from memory.policy import paths, settings_document
+from memory.policy.categories import DEFAULT_PROJECT, PRIVATE, PROJECT, SCOPES
+from memory.policy.names import checked_project
+from memory.policy.validation import MAX_CONTENT
+from memory.transfer.formats import gathering
+from memory.transfer.formats.found import HERE, Found, LeftOut, Part
+from memory.transfer.formats.gathering import Gathered
+from memory.transfer.formats.parting import Piece, in_parts, pieces
+from memory.transfer.formats.text import EMPTY, LINE_ENDS, Decoded, Unfit, decoded, tidy
+from memory.vault import rendering
+
+_FIELD = re.compile(r"- \*\*([A-Za-z ]{1,40})\*\*:[ \t]")
+_NAMED = {folder: category for category, folder in paths.FOLDERS.items()}
+_UNKNOWN, _UNKNOWN_PRIVATE = "contextual", "sensitive"  # a folder of no category of ours
+_NOT_FILLED_IN = ["tag1", "tag2", "tag3"]
+_NOBODY_TOLD = {"", "none", "n/a", "git_history_analysis", sections.ABSENT}
+
+
+def read(data: bytes, path: str, within: PurePosixPath, at: datetime | None = None) -> Iterator[Part]:
+    """`within` is its path below the base path; `at` the time of a file of ours, as its archive has it."""
+    if within.name == paths.INDEX:
+        yield LeftOut(path, "is an index of other files")
+        return
+    try:
+        file = _File(_text(data), within, at)
+    except Unfit as unfit:
+        why = unfit.why
+    else:
+        yield from file.parts(path)
+        return
+    yield LeftOut(path, why)
+
+
+def _text(data: bytes) -> Decoded:
+    """Of a file that we wrote ourselves, other line ends than its own are part of what was said. Raises Unfit."""
+    found = decoded(data)
+    if LINE_ENDS not in found.transformed:
+        return found
+    text = data.decode("utf-8-sig")
+    if text.count("\n") == text.count("\r\n") or rendering.number_in(text) is None:
+        return found
+    return Decoded(text, tuple(what for what in found.transformed if what != LINE_ENDS))
+
+
+def content(said: Mapping[str, str], category: str) -> str:
+    """Sections as the text of a memory: without the heading of the main one, where it is too long with it."""
+    text = sections.composed(said)
+    if len(text) <= MAX_CONTENT:
+        return text
+    main = sections.main_section(category)
+    rest = [f"## {name}\n{sections.escaped(each)}" for name, each in said.items() if name != main]
+    return "\n".join(filter(None, (sections.escaped(said.get(main, "")), *rest)))
+
+
+class _File:
+    """What one says. Raises Unfit."""
+
+    def __init__(self, decoded: Decoded, within: PurePosixPath, at: datetime | None) -> None:
+        self._blocks = rendering.blocks(decoded.text)
+        self._is_filled = bool({"Metadata", "Tags"} & self._blocks.keys())
+        self._text = decoded.text
+        self._is_ours = rendering.number_of(self._blocks.get("Metadata", "")) is not None
+        self._fields = _fields(self._blocks.get("Metadata", ""))
+        self._told = Gathered()
+        for what in decoded.transformed:
+            self._told.tell(what)
+        if "Sealed" in self._blocks:
+            raise Unfit("is sealed; its agent opens it")
+        self._told.category = self._category(within)
+        self._project = self._project_of(within)
+        if self._is_filled:
+            self._read_metadata(at)
+            self._read_tags(self._blocks.get("Tags", ""))
+
+    def _category(self, within: PurePosixPath) -> str:
+        """By its folder, where that is one of ours."""
+        given, folder = self._fields.get("Category", ""), _folder(within)
+        by_folder = _NAMED.get(folder, folder)
+        if by_folder in SCOPES:
+            if given and given != by_folder and not self._is_ours:
+                self._told.tell("category by its folder")
+            return by_folder
+        if folder:
+            self._told.tell(f"category {folder} is none of ours")
+            return _UNKNOWN_PRIVATE if within.parts[0] == PRIVATE else _UNKNOWN
+        return given if given in SCOPES else _UNKNOWN
+
+    def _project_of(self, within: PurePosixPath) -> str:
+        """By its folder, but as its metadata have it, where they say what the folder's name is made of."""
+        named = self._fields.get("Project", "")
+        folder = within.parts[1] if within.parts[0] == paths.PROJECTS and len(within.parts) > 2 else ""
+        is_of_project = SCOPES[self._told.category] == PROJECT
+        if named == "none" and not is_of_project and folder in ("", DEFAULT_PROJECT):
+            return ""
+        if named and _is_project(named) and folder in ("", paths.folder_of_project(named)):
+            return named if folder or named != "none" else HERE
+        if folder and not _is_project(folder):
+            self._told.tell("the project's name is none here")
+            return HERE
+        return folder or (HERE if is_of_project else "")
+
+    def _read_metadata(self, at: datetime | None) -> None:
+        generated = self._fields.get("Generated")
+        if self._is_ours:
+            self._told.date = self._recorded() or at or gathering.moment(generated)
+            return
+        if "Metadata" in self._blocks:
+            self._told.tell("metadata left out")
+        self._told.moment(generated)
+        version = self._fields.get("Version", settings_document.VERSION)
+        if version != settings_document.VERSION:
+            self._told.tell(f"written for rules {version}")
+        migration = _fields(self._blocks.get("Migration Information", ""))
+        notes = (self._fields.get("Migration Notes", ""), migration.get("Source System", ""))
+        if any(note.lower() not in _NOBODY_TOLD for note in notes):
+            self._told.tell("earlier migration notes left out")
+
+    def _recorded(self) -> datetime | None:
+        """The date of what a file of ours is about, as its title has it."""
+        title = self._text.lstrip("\ufeff").partition("\n")[0]
+        is_dated = title.startswith(("# Memory Entry: ", "# User Interaction: "))
+        return gathering.moment(title.rpartition(" - ")[2].strip()) if is_dated else None
+
+    def _read_tags(self, said: str) -> None:
+        if self._is_ours:
+            tags = list(rendering.tags_of(said))
+        else:
+            said = said.strip()
+            inner = said[1:-1] if said.startswith("[") and said.endswith("]") else said
+            tags = [tag.strip() for line in inner.splitlines() for tag in line.removeprefix("- ").split(",")]
+        if tags == _NOT_FILLED_IN:
+            self._told.tell("tags were not filled in")
+        elif tags != ["none"]:
+            self._told.tag_each(tags, "tags")
+
+    def parts(self, path: str) -> Iterator[Part]:
+        text = self._content()
+        if not text.strip() or "\0" in text:
+            yield LeftOut(path, "holds a NUL character" if "\0" in text else EMPTY)
+            return
+        told = self._told
+        whole = Found(path, "", told.category, self._project, tuple(told.tags), told.date, transformed=told.transformed)
+        yield from in_parts(whole, [Piece("", text)] if len(text) <= MAX_CONTENT else pieces(text), "#")
+
+    def _content(self) -> str:
+        if not self._is_filled:
+            return tidy(self._text)
+        said = {
+            name: text
+            for name, text in self._blocks.items()
+            if name not in sections.AROUND and text and not labels.is_absent(text)
+        }
+        plain = said.get(sections.main_section(self._told.category), "")
+        if self._is_ours and plain and len(said) == 1 and sections.is_plain(plain, self._told.category):
+            return plain  # as most are kept; of the others none but the heading is lost
+        before = "" if self._is_ours else self._before()
+        return "\n\n".join(filter(None, (before, content(said, self._told.category))))
+
+    def _before(self) -> str:
+        """What stands between the title and the first section."""
+        lines: list[str] = []
+        for line, begun in sections.headed(self._text):
+            if begun:
+                break
+            lines.append(line)
+        if lines and lines[0].startswith("# "):
+            lines.pop(0)
+        return tidy("".join(lines))
+
+
+def _folder(within: PurePosixPath) -> str:
+    """The folder that says what a file is: `technical` of common/technical/x.md; "" where it lies elsewhere."""
+    above = within.parts[:-1]
+    place = 2 if above[:1] == (paths.PROJECTS,) else 1 if above[:1] in (("common",), (PRIVATE,)) else len(above)
+    return above[place] if len(above) > place else ""
+
+
+def _fields(block: str) -> dict[str, str]:
+    lines = ((found[1], line[found.end() :].strip()) for line in sections.lines(block) if (found := _FIELD.match(line)))
+    return dict(lines)
+
+
+def _is_project(name: str) -> bool:
+    try:
+        return checked_project(name) != ""
+    except Invalid:
+        return False

@@ -1,0 +1,179 @@
+"""The agent's counters: what its memories weigh, kept by the write path and recomputed by `verify_audit`."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from django.db.models import Count, F, Max, Q, QuerySet, Sum
+
+from audit import bulk
+from audit.trail import Head
+from memory.models import Agent, DueReason, Kind, Memory
+from memory.writing.signals import over_budget
+
+GROUP = ("digest", "category", "scope", "project")
+
+
+class Group(NamedTuple):
+    """What core memories that exactly repeat each other share."""
+
+    digest: bytes
+    category: str
+    scope: str
+    project: str
+
+
+class Weight(NamedTuple):
+    """What one memory counts for, at one moment."""
+
+    kind: str
+    tokens: int
+    constitutional: bool
+    active: bool
+    group: Group
+
+    @classmethod
+    def of(cls, memory: Memory) -> Weight:
+        group = Group(bytes(memory.digest), memory.category, memory.scope, memory.project)
+        return cls(memory.kind, memory.tokens, memory.constitutional, memory.discarded_at is None, group)
+
+    @property
+    def in_core(self) -> bool:
+        return self.active and self.kind == Kind.CORE
+
+
+Pair = tuple[Weight | None, Weight]
+
+
+class Counters:
+    """Applies an edit's weights, before and after, to the locked agent's row."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+
+    def apply(self, pairs: Sequence[Pair]) -> None:
+        """To be called before the memories' rows are written: repeats are counted against the rows as they stand."""
+        duplicates = self._duplicate_delta(pairs)
+        for before, after in pairs:
+            if before is not None:
+                self._count(before, -1)
+            self._count(after, +1)
+        self.agent.duplicate_tokens += duplicates
+        distinct = self.agent.core_tokens - self.agent.duplicate_tokens
+        self.agent.high_water_tokens = max(self.agent.high_water_tokens, distinct)
+
+    def save(self, head: Head) -> None:
+        """Write the row: the counters, where the trail now stands, and whether the agent is due."""
+        agent = self.agent
+        agent.audit_seq, agent.audit_mac, agent.audit_at = head.seq, head.mac, head.at
+        if head.at is not None:
+            _note_growth(agent, head.at)
+        bulk.update(Agent, [vars(agent)], _SAVED)
+
+    def _count(self, weight: Weight, sign: int) -> None:
+        agent = self.agent
+        if not weight.active:
+            return
+        if weight.kind == Kind.CORE:
+            agent.core_count += sign
+            agent.core_tokens += sign * weight.tokens
+        else:
+            agent.journal_count += sign
+        if weight.constitutional:
+            agent.constitutional_count += sign
+            agent.constitutional_tokens += sign * weight.tokens
+
+    def _duplicate_delta(self, pairs: Sequence[Pair]) -> int:
+        """How many tokens of exact repeats the edit adds to core memory, or takes away."""
+        leaving = [before for before, _ in pairs if before is not None and before.in_core]
+        coming = [after for _, after in pairs if after.in_core]
+        if [(weight.group, weight.tokens) for weight in leaving] == [
+            (weight.group, weight.tokens) for weight in coming
+        ]:
+            return 0
+        sizes = repeats(self.agent, {weight.group.digest for weight in leaving + coming})
+        before = sum(map(_repeated, sizes.values()))
+        for weight in leaving:
+            sizes[weight.group][weight.tokens] -= 1
+        for weight in coming:
+            sizes[weight.group][weight.tokens] += 1
+        return sum(map(_repeated, sizes.values())) - before
+
+
+def repeats(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
+    """How many active core memories of each size there are in each group with one of these digests.
+
+    Equal texts are of one size, unless they were stored under different token counters.
+    """
+    sizes: dict[Group, Counter[int]] = defaultdict(Counter)
+    where, params = '"agent_id" = %s AND "kind" = %s AND "discarded_at" IS NULL', [agent.pk, Kind.CORE.value]
+    rows = bulk.values(Memory, ("tokens", *GROUP), where, params, among=("digest", list(digests)))
+    for tokens, digest, *rest in rows:
+        sizes[Group(bytes(digest), *rest)][tokens] += 1
+    return sizes
+
+
+def _repeated(sizes: Counter[int]) -> int:
+    """Tokens of a group beyond its largest memory."""
+    there = {tokens: many for tokens, many in sizes.items() if many}
+    return sum(tokens * many for tokens, many in there.items()) - max(there, default=0)
+
+
+def _active_core(agent: Agent) -> QuerySet[Memory]:
+    return Memory.objects.filter(agent_id=agent.pk, kind=Kind.CORE, discarded_at__isnull=True)
+
+
+_SAVED = (
+    "id",
+    "next_number",
+    "core_count",
+    "core_tokens",
+    "journal_count",
+    "constitutional_count",
+    "constitutional_tokens",
+    "duplicate_tokens",
+    "high_water_tokens",
+    "due_at",
+    "due_reason",
+    "audit_seq",
+    "audit_mac",
+    "audit_at",
+)
+
+
+def _note_growth(agent: Agent, at: datetime) -> None:
+    """Make an agent due when this edit leaves it over its budget (30-refinement, When)."""
+    if agent.core_tokens <= agent.budget_tokens or not agent.wrapped_key:  # an erased silo is refined no more
+        return
+    quiet = agent.quiet_until is not None and at < agent.quiet_until
+    grown = agent.quiet_below_tokens is not None and agent.core_tokens >= agent.quiet_below_tokens
+    when = agent.quiet_until if quiet and not grown else at
+    if when is not None and (agent.due_at is None or when < agent.due_at):
+        agent.due_at, agent.due_reason = when, DueReason.OVER_BUDGET
+        if when <= at:
+            over_budget.send(Agent, agent=agent)
+
+
+def recount(agent: Agent) -> dict[str, int]:
+    """The counters as the rows have them."""
+    active = Q(discarded_at__isnull=True)
+    core = active & Q(kind=Kind.CORE)
+    constitutional = active & Q(constitutional=True)
+    totals = Memory.objects.filter(agent_id=agent.pk).aggregate(
+        core_count=Count("id", filter=core),
+        core_tokens=Sum("tokens", filter=core, default=0),
+        journal_count=Count("id", filter=active & Q(kind=Kind.JOURNAL)),
+        constitutional_count=Count("id", filter=constitutional),
+        constitutional_tokens=Sum("tokens", filter=constitutional, default=0),
+        next_number=Max("number", default=0) + 1,
+    )
+    return {name: int(value) for name, value in totals.items()}
+
+
+def repeats_weight(agent: Agent) -> int:
+    """Tokens of core memories that exactly repeat another one, as the rows have them."""
+    groups = _active_core(agent).values(*GROUP).annotate(all=Sum("tokens"), largest=Max("tokens"))
+    return sum(group["all"] - group["largest"] for group in groups.filter(all__gt=F("largest")))

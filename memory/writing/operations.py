@@ -1,0 +1,335 @@
+"""The write path: every edit to a memory, whoever asks for it, is a verb of this module.
+
+A verb begins an edit (`memory/writing/edits.py`: one transaction, the agent's row locked), checks, and finishes it with
+one audit entry. There is no second way in. A verb that finds nothing to change appends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
+
+from audit.models import ActorKind, Operation
+from audit.trail import Actor
+from memory import errors
+from memory.models import Agent, Kind, Memory, Source
+from memory.policy import paths, switches, tokens
+from memory.policy.categories import UNREFINED, scope_of
+from memory.policy.validation import MAX_CONTENT, Draft, checked_content, checked_tags
+from memory.silo.silo import Silo
+from memory.writing import daily_limit, edits
+from memory.writing.edits import Edit, Edited
+
+
+def remember(
+    agent: Agent,
+    drafts: Sequence[Draft],
+    actor: Actor,
+    *,
+    operation: str = Operation.REMEMBERED,
+    besides: Mapping[int, str] | None = None,
+    detail: Mapping[str, Any] | None = None,
+) -> Edited:
+    """Store new memories, all or none; the last that the edit touched. `besides`: what memories say from now on that
+    refer to them. `detail`, in clear, goes into the entry. Raises Invalid, MemoryDisabled."""
+    checked = [draft.checked() for draft in drafts]
+    with edits.begin(agent, operation, actor) as edit:
+        edit.detail |= detail or {}
+        silo = Silo.for_agent(edit.agent)
+        _refer(edit, besides or {}, silo)
+        for draft in checked:
+            edit.add(draft, silo)
+        return edit.finish()
+
+
+def revise(
+    agent: Agent,
+    number: int,
+    actor: Actor,
+    *,
+    content: str | None = None,
+    tags: Sequence[str] | None = None,
+    dropping: Sequence[str] = (),
+    session: int | None = None,
+    expect: Mapping[int, int] | None = None,
+    origin: datetime | None = None,
+    besides: Mapping[int, str] | None = None,
+    detail: Mapping[str, Any] | None = None,
+) -> Edited:
+    """Change what a memory says or how it is tagged, or what moment it is of. `besides` and `detail` as for `remember`.
+
+    Raises Invalid, UnknownMemory, Discarded, Constitutional, Notice, Stale, DiscardShare.
+    """
+    content = None if content is None else checked_content(content)
+    tags = None if tags is None else checked_tags(tags)
+    with edits.begin(agent, Operation.REVISED, actor, session=session) as edit:
+        edit.detail |= detail or {}
+        [memory] = _editable(edit, [number], expect)
+        silo = Silo.for_agent(edit.agent)
+        _refer(edit, besides or {}, silo)
+        opened = silo.open(memory)
+        paths.require_names(memory.category, set(tags or ()) - set(opened.tags))
+        content, tags = opened.content if content is None else content, opened.tags if tags is None else tags
+        if (content, tags) != (opened.content, opened.tags):
+            edit.note = _dropping_note(dropping)
+            edit.change(
+                memory,
+                sealed=silo.seal(number, content, tags),
+                digest=silo.digest(content),
+                tokens=tokens.count(content),
+            )
+        if origin is not None:
+            edit.change(memory, origin=origin)
+        return edit.finish()
+
+
+def _refer(edit: Edit, besides: Mapping[int, str], silo: Silo) -> None:
+    """Protected memories, and discarded ones, say what they said."""
+    for memory in edit.take(list(besides)) if besides else ():
+        content = besides[memory.number]
+        if memory.discarded_at is None and not memory.constitutional and len(content) <= MAX_CONTENT:
+            edit.change(
+                memory,
+                sealed=silo.seal(memory.number, content, silo.open_tags(memory)),
+                digest=silo.digest(content),
+                tokens=tokens.count(content),
+            )
+
+
+def discard(
+    agent: Agent,
+    numbers: Sequence[int],
+    actor: Actor,
+    *,
+    session: int | None = None,
+    expect: Mapping[int, int] | None = None,
+    detail: Mapping[str, Any] | None = None,
+) -> Edited:
+    """Soft-delete memories; they are kept for ever. `detail` as for `remember`. Raises UnknownMemory, Discarded,
+    Constitutional, Notice, Stale, DiscardShare."""
+    with edits.begin(agent, Operation.DISCARDED, actor, session=session) as edit:
+        edit.detail |= detail or {}
+        for memory in _editable(edit, numbers, expect):
+            edit.change(memory, discarded_at=edit.at)
+        return edit.finish()
+
+
+def restore(agent: Agent, numbers: Sequence[int], actor: Actor) -> Edited:
+    """Bring discarded memories back as they were. Ones that are there already are left alone.
+
+    Raises UnknownMemory, Redacted.
+    """
+    with edits.begin(agent, Operation.RESTORED, actor) as edit:
+        memories = edit.take(numbers)
+        _refuse(errors.Redacted, [memory.number for memory in memories if memory.redacted_at])
+        for memory in memories:
+            edit.change(memory, discarded_at=None, superseded_by=None)
+        return edit.finish()
+
+
+def protect(
+    agent: Agent,
+    numbers: Sequence[int],
+    actor: Actor,
+    *,
+    session: int | None = None,
+    expect: Mapping[int, int] | None = None,
+) -> Edited:
+    """Make memories constitutional. Agents may only while they refine, core memories only, and at most half the
+    budget in all; people may protect any but the system's notices. Already set is no edit.
+
+    Raises ProtectionRefused, ProtectionFull, UnknownMemory, Discarded, NotCore, Notice, Stale.
+    """
+    by_agent = actor.kind == ActorKind.AGENT
+    if by_agent and session is None:
+        raise errors.ProtectionRefused("An agent protects memories only during its refinement session.")
+    with edits.begin(agent, Operation.PROTECTED, actor, session=session) as edit:
+        memories = _active(edit.take(numbers, expect))
+        _no_notices(memories)
+        if by_agent:
+            _core_only(memories)
+            _within_half_the_budget(edit.agent, memories)
+        for memory in memories:
+            edit.change(memory, constitutional=True)
+        return edit.finish()
+
+
+def unprotect(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str) -> Edited:
+    """Clear the constitutional flag: people only, never an agent. Raises ProtectionRefused, UnknownMemory."""
+    if actor.kind not in (ActorKind.PERSON, ActorKind.OPERATOR):
+        raise errors.ProtectionRefused("Only a person may remove a memory's protection.")
+    reason = checked_content(reason, "reason").strip()
+    with edits.begin(agent, Operation.UNPROTECTED, actor) as edit:
+        for memory in edit.take(numbers):
+            edit.change(memory, constitutional=False)
+        edit.detail["reason"] = reason[:500]
+        return edit.finish()
+
+
+def consolidate(
+    agent: Agent,
+    numbers: Sequence[int],
+    content: str,
+    actor: Actor,
+    *,
+    category: str = "",
+    dropping: Sequence[str] = (),
+    session: int | None = None,
+    expect: Mapping[int, int] | None = None,
+) -> Edited:
+    """Replace two or more core memories by one, atomically (seed 003, Consolidation semantics).
+
+    The result carries the earliest origin date of its sources, their tags together, and their scope and project.
+    Raises Invalid, UnknownMemory, Repeated, Discarded, Constitutional, NotCore, Apart, Private, Stale, DiscardShare.
+    """
+    content = checked_content(content, "new_content")
+    if len(numbers) < 2:
+        raise errors.Invalid("ids_to_merge", "must name two or more memories")
+    with edits.begin(agent, Operation.CONSOLIDATED, actor, session=session) as edit:
+        sources = _editable(edit, numbers, expect)
+        _core_only(sources)
+        _one_place(sources)
+        silo = Silo.for_agent(edit.agent)
+        merged = edit.add(_merged(sources, content, category, silo), silo)
+        for source in sources:
+            edit.change(source, discarded_at=edit.at, superseded_by=merged.number)
+        edit.note = _dropping_note(dropping)
+        return edit.finish()
+
+
+def promote(
+    agent: Agent,
+    number: int,
+    actor: Actor,
+    *,
+    session: int | None = None,
+    expect: Mapping[int, int] | None = None,
+) -> Edited:
+    """Turn a journal memory into a core one; a core one is left alone.
+
+    Raises UnknownMemory, Discarded, Notice, Stale.
+    """
+    with edits.begin(agent, Operation.PROMOTED, actor, session=session) as edit:
+        [memory] = _active(edit.take([number], expect))
+        _no_notices([memory])
+        edit.change(memory, kind=Kind.CORE)
+        return edit.finish()
+
+
+def trim(agent: Agent, keep: int, actor: Actor, *, upto: int | None = None) -> Edited:
+    """Discard the oldest run entries of the journal beyond the newest `keep`; constitutional ones stay and do not
+    count (seed 001, trimming). Those that came after memory `upto` stay, however many and however old."""
+    if keep < 0:
+        raise errors.Invalid("keep", "must be 0 or more")
+    with edits.begin(agent, Operation.TRIMMED, actor) as edit:
+        trimmed = list(runs(edit.agent).filter(constitutional=False).order_by("-origin", "-number")[keep:])
+        for memory in trimmed:
+            if upto is None or memory.number <= upto:
+                edit.change(memory, discarded_at=edit.at)
+        return edit.finish()
+
+
+def file_trimmed(agent: Agent, detail: dict[str, Any], actor: Actor) -> int | None:
+    """Put into the trail that an agent's memory file is trimmed; the entry's number."""
+    with edits.begin(agent, Operation.TRIMMED, actor, is_notice=True) as edit:
+        edit.detail = {"file": detail}
+        return edit.finish(always=True).seq
+
+
+def runs(agent: Agent) -> QuerySet[Memory]:
+    """The entries of an agent's log that its journal holds, in no order: no credentials and the like."""
+    rows = Memory.objects.filter(agent_id=agent.pk, kind=Kind.JOURNAL, source=Source.RUN, discarded_at__isnull=True)
+    return rows.exclude(category__in=UNREFINED | switches.closed(agent))
+
+
+def notify(
+    agent: Agent, text: str, *, operation: str, actor: Actor, detail: dict[str, Any], session: int | None = None
+) -> Edited:
+    """A notice of the system to the agent, as a journal memory, in one entry that also records `detail`.
+
+    Stored even while memory is switched off: an agent is always told what happened to it.
+    """
+    with edits.begin(agent, operation, actor, session=session, is_notice=True) as edit:
+        edit.detail = detail
+        draft = Draft(text, kind=Kind.JOURNAL, category="behavioral", source=Source.SYSTEM).checked()
+        edit.add(draft, Silo.for_agent(edit.agent))
+        return edit.finish()
+
+
+def reword(edit: Edit, notice: Memory, text: str) -> None:
+    """In an edit of the system's own: have a notice say what is so now. Raises SiloKeyMissing, SealBroken."""
+    text = checked_content(text)
+    silo = Silo.for_agent(edit.agent)
+    edit.change(notice, sealed=silo.seal(notice.number, text, ()), digest=silo.digest(text), tokens=tokens.count(text))
+
+
+def _editable(edit: Edit, numbers: Sequence[int], expect: Mapping[int, int] | None) -> list[Memory]:
+    """Memories that may be rewritten or discarded: by the agent outside its sessions, within the day's share."""
+    memories = _active(edit.take(numbers, expect))
+    _no_notices(memories)
+    _refuse(errors.Constitutional, [m.number for m in memories if m.constitutional])
+    if edit.actor.kind == ActorKind.AGENT and edit.session is None:
+        daily_limit.require(edit.agent, memories, edit.at)
+    return memories
+
+
+def _active(memories: list[Memory]) -> list[Memory]:
+    _refuse(errors.Discarded, [m.number for m in memories if m.discarded_at])
+    return memories
+
+
+def _no_notices(memories: Iterable[Memory]) -> None:
+    _refuse(errors.Notice, [m.number for m in memories if m.source == Source.SYSTEM])
+
+
+def _core_only(memories: Iterable[Memory]) -> None:
+    _refuse(errors.NotCore, [m.number for m in memories if m.kind != Kind.CORE])
+
+
+def _one_place(sources: list[Memory]) -> None:
+    first = sources[0]
+    _refuse(errors.Private, [m.number for m in sources if m.category in UNREFINED])
+    _refuse(errors.Apart, [m.number for m in sources if (m.scope, m.project) != (first.scope, first.project)])
+
+
+def _refuse(error: type[errors.NumbersError], numbers: list[int]) -> None:
+    if numbers:
+        raise error(numbers)
+
+
+def _within_half_the_budget(agent: Agent, memories: list[Memory]) -> None:
+    wanted = agent.constitutional_tokens + sum(m.tokens for m in memories if not m.constitutional)
+    if wanted > agent.budget_tokens // 2 and any(not m.constitutional for m in memories):
+        raise errors.ProtectionFull(
+            f"Constitutional memories would hold {wanted:,} tokens; an agent may protect at most half its budget, "
+            f"{agent.budget_tokens // 2:,}."
+        )
+
+
+def _merged(sources: list[Memory], content: str, category: str, silo: Silo) -> Draft:
+    tags = dict.fromkeys(tag for source in sources for tag in silo.open_tags(source))
+    return Draft(
+        content,
+        category=_merged_category(sources, category),
+        project=sources[0].project,
+        tags=tuple(tags),
+        origin=min(source.origin for source in sources),
+    )
+
+
+def _merged_category(sources: list[Memory], category: str) -> str:
+    categories = {source.category for source in sources}
+    if len(categories) == 1:
+        return sources[0].category
+    if not category:
+        raise errors.Invalid("category", f"is needed, since the sources differ: {', '.join(sorted(categories))}")
+    if scope_of(category) != sources[0].scope or category in UNREFINED:
+        raise errors.Invalid("category", f"must be one kept in {sources[0].scope}, as the sources are")
+    return category
+
+
+def _dropping_note(dropping: Sequence[str]) -> str:
+    return "\n".join(dropping)

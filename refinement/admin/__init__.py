@@ -1,0 +1,1 @@
+from refinement.admin import sessions as sessions

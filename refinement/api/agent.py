@@ -1,0 +1,232 @@
+"""The agent whose key it is: usage, what its side may set, its keys, its context block."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from memory.access.authentication import prefix_of
+from memory.agents import lifecycle
+from memory.api.base.bodies import Body, Choice, Text, Whole
+from memory.api.base.memory_out import MemoryOut, shown
+from memory.api.base.views import AgentView
+from memory.models import Agent
+from memory.search import context, reading
+from memory.search.reading import Read
+from memory.writing import daily_limit
+from refinement import schedule
+from refinement.llm.catalog import parse as parse_model
+
+MAX_PROMPT = 20_000  # characters
+LANGUAGE = "of its memories, for search, in lower case, such as english; other: words are taken as they stand"
+
+
+class LogIn(Body):
+    """What `gc` leaves of an agent's log of runs, and what it sends of it."""
+
+    last_n = Whole(min_value=0, max_value=lifecycle.MOST, required=False, help_text="entries of its log that gc keeps")
+    max_entries = Whole(min_value=0, max_value=lifecycle.MOST, required=False, help_text="… where last_n is 0; 0: all")
+    context_tokens = Whole(
+        min_value=1,
+        max_value=lifecycle.MOST_CONTEXT,
+        required=False,
+        allow_null=True,
+        help_text="that gc sends; null: all",
+    )
+
+
+class AgentIn(LogIn):
+    """What the agent's side decides. A model is a provider and a name; where it runs is the operator's setting."""
+
+    model = Text(max_length=200, required=False)
+    system_prompt = Text(max_length=MAX_PROMPT, required=False, allow_blank=True)
+    refinement_prompt = Text(
+        max_length=MAX_PROMPT, required=False, allow_blank=True, help_text="added to the safety rules, never instead"
+    )
+    retention = serializers.DecimalField(3, 2, min_value=Decimal("0.50"), max_value=Decimal("1.00"), required=False)
+    language = Text(max_length=32, required=False, help_text=LANGUAGE)
+    steward = serializers.EmailField(required=False, allow_blank=True)
+    is_steward_only = serializers.BooleanField(required=False)
+    discard_share_lifted_until = serializers.DateTimeField(
+        required=False, allow_null=True, help_text="at most 24 hours from now; null: the daily share holds again"
+    )
+
+
+class KeyIn(Body):
+    exchange = serializers.BooleanField(default=False, help_text="end every other key of the silo, this request's too")
+    label = Text(  # type: ignore[assignment]  # a field's name, which DRF takes off the class
+        max_length=100, required=False, allow_blank=True, default=""
+    )
+
+
+class KeyOut(serializers.Serializer[Any]):
+    key = serializers.CharField(help_text="shown this once")
+    prefix = serializers.CharField(help_text="its name: by this it is ended")
+
+
+def shown_key(key: str) -> dict[str, str]:
+    return {"key": key, "prefix": prefix_of(key)}
+
+
+class LogOut(serializers.Serializer[Any]):
+    file = serializers.CharField(allow_null=True, help_text="for whoever can read it; null: the journal")
+    last_n = serializers.IntegerField(help_text="entries that gc keeps; 0: see max_entries")
+    max_entries = serializers.IntegerField(help_text="0: all")
+    context_tokens = serializers.IntegerField(allow_null=True, help_text="that gc sends to the model; null: all")
+
+
+class UsageOut(serializers.Serializer[Any]):
+    tokens = serializers.IntegerField(help_text="of core memory")
+    budget = serializers.IntegerField()
+    target = serializers.IntegerField()
+    memories = serializers.IntegerField(help_text="core")
+    journal = serializers.IntegerField()
+    constitutional = serializers.IntegerField()
+    duplicate_tokens = serializers.IntegerField(help_text="of exact repeats")
+
+
+class AgentOut(serializers.Serializer[Any]):
+    """An agent, as its side and its tenant see it: no prompts, no content."""
+
+    tenant = serializers.CharField()
+    agent = serializers.CharField()
+    model = serializers.CharField()
+    language = serializers.CharField()
+    retention = serializers.CharField()
+    has_steward = serializers.BooleanField()
+    is_steward_only = serializers.BooleanField()
+    discard_share_lifted_until = serializers.DateTimeField(allow_null=True)
+    is_erased = serializers.BooleanField(help_text="its silo was erased: nothing of it is read or changed again")
+    memory_enabled = serializers.BooleanField()
+    paused = serializers.BooleanField()
+    usage = UsageOut()
+    log = LogOut(help_text="of its runs")
+    due = serializers.CharField(allow_blank=True, help_text="why a refinement is due now; empty when none is")
+    due_at = serializers.DateTimeField(allow_null=True)
+    last_refined_at = serializers.DateTimeField(allow_null=True)
+    audit_seq = serializers.IntegerField(help_text="the number of its last audit entry")
+    created_at = serializers.DateTimeField()
+
+
+def shown_agent(agent: Agent) -> dict[str, Any]:
+    return {
+        "tenant": agent.tenant.slug,
+        "agent": agent.slug,
+        "model": agent.model,
+        "language": agent.language,
+        "retention": str(agent.retention),
+        "has_steward": bool(agent.steward),
+        "is_steward_only": agent.is_steward_only,
+        "discard_share_lifted_until": agent.discard_share_lifted_until,
+        "is_erased": not agent.wrapped_key,
+        "memory_enabled": agent.memory_enabled,
+        "paused": agent.paused,
+        "usage": {
+            "tokens": agent.core_tokens,
+            "budget": agent.budget_tokens,
+            "target": agent.target_tokens,
+            "memories": agent.core_count,
+            "journal": agent.journal_count,
+            "constitutional": agent.constitutional_count,
+            "duplicate_tokens": agent.duplicate_tokens,
+        },
+        "log": {
+            "file": agent.memory_path or None,
+            "last_n": agent.last_n,
+            "max_entries": agent.max_entries,
+            "context_tokens": agent.context_tokens,
+        },
+        "due": schedule.why(agent),
+        "due_at": agent.due_at,
+        "last_refined_at": agent.last_refined_at,
+        "audit_seq": agent.audit_seq,
+        "created_at": agent.created_at,
+    }
+
+
+class OwnAgent(AgentView):
+    @extend_schema(operation_id="agent_read", responses=AgentOut)
+    def get(self, request: Request) -> Response:
+        """Usage, budget, whether a refinement is due and why."""
+        return Response(shown_agent(self.agent))
+
+    @extend_schema(operation_id="agent_change", request=AgentIn, responses=AgentOut)
+    def patch(self, request: Request) -> Response:
+        """Set what the agent's side decides. Each change is in the trail."""
+        given = self.given(AgentIn)
+        if "model" in given:
+            parse_model(given["model"])
+        daily_limit.checked_lift(given.get("discard_share_lifted_until"))
+        changed = lifecycle.change(self.agent, self.actor, **given)
+        changed.tenant = self.agent.tenant
+        return Response(shown_agent(changed))
+
+
+class Keys(AgentView):
+    @extend_schema(operation_id="agent_key_issue", request=KeyIn, responses={201: KeyOut})
+    def post(self, request: Request) -> Response:
+        """Another key to this silo, or one in the place of all there were, which end: so a runtime makes it its own."""
+        given = self.given(KeyIn)
+        if given["exchange"]:
+            key = lifecycle.exchange_key(self.key, self.actor, label=given["label"])
+        else:
+            key = lifecycle.issue_key(self.agent, self.actor, label=given["label"])
+        return Response(shown_key(key), status.HTTP_201_CREATED)
+
+
+class ContextQuery(Body):
+    format = Choice(["text", "json"], default="text")
+    max_tokens = serializers.IntegerField(min_value=0, max_value=10_000_000, required=False)
+    project = Text(
+        max_length=100,
+        required=False,
+        allow_blank=True,
+        help_text="that one is in: what is common, private, and its own; empty: of none; default: of all",
+    )
+
+
+class ContextOut(serializers.Serializer[Any]):
+    core = MemoryOut(many=True)
+    journal = MemoryOut(many=True)
+    tokens = serializers.IntegerField()
+    left_out = serializers.IntegerField()
+    left_out_tokens = serializers.IntegerField()
+
+
+class Context(AgentView):
+    @extend_schema(
+        operation_id="context_read",
+        parameters=[ContextQuery, OpenApiParameter("If-None-Match", str, OpenApiParameter.HEADER)],
+        responses={
+            (200, "application/json"): ContextOut,
+            (200, "text/plain"): str,
+            304: OpenApiResponse(description="unchanged since the ETag given"),
+        },
+    )
+    def get(self, request: Request) -> HttpResponse:
+        """The memory as a block for the agent's prompt: the core, then the journal of the last days."""
+        asked = self.asked(ContextQuery)
+        reading.require_on(self.agent)
+        form, within = asked["format"], {"max_tokens": asked.get("max_tokens"), "project": asked.get("project")}
+        etag = context.etag(self.agent, form=form, **within)
+        headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
+        if etag in {part.strip().removeprefix("W/") for part in request.META.get("HTTP_IF_NONE_MATCH", "").split(",")}:
+            return HttpResponse(status=status.HTTP_304_NOT_MODIFIED, headers=headers)
+        block = context.read(self.agent, **within)
+        if form == "text":
+            headers |= {"X-Tokens": str(block.tokens), "X-Left-Out": str(block.left_out)}
+            return HttpResponse(block.as_text(), content_type="text/plain; charset=utf-8", headers=headers)
+        answer = {
+            "core": [shown(Read(*line)) for line in block.core],
+            "journal": [shown(Read(*line)) for line in block.journal],
+            "tokens": block.tokens,
+            "left_out": block.left_out,
+            "left_out_tokens": block.left_out_tokens,
+        }
+        return Response(answer, headers=headers)

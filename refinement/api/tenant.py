@@ -1,0 +1,128 @@
+"""A tenant's agents, for its programs: make and configure them, hand out a first key, end keys. No word of a silo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from memory.agents import lifecycle
+from memory.api.base.bodies import Body, Text, Whole
+from memory.api.base.views import TenantView, listed
+from memory.errors import NotFound
+from memory.models import Agent
+from refinement.api.agent import LANGUAGE, AgentOut, KeyOut, LogIn, shown_agent, shown_key
+from refinement.llm.catalog import parse as parse_model
+
+MAX_PAGE = 200
+
+
+class SettingsIn(LogIn):
+    """What a tenant may set: when and how much is refined, and left of the log. Who can read is the agent's side's."""
+
+    budget_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
+    target_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
+    refine_every = serializers.DurationField(
+        required=False, allow_null=True, help_text="from one hour to ten years; null: off"
+    )
+    paused = serializers.BooleanField(required=False)
+    max_changes = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
+    max_steps = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
+    max_searches = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
+    max_failed_calls = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
+    max_seconds = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
+    max_model_tokens = Whole(min_value=0, required=False, allow_null=True)
+
+
+class NewAgentIn(SettingsIn):
+    agent = Text(max_length=64, help_text="lower-case letters, digits, '-' and '_'")
+    model = Text(max_length=200, help_text="provider/model-name")
+    language = Text(max_length=32, required=False, help_text=LANGUAGE)
+    steward = serializers.EmailField(required=False)
+
+
+class NewAgentOut(AgentOut):
+    key = serializers.CharField(help_text="the agent's first key, shown this once")
+    prefix = serializers.CharField(help_text="the key's name: by this it is ended")
+
+
+class AgentsQuery(Body):
+    cursor = Text(max_length=64, required=False, allow_blank=True, default="")
+    limit = serializers.IntegerField(min_value=1, max_value=MAX_PAGE, default=100)
+
+
+class AgentsOut(serializers.Serializer[Any]):
+    results = AgentOut(many=True)
+    next = serializers.CharField(allow_null=True)
+
+
+class LabelIn(Body):
+    label = Text(  # type: ignore[assignment]  # a field's name, which DRF takes off the class
+        max_length=100, required=False, allow_blank=True, default=""
+    )
+
+
+class _OfTenant(TenantView):
+    def agent(self, slug: str) -> Agent:
+        """The tenant's agent of that name. Raises NotFound, also for one of another tenant."""
+        found = Agent.objects.select_related("tenant").filter(tenant=self.tenant, slug=slug).first()
+        if found is None:
+            raise NotFound("There is no such agent.")
+        return found
+
+
+class Agents(_OfTenant):
+    @extend_schema(operation_id="agents_list", parameters=[AgentsQuery], responses=AgentsOut)
+    def get(self, request: Request) -> Response:
+        """The tenant's agents by name."""
+        asked = self.asked(AgentsQuery)
+        rows = Agent.objects.select_related("tenant").filter(tenant=self.tenant, slug__gt=asked["cursor"])
+        found = list(rows.order_by("slug")[: asked["limit"] + 1])
+        page = found[: asked["limit"]]
+        answer = listed([shown_agent(agent) for agent in page], None)
+        answer.data["next"] = page[-1].slug if len(found) > len(page) else None
+        return answer
+
+    @extend_schema(operation_id="agents_create", request=NewAgentIn, responses={201: NewAgentOut})
+    def post(self, request: Request) -> Response:
+        """Make an agent. Its first key is shown once; the runtime exchanges it for one of its own."""
+        given = self.given(NewAgentIn)
+        parse_model(given["model"])
+        slug = given.pop("agent")
+        made, key = lifecycle.create(self.tenant.slug, slug, model=given.pop("model"), actor=self.actor, **given)
+        made.refresh_from_db()
+        return Response(shown_agent(made) | shown_key(key), status.HTTP_201_CREATED)
+
+
+class OneAgent(_OfTenant):
+    @extend_schema(operation_id="agents_read", responses=AgentOut)
+    def get(self, request: Request, slug: str) -> Response:
+        """An agent's settings and figures; no content."""
+        return Response(shown_agent(self.agent(slug)))
+
+    @extend_schema(operation_id="agents_change", request=SettingsIn, responses=AgentOut)
+    def patch(self, request: Request, slug: str) -> Response:
+        """Set budget, target, cadence, limits, what is left of its log, or pause it."""
+        agent = self.agent(slug)
+        changed = lifecycle.change(agent, self.actor, **self.given(SettingsIn))
+        changed.tenant = agent.tenant
+        return Response(shown_agent(changed))
+
+
+class AgentKeys(_OfTenant):
+    @extend_schema(operation_id="agents_key_issue", request=LabelIn, responses={201: KeyOut})
+    def post(self, request: Request, slug: str) -> Response:
+        """A key for an agent that remembers nothing yet. Once it does, its own side alone issues keys."""
+        key = lifecycle.first_key(self.agent(slug), self.actor, label=self.given(LabelIn)["label"])
+        return Response(shown_key(key), status.HTTP_201_CREATED)
+
+
+class OneAgentKey(_OfTenant):
+    @extend_schema(operation_id="agents_key_revoke", responses={204: None})
+    def delete(self, request: Request, slug: str, prefix: str) -> Response:
+        """End a key."""
+        lifecycle.revoke_key(self.agent(slug), prefix, self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,0 +1,40 @@
+"""The dry run: what a session would begin with. Calls no model, changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memory.errors import MemoryDisabled
+from memory.models import Agent
+from memory.policy import tokens
+from memory.silo.silo import Silo
+from memory.writing import duplicates
+from refinement import breaker, ledger, limits, schedule
+from refinement.models import Mode
+
+
+def preview(agent: Agent, mode: str = Mode.FULL) -> dict[str, Any]:
+    """Why an agent is due, where it stands, and how large its briefing would be; figures and codes only.
+
+    Raises MemoryDisabled.
+    """
+    if not agent.memory_enabled:
+        raise MemoryDisabled
+    removable = {memory.number for memory in duplicates.removable(agent)}
+    entries = [e for e in ledger.read(agent, Silo.for_agent(agent)) if e.memory.number not in removable]
+    batches = ledger.batches(entries)
+    return {
+        "mode": mode,
+        "model": agent.model,
+        "due": schedule.why(agent) or None,
+        "tokens": agent.core_tokens,
+        "target": agent.target_tokens,
+        "budget": agent.budget_tokens,
+        "floor": breaker.floor(agent.retention, agent.target_tokens, agent.high_water_tokens),
+        "memories": agent.core_count,
+        "constitutional": agent.constitutional_count,
+        "duplicates": len(removable),
+        "batches": len(batches),
+        "ledger_tokens": sum(tokens.count(ledger.text(batch)) for batch in batches),
+        **limits.of(agent),
+    }

@@ -1,0 +1,130 @@
+"""The main job, end to end, on a ledger that ships with the project."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import refinement.demo
+from audit.models import AuditEntry
+from audit.trail import Actor
+from config.commandline import Task
+from config.environment import secret_key
+from config.errors import FAILED
+from memory.access import authentication
+from memory.agents import lifecycle
+from memory.models import Agent, DueReason, Kind, Memory
+from memory.silo.silo import Silo
+from memory.time_machine import replay
+from memory.transfer.formats import jsonl
+from memory.writing import operations
+from refinement import loop
+from refinement.models import RefinementSession
+
+FOLDER = Path(refinement.demo.__file__).parent
+SHOWN = 2  # merged memories shown, read with the agent's own key
+
+
+class Command(Task):
+    needs_sound_database = False  # it makes its own
+    help = (
+        "Make a tenant and an agent, import the demo ledger, refine it with builtin/dedupe and show what happened. "
+        "Needs no key and no network, and an empty database of its own ('make demo' sees to that)."
+    )
+    requires_system_checks = ()
+
+    def run(self, **options: Any) -> int | None:
+        call_command("create_keys", stderr=self.stderr)
+        settings.SECRET_KEY = secret_key("SECRET_KEY", settings.KEYS_DIR)  # there was none when the settings were read
+        call_command("migrate", verbosity=0)
+        if Agent.objects.exists():
+            self.fail("this database has agents already; 'make demo' runs in a database of its own", FAILED)
+        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        started = time.perf_counter()
+        agent, key = lifecycle.create("demo", "ada", model="builtin/dedupe", actor=Actor.operator("demo"))
+        with jsonl.opened(str(FOLDER / "ledger.jsonl")) as file:
+            done = jsonl.load(agent, jsonl.lines_of("the ledger", file), Actor.operator("demo"))
+        self._print(
+            f"[bold]demo/ada[/] remembers {done.imported:,} things in {done.tokens:,} tokens, for ada alone to read."
+        )
+        plan = json.loads((FOLDER / "plan.json").read_text("utf-8"))
+        self._protect(agent, plan["protect_before"])
+        session = self._refine(agent, plan["protect_during"])
+        self._figures(agent, session)
+        self._merges(key, done.imported)
+        problems = self._trail(agent)
+        self._print(f"\nDone in {time.perf_counter() - started:.1f} seconds. Again: make demo. Serve it: make serve.")
+        return FAILED if problems else None
+
+    def _print(self, what: Any) -> None:
+        self._console.print(what)
+
+    def _protect(self, agent: Agent, numbers: list[int]) -> None:
+        """By the verb a person's Protect action uses: no content is opened for it."""
+        operations.protect(agent, numbers, Actor.person("demo admin"))
+
+    def _refine(self, agent: Agent, protect_during: list[int]) -> RefinementSession:
+        waiting = [protect_during]
+
+        def while_it_works(_: str) -> None:
+            if waiting:
+                self._protect(agent, waiting.pop())
+
+        agent.refresh_from_db()
+        return loop.refine(agent, trigger=DueReason.OVER_BUDGET, report=while_it_works)
+
+    def _figures(self, agent: Agent, session: RefinementSession) -> None:
+        agent.refresh_from_db()
+        table = Table(title=f"Refinement session {session.number}: {session.outcome}", title_justify="left")
+        for heading in ("", "before", "after"):
+            table.add_column(heading, justify="left" if not heading else "right")
+        table.add_row("core memory, tokens", f"{session.tokens_before:,}", f"[bold green]{session.tokens_after:,}[/]")
+        table.add_row("core memories", f"{session.memories_before:,}", f"{session.memories_after:,}")
+        self._print(table)
+        facts = {
+            "target": f"{session.target_tokens:,} tokens (budget {session.budget_tokens:,})",
+            "floor": f"{session.floor_tokens:,} tokens: no session, and no run of sessions, cuts below it",
+            "exact duplicates removed": f"{session.duplicates_removed:,}, by keyed digest, without reading",
+            "near-duplicates merged": f"{session.merged:,}, keeping every number, date, name and negation",
+            "constitutional": f"{agent.constitutional_count:,}, left word for word as they are",
+            "deleted for good": "0: every merged memory is kept and can be brought back",
+        }
+        for name, value in facts.items():
+            self._print(f"  {name:<26}{value}")
+
+    def _merges(self, key: str, imported: int) -> None:
+        """Merges as the agent sees them: its key opens its silo, and only its own."""
+        agent = authentication.agent_of_key(key)
+        silo = Silo.for_agent(agent)
+        self._print("\n[bold]Two merges, read with ada's own key[/]")
+        for result in Memory.objects.filter(agent=agent, number__gt=imported, kind=Kind.CORE).order_by("number")[
+            :SHOWN
+        ]:
+            for source in Memory.objects.filter(agent=agent, superseded_by=result.number).order_by("number"):
+                self._print(_line("[red]-[/]", source, silo))
+            self._print(_line("[green]+[/]", result, silo) + "\n")
+
+    def _trail(self, agent: Agent) -> int:
+        agent.refresh_from_db()
+        problems = list(replay.problems(agent))
+        entries = AuditEntry.objects.filter(agent_id=agent.pk).count()
+        state = (
+            f"[bold red]{len(problems)} problems[/]"
+            if problems
+            else "[bold green]whole[/]: chained, and equal to what is remembered"
+        )
+        self._print(f"[bold]Audit trail[/] {entries} entries, {state}.")
+        return len(problems)
+
+
+def _line(sign: str, memory: Memory, silo: Silo) -> str:
+    return f"  {sign} #{memory.number} {memory.origin:%Y-%m-%d} {escape(silo.open(memory).content)}"

@@ -1,0 +1,144 @@
+"""Refine an agent's memory, in the foreground."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from config.commandline import Task
+from config.errors import MODEL, USAGE, DomainError
+from memory.access.authentication import agent_named
+from memory.models import Agent, DueReason
+from refinement import dry_run, loop, probe, providers, schedule
+from refinement import session as sessions
+from refinement.errors import SessionOpen
+from refinement.llm import catalog
+from refinement.llm.base import ModelNotConfigured
+from refinement.models import Mode, Outcome, RefinementSession
+
+
+class Command(Task):
+    help = (
+        "Run a refinement session of an agent with its own model, and print what was counted; no content is shown. "
+        "Exit 0 when it completed, declined or ended early with its edits whole; 3 when it failed, "
+        "which standard error then explains. Figures are of core memory; 'before' counts the exact duplicates in, "
+        "with whose removal a session begins ('repeated tokens')."
+    )
+
+    _shown = False  # figures, after which others need a line between
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?")
+        parser.add_argument("--all-due", action="store_true", help="every agent that is due, longest overdue first")
+        parser.add_argument("--dedupe-only", action="store_true", help="remove near-duplicates only")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="say what would happen; calls no model and changes nothing"
+        )
+        parser.add_argument("--json", action="store_true")
+
+    def run(self, *, agent: str | None, **options: Any) -> int | None:
+        if bool(agent) == options["all_due"]:
+            self.fail("name one TENANT/AGENT, or give --all-due", USAGE)
+        if options["all_due"] and not options["dry_run"]:
+            sessions.close_stale()
+        agents = [agent_named(agent)] if agent else list(schedule.due())
+        one = self._one_of_many if options["all_due"] else self._one
+        codes = [one(each, **options) for each in agents]
+        if not agents:
+            self.say("no agent is due")
+        return max(codes, default=0)
+
+    def _one_of_many(self, agent: Agent, **options: Any) -> int:
+        """One agent's trouble is told and does not keep the others waiting; nor does a model that does not answer."""
+        if not options["dry_run"] and providers.is_doubted(agent.model) and not probe.answers(agent.model):
+            self.say(f"error: {agent.label}: {agent.model} does not answer; left for later")
+            return MODEL
+        try:
+            return self._one(agent, **options)
+        except SessionOpen:
+            self.say(f"{agent.label}: taken by another worker")
+            return 0
+        except DomainError as error:
+            self.say(f"error: {agent.label}: {error}")
+            return error.exit_code
+
+    def _one(self, agent: Agent, **options: Any) -> int:
+        mode = Mode.DEDUPE_ONLY if options["dedupe_only"] else Mode.FULL
+        if options["dry_run"]:
+            return self._preview(agent, mode, _named(agent, **options), as_json=options["json"])
+        failures: list[DomainError] = []
+        trigger = schedule.why(agent) or DueReason.MANUAL
+        session = loop.refine(agent, trigger=trigger, mode=mode, report=self._report, failed=failures.append)
+        self._show(_named(agent, **options) | report_of(session), as_json=options["json"])
+        for failure in failures:
+            self.say(f"error: {agent.label}: {failure}")
+        return MODEL if session.outcome == Outcome.FAILED else 0
+
+    def _preview(self, agent: Agent, mode: Mode, named: dict[str, Any], *, as_json: bool) -> int:
+        figures = named | dry_run.preview(agent, mode)
+        try:
+            catalog.check(agent.model)
+        except ModelNotConfigured as failure:
+            self._show(figures | {"error": failure.code}, as_json=as_json)
+            self.say(f"error: {agent.label}: {failure}")
+            return MODEL
+        self._show(figures | {"error": None}, as_json=as_json)
+        return 0
+
+    def _report(self, line: str) -> None:
+        if self.stderr.isatty():
+            self.say(line)
+
+    def _show(self, figures: dict[str, Any], *, as_json: bool) -> None:
+        if as_json:
+            self.result(figures)
+            return
+        if self._shown:
+            self.tell("")
+        self._shown = True
+        width = max(map(len, figures))
+        for name, value in figures.items():
+            if value in (None, ""):
+                continue
+            self.tell(
+                f"{name.replace('_', ' '):<{width}}  {value:,}"
+                if type(value) is int
+                else f"{name.replace('_', ' '):<{width}}  {value}"
+            )
+
+
+def _named(agent: Agent, **options: Any) -> dict[str, Any]:
+    """Of many agents' figures, whose they are."""
+    return {"agent": agent.label} if options["all_due"] else {}
+
+
+def report_of(session: RefinementSession) -> dict[str, Any]:
+    """A session's figures, as programs read them (40-api, Output that programs read)."""
+    counted = (
+        "tokens_before",
+        "tokens_after",
+        "memories_before",
+        "memories_after",
+        "repeated_tokens",
+        "duplicates_removed",
+        "merged",
+        "updated",
+        "deleted",
+        "protected",
+        "promoted",
+    )
+    return {
+        "session": session.number,
+        "outcome": session.outcome,
+        "reason": session.reason,
+        **{name: getattr(session, name) for name in counted},
+        "refused": session.failed_calls,
+        "model_calls": session.model_calls,
+        "prompt_tokens": session.prompt_tokens,
+        "cached_tokens": session.cached_tokens,
+        "completion_tokens": session.completion_tokens,
+        "model_seconds": session.model_milliseconds / 1_000,
+        "own_seconds": session.own_microseconds / 1_000_000,
+        "error": session.reason if session.outcome == Outcome.FAILED else None,
+    }

@@ -1,0 +1,13 @@
+"""Addresses for load balancers and Prometheus."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from refinement.monitoring import health, metrics
+
+urlpatterns = [
+    path("healthz", health.alive),
+    path("readyz", health.ready),
+    path("metrics", metrics.shown),
+]

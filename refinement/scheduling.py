@@ -1,0 +1,130 @@
+"""Whose turn it is: what a worker does when it is woken.
+
+Of the agents in line (`refinement.backlog`), the tenant's that has the fewest sessions under way, and of those the one
+that was served longest ago; of its agents the one that a person asked for, else the longest overdue. So a tenant with a
+thousand due agents delays another's single one by one session at most. Passed over are tenants and providers that have
+as many sessions under way as they may, and providers that do not answer (`refinement.providers`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db import OperationalError, transaction
+from django.db.models import Min, OuterRef, Q, QuerySet, Subquery
+from django.utils import timezone
+
+from audit.patience import alone, wait_at_most
+from memory.models import Agent, Tenant
+from memory.writing import edits
+from refinement import providers, schedule
+from refinement import session as sessions
+from refinement.errors import AgentBusy
+from refinement.models import RefinementSession, Served, Waiting
+
+LOCK_SECONDS = 5  # that a worker waits for an agent's lock
+NEVER = datetime.min.replace(tzinfo=UTC)
+LOCK = 0x70616C69  # of PostgreSQL's advisory locks: one worker at a time chooses
+
+
+def take() -> Waiting | None:
+    """The agent whose turn it is, taken; None when nobody can be refined now.
+
+    A transaction of its own, in which nobody else chooses. The caller gives it back, or ends it.
+    """
+    with transaction.atomic():
+        alone(LOCK)
+        while (row := _next()) is not None:
+            row.taken_at = timezone.now()
+            if Waiting.objects.filter(pk=row.pk, claim=row.claim, taken_at=None).update(taken_at=row.taken_at):
+                Served.objects.update_or_create(tenant_id=row.tenant_id, defaults={"at": row.taken_at})
+                return row  # else it left the line a moment ago
+        return None
+
+
+def _next() -> Waiting | None:
+    under_way = Counter(_taken().values_list("tenant_id", flat=True))
+    could = free()
+    served = Served.objects.filter(tenant_id=OuterRef("tenant_id")).values("at")
+    tenants: Iterable[Any] = could.values("tenant_id").annotate(
+        served=Subquery(served), first=Min("due_at"), line=Min("since")
+    )
+    if not tenants:
+        return None
+    chosen = min(
+        tenants, key=lambda each: (under_way[each["tenant_id"]], each["served"] or NEVER, each["first"] or each["line"])
+    )
+    return could.filter(tenant_id=chosen["tenant_id"]).order_by("-asked", "due_at", "since", "pk").first()
+
+
+class Closed(NamedTuple):
+    """Whose turn it cannot be now: tenants and providers that have as many sessions under way as they may, and what
+    does not answer."""
+
+    tenants: list[int]
+    providers: set[str]
+    shut: set[str]  # providers and models
+
+
+def closed() -> Closed:
+    taken = list(_taken().values_list("tenant_id", "provider"))
+    by_provider = Counter(provider for _, provider in taken)
+    most = settings.PROVIDER_SESSIONS
+    full = {name for name, count in by_provider.items() if 0 < most.get(name, 0) <= count}
+    shut = set(providers.shut())
+    return Closed(_full_tenants(Counter(tenant for tenant, _ in taken)), full | shut, shut)
+
+
+def free(now: Closed | None = None) -> QuerySet[Waiting]:
+    """Those in line who could be refined now."""
+    waiting, now = Waiting.objects.filter(taken_at=None), now or closed()
+    if now.tenants:
+        waiting = waiting.exclude(tenant_id__in=now.tenants)
+    if now.providers:
+        waiting = waiting.exclude(Q(provider__in=now.providers) | Q(model__in=now.shut))
+    return waiting
+
+
+def _taken() -> QuerySet[Waiting]:
+    return Waiting.objects.filter(taken_at__isnull=False)
+
+
+def _full_tenants(under_way: Counter[int]) -> list[int]:
+    own = dict(Tenant.objects.filter(pk__in=under_way).values_list("pk", "sessions_at_once")) if under_way else {}
+    most = {pk: settings.TENANT_SESSIONS if number is None else number for pk, number in own.items()}
+    return [pk for pk, count in under_way.items() if 0 < most.get(pk, settings.TENANT_SESSIONS) <= count]
+
+
+def give_back(turn: Waiting) -> None:
+    """It waits again: its model does not answer, or its worker is to end."""
+    Waiting.objects.filter(pk=turn.pk, claim=turn.claim).update(taken_at=None)
+
+
+def end(turn: Waiting) -> None:
+    """It is refined, or need not be."""
+    Waiting.objects.filter(pk=turn.pk, claim=turn.claim, taken_at__isnull=False).delete()
+
+
+def keep(_: Waiting) -> None:
+    """What holds the agent takes long: its turn is over when it counts as lost (`line.forget_lost`), and not before,
+    else workers would come back to it again and again."""
+
+
+def open_due(agent: Agent) -> RefinementSession | None:
+    """Open the agent's session if it is due; None when it is not, or is being refined.
+
+    Looked at and opened under one lock: of two workers with the same agent, one finds nothing to do. Raises AgentBusy.
+    """
+    try:
+        with transaction.atomic():
+            wait_at_most(LOCK_SECONDS)
+            with edits.locked(agent) as row:
+                if schedule.due().filter(pk=row.pk).exists():
+                    return sessions.open_session(row, trigger=row.due_reason)
+    except OperationalError:
+        raise AgentBusy("Something that takes long, an import perhaps, holds the agent.") from None
+    return None
