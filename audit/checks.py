@@ -14,7 +14,7 @@ from config.checks import ask_database
 from config.keyring import keyring
 
 
-@register(Tags.database)
+@register(Tags.database, deploy=True)
 def triggers_are_there(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     hint = "Run 'manage.py migrate': it puts them back."
     return ask_database(
@@ -26,7 +26,7 @@ def triggers_are_there(databases: Sequence[str] | None = None, **_: Any) -> list
     )
 
 
-@register(Tags.database)
+@register(Tags.database, deploy=True)
 def trail_goes_on(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """A trail begun under one audit key is not to go on under another that cannot verify it."""
     return ask_database(databases, lambda: [Error(problem, id="palimpsest.E006") for problem in _unverifiable()])

@@ -3,8 +3,9 @@
 One change of a row is let through: the trail's loss of what a redaction covers (`audit.redactions`).
 
 Triggers, because they hold for SQL typed by hand, for `queryset.delete()` and for a road nobody thought of.
-Changing a column on SQLite rebuilds its table and silently drops them, so they are put back after every
-migrate; that they are there, and say what is written here, is a system check and part of `verify_audit`.
+The migration that makes a table makes them (`install`). Changing a column on SQLite rebuilds its table and silently
+drops them, so they are put back after every migrate; that they are there, and say what is written here, is a system
+check and part of `verify_audit`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,12 @@ def register(guard: Guard) -> None:
         _guards.append(guard)
 
 
+def install(*_: Any) -> None:
+    """Run by a migration once its tables are there. On SQLite later ones of the same run may have to alter them."""
+    put_back()
+    let_nothing_through()
+
+
 def put_back(**_: Any) -> None:
     """Make the triggers anew, all or none, if any is missing. Runs after every migrate, of which there may be many at
     once: on PostgreSQL one waits for the other."""
@@ -73,10 +80,10 @@ def put_back(**_: Any) -> None:
                 cursor.execute(statement)
 
 
-def let_nothing_through(plan: Sequence[Any] = (), **_: Any) -> None:
+def let_nothing_through(plan: Sequence[Any] | None = None, **_: Any) -> None:
     """Before a migrate that has something to do, on SQLite, which alters no table or column that a trigger of another
     table, or a condition, names: for as long as it takes, no UPDATE is let through. `put_back` puts that back."""
-    if connection.vendor == "sqlite" and plan:
+    if connection.vendor == "sqlite" and plan != []:
         with transaction.atomic(), connection.cursor() as cursor:
             for guard in _there():
                 if guard.lets_through is not None:

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register, run_checks
+from django.core.checks import CheckMessage, Error, Tags, Warning, register, run_checks
 from django.db import DatabaseError
 
 from config.keyfiles import exposed
 from config.keyring import KeysMissing, keyring
 
 OURS = "palimpsest"  # the tag of what a command asks before it begins: the settings, no pages and no models
+
+# What the database is asked at start is registered with `deploy`: Django's migrate, which asks the rest, has to put a
+# missing trigger back.
 
 
 class RefusesToStart(SystemExit):
@@ -71,11 +74,16 @@ def people_can_ask(**_: Any) -> list[CheckMessage]:
     return [Error(f"{name} must be above 0.", id="palimpsest.E008") for name in wrong]
 
 
+def of_the_database() -> list[CheckMessage]:
+    """The errors of the checks that ask the database."""
+    found = run_checks(tags=[Tags.database], databases=["default"], include_deployment_checks=True)
+    return [check for check in found if check.is_serious()]
+
+
 def require_sound() -> None:
     """Raise RefusesToStart with every error of the checks, database included."""
-    errors = [
-        check for check in run_checks(databases=["default"], include_deployment_checks=False) if check.is_serious()
-    ]
+    found = run_checks(databases=["default"])
+    errors = [check for check in found if check.is_serious()] + of_the_database()
     if errors:
         raise RefusesToStart("Palimpsest does not start:\n" + "\n".join(f"- {check.msg}" for check in errors))
 

@@ -15,13 +15,12 @@ from threading import current_thread, main_thread
 from typing import Any, NoReturn
 
 import structlog
-from django.core.checks import Tags, run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser, SystemCheckError
 from django.db import DatabaseError, OperationalError, ProgrammingError
 from django.db import Error as DatabaseTrouble
 
-from config.checks import OURS
+from config.checks import OURS, of_the_database
 from config.commandline.option_names import as_typed
 from config.errors import FAILED, USAGE, DomainError, InvalidField
 
@@ -66,7 +65,7 @@ class Task(BaseCommand):
             sys.exit(code)
 
     def require_sound_database(self) -> None:
-        wrong = [check for check in run_checks(tags=[Tags.database], databases=["default"]) if check.is_serious()]
+        wrong = of_the_database()
         for check in wrong[1:]:
             self.say(f"error: {check.msg}")
         if wrong:

@@ -13,7 +13,7 @@ from memory.errors import SealBroken, SiloKeyMissing
 from memory.silo import keys
 
 
-@register(Tags.database)
+@register(Tags.database, deploy=True)
 def silos_open(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """One agent under each key-encryption key is tried: a service whose silos' keys are missing is not to start.
 

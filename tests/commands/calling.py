@@ -20,7 +20,7 @@ from django.db import connections
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 APPS = {"audit", "config", "memory", "refinement"}
-NAMES = sorted(name for name, app in get_commands().items() if app in APPS and name != "migrate")
+NAMES = sorted(name for name, app in get_commands().items() if app in APPS)
 _UNWANTED = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "SILO_KEYS", "AUDIT_KEY", "PEPPER_KEY", "HEADS_KEY")
 
 

@@ -279,7 +279,7 @@ def test_a_closed_standard_input_is_told_in_a_line(filled: Installation) -> None
 
 
 def test_migrate_puts_a_missing_trigger_back(service: Installation) -> None:
-    """Django's own would not begin: its checks find what it is called for."""
+    """Its checks do not ask for what it is there to put right."""
     with closing(sqlite3.connect(service.folder / "data" / "palimpsest.sqlite3")) as database:
         database.execute("DROP TRIGGER audit_change_no_update")
         database.commit()

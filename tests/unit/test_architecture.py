@@ -243,7 +243,6 @@ def test_sql_written_by_hand_stays_in_a_few_places() -> None:
         "audit/guards.py",
         "audit/moment.py",
         "audit/joined.py",
-        "audit/mending.py",
         "audit/patience.py",
         "audit/bulk.py",
         "memory/silo/checks.py",

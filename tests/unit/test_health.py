@@ -109,7 +109,7 @@ class RedisBroker:
 
 
 def test_unready_while_a_migration_is_not_applied(client: Client, db: None) -> None:
-    MigrationRecorder(connection).record_unapplied("refinement", "0007_line")
+    MigrationRecorder(connection).record_unapplied("refinement", "0001_initial")
     response = client.get("/readyz")
     assert (response.status_code, response.json()["database"]) == (503, "not migrated: run manage.py migrate")
 
