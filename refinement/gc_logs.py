@@ -94,7 +94,7 @@ class FileLog:
 
     def trim(self, keep: int) -> tuple[int, int]:
         try:
-            done = log_file.trim(self.place, keep, since=self._seen, agreed=self._note)
+            done = log_file.trim_entries(self.place, keep, since=self._seen, agreed=self._note)
         except FileFault:
             if self._noted is not None:
                 operations.file_trimmed(self.agent, {"failed_after_entry": self._noted}, self.actor)

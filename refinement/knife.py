@@ -8,7 +8,6 @@ the agent's runtime, comes through here.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,10 +27,6 @@ from refinement import session as sessions
 from refinement.effects import EFFECTS, Cut, mass, present
 from refinement.errors import FloorReached, LimitReached, SessionEnded
 from refinement.models import Outcome, RefinementSession, SessionStep
-
-SHOWN_IN_ERRORS = 10  # memories whose present content one error shows
-DOUBLES_TRIED = 200  # memories most alike that a deletion in dedupe_only is compared with
-_WORD = re.compile(r"\w+")  # what is left of a text when nothing in it can be an operator of a search
 
 
 @dataclass(frozen=True, slots=True, repr=False)

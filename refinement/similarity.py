@@ -144,11 +144,6 @@ def _bag(text: str) -> tuple[str, ...]:
     return tuple(sorted(word for word in _tokens(text) if word != "|")) or (text,)
 
 
-def near_duplicate(a: str, b: str) -> bool:
-    """Whether one of two texts may stand for the other: no word of substance, no specific of either is lost."""
-    return _near(_wording(a), _wording(b))
-
-
 def stand_in(text: str, others: Iterable[str]) -> int | None:
     """The position of the first of `others` that keeps all `text` says (so `text` may go), or None."""
     going = _wording(text)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO
 
 from memory.errors import FileFault
@@ -121,19 +120,13 @@ def _mark(file: BinaryIO) -> tuple[int, ...]:
 # --- trimming
 
 
-def trim_entries(path: Path, keep_n: int) -> int:
-    """Keep the last entries alone; how many were removed (seed 001, requirement 1.1). 0 keeps all.
-
-    The file is replaced as a whole or not at all. Raises FileFault.
-    """
-    return trim(Place(path), keep_n).removed
-
-
-def trim(
+def trim_entries(
     place: Place, keep_n: int, since: Seen | None = None, agreed: Callable[[Trimmed], None] | None = None
 ) -> Trimmed:
-    """… and what became of the file. Those that came `since` it was seen are kept, however many. `agreed` is told when
-    all is ready, before the file is replaced; what it raises leaves the file as it was.
+    """Keep the last entries alone (seed 001, requirement 1.1). 0 keeps all.
+
+    Those that came `since` it was seen are kept, however many. `agreed` is told when all is ready, before the file is
+    replaced, as a whole or not at all; what it raises leaves the file as it was.
 
     Raises FileFault, and the file is as it was: also when it vanished, or was rewritten, since it was seen.
     """

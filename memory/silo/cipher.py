@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 VERSION = b"\x01"
 NONCE_BYTES = 12
-TAG_BYTES = 16
 
 
 class Broken(Exception):

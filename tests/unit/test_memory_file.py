@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from memory.errors import FileFault
 from memory.run_log import files, log_file
 from memory.run_log.files import Folder, Place
-from memory.run_log.log_file import Trimmed, append, look, trim, trim_entries
+from memory.run_log.log_file import Trimmed, append, look, trim_entries
 from memory.run_log.replacement import name_beside
 
 
@@ -49,64 +49,64 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_trim_entries_file_does_not_exist(path: Path) -> None:
-    assert trim_entries(path, 5) == 0
+    assert trim_entries(Place(path), 5).removed == 0
     assert not path.exists()
 
 
 def test_trim_entries_empty_file(path: Path) -> None:
     path.touch()
-    assert trim_entries(path, 5) == 0
+    assert trim_entries(Place(path), 5).removed == 0
     assert path.read_bytes() == b""
 
 
 def test_trim_entries_keep_n_zero(path: Path) -> None:
     path.write_bytes(of(5))
-    assert trim_entries(path, 0) == 0
+    assert trim_entries(Place(path), 0).removed == 0
     assert path.read_bytes() == of(5)
 
 
 def test_trim_entries_keep_n_negative(path: Path) -> None:
     path.write_bytes(of(5))
     with pytest.raises(FileFault, match="keepN must be non-negative"):
-        trim_entries(path, -1)
+        trim_entries(Place(path), -1)
     assert path.read_bytes() == of(5)
 
 
 def test_trim_entries_entries_within_limit(path: Path) -> None:
     path.write_bytes(of(3))
     before = path.stat()
-    assert trim_entries(path, 5) == 0
+    assert trim_entries(Place(path), 5).removed == 0
     assert (path.read_bytes(), path.stat().st_ino) == (of(3), before.st_ino)
 
 
 def test_trim_entries_entries_equal_to_limit(path: Path) -> None:
     path.write_bytes(of(5))
-    assert trim_entries(path, 5) == 0
+    assert trim_entries(Place(path), 5).removed == 0
     assert path.read_bytes() == of(5)
 
 
 def test_trim_entries_trims_old_entries(path: Path) -> None:
     path.write_bytes(of(10))
-    assert trim_entries(path, 3) == 7
+    assert trim_entries(Place(path), 3).removed == 7
     assert path.read_bytes() == b"".join(entry(number) for number in (8, 9, 10))
 
 
 def test_trim_entries_preserves_entry_format(path: Path) -> None:
     last = b"## c\n\n\n  indented\t \n\n- a\r\n\n" + entry(9, "one\ntwo\n\n three ") + b"\n\n\n"
     path.write_bytes(of(4) + last)
-    assert trim_entries(path, 2) == 4
+    assert trim_entries(Place(path), 2).removed == 4
     assert path.read_bytes() == last
 
 
 def test_trim_entries_discards_pre_header_content(path: Path) -> None:
     path.write_bytes(b"# Memory\n\nnotes ## not a header\n" + of(5))
-    assert trim_entries(path, 3) == 2
+    assert trim_entries(Place(path), 3).removed == 2
     assert path.read_bytes() == b"".join(entry(number) for number in (3, 4, 5))
 
 
 def test_trim_entries_single_entry_keep_one(path: Path) -> None:
     path.write_bytes(of(1))
-    assert trim_entries(path, 1) == 0
+    assert trim_entries(Place(path), 1).removed == 0
     assert path.read_bytes() == of(1)
 
 
@@ -115,7 +115,7 @@ def test_trim_entries_original_unmodified_on_write_error(path: Path, as_nobody: 
     path.parent.chmod(0o555)
     try:
         with pytest.raises(FileFault, match="permission denied"):
-            trim_entries(path, 2)
+            trim_entries(Place(path), 2)
         assert path.read_bytes() == of(5)
         assert list(path.parent.iterdir()) == [path]
     finally:
@@ -144,7 +144,7 @@ def test_any_bytes_in_pieces_of_any_size(
         assert seen is not None
         assert seen.entries == entries
         assert b"".join(log_file.pieces(Place(path), seen)) == content
-        done = trim(Place(path), keep)
+        done = trim_entries(Place(path), keep)
     finally:
         log_file.CHUNK, log_file.STEP = before
     assert path.read_bytes() == expected(content, keep)
@@ -161,7 +161,7 @@ def test_a_large_file_is_trimmed_in_little_memory(path: Path) -> None:
         for number in range(60):
             file.write(entry(1, "x" * 1_000_000) if number % 2 else of(9))
     tracemalloc.start()
-    trim_entries(path, 200)
+    trim_entries(Place(path), 200)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 8 * log_file.CHUNK
@@ -178,7 +178,7 @@ def test_a_symlink_stays_and_the_file_it_leads_to_is_trimmed(path: Path, tmp_pat
     real.parent.mkdir()
     real.write_bytes(of(5))
     path.symlink_to(real)
-    assert trim_entries(path, 2) == 3
+    assert trim_entries(Place(path), 2).removed == 3
     assert path.is_symlink()
     assert real.read_bytes() == of(5)[len(of(3)) :]
     assert [file.name for file in real.parent.iterdir()] == ["real.md"]
@@ -188,7 +188,7 @@ def test_a_symlink_stays_and_the_file_it_leads_to_is_trimmed(path: Path, tmp_pat
 def test_its_mode_is_kept(path: Path, mode: int) -> None:
     path.write_bytes(of(5))
     path.chmod(mode)
-    trim_entries(path, 2)
+    trim_entries(Place(path), 2)
     assert path.stat().st_mode & 0o777 == mode
 
 
@@ -196,7 +196,7 @@ def test_its_mode_is_kept(path: Path, mode: int) -> None:
 def test_its_owner_is_kept(path: Path) -> None:
     path.write_bytes(of(5))
     os.chown(path, 1, 2)
-    trim_entries(path, 2)
+    trim_entries(Place(path), 2)
     assert (path.stat().st_uid, path.stat().st_gid) == (1, 2)
 
 
@@ -205,14 +205,14 @@ def test_a_file_of_two_names_is_left_as_it_is(path: Path) -> None:
     path.write_bytes(of(5))
     path.with_name("other.md").hardlink_to(path)
     with pytest.raises(FileFault, match="2 names"):
-        trim_entries(path, 2)
+        trim_entries(Place(path), 2)
     assert path.read_bytes() == of(5)
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
 def test_what_is_no_file_is_refused_at_once(path: Path, kind: str) -> None:
     path.mkdir() if kind == "folder" else os.mkfifo(path)
-    for act in (lambda: look(Place(path)), lambda: trim_entries(path, 2)):
+    for act in (lambda: look(Place(path)), lambda: trim_entries(Place(path), 2)):
         with pytest.raises(FileFault, match="is a directory" if kind == "folder" else "is not a file"):
             act()
     with pytest.raises(FileFault):
@@ -227,7 +227,7 @@ def test_what_came_since_it_was_seen_is_kept(path: Path) -> None:
     seen = look(Place(path))
     append(Place(path), entry(6))
     append(Place(path), entry(7))
-    done = trim(Place(path), 1, since=seen)
+    done = trim_entries(Place(path), 1, since=seen)
     assert (done.removed, done.kept) == (5, 2)
     assert path.read_bytes() == entry(6) + entry(7)
 
@@ -237,7 +237,7 @@ def test_a_file_that_vanished_since_is_an_error(path: Path) -> None:
     seen = look(Place(path))
     path.unlink()
     with pytest.raises(FileFault, match="vanished"):
-        trim(Place(path), 1, since=seen)
+        trim_entries(Place(path), 1, since=seen)
 
 
 @pytest.mark.parametrize("other", [of(5).replace(b"task3", b"TASK3"), of(4), of(6)[len(entry(1)) :], b""])
@@ -246,7 +246,7 @@ def test_a_file_that_was_rewritten_since_is_an_error(path: Path, other: bytes) -
     seen = look(Place(path))
     path.write_bytes(other)
     with pytest.raises(FileFault, match="rewritten"):
-        trim(Place(path), 1, since=seen)
+        trim_entries(Place(path), 1, since=seen)
     assert path.read_bytes() == other
 
 
@@ -256,7 +256,7 @@ def test_a_file_of_a_new_name_with_the_same_beginning_is_the_same(path: Path) ->
     seen = look(Place(path))
     path.unlink()
     path.write_bytes(of(6))
-    assert trim(Place(path), 2, since=seen).removed == 4
+    assert trim_entries(Place(path), 2, since=seen).removed == 4
 
 
 def add(path: Path, data: bytes) -> None:
@@ -298,7 +298,7 @@ def test_what_another_writes_just_before_the_new_file_is_there_is_kept(
 ) -> None:
     path.write_bytes(of(5))
     just_before(monkeypatch, lambda: begin_to_add(path, entry(6)))
-    done = trim(Place(path), 2)
+    done = trim_entries(Place(path), 2)
     assert (done.removed, done.kept) == (3, 3)
     assert path.read_bytes() == entry(4) + entry(5) + entry(6)
 
@@ -309,8 +309,8 @@ def test_our_own_writers_and_trims_at_once_lose_nothing(path: Path) -> None:
 
     def trims() -> None:
         while not stop.is_set():
-            trim_entries(path, 10_000)
-            trim_entries(path, 400)
+            trim_entries(Place(path), 10_000)
+            trim_entries(Place(path), 400)
 
     trimming = threading.Thread(target=trims)
     trimming.start()
@@ -353,7 +353,7 @@ def test_what_becomes_of_the_file_while_the_new_one_is_written_is_an_error(
         left.append(path.read_bytes() if path.exists() else None)
 
     with pytest.raises(FileFault, match=told):
-        trim(Place(path), 2, agreed=agreed)
+        trim_entries(Place(path), 2, agreed=agreed)
     assert [path.read_bytes() if path.exists() else None] == left
     assert not path.with_name(name_beside(path.name)).exists()
 
@@ -370,7 +370,7 @@ def test_a_program_that_keeps_it_open_is_waited_for(path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", WRITER, str(path), "0.5"], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        done = trim(Place(path), 2)
+        done = trim_entries(Place(path), 2)
         other.wait()
     assert path.read_bytes() == entry(4) + entry(5) + b"## late\n"
     assert done.kept == 3
@@ -383,9 +383,9 @@ def test_a_program_that_never_closes_it_keeps_it_from_being_trimmed(
     monkeypatch.setattr(log_file, "OTHERS", 0.1)
     path.write_bytes(of(5))
     with path.open("ab"), pytest.raises(FileFault, match="held open for writing"):
-        trim(Place(path), 2)
+        trim_entries(Place(path), 2)
     assert path.read_bytes() == of(5)
-    assert trim(Place(path), 2).removed == 3
+    assert trim_entries(Place(path), 2).removed == 3
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="where it can be told who has a file open")
@@ -398,9 +398,9 @@ def test_nothing_that_others_append_is_lost(path: Path) -> None:
     path.touch()
     others = [subprocess.Popen([sys.executable, "-c", script, str(path), str(n)]) for n in range(2)]
     while any(other.poll() is None for other in others):
-        trim_entries(path, 5_000)  # nothing
+        trim_entries(Place(path), 5_000)  # nothing
         with suppress(FileFault):  # it is written to without a pause
-            trim_entries(path, 2_999)  # at the end one
+            trim_entries(Place(path), 2_999)  # at the end one
     kept = path.read_bytes().splitlines()
     assert len(kept) >= 2_999
     assert len(set(kept)) == len(kept)
@@ -411,7 +411,7 @@ def test_a_lock_that_is_never_given_up_is_an_error(path: Path, monkeypatch: pyte
     path.write_bytes(of(5))
     with path.open("rb") as other:  # whoever may read it may lock it
         fcntl.flock(other, fcntl.LOCK_EX)
-        for act in (lambda: trim(Place(path), 2), lambda: append(Place(path), entry(6))):
+        for act in (lambda: trim_entries(Place(path), 2), lambda: append(Place(path), entry(6))):
             with pytest.raises(FileFault, match="locked by another"):
                 act()
     assert path.read_bytes() == of(5)
@@ -430,12 +430,12 @@ def test_a_stop_waits_until_what_came_meanwhile_is_copied(path: Path) -> None:
     path.write_bytes(of(5))
     script = (
         "import os, signal, subprocess, sys, time\nfrom pathlib import Path\nfrom memory.run_log import log_file\n"
-        "from memory.run_log.files import Folder\nput, path = Folder.replace, Path(sys.argv[1])\n"
+        "from memory.run_log.files import Folder, Place\nput, path = Folder.replace, Path(sys.argv[1])\n"
         "def late(folder, name, by):\n  subprocess.Popen(['sh', '-c', 'echo \"## late\" >> \"$0\"', str(path)])\n"
         "  time.sleep(0.3)\n  put(folder, name, by)\n"
         "  os.kill(os.getpid(), signal.SIGINT)\n"
         "Folder.replace = late\n"
-        "try:\n  log_file.trim_entries(path, 2)\nexcept KeyboardInterrupt:\n  print('stopped')\n"
+        "try:\n  log_file.trim_entries(Place(path), 2)\nexcept KeyboardInterrupt:\n  print('stopped')\n"
     )
     ran = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
     assert ran.stdout == "stopped\n"
@@ -455,7 +455,7 @@ def test_what_cannot_be_copied_for_want_of_room_is_told(path: Path, monkeypatch:
 
     just_before(monkeypatch, act)
     with pytest.raises(FileFault, match=r"was trimmed, but \d+ bytes .* no space left"):
-        trim(Place(path), 2)
+        trim_entries(Place(path), 2)
     monkeypatch.undo()
     assert path.read_bytes() == entry(4) + entry(5), "whole entries alone"
 
@@ -483,7 +483,7 @@ def test_a_link_that_leads_out_of_the_folder_is_not_followed(tmp_path: Path) -> 
     root.mkdir()
     (root / "ada.md").symlink_to(outside)
     place = Place(root / "ada.md", (root,))
-    for act in (lambda: look(place), lambda: trim(place, 2), lambda: append(place, entry(6))):
+    for act in (lambda: look(place), lambda: trim_entries(place, 2), lambda: append(place, entry(6))):
         with pytest.raises(FileFault, match="does not lie under"):
             act()
     assert outside.read_bytes() == of(5)
@@ -509,7 +509,7 @@ def test_nor_one_that_is_put_there_meanwhile(tmp_path: Path, monkeypatch: pytest
             folder.symlink_to(outside)
         return found
 
-    for act in (lambda: look(place), lambda: trim(place, 2), lambda: append(place, entry(6))):
+    for act in (lambda: look(place), lambda: trim_entries(place, 2), lambda: append(place, entry(6))):
         monkeypatch.setattr(Place, "real", swapped)
         with pytest.raises(FileFault):
             act()
@@ -526,7 +526,8 @@ def test_killed_at_any_point_it_is_the_old_file_or_the_new(path: Path) -> None:
     old = of(2_000)
     script = (
         "import sys; from pathlib import Path; from memory.run_log.log_file import trim_entries; "
-        "print('at it', flush=True); trim_entries(Path(sys.argv[1]), 3)"
+        "from memory.run_log.files import Place; "
+        "print('at it', flush=True); trim_entries(Place(Path(sys.argv[1])), 3)"
     )
     for delay in range(12):
         path.write_bytes(old)
@@ -536,7 +537,7 @@ def test_killed_at_any_point_it_is_the_old_file_or_the_new(path: Path) -> None:
             threading.Event().wait(delay / 2_000)
             process.send_signal(signal.SIGKILL)
         assert path.read_bytes() in (old, expected(old, 3))
-    trim_entries(path, 2)
+    trim_entries(Place(path), 2)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
@@ -544,17 +545,17 @@ def test_what_a_killed_one_left_is_removed_by_the_next(path: Path) -> None:
     path.write_bytes(of(5))
     left = path.with_name(name_beside(path.name))
     left.write_bytes(b"half")
-    trim_entries(path, 10)  # also where there is nothing to trim
+    trim_entries(Place(path), 10)  # also where there is nothing to trim
     assert not left.exists()
     left.write_bytes(b"half")
-    trim_entries(path, 2)
+    trim_entries(Place(path), 2)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_without_names_for_unnamed_files_it_works_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     path.write_bytes(of(5))
-    assert trim_entries(path, 2) == 3
+    assert trim_entries(Place(path), 2).removed == 3
     assert path.read_bytes() == expected(of(5), 2)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
@@ -570,7 +571,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(FileFault, match="no space left"):
-        trim_entries(path, 2)
+        trim_entries(Place(path), 2)
     with pytest.raises(FileFault, match="no space left"):
         append(Place(path), entry(6))
     monkeypatch.undo()

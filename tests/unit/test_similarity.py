@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refinement.similarity import clusters, near_duplicate, near_groups, similar, stand_in
+from refinement.similarity import clusters, near_groups, similar, stand_in
 from tests.growth import growth
 
 BASE = "On Mondays the team reviews the open bookings, and Jonas writes the summary for Mirela."
@@ -41,26 +41,25 @@ LOOK_ALIKES = [
 
 @pytest.mark.parametrize("text", SAME)
 def test_wording_alone_makes_no_other_memory(text: str) -> None:
-    assert near_duplicate(BASE, text)
-    assert near_duplicate(text, BASE)
+    assert near_groups([BASE, text])
+    assert near_groups([text, BASE])
 
 
 @pytest.mark.parametrize(("one", "other"), LOOK_ALIKES)
 def test_look_alikes_are_no_duplicates(one: str, other: str) -> None:
-    assert not near_duplicate(one, other)
-    assert not near_duplicate(other, one)
     assert near_groups([one, other]) == []
+    assert near_groups([other, one]) == []
 
 
 def test_spellings_of_one_word_are_the_same() -> None:
-    assert near_duplicate(
-        "He doesn't answer e-mail; six marinas can't pay.", "He does not answer email, 6 marinas cannot pay."
+    assert near_groups(
+        ["He doesn't answer e-mail; six marinas can't pay.", "He does not answer email, 6 marinas cannot pay."]
     )
 
 
 def test_texts_without_words_match_only_themselves() -> None:
-    assert near_duplicate("🙂", "🙂")
-    assert not near_duplicate("...", "…!")
+    assert near_groups(["🙂", "🙂"])
+    assert near_groups(["...", "…!"]) == []
     assert similar("", "") == 1
 
 
@@ -112,8 +111,8 @@ def test_order_of_the_texts_changes_nothing(texts: list[str], chance: random.Ran
 @given(st.text(max_size=80), st.text(max_size=80))
 @settings(deadline=None)
 def test_any_texts_compare_the_same_both_ways(one: str, other: str) -> None:
-    assert near_duplicate(one, one)
-    assert near_duplicate(one, other) == near_duplicate(other, one)
+    assert near_groups([one, one])
+    assert bool(near_groups([one, other])) == bool(near_groups([other, one]))
     assert similar(one, other) == similar(other, one)
 
 
@@ -121,7 +120,7 @@ def test_any_texts_compare_the_same_both_ways(one: str, other: str) -> None:
 @settings(max_examples=50, deadline=None)
 def test_every_pair_of_a_group_is_a_near_duplicate(texts: list[str]) -> None:
     for group in near_groups(texts):
-        assert all(near_duplicate(texts[i], texts[j]) for i in group.members for j in group.members)
+        assert all(near_groups([texts[i], texts[j]]) for i in group.members for j in group.members)
         assert all(stand_in(texts[i], [texts[group.fullest]]) == 0 for i in group.members)
 
 

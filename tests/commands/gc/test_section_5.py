@@ -29,20 +29,20 @@ def test_it_does_not_exist(make: Make, server: ModelServer) -> None:
     agent = make(entries=None, last_n=3)
     ran = run("gc", "ada")
     assert (ran.code, ran.out) == (0, 'No memory entries for agent "ada". Nothing to do.\n')
-    assert trim_entries(Path(agent.memory_path), 5) == 0
+    assert trim_entries(Place(Path(agent.memory_path)), 5).removed == 0
     assert server.requests == []
 
 
 def test_it_is_empty(make: Make, server: ModelServer) -> None:
     agent = make(entries=0, last_n=3)
     assert run("gc", "ada").out == 'No memory entries for agent "ada". Nothing to do.\n'
-    assert trim_entries(Path(agent.memory_path), 5) == 0
+    assert trim_entries(Place(Path(agent.memory_path)), 5).removed == 0
     assert server.requests == []
 
 
 def test_it_has_3_and_10_are_kept(make: Make) -> None:
     agent = make(entries=3, last_n=10)
-    assert trim_entries(Path(agent.memory_path), 10) == 0
+    assert trim_entries(Place(Path(agent.memory_path)), 10).removed == 0
     assert told(run("gc", "ada"))[-1] == "No trimming needed: 3 entries within limit (10)."
 
 
