@@ -244,7 +244,6 @@ UNFOLD: dict[str, Any] = {
     "SITE_URL": None,
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
-    "LOGIN": {"form": "memory.admin.plain_pages.sign_in.SignIn"},
     "ACCOUNT": {"navigation": [{"title": "Your account", "link": "/admin/account/"}]},
     "SIDEBAR": {
         "show_search": False,
