@@ -52,7 +52,7 @@ class Door:
 
     key: str
     renew: Callable[[str], str]
-    removal_requests: int = 0
+    requests: int = 0
     done: int = 0
     broken: list[str] = field(default_factory=list)
 

@@ -41,7 +41,7 @@ class Home:
     auditor: Person
     root: Person
     ada: Agent
-    lifecycle: tuple[Agent, ...]
+    agents: tuple[Agent, ...]
 
 
 def furnish(mark: str = "") -> Home:

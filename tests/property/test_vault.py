@@ -65,7 +65,7 @@ def crashing(after: int | None) -> Iterator[None]:
     steps = [(Disk, name) for name in ("stage", "publish", "move", "remove", "append")]
     with mock.patch.multiple(Disk, **{name: dying(getattr(Disk, name)) for _, name in steps}):
         names = {"insert": dying(bulk.insert), "update": dying(bulk.update)}
-        with mock.patch.multiple("memory.vault.files.rowset", **names), suppress(Crash):
+        with mock.patch.multiple("memory.vault.files.bulk", **names), suppress(Crash):
             yield
 
 

@@ -406,8 +406,11 @@ def test_a_discard_that_was_undone_counts_for_nothing(ada: Agent) -> None:
 
 def test_nothing_discards_without_numbers() -> None:
     """The one function of the rules that discards is told which, and is called where the agent's side speaks."""
-    takers = {module for module in MODULES if module.startswith("memory/rules/")}
-    discards = {m for m in takers for called, _ in calls(m) if called in ("store.discard", "discard", "store.trim")}
+    rules = ("memory/recording/", "memory/policy/", "memory/masking/", "memory/agents/rule_changes.py")
+    takers = {module for module in MODULES if module.startswith(rules)}
+    discards = {
+        m for m in takers for called, _ in calls(m) if called in ("operations.discard", "discard", "operations.trim")
+    }
     assert discards == {"memory/recording/cleanup.py"}
     deciders = {module for module in MODULES for called, _ in calls(module) if called == "cleanup.decide"}
     assert (
@@ -420,7 +423,7 @@ def test_nothing_discards_without_numbers() -> None:
     discarding = [
         name
         for name, function in inspect.getmembers(cleanup, inspect.isfunction)
-        if function.__module__ == cleanup.__name__ and "store.discard" in inspect.getsource(function)
+        if function.__module__ == cleanup.__name__ and "operations.discard" in inspect.getsource(function)
     ]
     assert discarding == ["decide"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memory.models import Agent, Memory, RecordedSession
-from memory.policy import settings_document, validation
+from memory.policy import names, settings_document
 from memory.recording import retrieval, sessions
 from memory.writing import operations
 from tests.api.calling import Answer, Caller
@@ -56,7 +56,7 @@ def test_no_secret_is_set_as_one(ada: Agent) -> None:
 def test_what_is_there_already_is_found_merged_and_ended(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of before this was asked for: two memories of a project that is called by a token, and a talk in it."""
     with monkeypatch.context() as before:
-        before.setattr(validation, "looks_secret", lambda _: False)
+        before.setattr(names, "looks_secret", lambda _: False)
         remember(ada, "tea at four", "tea at five", category="contextual", project=TOKEN)
     talk(ada, session="monday", project="site")
     RecordedSession.objects.update(project=TOKEN)

@@ -212,7 +212,7 @@ def test_a_rewritten_file_whose_row_was_not_is_its_own(ada: Agent, ferry: int, v
 def test_a_file_that_was_half_moved_is_its_own(ada: Agent, ferry: int, vault: Path) -> None:
     """Set aside without its row, then brought back while nothing of its category is moved."""
     dying = mock.Mock(wraps=bulk, **{"update.side_effect": KeyboardInterrupt})
-    with mock.patch("memory.vault.files.rowset", dying), pytest.raises(KeyboardInterrupt):
+    with mock.patch("memory.vault.files.bulk", dying), pytest.raises(KeyboardInterrupt):
         operations.discard(ada, [ferry], PERSON)
     discarded = last_entry(ada).seq
     rule_changes.set_one(ada, PERSON, "memory_rules.categories.technical.enabled", "false")
@@ -226,7 +226,10 @@ def test_a_file_that_was_half_moved_is_its_own(ada: Agent, ferry: int, vault: Pa
 
 def test_a_file_that_came_back_without_its_line_is_listed(ada: Agent, ferry: int, vault: Path) -> None:
     operations.discard(ada, [ferry], PERSON)
-    with mock.patch("memory.vault.files.pages.add", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with (
+        mock.patch("memory.vault.files.index_pages.add", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
         operations.restore(ada, [ferry], PERSON)
     assert the_one(vault).relative_to(vault).parts[0] == "common"
     writer.follow(ada.pk)
