@@ -1,3 +1,3 @@
-from memory.admin import access_requests, agents, keys, memories, people, tenants
+"""The admin's pages of memory. Each registers itself when it is imported."""
 
-__all__ = ["access_requests", "agents", "keys", "memories", "people", "tenants"]
+from memory.admin import access_requests, agents, keys, memories, people, tenants

@@ -7,33 +7,3 @@ from memory.models.people import Authenticator, Invitation, Membership, People, 
 from memory.models.sessions import RecordedSession
 from memory.models.tenants import RefinementLimits, Tenant
 from memory.models.vault import Vault, VaultFile
-
-__all__ = [
-    "Agent",
-    "AgentKey",
-    "ApiKey",
-    "Authenticator",
-    "CleanupDecision",
-    "Creation",
-    "DueReason",
-    "HistoryAnalysis",
-    "Invitation",
-    "Kind",
-    "Membership",
-    "Memory",
-    "Moved",
-    "Original",
-    "OriginalPart",
-    "People",
-    "Person",
-    "Recall",
-    "RecordedSession",
-    "RefinementLimits",
-    "Role",
-    "Scope",
-    "Source",
-    "Tenant",
-    "TenantKey",
-    "Vault",
-    "VaultFile",
-]

@@ -1,1 +1,3 @@
-from refinement.admin import sessions as sessions
+"""The admin's pages of refinement. Each registers itself when it is imported."""
+
+from refinement.admin import sessions
