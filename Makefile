@@ -29,12 +29,13 @@ test: $(VENV)/.dev ## the whole test suite (SQLite, or what DATABASE_URL names)
 browser: $(VENV)/.dev ## the pages in a real browser (needs Chromium on the PATH)
 	@$(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
 
-lint: $(VENV)/.dev ## style, types, import contracts, Django's checks, migrations
+lint: $(VENV)/.dev ## style, types, import contracts, Django's checks, migrations, size
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy .
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m tests.deploy_check
+	@$(BIN)/python -m tests.measure --quick
 
 bench: $(VENV)/.dev ## speed and size, as ratios, with targets beside the figures
 	@$(BIN)/python -m tests.bench

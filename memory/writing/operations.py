@@ -1,7 +1,7 @@
-"""The write path: every edit to a memory, whoever asks for it, is a verb of this module.
+"""The write path: the operations that edit memories, for whoever asks.
 
 A verb begins an edit (`memory/writing/edits.py`: one transaction, the agent's row locked), checks, and finishes it with
-one audit entry. There is no second way in. A verb that finds nothing to change appends nothing.
+one audit entry. A verb that finds nothing to change appends nothing.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ GOALS: dict[str, tuple[int | None, int]] = {  # the present limit, if there is o
     LINES: (34_500, 26_500),
     CYCLES: (0, 0),
     ENTRIES: (26, 26),
-    **{MIGRATIONS.format(app): (1, 1) for app in PACKAGES},
+    **{MIGRATIONS.format(app): (None, 1) for app in PACKAGES},  # later issues add ordinary ones
     TEST_LINES: (None, 42_000),
     TEST_CASES: (None, 6_000),
 }
