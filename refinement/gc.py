@@ -24,11 +24,27 @@ from refinement import allowance, gc_reports
 from refinement.gc_logs import Log, Text, log_of
 from refinement.gc_prompt import PROMPT
 from refinement.llm import catalog
-from refinement.llm.base import LongText, Message, ModelError, ModelNotConfigured, ModelReplyInvalid, Request
+from refinement.llm.base import (
+    LongText,
+    Message,
+    ModelError,
+    ModelNotConfigured,
+    ModelReplyInvalid,
+    ModelTimedOut,
+    Request,
+)
 
 FAILED, CONFIGURATION, MODEL = 1, 2, 3  # exit codes (seed 001, 3.6)
 TEMPERATURE, MOST_TOKENS = 0.3, 4_096
 _KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+
+# The class of an error by HTTP status. Every other status, and a failed connection, is `server`; no answer in time is
+# `timeout`. `bad_request` is exit code 1, all others are 3.
+ERROR_CLASSES: dict[str, dict[int, str]] = {
+    "anthropic": {400: "bad_request", 401: "auth", 429: "rate_limit", 529: "overloaded"},
+    "openai": {400: "bad_request", 401: "auth", 403: "auth", 404: "bad_request", 429: "rate_limit"},
+    "ollama": {400: "bad_request", 404: "bad_request"},
+}
 
 
 class GcFailed(DomainError):
@@ -120,7 +136,7 @@ def _require_model(agent: Agent, logged: Log, model: str, asked: Asked) -> None:
         missing = "empty provider" if not provider else "empty model name"
         raise GcFailed(f'invalid model format "{model}": {missing}', FAILED)
     if provider not in catalog.PROVIDERS:
-        raise GcFailed(f'unsupported provider "{provider}": use openai, anthropic or ollama', FAILED)
+        raise GcFailed(f'unsupported provider "{provider}": supported providers are anthropic, openai, ollama', FAILED)
     if provider == "builtin":
         raise GcFailed(
             f"{model} cannot analyse a log: models of openai, anthropic and ollama can (--model, or the agent's own)",
@@ -146,8 +162,9 @@ def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
         raise GcFailed(str(problem), MODEL) from None
     except ModelError as failure:
         allowance.add(agent.tenant_id, failure.usage.total, timezone.now())
-        kind, exit = _class_of(failure, model.partition("/")[0])
-        raise GcFailed(f"{kind}: {_words(failure) if quotes else _OWN_WORDS[kind]}", exit) from None
+        kind = _error_class(failure, model.partition("/")[0])
+        exit = FAILED if kind == "bad_request" else MODEL
+        raise GcFailed(f"{kind}: {_quoted(failure) if quotes else failure}", exit) from None
     except FileFault as fault:
         raise GcFailed(str(fault), FAILED) from None
 
@@ -171,27 +188,14 @@ def _request(name: str, text: Text, *, quotes: bool) -> Request:
     )
 
 
-_CLASSES = {401: "auth", 429: "rate_limit", 400: "bad_request", 404: "bad_request"}
+def _error_class(failure: ModelError, provider: str) -> str:
+    if isinstance(failure, ModelTimedOut):
+        return "timeout"
+    return ERROR_CLASSES[provider].get(failure.status, "server")
 
 
-# For a silo, where a provider's may repeat what it was sent.
-_OWN_WORDS = {
-    "auth": "the provider refuses the key",
-    "rate_limit": "the provider asks to wait",
-    "bad_request": "the provider refuses the request; is the model's name right, and does it take so long a log?",
-    "server": "the provider failed, or did not answer",
-}
-
-
-def _class_of(failure: ModelError, provider: str) -> tuple[str, int]:
-    """The original's word for what went wrong, and the exit code that goes with it."""
-    kind = _CLASSES.get(failure.status, "server")
-    if kind == "auth" and provider == "ollama":  # which has no keys
-        kind = "server"
-    return kind, FAILED if kind == "bad_request" else MODEL
-
-
-def _words(failure: ModelError) -> str:
+def _quoted(failure: ModelError) -> str:
+    """What the provider says of its failure, which may repeat what it was sent."""
     if isinstance(failure, ModelReplyInvalid):
         return failure.said or f"failed to parse response: {failure}"
     return failure.said if failure.status or failure.said else str(failure)

@@ -167,7 +167,7 @@ def _replaced(held: _Held, now: Seen, keep: int, agreed: Callable[[Trimmed], Non
     """Put the old file's last entries in its place, and what others appended to it until then."""
     old, written = held.file, _Written()
     _require_one_name(held)
-    with told("create temp file in", held.folder.path), Replacement(held.folder) as new:
+    with told("failed to write temp file in", held.folder.path), Replacement(held.folder) as new:
         for piece in _between(old, _start_of(old, now, now.entries - keep), now.size):
             new.write(written.of(piece))
         written.entries = keep

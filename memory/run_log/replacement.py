@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from memory.errors import FileFault
-from memory.run_log.files import Folder, lock
+from memory.run_log.files import Folder, lock, told
 
 PREFIX = ".palimpsest-trim-"
 
@@ -28,7 +28,8 @@ def name_beside(name: str) -> str:
 
 
 def clear(folder: Folder) -> None:
-    with suppress(FileNotFoundError):
+    """Remove what a killed trim left. Where this fails, creating the next temporary file fails too and says why."""
+    with suppress(OSError):
         folder.remove(name_beside(folder.name))
 
 
@@ -51,8 +52,8 @@ class Replacement:
         self.is_named = False
 
     def __enter__(self) -> Replacement:
-        clear(self.folder)
-        self.number = self._open()
+        with told("failed to create temp file: open", self.folder.path / self.name):
+            self.number = self._open()
         lock(self.number)  # for who finds it in its place before all is in it
         return self
 

@@ -43,6 +43,10 @@ class ModelUnavailable(ModelError):
     code = "model_unavailable"
 
 
+class ModelTimedOut(ModelUnavailable):
+    """The server did not answer within `Request.seconds`."""
+
+
 class ModelRefused(ModelError):
     """The server understood and said no: 401, 403, 404 or another 4xx that a retry would not change."""
 

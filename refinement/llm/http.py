@@ -38,6 +38,7 @@ from refinement.llm.base import (
     ModelNotConfigured,
     ModelRefused,
     ModelReplyInvalid,
+    ModelTimedOut,
     ModelUnavailable,
     Request,
     Usage,
@@ -223,7 +224,7 @@ class _Call:
             time.sleep(min(wait, LISTENS))
             self.is_cut_short = True
         if self._left() <= 0:
-            return ModelUnavailable(f"No time was left to call {self.server.who}.")
+            return ModelTimedOut(f"No time was left to call {self.server.who}.")
         self.made += 1
         with until(self.deadline):
             outcome = self._exchange()
@@ -243,7 +244,7 @@ class _Call:
             ) as response:
                 return self._judge(response)
         except httpx.TimeoutException:
-            return self._unavailable("did not answer in time", is_late=True)
+            return _Transient(ModelTimedOut(f"{self.server.who} did not answer in time."), is_late=True)
         except httpx.ConnectError as problem:
             return self._unavailable("could not be reached", said=_reason(problem), is_gone=True)
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError):

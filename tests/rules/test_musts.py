@@ -217,6 +217,16 @@ def test_store_asks_and_does_nothing_where_it_is_declined(ada: Agent, closed: st
 
 
 @pytest.mark.parametrize("closed", PATHS)
+def test_store_fails_where_nobody_can_be_asked(ada: Agent, closed: str) -> None:
+    close(ada, master=closed == "master", category=closed == "category")
+    before = state(ada)
+    ran = rules("store", "x", "--category", "technical")
+    assert (ran.code, ran.out) == (1, "")
+    assert "Nobody can be asked here" in ran.err
+    assert state(ada) == before
+
+
+@pytest.mark.parametrize("closed", PATHS)
 def test_store_goes_on_once_somebody_agrees(ada: Agent, closed: str) -> None:
     close(ada, master=closed == "master", category=closed == "category")
     ran = at_a_terminal("y\n", "store", "x", "--category", "technical")

@@ -12,6 +12,7 @@ from django.core.management.base import CommandParser
 
 from audit.trail import Actor
 from config.commandline import Task, is_shown
+from config.errors import FAILED
 from config.wording import several
 from memory.access import request_key
 from memory.access.authentication import agent_key, is_key_of
@@ -91,7 +92,7 @@ def _store(task: Task, agent: Agent, **options: Any) -> int | None:
 
     number = asking.done(task, agent, act)
     if number is None:
-        return None
+        return None if asking.can_ask() else FAILED
     if hidden:
         task.say(f"{several(hidden, 'secret')} masked: credentials and keys are stored as such, with --category.")
     told = {"id": number, "category": category, "project": draft.project, "masked": hidden}

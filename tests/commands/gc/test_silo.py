@@ -59,7 +59,7 @@ def test_constitutional_entries_are_kept_above_the_limit(logged: Agent) -> None:
 def test_of_a_silo_a_providers_words_are_not_told(logged: Agent, server: ModelServer) -> None:
     server.script = Status(500, body=json.dumps({"error": {"message": MARKER}}))
     ran = run("gc", "ada")
-    assert (ran.code, ran.err) == (3, "server: the provider failed, or did not answer\n")
+    assert (ran.code, ran.err) == (3, "server: The OpenAI server answered 500.\n")
 
 
 def test_another_model_for_a_silo_needs_its_key(
