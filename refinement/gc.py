@@ -1,7 +1,8 @@
-"""`gc`: a model looks at an agent's log for patterns, and the newest entries alone are left of it (seed 001).
+"""`gc`: a model analyses an agent's log for patterns; then the log is trimmed to its newest entries.
 
-One call an agent, without tools and without a second try. A memory file belongs to whoever can read it, and so does
-what a model says of it; of a silo it is content, shown to the agent or under a grant alone, and else kept sealed.
+There is one model call for each agent, without tools and without a retry. The report about a memory file is printed,
+because whoever can read the file may read the report. The report about a silo is content: it is kept sealed, and
+printed only for the agent itself or under a grant.
 """
 
 from __future__ import annotations
@@ -18,37 +19,32 @@ from audit.trail import Actor
 from config.errors import DomainError
 from memory.errors import FileElsewhere, FileFault, MemoryDisabled
 from memory.models import Agent
+from memory.policy import switches
 from memory.run_log.log_file import CHUNK
 from memory.writing import edits
 from refinement import allowance, gc_reports
 from refinement.gc_logs import Log, Text, log_of
 from refinement.gc_prompt import PROMPT
-from refinement.llm import catalog
-from refinement.llm.base import (
-    LongText,
-    Message,
-    ModelError,
-    ModelNotConfigured,
-    ModelReplyInvalid,
-    ModelTimedOut,
-    Request,
-)
+from refinement.llm import base, catalog
+from refinement.llm.base import LongText, Message, ModelError, ModelNotConfigured
+from refinement.models import GcReport
 
-FAILED, CONFIGURATION, MODEL = 1, 2, 3  # exit codes (seed 001, 3.6)
-TEMPERATURE, MOST_TOKENS = 0.3, 4_096
+FAILED, CONFIGURATION, MODEL = 1, 2, 3  # exit codes
+TEMPERATURE, MAX_TOKENS = 0.3, 4_096
 _KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
 # The class of an error by HTTP status. Every other status, and a failed connection, is `server`; no answer in time is
-# `timeout`. `bad_request` is exit code 1, all others are 3.
+# `timeout`. `bad_request` is exit code 1, every other class is 3.
 ERROR_CLASSES: dict[str, dict[int, str]] = {
     "anthropic": {400: "bad_request", 401: "auth", 429: "rate_limit", 529: "overloaded"},
     "openai": {400: "bad_request", 401: "auth", 403: "auth", 404: "bad_request", 429: "rate_limit"},
     "ollama": {400: "bad_request", 404: "bad_request"},
 }
+_PROVIDERS = ", ".join(ERROR_CLASSES)
 
 
 class GcFailed(DomainError):
-    """One agent's log was not collected; `exit` is the command's exit code. Nothing was trimmed."""
+    """The log of one agent could not be processed, and nothing was trimmed. `exit` is the command's exit code."""
 
     code = "gc_failed"
 
@@ -58,63 +54,66 @@ class GcFailed(DomainError):
 
 
 class Output(Protocol):
-    """Where results and remarks go."""
+    """Where results and warnings go."""
 
     def tell(self, text: str) -> None: ...
 
     def warn(self, line: str) -> None: ...
 
     def flush(self) -> None:
-        """Raises OSError if what was told could not be written out."""
-
-
-_OFF = 'Warning: agent "{}" does not have memory enabled. Skipping.'
+        """Raises OSError if the results could not be written."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """How an agent's log is to be collected.
+class Options:
+    """How `gc` runs.
 
-    `may_choose`: whether another model may be sent this silo's content. `may_read`: called with a silo's log and the
-    report's number before the report is shown, whether it may be.
+    `may_choose_model`: whether the content of this agent's silo may go to a model that is not the agent's own.
+    `may_print`: whether the report of this number, about this silo's log, may be printed.
     """
 
     actor: Actor
     dry_run: bool = False
     model: str = ""
-    may_choose: Callable[[Agent], bool] = lambda _: False
-    may_read: Callable[[Agent, Log, int], bool] = lambda *_: False
+    may_choose_model: Callable[[Agent], bool] = lambda _: False
+    may_print: Callable[[Agent, Log, int], bool] = lambda *_: False
 
 
-def collect(agent: Agent, name: str, asked: Asked, to: Output) -> None:
-    """The flow of section 3.3. `name` is how the agent is called in what is told. Raises GcFailed, Erased."""
-    agent = Agent.objects.select_related("tenant").get(pk=agent.pk)  # as it stands: others were collected before it
-    if not agent.memory_enabled:
-        to.warn(_OFF.format(name))
-        return
-    edits.require_key(agent)
-    logged = _log(agent, asked.actor)
-    if logged.is_empty:
-        to.tell(f'No memory entries for agent "{name}". Nothing to do.')
-        return
-    to.tell(f"Agent: {name}")
-    to.tell(f"Entries: {logged.entries}")
-    model = asked.model or agent.model
-    _require_model(agent, logged, model, asked)
-    text = logged.text(agent.context_tokens)
-    if text.left_out:
-        room = f"{agent.context_tokens} tokens"
-        to.warn(f"The oldest {text.left_out} of {logged.entries} entries do not fit into {room} and are not analysed.")
-    said = _analysis(agent, model, text, quotes=logged.is_file)
+def collect(agent: Agent, name: str, options: Options, output: Output) -> None:
+    """Analyse and trim the log of one agent, which the output calls `name`. Raises GcFailed, Erased."""
+    agent = Agent.objects.select_related("tenant").get(pk=agent.pk)  # it may have changed while others were processed
     try:
-        _tell_analysis(agent, logged, model, said, text, asked, to)
-    except MemoryDisabled:  # while the model was at it
-        to.warn(_OFF.format(name))
+        switches.require_on(agent)
+        edits.require_key(agent)
+        _collect(agent, name, options, output)
+    except MemoryDisabled:  # now, or during the model call
+        output.warn(f'Warning: agent "{name}" does not have memory enabled. Skipping.')
+
+
+def _collect(agent: Agent, name: str, options: Options, output: Output) -> None:
+    agent_log = _log(agent, options.actor)
+    if agent_log.is_empty:
+        output.tell(f'No memory entries for agent "{name}". Nothing to do.')
         return
-    if asked.dry_run:
-        to.tell("Dry run: no entries trimmed.")
-        return
-    _trim(agent, logged, to)
+    output.tell(f"Agent: {name}")
+    output.tell(f"Entries: {agent_log.entries}")
+    model = options.model or agent.model
+    _require_model(agent, agent_log, model, options)
+    text = agent_log.text(agent.context_tokens)
+    if text.left_out:
+        oldest = f"The oldest {text.left_out} of {agent_log.entries} entries"
+        output.warn(f"{oldest} do not fit into {agent.context_tokens} tokens and are not analysed.")
+    analysis = _analysis(agent, model, text, quotes=agent_log.is_file)
+    report = gc_reports.keep(
+        agent, analysis, model=model, entries=agent_log.entries, left_out=text.left_out, since=agent_log.seq
+    )
+    output.tell("--- Analysis ---")
+    output.tell(_printable(agent, agent_log, report, analysis, options))
+    _flush(output)
+    if options.dry_run:
+        output.tell("Dry run: no entries trimmed.")
+    else:
+        _trim(agent, agent_log, output)
 
 
 def _log(agent: Agent, actor: Actor) -> Log:
@@ -127,25 +126,22 @@ def _log(agent: Agent, actor: Actor) -> Log:
 # --- the model
 
 
-def _require_model(agent: Agent, logged: Log, model: str, asked: Asked) -> None:
-    """That it has the form of one, can analyse, may be sent this log, and has its key."""
+def _require_model(agent: Agent, agent_log: Log, model: str, options: Options) -> None:
+    """Check everything about the model that can be known before the call."""
     provider, slash, name = model.partition("/")
     if not slash or not model.isprintable():
         raise GcFailed(f'invalid model format "{model}": expected provider/model-name', FAILED)
     if not provider or not name:
-        missing = "empty provider" if not provider else "empty model name"
-        raise GcFailed(f'invalid model format "{model}": {missing}', FAILED)
-    if provider not in catalog.PROVIDERS:
-        raise GcFailed(f'unsupported provider "{provider}": supported providers are anthropic, openai, ollama', FAILED)
+        missing = "model name" if provider else "provider"
+        raise GcFailed(f'invalid model format "{model}": empty {missing}', FAILED)
     if provider == "builtin":
-        raise GcFailed(
-            f"{model} cannot analyse a log: models of openai, anthropic and ollama can (--model, or the agent's own)",
-            MODEL,
-        )
+        raise GcFailed(f"{model} cannot analyse a log: set a model of {_PROVIDERS} (or use --model)", MODEL)
+    if provider not in ERROR_CLASSES:
+        raise GcFailed(f'unsupported provider "{provider}": supported providers are {_PROVIDERS}', FAILED)
     key = _KEYS.get(provider)
     if key and not getattr(settings, key):
         raise GcFailed(f'API key for provider "{provider}" is not configured (set {key})', MODEL)
-    if asked.model and not logged.is_file and not asked.may_choose(agent):
+    if options.model and not agent_log.is_file and not options.may_choose_model(agent):
         raise GcFailed(
             "--model sends a silo's content to another model: set PALIMPSEST_AGENT_KEY to the agent's key",
             CONFIGURATION,
@@ -169,15 +165,13 @@ def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
         raise GcFailed(str(fault), FAILED) from None
 
 
-def _request(name: str, text: Text, *, quotes: bool) -> Request:
-    long = None
-    if text.size > CHUNK:
-        long = LongText(secrets.token_hex(16), text.size, text.pieces)
+def _request(name: str, text: Text, *, quotes: bool) -> base.Request:
+    long = LongText(secrets.token_hex(16), text.size, text.pieces) if text.size > CHUNK else None
     user = long.mark if long else b"".join(text.pieces()).decode("utf-8", "replace")
-    return Request(
+    return base.Request(
         model=name,
         messages=(Message("system", PROMPT), Message("user", user)),
-        max_output_tokens=MOST_TOKENS,
+        max_output_tokens=MAX_TOKENS,
         temperature=TEMPERATURE,
         seconds=settings.MODEL_CALL_SECONDS,
         retries=0,
@@ -189,48 +183,48 @@ def _request(name: str, text: Text, *, quotes: bool) -> Request:
 
 
 def _error_class(failure: ModelError, provider: str) -> str:
-    if isinstance(failure, ModelTimedOut):
+    if isinstance(failure, base.ModelTimedOut):
         return "timeout"
     return ERROR_CLASSES[provider].get(failure.status, "server")
 
 
 def _quoted(failure: ModelError) -> str:
-    """What the provider says of its failure, which may repeat what it was sent."""
-    if isinstance(failure, ModelReplyInvalid):
+    """The provider's own words, which may repeat what was sent: only for memory files."""
+    if isinstance(failure, base.ModelReplyInvalid):
         return failure.said or f"failed to parse response: {failure}"
     return failure.said if failure.status or failure.said else str(failure)
 
 
-# --- what comes of it
+# --- the result
 
 
-def _tell_analysis(agent: Agent, logged: Log, model: str, said: str, text: Text, asked: Asked, to: Output) -> None:
-    report = gc_reports.keep(agent, said, model=model, entries=logged.entries, left_out=text.left_out, since=logged.seq)
-    to.tell("--- Analysis ---")
+def _printable(agent: Agent, agent_log: Log, report: GcReport, analysis: str, options: Options) -> str:
     if report.withdrawn_at is not None:
-        to.tell("Withdrawn: what it may quote was redacted meanwhile.")
-    elif logged.is_file or asked.may_read(agent, logged, report.number):
-        to.tell(said)
-    else:
-        to.tell(f"Kept for its agent alone: GET /api/v1/gc-reports/{report.number}")
+        return "Withdrawn: what it may quote was redacted meanwhile."
+    if agent_log.is_file or options.may_print(agent, agent_log, report.number):
+        return analysis
+    return f"Kept for its agent alone: GET /api/v1/gc-reports/{report.number}"
+
+
+def _flush(output: Output) -> None:
     try:
-        to.flush()
+        output.flush()
     except OSError as failure:
-        lost = f"the analysis could not be written out ({failure.strerror}); nothing was trimmed"
-        raise GcFailed(lost, FAILED) from None
+        problem = f"the analysis could not be written out ({failure.strerror}); nothing was trimmed"
+        raise GcFailed(problem, FAILED) from None
 
 
-def _trim(agent: Agent, logged: Log, to: Output) -> None:
+def _trim(agent: Agent, agent_log: Log, output: Output) -> None:
     keep = agent.last_n or agent.max_entries
     if not keep:
-        to.tell("No trim target configured (last_n and max_entries are both 0). Skipping trim.")
+        output.tell("No trim target configured (last_n and max_entries are both 0). Skipping trim.")
         return
     try:
-        removed, kept = logged.trim(keep)
+        removed, kept = agent_log.trim(keep)
     except FileFault as fault:
-        to.warn(f"Error: {fault}")
+        output.warn(f"Error: {fault}")
         raise GcFailed(str(fault), FAILED) from None
     if removed:
-        to.tell(f"Trimmed: {removed} entries removed, {kept} entries kept.")
+        output.tell(f"Trimmed: {removed} entries removed, {kept} entries kept.")
     else:
-        to.tell(f"No trimming needed: {kept} entries within limit ({keep}).")
+        output.tell(f"No trimming needed: {kept} entries within limit ({keep}).")

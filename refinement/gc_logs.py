@@ -1,6 +1,6 @@
-"""An agent's log as `gc` takes it (seed 001): its memory file, or the run entries of its journal.
+"""The log that `gc` works on: the agent's memory file, or the run entries in its journal.
 
-Each is looked at once, read for the model, and trimmed later: what came in between is kept.
+A log is counted once, then read for the model, and trimmed later. Entries that were added in between are kept.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from memory.errors import FileFault
 from memory.models import Agent
 from memory.policy import tokens
 from memory.run_log import log_file, runs
-from memory.run_log.log_file import Seen, Trimmed
+from memory.run_log.log_file import HEADER, FileState, Trimmed
 from memory.silo.silo import Silo
 from memory.writing import operations
 
-BYTES_A_TOKEN = 16  # at most: of four characters
+BYTES_PER_TOKEN = 16  # at most: four characters of four bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What is sent of a log: its bytes, how many, and how many of the oldest entries are left out."""
+    """The part of a log that is sent: its bytes, their number, and how many of the oldest entries are left out."""
 
     pieces: Callable[[], Iterable[bytes]]
     size: int
@@ -37,7 +37,7 @@ class Log(Protocol):
 
     @property
     def seq(self) -> int | None:
-        """The trail's last entry when memories were read; None where they were not."""
+        """The last entry of the trail when the memories were read; None for a file."""
 
     @property
     def is_empty(self) -> bool: ...
@@ -46,14 +46,14 @@ class Log(Protocol):
     def entries(self) -> int: ...
 
     def text(self, context_tokens: int | None) -> Text:
-        """What to send. With `context_tokens` the newest entries that fit, one at least."""
+        """What to send. With `context_tokens`, the newest entries that fit, and at least one."""
 
     def trim(self, keep: int) -> tuple[int, int]:
-        """Keep the newest entries and all that came since; how many were removed and how many kept."""
+        """Keep the newest entries and all that were added since. Returns how many were removed and how many kept."""
 
 
 def log_of(agent: Agent, actor: Actor) -> Log:
-    """Raises FileFault, where the memory file cannot be read; SiloKeyMissing."""
+    """Raises FileFault if the memory file cannot be read, SiloKeyMissing."""
     return FileLog(agent, actor) if agent.memory_path else Journal(agent, actor)
 
 
@@ -62,72 +62,74 @@ class FileLog:
 
     def __init__(self, agent: Agent, actor: Actor) -> None:
         self.agent, self.actor, self.place = agent, actor, runs.place_of(agent)
-        self._seen = log_file.look(self.place)
-        self._noted: int | None = None  # the entry of its trim
+        self._state = log_file.state_of(self.place)
+        self._trail_entry: int | None = None  # the entry that announced the trim
 
     @property
     def is_empty(self) -> bool:
-        return self._seen is None or self._seen.size == 0
+        return self._state is None or self._state.size == 0
 
     @property
     def entries(self) -> int:
-        return 0 if self._seen is None else self._seen.entries
+        return 0 if self._state is None else self._state.entries
 
     def text(self, context_tokens: int | None) -> Text:
-        seen = self._seen or Seen(0, 0, "")
+        state = self._state or FileState(0, 0, "")
         start, left_out = 0, 0
-        if context_tokens is not None and seen.entries:
-            start, left_out = self._newest(seen, context_tokens)
-        return Text(lambda: log_file.pieces(self.place, seen, start), seen.size - start, left_out)
+        if context_tokens is not None and state.entries:
+            start, left_out = self._newest(state, context_tokens)
+        return Text(lambda: log_file.read(self.place, state, start), state.size - start, left_out)
 
-    def _newest(self, seen: Seen, context_tokens: int) -> tuple[int, int]:
-        """Where the newest entries begin that fit, and how many are before them. What stands before the first entry is
-        sent where all fits."""
-        window = max(0, seen.size - context_tokens * BYTES_A_TOKEN)
-        fitting = Fitting(context_tokens)
-        for text in _texts_in(log_file.pieces(self.place, seen, window), is_whole=window == 0):
-            fitting.take(text)
-        if fitting.all_fit and window == 0:
+    def _newest(self, state: FileState, context_tokens: int) -> tuple[int, int]:
+        """The byte at which the newest entries that fit begin, and the number of entries before it. Text before the
+        first entry is sent only if everything fits."""
+        window = max(0, state.size - context_tokens * BYTES_PER_TOKEN)
+        newest = Newest(context_tokens)
+        for text in _entries_in(log_file.read(self.place, state, window), is_whole=window == 0):
+            newest.add(text)
+        if newest.all_fit and window == 0:
             return 0, 0
-        kept = min(max(1, fitting.entries), seen.entries)
-        return log_file.start_of_last(self.place, seen, kept), seen.entries - kept
+        kept = min(max(1, newest.entries), state.entries)
+        return log_file.start_of_last(self.place, state, kept), state.entries - kept
 
     def trim(self, keep: int) -> tuple[int, int]:
         try:
-            done = log_file.trim_entries(self.place, keep, since=self._seen, agreed=self._note)
+            done = log_file.trim_entries(self.place, keep, since=self._state, before_replace=self._announce)
         except FileFault:
-            if self._noted is not None:
-                operations.file_trimmed(self.agent, {"failed_after_entry": self._noted}, self.actor)
+            if self._trail_entry is not None:
+                operations.file_trimmed(self.agent, {"failed_after_entry": self._trail_entry}, self.actor)
             raise
         return done.removed, done.kept
 
-    def _note(self, planned: Trimmed) -> None:
-        """The trail has it before the file is put in its place: a crash leaves no change that it does not know of."""
-        self._noted = operations.file_trimmed(self.agent, _told(planned), self.actor)
+    def _announce(self, planned: Trimmed) -> None:
+        """Write the trim to the trail before the file is replaced: then a crash leaves no change without an entry."""
+        self._trail_entry = operations.file_trimmed(self.agent, _summary(planned), self.actor)
 
 
-def _told(planned: Trimmed) -> dict[str, Any]:
-    told: dict[str, Any] = {"removed": planned.removed, "kept": planned.kept}
-    for name, seen in (("before", planned.before), ("after", planned.after)):
-        if seen is not None:
-            told[name] = {"entries": seen.entries, "bytes": seen.size, "sha256": seen.digest}
-    return told
+def _summary(planned: Trimmed) -> dict[str, Any]:
+    summary: dict[str, Any] = {"removed": planned.removed, "kept": planned.kept}
+    for name, state in (("before", planned.before), ("after", planned.after)):
+        if state is not None:
+            summary[name] = {"entries": state.entries, "bytes": state.size, "sha256": state.digest}
+    return summary
 
 
-def _texts_in(tail: Iterable[bytes], *, is_whole: bool) -> Iterator[str]:
-    """The end of a file, or all of it, one entry at a time; first what stands before them, where it is all."""
-    begun: list[bytes] = []
-    held, is_begun = b"\n" if is_whole else b"", is_whole
-    for piece in tail:
-        *ended, rest = (held + piece).split(log_file.HEADER)
-        for text in ended:
-            if is_begun and (begun or text.strip()):
-                yield b"".join((*begun, text)).decode("utf-8", "replace")
-            begun, is_begun = [log_file.HEADER], True
-        begun.append(rest[: 1 - len(log_file.HEADER)])  # less what may be half a header
-        held = rest[1 - len(log_file.HEADER) :]
-    if is_begun:
-        yield b"".join((*begun, held)).decode("utf-8", "replace")
+def _entries_in(pieces: Iterable[bytes], *, is_whole: bool) -> Iterator[str]:
+    """The entries of a file, or of its end: there the first, cut entry is left out. The text before the first entry
+    of a whole file comes first."""
+    parts = _split(pieces, b"\n" if is_whole else b"")
+    before = next(parts)
+    if is_whole and before.strip():
+        yield before.decode("utf-8", "replace")
+    for part in parts:
+        yield (HEADER + part).decode("utf-8", "replace")
+
+
+def _split(pieces: Iterable[bytes], rest: bytes) -> Iterator[bytes]:
+    for piece in pieces:
+        *parts, rest = (rest + piece).split(HEADER)
+        yield from parts
+    yield rest
 
 
 class Journal:
@@ -136,7 +138,7 @@ class Journal:
     def __init__(self, agent: Agent, actor: Actor) -> None:
         self.agent, self.actor = agent, actor
         self._rows = list(operations.runs(agent).order_by("origin", "number"))
-        self.seq = agent.audit_seq  # where the trail stood
+        self.seq = agent.audit_seq
         self.numbers = [row.number for row in self._rows]
 
     @property
@@ -149,34 +151,34 @@ class Journal:
 
     def text(self, context_tokens: int | None) -> Text:
         silo = Silo.for_agent(self.agent)
-        written = [runs.entry(row.origin, runs.harmless(silo.open(row).content)) for row in self._rows]
-        sent = written
+        entries = [runs.entry(row.origin, runs.harmless(silo.open(row).content)) for row in self._rows]
+        kept = len(entries)
         if context_tokens is not None:
-            fitting = Fitting(context_tokens)
-            for text in written:
-                fitting.take(text)
-            sent = written[-max(1, fitting.entries) :]
-        whole = "".join(sent).encode()
-        return Text(lambda: [whole], len(whole), len(written) - len(sent))
+            newest = Newest(context_tokens)
+            for text in entries:
+                newest.add(text)
+            kept = max(1, newest.entries)
+        content = "".join(entries[-kept:]).encode()
+        return Text(lambda: [content], len(content), len(entries) - kept)
 
     def trim(self, keep: int) -> tuple[int, int]:
         done = operations.trim(self.agent, keep, self.actor, upto=max(self.numbers))
         return len(done.memories), operations.runs(done.agent).count()
 
 
-class Fitting:
-    """How many of the newest texts fit into so many tokens, told one after the other."""
+class Newest:
+    """Counts how many of the newest texts fit into a number of tokens. Add the texts from the oldest on."""
 
-    def __init__(self, room: int) -> None:
-        self._room, self._weights, self._together = room, deque[int](), 0
+    def __init__(self, limit: int) -> None:
+        self._limit, self._weights, self._total = limit, deque[int](), 0
         self.all_fit = True
 
-    def take(self, text: str) -> None:
+    def add(self, text: str) -> None:
         weight = max(1, tokens.count(text))
         self._weights.append(weight)
-        self._together += weight
-        while self._together > self._room:
-            self._together -= self._weights.popleft()
+        self._total += weight
+        while self._total > self._limit:
+            self._total -= self._weights.popleft()
             self.all_fit = False
 
     @property

@@ -1,7 +1,7 @@
-"""Where a memory file is: found below the folders it may lie in, opened there, locked.
+"""Finds, opens and locks a file below a trusted folder.
 
-A link is followed when a file is looked for, and never afterwards: from the folder that is trusted downward each part
-of the path is opened in the one before it, so that nobody who may write there leads out of it, whenever they swap what.
+Symlinks are resolved once. After that, each part of the path below the trusted folder is opened in the part before it,
+and a symlink there is an error: nobody who may write there can lead us out of the folder, whatever they swap when.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,11 +23,11 @@ from memory.errors import FileElsewhere, FileFault
 fcntl: Any
 try:
     import fcntl
-except ImportError:  # where there is none, writers are not kept apart
+except ImportError:  # on Windows there are no locks
     fcntl = None
 
-PATIENCE = 10.0  # seconds for which a lock is waited for
-PLAIN = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY"))  # a pipe would wait for a writer
+PATIENCE = 10.0  # seconds to wait for a lock
+PLAIN = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY"))  # opening a pipe would block
 _NOT_LINKED = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _BY_FOLDER = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
@@ -35,7 +35,7 @@ _BY_FOLDER = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path, and the folders below one of which it must lie wherever links lead; no folders: anywhere."""
+    """A path, and the folders it may be in after its symlinks are resolved; without folders, it may be anywhere."""
 
     path: Path
     bases: tuple[Path, ...] = ()
@@ -44,7 +44,7 @@ class Place:
         return str(self.path)
 
     def real(self) -> tuple[Path, Path]:
-        """The folder that is trusted, and the path below it that links lead to. Raises FileElsewhere."""
+        """The trusted folder, and the path below it without symlinks. Raises FileElsewhere."""
         real = Path(os.path.realpath(self.path))
         if not self.bases:
             return real.parent, Path(real.name)
@@ -57,7 +57,7 @@ class Place:
 
 
 class Folder:
-    """The folder a file is in, open, and the file's name in it."""
+    """An open folder, and the name of a file in it. `number` is None on systems without `dir_fd`."""
 
     def __init__(self, path: Path, number: int | None, name: str) -> None:
         self.path, self.number, self.name = path, number, name
@@ -66,7 +66,7 @@ class Folder:
         return os.open(self._of(name), flags | PLAIN | _NOT_LINKED, 0o600, dir_fd=self.number)
 
     def has(self, name: str, number: int) -> bool:
-        """Whether the file of this name is the one that is open under this number."""
+        """Whether this name leads to the file that is open as `number`."""
         try:
             there = os.stat(self._of(name), dir_fd=self.number, follow_symlinks=False)
         except FileNotFoundError:
@@ -78,7 +78,7 @@ class Folder:
         os.replace(self._of(by), self._of(name), src_dir_fd=self.number, dst_dir_fd=self.number)
 
     def move(self, name: str, to: Folder, as_: str) -> None:
-        """Raises FileExistsError where there is one of that name, as far as the system tells."""
+        """Raises FileExistsError if the new name exists, unless it is created at this very moment."""
         if to.exists(as_):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         os.rename(self._of(name), to._of(as_), src_dir_fd=self.number, dst_dir_fd=to.number)
@@ -91,14 +91,14 @@ class Folder:
         return True
 
     def link(self, name: str, as_: str) -> None:
-        """Raises FileExistsError where there is one of that name."""
+        """Raises FileExistsError."""
         os.link(self._of(name), self._of(as_), src_dir_fd=self.number, dst_dir_fd=self.number, follow_symlinks=False)
 
     def remove(self, name: str) -> None:
         os.unlink(self._of(name), dir_fd=self.number)
 
     def sync(self) -> None:
-        """So that names outlive a power cut, where folders can be synced."""
+        """Make names survive a power cut, on systems that can sync a folder."""
         if self.number is not None:
             os.fsync(self.number)
 
@@ -112,7 +112,7 @@ class Folder:
 
 @contextmanager
 def folder_of(place: Place, *, create: bool = False) -> Iterator[Folder | None]:
-    """The folder of a place; None where there is none. With `create` it is made, for its owner alone. Raises FileFault,
+    """The folder of a place; None if there is none. With `create` it is created, for its owner only. Raises FileFault,
     FileElsewhere."""
     with told("open", place):
         base, below = place.real()
@@ -127,8 +127,8 @@ def folder_of(place: Place, *, create: bool = False) -> Iterator[Folder | None]:
 
 
 def opened_below(base: Path, below: Path, *, create: bool = False) -> Folder | None:
-    """The folder of a file whose path below `base` has no links in it; None where there is none. With `create` it is
-    made. Raises OSError, also for a link."""
+    """The folder of the file `below` a base; None if there is none. With `create` it is created. Raises OSError, also
+    for a symlink."""
     path = base / below.parent
     try:
         if create and not base.exists():
@@ -150,31 +150,25 @@ def _by_path(path: Path, name: str, *, create: bool) -> Folder | None:
 
 
 def walked(number: int, parts: tuple[str, ...], *, create: bool) -> int:
-    """The folder below the one that is open under `number`, which is closed: each part opened in the one before
-    it, none of them a link. Raises OSError."""
+    """Opens each part in the part before it, and returns the number of the last. Closes `number`, where it starts.
+    Raises OSError, also for a symlink."""
     for part in parts:
         above = number
         try:
             if create:
-                _made(part, above)
+                with suppress(FileExistsError):
+                    os.mkdir(part, 0o700, dir_fd=above)
             number = os.open(part, _FOLDER | _NOT_LINKED, dir_fd=above)
         finally:
             os.close(above)
     return number
 
 
-def _made(part: str, above: int) -> None:
-    try:
-        os.mkdir(part, 0o700, dir_fd=above)
-    except FileExistsError:
-        return
-
-
 # --- files
 
 
-def opened(folder: Folder, flags: int, place: Place) -> BinaryIO | None:
-    """The place's file; None where there is none. Raises FileFault for what is no file, OSError."""
+def open_file(folder: Folder, flags: int, place: Place) -> BinaryIO | None:
+    """The file of a place; None if there is none. Raises FileFault if it is not a file, OSError."""
     try:
         number = folder.open(folder.name, flags)
     except FileNotFoundError:
@@ -189,13 +183,13 @@ def opened(folder: Folder, flags: int, place: Place) -> BinaryIO | None:
 def is_file(path: Path) -> bool:
     try:
         return stat.S_ISREG(path.lstat().st_mode)
-    except FileNotFoundError:  # removed since
+    except FileNotFoundError:
         return False
 
 
 def lock(number: int, patience: float | None = None) -> None:
-    """Until it is closed, nobody else of ours writes to this file. Raises OSError (EAGAIN) where somebody holds it too
-    long, `patience` seconds or PATIENCE: whoever may read a file may lock it."""
+    """Lock a file against our own writers, until it is closed. Raises OSError (EAGAIN) if somebody else holds the lock
+    for more than `patience` seconds (PATIENCE): everybody who may read a file may lock it."""
     if fcntl is None:
         return
     until = time.monotonic() + (PATIENCE if patience is None else patience)
@@ -207,15 +201,15 @@ def lock(number: int, patience: float | None = None) -> None:
                 raise
         else:
             return
-        time.sleep(random.uniform(0.001, 0.005))  # noqa: S311  in no step with others who wait
+        time.sleep(random.uniform(0.001, 0.005))  # noqa: S311  not in step with others who wait
 
 
 def lease(number: int) -> bool | None:
-    """Keep others from opening this file, open for reading here, for writing: they wait until `release`. False where
-    somebody has it open for writing already, None where that cannot be told.
+    """Make others who open this file for writing wait until `release`. False if somebody has it open for writing
+    already, None if the system does not say.
 
-    Linux grants a lease to read a file only while nobody has it open to write. The signal by which it says that
-    somebody waits is one that does nothing.
+    Linux grants a read lease only while nobody has the file open for writing. It signals that somebody waits; SIGURG
+    is a signal that is ignored.
     """
     set_lease, set_signal = getattr(fcntl, "F_SETLEASE", None), getattr(fcntl, "F_SETSIG", None)
     if set_lease is None or set_signal is None:
@@ -233,7 +227,7 @@ def release(number: int) -> None:
 
 
 def is_written(number: int) -> bool | None:
-    """Whether another program has this file open for writing. None where that cannot be told."""
+    """Whether another program has this file open for writing; None if the system does not say."""
     leased = lease(number)
     if leased:
         release(number)
@@ -242,7 +236,7 @@ def is_written(number: int) -> bool | None:
 
 @contextmanager
 def told(doing: str, what: object) -> Iterator[None]:
-    """What the system says of a file, as an error of ours: path and reason, nothing of what is in it."""
+    """Turns an OSError into a FileFault with the path and the system's reason, and nothing of the content."""
     try:
         yield
     except OSError as problem:
@@ -254,7 +248,7 @@ def told(doing: str, what: object) -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP wait for the end of this block."""
+    """Ctrl-C, SIGTERM and SIGHUP are held back until the end of this block."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -1,7 +1,7 @@
-"""An agent's memory file: a markdown log of its runs, an entry at each line that begins "## " (seed 001).
+"""An agent's memory file: a markdown log of its runs. Each line that begins with "## " starts an entry.
 
-Its bytes are never decoded, and what is kept of them is kept as it is, in files of any size in bounded memory. Whoever
-writes here holds the file's lock; for writers elsewhere the old file is looked at again once it is replaced.
+The bytes are never decoded, and the memory used does not depend on the size of the file. Our own writers hold the
+file's lock. For writers that know no lock, the old file is read again after the new one has its place.
 """
 
 from __future__ import annotations
@@ -15,269 +15,115 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from memory.errors import FileFault
-from memory.run_log.files import Folder, Place, folder_of, is_written, lease, lock, opened, release, told, uninterrupted
+from memory.run_log.files import (
+    Folder,
+    Place,
+    folder_of,
+    is_written,
+    lease,
+    lock,
+    open_file,
+    release,
+    told,
+    uninterrupted,
+)
 from memory.run_log.replacement import Replacement, clear
 
-HEADER = b"\n## "  # a newline is thought before the first line
-CHUNK = 1 << 18  # bytes
-STEP = 1 << 24  # bytes between two places that are remembered
-OTHERS = 2.0  # seconds that another program may take to write what it is writing
-HASH = "sha256"
+HEADER = b"\n## "  # the first line counts as if a newline preceded it
+CHUNK = 1 << 18  # bytes read at a time
+WRITER_SECONDS = 2.0  # how long a trim waits for another program that writes to the file
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A memory file as it was read: how many entries and bytes, and the SHA-256 of all of them."""
+class FileState:
+    """The content of a memory file when it was read: entries, bytes, and their SHA-256."""
 
     entries: int
     size: int
     digest: str
-    mark: tuple[int, ...] = ()  # by which it is told, without reading, that nobody wrote to it since
-    places: tuple[tuple[int, int], ...] = ()  # here and there a byte at which a line begins, and the entries before it
+    stamp: tuple[int, ...] = ()  # the same stamp later means that nobody wrote to the file
 
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What a trim did: entries removed and kept, and the file before and after; no `after` where nothing was to do."""
+    """The result of a trim. `after` is None if the file was not changed."""
 
     removed: int
     kept: int
-    before: Seen
-    after: Seen | None = None
+    before: FileState
+    after: FileState | None = None
+
+
+class _Counter:
+    """Counts the entries and bytes of a file that passes through in pieces, and hashes it."""
+
+    def __init__(self) -> None:
+        self.entries, self.size, self._digest, self._end = 0, 0, hashlib.sha256(), b"\n"
+
+    def add(self, piece: bytes) -> bytes:
+        data = self._end + piece
+        self._digest.update(piece)
+        self.entries += data.count(HEADER)
+        self.size += len(piece)
+        self._end = data[1 - len(HEADER) :]
+        return piece
+
+    def state(self, stamp: tuple[int, ...] = ()) -> FileState:
+        return FileState(self.entries, self.size, self._digest.hexdigest(), stamp)
 
 
 # --- reading
 
 
-def look(place: Place) -> Seen | None:
-    """What is in the file; None where there is none. Raises FileFault."""
-    with told("open", place), _reading(place) as file:
-        return None if file is None else _look(file)
+def state_of(place: Place) -> FileState | None:
+    """The state of the file; None if there is no file. Raises FileFault."""
+    with told("open", place), _opened(place) as opened:
+        return None if opened is None else _state(opened.file)
 
 
-def pieces(place: Place, seen: Seen, start: int = 0) -> Iterator[bytes]:
-    """What was seen in the file, from byte `start` on, some at a time. Raises FileFault if that is no longer there."""
-    with told("read", place), _reading(place) as file:
-        if file is None:
-            raise FileFault(f"{place} vanished meanwhile.")
-        yield from _between(file, start, seen.size)
+def read(place: Place, state: FileState, start: int = 0) -> Iterator[bytes]:
+    """The bytes of that state from `start` on, in pieces. Raises FileFault, also if the file is gone or shorter."""
+    with told("read", place), _required(place) as file:
+        yield from _between(file, start, state.size)
 
 
-def start_of_last(place: Place, seen: Seen, entries: int) -> int:
-    """The byte at which the last so many entries begin."""
-    with told("read", place), _reading(place) as file:
-        if file is None:
-            raise FileFault(f"{place} vanished meanwhile.")
-        return _start_of(file, seen, seen.entries - entries)
-
-
-def _look(file: BinaryIO) -> Seen:
-    mark = _mark(file)
-    digest, entries, size = hashlib.new(HASH), 0, 0
-    places: list[tuple[int, int]] = []
-    for at, data, new in _overlapping(file, end=os.fstat(file.fileno()).st_size):
-        if at >= len(places) * STEP - 1:
-            places.append((at, entries))
-        digest.update(new)
-        entries += data.count(HEADER)
-        size = at + len(data)
-    return Seen(entries, size, digest.hexdigest(), mark, tuple(places))
-
-
-def _overlapping(file: BinaryIO, start: int = -1, end: int | None = None) -> Iterator[tuple[int, bytes, bytes]]:
-    """The file from a byte on, to another (somebody may write to it for ever), in pieces with the end of the one
-    before, so that each header is found whole in one of them, once: where a piece begins, the piece, and what is new of
-    it. A newline is thought before the file, at -1."""
-    file.seek(max(0, start))
-    at, carried = start, b"\n" if start < 0 else b""
-    while new := file.read(CHUNK if end is None else min(CHUNK, end - file.tell())):
-        data = carried + new
-        yield at, data, new
-        carried = data[1 - len(HEADER) :]
-        at += len(data) - len(carried)
-
-
-def _start_of(file: BinaryIO, seen: Seen, number: int) -> int:
-    """The byte at which an entry begins, counted from 0."""
-    start, before = max(place for place in seen.places if place[1] <= number)
-    number -= before
-    for at, data, _ in _overlapping(file, start):
-        there = data.count(HEADER)
-        if number < there:
-            place = -1
-            for _ in range(number + 1):
-                place = data.index(HEADER, place + 1)
-            return at + place + 1
-        number -= there
-    raise FileFault("The memory file was rewritten meanwhile.")
-
-
-def _mark(file: BinaryIO) -> tuple[int, ...]:
-    found = os.fstat(file.fileno())
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
-# --- trimming
-
-
-def trim_entries(
-    place: Place, keep_n: int, since: Seen | None = None, agreed: Callable[[Trimmed], None] | None = None
-) -> Trimmed:
-    """Keep the last entries alone (seed 001, requirement 1.1). 0 keeps all.
-
-    Those that came `since` it was seen are kept, however many. `agreed` is told when all is ready, before the file is
-    replaced, as a whole or not at all; what it raises leaves the file as it was.
-
-    Raises FileFault, and the file is as it was: also when it vanished, or was rewritten, since it was seen.
-    """
-    if keep_n < 0:
-        raise FileFault("keepN must be non-negative")
-    with told("open", place), _holding(place) as held:
-        if held is None:
-            if since is not None:
-                raise FileFault(f"{place} vanished meanwhile. Nothing was trimmed.")
-            return Trimmed(0, 0, Seen(0, 0, hashlib.new(HASH).hexdigest()))
-        clear(held.folder)
-        now = _now(held.file, place, since)
-        keep = keep_n if since is None else max(keep_n, now.entries - since.entries)
-        if keep_n == 0 or now.entries <= keep:
-            return Trimmed(0, now.entries, now)
-        return _replaced(held, now, keep, agreed)
-
-
-def _now(file: BinaryIO, place: Place, since: Seen | None) -> Seen:
-    if since is not None and since.mark == _mark(file):
-        return since
-    now = _look(file)
-    if since is not None and not _begins_with(file, since):
-        raise FileFault(f"{place} was rewritten meanwhile. Nothing was trimmed.")
-    return now
-
-
-def _begins_with(file: BinaryIO, seen: Seen) -> bool:
-    if os.fstat(file.fileno()).st_size < seen.size:
-        return False
-    digest = hashlib.new(HASH)
-    for piece in _between(file, 0, seen.size):
-        digest.update(piece)
-    return digest.hexdigest() == seen.digest
-
-
-def _replaced(held: _Held, now: Seen, keep: int, agreed: Callable[[Trimmed], None] | None) -> Trimmed:
-    """Put the old file's last entries in its place, and what others appended to it until then."""
-    old, written = held.file, _Written()
-    _require_one_name(held)
-    with told("failed to write temp file in", held.folder.path), Replacement(held.folder) as new:
-        for piece in _between(old, _start_of(old, now, now.entries - keep), now.size):
-            new.write(written.of(piece))
-        written.entries = keep
-        new.be_like(old)
-        if agreed is not None:
-            agreed(Trimmed(now.entries - keep, keep, now, written.seen()))
-        with uninterrupted():
-            with _kept_from_others(held):
-                _require_as_seen(held, now)
-                new.put(old)
-            if not old.closed:
-                _follow(held, now.size, new, written)
-            _keep(held, new)
-    after = written.seen()
-    return Trimmed(now.entries - keep, after.entries, now, after)
-
-
-def _require_one_name(held: _Held) -> None:
-    names = os.fstat(held.file.fileno()).st_nlink
-    if names > 1:
-        raise FileFault(f"{held.place} has {names} names (hard links), which replacing it would part.")
+def start_of_last(place: Place, state: FileState, entries: int) -> int:
+    """The byte at which the last so many entries begin. Raises FileFault."""
+    with told("read", place), _required(place) as file:
+        return _start_of_last(file, state.size, entries)
 
 
 @contextmanager
-def _kept_from_others(held: _Held) -> Iterator[None]:
-    """Nobody opens it for writing in this block, where that can be had; who would waits. Raises FileFault where another
-    program has it open for too long."""
-    until = time.monotonic() + OTHERS
-    while (leased := lease(held.file.fileno())) is False:
-        if time.monotonic() >= until:
-            told = "is held open for writing by another program, whose words would be lost. Nothing was trimmed."
-            raise FileFault(f"{held.place} {told}")
-        time.sleep(0.001)
-    try:
-        yield
-    finally:
-        if leased and not held.file.closed:
-            release(held.file.fileno())
+def _required(place: Place) -> Iterator[BinaryIO]:
+    with _opened(place) as opened:
+        if opened is None:
+            raise FileFault(f"{place} vanished meanwhile.")
+        yield opened.file
 
 
-def _require_as_seen(held: _Held, now: Seen) -> None:
-    """Just before it is replaced: that it is where it was, and says what it said."""
-    if not held.folder.has(held.folder.name, held.file.fileno()):
-        raise FileFault(f"{held.place} was replaced or removed meanwhile. Nothing was trimmed.")
-    _require_one_name(held)
-    if now.mark != _mark(held.file) and not _begins_with(held.file, now):
-        raise FileFault(f"{held.place} was rewritten meanwhile. Nothing was trimmed.")
+def _state(file: BinaryIO, size: int | None = None) -> FileState:
+    """The state of the first `size` bytes. The default is the size at the start: somebody may append all the time."""
+    stamp, counter = _stamp(file), _Counter()
+    for piece in _between(file, 0, _size(file) if size is None else size):
+        counter.add(piece)
+    return counter.state(stamp)
 
 
-def _follow(held: _Held, copied: int, new: Replacement, written: _Written) -> None:
-    """Append what others wrote to the old file until now. It has no name any more: who does not have it open already
-    finds the new one. Where it cannot be told who has it open, they are given a moment."""
-    until = time.monotonic() + OTHERS
-    is_open: bool | None = True
-    while is_open:
-        is_open = is_written(held.file.fileno())
-        if is_open is None:
-            time.sleep(OTHERS / 20)
-        size = os.fstat(held.file.fileno()).st_size
-        if size > copied:
-            _copy(held, copied, size, new, written)
-            copied = size
-        elif is_open:
-            time.sleep(0.001)
-        if is_open and time.monotonic() >= until:
-            raise FileFault(
-                f"{held.place} was trimmed, but another program has had the old file open for writing since: what it "
-                "writes there is lost."
-            )
-
-
-def _keep(held: _Held, new: Replacement) -> None:
-    try:
-        new.keep()
-    except OSError as problem:
-        reason = (problem.strerror or "").lower()
-        raise FileFault(f"{held.place} was trimmed, but may not be on the disk yet: {reason}", reason) from None
-
-
-def _copy(held: _Held, start: int, end: int, new: Replacement, written: _Written) -> None:
-    whole = new.size()
-    try:
-        for piece in _between(held.file, start, end):
-            new.write(written.of(piece, is_counted=True))
-    except OSError as problem:
-        new.cut(whole)
-        reason = (problem.strerror or "").lower()
-        raise FileFault(
-            f"{held.place} was trimmed, but {end - start:,} bytes that another program appended meanwhile could not be "
-            f"written again: {reason}",
-            reason,
-        ) from None
-
-
-class _Written:
-    """What a new file holds, told while it is written."""
-
-    def __init__(self) -> None:
-        self._digest, self.entries, self._size, self._end = hashlib.new(HASH), 0, 0, b"\n"
-
-    def of(self, piece: bytes, *, is_counted: bool = False) -> bytes:
-        self._digest.update(piece)
-        if is_counted:
-            self.entries += (self._end + piece).count(HEADER)
-        self._size += len(piece)
-        self._end = (self._end + piece[-len(HEADER) :])[1 - len(HEADER) :]
-        return piece
-
-    def seen(self) -> Seen:
-        return Seen(self.entries, self._size, self._digest.hexdigest())
+def _start_of_last(file: BinaryIO, size: int, entries: int) -> int:
+    """Searches backwards. Each chunk is read with the start of the next one, so that no header is cut in two."""
+    end = size
+    while end > 0:
+        start = max(0, end - CHUNK)
+        data = b"".join(_between(file, start, min(size, end + len(HEADER) - 1)))
+        data, first = (data, start) if start else (b"\n" + data, -1)
+        found = data.count(HEADER)
+        if found >= entries:
+            at = len(data)
+            for _ in range(entries):
+                at = data.rindex(HEADER, 0, at)
+            return first + at + 1
+        entries, end = entries - found, start
+    raise FileFault("The memory file was rewritten meanwhile.")
 
 
 def _between(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
@@ -290,102 +136,242 @@ def _between(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
         start += len(piece)
 
 
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _stamp(file: BinaryIO) -> tuple[int, ...]:
+    stat = os.fstat(file.fileno())
+    return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+
+
+# --- trimming
+
+
+def trim_entries(
+    place: Place,
+    keep_n: int,
+    since: FileState | None = None,
+    before_replace: Callable[[Trimmed], None] | None = None,
+) -> Trimmed:
+    """Keep only the last `keep_n` entries, and all that were added `since` a state. 0 keeps everything.
+
+    The file is replaced as a whole or not at all. `before_replace` is called when the new file is complete; if it
+    raises, the file stays as it was. Raises FileFault, and the file stays as it was, also if it vanished or was
+    rewritten `since`.
+    """
+    if keep_n < 0:
+        raise FileFault("keepN must be non-negative")
+    with told("open", place), _locked(place) as opened:
+        if opened is None:
+            if since is not None:
+                raise FileFault(f"{place} vanished meanwhile. Nothing was trimmed.")
+            return Trimmed(0, 0, _Counter().state())
+        clear(opened.folder)
+        now = _state_now(opened, since)
+        keep = keep_n if since is None else max(keep_n, now.entries - since.entries)
+        if keep_n == 0 or now.entries <= keep:
+            return Trimmed(0, now.entries, now)
+        return _replace(opened, now, keep, before_replace)
+
+
+def _state_now(opened: _Opened, since: FileState | None) -> FileState:
+    if since is not None and since.stamp == _stamp(opened.file):
+        return since
+    now = _state(opened.file)
+    if since is not None:
+        _require_begins_with(opened, since)
+    return now
+
+
+def _require_begins_with(opened: _Opened, state: FileState) -> None:
+    if _size(opened.file) < state.size or _state(opened.file, state.size).digest != state.digest:
+        raise FileFault(f"{opened.place} was rewritten meanwhile. Nothing was trimmed.")
+
+
+def _require_one_name(opened: _Opened) -> None:
+    names = os.fstat(opened.file.fileno()).st_nlink
+    if names > 1:
+        raise FileFault(f"{opened.place} has {names} names (hard links), which replacing it would part.")
+
+
+def _replace(opened: _Opened, now: FileState, keep: int, before_replace: Callable[[Trimmed], None] | None) -> Trimmed:
+    """Write the last entries to a new file, put it in the place of the old one, and add what others wrote meanwhile."""
+    old, written = opened.file, _Counter()
+    _require_one_name(opened)
+    with told("failed to write temp file in", opened.folder.path), Replacement(opened.folder) as new:
+        for piece in _between(old, _start_of_last(old, now.size, keep), now.size):
+            new.write(written.add(piece))
+        new.be_like(old)
+        if before_replace is not None:
+            before_replace(Trimmed(now.entries - keep, keep, now, written.state()))
+        with uninterrupted():
+            with _writers_kept_out(opened):
+                _require_unchanged(opened, now)
+                new.put(old)
+            if not old.closed:
+                _copy_late_writes(opened, now.size, new, written)
+            with told(f"{opened.place} was trimmed, but", "may not be on the disk yet"):
+                new.sync()
+    return Trimmed(now.entries - keep, written.entries, now, written.state())
+
+
+@contextmanager
+def _writers_kept_out(opened: _Opened) -> Iterator[None]:
+    """Where the system allows it, other programs that open the file for writing wait until the end of this block.
+    Raises FileFault if a program has it open for writing for more than WRITER_SECONDS."""
+    until = time.monotonic() + WRITER_SECONDS
+    while (leased := lease(opened.file.fileno())) is False:
+        if time.monotonic() >= until:
+            problem = "is held open for writing by another program, whose words would be lost. Nothing was trimmed."
+            raise FileFault(f"{opened.place} {problem}")
+        time.sleep(0.001)
+    try:
+        yield
+    finally:
+        if leased:
+            release(opened.file.fileno())
+
+
+def _require_unchanged(opened: _Opened, now: FileState) -> None:
+    """The last check before the file is replaced."""
+    if not opened.is_in_place():
+        raise FileFault(f"{opened.place} was replaced or removed meanwhile. Nothing was trimmed.")
+    _require_one_name(opened)
+    if now.stamp != _stamp(opened.file):
+        _require_begins_with(opened, now)
+
+
+def _copy_late_writes(opened: _Opened, copied: int, new: Replacement, written: _Counter) -> None:
+    """Append what others write to the old file. It has no name any more, so only programs that have it open already
+    can write to it. Where the system does not say whether there are any, they get a moment."""
+    until = time.monotonic() + WRITER_SECONDS
+    is_open: bool | None = True
+    while is_open:
+        is_open = is_written(opened.file.fileno())
+        if is_open is None:
+            time.sleep(WRITER_SECONDS / 20)
+        size = _size(opened.file)
+        if size > copied:
+            _copy(opened, copied, size, new, written)
+            copied = size
+        elif is_open:
+            time.sleep(0.001)
+        if is_open and time.monotonic() >= until:
+            raise FileFault(
+                f"{opened.place} was trimmed, but another program has had the old file open for writing since: what it "
+                "writes there is lost."
+            )
+
+
+def _copy(opened: _Opened, start: int, end: int, new: Replacement, written: _Counter) -> None:
+    whole = new.size()
+    lost = f"{end - start:,} bytes that another program appended meanwhile could not be written again"
+    with told(f"{opened.place} was trimmed, but", lost):
+        try:
+            for piece in _between(opened.file, start, end):
+                new.write(written.add(piece))
+        except OSError:
+            new.cut(whole)
+            raise
+
+
 # --- appending
 
 
 def append(place: Place, entry: bytes) -> None:
-    """Add an entry at the end, on a line of its own; all of it or nothing. The file is made if there is none (mode
-    0600). Raises FileFault."""
-    with held_for_appending(place) as file:
+    """Add an entry at the end, all of it or nothing. Creates the file if there is none. Raises FileFault."""
+    with locked_to_append(place) as file:
         file.add(entry)
 
 
-class Appending:
-    """A memory file, locked, to which entries are added."""
+@contextmanager
+def locked_to_append(place: Place) -> Iterator[Appending]:
+    """The file, opened, and created (mode 0600) if there is none. Raises FileFault, also if somebody else holds the
+    lock for too long.
 
-    def __init__(self, held: _Held) -> None:
-        self._held = held
+    Lock the file before the transaction begins: `gc` locks the file first and writes to the trail after that.
+    """
+    with told("open", place), _locked(place, create=True) as opened:
+        if opened is None:
+            raise FileFault(f"{place} cannot be made.")
+        yield Appending(opened)
+
+
+class Appending:
+    """A locked memory file that takes new entries."""
+
+    def __init__(self, opened: _Opened) -> None:
+        self._opened = opened
 
     def add(self, entry: bytes) -> None:
-        """Raises FileFault."""
-        folder, file = self._held.folder, self._held.file
-        with told("write", self._held.place):
+        """Write an entry, which begins on a line of its own. Raises FileFault."""
+        folder = self._opened.folder
+        with told("write", self._opened.place):
             number = folder.open(folder.name, os.O_WRONLY | os.O_APPEND)
             try:
-                if not folder.has(folder.name, number) or not folder.has(folder.name, file.fileno()):
-                    raise FileFault(f"{self._held.place} was replaced meanwhile. Nothing was written.")
+                if not folder.has(folder.name, number) or not self._opened.is_in_place():
+                    raise FileFault(f"{self._opened.place} was replaced meanwhile. Nothing was written.")
                 self._write(number, entry)
             finally:
                 os.close(number)
 
     def _write(self, number: int, entry: bytes) -> None:
         before = os.fstat(number).st_size
-        data = (b"" if _ends_a_line(self._held.file, before) else b"\n") + entry
+        data = (b"" if _ends_a_line(self._opened.file, before) else b"\n") + entry
         written = 0
         try:
             while written < len(data):
                 written += os.write(number, data[written:])
             os.fsync(number)
         except OSError:
-            if os.fstat(number).st_size == before + written:  # or somebody wrote behind it
+            if os.fstat(number).st_size == before + written:  # nobody else wrote behind it
                 os.ftruncate(number, before)
             raise
         if before == 0:
-            self._held.folder.sync()
-
-
-@contextmanager
-def held_for_appending(place: Place) -> Iterator[Appending]:
-    """The file, made if there is none, and locked: before a transaction is begun, for `gc` locks the file first and
-    writes to the trail then. Raises FileFault, also where somebody else holds the lock too long."""
-    with told("open", place), _holding(place, create=True) as held:
-        if held is None:
-            raise FileFault(f"{place} cannot be made.")
-        yield Appending(held)
+            self._opened.folder.sync()
 
 
 def _ends_a_line(file: BinaryIO, size: int) -> bool:
-    if size == 0:
-        return True
-    file.seek(size - 1)
-    return file.read(1) == b"\n"
+    return size == 0 or b"".join(_between(file, size - 1, size)) == b"\n"
 
 
 # --- opening and locking
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """A memory file, open for reading and locked, and its folder."""
+class _Opened:
+    """A memory file, open for reading, and its folder."""
 
     place: Place
     folder: Folder
     file: BinaryIO
 
+    def is_in_place(self) -> bool:
+        """Whether the name still leads to this file."""
+        return self.folder.has(self.folder.name, self.file.fileno())
+
 
 @contextmanager
-def _reading(place: Place) -> Iterator[BinaryIO | None]:
-    with folder_of(place) as folder:
-        file = None if folder is None else opened(folder, os.O_RDONLY, place)
-        if file is None:
+def _opened(place: Place, *, create: bool = False) -> Iterator[_Opened | None]:
+    """The file; None if there is none."""
+    with folder_of(place, create=create) as folder:
+        file = None if folder is None else open_file(folder, os.O_RDONLY | (os.O_CREAT if create else 0), place)
+        if folder is None or file is None:
             yield None
             return
         with file:
-            yield file
+            yield _Opened(place, folder, file)
 
 
 @contextmanager
-def _holding(place: Place, *, create: bool = False) -> Iterator[_Held | None]:
-    """The file; None where there is none. It is opened for reading: who waits here for the lock counts as no writer."""
+def _locked(place: Place, *, create: bool = False) -> Iterator[_Opened | None]:
+    """The file, locked; None if there is none. It is opened for reading, so that waiting for the lock does not make
+    this process a writer. Opened again if it was replaced during the wait."""
     while True:
-        with folder_of(place, create=create) as folder:
-            file = None if folder is None else opened(folder, os.O_RDONLY | (os.O_CREAT if create else 0), place)
-            if folder is None or file is None:
-                yield None
+        with _opened(place, create=create) as opened:
+            if opened is not None:
+                lock(opened.file.fileno())
+            if opened is None or opened.is_in_place():
+                yield opened
                 return
-            with file:
-                lock(file.fileno())
-                if folder.has(folder.name, file.fileno()):
-                    yield _Held(place, folder, file)
-                    return
-            # it was replaced while this one waited

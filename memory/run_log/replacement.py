@@ -1,4 +1,4 @@
-"""A file put in another's place as a whole, or not at all: with its owner, mode and attributes, and on the disk."""
+"""A new file that takes the place of another as a whole or not at all, with its owner, mode and attributes."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ PREFIX = ".palimpsest-trim-"
 
 
 def write(number: int, data: bytes) -> None:
-    """All of it."""
+    """Write all the data."""
     while data:
         data = data[os.write(number, data) :]
 
 
 def name_beside(name: str) -> str:
-    """What a new file is called until it has its place: one name for each file, so that the next one, which holds the
-    same lock, removes what a killed one left."""
+    """The name of the new file until it has its place. It depends only on the name of the old file, so that the next
+    trim, which holds the same lock, removes what a killed trim left."""
     return PREFIX + hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
 
 
 def clear(folder: Folder) -> None:
-    """Remove what a killed trim left. Where this fails, creating the next temporary file fails too and says why."""
+    """Remove what a killed trim left. If this fails, the next trim fails to create its file, and says why."""
     with suppress(OSError):
         folder.remove(name_beside(folder.name))
 
 
 def _nameable(number: int) -> int:
-    """The same, if it can be given a name later. Raises OSError where /proc is closed to this process."""
+    """Returns `number` if the file can get a name later. Raises OSError if this process may not use /proc."""
     try:
         Path(f"/proc/self/fd/{number}").stat()
     except OSError:
@@ -44,7 +44,7 @@ def _nameable(number: int) -> int:
 
 
 class Replacement:
-    """A file in the same folder without a name, or with one of its own, until it is put in another's place; locked."""
+    """A locked file in the folder of the old file. It has no name, or a temporary one, until `put`."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -54,13 +54,13 @@ class Replacement:
     def __enter__(self) -> Replacement:
         with told("failed to create temp file: open", self.folder.path / self.name):
             self.number = self._open()
-        lock(self.number)  # for who finds it in its place before all is in it
+        lock(self.number)  # our own writers wait until the late writes are copied, too
         return self
 
     def _open(self) -> int:
         unnamed, flags = getattr(os, "O_TMPFILE", None), os.O_RDWR | os.O_APPEND
         if unnamed is not None:
-            with suppress(OSError):  # not every file system has it; what else is wrong is met again below
+            with suppress(OSError):  # if not for want of O_TMPFILE, it fails again below
                 return _nameable(self.folder.open(".", unnamed | flags))
         number = self.folder.open(self.name, flags | os.O_CREAT | os.O_EXCL)
         self.is_named = True
@@ -76,7 +76,7 @@ class Replacement:
         os.ftruncate(self.number, size)
 
     def be_like(self, old: BinaryIO) -> None:
-        """Give it the owner, mode and attributes of the file it replaces, where there are such things, and sync it."""
+        """Copy the owner, mode and attributes of the old file, where the system has them, and sync the new file."""
         if hasattr(os, "fchown"):
             self._take_owner(old)
             os.fchmod(self.number, stat.S_IMODE(os.fstat(old.fileno()).st_mode))
@@ -94,31 +94,31 @@ class Replacement:
             raise FileFault(f"{self.folder.path / self.folder.name} {lost}") from None
 
     def _take_attributes(self, old: int) -> None:
-        """Also the lack of some: what a folder gives its new files could let others read this one."""
+        """Also removes attributes that the old file does not have: a default ACL could let others read the file."""
         theirs = _attributes(old)
         for name in set(_attributes(self.number)) - set(theirs):
-            with suppress(OSError):  # one that only the system sets
+            with suppress(OSError):  # only the system sets some of them
                 os.removexattr(self.number, name)
         for name in theirs:
             with suppress(OSError):
                 os.setxattr(self.number, name, os.getxattr(old, name))
 
     def put(self, old: BinaryIO) -> None:
-        """Give it its place. What is written to it from then on, `keep` has to follow."""
-        if os.name == "nt":  # where nothing that is open can be replaced
+        """Put the new file in the place of the old one. Call `sync` after it."""
+        if os.name == "nt":  # Windows replaces no open file
             os.close(self.number)
             self.number = -1
             old.close()
         if not self.is_named:
-            # A folder given, or Python would link the link in /proc.
+            # Without a folder, Python would link the symlink in /proc itself.
             target = f"/proc/self/fd/{self.number}"
             os.link(target, self.name, src_dir_fd=self.folder.number, dst_dir_fd=self.folder.number)
             self.is_named = True
         self.folder.replace(self.folder.name, by=self.name)
         self.is_named = False
 
-    def keep(self) -> None:
-        """See to it that content and name outlive a power cut."""
+    def sync(self) -> None:
+        """Make the content and the name survive a power cut."""
         if self.number >= 0:
             os.fsync(self.number)
         self.folder.sync()

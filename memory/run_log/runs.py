@@ -64,7 +64,7 @@ def at_hand(agent: Agent) -> AbstractContextManager[Appending | None]:
     """
     if agent.memory_path:
         _require_as_it_stands(agent)  # before anything is made
-    return log_file.held_for_appending(place_of(agent)) if agent.memory_path else nullcontext()
+    return log_file.locked_to_append(place_of(agent)) if agent.memory_path else nullcontext()
 
 
 def body(task: str, result: str) -> str:

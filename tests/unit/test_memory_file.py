@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from memory.errors import FileFault
 from memory.run_log import files, log_file
 from memory.run_log.files import Folder, Place
-from memory.run_log.log_file import Trimmed, append, look, trim_entries
+from memory.run_log.log_file import Trimmed, append, state_of, trim_entries
 from memory.run_log.replacement import name_beside
 
 
@@ -129,28 +129,28 @@ LINES = st.sampled_from(
 )
 
 
-@given(lines=st.lists(LINES, max_size=30), keep=st.integers(1, 8), chunk=st.integers(1, 12), step=st.integers(1, 40))
+@given(lines=st.lists(LINES, max_size=30), keep=st.integers(1, 8), chunk=st.integers(1, 12))
 def test_any_bytes_in_pieces_of_any_size(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], keep: int, chunk: int, step: int
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], keep: int, chunk: int
 ) -> None:
     content = b"\n".join(lines)
     path = tmp_path_factory.mktemp("any") / "log.md"
     path.write_bytes(content)
     entries = sum(line.startswith(b"## ") for line in content.split(b"\n"))
-    before = log_file.CHUNK, log_file.STEP
-    log_file.CHUNK, log_file.STEP = chunk, step
+    before = log_file.CHUNK
+    log_file.CHUNK = chunk
     try:
-        seen = look(Place(path))
+        seen = state_of(Place(path))
         assert seen is not None
         assert seen.entries == entries
-        assert b"".join(log_file.pieces(Place(path), seen)) == content
+        assert b"".join(log_file.read(Place(path), seen)) == content
         done = trim_entries(Place(path), keep)
     finally:
-        log_file.CHUNK, log_file.STEP = before
+        log_file.CHUNK = before
     assert path.read_bytes() == expected(content, keep)
     assert (done.removed, done.kept) == (max(0, entries - keep), min(entries, keep))
     if done.after is not None:
-        again = look(Place(path))
+        again = state_of(Place(path))
         assert again is not None
         assert (done.after.entries, done.after.size, done.after.digest) == (again.entries, again.size, again.digest)
     path.parent.rmdir() if not any(path.parent.iterdir()) else None
@@ -165,7 +165,7 @@ def test_a_large_file_is_trimmed_in_little_memory(path: Path) -> None:
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 8 * log_file.CHUNK
-    seen = look(Place(path))
+    seen = state_of(Place(path))
     assert seen is not None
     assert seen.entries == 200
 
@@ -212,7 +212,7 @@ def test_a_file_of_two_names_is_left_as_it_is(path: Path) -> None:
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
 def test_what_is_no_file_is_refused_at_once(path: Path, kind: str) -> None:
     path.mkdir() if kind == "folder" else os.mkfifo(path)
-    for act in (lambda: look(Place(path)), lambda: trim_entries(Place(path), 2)):
+    for act in (lambda: state_of(Place(path)), lambda: trim_entries(Place(path), 2)):
         with pytest.raises(FileFault, match="is a directory" if kind == "folder" else "is not a file"):
             act()
     with pytest.raises(FileFault):
@@ -224,7 +224,7 @@ def test_what_is_no_file_is_refused_at_once(path: Path, kind: str) -> None:
 
 def test_what_came_since_it_was_seen_is_kept(path: Path) -> None:
     path.write_bytes(of(5))
-    seen = look(Place(path))
+    seen = state_of(Place(path))
     append(Place(path), entry(6))
     append(Place(path), entry(7))
     done = trim_entries(Place(path), 1, since=seen)
@@ -234,7 +234,7 @@ def test_what_came_since_it_was_seen_is_kept(path: Path) -> None:
 
 def test_a_file_that_vanished_since_is_an_error(path: Path) -> None:
     path.write_bytes(of(5))
-    seen = look(Place(path))
+    seen = state_of(Place(path))
     path.unlink()
     with pytest.raises(FileFault, match="vanished"):
         trim_entries(Place(path), 1, since=seen)
@@ -243,7 +243,7 @@ def test_a_file_that_vanished_since_is_an_error(path: Path) -> None:
 @pytest.mark.parametrize("other", [of(5).replace(b"task3", b"TASK3"), of(4), of(6)[len(entry(1)) :], b""])
 def test_a_file_that_was_rewritten_since_is_an_error(path: Path, other: bytes) -> None:
     path.write_bytes(of(5))
-    seen = look(Place(path))
+    seen = state_of(Place(path))
     path.write_bytes(other)
     with pytest.raises(FileFault, match="rewritten"):
         trim_entries(Place(path), 1, since=seen)
@@ -253,7 +253,7 @@ def test_a_file_that_was_rewritten_since_is_an_error(path: Path, other: bytes) -
 def test_a_file_of_a_new_name_with_the_same_beginning_is_the_same(path: Path) -> None:
     """An editor, or another machine's sync, replaces it as a whole."""
     path.write_bytes(of(5))
-    seen = look(Place(path))
+    seen = state_of(Place(path))
     path.unlink()
     path.write_bytes(of(6))
     assert trim_entries(Place(path), 2, since=seen).removed == 4
@@ -353,7 +353,7 @@ def test_what_becomes_of_the_file_while_the_new_one_is_written_is_an_error(
         left.append(path.read_bytes() if path.exists() else None)
 
     with pytest.raises(FileFault, match=told):
-        trim_entries(Place(path), 2, agreed=agreed)
+        trim_entries(Place(path), 2, before_replace=agreed)
     assert [path.read_bytes() if path.exists() else None] == left
     assert not path.with_name(name_beside(path.name)).exists()
 
@@ -380,7 +380,7 @@ def test_a_program_that_keeps_it_open_is_waited_for(path: Path) -> None:
 def test_a_program_that_never_closes_it_keeps_it_from_being_trimmed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_file, "OTHERS", 0.1)
+    monkeypatch.setattr(log_file, "WRITER_SECONDS", 0.1)
     path.write_bytes(of(5))
     with path.open("ab"), pytest.raises(FileFault, match="held open for writing"):
         trim_entries(Place(path), 2)
@@ -420,7 +420,7 @@ def test_a_lock_that_is_never_given_up_is_an_error(path: Path, monkeypatch: pyte
 def test_one_that_is_written_to_for_ever_is_looked_at_all_the_same(path: Path) -> None:
     path.write_bytes(of(5))
     with path.open("ab") as out, subprocess.Popen(["yes", "## more"], stdout=out) as other:
-        seen = look(Place(path))
+        seen = state_of(Place(path))
         other.kill()
     assert seen is not None
     assert seen.entries >= 5
@@ -483,7 +483,7 @@ def test_a_link_that_leads_out_of_the_folder_is_not_followed(tmp_path: Path) -> 
     root.mkdir()
     (root / "ada.md").symlink_to(outside)
     place = Place(root / "ada.md", (root,))
-    for act in (lambda: look(place), lambda: trim_entries(place, 2), lambda: append(place, entry(6))):
+    for act in (lambda: state_of(place), lambda: trim_entries(place, 2), lambda: append(place, entry(6))):
         with pytest.raises(FileFault, match="does not lie under"):
             act()
     assert outside.read_bytes() == of(5)
@@ -509,7 +509,7 @@ def test_nor_one_that_is_put_there_meanwhile(tmp_path: Path, monkeypatch: pytest
             folder.symlink_to(outside)
         return found
 
-    for act in (lambda: look(place), lambda: trim_entries(place, 2), lambda: append(place, entry(6))):
+    for act in (lambda: state_of(place), lambda: trim_entries(place, 2), lambda: append(place, entry(6))):
         monkeypatch.setattr(Place, "real", swapped)
         with pytest.raises(FileFault):
             act()

@@ -1,15 +1,15 @@
-"""Have a model look at agents' logs for patterns, and leave the newest entries of them (seed 001)."""
+"""The command `gc`: a model analyses the logs of agents, which are then trimmed to their newest entries."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from django.core.management.base import CommandParser
 from django.db import DatabaseError
+from django.db.models import QuerySet
 
 from audit.trail import Actor
 from config.commandline import Task, drop_output, is_attended
@@ -26,18 +26,18 @@ FAILED, CONFIGURATION = gc.FAILED, gc.CONFIGURATION
 
 class Command(Task):
     help = (
-        "Analyze and trim agent memory: one call of the agent's model looks for patterns in its log of runs, a memory "
-        "file or the run entries of its journal; then the newest entries are kept (its last_n, else its max_entries) "
-        "and the others go, those of a journal until a rollback brings them back. What a model says of a silo is "
-        "printed with the agent's key in PALIMPSEST_AGENT_KEY, or under a grant, and else kept sealed for the agent."
+        "Analyze and trim agent memory. One call of the agent's model looks for patterns in the log of its runs: a "
+        "memory file, or the run entries of its journal. Then only the newest entries are kept (the agent's last_n, or "
+        "else its max_entries). A rollback restores what was removed from a journal. A report about a silo is printed "
+        "with the agent's key in PALIMPSEST_AGENT_KEY or under a grant, and otherwise kept sealed for the agent."
     )
 
-    is_lost = False  # what was told could not be written out
+    output_failed = False  # a result could not be written out
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         parser.epilog = "Exit codes: 0 done, or nothing to do; 1 failed, or wrong usage; 2 configuration; 3 the model."
-        parser.error = self._wrong_usage  # type: ignore[method-assign]  # with exit code 1, as the seed has it
+        parser.error = self._wrong_usage  # type: ignore[method-assign]  # argparse exits with 2
         return parser
 
     def _wrong_usage(self, message: str) -> NoReturn:
@@ -50,79 +50,83 @@ class Command(Task):
             "--dry-run", action="store_true", help="analyze and print suggestions without trimming the memory"
         )
         parser.add_argument("--all", action="store_true", help="run GC on all agents that have memory enabled")
-        parser.add_argument("--tenant", metavar="TENANT", help="with --all: those of this tenant alone")
+        parser.add_argument("--tenant", metavar="TENANT", help="with --all: only agents of this tenant")
         parser.add_argument("--model", default="", metavar="PROVIDER/NAME", help="override the model for the analysis")
-        parser.add_argument("--grant", metavar="TOKEN", help="of the grant's page: print a silo's analysis under it")
+        parser.add_argument("--grant", metavar="TOKEN", help="from the grant's page: print the report about a silo")
 
     def run(self, *, agent: str | None, all: bool, tenant: str | None, **options: Any) -> int | None:
         if all and agent:
-            return self._refused("cannot specify both --all and an agent name")
+            return self._refuse("cannot specify both --all and an agent name")
         if not all and not agent:
-            return self._refused("agent name is required (or use --all)")
+            return self._refuse("agent name is required (or use --all)")
         if tenant and not all:
-            return self._refused("--tenant goes with --all; name the agent as TENANT/AGENT")
-        token = os.environ.get("PALIMPSEST_GRANT") or "" if options["grant"] is None else options["grant"]
+            return self._refuse("--tenant goes with --all; name the agent as TENANT/AGENT")
         if tenant and not Tenant.objects.filter(slug=tenant).exists():
-            return self._refused(f'tenant "{tenant}" not found', CONFIGURATION)
-        asked = _asked(token=token, **options)
-        return self._all(tenant, asked) if all else self._one(agent or "", asked, token)
+            return self._refuse(f'tenant "{tenant}" not found', CONFIGURATION)
+        access = _Access(options["grant"])
+        chosen = gc.Options(
+            Actor.operator("gc"), options["dry_run"], options["model"], access.has_key_of, access.may_print
+        )
+        return self._all(tenant, chosen) if all else self._one(agent or "", chosen, access)
 
-    def _refused(self, message: str, code: int = FAILED) -> int:
+    def _refuse(self, message: str, code: int = FAILED) -> int:
         self.stderr.write(message, lambda plain: plain)
         return code
 
-    # --- one agent
-
-    def _one(self, name: str, asked: gc.Asked, token: str) -> int | None:
+    def _one(self, name: str, options: gc.Options, access: _Access) -> int | None:
         found = list(_named(name))
         if len(found) > 1:
-            several = ", ".join(agent.label for agent in found)
-            return self._refused(f'agent "{name}" is one of several tenants: name one of {several}', CONFIGURATION)
+            labels = ", ".join(agent.label for agent in found)
+            return self._refuse(f'agent "{name}" is one of several tenants: name one of {labels}', CONFIGURATION)
         if not found:
-            return self._refused(f'agent "{name}" not found', CONFIGURATION)
+            return self._refuse(f'agent "{name}" not found', CONFIGURATION)
+        [agent] = found
         try:
-            if not found[0].memory_path:
-                _require_proof(found[0], token)  # before anything is sent
-            gc.collect(found[0], name, asked, self)
+            if not agent.memory_path:
+                access.require(agent)  # before anything is sent
+            gc.collect(agent, name, options, self)
         except gc.GcFailed as failure:
-            return self._refused(str(failure), failure.exit)
-        except DomainError as failure:  # of the silo itself: erased, or its key is missing
-            return self._refused(str(failure), failure.exit_code)
+            return self._refuse(str(failure), failure.exit)
+        except DomainError as failure:  # the silo was erased, or its key is missing
+            return self._refuse(str(failure), failure.exit_code)
         return None
 
-    # --- all of them
-
-    def _all(self, tenant: str | None, asked: gc.Asked) -> int | None:
+    def _all(self, tenant: str | None, options: gc.Options) -> int | None:
         agents = list(_enabled(tenant))
         if not agents:
             self.tell("No agents with memory enabled.")
             return None
-        names, failed = _shown_names(agents), 0
-        for place, (agent, name) in enumerate(zip(agents, names, strict=True), 1):
+        failed = 0
+        for number, (agent, name) in enumerate(zip(agents, _names(agents), strict=True), 1):
             if is_attended() and self.stderr.isatty():
-                self.say(f"[{place} of {len(agents)}] {name}")
+                self.say(f"[{number} of {len(agents)}] {name}")
             self.tell(f"=== GC: {name} ===")
-            try:
-                gc.collect(agent, name, asked, self)
-            except (DomainError, DatabaseError) as failure:
-                failed += 1
-                told = (
-                    failure if isinstance(failure, DomainError) else f"the database refused ({type(failure).__name__})"
-                )
-                self.say(f'Error: gc failed for agent "{name}": {told}')
-            if self.is_lost:
-                return self._refused(
-                    f"gc ended: what is found cannot be written out; {place} of {len(agents)} agents done"
+            failed += not self._succeeds(agent, name, options)
+            if self.output_failed:
+                return self._refuse(
+                    f"gc ended: what is found cannot be written out; {number} of {len(agents)} agents done"
                 )
         if failed:
-            return self._refused(f"gc completed with errors: {failed} of {len(agents)} agents failed")
+            return self._refuse(f"gc completed with errors: {failed} of {len(agents)} agents failed")
         return None
 
-    # --- where it is told
+    def _succeeds(self, agent: Agent, name: str, options: gc.Options) -> bool:
+        try:
+            gc.collect(agent, name, options, self)
+        except DomainError as failure:
+            problem = str(failure)
+        except DatabaseError as failure:  # its text may quote content
+            problem = f"the database refused ({type(failure).__name__})"
+        else:
+            return True
+        self.say(f'Error: gc failed for agent "{name}": {problem}')
+        return False
+
+    # --- gc.Output
 
     def tell(self, text: str) -> None:
-        shown = _harmless(text) if self.stdout.isatty() else text
-        self.stdout.write(f"{shown}\n", ending="")  # also where it ends in one
+        shown = _without_commands(text) if self.stdout.isatty() else text
+        self.stdout.write(f"{shown}\n", ending="")  # adds a line end also to a text that ends in one
 
     def warn(self, line: str) -> None:
         self.flush()
@@ -130,68 +134,61 @@ class Command(Task):
 
     def flush(self) -> None:
         try:
-            if self.is_lost:
+            if self.output_failed:
                 raise OSError(errno.EPIPE, os.strerror(errno.EPIPE))
             self.stdout.flush()
         except OSError:
-            self.is_lost = True
+            self.output_failed = True
             drop_output()
             raise
 
 
-# --- what of a silo is shown
+class _Access:
+    """The right to print a report about a silo: a grant's token, or the agent's key in the environment."""
+
+    def __init__(self, token: str | None) -> None:
+        self.token = os.environ.get("PALIMPSEST_GRANT", "") if token is None else token
+        self.key = os.environ.get("PALIMPSEST_AGENT_KEY", "")
+
+    def has_key_of(self, agent: Agent) -> bool:
+        return bool(self.key) and is_key_of(agent, self.key)
+
+    def require(self, agent: Agent) -> None:
+        """Raises KeyRejected for a token or a key that is not this agent's. Neither has to be given."""
+        if self.token:
+            grant_tokens.proven(agent, self.token)
+        elif self.key and not is_key_of(agent, self.key):
+            raise KeyRejected(f"PALIMPSEST_AGENT_KEY is no key of {agent.label}.")
+
+    def may_print(self, agent: Agent, log: Log, report: int) -> bool:
+        """A grant must be in force and cover everything the report may quote. The read is recorded first."""
+        if not self.token or not isinstance(log, Journal):
+            return self.has_key_of(agent)
+        try:
+            grant, person = grant_tokens.proven(agent, self.token)
+            granted_reads.gc_report(agent, grant.number, person, report, log.numbers)
+        except (KeyRejected, NotGranted):
+            return False
+        return True
 
 
-def _asked(*, dry_run: bool, model: str, token: str, **_: Any) -> gc.Asked:
-    key = os.environ.get("PALIMPSEST_AGENT_KEY", "")
-
-    def is_agents(agent: Agent) -> bool:
-        return bool(key) and is_key_of(agent, key)
-
-    def may_read(agent: Agent, log: Log, report: int) -> bool:
-        if token and isinstance(log, Journal):
-            return _may_read_under(agent, token, log.numbers, report)
-        return is_agents(agent)
-
-    return gc.Asked(Actor.operator("gc"), dry_run, model, is_agents, may_read)
-
-
-def _require_proof(agent: Agent, token: str) -> None:
-    """Raise KeyRejected for a grant, or a key, that was given and is none of this agent's."""
-    key = os.environ.get("PALIMPSEST_AGENT_KEY", "")
-    if token:
-        grant_tokens.proven(agent, token)
-    elif key and not is_key_of(agent, key):
-        raise KeyRejected(f"PALIMPSEST_AGENT_KEY is no key of {agent.label}.")
-
-
-def _may_read_under(agent: Agent, token: str, numbers: list[int], report: int) -> bool:
-    """Whether a grant in force covers all that the report may quote; recorded before it is shown."""
-    try:
-        grant, person = grant_tokens.proven(agent, token)
-        granted_reads.gc_report(agent, grant.number, person, report, numbers)
-    except (KeyRejected, NotGranted):
-        return False
-    return True
-
-
-def _named(name: str) -> Iterable[Agent]:
+def _named(name: str) -> QuerySet[Agent]:
     tenant, slash, slug = name.rpartition("/")
     rows = Agent.objects.select_related("tenant").filter(slug=slug).order_by("tenant__slug")
     return rows.filter(tenant__slug=tenant) if slash else rows
 
 
-def _enabled(tenant: str | None) -> Iterable[Agent]:
+def _enabled(tenant: str | None) -> QuerySet[Agent]:
     rows = Agent.objects.select_related("tenant").filter(memory_enabled=True).exclude(wrapped_key=b"")
     return (rows.filter(tenant__slug=tenant) if tenant else rows).order_by("tenant__slug", "slug")
 
 
-def _shown_names(agents: list[Agent]) -> list[str]:
-    """Slugs; of agents whose slug two tenants have, tenant/slug."""
+def _names(agents: list[Agent]) -> list[str]:
+    """The slugs; TENANT/AGENT where two tenants have an agent with the same slug."""
     slugs = Counter(agent.slug for agent in agents)
     return [agent.slug if slugs[agent.slug] == 1 else agent.label for agent in agents]
 
 
-def _harmless(text: str) -> str:
-    """What a model said does not command the terminal."""
+def _without_commands(text: str) -> str:
+    """Escapes the control characters of a model's answer, which a terminal would obey."""
     return "".join(each if each.isprintable() or each in "\n\t" else repr(each)[1:-1] for each in text)
