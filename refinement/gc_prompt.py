@@ -1,4 +1,4 @@
-"""What the model is told when it looks at a log (seed 001, requirement 4.1): to the letter, and no setting."""
+"""The system prompt for the analysis of a log. It is fixed: not a setting."""
 
 PROMPT = """You are a memory analyst for an AI agent. You will receive a log of the agent's past tasks and results. \
 Analyze the entries and provide a structured report.

@@ -1,4 +1,4 @@
-"""What models said of an agent's log: kept sealed for the agent, its three sections told apart (seed 001, 4.1)."""
+"""Reports: the models' analyses of an agent's log, sealed for the agent, and their three sections."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from memory.writing import edits
 from refinement.models import GcReport
 
 FIELD = "gc"
-LONGEST = 100_000  # characters; a reply within the limit of its tokens has a fifth of that
+LONGEST = 100_000  # characters: five times a reply of 4,096 tokens
 SECTIONS = {"patterns_found": "Patterns Found", "repeated_work": "Repeated Work", "recommendations": "Recommendations"}
 _HEADING = re.compile(rf"^\s{{0,3}}#{{1,6}}\s+({'|'.join(SECTIONS.values())})[\s:#]*$", re.MULTILINE | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sections:
-    """A report's sections by name, "" where one is missing, and which those are."""
+    """A report's sections by name."""
 
     found: dict[str, str]
 
@@ -35,12 +35,12 @@ class Sections:
 
 
 def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0, since: int | None = None) -> GcReport:
-    """Seal what the model said. The report has the next number of its agent's. Where content was redacted `since` an
-    entry, after which the model was shown it, nothing is kept of what it said. Raises Erased, MemoryDisabled."""
+    """Seal a report under the agent's next number. It is withdrawn at once if content was redacted `since` an entry of
+    the trail, because the report may quote that content. Raises Erased, MemoryDisabled."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         switches.require_on(row)
-        is_gone = since is not None and _was_redacted(row, since)
+        is_withdrawn = since is not None and _was_redacted(row, since)
         last = GcReport.objects.filter(agent=row).aggregate(last=Max("number"))["last"] or 0
         return GcReport.objects.create(
             agent=row,
@@ -49,8 +49,8 @@ def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0
             model=model,
             entries=entries,
             left_out=left_out,
-            sealed=b"" if is_gone else Silo.for_agent(row).seal_text(FIELD, last + 1, text[:LONGEST]),
-            withdrawn_at=timezone.now() if is_gone else None,
+            sealed=b"" if is_withdrawn else Silo.for_agent(row).seal_text(FIELD, last + 1, text[:LONGEST]),
+            withdrawn_at=timezone.now() if is_withdrawn else None,
         )
 
 
@@ -59,7 +59,7 @@ def _was_redacted(agent: Agent, since: int) -> bool:
 
 
 def opened(agent: Agent, reports: Sequence[GcReport]) -> list[str]:
-    """What they say, for the agent. One that was withdrawn says nothing. Raises MemoryDisabled."""
+    """The texts of reports, for the agent; "" for a withdrawn one. Raises MemoryDisabled."""
     switches.require_on(agent)
     silo = Silo.for_agent(agent)
     return [
@@ -69,16 +69,16 @@ def opened(agent: Agent, reports: Sequence[GcReport]) -> list[str]:
 
 
 def sections(text: str) -> Sections:
-    """The first of each heading counts, in whatever order and size of heading they come."""
+    """The sections may come in any order, with headings of any level. Of two with one name, the first counts."""
     places = list(_HEADING.finditer(text))
     names = {heading.casefold(): name for name, heading in SECTIONS.items()}
     found: dict[str, str] = {}
     for place, after in zip_longest(places, places[1:]):
-        said = text[place.end() : after.start() if after else len(text)].strip()
-        found.setdefault(names[place[1].casefold()], said)
+        section = text[place.end() : after.start() if after else len(text)].strip()
+        found.setdefault(names[place[1].casefold()], section)
     return Sections(found)
 
 
 def withdraw(agent: Agent, _why: str) -> None:
-    """Empty all reports, because content is removed that they may quote."""
+    """Empty all reports, because they may quote content that is removed."""
     GcReport.objects.filter(agent=agent, withdrawn_at=None).update(sealed=b"", withdrawn_at=timezone.now())

@@ -1,6 +1,6 @@
-"""The log of an agent's runs: what an entry looks like (seed 001), and where it goes.
+"""The log of an agent's runs: the form of an entry, and where it is written.
 
-To the agent's memory file, where it has one; else to its journal, whose run memories are the entries of the log.
+An entry goes to the agent's memory file if there is one, and otherwise becomes a run memory in the agent's journal.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from memory.writing import edits, operations
 
 RESULT_CHARACTERS = 1_000
 TASK_CHARACTERS = 2_000
-_POSES = re.compile(r"(?<=[\n\r])(?=## )")
+_HEADER = re.compile(r"(?<=[\n\r])(?=## )")
 
 
 def log_run(agent: Agent, task: str, result: str, actor: Actor, file: Appending | None = None) -> int | None:
-    """Write down what the agent was asked and what came of it. The journal memory's number; None in a file, which is
-    locked here unless it is at hand.
+    """Log a run. Returns the number of the journal memory, or None for a memory file. The file is locked here unless
+    the caller has locked it (`locked_file`).
 
     Raises Invalid, MemoryDisabled, FileFault, Erased.
     """
-    told = body(task, result)
+    text = body(task, result)
     if not agent.memory_path:
-        return operations.remember(agent, [Draft(told, kind=Kind.JOURNAL, source=Source.RUN)], actor).memory.number
-    _require_as_it_stands(agent)
-    written = entry(timezone.now(), told).encode()
+        return operations.remember(agent, [Draft(text, kind=Kind.JOURNAL, source=Source.RUN)], actor).memory.number
+    _require_current(agent)
+    data = entry(timezone.now(), text).encode()
     if file is None:
-        log_file.append(place_of(agent), written)
+        log_file.append(place_of(agent), data)
     else:
-        file.add(written)
+        file.add(data)
     return None
 
 
-def _require_as_it_stands(agent: Agent) -> None:
-    """That it may be written for it now, whenever its row was read."""
+def _require_current(agent: Agent) -> None:
+    """Check again what may have changed since the agent's row was read."""
     row = Agent.objects.select_related("tenant").get(pk=agent.pk)
     edits.require_key(row)
     if not row.memory_enabled:
@@ -57,19 +57,20 @@ def _require_as_it_stands(agent: Agent) -> None:
         raise FileFault("The memory file of this agent was changed meanwhile. Nothing was written.")
 
 
-def at_hand(agent: Agent) -> AbstractContextManager[Appending | None]:
-    """The agent's memory file, locked; None where it has none. To be taken before a transaction is begun.
+def locked_file(agent: Agent) -> AbstractContextManager[Appending | None]:
+    """The agent's memory file, locked; None if the agent has none. Lock it before a transaction begins.
 
     Raises Erased, MemoryDisabled, FileFault.
     """
     if agent.memory_path:
-        _require_as_it_stands(agent)  # before anything is made
-    return log_file.locked_to_append(place_of(agent)) if agent.memory_path else nullcontext()
+        _require_current(agent)  # before the file is created
+        return log_file.locked_to_append(place_of(agent))
+    return nullcontext()
 
 
 def body(task: str, result: str) -> str:
-    """What an entry says: the task on one line, the result cut at 1,000 characters, none of whose lines can pose as
-    another entry. Raises Invalid."""
+    """The text of an entry: the task on one line, and the result cut at 1,000 characters, with its headers escaped.
+    Raises Invalid."""
     one_line = " ".join(line.strip() for line in checked_content(task, "task").splitlines() if line.strip())
     if len(one_line) > TASK_CHARACTERS:
         raise Invalid("task", f"has {len(one_line):,} characters; at most {TASK_CHARACTERS:,} are allowed")
@@ -80,18 +81,18 @@ def body(task: str, result: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """With a backslash before what would begin another entry."""
-    return _POSES.sub(lambda _: "\\", text)
+    """Puts a backslash before each line that would start another entry."""
+    return _HEADER.sub(lambda _: "\\", text)
 
 
 def entry(at: datetime, body: str) -> str:
-    moment = at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")  # strftime has early years short
+    moment = at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")  # strftime shortens early years
     return f"## {moment}Z\n{body}\n\n"
 
 
 def place_of(agent: Agent) -> Place:
-    """The agent's memory file, which lies under the operator's roots wherever links lead; one in its tenant's folder
-    stays in there."""
+    """The agent's memory file. It must lie under the operator's roots, or in its tenant's folder if it is there, also
+    after symlinks are resolved."""
     path, roots = Path(agent.memory_path), [Path(root) for root in settings.VAULT_ROOTS]
     real = Path(os.path.realpath(path.parent))
     folders = [root / agent.tenant.slug for root in roots]
@@ -100,7 +101,7 @@ def place_of(agent: Agent) -> Place:
 
 
 def path_in_roots(given: str) -> str:
-    """A memory file's path as it is kept: absolute, under one of the operator's folders. Raises Invalid."""
+    """The absolute path of a memory file under one of the operator's folders. Raises Invalid."""
     try:
         given = str(Path(given).expanduser()) + ("/" if given.endswith("/") else "") if given else ""
     except RuntimeError:
@@ -109,7 +110,7 @@ def path_in_roots(given: str) -> str:
 
 
 def path_in_tenant(tenant: str, given: str) -> str:
-    """… under its tenant's folder there: what is named by others than the operator is nobody else's. Raises Invalid."""
+    """The same under the tenant's folder, for a path that somebody else than the operator names. Raises Invalid."""
     folders = [Path(root) / tenant for root in settings.VAULT_ROOTS]
     if given.startswith("~"):
         raise Invalid("memory_path", "must not begin with ~")

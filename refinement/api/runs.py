@@ -51,9 +51,9 @@ class Runs(AgentView):
             number = logbook.log_run(self.agent, given["task"], given["result"], self.actor, file)
             return [] if number is None else [number]
 
-        logbook.body(given["task"], given["result"])  # before a file is made for it
+        logbook.body(given["task"], given["result"])  # before the file is created
         try:
-            with logbook.at_hand(self.agent) as file:
+            with logbook.locked_file(self.agent) as file:
                 numbers = idempotency.once(request, self.agent, partial(write, file))
         except FileFault as fault:
             log.error("memory file not written", agent=self.agent.pk, code=fault.code, reason=fault.reason)
