@@ -32,18 +32,12 @@ class Text:
 
 
 class Log(Protocol):
-    @property
-    def is_file(self) -> bool: ...
+    """`seq` is the last entry of the trail when memories were read; None for a file."""
 
-    @property
-    def seq(self) -> int | None:
-        """The last entry of the trail when the memories were read; None for a file."""
-
-    @property
-    def is_empty(self) -> bool: ...
-
-    @property
-    def entries(self) -> int: ...
+    is_file: bool
+    is_empty: bool
+    entries: int
+    seq: int | None
 
     def text(self, context_tokens: int | None) -> Text:
         """What to send. With `context_tokens`, the newest entries that fit, and at least one."""
@@ -58,39 +52,32 @@ def log_of(agent: Agent, actor: Actor) -> Log:
 
 
 class FileLog:
-    is_file, seq = True, None
+    is_file = True
+    seq: int | None = None
 
     def __init__(self, agent: Agent, actor: Actor) -> None:
         self.agent, self.actor, self.place = agent, actor, runs.place_of(agent)
-        self._state = log_file.state_of(self.place)
+        self._state = log_file.state_of(self.place) or FileState(0, 0, "")
+        self.is_empty, self.entries = self._state.size == 0, self._state.entries
         self._trail_entry: int | None = None  # the entry that announced the trim
 
-    @property
-    def is_empty(self) -> bool:
-        return self._state is None or self._state.size == 0
-
-    @property
-    def entries(self) -> int:
-        return 0 if self._state is None else self._state.entries
-
     def text(self, context_tokens: int | None) -> Text:
-        state = self._state or FileState(0, 0, "")
         start, left_out = 0, 0
-        if context_tokens is not None and state.entries:
-            start, left_out = self._newest(state, context_tokens)
-        return Text(lambda: log_file.read(self.place, state, start), state.size - start, left_out)
+        if context_tokens is not None and self.entries:
+            start, left_out = self._newest(context_tokens)
+        return Text(lambda: log_file.read(self.place, self._state, start), self._state.size - start, left_out)
 
-    def _newest(self, state: FileState, context_tokens: int) -> tuple[int, int]:
+    def _newest(self, context_tokens: int) -> tuple[int, int]:
         """The byte at which the newest entries that fit begin, and the number of entries before it. Text before the
         first entry is sent only if everything fits."""
-        window = max(0, state.size - context_tokens * BYTES_PER_TOKEN)
+        window = max(0, self._state.size - context_tokens * BYTES_PER_TOKEN)
         newest = Newest(context_tokens)
-        for text in _entries_in(log_file.read(self.place, state, window), is_whole=window == 0):
+        for text in _entries_in(log_file.read(self.place, self._state, window), is_whole=window == 0):
             newest.add(text)
         if newest.all_fit and window == 0:
             return 0, 0
-        kept = min(max(1, newest.entries), state.entries)
-        return log_file.start_of_last(self.place, state, kept), state.entries - kept
+        kept = min(max(1, newest.entries), self.entries)
+        return log_file.start_of_last(self.place, self._state, kept), self.entries - kept
 
     def trim(self, keep: int) -> tuple[int, int]:
         try:
@@ -138,16 +125,9 @@ class Journal:
     def __init__(self, agent: Agent, actor: Actor) -> None:
         self.agent, self.actor = agent, actor
         self._rows = list(operations.runs(agent).order_by("origin", "number"))
-        self.seq = agent.audit_seq
+        self.is_empty, self.entries = not self._rows, len(self._rows)
+        self.seq: int | None = agent.audit_seq
         self.numbers = [row.number for row in self._rows]
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._rows
-
-    @property
-    def entries(self) -> int:
-        return len(self._rows)
 
     def text(self, context_tokens: int | None) -> Text:
         silo = Silo.for_agent(self.agent)
