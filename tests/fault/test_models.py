@@ -20,6 +20,7 @@ from refinement.llm.base import (
     ModelError,
     ModelRefused,
     ModelReplyInvalid,
+    ModelTimedOut,
     ModelUnavailable,
     Request,
     Tool,
@@ -154,7 +155,7 @@ SLOW: dict[str, Script] = {
 def test_a_slow_server_does_not_outlive_the_deadline(provider: str, how: str) -> None:
     with ModelServer(SLOW[how]) as server:
         started = time.monotonic()
-        fails(OPENERS[provider](server, MINE), ModelUnavailable, asking(seconds=0.4))
+        fails(OPENERS[provider](server, MINE), ModelTimedOut, asking(seconds=0.4))
         assert 0.3 < time.monotonic() - started < 10
         assert len(server.requests) == 1
 
@@ -162,7 +163,7 @@ def test_a_slow_server_does_not_outlive_the_deadline(provider: str, how: str) ->
 def test_a_stall_after_a_byte_does_not_start_the_clock_again() -> None:
     with ModelServer(Slow(drip=0.8)) as server:
         started = time.monotonic()
-        fails(OPENERS["openai"](server, MINE), ModelUnavailable, asking(seconds=1.0))
+        fails(OPENERS["openai"](server, MINE), ModelTimedOut, asking(seconds=1.0))
         assert time.monotonic() - started < 10
 
 
@@ -176,7 +177,7 @@ def test_the_deadline_covers_all_attempts_together(provider: str) -> None:
 
 def test_no_time_means_no_call(provider: str) -> None:
     with ModelServer() as server:
-        error = fails(OPENERS[provider](server, MINE), ModelUnavailable, asking(seconds=0))
+        error = fails(OPENERS[provider](server, MINE), ModelTimedOut, asking(seconds=0))
         assert (len(server.requests), error.calls) == (0, 0)
 
 
