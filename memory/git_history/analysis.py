@@ -1,25 +1,48 @@
-"""A repository's history as figures (seed 004, "Git History Analysis"): what was covered, and what was found in it."""
+"""Analyze a repository's history within limits: one walk of the log, and figures of it."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from memory.git_history import branches, figures, growth, milestones
-from memory.git_history.facts import Deadline, Fact, Gathered, Limits, gathered
-from memory.git_history.repository import Repository, readable
+from memory.errors import Invalid
+from memory.git_history import figures, messages, stack
+from memory.git_history.figures import DAY, Branches, Fact
+from memory.git_history.repository import Commit, Repository, Tag, readable
 from memory.policy import settings_document
 
 SETTINGS = "memory_rules.project_support.git_history_analysis"
-_OF_CATEGORY = "memory_rules.categories.git_history"
-SHOWN = 10  # of each list
+_CATEGORY = "memory_rules.categories.git_history"
+_MOST = {"days": 36_500, "commits": 1_000_000, "seconds": 3_600}
+_FOR_COMMITS = 0.8  # share of the time for the walk; the rest is for the figures
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Days back from now, number of commits, and seconds that the analysis may take. Raises Invalid."""
+
+    days: int
+    commits: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        for name, most in _MOST.items():
+            if not 0 < getattr(self, name) <= most:
+                raise Invalid(name, f"must be from 1 to {most:,}")
+
+
+def limits_of(rules: Mapping[str, Any], **asked: float | None) -> Limits:
+    """The limits of the settings, with those of `asked` that are not None. Raises Invalid."""
+    keys = ("max_commit_history_days", "max_commits_to_analyze", "analysis_timeout_seconds")
+    found = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in zip(_MOST, keys, strict=True)}
+    return Limits(**found | {name: value for name, value in asked.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What is looked at. Raises nothing: each is a switch of the settings."""
+    """What is analyzed. Each part is a switch of the settings."""
 
     messages: bool = True
     files: bool = True
@@ -30,16 +53,15 @@ class Parts:
 
     @classmethod
     def of(cls, rules: Mapping[str, Any], **asked: bool | None) -> Parts:
-        """As the settings have it, but for what was asked for."""
-        category = {
-            name: settings_document.value(rules, f"{_OF_CATEGORY}.{key}") for name, key in _CATEGORY_SWITCHES.items()
-        }
-        settings = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in SWITCHES.items()}
-        found = {name: on and category.get(name, True) for name, on in settings.items()}
+        """The parts that the settings switch on, with those of `asked` that are not None."""
+        found = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in SWITCHES.items()}
+        for name, key in _CATEGORY_SWITCHES.items():
+            found[name] = found[name] and settings_document.value(rules, f"{_CATEGORY}.{key}")
         return cls(**found | {name: value for name, value in asked.items() if value is not None})
 
-    def told(self) -> dict[str, bool]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+    def off(self) -> list[str]:
+        """The settings of the parts that are off."""
+        return [SWITCHES[each.name] for each in fields(self) if not getattr(self, each.name)]
 
 
 SWITCHES = {
@@ -53,101 +75,116 @@ SWITCHES = {
 _CATEGORY_SWITCHES = {"messages": "analyze_commits", "milestones": "track_milestones", "patterns": "extract_patterns"}
 
 
+class Deadline:
+    """When an analysis has to end. `clock` returns seconds."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._seconds, self._start = clock, seconds, clock()
+
+    def is_over(self, share: float = 1.0) -> bool:
+        return self._clock() - self._start >= self._seconds * share
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Analysis:
-    """What was found. A part that was not looked at, or for which there was no time, is None."""
+    """What was found. `facts` are the analyzed commits, newest first. A part that is off, or for which there was no
+    time, is None. `is_older`: no commit is within the days, so that the newest ones were analyzed."""
 
     head: str
     branch: str
     is_shallow: bool
     limits: Limits
     parts: Parts
-    gathered: Gathered
-    tags: Mapping[str, tuple[str, ...]]
-    velocity: figures.Velocity
-    quality: figures.Quality
-    types: Counter[str] | None = None
-    significant: tuple[figures.Significant, ...] | None = None
-    most_changed: tuple[tuple[str, int], ...] | None = None
-    together: tuple[figures.Together, ...] | None = None
-    authors: tuple[tuple[str, int], ...] | None = None
-    merged: tuple[branches.Merged, ...] | None = None
-    unmerged: tuple[branches.Open, ...] | None = None
-    milestones: milestones.Milestones | None = None
-    growth: growth.Growth | None = None
+    facts: tuple[Fact, ...]
+    is_complete: bool = True  # no commit was left out because of the limits of commits and seconds
+    is_older: bool = False
+    authors: tuple[str, ...] | None = None  # of each commit
+    tags: tuple[Tag, ...] | None = None
+    branches: Branches | None = None
+    before: stack.Shape | None = None  # None if the project began within the analyzed time
+    now: stack.Shape | None = None
+    description: str = ""
 
     @property
-    def facts(self) -> tuple[Fact, ...]:
-        return self.gathered.facts
+    def is_whole(self) -> bool:
+        """Whether the first commit of the project is one of these."""
+        return any(not fact.commit.parents and not fact.commit.is_cut for fact in self.facts)
+
+    @property
+    def newest(self) -> Commit:
+        return self.facts[0].commit
+
+    @property
+    def oldest(self) -> Commit:
+        return min((fact.commit for fact in self.facts), key=lambda commit: commit.at)
 
 
-def limits_of(rules: Mapping[str, Any], **asked: float | None) -> Limits:
-    """As the settings have it, but for what was asked for: days, commits, seconds. Raises Invalid."""
-    keys = {
-        "days": "max_commit_history_days",
-        "commits": "max_commits_to_analyze",
-        "seconds": "analysis_timeout_seconds",
-    }
-    found = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in keys.items()}
-    return Limits(**found | {name: value for name, value in asked.items() if value is not None})
-
-
-def analysed(
+def analyze(
     repository: Repository,
     limits: Limits,
     parts: Parts,
     *,
     now: int,
-    known: Mapping[str, Fact] | None = None,
     deadline: Deadline | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Analysis | None:
-    """None where there is no commit in the time that is looked at. Raises Invalid for what cannot be read."""
-    head, deadline = repository.head, deadline or Deadline(limits.seconds)
+    """None if the repository has no commits. Raises Invalid if it cannot be read."""
+    head = repository.commit(repository.head or "")
     if head is None:
         return None
-    found = gathered(
-        repository,
-        head,
-        limits,
-        now=now,
-        deadline=deadline,
-        known=known,
-        with_changes=parts.files or parts.patterns,
-        progress=progress,
-    )
-    if not found.facts:
-        return None
-    with readable():
-        return _figures(repository, head, limits, parts, found, deadline)
-
-
-def _figures(
-    repository: Repository, head: str, limits: Limits, parts: Parts, found: Gathered, deadline: Deadline
-) -> Analysis:
-    facts = found.facts
-    tagged = repository.tags() if parts.milestones else []
-    tags: defaultdict[str, list[str]] = defaultdict(list)
-    for tag in tagged:
-        tags[tag.commit].append(tag.name)
-    grown = growth.growth(repository, facts, deadline) if parts.patterns else None  # before what may take long
+    deadline, reads_files = deadline or Deadline(limits.seconds), parts.files or parts.patterns
+    within = _facts(repository, head, now - limits.days * DAY, reads_files=reads_files)
+    facts, is_complete = _limited(within, limits, deadline, progress)
+    is_older = not facts
+    if is_older:
+        within = _facts(repository, head, None, reads_files=reads_files)
+        facts, is_complete = _limited(within, limits, deadline, progress)
+    start = figures.main_line(facts)[-1].commit
+    earlier = repository.commit(start.parents[0]) if start.parents else None
+    shape = _shape(repository, head, deadline) if parts.patterns else None
+    readme = repository.content(head, shape.readme) if shape and shape.readme else b""
     return Analysis(
-        head=head,
+        head=head.id,
         branch=repository.branch,
         is_shallow=repository.is_shallow,
         limits=limits,
         parts=parts,
-        gathered=found,
-        tags={commit: tuple(names) for commit, names in tags.items()},
-        velocity=figures.velocity(facts),
-        quality=figures.quality(facts),
-        types=figures.types(facts) if parts.messages else None,
-        significant=tuple(figures.significant(facts, tags, SHOWN)) if parts.messages else None,
-        most_changed=tuple(figures.most_changed(facts, SHOWN)) if parts.files else None,
-        together=tuple(figures.together(facts, SHOWN)) if parts.files else None,
-        authors=tuple(figures.authors(repository.names(fact.author for fact in facts))) if parts.authors else None,
-        merged=tuple(branches.merged(facts)) if parts.branches else None,
-        unmerged=tuple(branches.unmerged(repository, facts, deadline)) if parts.branches else None,
-        milestones=milestones.milestones(tagged) if parts.milestones else None,
-        growth=grown,
+        facts=tuple(facts),
+        is_complete=is_complete,
+        is_older=is_older,
+        authors=tuple(repository.author_names(fact.commit for fact in facts)) if parts.authors else None,
+        tags=tuple(repository.tags()) if parts.milestones and not deadline.is_over() else None,
+        branches=figures.branches(repository, facts) if parts.branches and not deadline.is_over() else None,
+        before=_shape(repository, earlier, deadline) if shape else None,
+        now=shape,
+        description=stack.description(readme.decode("utf-8", "replace")),
     )
+
+
+def _facts(repository: Repository, head: Commit, since: int | None, *, reads_files: bool) -> Iterator[Fact]:
+    for commit in repository.walk(head.id, since):
+        message = messages.read(commit.subject, commit.body, is_merge=commit.is_merge)
+        kept = commit if message.is_squashed else replace(commit, body="")  # a body is only needed to find squashes
+        yield Fact(kept, message, repository.changes(commit) if reads_files and not commit.is_merge else None)
+
+
+def _limited(
+    facts: Iterable[Fact], limits: Limits, deadline: Deadline, progress: Callable[[int], None]
+) -> tuple[list[Fact], bool]:
+    """The facts within the limits of commits and seconds, and whether these are all."""
+    found: list[Fact] = []
+    for fact in facts:
+        if len(found) == limits.commits or (found and deadline.is_over(_FOR_COMMITS)):
+            return found, False
+        found.append(fact)
+        progress(1)
+    return found, True
+
+
+def _shape(repository: Repository, commit: Commit | None, deadline: Deadline) -> stack.Shape | None:
+    """None if the tree is not in this clone."""
+    try:
+        with readable():
+            return stack.shape(repository, commit) if commit and not deadline.is_over() else None
+    except KeyError:
+        return None

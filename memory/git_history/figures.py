@@ -1,211 +1,190 @@
-"""Figures of a history, of the facts of its commits alone (seed 004, "Git History Analysis", steps 6 and 9).
-
-Each can be had of plain git too, and the tests do: of the commits that were covered, `git log --no-merges --no-renames
---name-status`; days and weeks are UTC's.
-"""
+"""Figures of the commits that were analyzed. Each equals a figure of `git log`; days and weeks are in UTC."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from itertools import combinations, pairwise
-from statistics import median
+from itertools import combinations
 
-from memory.git_history.facts import DAY, Fact
-from memory.git_history.repository import ADDED, CHANGED
+from dulwich.diff_tree import CHANGE_ADD, CHANGE_MODIFY
 
-WEEK = 7 * DAY
-_WHOLESALE = 50  # files: who changed more did not change them together
-_OFTEN, _MOSTLY = 3, 0.5  # commits, and share of the rarer one's, from which on two files change together
-_TEST = re.compile(
-    r"(?:^|/)(?:tests?|specs?|__tests__)/|(?:^|/)test_[^/]*$|[._-](?:test|spec)s?\.[^/.]+$", re.IGNORECASE
-)
-_MANIFESTS = re.compile(
-    r"(?:^|/)(?:pyproject\.toml|setup\.py|package\.json|go\.mod|Cargo\.toml|pom\.xml|build\.gradle(?:\.kts)?|Gemfile|"
-    r"composer\.json|CMakeLists\.txt)$"
-)
-_MIGRATION = re.compile(r"(?:^|/)migrations?/", re.IGNORECASE)
+from memory.git_history.messages import Message
+from memory.git_history.repository import Commit, Repository
+from memory.git_history.stack import is_manifest
 
-
-def day(at: int) -> date:
-    """Of seconds since 1970; times that no calendar has are put at its ends."""
-    return datetime.fromtimestamp(min(max(at, -62_135_596_800), 253_402_300_799), UTC).date()
-
-
-# --- what was done
-
-
-def types(facts: Iterable[Fact]) -> Counter[str]:
-    """How many commits there are of each type; merges are one."""
-    return Counter(fact.type for fact in facts)
+DAY = 86_400  # seconds
+LONG = 14  # days after which a branch is long-lived
+_WHOLESALE = 50  # files: a commit that changes more says nothing about which files belong together
+_WIDE = 20  # files of a commit that reaches far
+_OFTEN, _MOSTLY = 3, 0.5  # commits, and share of the rarer file's commits, for two files that change together
+_MOST_BESIDE = 1_000  # commits of an unmerged branch that are counted
+_SCORES = {"feature": 2, "refactoring": 2, "revert": 2, "fix": 1, "performance": 1}
+_ROUTINE = frozenset(("merge", "release", "dependency"))  # types that are no major commits
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Significant:
-    """A commit that matters, and why."""
+class Fact:
+    """A commit and its message. `changes` is None for a merge, and if the trees were not read or are not here."""
 
-    fact: Fact
-    reasons: tuple[str, ...]
-
-
-def significant(facts: Sequence[Fact], tagged: Mapping[str, Sequence[str]], most: int) -> list[Significant]:
-    """The commits that matter most, the newest first: features, fixes and refactorings that reach far, what breaks,
-    what was released, and what changed the shape of the whole. `tagged` are tags by commit."""
-    scored = []
-    for fact in facts:
-        weights = _weights(fact, tagged.get(fact.id, ()))
-        if (score := sum(weights.values())) >= 2:
-            scored.append((score, Significant(fact, tuple(weights))))
-    scored.sort(key=lambda each: (-each[0], -each[1].fact.at, each[1].fact.id))
-    return sorted((each for _, each in scored[:most]), key=lambda each: (-each.fact.at, each.fact.id))
+    commit: Commit
+    message: Message
+    changes: Mapping[str, str] | None = None
 
 
-def _weights(fact: Fact, tags: Sequence[str]) -> dict[str, int]:
-    found = {f"tagged {', '.join(tags[:3])}": 4} if tags else {}
-    if fact.is_merge:
-        return found
-    if fact.is_breaking:
-        found["breaking change"] = 5
-    if fact.is_security:
-        found["security"] = 3
-    if fact.type in ("feature", "refactoring", "revert", "release"):
-        found[fact.type] = 2
-    elif fact.type in ("fix", "performance"):
-        found[fact.type] = 1
-    changes = fact.changes or {}
-    if len(changes) >= 20:
-        found[f"{len(changes):,} files"] = 2
-    if shapes := _shapes(changes):
-        found[shapes] = 2
-    if fact.decided:
-        found["gives its reason"] = 1
+def moment(at: int) -> datetime:
+    """A time in seconds since 1970. Times outside the calendar become its first or last second."""
+    return datetime.fromtimestamp(min(max(at, -62_135_596_800), 253_402_300_799), UTC)
+
+
+def day(at: int) -> date:
+    return moment(at).date()
+
+
+# --- commits
+
+
+def significant(facts: Iterable[Fact], most: int) -> list[tuple[Fact, str]]:
+    """The most important commits, and why they are; the most important first. Releases and dependencies are not."""
+    scored = [(_reasons(fact), fact) for fact in facts]
+    ranked = sorted(
+        ((sum(found.values()), fact.commit.at, fact, ", ".join(found)) for found, fact in scored),
+        key=lambda each: (-each[0], -each[1]),
+    )
+    return [(fact, reasons) for score, _, fact, reasons in ranked[:most] if score >= 2]
+
+
+def _reasons(fact: Fact) -> dict[str, int]:
+    message, changes = fact.message, fact.changes or {}
+    if message.type in _ROUTINE and not message.is_breaking:
+        return {}
+    found = {"breaking change": 5} if message.is_breaking else {}
+    if message.is_security:
+        found["security fix"] = 3
+    if score := _SCORES.get(message.type):
+        found[message.type] = score
+        if len(changes) >= _WIDE:
+            found[f"{len(changes):,} files"] = 2
+    if any(kind != CHANGE_MODIFY and is_manifest(path) for path, kind in changes.items()):
+        found["manifest added or removed"] = 2
+    if any(kind == CHANGE_ADD and "/migrations/" in f"/{path}" for path, kind in changes.items()):
+        found["migration"] = 1
+    if message.decision:
+        found["gives a reason"] = 1
     return found
 
 
-def _shapes(changes: Mapping[str, str]) -> str:
-    if any(_MANIFESTS.search(path) and kind != CHANGED for path, kind in changes.items()):
-        return "a project's manifest came or went"
-    if any(_MIGRATION.search(path) and kind == ADDED for path, kind in changes.items()):
-        return "a migration"
-    return ""
+def decisions(facts: Iterable[Fact], most: int) -> list[Fact]:
+    """The newest commits whose message names a decision."""
+    return [fact for fact in facts if fact.message.decision][:most]
 
 
 # --- files
 
 
-def most_changed(facts: Iterable[Fact], most: int) -> list[tuple[str, int]]:
-    """Paths, and in how many commits each was changed: the most first, then by name."""
-    counted = Counter(path for fact in facts for path in fact.changes or ())
-    return sorted(counted.items(), key=lambda each: (-each[1], each[0]))[:most]
+def most_changed(facts: Iterable[Fact], most: int) -> list[tuple[str, Counter[str]]]:
+    """The files that most commits change, with those commits by type."""
+    found: dict[str, Counter[str]] = {}
+    for fact in facts:
+        for path in fact.changes or ():
+            found.setdefault(path, Counter())[fact.message.type] += 1
+    return sorted(found.items(), key=lambda each: (-each[1].total(), each[0]))[:most]
 
 
-@dataclass(frozen=True, slots=True)
-class Together:
-    """Two files that change together: in how many commits, and in how many the rarer of them changed at all."""
-
-    first: str
-    second: str
-    times: int
-    of: int
+def folders(facts: Iterable[Fact], most: int) -> list[tuple[str, int]]:
+    """The folders of the root that most commits change."""
+    touched = (sorted({path.partition("/")[0] for path in fact.changes or () if "/" in path}) for fact in facts)
+    return Counter(name for names in touched for name in names).most_common(most)
 
 
-def together(facts: Iterable[Fact], most: int) -> list[Together]:
-    """Files that change together in at least three commits, and in half of those that the rarer one changes in."""
+def together(facts: Iterable[Fact], most: int) -> list[tuple[str, str, int, int]]:
+    """Pairs of files that change together: in how many commits, of how many that change the rarer file."""
     alone: Counter[str] = Counter()
     pairs: Counter[tuple[str, str]] = Counter()
-    looked_at = [fact.changes for fact in facts if fact.changes and len(fact.changes) <= _WHOLESALE]
-    for changes in looked_at:
+    changed = [fact.changes for fact in facts if fact.changes and len(fact.changes) <= _WHOLESALE]
+    for changes in changed:
         alone.update(changes.keys())
     often = {path for path, times in alone.items() if times >= _OFTEN}
-    for changes in looked_at:
+    for changes in changed:
         pairs.update(combinations(sorted(often.intersection(changes)), 2))
-    found = [
-        Together(first, second, times, min(alone[first], alone[second]))
-        for (first, second), times in pairs.items()
-        if times >= _OFTEN and times >= _MOSTLY * min(alone[first], alone[second])
-    ]
-    return sorted(found, key=lambda each: (-each.times, each.of, each.first, each.second))[:most]
+    found = [(one, two, times, min(alone[one], alone[two])) for (one, two), times in pairs.items() if times >= _OFTEN]
+    found = [each for each in found if each[2] >= _MOSTLY * each[3]]
+    return sorted(found, key=lambda each: (-each[2], each[3], each[0], each[1]))[:most]
 
 
-# --- how it goes
+# --- branches
 
 
 @dataclass(frozen=True, slots=True)
-class Velocity:
-    """Commits, on how many days, within how many days (the first and the last included); the longest time without one,
-    in whole days; commits of the earlier and of the later half of that time; and of each week, the last one last."""
+class Branches:
+    """`merged` has, for each branch that a merge commit brought into the main line, its commits and its age in days.
+    `squashed` counts the commits of the main line that are squashed pull requests. `unmerged` has the name of each
+    other branch, its commits that the head does not have, and the time of the newest."""
 
-    commits: int
-    active_days: int
-    days: int
-    longest_pause: int
-    earlier: int
-    later: int
-    weeks: tuple[int, ...]
-
-    @property
-    def a_week(self) -> float:
-        return self.commits * 7 / max(self.days, 7)
+    merged: tuple[tuple[int, float], ...]
+    squashed: int
+    unmerged: tuple[tuple[str, int, int], ...]
 
 
-def velocity(facts: Sequence[Fact], weeks: int = 13) -> Velocity:
-    times = sorted(fact.at for fact in facts)
-    days = sorted({day(at) for at in times})
-    first, last = times[0], times[-1]
-    middle = first + (last - first) / 2
-    told = Counter((last - at) // WEEK for at in times)
-    reached = min(weeks, (last - first) // WEEK + 1)
-    return Velocity(
-        commits=len(times),
-        active_days=len(days),
-        days=(days[-1] - days[0]).days + 1,
-        longest_pause=max(((after - before).days - 1 for before, after in pairwise(days)), default=0),
-        earlier=sum(at < middle for at in times),
-        later=sum(at >= middle for at in times),
-        weeks=tuple(told[nth] for nth in reversed(range(reached))),
-    )
+def main_line(facts: Sequence[Fact]) -> list[Fact]:
+    """The head and its first parents, as far as they were analyzed, newest first."""
+    by_id = {fact.commit.id: fact for fact in facts}
+    line, here = [], facts[0].commit.id
+    while here in by_id:
+        line.append(by_id[here])
+        here = next(iter(by_id[here].commit.parents), "")
+    return line
 
 
-@dataclass(frozen=True, slots=True)
-class Quality:
-    """Of the commits that are no merges: how many there are, how many fix, revert, refactor, say why, and say their
-    type as Conventional Commits do; how many of those whose files are known touched tests; files of one, the median."""
-
-    commits: int
-    fixes: int
-    reverts: int
-    refactorings: int
-    explained: int
-    conventional: int
-    known: int
-    with_tests: int
-    median_files: float
+def branches(repository: Repository, facts: Sequence[Fact]) -> Branches:
+    line = main_line(facts)
+    squashed = [fact for fact in line if fact.message.is_squashed and not fact.commit.is_merge]
+    return Branches(tuple(_merged(line, facts)), len(squashed), tuple(_unmerged(repository, facts, squashed)))
 
 
-def quality(facts: Iterable[Fact]) -> Quality:
-    plain = [fact for fact in facts if not fact.is_merge]
-    known = [fact.changes for fact in plain if fact.changes is not None]
-    counted = types(plain)
-    return Quality(
-        commits=len(plain),
-        fixes=counted["fix"],
-        reverts=counted["revert"],
-        refactorings=counted["refactoring"],
-        explained=sum(fact.is_explained for fact in plain),
-        conventional=sum(fact.is_conventional for fact in plain),
-        known=len(known),
-        with_tests=sum(any(map(is_test, changes)) for changes in known),
-        median_files=median(map(len, known)) if known else 0,
-    )
+def _merged(line: Sequence[Fact], facts: Sequence[Fact]) -> Iterable[tuple[int, float]]:
+    by_id = {fact.commit.id: fact.commit for fact in facts}
+    reached: set[str] = set()
+    for fact in reversed(line):
+        reached.add(fact.commit.id)
+        for parent in fact.commit.parents[1:]:
+            came, waiting = [], [parent]
+            while waiting:
+                here = waiting.pop()
+                if here in by_id and here not in reached:
+                    reached.add(here)
+                    came.append(by_id[here].at)
+                    waiting += by_id[here].parents
+            if came:
+                yield len(came), max(0, fact.commit.at - min(came)) / DAY
 
 
-def is_test(path: str) -> bool:
-    return bool(_TEST.search(path))
+def _unmerged(
+    repository: Repository, facts: Sequence[Fact], squashed: Sequence[Fact]
+) -> Iterable[tuple[str, int, int]]:
+    """Branches that are not merged, newest first. A branch is merged by a squash if the subject of its last commit is
+    the squash's subject, or a line of its body."""
+    reached = {fact.commit.id for fact in facts}
+    since = min(fact.commit.at for fact in facts)
+    lines = {line for fact in squashed for line in (fact.commit.subject, *fact.commit.body.splitlines())}
+    taken = {line.strip("*- ").rpartition(" (#")[0] or line.strip("*- ") for line in lines}
+    found = []
+    for name, tip in repository.branches().items():
+        commit = repository.commit(tip)
+        if commit is None or tip in reached or commit.at < since or commit.subject in taken:
+            continue
+        found.append((name, _beside(repository, commit, since, reached), commit.at))
+    return sorted(found, key=lambda each: (-each[2], each[0]))
 
 
-def authors(names: Iterable[str]) -> list[tuple[str, int]]:
-    """People by their commits, the most first. `names` are those of each commit."""
-    return sorted(Counter(names).items(), key=lambda each: (-each[1], each[0]))
+def _beside(repository: Repository, tip: Commit, since: int, reached: set[str]) -> int:
+    """How many commits of a branch the head does not have; those before `since` are not counted."""
+    waiting, seen, count = [tip], {tip.id} | reached, 0
+    while waiting and count < _MOST_BESIDE:
+        commit = waiting.pop()
+        count += 1
+        new = [parent for parent in commit.parents if parent not in seen]
+        seen.update(new)
+        waiting += [found for name in new if (found := repository.commit(name)) and found.at >= since]
+    return count

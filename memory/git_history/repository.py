@@ -1,65 +1,49 @@
-"""A git repository, read (seed 004, "Git History Analysis", steps 1 and 6).
+"""Read a git repository with dulwich, which runs nothing that a repository configures: no hook, filter or program.
 
-Its objects are read with dulwich, which runs nothing of a repository's: no hook, no filter, no program its settings
-name. What changed between two trees is compared here, with the trees that are met again and again kept: that takes a
-tenth of the time. Renames are not looked for: a file that was moved is one that went, and one that came.
+Renames are not detected: a moved file counts as one removed and one added.
 """
 
 from __future__ import annotations
 
-import heapq
 import os
 import stat
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 
-from dulwich.errors import ChecksumMismatch, FileFormatException, NotGitRepository
+from dulwich.diff_tree import tree_changes
+from dulwich.errors import NotGitRepository
 from dulwich.mailmap import Mailmap, read_mailmap
+from dulwich.object_store import iter_tree_contents, peel_sha, tree_lookup_path
+from dulwich.objects import Blob, ObjectID
 from dulwich.objects import Commit as RawCommit
-from dulwich.objects import ObjectID, Tree, parse_tree
 from dulwich.objects import Tag as RawTag
 from dulwich.refs import HEADREF, Ref
 from dulwich.repo import Repo
 
 from memory.errors import Invalid
 
-_KEPT = 4_000  # trees
-_ID = 20  # bytes of an object's name
 _HEADS, _REMOTES, _TAGS = b"refs/heads/", b"refs/remotes/", b"refs/tags/"
+_LARGEST = 1_000_000  # bytes of a file whose content is read
 _SUBMODULE = 0o160000
-ADDED, CHANGED, REMOVED = "A", "M", "D"
-
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    AssertionError,
-    NotImplementedError,
-    RecursionError,
-    FileFormatException,
-    ChecksumMismatch,
-    zlib.error,
-)
-_Entry = tuple[bytes, int, bytes]  # of a tree: name, mode, what it is
-_NOTHING: frozenset[_Entry] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Commit:
-    """`at` is when it was committed, in seconds since 1970. Parents that a shallow clone lacks are none."""
+    """`at` is the time of the commit, in seconds since 1970. `name` and `address` are the author's. `is_cut` says that
+    a shallow clone ends here: the parents are missing."""
 
     id: str
     parents: tuple[str, ...]
     at: int
-    author: str  # name <e-mail>
+    name: str
+    address: str
     subject: str
     body: str
-    tree: bytes
-    is_cut: bool = False  # its parents are not here: a shallow clone begins with it
+    tree: ObjectID
+    is_cut: bool = False
 
     @property
     def is_merge(self) -> bool:
@@ -67,8 +51,8 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
-    """A tag's name, the commit it is of, and when it was made: a light one when its commit was."""
+class Tag:
+    """`at` is the time of the tag, or of its commit if the tag is lightweight."""
 
     name: str
     commit: str
@@ -76,7 +60,7 @@ class Tagged:
 
 
 class Repository:
-    """Raises Invalid where a folder is in no repository, or in one that cannot be read."""
+    """The repository that a folder is in. Raises Invalid if there is none, or if it cannot be read."""
 
     def __init__(self, folder: Path) -> None:
         with readable():
@@ -87,8 +71,7 @@ class Repository:
             if not Path(os.fsdecode(self._repo.controldir())).is_dir():
                 raise Invalid("project_dir", "is in a git repository whose files are elsewhere, and not there")
             self._shallow = frozenset(self._repo.get_shallow())
-        self._entries = lru_cache(_KEPT)(self._read_entries)
-        self._counted: dict[bytes, int] = {}
+            self._store = self._repo.object_store
 
     def __enter__(self) -> Repository:
         return self
@@ -102,7 +85,7 @@ class Repository:
 
     @property
     def head(self) -> str | None:
-        """The commit that is checked out; None of a repository without any."""
+        """The commit that is checked out; None if the repository has no commits."""
         with readable():
             try:
                 return self._repo.head().decode()
@@ -111,146 +94,102 @@ class Repository:
 
     @property
     def branch(self) -> str:
-        """The branch that is checked out; "" of a detached head."""
+        """The branch that is checked out; "" if the head is detached."""
         with readable():
             chain, _ = self._repo.refs.follow(HEADREF)
-            name = chain[-1] if chain else b""
+        name = chain[-1] if chain else b""
         return _text(name.removeprefix(_HEADS)) if name.startswith(_HEADS) else ""
 
     # --- commits
 
     def commit(self, name: str) -> Commit | None:
-        """None where it is not here."""
-        try:
-            raw = self._repo[name.encode()]
-        except KeyError:
-            return None
-        return _commit(raw, is_cut=raw.id in self._shallow) if isinstance(raw, RawCommit) else None
+        """None if the commit is not in this clone."""
+        with readable():
+            try:
+                raw = self._repo[name.encode()]
+            except KeyError:
+                return None
+            return self._parsed(raw) if isinstance(raw, RawCommit) else None
 
-    def walk(self, start: str, since: int) -> Iterator[Commit]:
-        """What a commit was made of, itself first, and nothing from before `since`: in the order of `git log`."""
-        seen, waiting = {start}, [_ranked(self.commit(start), 0)]
-        while waiting:
-            commit = heapq.heappop(waiting)[2]
-            if commit is None or commit.at < since:
-                continue
-            yield commit
-            for parent in commit.parents:
-                if parent not in seen:
-                    seen.add(parent)
-                    heapq.heappush(waiting, _ranked(self.commit(parent), len(seen)))
+    def walk(self, start: str, since: int | None) -> Iterator[Commit]:
+        """A commit and its ancestors in the order of `git log`, without those before `since`."""
+        with readable():
+            for entry in self._repo.get_walker(include=[ObjectID(start.encode())], since=since):
+                yield self._parsed(entry.commit)
+
+    def _parsed(self, raw: RawCommit) -> Commit:
+        head, _, body = _text(raw.message or b"", raw.encoding).strip("\n").partition("\n\n")
+        name, _, address = _text(raw.author, raw.encoding).rpartition("<")
+        is_cut = raw.id in self._shallow
+        return Commit(
+            id=raw.id.decode(),
+            parents=() if is_cut else tuple(parent.decode() for parent in raw.parents),
+            at=raw.commit_time,
+            name=name.strip(),
+            address=address.rstrip("> "),
+            subject=" ".join(head.split()),
+            body=body.strip(),
+            tree=raw.tree,
+            is_cut=is_cut,
+        )
 
     def changes(self, commit: Commit) -> dict[str, str] | None:
-        """What became of which path, by a commit that has one parent, or none. None where the trees are not all here,
-        as in a clone that is shallow or partial."""
+        """Each path that a commit changed, with dulwich's name of the change, compared with the first parent. None if
+        the trees are not in this clone."""
         if commit.is_cut:
             return None
-        before = None
-        if commit.parents:
-            parent = self.commit(commit.parents[0])
-            if parent is None:
+        with readable():
+            try:
+                parent = self._repo[commit.parents[0].encode()] if commit.parents else None
+                before = parent.tree if isinstance(parent, RawCommit) else None
+                found = tree_changes(self._store, before, commit.tree)
+                return {_path(entry.path): each.type for each in found if (entry := each.new or each.old)}
+            except KeyError:
                 return None
-            before = parent.tree
-        try:
-            return dict(self._differing(before, commit.tree, b""))
-        except KeyError:
-            return None
 
     # --- trees
 
-    def files(self, commit: Commit) -> Iterator[str]:
-        """The path of each file; of submodules none. Raises KeyError for a tree that is not here."""
-        return (_path(path) for path, mode in self._all(commit.tree, b"") if mode != _SUBMODULE)
+    def tree(self, commit: Commit) -> Iterator[tuple[str, bool]]:
+        """Each path of a commit, and whether it is a folder; no submodules. Raises KeyError if a tree is not here."""
+        for entry in iter_tree_contents(self._store, commit.tree, include_trees=True):
+            if entry.path and entry.mode != _SUBMODULE:
+                yield _path(entry.path), stat.S_ISDIR(entry.mode or 0)
 
     def content(self, commit: Commit, path: str) -> bytes:
-        """What a file says. Raises KeyError where it is not here, or is none."""
-        name: bytes = commit.tree
-        mode = stat.S_IFDIR
-        for part in path.encode("utf-8", "surrogateescape").split(b"/"):
-            mode, name = {each: (kind, of) for each, kind, of in self._entries(name)}[part]
-        if not stat.S_ISREG(mode):
-            raise KeyError(path)
-        data: bytes = self._repo[name].as_raw_string()
-        return data
-
-    def count(self, commit: Commit) -> int:
-        """How many files there are. Raises KeyError for a tree that is not here."""
-        return self._count(commit.tree)
-
-    def _count(self, tree: bytes) -> int:
-        if tree not in self._counted:
-            self._counted[tree] = sum(
-                self._count(name) if stat.S_ISDIR(mode) else mode != _SUBMODULE for _, mode, name in self._entries(tree)
-            )
-        return self._counted[tree]
-
-    def _read_entries(self, tree: bytes) -> frozenset[_Entry]:
-        kind, data = self._repo.object_store.get_raw(ObjectID(tree))
-        if kind != Tree.type_num:
-            raise KeyError(tree)
-        return frozenset(parse_tree(data, _ID))
-
-    def _all(self, tree: bytes, above: bytes) -> Iterator[tuple[bytes, int]]:
-        for name, mode, of in sorted(self._entries(tree)):
-            if stat.S_ISDIR(mode):
-                yield from self._all(of, above + name + b"/")
-            else:
-                yield above + name, mode
-
-    def _differing(self, old: bytes | None, new: bytes | None, above: bytes) -> Iterator[tuple[str, str]]:
-        was = self._entries(old) if old else _NOTHING
-        now = self._entries(new) if new else _NOTHING
-        before, after = ({name: (mode, of) for name, mode, of in each} for each in (was - now, now - was))
-        for name in before.keys() | after.keys():
-            both = before.get(name), after.get(name)
-            of_old, of_new = (each[1] if each and stat.S_ISDIR(each[0]) else None for each in both)
-            if of_old or of_new:
-                yield from self._differing(of_old, of_new, above + name + b"/")
-            was_file, is_file = bool(both[0]) and not of_old, bool(both[1]) and not of_new
-            if was_file or is_file:
-                yield _path(above + name), CHANGED if was_file and is_file else ADDED if is_file else REMOVED
+        """A file's content, up to a megabyte; b"" if there is no such file."""
+        try:
+            _, name = tree_lookup_path(self._store.__getitem__, commit.tree, os.fsencode(path))
+            found = self._store[name]
+        except (KeyError, ValueError):
+            return b""
+        return found.data[:_LARGEST] if isinstance(found, Blob) else b""
 
     # --- names
 
-    def names(self, identities: Iterable[str]) -> list[str]:
-        """People's names, as the mailmap of the head has them, without their addresses."""
-        known = self._mailmap()
-        told = (known.lookup(_identity(identity)) for identity in identities)
-        return [_text(each[0] or b"") or "somebody" for each in told if isinstance(each, tuple)]
+    def author_names(self, commits: Iterable[Commit]) -> list[str]:
+        """Each commit's author as the mailmap of the head names them, without addresses."""
+        head = self.commit(self.head or "")
+        with readable():
+            mailmap = Mailmap(read_mailmap(BytesIO(self.content(head, ".mailmap")))) if head else Mailmap()
+            names = (mailmap.lookup((each.name.encode(), each.address.encode())) for each in commits)
+            return [_text(each[0] or b"") or "somebody" for each in names if isinstance(each, tuple)]
 
-    def _mailmap(self) -> Mailmap:
-        commit = self.commit(self.head or "")
-        try:
-            said = self.content(commit, ".mailmap") if commit else b""
-            return Mailmap(read_mailmap(BytesIO(said)))
-        except (KeyError, ValueError, IndexError):  # there is none, or it is none
-            return Mailmap()
-
-    def tags(self) -> list[Tagged]:
-        """Of commits that are here, in order of time."""
+    def tags(self) -> list[Tag]:
+        """The tags of commits that are here, oldest first."""
         found = []
         with readable():
             for ref, name in self._refs(_TAGS):
-                at, target = self._peeled(name)
-                commit = self.commit(target.decode()) if target else None
-                if commit is not None:
-                    found.append(Tagged(_text(ref), commit.id, at or commit.at))
+                try:
+                    tag, target = peel_sha(self._store, name)
+                except KeyError:
+                    continue
+                if isinstance(target, RawCommit):
+                    at = tag.tag_time if isinstance(tag, RawTag) else None
+                    found.append(Tag(_text(ref), target.id.decode(), at or target.commit_time))
         return sorted(found, key=lambda tag: (tag.at, tag.name))
 
-    def _peeled(self, name: bytes) -> tuple[int, bytes | None]:
-        at = 0
-        for _ in range(10):  # a tag may be of a tag
-            try:
-                raw = self._repo[name]
-            except KeyError:
-                return at, None
-            if not isinstance(raw, RawTag):
-                break
-            at, name = at or raw.tag_time or 0, raw.object[1]
-        return at, name
-
     def branches(self) -> Mapping[str, str]:
-        """The commit of each branch: of those here, and of those of a remote that are not here by the same name."""
+        """The commit of each local branch, and of each remote branch without a local one of its name."""
         with readable():
             found = {_text(ref): name.decode() for ref, name in self._refs(_HEADS)}
             for ref, name in self._refs(_REMOTES):
@@ -259,48 +198,24 @@ class Repository:
                     found[f"{remote}/{branch}"] = name.decode()
         return found
 
-    def _refs(self, below: bytes) -> list[tuple[bytes, bytes]]:
+    def _refs(self, below: bytes) -> list[tuple[bytes, ObjectID]]:
         return sorted(self._repo.refs.as_dict(Ref(below.rstrip(b"/"))).items())
 
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """What is wrong with a repository is told, and not how dulwich met it."""
+    """Raises Invalid for a repository that dulwich cannot read, without the text of dulwich's error. A KeyError, for an
+    object that is not in this clone, stays."""
     try:
         yield
-    except Invalid:
+    except (Invalid, KeyError):
         raise
-    except _UNREADABLE as problem:
-        raise Invalid("project_dir", f"is a git repository that cannot be read ({type(problem).__name__})") from None
-
-
-def _ranked(commit: Commit | None, nth: int) -> tuple[int, int, Commit | None]:
-    """The newest first; of those of one second the one that was met first."""
-    return (-commit.at if commit else 0, nth, commit)
-
-
-def _identity(text: str) -> tuple[bytes, bytes]:
-    name, _, address = text.encode("utf-8", "surrogateescape").rpartition(b"<")
-    return name.strip(), address.rstrip(b"> ")
-
-
-def _commit(raw: RawCommit, *, is_cut: bool) -> Commit:
-    message = _text(raw.message or b"", raw.encoding)
-    head, _, body = message.strip("\n").partition("\n\n")
-    return Commit(
-        id=raw.id.decode(),
-        parents=() if is_cut else tuple(parent.decode() for parent in raw.parents),
-        at=raw.commit_time,
-        author=_text(raw.author, raw.encoding),
-        subject=" ".join(head.split("\n")).strip(),
-        body=body.strip(),
-        tree=raw.tree,
-        is_cut=is_cut,
-    )
+    except Exception:  # noqa: BLE001  damaged data raises errors of any class in dulwich
+        raise Invalid("project_dir", "is a git repository that cannot be read: `git fsck` names the damage") from None
 
 
 def _path(data: bytes) -> str:
-    """Two paths stay two, whatever their bytes are."""
+    """Different paths stay different, whatever their bytes are."""
     return data.decode("utf-8", "surrogateescape")
 
 

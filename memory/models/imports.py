@@ -6,8 +6,8 @@ from django.db import models
 
 
 class HistoryAnalysis(models.Model):
-    """The last analysis of a project's git history: of which head, as what memory, and, sealed, the facts of its
-    commits, which the next one needs not read again."""
+    """The last analysis of a project's git history: its head, its limits and parts, and the memory it wrote. A history
+    with the same head is not analyzed again."""
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
     project = models.CharField(max_length=100)
@@ -16,7 +16,6 @@ class HistoryAnalysis(models.Model):
     at = models.DateTimeField()
     memory = models.PositiveBigIntegerField(help_text="the number of its memory")
     version = models.PositiveBigIntegerField(help_text="of that memory, as it was written")
-    sealed_facts = models.BinaryField(help_text="empty where they are not kept")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["agent", "project"], name="history_analysis_of_project")]

@@ -1,4 +1,4 @@
-"""The figures of a history by plain git, for comparison: nothing here knows how the product does it."""
+"""The figures of a history by plain git, for comparison: nothing here knows how the product finds them."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ _MARK = "\x1e"
 
 
 def commits(folder: Path, *which: str) -> list[str]:
-    """Of the head, the newest first: as `git log` has them."""
+    """The commits of the head, newest first."""
     return git(folder, "rev-list", "HEAD", *which).split()
 
 
-def _shown(folder: Path, these: list[str], *how: str) -> str:
+def _log(folder: Path, these: list[str], *how: str) -> str:
     return git(folder, "log", "--no-walk=unsorted", "--stdin", *how, data="\n".join(these).encode())
 
 
 def times(folder: Path, these: list[str]) -> list[int]:
-    return [int(line) for line in _shown(folder, these, "--format=%ct").split()]
+    return [int(line) for line in _log(folder, these, "--format=%ct").split()]
 
 
 def subjects(folder: Path, these: list[str]) -> list[str]:
-    return _shown(folder, these, "--no-merges", "--format=%s").split("\n")[:-1]
+    return _log(folder, these, "--no-merges", "--format=%s").split("\n")[:-1]
 
 
 def merges(folder: Path, these: list[str]) -> int:
-    return len(_shown(folder, these, "--merges", "--format=%H").split())
+    return len(_log(folder, these, "--merges", "--format=%H").split())
 
 
 def changed(folder: Path, these: list[str]) -> list[list[str]]:
-    """The paths that each commit changed, but for merges."""
-    said = _shown(folder, these, "-z", "--no-merges", "--no-renames", "--name-only", "--format=%x1e")
+    """The paths that each commit changed, without merges."""
+    said = _log(folder, these, "-z", "--no-merges", "--no-renames", "--name-only", "--format=%x1e")
     return [[path for path in re.split(r"[\0\n]", part) if path] for part in said.split(_MARK)[1:]]
 
 
@@ -65,18 +65,21 @@ def files(folder: Path, commit: str) -> list[str]:
     return [line.partition("\t")[2] for line in listed if not line.startswith("160000")]
 
 
+def folders(folder: Path, commit: str) -> list[str]:
+    return git(folder, "ls-tree", "-r", "-d", "-z", "--name-only", commit).split("\0")[:-1]
+
+
 def tags(folder: Path) -> list[str]:
     return git(folder, "for-each-ref", "--format=%(refname:strip=2)", "refs/tags").split()
 
 
-def merged(folder: Path, head: str = "HEAD") -> list[tuple[int, int, float]]:
-    """Of each merge of the main line, oldest first: when, how many commits came with it, for how many days they went
-    on."""
+def merged(folder: Path, head: str = "HEAD") -> list[tuple[int, float]]:
+    """Of each merge of the main line, oldest first: how many commits it brought, and their age in days."""
     found = []
     for line in git(folder, "log", "--first-parent", "--merges", "--reverse", "--format=%H %ct", head).splitlines():
         merge, at = line.split()
         came = [int(each) for each in git(folder, "log", "--format=%ct", f"{merge}^1..{merge}^2").split()]
-        found.append((int(at), len(came), max(0, int(at) - min(came)) / DAY))
+        found.append((len(came), max(0, int(at) - min(came)) / DAY))
     return found
 
 
@@ -86,8 +89,5 @@ def unmerged(folder: Path) -> dict[str, int]:
 
 
 def people(folder: Path) -> dict[str, int]:
-    counted: Counter[str] = Counter()
-    for line in git(folder, "shortlog", "-s", "HEAD").splitlines():
-        number, _, name = line.strip().partition("\t")
-        counted[name] += int(number)
-    return dict(counted)
+    lines = (line.strip().partition("\t") for line in git(folder, "shortlog", "-s", "HEAD").splitlines())
+    return {name: int(number) for number, _, name in lines}

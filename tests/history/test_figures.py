@@ -1,4 +1,4 @@
-"""Every figure of an analysis is that of plain git, run beside it."""
+"""Every figure of an analysis equals that of plain git, run beside it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
 import pytest
 
-from memory.git_history.analysis import Analysis, Parts, analysed
-from memory.git_history.facts import DAY, Limits
-from memory.git_history.growth import POINTS
+from memory.git_history import figures, report
+from memory.git_history.analysis import Analysis, Limits, Parts, analyze
+from memory.git_history.figures import DAY
 from memory.git_history.repository import Repository
+from memory.git_history.stack import is_test
+from memory.markdown import sections
 from tests.history import plain_git
 from tests.history.repositories import git, made
 
@@ -26,18 +27,22 @@ OURS = Path(__file__).resolve().parents[2]
 
 def analysis(folder: Path, *, days: int = 36_500, commits: int = 1_000_000) -> Analysis:
     with Repository(folder) as repository:
-        found = analysed(repository, Limits(days, commits, 600), ALL, now=NOW)
+        found = analyze(repository, Limits(days, commits, 600), ALL, now=NOW)
     assert found is not None
     return found
 
 
 @dataclass(frozen=True)
 class Both:
-    """A repository, its analysis, and the commits that were covered, by git."""
+    """A repository, its analysis, and the same commits by git."""
 
     folder: Path
     found: Analysis
     these: list[str]
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.these) == len(plain_git.commits(self.folder))
 
 
 @pytest.fixture(scope="module")
@@ -59,148 +64,97 @@ def both(request: pytest.FixtureRequest, harbour: Path) -> Both:
     return Both(harbour, analysis(harbour), plain_git.commits(harbour))
 
 
-# --- commits
-
-
-def test_the_same_commits_in_the_same_order(both: Both) -> None:
-    assert [fact.id for fact in both.found.facts] == both.these
-    assert [fact.at for fact in both.found.facts] == plain_git.times(both.folder, both.these)
-    plain = [fact.subject for fact in both.found.facts if not fact.is_merge]
-    assert plain == plain_git.subjects(both.folder, both.these)
-
-
-def test_merges_and_what_is_counted_of_the_others(both: Both) -> None:
-    merges = plain_git.merges(both.folder, both.these)
-    assert both.found.types is not None
-    assert both.found.types["merge"] == merges
-    assert both.found.quality.commits == len(both.these) - merges == sum(both.found.types.values()) - merges
-
-
-def test_conventional_commits(both: Both) -> None:
-    known = ("feat", "fix", "refactor", "docs", "test", "chore", "perf", "build", "ci", "style", "revert")
-    said = [subject.split(":")[0].split("(")[0].rstrip("!") for subject in plain_git.subjects(both.folder, both.these)]
-    if both.folder != OURS:  # people write what they like
-        assert both.found.quality.conventional == sum(name in known for name in said)
-
-
-# --- files
+def test_the_same_commits(both: Both) -> None:
+    ours = [fact.commit for fact in both.found.facts]
+    assert sorted(commit.id for commit in ours) == sorted(both.these)
+    assert [commit.at for commit in ours] == plain_git.times(both.folder, both.these)  # in the same order
+    subjects = [commit.subject for commit in ours if not commit.is_merge]
+    assert sorted(subjects) == sorted(plain_git.subjects(both.folder, both.these))
+    assert sum(commit.is_merge for commit in ours) == plain_git.merges(both.folder, both.these)
 
 
 def test_the_same_files_of_each_commit(both: Both) -> None:
     ours = [sorted(fact.changes) for fact in both.found.facts if fact.changes is not None]
-    assert ours == [sorted(paths) for paths in plain_git.changed(both.folder, both.these)]
+    assert sorted(ours) == sorted(sorted(paths) for paths in plain_git.changed(both.folder, both.these))
 
 
-def test_most_changed_files(both: Both) -> None:
-    assert both.found.most_changed == tuple(plain_git.most_changed(both.folder, both.these)[:10])
+def test_most_changed_files_and_folders(both: Both) -> None:
+    ours = [(path, types.total()) for path, types in figures.most_changed(both.found.facts, 10)]
+    assert ours == plain_git.most_changed(both.folder, both.these)[:10]
+    theirs = Counter(
+        folder
+        for paths in plain_git.changed(both.folder, both.these)
+        for folder in {path.split("/")[0] for path in paths if "/" in path}
+    )
+    assert dict(figures.folders(both.found.facts, 100)) == theirs
 
 
 def test_what_changes_together(both: Both) -> None:
-    theirs = plain_git.together(both.folder, both.these)
-    assert both.found.together is not None
-    for two in both.found.together:
-        assert theirs[two.first, two.second] == (two.times, two.of)
-    most = sorted((times for times, _ in theirs.values()), reverse=True)[:10]
-    assert [two.times for two in both.found.together] == most
+    theirs, ours = plain_git.together(both.folder, both.these), figures.together(both.found.facts, 10)
+    assert all(theirs[one, two] == (times, of) for one, two, times, of in ours)
+    assert [times for _, _, times, _ in ours] == sorted((times for times, _ in theirs.values()), reverse=True)[:10]
 
 
-def test_files_of_a_commit_and_tests_among_them(both: Both) -> None:
-    each = plain_git.changed(both.folder, both.these)
-    good = both.found.quality
-    assert good.known == len(each)
-    assert good.median_files == median(map(len, each))
-    if both.folder != OURS:
-        assert good.with_tests == sum(any(path.startswith("tests/") for path in paths) for paths in each)
-
-
-# --- how it goes
-
-
-def test_velocity(both: Both) -> None:
-    speed, times = both.found.velocity, sorted(plain_git.times(both.folder, both.these))
+def test_velocity_and_quality(both: Both) -> None:
+    insights = sections.parted(report.render(both.found, "x"), "git_history")["Development Insights"]
+    times = plain_git.times(both.folder, both.these)
     days = sorted({date.fromisoformat(day) for day in plain_git.days(both.folder, both.these)})
-    middle = (times[0] + times[-1]) / 2
-    assert (speed.commits, speed.active_days) == (len(times), len(days))
-    assert speed.days == (days[-1] - days[0]).days + 1
-    assert (speed.earlier, speed.later) == (sum(at < middle for at in times), sum(at >= middle for at in times))
-    weeks = Counter((times[-1] - at) // (7 * DAY) for at in times)
-    assert speed.weeks == tuple(weeks[nth] for nth in reversed(range(len(speed.weeks))))
-    assert sum(speed.weeks) == len(times) or len(speed.weeks) == 13
-    pauses = [(after - before).days - 1 for before, after in pairwise(days)]
-    assert speed.longest_pause == max(pauses, default=0)
+    span, pauses = (days[-1] - days[0]).days + 1, [(later - day).days - 1 for day, later in pairwise(days)]
+    per_week = len(times) * 7 / max(span, 7)
+    assert f"- Project Velocity: {per_week:.1f} commits a week, on {len(days)} of {span} days; " in insights
+    assert f"longest pause {max(pauses, default=0)} day" in insights
+    weeks = [int(each) for each in insights.split("by week: ")[1].split("\n")[0].split()]
+    counted = Counter((max(times) - at) // (7 * DAY) for at in times)
+    assert weeks == [counted[nth] for nth in reversed(range(len(weeks)))]
+    assert sum(weeks) == len(times) or len(weeks) == 13
+    tested = sum(any(map(is_test, paths)) for paths in plain_git.changed(both.folder, both.these))
+    assert f"with tests {tested:,} (" in insights
 
 
 def test_authors(both: Both) -> None:
-    assert both.found.authors is not None
-    if len(both.these) == len(plain_git.commits(both.folder)):
-        assert dict(both.found.authors) == plain_git.people(both.folder)
-    assert sum(commits for _, commits in both.found.authors) == len(both.these)
-
-
-# --- branches, tags
+    ours = Counter(both.found.authors)
+    assert ours.total() == len(both.these)
+    assert not both.is_whole or ours == plain_git.people(both.folder)
 
 
 def test_branches_that_were_merged(both: Both) -> None:
-    assert both.found.merged is not None
-    ours = [(each.at, each.commits, each.days) for each in both.found.merged]
-    if len(both.these) == len(plain_git.commits(both.folder)):
-        assert ours == plain_git.merged(both.folder)
-    assert len(ours) > 3
+    assert both.found.branches is not None
+    assert len(both.found.branches.merged) > 3
+    assert not both.is_whole or list(both.found.branches.merged) == plain_git.merged(both.folder)
 
 
 def test_branches_that_were_not(harbour: Path) -> None:
-    found = analysis(harbour)
-    assert found.unmerged is not None
-    assert {each.name: each.commits for each in found.unmerged} == plain_git.unmerged(harbour) != {}
+    found = analysis(harbour).branches
+    assert found is not None
+    assert {name: many for name, many, _ in found.unmerged} == plain_git.unmerged(harbour) != {}
 
 
 def test_tags(both: Both) -> None:
-    assert both.found.milestones is not None
-    assert sorted(tag.name for tag in both.found.milestones.tags) == sorted(plain_git.tags(both.folder))
-    assert all(
-        git(both.folder, "rev-parse", f"{tag.name}^{{commit}}").strip() == tag.commit
-        for tag in both.found.milestones.tags
-    )
+    assert both.found.tags is not None
+    assert sorted(tag.name for tag in both.found.tags) == sorted(plain_git.tags(both.folder))
+    for tag in both.found.tags:
+        assert git(both.folder, "rev-parse", f"{tag.name}^{{commit}}").strip() == tag.commit
 
 
-# --- growth
-
-
-def before(both: Both) -> str | None:
-    """The first commit of the main line that was not covered."""
+def test_files_and_folders_now_and_before(both: Both) -> None:
+    now, before = both.found.now, both.found.before
     line = git(both.folder, "rev-list", "--first-parent", "HEAD").split()
-    return next((commit for commit in line if commit not in set(both.these)), None)
-
-
-def test_growth(both: Both) -> None:
-    grown, start = both.found.growth, before(both)
-    assert grown is not None
-    assert grown.now.files == len(plain_git.files(both.folder, "HEAD"))
-    assert (grown.before is None) == (start is None)
-    if grown.before is not None and start is not None:
-        assert grown.before.files == len(plain_git.files(both.folder, start))
-    line = [each for each in git(both.folder, "rev-list", "--first-parent", "HEAD").split() if each in set(both.these)]
-    counted = {
-        (int(git(both.folder, "show", "-s", "--format=%ct", each)), len(plain_git.files(both.folder, each)))
-        for each in (line[-1], line[0])
-    }
-    assert {grown.points[0], grown.points[-1]} == counted
-    assert len(grown.points) <= POINTS
-
-
-def test_stack_and_shape(both: Both) -> None:
-    grown, paths = both.found.growth, plain_git.files(both.folder, "HEAD")
-    assert grown is not None
-    assert grown.now.languages["Python"] == sum(path.endswith(".py") for path in paths)
-    assert grown.now.languages["Markdown"] == sum(path.endswith((".md", ".markdown")) for path in paths)
-    assert grown.now.folders == len({path.rpartition("/")[0] for path in paths})
-    assert grown.now.deepest == max(path.count("/") for path in paths)
+    start = next((commit for commit in line if commit not in set(both.these)), None)
+    paths = plain_git.files(both.folder, "HEAD")
+    assert now is not None
+    assert (now.files, now.folders) == (len(paths), len(plain_git.folders(both.folder, "HEAD")))
+    assert now.deepest == max(path.count("/") for path in paths)
+    assert now.languages["Python"] == sum(path.endswith((".py", ".pyi")) for path in paths)
+    assert now.languages["Markdown"] == sum(path.endswith((".md", ".markdown")) for path in paths)
+    assert (before is None) == (start is None)
+    assert start is None or (before and before.files) == len(plain_git.files(both.folder, start))
 
 
 def test_what_this_project_is_made_of() -> None:
     if not (OURS / ".git").exists():
         pytest.skip("this is no clone")
-    grown = analysis(OURS, commits=5).growth
-    assert grown is not None
-    assert "Django" in grown.frameworks
-    assert {"Make", "Python packaging", "pip"} <= set(grown.now.tools)
+    found = analysis(OURS, commits=5)
+    assert found.now is not None
+    assert {"Make", "Python", "Django"} <= found.now.tools
+    assert found.description.startswith("Palimpsest is ")
+    assert found.description.endswith(".")

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from memory.errors import Invalid
-from memory.git_history import telling
-from memory.git_history.analysis import Analysis, Parts, analysed
-from memory.git_history.facts import Deadline, Limits
+from memory.git_history import figures, report, storage
+from memory.git_history.analysis import Analysis, Deadline, Limits, Parts, analyze
 from memory.git_history.repository import Repository
 from tests.history.repositories import DAY, git, made
 
@@ -20,7 +19,7 @@ NOW = int(time.time())
 
 def analysis(folder: Path, limits: Limits | None = None, **more: object) -> Analysis | None:
     with Repository(folder) as repository:
-        return analysed(repository, limits or Limits(90, 1_000, 60), Parts(branches=True), now=NOW, **more)  # type: ignore[arg-type]
+        return analyze(repository, limits or Limits(90, 1_000, 60), Parts(branches=True), now=NOW, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -48,10 +47,14 @@ def commit(folder: Path, message: str, files: dict[str, str], *, at: int = NOW -
     return git(folder, "rev-parse", "HEAD").strip()
 
 
+def all_of(found: Analysis | None) -> Analysis:
+    assert found is not None
+    return found
+
+
 def paths(found: Analysis | None) -> dict[str, int]:
     assert found is not None
-    assert found.most_changed is not None
-    return dict(found.most_changed)
+    return {path: types.total() for path, types in figures.most_changed(found.facts, 100)}
 
 
 def test_from_a_folder_within(work: Path) -> None:
@@ -86,9 +89,9 @@ def test_a_detached_head(work: Path) -> None:
     found = analysis(work)
     assert found is not None
     assert (found.branch, len(found.facts)) == ("", 1)
-    assert "a detached head" in telling.told(found, "work")
-    assert found.unmerged is not None
-    assert [each.name for each in found.unmerged] == ["main"]
+    assert "a detached head" in report.render(found, "work")
+    assert found.branches is not None
+    assert [name for name, _, _ in found.branches.unmerged] == ["main"]
 
 
 def test_another_worktree(work: Path, tmp_path: Path) -> None:
@@ -106,12 +109,12 @@ def test_a_shallow_clone(work: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "--quiet", "--depth=2", f"file://{work}", "shallow")
     found = analysis(tmp_path / "shallow")
     assert found is not None
-    assert [fact.changes for fact in found.facts] == [{"a.py": "M"}, None]  # of the last its parent is not here
-    assert (found.is_shallow, found.gathered.absent) == (True, 1)
-    said = telling.covered(found)
+    assert [fact.changes for fact in found.facts] == [{"a.py": "modify"}, None]  # of the last its parent is not here
+    assert found.is_shallow
+    said = report.covered(found)
     assert "the files of 1 of them are not in this clone" in said
     assert "the clone is shallow" in said
-    assert "begun within this time" not in said
+    assert "begun within this time" not in report.render(found, "shallow")
 
 
 def test_a_partial_clone(work: Path, tmp_path: Path) -> None:
@@ -120,8 +123,8 @@ def test_a_partial_clone(work: Path, tmp_path: Path) -> None:
     found = analysis(tmp_path / "partial")
     assert found is not None
     assert [fact.changes for fact in found.facts] == [None, None]
-    assert found.growth is None
-    assert "are not in this clone" in telling.covered(found)
+    assert found.now is None
+    assert "are not in this clone" in report.covered(found)
 
 
 def test_submodules(work: Path, tmp_path: Path) -> None:
@@ -134,8 +137,8 @@ def test_submodules(work: Path, tmp_path: Path) -> None:
     found = analysis(work)
     assert paths(found)["vendor/part"] == 1
     assert found is not None
-    assert found.growth is not None
-    assert found.growth.now.files == 3  # a.py, b/c.md, .gitmodules
+    assert found.now is not None
+    assert found.now.files == 3  # a.py, b/c.md, .gitmodules
     assert len(analysis(work / "vendor" / "part").facts) == 1  # type: ignore[union-attr]
 
 
@@ -144,7 +147,7 @@ def test_a_file_that_became_a_folder(work: Path) -> None:
     commit(work, "a folder now", {"a.py/inside.py": "1"})
     found = analysis(work)
     assert found is not None
-    assert found.facts[0].changes == {"a.py": "D", "a.py/inside.py": "A"}
+    assert found.facts[0].changes == {"a.py": "delete", "a.py/inside.py": "add"}
 
 
 def test_names_that_are_no_text(work: Path) -> None:
@@ -154,7 +157,7 @@ def test_names_that_are_no_text(work: Path) -> None:
     found = analysis(work)
     assert found is not None
     assert len(found.facts[0].changes or {}) == 3
-    telling.told(found, "work").encode()
+    report.render(found, "work").encode()
 
 
 def test_messages_in_other_encodings_and_without_any(work: Path) -> None:
@@ -174,7 +177,7 @@ def test_messages_in_other_encodings_and_without_any(work: Path) -> None:
     git(work, *_who(), "commit", "-qa", "--allow-empty-message", "-m", "")
     found = analysis(work)
     assert found is not None
-    assert [fact.subject for fact in found.facts[:2]] == ["", "Façade"]
+    assert [fact.commit.subject for fact in found.facts[:2]] == ["", "Façade"]
 
 
 def _who() -> tuple[str, ...]:
@@ -185,15 +188,18 @@ def test_times_beyond_any_calendar(work: Path) -> None:
     commit(work, "far", {"a.py": "7"}, at=10**13)
     found = analysis(work)
     assert found is not None
-    assert "to 9999-12-31" in telling.told(found, "work")
+    assert "to 9999-12-31" in report.render(found, "work")
+    assert storage.tags_of(found)[1].endswith(" to 9999-12-31T23:59:59Z")
 
 
 def test_a_damaged_one(work: Path) -> None:
     for path in (work / ".git" / "objects").glob("??/*"):
         path.chmod(0o600)
         path.write_bytes(b"no object")
-    with pytest.raises(Invalid, match="cannot be read"):
+    with pytest.raises(Invalid, match="cannot be read: `git fsck` names the damage") as refused:
         analysis(work)
+    assert "Error" not in str(refused.value)
+    assert "Exception" not in str(refused.value)
 
 
 def test_nothing_of_a_repository_is_run(work: Path, tmp_path: Path) -> None:
@@ -208,22 +214,44 @@ def test_nothing_of_a_repository_is_run(work: Path, tmp_path: Path) -> None:
     assert not ran.exists()
 
 
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_sha256_repository(tmp_path: Path, is_packed: bool) -> None:
+    git(tmp_path, "init", "--quiet", "--object-format=sha256", "--initial-branch=main")
+    commit(tmp_path, "first", {"a.py": "1"})
+    head = commit(tmp_path, "second", {"a.py": "2", "b/c.sql": "3"})
+    git(tmp_path, "tag", "v1.0.0")
+    if is_packed:
+        git(tmp_path, "gc", "--quiet")
+    found = analysis(tmp_path)
+    assert found is not None
+    assert (found.head, len(found.head), len(found.facts)) == (head, 64, 2)
+    assert paths(found) == {"a.py": 2, "b/c.sql": 1}
+    assert found.tags is not None
+    assert [tag.commit for tag in found.tags] == [head]
+
+
 # --- limits
 
 
 def test_days(work: Path) -> None:
     commit(work, "of today", {"a.py": "8"}, at=NOW - 5)
-    found = analysis(work, Limits(1, 10, 60))
-    assert found is not None
-    assert len(found.facts) == 3
+    commit(work, "of the day before yesterday", {"a.py": "9"}, at=NOW - 2 * DAY)
+    assert len(all_of(analysis(work, Limits(1, 10, 60))).facts) == 3
+    assert report.covered(all_of(analysis(work, Limits(1, 10, 60)))).endswith("; all of the last 1 day")
+
+
+def test_a_project_without_commits_in_the_days_falls_back_to_the_newest(work: Path) -> None:
     with Repository(work) as repository:
-        assert analysed(repository, Limits(1, 10, 60), Parts(), now=NOW + 3 * DAY) is None
+        found = all_of(analyze(repository, Limits(1, 1, 60), Parts(), now=NOW + 3 * DAY))
+    assert (len(found.facts), found.is_older) == (1, True)
+    said = report.covered(found)
+    assert said.endswith("; no commit in the last 1 day, so these are the newest")
+    assert said in report.render(found, "work")
 
 
 def test_commits(work: Path) -> None:
-    found = analysis(work, Limits(90, 1, 60))
-    assert found is not None
-    assert telling.covered(found).endswith("; the newest 1 of the last 90 days")
+    found = all_of(analysis(work, Limits(90, 1, 60)))
+    assert report.covered(found).endswith("; the newest of the last 90 days")
 
 
 @pytest.mark.parametrize("bad", [{"days": 0}, {"commits": -1}, {"seconds": 0}, {"days": 10**6}, {"seconds": 10**9}])
@@ -233,7 +261,7 @@ def test_limits_that_are_none(bad: dict[str, int]) -> None:
 
 
 class Ticking:
-    """A clock that a commit takes a second of."""
+    """A clock that advances half a second each time somebody looks at it."""
 
     now = 0.0
 
@@ -244,12 +272,7 @@ class Ticking:
 
 def test_it_stops_in_time_and_says_how_far_it_came(tmp_path: Path) -> None:
     folder = made(tmp_path / "long.git", 300, ending=NOW - 60)
-    found = analysis(folder, Limits(90, 1_000, 50), deadline=Deadline(50, Ticking()))
-    assert found is not None
-    assert 20 < len(found.facts) < 60
-    assert 0 < found.gathered.unread < len(found.facts)
-    known = [fact for fact in found.facts if fact.changes is not None or fact.is_merge]
-    assert [fact.id for fact in known] == [fact.id for fact in found.facts[: len(known)]]  # the newest
-    said = telling.covered(found)
-    assert "the newest, as far as 50 seconds reached" in said
-    assert f"the files of the oldest {found.gathered.unread} of them were not reached in 50 seconds" in said
+    found = all_of(analysis(folder, Limits(90, 1_000, 50), deadline=Deadline(50, Ticking())))
+    assert 20 < len(found.facts) < 100
+    assert [fact.commit.id for fact in found.facts] == git(folder, "rev-list", "HEAD").split()[: len(found.facts)]
+    assert "; the newest that could be read in 50 seconds" in report.covered(found)

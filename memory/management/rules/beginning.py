@@ -18,7 +18,7 @@ from memory.agents import lifecycle, rule_changes
 from memory.consent import proposals
 from memory.errors import FileFault, Invalid
 from memory.git_history.analysis import Analysis, Parts, limits_of
-from memory.git_history.keeping import CATEGORY
+from memory.git_history.storage import CATEGORY
 from memory.management.removal import KEY
 from memory.management.rules import Deed, asking, finding, history, moving
 from memory.management.rules.keeping import agents_side, names_of_files
@@ -283,7 +283,7 @@ def _history(begun: _Begun) -> None:
     rules = begun.rules
     looked = history.look(begun.agent, begun.folder, begun.project, limits_of(rules), Parts.of(rules))
     begun.analysis = looked.analysis
-    begun.report("Git history", looked.told)
+    begun.report("Git history", looked.summary)
 
 
 def _no_history(begun: _Begun) -> str:
@@ -341,7 +341,7 @@ def _git_memories(begun: _Begun) -> None:
     if begun.analysis is None:
         begun.report("Git memories", "none")
         return
-    kept = history.kept(begun.task, begun.agent, begun.project, begun.analysis)
+    kept = history.stored(begun.task, begun.agent, begun.project, begun.analysis)
     where = f", {kept['file']}" if kept["file"] else ""
     begun.report("Git memories", f"memory {kept['id']}{'' if kept['new'] else ', said anew'}{where}")
 

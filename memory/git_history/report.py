@@ -1,0 +1,340 @@
+"""The memory of an analysis, in the sections of the seed's Git History template.
+
+Each line has a rank. The memory has room for 800 tokens: lines are taken by rank until it is full. An empty field is
+left out. A line names its commit if it is about one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sized
+from itertools import groupby, pairwise
+from statistics import median
+from typing import NamedTuple
+
+from memory.git_history import figures
+from memory.git_history.analysis import Analysis
+from memory.git_history.figures import DAY, LONG, Branches, day
+from memory.git_history.repository import Commit, Tag
+from memory.git_history.stack import Shape, is_test
+from memory.markdown import sections
+from memory.masking.neutral import neutral
+from memory.masking.scanner import masked_together
+from memory.policy import tokens
+
+MOST_TOKENS = 800
+KIND = "history"  # of analysis
+METHOD = "log, tags, branches and trees, read with dulwich"
+PRESERVED = "figures and commits; the repository has the rest"
+_MAJOR, _DECISIONS, _FILES, _PAIRS, _LISTED, _PEOPLE, _WEEKS = 6, 5, 6, 2, 4, 5, 13
+_SUBJECT, _LINE = 110, 1_000  # characters
+_ADDRESS = re.compile(r"[\w.+'-]+@[\w-]+(?:\.[\w-]+)+|<[^<>\s]+@[^<>\s]*>")
+_ACCOUNT = re.compile(r"(?<![\w/.@])@[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})\b(?!/)")
+_VERSION = re.compile(r"(?:\A|[^\d.])v?\d{1,6}\.\d{1,6}(?:\.\d{1,6})*(?![-.+_]?[A-Za-z\d])")
+_NIGHTLY = re.compile(r"nightly|snapshot|canary|\d{4}-?\d\d-?\d\d|(?:alpha|beta|rc|dev|pre)[\d.-]*\Z", re.IGNORECASE)
+_HOT, _FIXING, _TESTED, _CONVENTIONAL, _SMALL = 0.25, 0.4, 0.5, 0.8, 5
+_ENOUGH = 10  # commits for a recommendation
+
+
+class Line(NamedTuple):
+    """A line of a section, below a heading if it has one. Those with the lowest rank are the most useful."""
+
+    rank: int
+    section: str
+    heading: str
+    text: str
+
+
+_Fields = Iterator[tuple[int, str, str]]  # rank, label and value of each line; one without a value is left out
+
+
+def render(analysis: Analysis, project: str) -> str:
+    """The text of the memory: without secrets and addresses; without people, unless they were asked for."""
+    found, clean = list(_Report(analysis).lines(project)), _cleaner(analysis)
+    texts, _ = masked_together([one_line(clean(line.text), _LINE) for line in found])
+    lines = [line._replace(text=text) for line, text in zip(found, texts, strict=True) if text]
+    taken: list[int] = []
+    for nth in sorted(range(len(lines)), key=lambda nth: lines[nth].rank):
+        if tokens.count(_composed([lines[each] for each in sorted([*taken, nth])])) <= MOST_TOKENS:
+            taken.append(nth)
+    return _composed([lines[each] for each in sorted(taken)])
+
+
+def _composed(lines: list[Line]) -> str:
+    texts: dict[str, list[str]] = {}
+    for (section, heading), of_it in groupby(lines, key=lambda line: (line.section, line.heading)):
+        texts.setdefault(section, []).extend([f"### {heading}"] if heading else [])
+        texts[section] += [line.text for line in of_it]
+    return sections.composed({section: "\n".join(text) for section, text in texts.items()})
+
+
+def covered(analysis: Analysis) -> str:
+    """Which commits were analyzed, and what is missing."""
+    limits, many = analysis.limits, len(analysis.facts)
+    days, is_complete = several(limits.days, "day"), analysis.is_complete
+    absent = sum(fact.changes is None and not fact.commit.is_merge for fact in analysis.facts)
+    absent *= analysis.parts.files or analysis.parts.patterns
+    parts = {
+        f"{several(many, 'commit')} from {day(analysis.oldest.at)} to {day(analysis.newest.at)}": True,
+        f"no commit in the last {days}, so these are the newest": analysis.is_older,
+        f"all of the last {days}": is_complete and not analysis.is_older,
+        f"the newest of the last {days}": many == limits.commits and not is_complete and not analysis.is_older,
+        f"the newest that could be read in {limits.seconds:g} seconds": many < limits.commits and not is_complete,
+        f"the files of {absent:,} of them are not in this clone": absent,
+        "the clone is shallow: older commits are not in it": analysis.is_shallow,
+    }
+    return "; ".join(part for part, is_true in parts.items() if is_true)
+
+
+class _Report:
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis, self.parts, self.facts = analysis, analysis.parts, analysis.facts
+        self.plain = [fact for fact in self.facts if not fact.commit.is_merge]
+        self.known = [fact for fact in self.plain if fact.changes is not None]
+        self.types = Counter(fact.message.type for fact in self.facts)
+        self.files = figures.most_changed(self.facts, _FILES) if self.parts.files else []
+        self.pairs = figures.together(self.facts, _PAIRS) if self.parts.files else []
+        self.people = Counter(analysis.authors or ())
+        self.releases = [tag for tag in analysis.tags or () if is_release(tag.name)]
+
+    def lines(self, project: str) -> Iterator[Line]:
+        """All lines, in the order of the template."""
+        a = self.analysis
+        summary = (
+            f"Git history of {project}: {covered(a)}.",
+            f"The README says: {a.description}" if a.description else "",
+            f"Head {_reference(a.newest)}, {f'branch {a.branch}' if a.branch else 'a detached head'}.",
+        )
+        yield from (Line(0, "Analysis Summary", "", text) for text in summary)
+        for section, heading, fields in (
+            ("Key Findings", "", self.findings()),
+            ("Commit Analysis", "Major Commits", self.major()),
+            ("Commit Analysis", "Decisions", self.decisions()),
+            ("Commit Analysis", "Pattern Insights", self.patterns()),
+            ("Branch Evolution", "", self.branches()),
+            ("Code Evolution Metrics", "", self.evolution()),
+            ("Development Insights", "", self.insights()),
+            ("Recommendations", "", self.recommendations()),
+        ):
+            yield from (Line(rank, section, heading, f"- {label}: {value}") for rank, label, value in fields if value)
+
+    def findings(self) -> _Fields:
+        a = self.analysis
+        if a.now is not None:
+            start = (
+                f"{a.before.files:,} files before, " if a.before else "begun within this time, " if a.is_whole else ""
+            )
+            yield 4, "Project Evolution", f"{start}{several(a.now.files, 'file')} now"
+        explained = _counted(sum(fact.message.is_explained for fact in self.plain), self.plain)
+        conventional = _counted(sum(fact.message.is_conventional for fact in self.plain), self.plain)
+        merges = several(len(self.facts) - len(self.plain), "merge commit")
+        yield (
+            7,
+            "Development Patterns",
+            f"{merges}; Conventional Commits {conventional}, with an explanation {explained}",
+        )
+        if a.tags is not None:
+            yield 3, "Milestones", "; ".join(self.milestones(a.tags)) or "no tags"
+        if a.now is not None:
+            touched = ", ".join(f"{of_path(name)}/ {times:,}" for name, times in figures.folders(self.facts, 5))
+            size = f"{several(a.now.folders, 'folder')}, the deepest file {a.now.deepest:,} below the root"
+            yield 3, "Architecture Insights", size + (f"; commits by folder: {touched}" if touched else "")
+
+    def milestones(self, tags: tuple[Tag, ...]) -> Iterator[str]:
+        if self.releases:
+            recent = sum(tag.at >= self.analysis.oldest.at for tag in self.releases)
+            newest = (
+                f"{one_line(tag.name)} ({tag.commit[:10]} {day(tag.at)})" for tag in self.releases[: -_LISTED - 1 : -1]
+            )
+            yield f"{several(len(self.releases), 'release')}, {recent:,} in this time: {', '.join(newest)}"
+        if others := len(tags) - len(self.releases):
+            yield several(others, "other tag")
+
+    # --- commits
+
+    def major(self) -> _Fields:
+        if self.parts.messages:
+            for nth, (fact, reasons) in enumerate(figures.significant(self.facts, _MAJOR)):
+                yield 1 + nth, _reference(fact.commit), f"{one_line(fact.commit.subject)} ({reasons})"
+
+    def decisions(self) -> _Fields:
+        if self.parts.messages:
+            for nth, fact in enumerate(figures.decisions(self.facts, _DECISIONS)):
+                subject, decision = one_line(fact.commit.subject).rstrip("."), fact.message.decision
+                is_subject = decision == fact.commit.subject
+                yield 1 + nth, _reference(fact.commit), decision if is_subject else f"{subject}. {decision}"
+
+    def patterns(self) -> _Fields:
+        yield 1, "Most Changed Files", ", ".join(f"{of_path(path)} ({_why(types)})" for path, types in self.files)
+        pairs = (f"{of_path(one)} and {of_path(two)} ({times:,} of {of:,})" for one, two, times, of in self.pairs)
+        yield 8, "Changed Together", ", ".join(pairs)
+        if self.parts.messages:
+            ranked = sorted(self.types.items(), key=lambda each: (each[0] == "other", -each[1], each[0]))
+            yield 3, "Common Commit Types", ", ".join(f"{name} {many:,}" for name, many in ranked)
+        ranked = sorted(self.people.items(), key=lambda each: (-each[1], each[0]))
+        shares = ", ".join(f"{one_line(name)} {many / len(self.facts):.0%}" for name, many in ranked[:_PEOPLE])
+        yield 2, "Author Patterns", f"{several(len(ranked), 'person', 'people')}: {shares}" if ranked else ""
+
+    # --- branches
+
+    def branches(self) -> _Fields:
+        a = self.analysis
+        yield 6, "Main Branches", f"{one_line(a.branch)} (checked out)" if a.branch else "a detached head"
+        if a.branches is not None:
+            yield 4, "Feature Branches", "; ".join(_features(a.branches))
+        if a.tags is not None:
+            gaps = [(after.at - before.at) / DAY for before, after in pairwise(self.releases)]
+            pace = f", {several(round(median(gaps)), 'day')} apart (median)" if len(gaps) > 1 else ""
+            many = several(len(self.releases), "tag")
+            yield 5, "Release Strategy", f"{many} of versions{pace}" if self.releases else "no releases"
+
+    # --- code and pace
+
+    def evolution(self) -> _Fields:
+        a = self.analysis
+        if a.now is not None:
+            start = f"{a.before.files:,} files ({day(a.oldest.at)}) → " if a.before else ""
+            yield 5, "File Count Growth", f"{start}{several(a.now.files, 'file')} ({day(a.newest.at)})"
+            yield 6, "Complexity Trends", _complexity(a.now) + (f"; before {_complexity(a.before)}" if a.before else "")
+            yield 0, "Technology Stack", "; ".join(filter(None, _stack(a.now, a.before)))
+
+    def insights(self) -> _Fields:
+        yield 3, "Project Velocity", _velocity(sorted(fact.commit.at for fact in self.facts))
+        if self.parts.messages:
+            texts = [f"{name} {_counted(self.types[name], self.plain)}" for name in ("fix", "refactoring", "revert")]
+            texts += [f"with tests {_counted(self.tested, self.known)}"] if self.known else []
+            yield 4, "Quality Indicators", ", ".join(texts)
+        if self.people:
+            most = max(self.people.values()) / len(self.facts)
+            many = several(len(self.people), "person", "people")
+            yield 6, "Collaboration Patterns", f"{many}; the most active made {most:.0%} of the commits"
+
+    @property
+    def tested(self) -> int:
+        """Commits that change tests."""
+        return sum(any(map(is_test, fact.changes or ())) for fact in self.known)
+
+    # --- recommendations: only what follows from the figures
+
+    def recommendations(self) -> _Fields:
+        yield 5, "Areas for Attention", "; ".join(self.attention())
+        yield 6, "Best Practices", "; ".join(self.practices())
+        yield 7, "Future Considerations", "; ".join(self.future())
+
+    def attention(self) -> Iterator[str]:
+        for path, types in self.files[:2]:
+            if len(self.known) >= _ENOUGH and types.total() >= _HOT * len(self.known):
+                yield f"{of_path(path)} changes in {types.total() / len(self.known):.0%} of the commits"
+        if self.parts.messages and self.types["fix"] >= max(_FIXING * len(self.plain), _ENOUGH / 2):
+            yield f"{self.types['fix'] / len(self.plain):.0%} of the commits fix something"
+        for one, two, times, of in self.pairs:
+            if one.split("/")[0] != two.split("/")[0] and is_test(one) == is_test(two):
+                yield f"a change of {of_path(one)} needs one of {of_path(two)} ({times:,} of {of:,} times)"
+
+    def practices(self) -> Iterator[str]:
+        known, sizes = len(self.known), [len(fact.changes or ()) for fact in self.known]
+        if known and self.tested >= _TESTED * known:
+            yield f"{self.tested / known:.0%} of the commits change tests"
+        conventional = sum(fact.message.is_conventional for fact in self.plain)
+        if self.parts.messages and conventional >= _CONVENTIONAL * len(self.plain) > 0:
+            yield "messages follow Conventional Commits"
+        if known >= _ENOUGH and median(sizes) <= _SMALL:
+            yield f"commits are small: {median(sizes):g} files (median)"
+
+    def future(self) -> Iterator[str]:
+        a = self.analysis
+        for name, _, at in (a.branches.unmerged if a.branches else ())[:2]:
+            if (days := (a.newest.at - at) // DAY) >= LONG:
+                yield f"branch {one_line(name)} is not merged, its last commit is {days:,} days before the head"
+        more = a.now.files / a.before.files - 1 if a.now and a.before and a.before.files else 0
+        if abs(more) >= 0.1:
+            yield f"the number of files went {'up' if more > 0 else 'down'} by {abs(more):.0%} in this time"
+
+
+# --- values
+
+
+def is_release(name: str) -> bool:
+    """Whether a tag names a released version: v1.2.0, but not v1.2.0-rc1, and no nightly build."""
+    return bool(_VERSION.search(name)) and not _NIGHTLY.search(name)
+
+
+def _why(types: Counter[str]) -> str:
+    """In how many commits a file changed, and the type of most of these."""
+    name, many = types.most_common(1)[0]
+    mostly = f", mostly {name}" if name != "other" and many * 2 > types.total() > 1 else ""
+    return f"{types.total():,}{mostly}"
+
+
+def _features(found: Branches) -> Iterator[str]:
+    if ages := [days for _, days in found.merged]:
+        long, commits = sum(days >= LONG for days in ages), sum(many for many, _ in found.merged) / len(ages)
+        yield f"{len(ages):,} merged by a merge commit, {long:,} of them after {LONG} days or more"
+        yield f"median {median(ages):.1f} days, {commits:.1f} commits each"
+    if found.squashed:
+        yield f"{found.squashed:,} merged by a squash"
+    if not ages and not found.squashed:
+        yield "none merged in this time"
+    if found.unmerged:
+        shown = found.unmerged[:_LISTED]
+        names = (f"{one_line(name)} ({several(many, 'commit')}, last {day(at)})" for name, many, at in shown)
+        yield f"{len(found.unmerged):,} not merged: {', '.join(names)}"
+
+
+def _complexity(of: Shape) -> str:
+    return f"{of.files / (of.folders + 1):.1f} files per folder, tests {_counted(of.tests, range(of.files))}"
+
+
+def _stack(now: Shape, before: Shape | None) -> Iterator[str]:
+    yield ", ".join(f"{name} {several(many, 'file')}" for name, many in now.languages.most_common(6))
+    yield ", ".join(sorted(now.tools))
+    if before is not None:
+        old, new = {*before.languages, *before.tools}, {*now.languages, *now.tools}
+        yield f"new: {', '.join(sorted(new - old))}" if new - old else ""
+        yield f"removed: {', '.join(sorted(old - new))}" if old - new else ""
+
+
+def _velocity(times: list[int]) -> str:
+    days = sorted({day(at) for at in times})
+    span = (days[-1] - days[0]).days + 1
+    pause = max(((after - before).days - 1 for before, after in pairwise(days)), default=0)
+    weeks = Counter((times[-1] - at) // (7 * DAY) for at in times)
+    last = [f"{weeks[nth]}" for nth in reversed(range(min(_WEEKS, max(weeks) + 1)))]
+    pace = f"{len(times) * 7 / max(span, 7):.1f} commits a week, on {len(days):,} of {several(span, 'day')}"
+    return f"{pace}; longest pause {several(pause, 'day')}; by week: {' '.join(last)}"
+
+
+def _reference(commit: Commit) -> str:
+    return f"{commit.id[:10]} {day(commit.at)}"
+
+
+def _counted(part: int, whole: Sized) -> str:
+    return f"{part:,} ({part / max(len(whole), 1):.0%})"
+
+
+def several(many: int, one: str, more: str = "") -> str:
+    return f"{many:,} {one if many == 1 else more or one + 's'}"
+
+
+def of_path(path: str) -> str:
+    return one_line(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), _LINE)
+
+
+def one_line(text: str, longest: int = _SUBJECT) -> str:
+    """On one line. A text that is too long ends after a word: half a secret would not be recognized as one."""
+    text = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return text if len(text) <= longest else f"{text[:longest].rpartition(' ')[0]}…"
+
+
+def _cleaner(analysis: Analysis) -> Callable[[str], str]:
+    """Removes addresses and licence notices; and, unless people were asked for, their names and accounts."""
+    people = {fact.commit.name for fact in analysis.facts if not analysis.parts.authors}
+    whole = sorted((name for name in people if " " in name and len(name) > 5), key=len, reverse=True)
+    names = re.compile("|".join(map(re.escape, whole)) or r"(?!)", re.IGNORECASE)
+
+    def clean(text: str) -> str:
+        text = _ADDRESS.sub("[address]", neutral(text))
+        return text if analysis.parts.authors else names.sub("[somebody]", _ACCOUNT.sub("[somebody]", text))
+
+    return clean

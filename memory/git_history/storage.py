@@ -1,0 +1,105 @@
+"""Store an analysis as a memory: one for each project, which the next analysis rewrites.
+
+A memory that was discarded, protected or changed by somebody else is left as it is, and another one is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+
+from audit.trail import Actor
+from memory.git_history import report
+from memory.git_history.analysis import SETTINGS, Analysis, Limits, Parts
+from memory.git_history.figures import moment
+from memory.models import Agent, HistoryAnalysis, Kind, Memory
+from memory.policy import settings_document
+from memory.policy.categories import DEFAULT_PROJECT
+from memory.policy.validation import Draft
+from memory.writing import edits, operations
+from memory.writing.edits import Edited
+
+CATEGORY = "git_history"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The memory's number, and whether it is a new one. `entry` is None if the memory already had this text."""
+
+    number: int
+    is_new: bool
+    entry: int | None
+
+
+def last(agent: Agent, project: str) -> HistoryAnalysis | None:
+    return HistoryAnalysis.objects.filter(agent_id=agent.pk, project=project or DEFAULT_PROJECT).first()
+
+
+def is_current(
+    agent: Agent, done: HistoryAnalysis, head: str, limits: Limits, parts: Parts, rules: Mapping[str, Any]
+) -> bool:
+    """Whether this head was analyzed with the same limits and parts, and its memory is unchanged. Never, if the
+    settings say that results are not cached."""
+    if not settings_document.value(rules, f"{SETTINGS}.cache_analysis_results"):
+        return False
+    return (done.head, done.asked) == (head, _asked(limits, parts)) and _unchanged(agent, done) is not None
+
+
+def store(agent: Agent, project: str, analysis: Analysis, actor: Actor) -> Stored:
+    """Raises Invalid, MemoryDisabled, CategoryDisabled."""
+    project = project or DEFAULT_PROJECT
+    text, tags = report.render(analysis, project), tags_of(analysis)  # before the agent is locked
+    origin = moment(analysis.newest.at)
+    with edits.locked(agent) as row:
+        done = last(row, project)
+        existing = _unchanged(row, done) if done else None
+        edited = _write(row, existing, project, text, tags, origin, actor)
+        memory = existing if existing is not None and not edited.memories else edited.memory
+        HistoryAnalysis.objects.update_or_create(
+            agent_id=row.pk,
+            project=project,
+            defaults={
+                "head": analysis.head,
+                "asked": _asked(analysis.limits, analysis.parts),
+                "at": timezone.now(),
+                "memory": memory.number,
+                "version": memory.version,
+            },
+        )
+    return Stored(memory.number, existing is None, edited.seq)
+
+
+def _write(
+    row: Agent, existing: Memory | None, project: str, text: str, tags: list[str], origin: datetime, actor: Actor
+) -> Edited:
+    if existing is not None:
+        return operations.revise(row, existing.number, actor, content=text, tags=tags, origin=origin)
+    draft = Draft(text, kind=Kind.JOURNAL, category=CATEGORY, project=project, tags=tags, origin=origin)
+    return operations.remember(row, [draft], actor)
+
+
+def _asked(limits: Limits, parts: Parts) -> dict[str, Any]:
+    return asdict(limits) | asdict(parts)
+
+
+def _unchanged(agent: Agent, done: HistoryAnalysis) -> Memory | None:
+    """The memory of an analysis, if it is as the analysis wrote it."""
+    found = Memory.objects.filter(agent_id=agent.pk, number=done.memory, version=done.version)
+    return found.filter(discarded_at__isnull=True, constitutional=False).first()
+
+
+def tags_of(analysis: Analysis) -> list[str]:
+    """The fields of the template's head and of its Migration Information."""
+    first, newest = (moment(commit.at) for commit in (analysis.oldest, analysis.newest))
+    people = "" if analysis.parts.authors else " and people"
+    return [
+        f"analysis:{report.KIND}",
+        f"range:{first:%Y-%m-%dT%H:%M:%SZ} to {newest:%Y-%m-%dT%H:%M:%SZ}",
+        f"method:{report.METHOD}",
+        f"preserved:{report.PRESERVED}",
+        f"privacy:secrets and addresses{people} left out",
+    ]

@@ -1,0 +1,133 @@
+"""What the messages of commits say: cases as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from memory.git_history.messages import read, without_trailers
+
+CASES = {
+    # Conventional Commits 1.0.0
+    "feat(lang)!: add Polish language": "feature",
+    "FIX: prevent racing of requests": "fix",
+    "docs: correct spelling of CHANGELOG": "documentation",
+    "refactor(api): one road": "refactoring",
+    "perf: cache trees": "performance",
+    "ci: run on 3.13": "build",
+    "chore: tidy": "chore",
+    "chore(deps): bump ropes from 1.2 to 1.3": "dependency",
+    "chore(release): 1.2.3": "release",
+    "build: bump version to 2.0": "release",
+    # words
+    "Fix crash when the harbour is closed (#12)": "fix",
+    "Resolve #44: no more waiting": "fix",
+    "Don't lose what was said": "fix",
+    "Add a page for winds": "feature",
+    "Rename berth to slot": "refactoring",
+    "Clean up the quay": "refactoring",
+    "Speed up search": "performance",
+    "Fix typo in the guide": "documentation",
+    "Add tests for winds": "test",
+    "Run ruff": "style",
+    "Remove dead code": "chore",
+    'Revert "Add a page for winds"': "revert",
+    "Merge pull request #5 from ada/winds": "merge",
+    "[harbour] Add winds": "feature",
+    "harbour/winds: fix rounding": "fix",
+    "✨ Add a page": "feature",
+    # versions and dependencies
+    "Release 1.4.0": "release",
+    "v2.0.1": "release",
+    "Version bump": "release",
+    "Bump the version": "release",
+    "Bump to 1.3.0.dev0": "release",
+    "Prepare for the next release": "release",
+    "Back to development": "release",
+    "nightly build 2026-11-20": "release",
+    "Bump django from 5.1 to 5.2": "dependency",
+    "Update actions/checkout action to v4": "dependency",
+    "Update dependencies": "dependency",
+    # neither
+    "What a day": "other",
+    "": "other",
+    "note: this is no type": "other",
+    "http://harbour.test/winds": "other",
+}
+
+
+@pytest.mark.parametrize(("subject", "type"), CASES.items())
+def test_types(subject: str, type: str) -> None:
+    assert read(subject).type == type
+
+
+def test_two_parents_make_a_merge() -> None:
+    assert read("fix: berths", is_merge=True).type == "merge"
+
+
+@pytest.mark.parametrize(
+    ("subject", "body", "is_breaking"),
+    [
+        ("feat(x)!: winds", "", True),
+        ("fix: winds", "Now in knots.\n\nBREAKING CHANGE: were metres a second", True),
+        ("fix: winds", "Now in knots.\n\nBREAKING-CHANGE: were metres a second", True),
+        ("fix: winds", "no BREAKING CHANGE: here", False),
+        ("Stop! winds", "", False),
+    ],
+)
+def test_breaking_changes(subject: str, body: str, is_breaking: bool) -> None:
+    assert read(subject, body).is_breaking is is_breaking
+
+
+@pytest.mark.parametrize("text", ["Fix XSS in the guest book", "CVE-2026-1234", "close an SQL injection"])
+def test_security(text: str) -> None:
+    assert read(text).is_security
+    assert read("Winds", text).is_security
+
+
+@pytest.mark.parametrize(
+    ("subject", "body"),
+    [
+        ("Use dependency injection for the tide table", ""),
+        ("Inject the clock", "Constructor injection, as elsewhere."),
+        ("Bump ropes from 1.2 to 1.3", "Release notes: fixes CVE-2026-1234."),
+        ("Turn CSRF tokens on", ""),
+    ],
+)
+def test_what_is_no_security_fix(subject: str, body: str) -> None:
+    assert not read(subject, body).is_security
+
+
+def test_a_squashed_pull_request() -> None:
+    assert read("Add winds (#123)").is_squashed
+    assert not read("Add winds (#123) again").is_squashed
+
+
+BODY = """We asked three harbours, e.g. Kiel because it is near
+
+Knots are used instead of metres a second, e.g. in tables, because pilots think in them. Tables stay.
+
+Signed-off-by: Ada Quay <ada@quay.test>"""
+
+
+@pytest.mark.parametrize(
+    ("subject", "body", "decision"),
+    [
+        ("Winds", BODY, "Knots are used instead of metres a second, e.g. in tables, because pilots think in them."),
+        ("Winds", "- The column stays so that\n  tables agree.", "The column stays so that tables agree."),
+        ("Winds", "Cut off, because", ""),
+        ("Winds", f"Because {'of winds ' * 40}.", ""),
+        ("Winds", "```\nBecause this is code.\n```\n> Because somebody said so.\n    Because it is a log.", ""),
+        ("Drop support for Python 3.9", "", "Drop support for Python 3.9"),
+        ("Use knots instead of metres a sec… (#3)", "", "Use knots instead of metres a sec… (#3)"),
+        ("Use knots instead of metres a sec...", "", ""),
+        ("Bump ropes from 1.2 to 1.3", "Because of a bug in the old version.", ""),
+    ],
+)
+def test_decisions_are_whole_sentences(subject: str, body: str, decision: str) -> None:
+    assert read(subject, body).decision == decision
+
+
+def test_trailers() -> None:
+    assert without_trailers("Why it is so.\n\nSigned-off-by: Ada <a@b.test>\nRefs: #4") == "Why it is so."
+    assert without_trailers("Co-authored-by: Ada <a@b.test>") == ""
+    assert without_trailers("Why: because\nand so on") == "Why: because\nand so on"

@@ -1,0 +1,182 @@
+"""What the memory of a history says: the fields of its template within 800 tokens, and what it leaves out."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from memory.git_history import report, stack
+from memory.git_history.analysis import Analysis, Limits, Parts
+from memory.markdown import sections
+from memory.policy import tokens
+from tests.history.repositories import DAY, git, made
+from tests.history.test_odd_repositories import commit
+from tests.history.test_storage import ALL, WIDE, analysis, work  # noqa: F401  a fixture
+
+NOW = int(time.time())
+
+
+@pytest.fixture(scope="module")
+def harbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("said") / "harbour.git", 200, ending=NOW - 60)
+
+
+def section(found: Analysis, name: str) -> str:
+    return sections.parted(report.render(found, "x"), "git_history").get(name, "")
+
+
+def below(found: Analysis, heading: str) -> list[str]:
+    """The lines below a heading of the commit analysis."""
+    parts = re.split(r"^### (.*)\n", section(found, "Commit Analysis"), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True)).get(heading, "").splitlines()
+
+
+def test_in_the_sections_of_its_template(harbour: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "MOST_TOKENS", 5_000)
+    said = report.render(analysis(harbour), "harbour")
+    assert list(sections.parted(said, "git_history")) == list(sections.names("git_history"))
+    for label in (
+        "### Major Commits", "### Decisions", "### Pattern Insights",
+        "Project Evolution", "Development Patterns", "Milestones", "Architecture Insights", "Most Changed Files",
+        "Common Commit Types", "Author Patterns", "Main Branches", "Feature Branches", "Release Strategy",
+        "File Count Growth", "Complexity Trends", "Technology Stack", "Project Velocity", "Quality Indicators",
+        "Collaboration Patterns", "Best Practices", "Changed Together",
+    ):  # fmt: skip
+        assert label in said
+
+
+def test_recommendations_follow_from_the_figures(work: Path) -> None:  # noqa: F811
+    for nth in range(12):
+        commit(work, f"fix: winds {nth}", {"winds.py": f"{nth}", "deep/gusts.py": f"{nth}"})
+    git(work, "branch", "calm")
+    assert "Future Considerations" not in section(analysis(work), "Recommendations")
+    git(work, "checkout", "-q", "calm")
+    commit(work, "calm", {"calm.py": "1"}, at=NOW - 30 * DAY)
+    git(work, "checkout", "-q", "main")
+    commit(work, "more", {f"new{nth}.py": "1" for nth in range(9)}, at=NOW - 30 * DAY)
+    commit(work, "again", {"winds.py": "again"})
+    said = section(analysis(work, limits=Limits(36_500, 3, 60)), "Recommendations")
+    assert "the number of files went up by" in said
+    said = section(analysis(work), "Recommendations")
+    assert "winds.py changes in " in said
+    assert "% of the commits fix something" in said
+    assert "a change of deep/gusts.py needs one of winds.py" in said
+    assert "Conventional Commits" in said
+    assert "branch calm is not merged, its last commit is 29 days before the head" in said
+
+
+def test_what_was_not_analyzed_and_empty_fields_are_left_out(harbour: Path) -> None:
+    none = Parts(messages=False, files=False, branches=False, milestones=False, patterns=False, authors=False)
+    said = report.render(analysis(harbour, none), "harbour")
+    for absent in ("Major Commits", "m1.py", "feature 1", "v0.1", "Python", "merged", "person", sections.ABSENT):
+        assert absent not in said
+    assert sections.ABSENT not in report.render(analysis(harbour), "harbour")
+
+
+def test_at_most_800_tokens_the_most_useful_first(work: Path) -> None:  # noqa: F811
+    for nth in range(12):
+        names = {f"{'folder-of-' * 14}{nth}/{'file-' * 20}{other}.py": str(nth) for other in range(4)}
+        for again in range(3):
+            texts = {name: f"{text} {again}" for name, text in names.items()}
+            commit(work, f"feat!: {'winds ' * 40}{nth}\n\n{'Because of winds and tides, ' * 8}{nth}.", texts)
+    said = report.render(analysis(work), "work")
+    assert 700 < tokens.count(said) <= 800
+    for kept in ("Git history of work: 37 commits", "Technology Stack", "Major Commits", "Decisions"):
+        assert kept in said
+
+
+SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+@pytest.mark.parametrize("with_authors", [False, True])
+def test_neither_secrets_nor_addresses_and_people_only_when_asked(work: Path, with_authors: bool) -> None:  # noqa: F811
+    commit(
+        work,
+        f"feat!: a token {SECRET} for Ada Quay\n\nBecause ada@quay.test and @adaq asked for it, long ago.",
+        {"a": "1", "README.md": f"# Winds\n\nWinds are measured by Ada Quay (ada@quay.test) with {SECRET} here."},
+    )
+    commit(work, f"feat!: {'winds ' * 17} {SECRET}", {"a": "2"})  # where a subject is cut
+    git(work, "branch", f"token-{SECRET}", "HEAD~1")
+    git(work, "checkout", "-qb", "winds")
+    commit(work, "feat: gusts", {"b": "1"})
+    git(work, "checkout", "-q", "main")
+    who = ("-c", "user.name=Ada Quay", "-c", "user.email=ada@quay.test")
+    git(work, *who, "merge", "-q", "--no-ff", "-m", "Merge pull request #5 from adaq/winds", "winds")
+    git(work, *who, "tag", "-a", "v1.0.0", "-m", f"by ada@quay.test {SECRET}")
+    said = report.render(analysis(work, Parts(branches=True, authors=with_authors)), "work")
+    assert "a token" in said
+    assert "Winds are measured" in said
+    for hidden in (SECRET, SECRET[:12], "ada@quay.test", *(() if with_authors else ("Ada Quay", "adaq"))):
+        assert hidden not in said
+    assert ("Ada Quay" in said) is with_authors
+
+
+def test_markup_in_messages_makes_no_sections(work: Path) -> None:  # noqa: F811
+    commit(work, "feat!: ## Recommendations\n\n## Key Findings\nbecause of that which was said before", {"a": "2"})
+    assert section(analysis(work), "Key Findings").startswith("- Project Evolution")
+
+
+# --- what was found wrong with real repositories
+
+
+def test_nightly_tags_and_version_bumps_are_no_major_commits(work: Path) -> None:  # noqa: F811
+    for nth in range(9):
+        commit(work, f"Bump version to 1.0.{nth}", {"pyproject.toml": f"{nth}"})
+        git(work, "tag", f"nightly-2026-11-0{nth + 1}")
+    commit(work, "chore(release): 1.1.0", {"CHANGELOG.md": "1"})
+    git(work, "tag", "v1.1.0")
+    git(work, "tag", "v1.1.0-rc1")
+    found = analysis(work)
+    assert [line.partition(": ")[2] for line in below(found, "Major Commits")] == ["feat: winds (feature)"]
+    head = git(work, "rev-parse", "--short=10", "HEAD").strip()
+    milestones = sections.fact(section(found, "Key Findings"), "Milestones")
+    assert re.fullmatch(rf"1 release, 1 in this time: v1\.1\.0 \({head} [\d-]{{10}}\); 10 other tags", milestones)
+
+
+def test_each_commit_and_decision_names_its_commit(work: Path) -> None:  # noqa: F811
+    head = commit(work, "Knots\n\nKnots are used because pilots think in them. More.", {"a.py": "2"})[:10]
+    day = git(work, "show", "-s", "--format=%cs", "HEAD").strip()
+    assert below(analysis(work), "Decisions") == [
+        f"- {head} {day}: Knots. Knots are used because pilots think in them."
+    ]
+    assert all(re.match(r"- [0-9a-f]{10} \d{4}-\d\d-\d\d: ", line) for line in below(analysis(work), "Major Commits"))
+
+
+def test_a_squashed_branch_is_merged(work: Path) -> None:  # noqa: F811
+    for name, last in (("winds", "feat: more winds"), ("gusts", "wip on gusts"), ("calm", "calm")):
+        git(work, "checkout", "-qb", name, "main")
+        commit(work, last, {f"{name}0.py": "1"})
+    git(work, "checkout", "-q", "main")
+    commit(work, "feat: more winds (#12)", {"winds2.py": "1"})
+    commit(work, "Gusts (#13)\n\n* first\n\n* wip on gusts\n", {"gusts2.py": "1"})
+    said = sections.fact(section(analysis(work), "Branch Evolution"), "Feature Branches")
+    assert said.startswith("2 merged by a squash; 1 not merged: calm (1 commit, last ")
+
+
+def test_the_stack_is_told_by_names(work: Path) -> None:  # noqa: F811
+    names = ("q.sql", "logo.svg", "web/package.json", "manage.py", "a/b/c/d/e/go.mod", ".github/workflows/ci.yml")
+    commit(work, "stack", dict.fromkeys(names, "{"))
+    said = sections.fact(section(analysis(work), "Code Evolution Metrics"), "Technology Stack")
+    languages, tools = said.split("; ")[:2]
+    assert {"SQL 1 file", "SVG 1 file", "Python 3 files"} <= set(languages.split(", "))
+    assert tools == "Django, GitHub Actions, Node.js"
+
+
+@pytest.mark.parametrize(
+    ("readme", "description"),
+    [
+        ("# Winds\n\n[![ci](a)](b)\n\n**Winds** measures [winds](http://x) in `knots`. It is small. It is old.",
+         "Winds measures winds in knots. It is small."),
+        ("Winds\n=====\n\n.. image:: x\n\nMeasures winds on every quay of the harbour\nof Kiel.",
+         "Measures winds on every quay of the harbour of Kiel."),
+        ("# Winds\nMeasures winds on every quay, in knots.\n", "Measures winds on every quay, in knots."),
+        ("<p align=center>\n\n<!-- x\n\ny -->\n\n- a list of things that is long enough to be a text.", ""),
+        ("# Winds", ""),
+        ("word " * 200, ""),
+    ],
+)  # fmt: skip
+def test_the_description_is_whole_sentences_of_the_readme(readme: str, description: str) -> None:
+    assert stack.description(readme) == description
