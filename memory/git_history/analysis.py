@@ -133,12 +133,11 @@ def analyze(
     if head is None:
         return None
     deadline, reads_files = deadline or Deadline(limits.seconds), parts.files or parts.patterns
-    within = _facts(repository, head, now - limits.days * DAY, reads_files=reads_files)
-    facts, is_complete = _limited(within, limits, deadline, progress)
-    is_older = not facts
-    if is_older:
-        within = _facts(repository, head, None, reads_files=reads_files)
+    for since in (now - limits.days * DAY, None):
+        within = _facts(repository, head, since, reads_files=reads_files)
         facts, is_complete = _limited(within, limits, deadline, progress)
+        if facts:
+            break
     start = figures.main_line(facts)[-1].commit
     earlier = repository.commit(start.parents[0]) if start.parents else None
     shape = _shape(repository, head, deadline) if parts.patterns else None
@@ -151,10 +150,10 @@ def analyze(
         parts=parts,
         facts=tuple(facts),
         is_complete=is_complete,
-        is_older=is_older,
+        is_older=since is None,
         authors=tuple(repository.author_names(fact.commit for fact in facts)) if parts.authors else None,
         tags=tuple(repository.tags()) if parts.milestones and not deadline.is_over() else None,
-        branches=figures.branches(repository, facts) if parts.branches and not deadline.is_over() else None,
+        branches=figures.branches(repository, facts, deadline.is_over) if parts.branches else None,
         before=_shape(repository, earlier, deadline) if shape else None,
         now=shape,
         description=stack.description(readme.decode("utf-8", "replace")),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from itertools import combinations
+from itertools import combinations, takewhile
 
 from dulwich.diff_tree import CHANGE_ADD, CHANGE_MODIFY
 
@@ -137,13 +137,17 @@ def main_line(facts: Sequence[Fact]) -> list[Fact]:
     return line
 
 
-def branches(repository: Repository, facts: Sequence[Fact]) -> Branches:
+def branches(repository: Repository, facts: Sequence[Fact], is_late: Callable[[], bool]) -> Branches:
+    """`is_late` says that there is no time left for further branches."""
     line = main_line(facts)
     squashed = [fact for fact in line if fact.message.is_squashed and not fact.commit.is_merge]
-    return Branches(tuple(_merged(line, facts)), len(squashed), tuple(_unmerged(repository, facts, squashed)))
+    unmerged = takewhile(lambda _: not is_late(), _unmerged(repository, facts, squashed))
+    return Branches(
+        tuple(_merged(line, facts)), len(squashed), tuple(sorted(unmerged, key=lambda each: (-each[2], each[0])))
+    )
 
 
-def _merged(line: Sequence[Fact], facts: Sequence[Fact]) -> Iterable[tuple[int, float]]:
+def _merged(line: Sequence[Fact], facts: Sequence[Fact]) -> Iterator[tuple[int, float]]:
     by_id = {fact.commit.id: fact.commit for fact in facts}
     reached: set[str] = set()
     for fact in reversed(line):
@@ -162,29 +166,25 @@ def _merged(line: Sequence[Fact], facts: Sequence[Fact]) -> Iterable[tuple[int, 
 
 def _unmerged(
     repository: Repository, facts: Sequence[Fact], squashed: Sequence[Fact]
-) -> Iterable[tuple[str, int, int]]:
-    """Branches that are not merged, newest first. A branch is merged by a squash if the subject of its last commit is
+) -> Iterator[tuple[str, int, int]]:
+    """Branches that are not merged. A branch is merged by a squash if the subject of its last commit is
     the squash's subject, or a line of its body."""
     reached = {fact.commit.id for fact in facts}
     since = min(fact.commit.at for fact in facts)
     lines = {line for fact in squashed for line in (fact.commit.subject, *fact.commit.body.splitlines())}
     taken = {line.strip("*- ").rpartition(" (#")[0] or line.strip("*- ") for line in lines}
-    found = []
     for name, tip in repository.branches().items():
         commit = repository.commit(tip)
-        if commit is None or tip in reached or commit.at < since or commit.subject in taken:
-            continue
-        found.append((name, _beside(repository, commit, since, reached), commit.at))
-    return sorted(found, key=lambda each: (-each[2], each[0]))
+        if commit and tip not in reached and commit.at >= since and commit.subject not in taken:
+            yield name, _beside(repository, commit, since, reached), commit.at
 
 
 def _beside(repository: Repository, tip: Commit, since: int, reached: set[str]) -> int:
     """How many commits of a branch the head does not have; those before `since` are not counted."""
-    waiting, seen, count = [tip], {tip.id} | reached, 0
+    waiting, seen, count = [tip], {tip.id}, 0
     while waiting and count < _MOST_BESIDE:
-        commit = waiting.pop()
         count += 1
-        new = [parent for parent in commit.parents if parent not in seen]
+        new = [parent for parent in waiting.pop().parents if parent not in seen and parent not in reached]
         seen.update(new)
         waiting += [found for name in new if (found := repository.commit(name)) and found.at >= since]
     return count

@@ -86,6 +86,7 @@ class Message:
 
 def read(subject: str, body: str = "", *, is_merge: bool = False) -> Message:
     """A commit with two parents is a merge, whatever its message says."""
+    subject = subject[:1_000]  # the patterns take long for a very long line
     is_breaking = bool(_BREAKING.search(body))
     body = without_trailers(body)
     first = body.split("\n\n")[0][:1_000]
@@ -122,7 +123,7 @@ def _decision(subject: str, body: str) -> str:
     text = _CODE.sub("", body[:5_000])
     for paragraph in _PARAGRAPH.split(text):
         for part in _SENTENCE.split(" ".join(paragraph.split()).lstrip("-*• ")):
-            if _DECIDES.search(part) and _WHOLE.fullmatch(part):
+            if _WHOLE.fullmatch(part) and _DECIDES.search(part):
                 return part
     return subject if _DECIDES.search(subject) and not subject.endswith(("…", "...")) else ""
 

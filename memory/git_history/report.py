@@ -94,7 +94,6 @@ class _Report:
         self.known = [fact for fact in self.plain if fact.changes is not None]
         self.types = Counter(fact.message.type for fact in self.facts)
         self.files = figures.most_changed(self.facts, _FILES) if self.parts.files else []
-        self.pairs = figures.together(self.facts, _PAIRS) if self.parts.files else []
         self.people = Counter(analysis.authors or ())
         self.releases = [tag for tag in analysis.tags or () if is_release(tag.name)]
 
@@ -167,8 +166,6 @@ class _Report:
 
     def patterns(self) -> _Fields:
         yield 1, "Most Changed Files", ", ".join(f"{of_path(path)} ({_why(types)})" for path, types in self.files)
-        pairs = (f"{of_path(one)} and {of_path(two)} ({times:,} of {of:,})" for one, two, times, of in self.pairs)
-        yield 8, "Changed Together", ", ".join(pairs)
         if self.parts.messages:
             ranked = sorted(self.types.items(), key=lambda each: (each[0] == "other", -each[1], each[0]))
             yield 3, "Common Commit Types", ", ".join(f"{name} {many:,}" for name, many in ranked)
@@ -228,9 +225,8 @@ class _Report:
                 yield f"{of_path(path)} changes in {types.total() / len(self.known):.0%} of the commits"
         if self.parts.messages and self.types["fix"] >= max(_FIXING * len(self.plain), _ENOUGH / 2):
             yield f"{self.types['fix'] / len(self.plain):.0%} of the commits fix something"
-        for one, two, times, of in self.pairs:
-            if one.split("/")[0] != two.split("/")[0] and is_test(one) == is_test(two):
-                yield f"a change of {of_path(one)} needs one of {of_path(two)} ({times:,} of {of:,} times)"
+        for one, two, times, of in figures.together(self.facts, _PAIRS) if self.parts.files else ():
+            yield f"{of_path(one)} and {of_path(two)} change together ({times:,} of {of:,} times)"
 
     def practices(self) -> Iterator[str]:
         known, sizes = len(self.known), [len(fact.changes or ()) for fact in self.known]

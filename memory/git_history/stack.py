@@ -21,27 +21,29 @@ def _table(text: str) -> dict[str, str]:
 
 
 _LANGUAGES = _table("""
-    py pyi pyx=Python; js mjs cjs jsx=JavaScript; ts tsx mts=TypeScript; go=Go; rs=Rust; java=Java; kt kts=Kotlin; c
-    h=C; cc cpp cxx hpp hh hxx=C++; cs=C#; fs=F#; vb=Visual Basic; rb erb=Ruby; php=PHP; swift=Swift; m
-    mm=Objective-C; scala=Scala; clj cljs=Clojure; ex exs=Elixir; erl hrl=Erlang; hs=Haskell; ml mli=OCaml; lua=Lua;
+    py pyi pyx=Python; js mjs cjs jsx=JavaScript; ts tsx mts=TypeScript; go=Go; rs=Rust; java=Java; kt kts=Kotlin;
+    c h=C; cc cpp cxx hpp hh hxx=C++; cs=C#; fs=F#; vb=Visual Basic; rb erb=Ruby; php=PHP; swift=Swift;
+    m mm=Objective-C; scala=Scala; clj cljs=Clojure; ex exs=Elixir; erl hrl=Erlang; hs=Haskell; ml mli=OCaml; lua=Lua;
     pl pm=Perl; r=R; jl=Julia; dart=Dart; zig=Zig; nim=Nim; asm s=Assembly; sh bash zsh fish=Shell; ps1=PowerShell;
-    bat cmd=Batch; sql=SQL; graphql gql=GraphQL; proto=Protocol Buffers; html htm=HTML; css=CSS; scss sass less=CSS
-    preprocessors; vue=Vue; svelte=Svelte; svg=SVG; xml=XML; json jsonc=JSON; yaml yml=YAML; toml=TOML; ini cfg=INI;
-    md markdown mdx=Markdown; rst=reStructuredText; adoc=AsciiDoc; tex=LaTeX; ipynb=Jupyter; tf hcl=HCL; nix=Nix;
-    cmake=CMake; gradle groovy=Groovy; po pot=gettext; sol=Solidity; el=Emacs Lisp; vim=Vim script; csv=CSV
+    bat cmd=Batch; sql=SQL; graphql gql=GraphQL; proto=Protocol Buffers; html htm=HTML; css=CSS;
+    scss sass less=CSS preprocessors; vue=Vue; svelte=Svelte; svg=SVG; xml=XML; json jsonc=JSON; yaml yml=YAML;
+    toml=TOML; ini cfg=INI; md markdown mdx=Markdown; rst=reStructuredText; adoc=AsciiDoc; tex=LaTeX; ipynb=Jupyter;
+    tf hcl=HCL; nix=Nix; cmake=CMake; gradle groovy=Groovy; po pot=gettext; sol=Solidity; el=Emacs Lisp;
+    vim=Vim script; csv=CSV
 """)
 _TOOLS = _table("""
     pyproject.toml setup.py setup.cfg requirements.txt Pipfile=Python; manage.py=Django; uv.lock=uv;
-    poetry.lock=Poetry; tox.ini=tox; package.json=Node.js; pnpm-lock.yaml=pnpm; yarn.lock=Yarn; bun.lock
-    bun.lockb=Bun; deno.json=Deno; tsconfig.json=TypeScript; angular.json=Angular; next.config.js next.config.mjs
-    next.config.ts=Next.js; nuxt.config.ts=Nuxt; svelte.config.js=Svelte; vite.config.js vite.config.ts=Vite;
-    webpack.config.js=webpack; jest.config.js jest.config.ts=Jest; go.mod=Go modules; Cargo.toml=Cargo; pom.xml=Maven;
-    build.gradle build.gradle.kts=Gradle; build.sbt=sbt; Gemfile=Bundler; config.ru=Rack; composer.json=Composer;
-    artisan=Laravel; mix.exs=Mix; pubspec.yaml=Dart; Package.swift=Swift packages; stack.yaml=Stack; deps.edn=Clojure;
-    CMakeLists.txt=CMake; meson.build=Meson; configure.ac=Autotools; Makefile GNUmakefile=Make; BUILD.bazel
-    WORKSPACE=Bazel; Dockerfile Containerfile=Docker; docker-compose.yml docker-compose.yaml compose.yml
-    compose.yaml=Docker Compose; Chart.yaml=Helm; .pre-commit-config.yaml=pre-commit; Jenkinsfile=Jenkins;
-    .gitlab-ci.yml=GitLab CI; flake.nix=Nix; .travis.yml=Travis CI; mkdocs.yml=MkDocs
+    poetry.lock=Poetry; tox.ini=tox; package.json=Node.js; pnpm-lock.yaml=pnpm; yarn.lock=Yarn;
+    bun.lock bun.lockb=Bun; deno.json=Deno; tsconfig.json=TypeScript; angular.json=Angular;
+    next.config.js next.config.mjs next.config.ts=Next.js; nuxt.config.ts=Nuxt; svelte.config.js=Svelte;
+    vite.config.js vite.config.ts=Vite; webpack.config.js=webpack; jest.config.js jest.config.ts=Jest;
+    go.mod=Go modules; Cargo.toml=Cargo; pom.xml=Maven; build.gradle build.gradle.kts=Gradle; build.sbt=sbt;
+    Gemfile=Bundler; config.ru=Rack; composer.json=Composer; artisan=Laravel; mix.exs=Mix; pubspec.yaml=Dart;
+    Package.swift=Swift packages; stack.yaml=Stack; deps.edn=Clojure; CMakeLists.txt=CMake; meson.build=Meson;
+    configure.ac=Autotools; Makefile GNUmakefile=Make; BUILD.bazel WORKSPACE=Bazel; Dockerfile Containerfile=Docker;
+    docker-compose.yml docker-compose.yaml compose.yml compose.yaml=Docker Compose; Chart.yaml=Helm;
+    .pre-commit-config.yaml=pre-commit; Jenkinsfile=Jenkins; .gitlab-ci.yml=GitLab CI; flake.nix=Nix;
+    .travis.yml=Travis CI; mkdocs.yml=MkDocs
 """)
 _TOOL_FOLDERS = {".github/workflows": "GitHub Actions", ".circleci": "CircleCI"}
 _README = re.compile(r"readme(?:\.(?:md|markdown|rst|txt|adoc))?", re.IGNORECASE)
@@ -103,7 +105,7 @@ def language(name: str) -> str:
 
 def description(readme: str) -> str:
     """The first sentences of a README: of its first paragraph of prose."""
-    text = re.sub(r"<!--.*?-->|```.*?```", "", readme[:20_000].replace("\r", ""), flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->|```.*?```", "", readme[:10_000].replace("\r", ""), flags=re.DOTALL)
     for paragraph in re.split(r"\n\s*\n", re.sub(r"^#.*$", "\n", text, flags=re.MULTILINE)):
         prose = _UNDERLINED.sub("", paragraph.strip("\n"))
         plain = " ".join(_LINK.sub(r"\1\2", prose).replace("**", "").split())

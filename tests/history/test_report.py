@@ -43,7 +43,7 @@ def test_in_the_sections_of_its_template(harbour: Path, monkeypatch: pytest.Monk
         "Project Evolution", "Development Patterns", "Milestones", "Architecture Insights", "Most Changed Files",
         "Common Commit Types", "Author Patterns", "Main Branches", "Feature Branches", "Release Strategy",
         "File Count Growth", "Complexity Trends", "Technology Stack", "Project Velocity", "Quality Indicators",
-        "Collaboration Patterns", "Best Practices", "Changed Together",
+        "Collaboration Patterns", "Best Practices", "Areas for Attention", "change together",
     ):  # fmt: skip
         assert label in said
 
@@ -63,7 +63,7 @@ def test_recommendations_follow_from_the_figures(work: Path) -> None:  # noqa: F
     said = section(analysis(work), "Recommendations")
     assert "winds.py changes in " in said
     assert "% of the commits fix something" in said
-    assert "a change of deep/gusts.py needs one of winds.py" in said
+    assert "deep/gusts.py and winds.py change together (12 of 12 times)" in said
     assert "Conventional Commits" in said
     assert "branch calm is not merged, its last commit is 29 days before the head" in said
 
