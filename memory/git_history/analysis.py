@@ -10,7 +10,7 @@ from typing import Any
 from memory.errors import Invalid
 from memory.git_history import figures, messages, stack
 from memory.git_history.figures import DAY, Branches, Fact
-from memory.git_history.repository import Commit, Repository, Tag, readable
+from memory.git_history.repository import Commit, Repository, Tag, damaged, readable
 from memory.policy import settings_document
 
 SETTINGS = "memory_rules.project_support.git_history_analysis"
@@ -129,9 +129,10 @@ def analyze(
     progress: Callable[[int], None] = lambda _: None,
 ) -> Analysis | None:
     """None if the repository has no commits. Raises Invalid if it cannot be read."""
-    head = repository.commit(repository.head or "")
-    if head is None:
+    if repository.head is None:
         return None
+    if (head := repository.commit(repository.head)) is None:
+        raise damaged()
     deadline, reads_files = deadline or Deadline(limits.seconds), parts.files or parts.patterns
     for since in (now - limits.days * DAY, None):
         within = _facts(repository, head, since, reads_files=reads_files)

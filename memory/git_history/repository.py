@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -77,7 +77,8 @@ class Repository:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._repo.close()
+        with suppress(BufferError):  # dulwich, after it met a damaged pack
+            self._repo.close()
 
     @property
     def is_shallow(self) -> bool:
@@ -211,7 +212,11 @@ def readable() -> Iterator[None]:
     except (Invalid, KeyError):
         raise
     except Exception:  # noqa: BLE001  damaged data raises errors of any class in dulwich
-        raise Invalid("project_dir", "is a git repository that cannot be read: `git fsck` names the damage") from None
+        raise damaged() from None
+
+
+def damaged() -> Invalid:
+    return Invalid("project_dir", "is a git repository that cannot be read: `git fsck` names the damage")
 
 
 def _path(data: bytes) -> str:

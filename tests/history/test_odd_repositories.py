@@ -192,6 +192,21 @@ def test_times_beyond_any_calendar(work: Path) -> None:
     assert storage.tags_of(found)[1].endswith(" to 9999-12-31T23:59:59Z")
 
 
+def test_a_damaged_pack(work: Path) -> None:
+    git(work, "gc", "--quiet")
+    for path in (work / ".git" / "objects" / "pack").glob("*.pack"):
+        path.chmod(0o600)
+        path.write_bytes(path.read_bytes()[:40] + bytes(300))
+    with pytest.raises(Invalid, match="cannot be read"):
+        analysis(work)
+
+
+def test_a_head_whose_commit_is_missing(work: Path) -> None:
+    (work / ".git" / "refs" / "heads" / "main").write_text(f"{'1' * 40}\n")
+    with pytest.raises(Invalid, match="cannot be read"):
+        analysis(work)
+
+
 def test_a_damaged_one(work: Path) -> None:
     for path in (work / ".git" / "objects").glob("??/*"):
         path.chmod(0o600)
