@@ -1,8 +1,7 @@
-"""Captured content without the licences and brands of the frameworks and tools it came through (seed 004, "Framework
-Neutrality").
+"""Removes licence notices and the signatures of tools from captured text (seed 004, "Framework Neutrality").
 
-Left out are comments and lines that say nothing else: a tool's signature, a commit's trailer, a licence's header. What
-somebody says of a licence, a tool or a person stays.
+A notice goes also when other text is in its line: the other text stays. A sentence about a licence, a tool or a person
+stays.
 """
 
 from __future__ import annotations
@@ -26,38 +25,46 @@ _TOOLS = (
 _SHARED = frozenset(("aider", "amp", "claude", "cline", "codex", "cursor", "devin", "gemini", "jules"))
 _MAKERS = "anthropic|openai|cursor|cognition|devin|aider|windsurf|codeium|all-hands|openhands"
 _LEAD = r"[ \t>#*/_;|-]{0,20}"  # quotes, comments, bullets, emphasis
-_MARK = r"(?P<mark>[^\w\s<>\[\](){}\"'`>#*/_;|.,:!?-]{1,4}[ \t]{0,3})?"  # a little picture
-_END = r"[.!*_ \t]{0,6}"
-_COPYRIGHT = re.compile(
-    rf"{_LEAD}(?:copyright\b[ \t]{{0,3}})?(?:\(c\)|©|copyright\b)[ \t]{{0,3}}[^?]{{0,300}}?"
-    r"\b(?:licen[cs]ed under|released under|under the [^?]{0,60}licen[cs]e|all rights reserved)\b[^?]{0,300}",
+_LAW = r"\b(?:licen[cs]ed under|released under|under the [^?.\n]{0,60}licen[cs]e|all rights reserved)\b"
+_NOTICE = re.compile(
+    r"(?P<made>(?P<how>generated|created|written|made|produced|powered)[ ](?:(?P<with>with|using)|by)[ ](?:the[ ])?"
+    r"(?:(?P<link>\[[^\]\n]{1,80}\]\(https?://[^)\s]{1,160}\))|"
+    rf"(?P<tool>{_TOOLS})\b(?:[ ]v?\d[\w.]{{0,10}})?(?P<at>[ ]?[(<]?https?://[^\s)>]{{1,120}}[)>]?)?|"
+    r"(?P<unknown>(?-i:[A-Z])[\w.-]{0,30}(?:[ ](?-i:[A-Z])[\w.-]{0,30}){0,3})))|"
+    r"(?P<trailer>(?:co-authored-by|assisted-by|generated-by):[ \t]{0,3}(?:[^<\n]{0,100}<(?:(?:[^>\n]{0,60}\b)?"
+    rf"no-?reply@[^>\n]{{1,80}}|[^>@\n]{{1,60}}@(?:[\w-]{{1,30}}\.)?(?:{_MAKERS})\.\w{{2,5}})>|"
+    rf"[\w-]{{1,60}}\[bot\](?:[ ]<[^>\n]{{0,100}}>)?|(?:{_TOOLS})\b))|"
+    rf"(?:(?:copyright\b[ \t]{{0,3}})?(?:\(c\)|©)|copyright(?=[ \t]{{1,3}}\d{{4}}))[^?\n]{{0,300}}?{_LAW}"
+    r"(?:[^?.,;:\n]|\.(?=\S)|,(?= version)){0,160}|"
+    r"SPDX-(?:License-Identifier:[^?\n]{1,100}?|FileCopyrightText:[^?\n]{1,160}?)(?=[ \t]{0,3}(?:\*/|-->|\n|\Z))",
     re.IGNORECASE,
 )
-# The same in two lines, and nothing else in them.
+# Where a notice begins: at the start of its line, behind a sentence, in parentheses or a comment, or with an emoji.
+_BEFORE = re.compile(
+    rf"(?P<edge>(?P<start>\A{_LEAD})|[.!?)\]>][*_]{{0,2}}[ \t]{{1,3}})?"
+    r"(?P<cut>(?:[ \t][|–—-][ \t]{1,3}|\(|[ \t](?:#|//|/\*|--)[ \t]{0,3})?"
+    r"(?:(?<!\S)(?P<emoji>[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\ufe0f\u200d]{1,4}[ \t]{0,3}))?[*_]{0,2})\Z"
+)
+_ASKED = re.compile(
+    r"\b(?:add|append|include|omit|put|remove|use|write|with|without|no|the|an?|any|every|like|says?)\s\Z"
+)
+# Where it ends: with its line, or with a sentence.
+_AFTER = re.compile(
+    r"[.!*_)]{0,6}(?:[ \t]{0,3}(?:\*/|-->))?[ \t]{0,6}\Z|"
+    r"[*_]{0,2}(?:[.!][*_)]{0,3}(?=[ \t])|\)[.]?)|(?P<goes_on>[*_]{0,2})"
+)
+_PASSES = 20  # of a line: without one notice, another can be at its end
 _OWNED = re.compile(
     rf"{_LEAD}(?:copyright[ \t]{{0,3}}(?:\(c\)|©|(?=\d{{4}}))|\(c\)|©)[ \t]{{0,3}}(?:\d{{4}}|\w)[^?]{{0,120}}",
     re.IGNORECASE,
 )
 _TERMS_ALONE = re.compile(
     rf"{_LEAD}(?:(?:licen[cs]ed|released|distributed) under [^?.,;]{{0,60}}licen[cs]e(?:,? (?:version )?[\d.]{{1,8}})?|"
-    rf"all rights reserved){_END}",
-    re.IGNORECASE,
-)
-_SPDX = re.compile(rf"{_LEAD}SPDX-(?:License-Identifier|FileCopyrightText):[^?]{{0,160}}", re.IGNORECASE)
-_GENERATED = re.compile(
-    rf"{_LEAD}{_MARK}{_LEAD}(?P<how>(?:generated|created|written|made|produced|powered)[ ](?:with|by|using))[ ]"
-    rf"(?:the[ ])?(?:(?P<link>\[[^\]]{{1,80}}\]\(https?://[^)\s]{{1,160}}\))|"
-    rf"(?P<tool>{_TOOLS})(?:[ ]v?\d[\w.]{{0,10}})?(?P<at>[ ]?[(<]?https?://[^\s)>]{{1,120}}[)>]?)?){_END}",
-    re.IGNORECASE,
-)
-_TRAILER = re.compile(
-    rf"{_LEAD}(?:co-authored-by|assisted-by|generated-by):[ \t]{{0,3}}"
-    rf"(?:(?:{_TOOLS}){_END}|[^<\n]{{0,100}}\[bot\].{{0,100}}|[^<\n]{{0,100}}<(?:[^>\n]{{0,60}}\b)?"
-    rf"(?:no-?reply@[^>\n]{{1,80}}|[^>@\n]{{1,60}}@(?:[\w-]{{1,30}}\.)?(?:{_MAKERS})\.\w{{2,5}})>[ \t]{{0,3}})",
+    r"all rights reserved)[.!*_ \t]{0,6}",
     re.IGNORECASE,
 )
 
-# The header of a file: lines of comments, one after another, that tell whose it is and by which licence.
+# The header of a file: lines of comments, one after another, that name the owner and the licence.
 _IN_COMMENT = re.compile(r"[ \t]*(?:#(?![#!])|//|--|;|\*|/\*)")
 _OWNER = re.compile(r"copyright|\(c\)|©|spdx-", re.IGNORECASE)
 _TERMS = re.compile(
@@ -69,18 +76,16 @@ _HEADER = range(3, 60)  # lines of one
 
 
 def neutral(text: str) -> str:
-    """The text without them, "" where there is nothing else; where there are none, as it is."""
+    """The text without notices, "" if there is nothing else. A text without notices is returned as it is."""
     kept = _without_comments(text)
     lines = kept.splitlines(keepends=True)
-    headers = _headers(lines) | _notices(lines)
-    left = [line for n, line in enumerate(lines) if n not in headers and not _is_branding(line.rstrip("\r\n"))]
-    if kept == text and len(left) == len(lines):
-        return text
-    return re.sub(r"\n{3,}", "\n\n", "".join(left)).rstrip()
+    headers = _headers(lines) | _owned(lines)
+    kept = "".join(_without_notices(line) for n, line in enumerate(lines) if n not in headers)
+    return text if kept == text else re.sub(r"\n{3,}", "\n\n", kept).rstrip()
 
 
 def neutral_whole(text: str) -> str:
-    """The same of all that somebody said at once: where it is nothing else, that is what was said, and stays."""
+    """The same for the whole of what somebody said: if it is nothing but notices, it stays."""
     return neutral(text) or text
 
 
@@ -89,7 +94,7 @@ def _without_comments(text: str) -> str:
     while (found := _COMMENT.search(text, at)) is not None:
         end = text.find("-->", found.end())
         if end < 0:
-            break  # it is none
+            break  # it does not end
         at = end + len("-->")
         if _LICENCE.search(text, found.end(), end):
             parts.append(text[kept : found.start()])
@@ -98,7 +103,7 @@ def _without_comments(text: str) -> str:
 
 
 def _headers(lines: list[str]) -> set[int]:
-    """Which lines are of a licence's header."""
+    """The numbers of the lines in a licence's header."""
     found: set[int] = set()
     for is_comment, run in groupby(enumerate(lines), lambda each: _IN_COMMENT.match(each[1]) is not None):
         numbers = [n for n, _ in run] if is_comment else []
@@ -109,8 +114,8 @@ def _headers(lines: list[str]) -> set[int]:
     return found
 
 
-def _notices(lines: list[str]) -> set[int]:
-    """A line that says whose it is, and the next one, that says by which licence."""
+def _owned(lines: list[str]) -> set[int]:
+    """A line that names the owner, and the next one, which names the licence."""
     said = [n for n, line in enumerate(lines) if line.strip()]
     return {
         n
@@ -120,15 +125,47 @@ def _notices(lines: list[str]) -> set[int]:
     }
 
 
-def _is_branding(line: str) -> bool:
-    if len(line) > 500:
+def _without_notices(line: str) -> str:
+    """The line without the notices in it, "" if nothing else is there."""
+    for _ in range(_PASSES):
+        before, line = line, _without_some(line)
+        if line == before:
+            break
+    return line
+
+
+def _without_some(line: str) -> str:
+    body = line.rstrip("\r\n")
+    parts, at = [], 0
+    for found in _NOTICE.finditer(body):
+        before = _BEFORE.search(body, max(at, found.start() - 60), found.start())
+        after = _AFTER.match(body, found.end())
+        if before and after and _is_notice(body, found, before, after):
+            parts.append(body[at : before.start("cut")].rstrip())
+            at = after.end()
+    if not at:
+        return line
+    left = " ".join(filter(None, (*parts, body[at:].lstrip())))
+    return "" if re.fullmatch(_LEAD, left) else left + line[len(body) :]
+
+
+def _is_notice(body: str, found: re.Match[str], before: re.Match[str], after: re.Match[str]) -> bool:
+    if after["goes_on"] is not None and not before["emoji"]:
         return False
-    if any(pattern.fullmatch(line) for pattern in (_COPYRIGHT, _SPDX, _TRAILER)):
+    if before["edge"] is None and not before["cut"]:
+        is_trailer = found["trailer"] and body[found.start() - 1] in " \t" and after.end() == len(body)
+        return bool(is_trailer) and not _ASKED.search(body, max(0, found.start() - 12), found.start())
+    begin = before.start("cut")
+    if _ASKED.search(body, max(0, begin - 12), begin):
+        return False
+    return not found["made"] or _is_signature(found, before)
+
+
+def _is_signature(found: re.Match[str], before: re.Match[str]) -> bool:
+    """Whether "made with X" is a tool's signature, and not what somebody says about X."""
+    if found["unknown"]:
+        return "\N{ROBOT FACE}" in (before["emoji"] or "")
+    if before["emoji"] or found["at"] or found["how"].lower() == "generated":
         return True
-    made = _GENERATED.fullmatch(line)
-    if made is None:
-        return False
-    is_signed = bool(made["mark"] or made["at"] or made["how"].lower().startswith("generated"))
-    if made["link"]:
-        return is_signed or made["how"].lower().endswith(("with", "using"))
-    return is_signed or made["tool"].lower() not in _SHARED
+    is_alone = before["start"] is not None
+    return is_alone and bool(found["with"] if found["link"] else found["tool"].lower() not in _SHARED)

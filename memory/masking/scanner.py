@@ -1,136 +1,150 @@
-"""Secrets are left out of what is recorded (seed 004, "Automatic Interaction Recording Process"; the setting
-`capture_settings.sensitive_data_masking`).
+"""Masks secrets in text (seed 004, the setting `capture_settings.sensitive_data_masking`).
 
-They are found by their form, by what is said of them and by where they stand. What is one in one place is one in all.
+`tokens` finds secrets by their form, `pairs` by the name beside them. A secret that is found in one place is masked in
+all places.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
 
-from memory.masking import named_secrets, placed_secrets, secret_values, token_shapes, told_secrets
-from memory.masking.secret_finding import Sieve, Span
-from memory.masking.seen_text import MASKED, PLACE, Seen, seen
+from memory.masking import pairs, tokens
+from memory.masking.pairs import HIDDEN, Span
 
-__all__ = ["PLACE", "holds_token", "masked", "masked_together", "taken_out"]
+PLACE = re.compile(r"\[masked: [^\[\]\n]{1,60}\]")
+_PASSES = 5  # a masked secret can uncover another; after these passes nothing new is found
+_SHORT = 8  # characters: a shorter secret is found again only as a whole word
+_AGAIN = 200  # secrets that are searched for in all texts
+# The last one is two characters in lower case.
+_PLAIN = dict.fromkeys("“”„‟«»", '"') | dict.fromkeys("‘’‚‛", "'") | {"İ": "i"}
+_ESCAPED = tuple('"\\/bfnrtu')  # what follows a backslash in JSON
 
-_SIEVE = Sieve((*token_shapes.FINDERS, *placed_secrets.FINDERS, *told_secrets.FINDERS, *named_secrets.FINDERS))
-_PASSES = 5  # what is masked may show another: nothing is found in what these leave
-_SHORT = 8  # characters: a shorter secret is found again as a word of its own alone, and a shorter word is not
-_AGAIN = 200  # secrets of one text that are looked for elsewhere in it
+Masked = tuple[str, list[str]]  # a text, and the secret behind each of its places
 
 
 def masked(text: str) -> tuple[str, int]:
-    """The text with `[masked: KIND]` for each secret, and how many there were."""
+    """The text with `[masked: KIND]` for each secret, and the number of secrets."""
     [found], count = masked_together([text])
     return found, count
 
 
 def masked_together(texts: Sequence[str]) -> tuple[list[str], int]:
-    """Texts of one talk: what is found to be a secret in one of them is masked in all."""
-    found = _found_together(texts)
-    return [_replaced(text, spans) for text, spans in zip(texts, found, strict=True)], sum(map(len, found))
+    """The same for several texts: a secret that is found in one text is masked in all of them."""
+    done, count = _mask(texts)
+    return [text for text, _ in done], count
 
 
 def holds_token(text: str) -> bool:
-    """Whether something in it would be masked: it is no name to be kept in clear."""
+    """Whether anything in the text is masked. Such a text is not stored as a name in clear."""
     return masked(text)[1] > 0
 
 
 def taken_out(texts: Sequence[str]) -> list[tuple[str, str]]:
-    """What stands in the place of each secret of these texts, and the secret; what stood there before, as itself."""
-    told = []
-    for text, spans in zip(texts, _found_together(texts), strict=True):
-        places = [(begin, _place(kind), text[begin:end]) for begin, end, kind in spans]
-        places += [(found.start(), found[0], found[0]) for found in PLACE.finditer(text)]
-        told += [(place, secret) for _, place, secret in sorted(places)]
-    return told
+    """Each `[masked: KIND]` of the masked texts with the secret behind it. A place that was in the text stands for
+    itself."""
+    return [pair for text, hidden in _mask(texts)[0] for pair in zip(PLACE.findall(text), hidden, strict=True)]
 
 
-def _replaced(text: str, spans: Iterable[Span]) -> str:
-    parts: list[str] = []
-    at = 0
-    for begin, end, kind in spans:
-        parts += [text[at:begin], _place(kind)]
-        at = end
-    return "".join([*parts, text[at:]])
-
-
-def _place(kind: str) -> str:
-    return f"[masked: {kind}]"
-
-
-# --- where they are
-
-
-def _found_together(texts: Sequence[str]) -> list[list[Span]]:
-    """Until nothing more is found, so that to mask what is masked changes nothing."""
-    views = [seen(text) for text in texts]
-    found: list[list[Span]] = [[] for _ in texts]
+def _mask(texts: Iterable[str]) -> tuple[list[Masked], int]:
+    """Mask until nothing more is found, so that masking a masked text changes nothing."""
+    done: list[Masked] = [(text, PLACE.findall(text)) for text in texts]
+    count = 0
     for _ in range(_PASSES):
-        fresh = _found_once(views)
-        if not any(fresh):
+        found = _find([text for text, _ in done])
+        if not any(found):
             break
-        for view, spans, all_spans in zip(views, fresh, found, strict=True):
-            all_spans += ((*view.given(begin, end), kind) for begin, end, kind in spans)
-        views = [view.without(spans) for view, spans in zip(views, fresh, strict=True)]
-    return [sorted(spans) for spans in found]
+        count += sum(map(len, found))
+        done = [_replace(text, hidden, spans) for (text, hidden), spans in zip(done, found, strict=True)]
+    return done, count
 
 
-def _found_once(views: Sequence[Seen]) -> list[list[Span]]:
-    found = [list(_SIEVE.spans(view)) for view in views]
-    secrets: dict[str, str] = {}
-    for view, spans in zip(views, found, strict=True):
-        secrets |= {
-            view.text[begin:end]: kind for begin, end, kind in spans if _is_found_again(view.text[begin:end], kind)
-        }
-    known = dict(list(secrets.items())[:_AGAIN])
+def _replace(text: str, hidden: Iterable[str], spans: Iterable[Span]) -> Masked:
+    parts: list[str] = []
+    secrets: list[str] = []
+    at, before = 0, iter(hidden)
+    for begin, end, kind in spans:
+        secrets += [*islice(before, len(PLACE.findall(text, at, begin))), text[begin:end]]
+        parts += [text[at:begin], f"[masked: {kind}]"]
+        at = end
+    return "".join([*parts, text[at:]]), [*secrets, *before]
+
+
+def _find(texts: Iterable[str]) -> list[list[Span]]:
+    """The secrets of each text, in order and without overlap."""
+    views = [_view(text) for text in texts]
+    found = [[*tokens.find(view), *pairs.find(view)] for view, _ in views]
+    secrets = {
+        view[begin:end]: kind
+        for (view, _), spans in zip(views, found, strict=True)
+        for begin, end, kind in spans
+        if _is_distinctive(view[begin:end])
+    }
+    known = dict(islice(secrets.items(), _AGAIN))
     return [
-        [part for span in _apart([*spans, *_again(view.text, known)]) for part in _whole(view.text, span)]
-        for view, spans in zip(views, found, strict=True)
+        [
+            (where[begin], where[end - 1] + 1, kind)
+            for span in _merge([*spans, *_find_again(view, known)])
+            for begin, end, kind in _visible(view, span)
+        ]
+        for (view, where), spans in zip(views, found, strict=True)
     ]
 
 
-def _is_found_again(secret: str, kind: str) -> bool:
-    """Not a word like another, which may be said of something else."""
-    if secret.isalpha():
-        return len(secret) >= _SHORT and kind != "address credentials"
-    return len(secret) >= (_SHORT if " " in secret else 4) and (" " in secret or secret_values.is_opaque(secret))
+def _view(text: str) -> tuple[str, Sequence[int]]:
+    """The text as a reader sees it, without invisible characters, and the index in `text` of each of its characters.
+    Each place that is masked is hidden."""
+    text = PLACE.sub(lambda found: HIDDEN * len(found[0]), text.replace(HIDDEN, "\ufffd"))
+    if text.isascii():
+        return text, range(len(text))
+    where = [at for at, letter in enumerate(text) if _plain(letter)]
+    return "".join(_plain(text[at]) for at in where), where
 
 
-def _again(text: str, secrets: dict[str, str]) -> Iterator[Span]:
+@lru_cache(maxsize=4096)
+def _plain(letter: str) -> str:
+    """The plain form of a wide letter, an odd space or a quote; "" for an invisible character."""
+    if unicodedata.category(letter) == "Cf":
+        return ""
+    plain = _PLAIN.get(letter) or unicodedata.normalize("NFKC", letter)
+    return plain if len(plain) == 1 and letter != HIDDEN else letter
+
+
+def _is_distinctive(secret: str) -> bool:
+    """Whether the secret can mean nothing else where it is found again. A single word can."""
+    return len(secret) >= (_SHORT if " " in secret else 4) and (" " in secret or pairs.is_opaque(secret))
+
+
+def _find_again(view: str, secrets: dict[str, str]) -> Iterator[Span]:
     for secret, kind in secrets.items():
-        begin = text.find(secret)
+        begin = view.find(secret)
         while begin >= 0:
             end = begin + len(secret)
-            if (len(secret) >= _SHORT and not secret.isalpha()) or _is_apart(text, begin, end):
+            around = view[max(0, begin - 1) : begin] + view[end : end + 1]
+            if len(secret) >= _SHORT or not re.search(r"\w", around):
                 yield begin, end, kind
-            begin = text.find(secret, end)
+            begin = view.find(secret, end)
 
 
-def _is_apart(text: str, begin: int, end: int) -> bool:
-    around = text[max(0, begin - 1) : begin] + text[end : end + 1]
-    return not any(letter.isalnum() or letter == "_" for letter in around)
-
-
-def _apart(spans: Iterable[Span]) -> list[Span]:
-    """Of spans that overlap one, under the name of the first."""
-    apart: list[Span] = []
+def _merge(spans: Iterable[Span]) -> list[Span]:
+    """One span for those that overlap, with the kind of the first."""
+    merged: list[Span] = []
     for begin, end, kind in sorted(spans):
-        if apart and begin < apart[-1][1]:
-            apart[-1] = (apart[-1][0], max(end, apart[-1][1]), apart[-1][2])
+        if merged and begin < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]), merged[-1][2])
         else:
-            apart.append((begin, end, kind))
-    return apart
+            merged.append((begin, end, kind))
+    return merged
 
 
-def _whole(text: str, span: Span) -> Iterator[Span]:
-    """The parts of it between what is masked already, none of which ends within a letter that is escaped."""
-    begin, end, kind = span
-    for part in re.finditer(f"[^{MASKED}]+", text[begin:end]):
-        at, after = begin + part.start(), begin + part.end()
+def _visible(view: str, span: Span) -> Iterator[Span]:
+    """The parts of a span that are not hidden yet. No part ends inside an escape sequence of JSON."""
+    for part in re.finditer(f"[^{HIDDEN}]+", view[span[0] : span[1]]):
+        begin, end = span[0] + part.start(), span[0] + part.end()
         slashes = len(part[0]) - len(part[0].rstrip("\\"))
-        after -= slashes % 2 if text[after : after + 1] in tuple('"\\/bfnrtu') else 0
-        if at < after:
-            yield at, after, kind
+        end -= slashes % 2 if view[end : end + 1] in _ESCAPED else 0
+        if begin < end:
+            yield begin, end, span[2]

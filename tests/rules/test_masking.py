@@ -1,231 +1,294 @@
-"""Secrets are masked wherever they stand, and what is none stays as it is (seed 004, sensitive_data_masking)."""
+"""Secrets are masked, and everything else stays (seed 004, sensitive_data_masking)."""
 
 from __future__ import annotations
 
+import json
 import time
 import timeit
+from unittest import mock
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import requests
 
-from memory.masking.scanner import masked, masked_together
+from memory.masking.scanner import holds_token, masked, masked_together, taken_out
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\nq83vEjRW==\n-----END RSA PRIVATE KEY-----"
 JWT = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
+HEX = "0123456789abcdef"
+MIXED = "a1B2c3D4e5F6g7H8i9J0"
 
 # (text with the secret as §, the secret)
-SECRETS = [
-    ("key § here", "AKIA" + "IOSFODNN7EXAMPLE"),
+PAIRS = [
+    # with an equals sign
+    ("DB_PASSWORD=§", "swordfish"),
+    ("export MYSQL_PWD='§'", "swordfish"),
+    ("PGPASSWORD=§ psql -h db", "swordfish"),
+    ("DB_PASSWORD=§", "password123"),
+    ("DB_PASS=§", "swordfish"),
+    ("GITHUB_TOKEN_PROD=§", "abc123def"),
+    ("OPENAI_API_KEY=§", "abcdef0123456789abcdef"),
+    ("SECRET_KEY_BASE=§", "zq7Lk29xPq8Rt5Vw2Yz4"),
     ("aws_secret_access_key = §", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
-    ("push with § please", "ghp_" + "a1" * 18),
-    ("push with § please", "github_pat_" + "a1B2" * 15),
-    ("clone https://§@github.com/acme/x", "0123456789abcdef0123"),
-    ("slack: §", "xoxb-123456789012-123456789012-" + "abcdEFGH1234"),
-    ("post to §", "https://hooks.slack.com/services/" + "T00000000/B00000000/abcdefghijklmnop"),
-    ("pay with §", "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc"),
-    ("pay with §", "rk_live_" + "4eC39HqLyjWDarjtT1zdp7dcLongerThanItWas"),
-    ("OPENAI_API_KEY=§", "sk-proj-" + "abcDEF123456789012345678"),
-    ("§", "glpat-" + "abcdefghij0123456789"),
-    ("§", "SG." + "a" * 22 + "." + "b" * 43),
-    ("§", "npm_" + "a1" * 18),
-    ("§", "AIza" + "Sy" * 17 + "1"),
-    ("cookie §;", JWT),
-    ("look:\n> §\nthat was it", PEM),
-    ('{"key": "§"}', PEM.replace("\n", "\\n")),
-    ("§", "-----BEGIN PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\nq83vEjRW"),  # it breaks off
-    ("my key is §", "pal_k3v9x1m7q2aa_aVeryLongSecretThatIsShownOnce"),
-    ("the tenant's is §", "palt_k3v9x1m7q2aa_aVeryLongSecretThatIsShownOnce"),
-    ("postgres://bob:§@db:5432/x", "s3cr3t"),
-    ("redis://:§@cache", "swordfish"),
-    ("curl -u bob:§ https://acme.example", "hunter2"),
+    ("spring.datasource.password=§", "swordfish"),
+    ("Server=db;User=sa;Password=§;Encrypt=yes", "swordfish"),
+    ("password=§&user=bob", "hunter2"),
+    ("-Dpassword=§", "swordfish"),
+    ("docker login registry.acme.example --password=§", "swordfish"),
+    ("_auth=§", "Ym9iOmh1bnRlcjI="),
+    ("psk=§", "Sword-fish-12"),
+    ("smtp: user=x, pass=§", "hunter2"),
+    ("https://s3.example/x?X-Amz-Credential=a&X-Amz-Signature=§", HEX * 4),
+    ("https://maps.example/api?key=§", MIXED),
+    # with a colon
+    ("password: §", "swordfish"),
+    ("password : §", "swordfish"),
+    ("password: §", "hunter2?"),
+    ("password: §", "#Tr0ub4dor&3"),
+    ("password=§", "hunter2!"),
+    ("username: admin, password: §", "swordfish"),
+    ("username: admin password: §", "swordfish"),
+    ("**Password**: §", "hunter2"),
+    ("**Password:** §", "swordfish"),
+    ("`password`: `§`", "swordfish"),
+    ("> password: §", "swordfish"),
+    ("Password (for bob): §", "swordfish"),
+    ("password for the staging server: §", "swordfish"),
+    ("X-Api-Key: §", "abc123def"),
+    ("PRIVATE-TOKEN: §", "abc123def"),
+    ("token: §", "2e374819812b"),
+    ("pin: §", "4711"),
+    ("passphrase: §", "correct horse battery staple"),
+    ("seed phrase: §", "ripple scissors kick mammal hire column oak sun offer tomorrow wagon tell"),
+    ("Passwort: §", "geheim"),
+    ("contraseña: §", "azul"),
+    ("пароль: §", "секрет"),
+    ("密码：§", "hunter2"),
+    ("password\u200b:\u200b §", "swordfish"),
+    ("ｐａｓｓｗｏｒｄ: §", "swordfish"),
+    ("- name: DB_PASSWORD\n  value: §", "swordfish"),
+    # JSON and code
+    ('"password": "§",', "correct horse battery staple"),
+    ('{"password":"§"}', r"a\"b'c"),
+    ("{'client_secret': '§'}", "q8Zk3v0xQ"),
+    ('{"name": "DB_PASSWORD", "value": "§"}', "swordfish"),
+    ('SecretString: \'{"password":"§"}\'', "swordfish"),
+    (r"{\"password\": \"§\"}", "swordfish"),
+    (r'{"body": "{\"api_key\": \"§\"}"}', "abc123def"),
+    ('config["password"] = "§"', "swordfish"),
+    ("accessToken: '§'", "abc123def"),
+    ("'password' => '§',", "swordfish"),
+    ("password: b'§'", "swordfish"),
+    ("password: “§”", "swordfish"),
+    ("<db.password>§</db.password>", "swordfish"),
+    ("<apiKey>§</apiKey>", "abc123def"),
+    ('<property name="password" value="§"/>', "swordfish"),
+    # said in a sentence
+    ("my password is §", "hunter2"),
+    ("the password for the staging database is §.", "Tr0ub4dor&3"),
+    ("password is now §", "hunter2"),
+    ('password is "§"', "swordfish"),
+    ("mein Passwort ist §", "geheim7"),
+    ("the secret is §", "q8Zk3v0xQ"),
+]
+PLACED = [
     ("Authorization: Bearer §", "abcdef123456"),
     ("authorization: Basic §", "Ym9iOmh1bnRlcg=="),
-    ("X-Api-Key: §", "abc123def"),
-    ("my password is §", "hunter2"),
-    ("My password is §.", "swordfish"),
-    ("my password is §, remember it", "john.smith2"),
-    ("the password for the staging database is §.", "Tr0ub4dor&3"),
-    ("**Password**: §", "hunter2"),
-    ("use password § there", "hunter2"),
-    ("§ is my password", "hunter2"),
-    ("mein Passwort ist §", "geheim7"),
-    ("DB_PASSWORD=§", "swordfish"),
-    ('config["password"] = "§"', "swordfish"),
-    ('"password": "§",', "correct horse battery staple"),
-    ("token: §", "2e374819812b"),
-    ("the API token is §.", "abc123"),
-    ("{'client_secret': '§'}", "q8Zk3v0xQ"),
-    ("mysql --password § -h db", "swordfish"),
-    ("my pin is §", "4711"),
-    ("password=§&user=bob", "hunter2"),
-    ("DB_PASSWORD=§", "password123"),
-    ("GITHUB_TOKEN_PROD=§", "abc123def"),
-    ("accessToken: '§'", "abc123def"),
+    ("Proxy-Authorization: Basic §", "dXNlcjpwYXNz"),
+    ("Authorization: token §", "abc123def"),
+    ('{"Authorization": "Bearer §"}', "abc.def.ghi123"),
+    ("postgres://bob:§@db:5432/x", "s3cr3t"),
+    ("redis://:§@cache", "swordfish"),
+    ("DATABASE_URL=postgres://u:§@h/db", "p@ss"),
+    ("https://bob:§@acme.example/x", "sw%20rd!"),
+    ("clone https://§@github.com/acme/x", "0123456789abcdef0123"),
+    ("look:\n> §\nthat was it", PEM),
+    ('{"key": "§"}', PEM.replace("\n", "\\n")),
+    ("bob:§", "$apr1$Zr8xY9wQ$abcdefghijklmnopqrstu0"),
+]
+TOKENS = [
+    # of detect-secrets' plugins, one each
+    "AKIA" + "IOSFODNN7EXAMPLE",
+    "AccountKey=" + MIXED * 4 + "abcdef==",
+    "M" + "TIzNDU2Nzg5MDEyMzQ1Njc4" + ".G" + "abcde." + MIXED + "abcdefg",
+    "ghp_" + "a1" * 18,
+    "ghp_" + "a1" * 30,
+    "glpat-" + MIXED,
+    JWT,
+    HEX * 2 + "-us12",
+    "sk-" + MIXED + "T3BlbkFJ" + MIXED,
+    "pypi-AgEIcHlwaS5vcmc" + MIXED * 5,
+    "SG." + MIXED + "aa." + MIXED * 2 + "abc",
+    "xoxp-123456789012-" + MIXED,
+    "https://hooks.slack.com/services/" + "T00000000/B00000000/abcdefghijklmnop",
+    "sq0csp-" + MIXED * 2 + "abc",
+    "sk_live_" + MIXED + "abcd",
+    "123456789:AA" + MIXED + "abcdefghijklm",
+    "SK" + HEX * 2,
+    # that none of them knows
+    "pal_k3v9x1m7q2aa_aVeryLongSecretThatIsShownOnce",
+    "palt_k3v9x1m7q2aa_aVeryLongSecretThatIsShownOnce",
+    "github_pat_" + MIXED * 3,
+    "sk-ant-api03-" + MIXED * 4,
+    "AIza" + "Sy" * 17 + "1",
+    "hf_" + "aBcDeFgHi1" * 3,
+    "hvs." + MIXED * 2,
+    "https://discord.com/api/webhooks/123456789012345678/" + MIXED * 3,
+    "abc8Q~" + MIXED + "abcdefghijklm",
+]
+BLOCKS = [
+    "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n§==\n-----END OPENSSH PRIVATE KEY-----",
+    "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: x\n\nlQOYBF§\n=abcd\n-----END PGP PRIVATE KEY BLOCK-----",
+    "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIEpAIBAAKCAQEA§",  # it breaks off
+    "PuTTY-User-Key-File-3: ssh-ed25519\n§\nPrivate-MAC: 0123456789abcdef",
+    "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ\n§",  # without its first line
 ]
 
 INNOCENT = [
+    # placeholders and shell defaults
+    "POSTGRES_PASSWORD: ${POSTGRES_PASSWORD:-postgres}",
+    "POSTGRES_PASSWORD=${POSTGRES_PASSWORD:-${DEFAULT_PASSWORD:-postgres}}",
+    'psql "postgres://app:${DB_PASSWORD:-postgres}@db/app"; echo "${DB_PASSWORD:?}" "${API_TOKEN:=abc123def4}"',
+    "API_KEY=<your key>, api_key: <your-api-key>, API_KEY=your-api-key-here1",
+    "password: changeme, PASSWORD=change_me, password: xxx, password: '********', token: ...",
+    "api_key: ${API_KEY}, password: $DB_PASSWORD, token: <your token>, password: ${{ secrets.DB_PASSWORD }}",
+    "password=os.environ['DB_PASSWORD'], API_KEY=os.environ[\"API_KEY\"], TOKEN=$(cat /run/secrets/token1)",
+    'password_hash: "{{ password | hash }}", password: !vault |, password: /run/secrets/db_password',
+    "EMAIL_URL=smtp+tls://USER:PASSWORD@HOST:587",
+    # code and types
+    "def login(user: str, password: str) -> Token:\n    token = get_token(user, password)\n    return token",
+    "password = settings.DB_PASSWORD; self.token = token; tokens[0] = token; password1 = password2",
+    "for token in tokens: print(token.text)",
+    "password = form.cleaned_data['password']; password = getpass.getpass(); connect(password=db_password)",
+    "const { token, secret } = useAuth(); setToken(token); password_change_done = password_change",
+    '<input type="password" name="password"> <password>string</password>',
+    '{"budget_tokens": 9000}, MaxTokens: `4096`, max_token: 4096, tokens=1024, token_count: 12',
+    '{"token": null, "password": "", "secret": false, "token": 12345678, "password": 12345678}',
+    "private key: Ed25519; token: RS256; TOKEN_COUNTER is tiktoken:o200k_base; pin: GPIO17",
+    "private_key: rsa.RSAPrivateKey, private_key_path = '/etc/ssl/key.pem', PWD=/home/bob/site",
+    "ACCESS_TOKEN = OAUTH2_ACCESS_TOKEN; pass=1, pass: 12ms, fail: 3; PASS: tests/test_x.py",
+    # what is said about secrets
+    "password: required, password: string, token: optional",
+    '{"password": "Enter your password", "token": "Your token goes here"}',
+    "The password is wrong, the token is expired and the secret is out. The password is stored in the vault.",
+    "password: must be at least 12 characters, passwords: minimum 12 characters, hashed with argon2id",
+    "password: the user's password, hashed; Our password: nobody knows it anymore.",
+    "The seed phrase has 12 words. The recovery phrase is stored on paper.",
+    "commit 9f86d08: fix password: trim spaces before hashing",
+    "The token limit is 4096 tokens; the token budget is 4000; Key: C major.",
+    "secret santa: Ann gives to Bob; her secret: cinnamon; 1Password and KeePass are password managers",
+    "Bearer of bad news, basic authentication, WWW-Authenticate: Bearer realm=x",
+    # what only looks like a token
     "Released on 2026-11-22T14:30:00Z, as 550e8400-e29b-41d4-a716-446655440000.",
     "Fixed in commit 2e374819812b7b29f537a24f69acbd78be068790, see #1234.",
     "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "Donaudampfschifffahrtsgesellschaftskapitän and pneumonoultramicroscopicsilicovolcanoconiosis",
-    "def login(user: str, password: str) -> Token:\n    token = get_token(user, password)\n    return token",
-    "password = settings.DB_PASSWORD",
-    "password=os.environ['DB_PASSWORD']",
-    "api_key: ${API_KEY}, password: $DB_PASSWORD, token: <your token>",
-    "self.token = token; tokens[0] = token",
-    "password1 = password2",
-    "The password is wrong, the token is expired and the secret is out.",
-    "The password is stored in the vault; it is at least 12 characters long.",
-    "I forgot my password. Reset your password: click on the link.",
-    "passwords: minimum 12 characters, hashed with argon2id",
-    "The token limit is 4096 tokens; we used tokens: 512.",
-    "secret santa: Ann gives to Bob",
-    "Bearer of bad news, basic authentication",
-    "git@github.com:acme/site.git, http://localhost:8000/a@b, mailto:ann@acme.example",
-    "https://acme.example/path?page=2&size=10",
-    "The ferry leaves at 14:30 from pier 7; call +49 30 901820.",
-    "for token in tokens: print(token.text)",
-    '<input type="password" name="password">',
-    '{"budget_tokens": 9000}, MaxTokens: `4096`, max_token: 4096, tokens=1024',
-    "row.budget_tokens:.0f, agents.filter(budget_tokens__gt=0).select_related(x1)",
-    "TOKEN_COUNTER is tiktoken:o200k_base",
-    "proxy_pass http://127.0.0.1:8000;",
-    "Forgot your password? https://acme.example/reset2 or token: https://acme.example/v1",
-    "EMAIL_URL=smtp+tls://USER:PASSWORD@HOST:587",
-    "password_change_done = password_change",
-    "WWW-Authenticate: Bearer realm=x",
-    "secrets: 3 found, see https://acme.example/secrets2",
+    "keyJobs.run_all(), eyJ, APACHEFRIENDS, 203.0.113.7",
+    "hf_model_name_version_2, sk-learn-model-version-2, secret_access_key_2024",
+    "git@github.com:acme/site.git, http://localhost:8000/a@b, mailto:ann2@acme.example",
+    "https://acme.example/x?page=2&key=name&code=404",
+    "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7 bob@acme.example",
+    "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0B\n-----END CERTIFICATE-----",
     "",
 ]
 
 
-@pytest.mark.parametrize(("around", "secret"), SECRETS)
+@pytest.mark.parametrize(("around", "secret"), PAIRS + PLACED)
 def test_a_secret_is_masked(around: str, secret: str) -> None:
     found, count = masked(around.replace("§", secret))
     assert secret not in found
     assert "[masked: " in found
-    assert count >= 1
+    assert count == 1
+    assert found.startswith(around.partition("§")[0][:3])
+
+
+@pytest.mark.parametrize(("around", "secret"), PAIRS + PLACED)
+def test_masked_json_is_still_json(around: str, secret: str) -> None:
+    told = json.dumps({"prompt": around.replace("§", secret), "n": 1})
+    found, _ = masked(told)
+    assert json.loads(found)["n"] == 1
+
+
+@pytest.mark.parametrize("token", TOKENS)
+@pytest.mark.parametrize("around", ["push it with § please", "x=§", '{"a": "§", "b": 1}', "(§)", "§", r"line\n§"])
+def test_a_token_is_masked_to_its_end(token: str, around: str) -> None:
+    found, count = masked(around.replace("§", token))
+    assert token[-12:] not in found
+    assert count == 1
+    assert found.endswith(around.partition("§")[2])
+    assert holds_token(token)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_private_key_is_masked(block: str) -> None:
+    body = "\n".join(["q83vEjRW" * 8] * 3)
+    found, _ = masked(f"before\n{block.replace('§', body)}\nThat was the key.")
+    assert "q83vEjRW" not in found
+    assert found == "before\n[masked: Private Key]\nThat was the key."
 
 
 @pytest.mark.parametrize("text", INNOCENT)
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_other_text_stays(text: str) -> None:
     assert masked(text) == (text, 0)
 
 
-def test_all_else_of_a_line_stays() -> None:
+def test_the_rest_of_a_line_stays() -> None:
     assert masked("Ask Ann: my password is hunter2, not yours.") == (
         "Ask Ann: my password is [masked: password], not yours.",
         1,
     )
-    assert masked(f"before\n{PEM}\nafter") == ("before\n[masked: Private Key]\nafter", 1)
-    assert masked("postgres://bob:s3cr3t@db/x") == ("postgres://bob:[masked: address credentials]@db/x", 1)
+    assert masked("postgres://bob:s3cr3t@db/x") == ("postgres://bob:[masked: password in a URL]@db/x", 1)
 
 
-def test_a_secret_is_masked_each_time_it_is_said() -> None:
+def test_a_secret_is_masked_wherever_it_is_repeated() -> None:
     found, count = masked("my password is hunter2.\nNo, really: I type hunter2 (in lower case) there.")
     assert (count, "hunter2" in found) == (2, False)
-
-
-def test_what_one_says_is_masked_where_another_repeats_it() -> None:
     said, answered = masked_together(["my password is hunter2", "I'll use hunter2 then."])[0]
     assert (said, answered) == ("my password is [masked: password]", "I'll use [masked: password] then.")
 
 
-def test_a_short_secret_is_found_again_as_a_word_alone() -> None:
-    assert (
-        masked("my pin is 4711: type 4711, not 14711.")[0] == "my pin is [masked: pin]: type [masked: pin], not 14711."
-    )
+def test_a_short_secret_is_repeated_only_as_a_whole_word() -> None:
+    assert masked("my pin is 4711: type 4711, not 14711.")[0].endswith(": type [masked: pin], not 14711.")
 
 
-@pytest.mark.parametrize("word", ["red", "tea", "summer", "dragon"])
-def test_a_short_word_is_masked_where_it_is_said_to_be_one_alone(word: str) -> None:
-    assert masked(f"The password is {word}. The {word} boat, {word}!") == (
-        f"The password is [masked: password]. The {word} boat, {word}!",
-        1,
-    )
+def test_a_password_that_is_an_ordinary_word_is_masked_only_there() -> None:
+    told = "POSTGRES_PASSWORD=postgres\nWe use postgres for all services."
+    assert masked(told) == (told.replace("=postgres", "=[masked: password]"), 1)
 
 
-def test_a_token_is_masked_to_its_end() -> None:
-    """Detectors know the first characters of some, and others became longer than they were."""
-    assert masked(f"ghp_{'a1' * 18}andmore behind")[0] == "[masked: GitHub Token] behind"
-    assert masked(f"x {JWT} y")[0] == "x [masked: JSON Web Token] y"
+def test_each_place_is_returned_with_its_secret() -> None:
+    told = taken_out(["[masked: pin], password: swordfish, DB_PASSWORD=hunter2"])
+    assert told == [
+        ("[masked: pin]", "[masked: pin]"),
+        ("[masked: password]", "swordfish"),
+        ("[masked: password]", "hunter2"),
+    ]
 
 
 def test_in_a_very_long_line_too() -> None:
     secret = "AKIA" + "IOSFODNN7EXAMPLE"
-    for before in range(780, 1_020, 7):
+    for before in range(380, 620, 7):
         assert secret not in masked("x " * (before // 2) + secret + " y" * 900)[0]
 
 
-# What is repeated: each has a pattern begin that goes on, or ends nowhere, or finds something each time.
+def test_no_token_is_verified_over_a_network() -> None:
+    text = (
+        f'aws_key = "{"AKIA" + "IOSFODNN7EXAMPLE"}"\naws_secret = "{"wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY" + "ab"}"'
+    )
+    with mock.patch.object(requests.Session, "request", side_effect=AssertionError) as request:
+        assert masked(text)[1] == 2
+    request.assert_not_called()
+
+
+# Repeated pieces: with each of them a pattern begins, and goes on, or ends nowhere, or finds something.
 HOSTILE = [
-    "passwords are a1, ",
-    "passwords:\n- a1b2c3\n",
-    "passwords a a a a ",
-    "password from a for b from ",
-    "password: a1 -> ",
-    "pass: a1b2c3 ",
-    "pass for a b is ",
-    "key for a b c ",
-    "login is a:",
-    "x9x9 (that's my password ",
-    " is my is my is the ",
-    *("a", " ", "\n", "\\", "'", "|", "A" * 64 + "\n", "The quick brown fox, 12 of them ", "\u200b", "é"),
-    *(
-        "password ",
-        "password is ",
-        "password='",
-        "password: 'a",
-        "password: \\",
-        "password:\n",
-        "password for a ",
-        "pwd",
-    ),
-    *(
-        "password: a ",
-        "Passwort: geheim",
-        "password=hunter2x ",
-        "token of a a a ",
-        "set a password to ",
-        "use a ",
-        "密码是x",
-    ),
-    *(
-        "a is my password ",
-        "use a a as password ",
-        "| password ",
-        "|---|\n",
-        "<password ",
-        "<password>",
-        "name=password ",
-    ),
-    *(
-        "mysql -p ",
-        "curl -u a:",
-        "htpasswd -b a ",
-        "--token ",
-        "Cookie: a=",
-        "a=1; ",
-        "a://b:c",
-        "https://a",
-        "?sig=",
-        "&key=a1",
-    ),
-    *("eyJ", "eyJaaaaaa.", "xoxb-1-", "sk-", "SG.", "pypi-AgEIcHlwaS5vcmc", "MIIaaaIBAAKC", "b3BlbnNzaC1rZXktdjEA"),
-    *(
-        "-----BEGIN RSA PRIVATE KEY-----",
-        "-----END RSA PRIVATE KEY-----\n",
-        "[masked: ",
-        "[masked: x]",
-        "login: bob:a1b2c3 ",
-        "[masked: x]<token>" + " " * 80,
-        "<token>" + " " * 300,
-        "<password>\n \n" + "a" * 190 + " \n ]]> \n",
-        "ssh a:b",
-        "4111 1111 ",
-        "4111111111111112-",
-    ),
+    *("a", "1", " ", "\n", "\\", "'", '\\"', "/", "-", "_", "A" * 64 + "\n", "\u200b", "é", "The quick brown fox, 12 "),
+    *("password ", "password is ", "password='", "password: 'a", "password: \\", "password for a b ", "pwd"),
+    *("password: a ", "Passwort: geheim", "password=hunter2x ", "pass: a1b2c3 ", "passphrase: a b c d ", "密码是x"),
+    *("token: value", "secret" + " " * 300 + "\n", "<token>" + " " * 300, "<password>", "&key=a1", "${", "${a:-", "{{"),
+    *("a://b:c", "x@", "https://a", "authorization: ", "[masked: ", "[masked: x]", "[masked: x]<token>" + " " * 80),
+    *("eyJ", "eyJaaaaaa.", "xoxb-1-", "sk-", "sk-" + "a" * 24, "SG.", "pypi-AgEIcHlwaS5vcmc", "AKIA", "$2b$12$"),
+    *("-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----\n", "PuTTY-User-Key-File-2: "),
+    *("-----BEGIN PRIVATE KEY-----\n" + "A" * 64 + "\n", "MIIaaaIBAAKC", "b3BlbnNzaC1rZXktdjEA\n"),
 ]
 
 
@@ -236,31 +299,22 @@ def seconds(text: str) -> float:
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_no_text_takes_longer_than_its_length(piece: str) -> None:
-    """Eight times the text takes about eight times as long; a bad pattern takes sixty-four times."""
+def test_the_time_grows_with_the_length_of_the_text(piece: str) -> None:
+    """Eight times the text takes about eight times as long. A bad pattern takes sixty-four times."""
     text = piece * (200_000 // len(piece))
     part = min(seconds(text[: len(text) // 8]) for _ in range(2))
     assert seconds(text) < 24 * part + 0.1
 
 
-def test_nor_does_a_million_of_letters_of_all_that() -> None:
-    text = "".join(piece * (20_000 // len(piece)) for piece in HOSTILE)
-    assert len(text) > 1_000_000
-    assert seconds(text) < 24 * seconds("".join(piece * (2_500 // len(piece)) for piece in HOSTILE)) + 0.1
+def test_also_of_all_pieces_together_and_of_many_secrets() -> None:
+    for text in (
+        "".join(piece * (20_000 // len(piece)) for piece in HOSTILE),
+        "\n".join(f"password={number:08}x" for number in range(40_000)),
+    ):
+        part = sum(seconds(text[at : at + len(text) // 8]) for at in range(0, len(text), len(text) // 8)) / 8
+        assert seconds(text) < 24 * part + 0.1
 
 
-def test_nor_do_many_secrets() -> None:
-    text = "\n".join(f"password={number:08}x" for number in range(40_000))
-    assert seconds(text) < 24 * seconds(text[: len(text) // 8]) + 0.1
-
-
-def test_ordinary_text_takes_hardly_any_time() -> None:
-    """Of 300 characters about 0.03 ms, and 0.1 ms where passwords and keys are spoken of."""
+def test_ordinary_text_takes_a_tenth_of_a_millisecond() -> None:
     text = "The ferry to Amrum leaves from pier seven, and Bob asked for the key to the cabin. " * 4
     assert min(timeit.repeat(lambda: masked(text), number=100, repeat=5)) < 100 * 0.001
-
-
-@given(st.text(max_size=300))
-def test_any_text_is_taken(text: str) -> None:
-    found, count = masked(text)
-    assert count == 0 or "[masked: " in found

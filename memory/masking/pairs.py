@@ -1,0 +1,201 @@
+"""Finds secrets by the name beside them: `DB_PASSWORD=…`, `api_key: …`, `"client_secret": "…"`, `<password>…`, and "my
+password is …".
+
+A value is no secret when it is a placeholder, a type, a variable or code, or when it says something about the secret
+("password: required").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+Span = tuple[int, int, str]  # begin, end, kind
+HIDDEN = "\ufffc"  # stands for each character that no pattern may match
+
+# Names in lower case. Each begins with a letter, so that the search is fast. Any value of the first is a secret; the
+# values of the others must look like a token.
+_SURE = (
+    r"pass(?:w(?:or)?d|wort|[ _-]?phrase|code)|pwd|pass(?<=[a-z_]pass)(?![a-z])|pw(?<![a-z]pw)(?![a-z])|"
+    r"psk(?<![a-z]psk)(?![a-z])|mnemonic|seed phrase|recovery phrase|kennwort|contraseña|mot de passe|senha|парол[ьяи]|"
+    r"密码|パスワード"
+)
+_KEYS = "api auth access account client encryption master private secret shared signing storage"
+_WEAK = "|".join(
+    (
+        *(rf"{whose}[ _.-]?(?:access[ _-]?)?key" for whose in _KEYS.split()),
+        *("secret", "token(?<!tiktoken)", "credential", "_auth(?![a-z])", "-auth(?![a-z])", "sess(?:ion)?_?id"),
+        *(r"key(?<=[?&]key)(?==)", r"sig(?:nature)?(?==)", r"pass(?<![a-z]pass)(?![a-z])"),
+        *(r"pin(?<![a-z]pin)(?: code)?(?![a-z])", r"otp(?<![a-z]otp)(?![a-z])"),
+    )
+)
+_NAME = re.compile(f"{_SURE}|{_WEAK}")
+_IS_SURE = re.compile(_SURE)
+# What stands between a name and its value.
+_OF = r"(?:[ \t]\([^()\n]{1,40}\)|[ \t](?:for|of|to)[ \t][\w .@'-]{1,40}?)?"
+_IS = r"[ \t]{1,4}(?:is|was|ist|es|est|é)(?:[ \t]now)?"
+_TAIL = re.compile(
+    r"(?:s|es)?(?:_?\d{1,2}|_(?:base|prod|production|live|staging|test|dev|ci|new|old|value))?_{0,2}"
+    rf"(?P<close>\\{{0,3}}['\"`]\]?|[*_]{{1,2}}|\])?{_OF}(?:(?:{_IS})?[ \t]{{0,4}}"
+    r"(?P<sign>:=|=>|={1,3}|!={1,2}|:{1,2})(?P<gap>[ \t]{0,8})"
+    r"|[ \t,;\r\n]{1,40}\\{0,3}['\"]?(?P<value>value)\\{0,3}['\"]?[ \t]{0,4}[:=]"  # name: DB_PASSWORD, value: …
+    rf"|{_IS}(?=[ \t]))(?:\*\*|__)?[ \t]{{0,4}}"
+)
+_ELEMENT = re.compile(
+    rf"[^<>\n]{{0,60}}>\s{{0,20}}(?:<!\[CDATA\[)?(?P<value>[^<>\s\]{HIDDEN}]{{3,200}})(?:\]\]>)?\s{{0,20}}</"
+)
+_QUOTED = re.compile(
+    r"(?:[bru@f$]{1,2}(?=['\"]))?(?P<quote>\\{0,3}(?:\"\"\"|'''|['\"`]))"
+    rf"(?P<value>(?:(?!(?P=quote))(?:\\[^\n]|[^\\\n{HIDDEN}])){{1,1000}}?)(?P=quote)",
+    re.IGNORECASE,
+)
+_BARE = re.compile(
+    rf"(?:(?!&(?:amp;|quot;|[\w.-]+=)|[,;][ \w.-]{{0,30}}[=:]|\\+[nrt\"']|</)[^\s'\"`|{HIDDEN}]){{3,400}}"
+)
+_WORDS = re.compile(r"[a-z]{1,20}(?: [a-z]{1,20}){3,23}")  # of a passphrase
+_ENDS = re.compile(r"[.,;:!?)\]}>*]*[ \t]*(?:\Z|[\n\r)\]}|<'\"`*\\&,;]|[\w.-]{1,20} ?[=:])")
+_TRAILING = ".,;:!?)]}>*"
+
+# --- values
+
+# Words that are no secret alone: they say something about one, or stand in code. The second part makes sentences.
+_WORDS_ALONE = (
+    "absent all argon2 argon2id base64 bcrypt bool boolean bytes char clear compromised correct default different "
+    "disabled empty enabled expired false field file generated hash hashed hidden incorrect input int integer "
+    "invalid leaked length limit long longer lost mandatory max maximum md5 min minimum missing new nil none "
+    "nothing now null number oauth oauth2 object off old optional prompt public random refresh removed required "
+    "safe same saved secure sent set sha256 shared short stale stored str string strong temporary text true type "
+    "undefined unique unknown unset unused user username valid value var void weak wrong yes"
+)
+_WORDS_OF_SENTENCES = (
+    "a above also an and any are ask as at be been below but by can changed characters email encrypted enter "
+    "entered expires for forgot forgotten from generate has have he i if in is it its letters matches must my "
+    "needed never no nobody not of on only or our please raise reset return rotate see she should so that the "
+    "their them there they this to too use wait was we what when where which who will with you your"
+)
+_SENTENCE = frozenset(_WORDS_OF_SENTENCES.split())
+_ORDINARY = _SENTENCE.union(_WORDS_ALONE.split())
+_PLACEHOLDER = re.compile(
+    r"\.{3}|…|[xX*•.#_?-]+\Z|[<\[{(]|&lt;|#[0-9a-fA-F]{3,8}\Z|(?:~|\.{1,2})?(?:/[\w.-]+)+/?\Z|.*://|"
+    r"\$[({]|\$[A-Za-z_]\w*(?:\Z|[,;:/])|%[A-Z_]{2,40}%\Z|%[sdr(]|!\d|!(?:vault|secret|ref|sub|env|include)\b|"
+    r"(?i:your[_-].*|(?:your|my|some|insert|enter|example|placeholder|redacted|change[_-]?me|dummy)(?:[_-][a-z_-]*)?)\Z"
+)
+_NAMED = re.compile(
+    rf"[$@!]?[\w.-]{{0,40}}?(?i:{_NAME.pattern})s?(?:_[A-Za-z_]{{1,20}})?\d?(?:[A-Z][a-z]{{1,20}}){{0,3}}"
+)
+_CODE = re.compile(r"[$@%&!]?[A-Za-z_]\w{0,60}(?:(?:\.|::|->|\?\.)[A-Za-z_]\w{0,60}){0,8}(?:[(\[<{]|(?<=\.)\Z)")
+_DOTTED = re.compile(r"[A-Za-z_]\w{0,60}(?:(?:\.|::|->|\?\.)[A-Za-z_]\w{0,60}){1,8}")
+_TEMPLATE = re.compile(r"\$?\{\{[^{}\n]{0,200}\}\}|\$\{[^{}\n]{0,200}\}|\$\([^()\n]{0,200}\)")  # and shell defaults
+_KIND_OF = re.compile(r"[A-Za-z]{1,10}[-_ ]?\d{1,5}(?:[-_]\w{1,8})?|\d+(?:[.:-]\d+)*[A-Za-z]{0,5}")  # RS256, 30min
+_CONSTANT = re.compile(r"[A-Z]{2,30}\d?(?:_[A-Z]{1,30}\d?){1,8}")
+_HUMPS = re.compile(r"[A-Z]?[a-z]{0,30}(?:[A-Z]{1,5}[a-z]{2,30}){1,6}")  # camelCase
+_SIGN = re.compile(r"\w[!#$%^&*+=~@?|\\/]+\w|[!#$%^&*+=~]\Z|\A[!#$%^&*+~@][\w!#$%^&*+=~@-]{3}")
+
+
+def is_opaque(value: str) -> bool:
+    """Whether the value is no word: it has letters and digits, a sign inside, or mixed case."""
+    if value.isdigit():
+        return len(value) >= 4
+    is_mixed = not (value[1:].islower() or value.isupper() or _HUMPS.fullmatch(value))
+    return _has_both(value) or bool(_SIGN.search(value)) or (is_mixed and value.isalnum() and len(value) >= 8)
+
+
+def is_placeholder(value: str) -> bool:
+    return value.lower() in _ORDINARY or bool(_PLACEHOLDER.match(value) or _NAMED.fullmatch(value))
+
+
+def _has_both(value: str) -> bool:
+    return any(map(str.isalpha, value)) and any(map(str.isdigit, value))
+
+
+class _Pair(NamedTuple):
+    """A name, and what stands between it and its value."""
+
+    name: str
+    is_sure: bool
+    tail: re.Match[str]
+
+    @property
+    def is_shell(self) -> bool:
+        """It is a variable of a shell: `DB_PASSWORD=`."""
+        return self.tail["sign"] == "=" and not self.tail["gap"] and self.name.isupper()
+
+
+def find(view: str) -> Iterator[Span]:
+    text = _TEMPLATE.sub(lambda found: HIDDEN * len(found[0]), view)
+    lower = text.lower()
+    at = 0
+    while (name := _NAME.search(lower, at)) is not None:
+        at = name.end()
+        is_sure = _IS_SURE.match(lower, name.start()) is not None
+        tail = _TAIL.match(lower, at)
+        pair = _Pair(text[name.start() : at], is_sure, tail) if tail else None
+        place = _value(text, pair) if pair else _in_element(text, at, is_sure=is_sure)
+        if place is not None:
+            kind = "password" if is_sure else " ".join(re.split(r"[ _.-]+", name[0].strip("_-")))
+            yield *place, kind
+            at = place[1]
+
+
+def _in_element(text: str, at: int, *, is_sure: bool) -> tuple[int, int] | None:
+    element = _ELEMENT.match(text, at)
+    if element is None or is_placeholder(element["value"]) or not (is_sure or _is_token(element["value"])):
+        return None
+    return element.span("value")
+
+
+def _value(text: str, pair: _Pair) -> tuple[int, int] | None:
+    at = pair.tail.end()
+    quoted = _QUOTED.match(text, at)
+    if quoted is not None:
+        return quoted.span("value") if _is_quoted_secret(pair, quoted["value"]) else None
+    words = _WORDS.match(text, at) if pair.name.lower().endswith(("phrase", "mnemonic")) else None
+    if words is not None and (words[0].count(" ") > 10 or not _SENTENCE.intersection(words[0].split())):
+        return words.span()
+    bare = _BARE.match(text, at)
+    value = bare[0].rstrip(_TRAILING) if bare else ""
+    if bare is None or len(value) < 3 or not _is_bare_secret(text, pair, bare, value):
+        return None
+    marks = re.match("[!?]*" if pair.tail["sign"] and is_opaque(value) else "", bare[0][len(value) :])
+    return at, at + len(value) + (marks.end() if marks else 0)
+
+
+def _is_quoted_secret(pair: _Pair, value: str) -> bool:
+    if is_placeholder(value) or not any(map(str.isalnum, value)):
+        return False
+    if not pair.is_sure:
+        return " " not in value and _is_weak_secret(pair, value)
+    words = value.lower().split()
+    return len(words) == 1 or not (_SENTENCE.intersection(words) or _NAME.search(value.lower()))
+
+
+def _is_bare_secret(text: str, pair: _Pair, bare: re.Match[str], value: str) -> bool:
+    tail = pair.tail
+    is_code = _CODE.match(bare[0]) or (tail["sign"] and _DOTTED.fullmatch(value))
+    if is_placeholder(value) or (is_code and not pair.is_shell):
+        return False
+    if (tail["close"] or "")[-1:] in ("'", '"'):  # in JSON a value without quotes is a number
+        return _has_both(value) and not value[0].isdigit()
+    if not pair.is_sure:
+        return _is_weak_secret(pair, value)
+    if tail["sign"] == "=" and tail["gap"] and re.fullmatch(r"[a-z]+(?:_[a-z]+)+", value):
+        return False  # a variable
+    if is_opaque(value) or pair.is_shell:
+        return True
+    return bool(tail["sign"] or tail["value"]) and _ENDS.match(text, bare.start() + len(value)) is not None
+
+
+def _is_weak_secret(pair: _Pair, value: str) -> bool:
+    name = pair.name.lower()
+    if name.startswith(("pin", "otp")):
+        return value.isdigit() and 4 <= len(value) <= 12
+    if name == "pass":
+        return len(value) >= 6 and _has_both(value)
+    return _is_token(value)
+
+
+def _is_token(value: str) -> bool:
+    """Whether the value looks like a token, and not like a word, a type, a date or a constant."""
+    is_kind = _KIND_OF.fullmatch(value) or _CONSTANT.fullmatch(value)
+    return len(value) >= 8 and is_opaque(value) and not value.isdigit() and not is_kind

@@ -1,0 +1,117 @@
+"""Finds secrets by their form: keys and tokens of known services, private-key blocks, `Authorization` headers and
+passwords in URLs.
+
+The plugins of detect-secrets give their patterns. Nothing else of the library runs: no settings, no files, no
+verification over a network. Every pattern has a limited reach, so that the time grows with the length of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+from detect_secrets.plugins.base import BasePlugin, RegexBasedDetector
+
+from memory.masking.pairs import HIDDEN, Span, is_opaque, is_placeholder
+
+# Plugins that are not used: public addresses are no secrets; two take words for tokens (`keyJobs.run`); npm takes the
+# rest of the line; four try every way to split a row of spaces. The patterns below and `pairs` find what these find.
+_UNUSED = {
+    *("ArtifactoryDetector", "BasicAuthDetector", "CloudantDetector", "IbmCloudIamDetector", "IbmCosHmacDetector"),
+    *("IPPublicDetector", "JwtTokenDetector", "NpmDetector", "PrivateKeyDetector", "SoftlayerDetector"),
+}
+_CLASSES: Mapping[str, type[BasePlugin]] = get_mapping_from_secret_type_to_class()
+_PLUGINS = [
+    plugin()
+    for _, plugin in sorted(_CLASSES.items())
+    if issubclass(plugin, RegexBasedDetector) and plugin.__name__ not in _UNUSED
+]
+_WINDOW, _OVERLAP = 600, 150  # characters that a plugin sees at once
+_RUN = re.compile(r"\S{14}")  # every token has as many characters without a space
+_REST = re.compile(r"[A-Za-z0-9_+/=-]*")  # of a token of which a plugin knows only the beginning
+_WHOLE = 20  # characters: a group of this length is the secret, and not only its prefix
+
+# How the tokens begin that no plugin knows, or of which newer ones are longer.
+_PREFIXES = (  # noqa: SIM905  a list takes a line for each
+    "pal_ palt_ github_pat_ glffct- sk- rk- sk_ rk_ gsk_ csk- pplx- r8_ nvapi- tvly- pcsk_ xai- jina_ lsv2_ PMAK- "
+    "xkeysib- EZAK EZTK lin_api_ lin_oauth_ NRAK- HRKU- tskey- shippo_live_ dapi dp.pt. dp.st. dt0c01. npm_ pypi- "
+    "rubygems_ dckr_pat_ dckr_oat_ AIza ya29. GOCSPX- 1//0 hf_ api_org_ xapp- xoxb- xoxp- xoxe. xoxe- xoxa- xoxc- "
+    "xoxd- xoxs- whsec_ dop_v1_ doo_v1_ dor_v1_ shpat_ shpss_ shpca_ shppa_ SG. sq0atp- sq0csp- ATATT3 ATCTT3 ATBB "
+    "ntn_ secret_ figd_ hvs. hvb. nfp_ fm1r_ fm2_ fo1_ pscale_tkn_ pscale_pw_ sbp_ sb_secret_ glsa_ glc_ sntrys_ "
+    "sntryu_ EAACEdEose0cBA pul- AKCp cmVmdGtu LTAI ABSK FwoGZX IQoJb3 ops_eyJ CCIPAT_ bkua_ squ_ sqp_ "
+    "sha256~ AGE-SECRET-KEY- xprv AccountKey= SharedAccessKey= "
+    "https://discord.com/api/webhooks/ https://discordapp.com/api/webhooks/ https://hooks.slack.com/ "
+    "https://hooks.zapier.com/hooks/"
+).split()
+_T = "[A-Za-z0-9_.=+/~-]"  # of a token
+_BEGINS = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+_KEY_BEGIN = r"(?:-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d:)"
+_KEY_END = r"(?:-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-MAC:[^\n]{0,200})"
+_BREAK = r"(?:\s|>|\\[nr]){1,20}"
+_KEY_LINES = (  # of a block without an end
+    rf"(?:{_BREAK}(?:[A-Z][\w-]{{2,20}}: [^\n\\]{{1,80}}|[A-Za-z0-9+/=]{{16,}}))*(?:{_BREAK}[A-Za-z0-9+/=]{{1,15}}\Z)?"
+)
+_FORMS = (
+    ("Private Key", rf"{_KEY_BEGIN}(?:(?:(?!{_KEY_BEGIN})[^{HIDDEN}]){{0,20000}}?{_KEY_END}|{_KEY_LINES})"),
+    (
+        "API key",
+        rf"{_BEGINS}(?:{'|'.join(map(re.escape, _PREFIXES))})(?=[A-Za-z_.=+/~-]{{0,200}}\d)"
+        rf"(?={_T}{{40}}|{_T}{{0,60}}?[A-Za-z0-9]{{12}}){_T}{{16,2000}}",
+    ),
+    (
+        "Private Key",  # without its first line
+        r"(?<![A-Za-z0-9+/])(?:b3BlbnNzaC1rZXktdjEA|MII[A-Za-z0-9+/]{3,5}(?:IBAAKC|BADANBgkqhkiG9w0BAQEFAASC))"
+        rf"[A-Za-z0-9+/=]*{_KEY_LINES}",
+    ),
+    (
+        "JSON Web Token",
+        r"(?:(?<![\w-])|(?<=\\[nrt]))eyJ[\w=-]{5,2000}\.[\w=-]{5,4000}(?:\.[\w=-]{0,4000}){0,3}",
+    ),
+    ("Azure secret", r"(?:(?<![\w~.-])|(?<=\\[nrt]))[\w~.]{3}\dQ~[\w~.-]{31,34}"),
+    ("password hash", r"\$(?:apr1|2[aby]|[56y]|argon2id?)\$[A-Za-z0-9./+=,$-]{30,200}"),
+)
+_PATTERNS = [(kind, re.compile(pattern)) for kind, pattern in _FORMS]
+
+_HEADER = re.compile(
+    r"(?<!\w)(?:authorization(?:\\{0,3}['\"])?[ \t]{0,3}[:=][ \t]{0,3}(?:\\{0,3}['\"])?(?:[a-z]{1,20}[ \t]{1,3})?"
+    r"|bearer[ \t]{1,3})(?P<secret>[a-z0-9._~+/-]{6,4000}={0,2})(?![\w=])",
+    re.IGNORECASE,
+)
+_URLS = [
+    re.compile(
+        r"(?<![A-Za-z])[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s:/@\"'<>]{0,100}:"
+        rf"(?P<secret>[^\s/\"`<>{HIDDEN}]{{1,200}})@(?=[\w\[{{$])"
+    ),
+    re.compile(r"(?<![A-Za-z])https?://(?P<secret>(?=[a-zA-Z_-]{0,200}\d)[A-Za-z0-9_-]{16,200})@(?=\w)"),
+]
+
+
+def find(view: str) -> Iterator[Span]:
+    for kind, pattern in _PATTERNS:
+        for found in pattern.finditer(view):
+            yield found.start(), found.start() + len(found[0].rstrip(".")), kind
+    for found in _HEADER.finditer(view):
+        if is_opaque(found["secret"].rstrip("=.")) or found["secret"].endswith("="):
+            yield *found.span("secret"), "authorization header"
+    for pattern in _URLS:
+        for found in pattern.finditer(view):
+            if not is_placeholder(found["secret"]):
+                yield *found.span("secret"), "password in a URL"
+    if _RUN.search(view):
+        for plugin in _PLUGINS:
+            yield from _find_by(plugin, view)
+
+
+def _find_by(plugin: RegexBasedDetector, view: str) -> Iterator[Span]:
+    """What a plugin finds. It sees a long text in parts that overlap: some patterns look at each part many times."""
+    for pattern in plugin.denylist:
+        done = 0
+        for start in range(0, max(len(view) - _OVERLAP, 1), _WINDOW - _OVERLAP):
+            for found in pattern.finditer(view[start : start + _WINDOW]):
+                group = found.lastindex if found.lastindex and len(found[found.lastindex]) >= _WHOLE else 0
+                begin, end = start + found.start(group), start + found.end(group)
+                if end > done:
+                    rest = _REST.match(view, end)
+                    done = rest.end() if rest else end
+                    yield begin, done, plugin.secret_type
