@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from itertools import groupby, pairwise
 
-_COMMENT = re.compile(r"<!--\s{0,20}(?=licen[cs]e|metadata|copyright|spdx-license-identifier)", re.IGNORECASE)
+_COMMENT = re.compile(
+    r"<!--\s{0,20}(?:licen[cs]e|metadata|copyright|spdx-license-identifier)(?:(?!<!--|-->)[\s\S])*-->", re.IGNORECASE
+)
 _LICENCE = re.compile(
     r"licen[cs]ed under|released under|all rights reserved|copyright (?:\(c\)|©|\d{4})|spdx-license-identifier|"
     r"licen[cs]e:[ \t]{0,4}(?:mit|bsd|apache|a?gpl|lgpl|mpl|isc)\b|metadata: this document contains",
@@ -77,7 +79,7 @@ _HEADER = range(3, 60)  # lines of one
 
 def neutral(text: str) -> str:
     """The text without notices, "" if there is nothing else. A text without notices is returned as it is."""
-    kept = _without_comments(text)
+    kept = _COMMENT.sub(lambda found: "" if _LICENCE.search(found[0]) else found[0], text)
     lines = kept.splitlines(keepends=True)
     headers = _headers(lines) | _owned(lines)
     kept = "".join(_without_notices(line) for n, line in enumerate(lines) if n not in headers)
@@ -87,19 +89,6 @@ def neutral(text: str) -> str:
 def neutral_whole(text: str) -> str:
     """The same for the whole of what somebody said: if it is nothing but notices, it stays."""
     return neutral(text) or text
-
-
-def _without_comments(text: str) -> str:
-    parts, kept, at = [], 0, 0
-    while (found := _COMMENT.search(text, at)) is not None:
-        end = text.find("-->", found.end())
-        if end < 0:
-            break  # it does not end
-        at = end + len("-->")
-        if _LICENCE.search(text, found.end(), end):
-            parts.append(text[kept : found.start()])
-            kept = at
-    return "".join([*parts, text[kept:]])
 
 
 def _headers(lines: list[str]) -> set[int]:

@@ -21,7 +21,7 @@ from tests.rules import talking
 from tests.steps import ME, fresh, protect, remember, row
 
 KEY = "ferry-desk-not-a-real-key-0001"
-SECRET = f"The desk signs in with password {KEY}."
+SECRET = f"The desk signs in, and its password is {KEY}."
 
 
 # --- what it would be
