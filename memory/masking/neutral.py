@@ -7,7 +7,7 @@ stays.
 from __future__ import annotations
 
 import re
-from itertools import groupby, pairwise
+from itertools import groupby
 
 _COMMENT = re.compile(
     r"<!--\s{0,20}(?:licen[cs]e|metadata|copyright|spdx-license-identifier)(?:(?!<!--|-->)[\s\S])*-->", re.IGNORECASE
@@ -33,9 +33,9 @@ _NOTICE = re.compile(
     r"(?:(?P<link>\[[^\]\n]{1,80}\]\(https?://[^)\s]{1,160}\))|"
     rf"(?P<tool>{_TOOLS})\b(?:[ ]v?\d[\w.]{{0,10}})?(?P<at>[ ]?[(<]?https?://[^\s)>]{{1,120}}[)>]?)?|"
     r"(?P<unknown>(?-i:[A-Z])[\w.-]{0,30}(?:[ ](?-i:[A-Z])[\w.-]{0,30}){0,3})))|"
-    r"(?P<trailer>(?:co-authored-by|assisted-by|generated-by):[ \t]{0,3}(?:[^<\n]{0,100}<(?:(?:[^>\n]{0,60}\b)?"
+    r"(?P<trailer>(?:(?:co-authored-by|assisted-by|generated-by):[ \t]{0,3}(?:[^<\n]{0,100}<(?:(?:[^>\n]{0,60}\b)?"
     rf"no-?reply@[^>\n]{{1,80}}|[^>@\n]{{1,60}}@(?:[\w-]{{1,30}}\.)?(?:{_MAKERS})\.\w{{2,5}})>|"
-    rf"[\w-]{{1,60}}\[bot\](?:[ ]<[^>\n]{{0,100}}>)?|(?:{_TOOLS})\b))|"
+    rf"[\w-]{{1,60}}\[bot\](?:[ ]<[^>\n]{{0,100}}>)?|(?:{_TOOLS})\b)[ \t]{{0,3}}){{1,20}})|"
     rf"(?:(?:copyright\b[ \t]{{0,3}})?(?:\(c\)|©)|copyright(?=[ \t]{{1,3}}\d{{4}}))[^?\n]{{0,300}}?{_LAW}"
     r"(?:[^?.,;:\n]|\.(?=\S)|,(?= version)){0,160}|"
     r"SPDX-(?:License-Identifier:[^?\n]{1,100}?|FileCopyrightText:[^?\n]{1,160}?)(?=[ \t]{0,3}(?:\*/|-->|\n|\Z))",
@@ -55,15 +55,14 @@ _AFTER = re.compile(
     r"[.!*_)]{0,6}(?:[ \t]{0,3}(?:\*/|-->))?[ \t]{0,6}\Z|"
     r"[*_]{0,2}(?:[.!][*_)]{0,3}(?=[ \t])|\)[.]?)|(?P<goes_on>[*_]{0,2})"
 )
-_PASSES = 20  # of a line: without one notice, another can be at its end
+_PASSES = 5  # of a line: without one notice, another can be at its end
+# A line that names the owner, and the next one, which names the licence.
 _OWNED = re.compile(
-    rf"{_LEAD}(?:copyright[ \t]{{0,3}}(?:\(c\)|©|(?=\d{{4}}))|\(c\)|©)[ \t]{{0,3}}(?:\d{{4}}|\w)[^?]{{0,120}}",
-    re.IGNORECASE,
-)
-_TERMS_ALONE = re.compile(
-    rf"{_LEAD}(?:(?:licen[cs]ed|released|distributed) under [^?.,;]{{0,60}}licen[cs]e(?:,? (?:version )?[\d.]{{1,8}})?|"
-    r"all rights reserved)[.!*_ \t]{0,6}",
-    re.IGNORECASE,
+    rf"^{_LEAD}(?:copyright[ \t]{{0,3}}(?:\(c\)|©|(?=\d{{4}}))|\(c\)|©)[ \t]{{0,3}}\w[^?\n]{{0,120}}\n"
+    rf"(?:[ \t\r]{{0,9}}\n){{0,3}}{_LEAD}(?:all rights reserved|"
+    r"(?:licen[cs]ed|released|distributed) under [^?.,;\n]{0,60}licen[cs]e(?:,? (?:version )?[\d.]{1,8})?)"
+    r"[.!*_ \t\r]{0,6}(?:\n|\Z)",
+    re.IGNORECASE | re.MULTILINE,
 )
 
 # The header of a file: lines of comments, one after another, that name the owner and the licence.
@@ -81,8 +80,9 @@ def neutral(text: str) -> str:
     """The text without notices, "" if there is nothing else. A text without notices is returned as it is."""
     kept = _COMMENT.sub(lambda found: "" if _LICENCE.search(found[0]) else found[0], text)
     lines = kept.splitlines(keepends=True)
-    headers = _headers(lines) | _owned(lines)
-    kept = "".join(_without_notices(line) for n, line in enumerate(lines) if n not in headers)
+    headers = _headers(lines)
+    kept = _OWNED.sub("", "".join(line for n, line in enumerate(lines) if n not in headers))
+    kept = "".join(map(_without_notices, kept.splitlines(keepends=True)))
     return text if kept == text else re.sub(r"\n{3,}", "\n\n", kept).rstrip()
 
 
@@ -101,17 +101,6 @@ def _headers(lines: list[str]) -> set[int]:
         if _OWNER.search(said) and _TERMS.search(said) and "?" not in said and not is_list:
             found.update(numbers)
     return found
-
-
-def _owned(lines: list[str]) -> set[int]:
-    """A line that names the owner, and the next one, which names the licence."""
-    said = [n for n, line in enumerate(lines) if line.strip()]
-    return {
-        n
-        for pair in pairwise(said)
-        if _OWNED.fullmatch(lines[pair[0]].strip()) and _TERMS_ALONE.fullmatch(lines[pair[1]].strip())
-        for n in pair
-    }
 
 
 def _without_notices(line: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
 from detect_secrets.plugins.base import BasePlugin, RegexBasedDetector
@@ -64,10 +65,7 @@ _FORMS = (
         r"(?<![A-Za-z0-9+/])(?:b3BlbnNzaC1rZXktdjEA|MII[A-Za-z0-9+/]{3,5}(?:IBAAKC|BADANBgkqhkiG9w0BAQEFAASC))"
         rf"[A-Za-z0-9+/=]*{_KEY_LINES}",
     ),
-    (
-        "JSON Web Token",
-        r"(?:(?<![\w-])|(?<=\\[nrt]))eyJ[\w=-]{5,2000}\.[\w=-]{5,4000}(?:\.[\w=-]{0,4000}){0,3}",
-    ),
+    ("JSON Web Token", r"(?:(?<![\w-])|(?<=\\[nrt]))eyJ[\w=-]{5,2000}\.[\w=-]{5,4000}(?:\.[\w=-]{0,4000}){0,3}"),
     ("Azure secret", r"(?:(?<![\w~.-])|(?<=\\[nrt]))[\w~.]{3}\dQ~[\w~.-]{31,34}"),
     ("password hash", r"\$(?:apr1|2[aby]|[56y]|argon2id?)\$[A-Za-z0-9./+=,$-]{30,200}"),
 )
@@ -94,13 +92,11 @@ def find(view: str) -> Iterator[Span]:
     for found in _HEADER.finditer(view):
         if is_opaque(found["secret"].rstrip("=.")) or found["secret"].endswith("="):
             yield *found.span("secret"), "authorization header"
-    for pattern in _URLS:
-        for found in pattern.finditer(view):
-            if not is_placeholder(found["secret"]):
-                yield *found.span("secret"), "password in a URL"
+    for found in chain.from_iterable(pattern.finditer(view) for pattern in _URLS):
+        if not is_placeholder(found["secret"]):
+            yield *found.span("secret"), "password in a URL"
     if _RUN.search(view):
-        for plugin in _PLUGINS:
-            yield from _find_by(plugin, view)
+        yield from chain.from_iterable(_find_by(plugin, view) for plugin in _PLUGINS)
 
 
 def _find_by(plugin: RegexBasedDetector, view: str) -> Iterator[Span]:
