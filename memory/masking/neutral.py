@@ -55,7 +55,7 @@ _AFTER = re.compile(
     r"[.!*_)]{0,6}(?:[ \t]{0,3}(?:\*/|-->))?[ \t]{0,6}\Z|"
     r"[*_]{0,2}(?:[.!][*_)]{0,3}(?=[ \t])|\)[.]?)|(?P<goes_on>[*_]{0,2})"
 )
-_PASSES = 5  # of a line: without one notice, another can be at its end
+_PASSES = 5  # without one notice, another can be at the end of its line
 # A line that names the owner, and the next one, which names the licence.
 _OWNED = re.compile(
     rf"^{_LEAD}(?:copyright[ \t]{{0,3}}(?:\(c\)|©|(?=\d{{4}}))|\(c\)|©)[ \t]{{0,3}}\w[^?\n]{{0,120}}\n"
@@ -78,17 +78,25 @@ _HEADER = range(3, 60)  # lines of one
 
 def neutral(text: str) -> str:
     """The text without notices, "" if there is nothing else. A text without notices is returned as it is."""
+    for _ in range(_PASSES):
+        before, text = text, _without_some(text)
+        if text == before:
+            break
+    return text
+
+
+def neutral_whole(text: str) -> str:
+    """The same for the whole of what somebody said: if it is nothing but notices, it stays."""
+    return neutral(text) or text
+
+
+def _without_some(text: str) -> str:
     kept = _COMMENT.sub(lambda found: "" if _LICENCE.search(found[0]) else found[0], text)
     lines = kept.splitlines(keepends=True)
     headers = _headers(lines)
     kept = _OWNED.sub("", "".join(line for n, line in enumerate(lines) if n not in headers))
     kept = "".join(map(_without_notices, kept.splitlines(keepends=True)))
     return text if kept == text else re.sub(r"\n{3,}", "\n\n", kept).rstrip()
-
-
-def neutral_whole(text: str) -> str:
-    """The same for the whole of what somebody said: if it is nothing but notices, it stays."""
-    return neutral(text) or text
 
 
 def _headers(lines: list[str]) -> set[int]:
@@ -105,14 +113,6 @@ def _headers(lines: list[str]) -> set[int]:
 
 def _without_notices(line: str) -> str:
     """The line without the notices in it, "" if nothing else is there."""
-    for _ in range(_PASSES):
-        before, line = line, _without_some(line)
-        if line == before:
-            break
-    return line
-
-
-def _without_some(line: str) -> str:
     body = line.rstrip("\r\n")
     parts, at = [], 0
     for found in _NOTICE.finditer(body):

@@ -192,10 +192,12 @@ def _is_weak_secret(pair: _Pair, value: str) -> bool:
         return value.isdigit() and 4 <= len(value) <= 12
     if name == "pass":
         return len(value) >= 6 and _has_both(value)
-    return _is_token(value)
+    return _is_token(value, least=8 if pair.is_shell else 20)
 
 
-def _is_token(value: str) -> bool:
-    """Whether the value looks like a token, and not like a word, a type, a date or a constant."""
-    is_kind = _KIND_OF.fullmatch(value) or _CONSTANT.fullmatch(value)
-    return len(value) >= 8 and is_opaque(value) and not value.isdigit() and not is_kind
+def _is_token(value: str, least: int = 20) -> bool:
+    """Whether the value looks like a token, and not like a word, a type, a date or a constant. A value of letters alone
+    is one from `least` letters on."""
+    is_other = value.isdigit() or _KIND_OF.fullmatch(value) or _CONSTANT.fullmatch(value)
+    is_long = len(value) >= least and (value.islower() or value.isupper())
+    return len(value) >= 8 and not is_other and (is_opaque(value) or (value.isalpha() and is_long))

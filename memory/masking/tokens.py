@@ -49,12 +49,14 @@ _T = "[A-Za-z0-9_.=+/~-]"  # of a token
 _BEGINS = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _KEY_BEGIN = r"(?:-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d:)"
 _KEY_END = r"(?:-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-MAC:[^\n]{0,200})"
+_JSON = r"\"\s{0,9}[,:}\]]"  # ends a string of JSON, and the block in it
 _BREAK = r"(?:\s|>|\\[nr]){1,20}"
 _KEY_LINES = (  # of a block without an end
-    rf"(?:{_BREAK}(?:[A-Z][\w-]{{2,20}}: [^\n\\]{{1,80}}|[A-Za-z0-9+/=]{{16,}}))*(?:{_BREAK}[A-Za-z0-9+/=]{{1,15}}\Z)?"
+    rf"(?:{_BREAK}(?:[A-Z][\w-]{{2,20}}: [^\n\\\"]{{1,80}}|[A-Za-z0-9+/=]{{16,}}))*"
+    rf"(?:{_BREAK}[A-Za-z0-9+/=]{{1,15}}\Z)?"
 )
 _FORMS = (
-    ("Private Key", rf"{_KEY_BEGIN}(?:(?:(?!{_KEY_BEGIN})[^{HIDDEN}]){{0,20000}}?{_KEY_END}|{_KEY_LINES})"),
+    ("Private Key", rf"{_KEY_BEGIN}(?:(?:(?!{_KEY_BEGIN}|{_JSON})[^{HIDDEN}]){{0,20000}}?{_KEY_END}|{_KEY_LINES})"),
     (
         "API key",
         rf"{_BEGINS}(?:{'|'.join(map(re.escape, _PREFIXES))})(?=[A-Za-z_.=+/~-]{{0,200}}\d)"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from memory.masking import tokens
@@ -93,6 +93,8 @@ def test_each_place_has_its_secret(text: str) -> None:
 
 
 @settings(max_examples=400)
+@example({"a": "-----BEGIN PRIVATE KEY-----\n", "note": "-----END PRIVATE KEY-----"}, False, True)
+@example({"a": "----BEGIN PRIVATE KEY----\nAX-: ", "note": '"'}, False, False)
 @given(st.dictionaries(st.sampled_from(["password", "note", "a"]), TEXTS, min_size=1), st.booleans(), st.booleans())
 def test_json_with_texts_stays_json(said: dict[str, str], is_ascii: bool, is_within: bool) -> None:
     text = json.dumps(said, ensure_ascii=is_ascii)

@@ -34,6 +34,8 @@ PAIRS = [
     ("password=§&user=bob", "hunter2"),
     ("-Dpassword=§", "swordfish"),
     ("docker login registry.acme.example --password=§", "swordfish"),
+    ("JWT_SECRET=§", "supersecretvalue"),
+    ("client_secret: §", "abcdefghijklmnopqrstuvwxyz"),
     ("_auth=§", "Ym9iOmh1bnRlcjI="),
     ("psk=§", "Sword-fish-12"),
     ("smtp: user=x, pass=§", "hunter2"),
