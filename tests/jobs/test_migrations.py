@@ -20,7 +20,9 @@ OURS = ("audit", "memory", "refinement")
 FIRST = {(app, "0001_initial") for app in OURS}
 
 # (app, migration) → why what it does is borne all the same, or that everything stops for it, as the changelog says.
-LOOKED_AT: dict[tuple[str, str], str] = {}
+LOOKED_AT: dict[tuple[str, str], str] = {
+    ("memory", "0002_remove_facts_of_history_analyses"): "before the first release",
+}
 
 
 def is_borne(operation: Any) -> bool:
