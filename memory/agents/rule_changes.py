@@ -17,6 +17,7 @@ from memory.errors import AgentsSide, NotAgreed, PersonsOnly
 from memory.models import Agent
 from memory.policy import paths, settings_document, switches
 from memory.policy.categories import SCOPES
+from memory.policy.settings_document import READABLE_NAMES
 from memory.vault import writer
 from memory.vault.shown import MASKING
 from memory.writing import edits
@@ -80,11 +81,11 @@ def make(
         on = turned_on(row, wanted)
         if unknown := sorted(set(on) - set(agreed)):
             raise NotAgreed(unknown)
-        shown = _shown_by(before, now) if row.vault_path else []
+        shown = _shown_by(before, now, has_vault=bool(row.vault_path))
         if shown and (side is None or side.kind not in _SIDE):
             raise AgentsSide(
-                f"{' and '.join(shown)}: more would be read in the files of its vault. The agent's side alone agrees "
-                "to that: set PALIMPSEST_AGENT_KEY to its key."
+                f"{' and '.join(shown)}: the files of its vault would show more. Only the agent's side can agree to "
+                "that: set PALIMPSEST_AGENT_KEY to its key."
             )
         with edits.begin(row, Operation.AGENT_CHANGED, actor, is_notice=True) as edit:
             edit.agent.memory_enabled = row.memory_enabled if wanted.enabled is None else wanted.enabled
@@ -95,15 +96,22 @@ def make(
             return edit.finish(always=True)
 
 
-def _shown_by(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The settings by which files show in clear what they did not."""
+def _shown_by(before: Mapping[str, Any], now: Mapping[str, Any], *, has_vault: bool) -> list[str]:
+    """The changed settings that make files show more. Readable names need consent before there is a vault, too."""
+    named = [READABLE_NAMES] if _is_readable(now) and not _is_readable(before) else []
+    if not has_vault:
+        return named
     shown = [
         f"memory_rules.categories.{name}.storage_location"
         for name in SCOPES
         if paths.is_private(name, before) and not paths.is_private(name, now)
     ]
     is_unmasked = settings_document.is_on(before, *MASKING) and not settings_document.is_on(now, *MASKING)
-    return [*shown, _MASKING] if is_unmasked else shown
+    return [*shown, *([_MASKING] if is_unmasked else []), *named]
+
+
+def _is_readable(rules: Mapping[str, Any]) -> bool:
+    return settings_document.value(rules, READABLE_NAMES) is True
 
 
 def _have_files_follow(row: Agent, before: Mapping[str, Any], now: Mapping[str, Any], *, is_on: bool) -> None:
@@ -111,9 +119,10 @@ def _have_files_follow(row: Agent, before: Mapping[str, Any], now: Mapping[str, 
         writer.begin_anew(row)  # what happened meanwhile has no file yet
     moved = [name for name in SCOPES if paths.is_private(name, before) != paths.is_private(name, now)]
     if moved:
-        writer.begin_anew_elsewhere(row, moved)
-    if settings_document.is_on(now, *MASKING) and not settings_document.is_on(before, *MASKING):
-        writer.begin_anew_masked(row)
+        writer.rewrite(row, moved)
+    is_masked = settings_document.is_on(now, *MASKING) and not settings_document.is_on(before, *MASKING)
+    if is_masked or _is_readable(now) != _is_readable(before):
+        writer.rewrite(row)
 
 
 def change(

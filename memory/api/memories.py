@@ -15,7 +15,7 @@ from memory.access import request_key
 from memory.api.base import idempotency
 from memory.api.base.bodies import Body, Choice, List, Page, Text, Whole
 from memory.api.base.errors import TooLate
-from memory.api.base.file_field import FileField
+from memory.api.base.file_field import WithFile, with_files
 from memory.api.base.memory_out import CATEGORIES, MemoryOut, shown
 from memory.api.base.views import AgentView, listed
 from memory.errors import Invalid, Stale
@@ -23,7 +23,6 @@ from memory.models import Agent, Kind
 from memory.policy.validation import MAX_CONTENT, MAX_TAG, MAX_TAGS, Draft
 from memory.search import reading
 from memory.search.reading import Filters, Read
-from memory.vault import writer
 from memory.writing import operations
 
 MAX_BATCH = 500
@@ -83,8 +82,8 @@ class ListQuery(Page):
 # --- what goes out
 
 
-class StoredOut(MemoryOut):
-    file = FileField()
+class StoredOut(MemoryOut, WithFile):
+    pass
 
 
 class FoundOut(MemoryOut):
@@ -159,8 +158,8 @@ def _remember(view: AgentView, given: list[dict[str, Any]]) -> list[Read]:
 
 def _stored(agent: Agent, read: list[Read]) -> list[dict[str, Any]]:
     """What was stored, with the path of each one's file."""
-    files = writer.files_of(agent, [each.memory.number for each in read])
-    return [shown(each) | {"file": files.get(each.memory.number)} for each in read]
+    files = with_files(agent, [each.memory.number for each in read])
+    return [shown(each) | file for each, file in zip(read, files, strict=True)]
 
 
 class OneMemory(AgentView):

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from memory.api.base import idempotency
 from memory.api.base.bodies import Body, List, Text
-from memory.api.base.file_field import FileField
+from memory.api.base.file_field import WithFile, with_files
 from memory.api.base.views import AgentView
 from memory.models import Agent, RecordedSession
 from memory.policy import switches
@@ -20,7 +20,6 @@ from memory.recording import recorder, sessions
 from memory.recording.interactions import MOST, Interaction
 from memory.recording.session_memory import Outcomes
 from memory.recording.significance import KINDS, LEVELS
-from memory.vault import writer
 
 _NAMED = {"required": False, "allow_blank": True, "default": ""}
 _LINE = _NAMED | {"max_length": 1_000}
@@ -47,14 +46,13 @@ class RecordingIn(Body):
     )
 
 
-class RecordingOut(serializers.Serializer[Any]):
+class RecordingOut(WithFile):
     id = serializers.IntegerField(allow_null=True, help_text="of the first journal memory; null where it was skipped")
     session = serializers.CharField(allow_null=True, help_text="the session's name")
     kind = serializers.ChoiceField(KINDS, allow_null=True)
     significance = serializers.ChoiceField(LEVELS, allow_null=True)
     masked = serializers.IntegerField(help_text="secrets that are not kept")
     skipped = serializers.ChoiceField(recorder.REASONS, allow_null=True, help_text="why nothing was recorded")
-    file = FileField()
 
 
 class _Skipped(Exception):
@@ -89,9 +87,9 @@ class Recordings(AgentView):
 
         try:
             told = _told(recorder.as_it_stands(self.agent, once))
-            return Response(told | {"file": writer.file_of(self.agent, told["id"])}, status.HTTP_201_CREATED)
+            return Response(told | with_files(self.agent, [told["id"]])[0], status.HTTP_201_CREATED)
         except _Skipped as skipped:
-            nothing = dict.fromkeys(("id", "session", "kind", "significance", "file"))
+            nothing = dict.fromkeys(("id", "session", "kind", "significance", "file", "no_file"))
             return Response(nothing | {"masked": 0, "skipped": skipped.reason}, status.HTTP_200_OK)
 
 
@@ -125,11 +123,10 @@ class EndIn(Body):
     depth = Text(**_TOLD, help_text="how far into the matter it went")
 
 
-class EndOut(serializers.Serializer[Any]):
+class EndOut(WithFile):
     id = serializers.IntegerField(
         allow_null=True, help_text="of the session memory; null where nothing was recorded in the session"
     )
-    file = FileField()
 
 
 class End(AgentView):
@@ -142,4 +139,5 @@ class End(AgentView):
             switches.require_open(self.agent, (sessions.CATEGORY,))
         edited = sessions.end_session(self.agent, name, self.actor, project=project, outcomes=Outcomes(**given))
         number = edited.memory.number if edited is not None and edited.memories else None
-        return Response({"id": number, "file": None if number is None else writer.file_of(self.agent, number)})
+        [file] = [{"file": None, "no_file": None}] if number is None else with_files(self.agent, [number])
+        return Response({"id": number} | file)

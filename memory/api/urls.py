@@ -37,8 +37,6 @@ urlpatterns = [
     path("recorded-sessions/<str:name>/end", recordings.End.as_view()),
     path("cleanup", cleanup.Cleanup.as_view()),
     path("vault", vault.OneVault.as_view()),
-    path("vault/files/<int:number>/take-in", vault.TakeIn.as_view()),
-    path("vault/files/<int:number>/leave", vault.Leave.as_view()),
     path("access-requests", consent.AccessRequests.as_view()),
     path("access-requests/<int:number>/approve", consent.Approve.as_view()),
     path("access-requests/<int:number>/deny", consent.Deny.as_view()),

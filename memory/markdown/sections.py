@@ -12,7 +12,7 @@ from itertools import starmap
 
 from memory.markdown import fences
 
-ABSENT = "Not recorded"  # of a section, and before the labels of those things that nobody told
+ABSENT = "Not recorded"  # what a file shows for a section or a field without a value; never in a memory's text
 _STANDARD = ("Context", "Understanding", "Decision/Action", "Outcome", "Related Memories")
 _OF_KIND = {
     "git_history": (
@@ -93,9 +93,8 @@ def is_plain(text: str, category: str) -> bool:
 
 
 def listed(facts: Mapping[str, str]) -> str:
-    """`- Label: value` for each that is known, and one line for the labels of all others; "" where nothing is known."""
-    told = [f"- {label}: {value}" for label, value in facts.items() if value]
-    return "\n".join([*told, *absent(label for label, value in facts.items() if not value)]) if told else ""
+    """`- Label: value` for each field that has a value."""
+    return "\n".join(f"- {label}: {value}" for label, value in facts.items() if value)
 
 
 def absent(labels: Iterable[str]) -> list[str]:

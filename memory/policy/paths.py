@@ -23,6 +23,7 @@ PROJECTS = "projects"
 FOLDERS = {"session": "sessions", "topic": "topics", "user_interaction": "interactions"}  # the others by their names
 LONGEST = 80  # bytes of a name without its ending; a name with a number before it stays far below 255
 NAMED_BY_SERVICE = ("credentials", "keys")  # categories
+DATED = ("session", "user_interaction")  # categories whose title is a date
 _DIGESTED = re.compile(r"-[0-9a-f]{8}\Z")
 _NOT_PLAIN = re.compile(r"(?:[^\w.]|_)+")
 # What Windows takes for a device, whatever ending follows.
@@ -109,9 +110,14 @@ def dated(at: datetime) -> str:
 
 
 def file_name(number: int, title: str = "") -> str:
-    """`000123-green-tea.md`: the memory's number, so that no two of an agent share a name, and its title where that may
-    be seen."""
+    """`000123-green-tea.md`: the memory's number, which is unique, and the title."""
     return "-".join(part for part in (f"{number:06}", plain(title)) if part) + ".md"
+
+
+def name_of(number: int, category: str, title: str, rules: Mapping[str, Any]) -> str:
+    """The name of a memory's file. Its title is in it only if it is a date, or if the agent's side asked for that."""
+    has_title = category in DATED or settings_document.value(rules, settings_document.READABLE_NAMES)
+    return file_name(number, title if has_title and not is_private(category, rules) else "")
 
 
 def index_of(path: PurePosixPath) -> PurePosixPath:

@@ -21,7 +21,8 @@ Document = dict[str, Any]
 
 DEFAULTS: Document = json.loads((Path(__file__).parent / "defaults.json").read_text("utf-8"))
 PROJECT_ID = "memory_rules.project_support.project_id"
-OURS: Mapping[str, Any] = {PROJECT_ID: ""}  # keys that are not the seed's, and have an effect
+READABLE_NAMES = "storage.readable_names"
+OURS: Mapping[str, Any] = {PROJECT_ID: "", READABLE_NAMES: False}  # keys that are not the seed's, and have an effect
 MASTER = "memory_rules.enabled"
 VERSION: str = DEFAULTS["version"]
 MOST_BYTES = 20_000  # of a document, as JSON: it is read with the agent's row

@@ -16,5 +16,5 @@ def reference(row: Agent, number: int, category: str, project: str, title: str, 
         return told
     rules = switches.rules_of(row)
     folder, here = (paths.folder(each, project, rules) for each in (category, within))
-    file = folder / paths.file_name(number, "" if paths.is_private(category, rules) else title)
+    file = folder / paths.name_of(number, category, title, rules)
     return f"[{told}]({posixpath.relpath(file, here)})"

@@ -13,7 +13,7 @@ from itertools import groupby, islice
 from typing import Any
 
 from memory.markdown import labels, sections
-from memory.markdown.sections import ABSENT, fact, listed
+from memory.markdown.sections import fact, listed
 from memory.masking.neutral import neutral
 from memory.masking.scanner import masked_together
 from memory.models import RecordedSession
@@ -188,7 +188,7 @@ def _exchange(recordings: Sequence[Mapping[str, str]]) -> str:
         _quoted(unfenced(next((each[section] for each in parts if section in each), "")))
         for section in ("User Prompt", "Agent Response")
     ]
-    return " / ".join(text or ABSENT for text in said) if any(said) else ""
+    return " / ".join(text or "no answer" for text in said) if any(said) else ""
 
 
 def _sentences(texts: Iterable[str], pattern: re.Pattern[str]) -> list[str]:

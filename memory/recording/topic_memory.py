@@ -205,9 +205,8 @@ def _as_text(told: Told) -> str:
 
 
 def _section(told: Told) -> str:
-    """Each label with what is told under it, and a line for those under which nothing is; "" where nothing is told."""
-    lines = [_line(label, texts) for label, texts in told.items() if texts]
-    return "\n".join([*lines, *sections.absent(label for label, texts in told.items() if not texts)]) if lines else ""
+    """Each label that has something under it."""
+    return "\n".join(_line(label, texts) for label, texts in told.items() if texts)
 
 
 def _line(label: str, texts: list[str]) -> str:

@@ -1,6 +1,6 @@
-"""A vault's folder: files put there whole or not at all, read back, moved, set aside, removed; one writer at a time.
+"""The files in a vault's folder: written whole or not at all, read, moved, removed.
 
-Paths are below the folder, and each part of one is opened in the part before it: a link leads nowhere (`placing`).
+All paths are below the folder. Each part of a path is opened in the part before it, so that no symlink is followed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -29,7 +29,7 @@ ANOTHERS, NO_MARK = "is another agent's vault", f"its {LOCK} is no mark of a vau
 LARGEST = 4_000_000  # bytes of a file that is read: ours have some 200,000 at most
 _SYNCED_AT_ONCE = 16  # syncs that wait for the disk together are as quick as one
 _FEW = 4
-_BLOCK = 4_096  # bytes of a file by which is seen whether a folder takes one
+_BLOCK = 4_096  # bytes
 _MARK = re.compile(r"[0-9a-f]{32}")
 _MOST_OF_MARK = 1_000  # bytes
 _OPEN = 64  # folders: a system has a limit, and a vault may have a thousand projects
@@ -43,19 +43,7 @@ class _Staged:
     path: PurePosixPath
     temporary: str
     expected: bytes | None  # what the file says now; None where there is none
-    number: int  # under which it is open; -1: it is not
-    replaces_all: bool = False  # whatever the file says
-
-
-@dataclass(frozen=True, slots=True)
-class _FolderOf:
-    """The folder of a path, put together only where it is told."""
-
-    base: Path
-    path: PurePosixPath
-
-    def __str__(self) -> str:
-        return str(self.base / self.path.parent)
+    replaces_all: bool
 
 
 class Disk:
@@ -106,7 +94,7 @@ class Disk:
 
     def read(self, path: PurePosixPath, most: int = LARGEST) -> bytes | None:
         """What a file says, up to so many bytes; None where there is none. Raises NoFile where something else is."""
-        with told("read", _FolderOf(self.path, path)):
+        with told("read", self._folder_of(path)):
             folder = self._folder(path.parent.parts)
             number = None if folder is None else _opened(folder, path.name)
             if number is None:
@@ -118,73 +106,57 @@ class Disk:
 
     def is_free(self, path: PurePosixPath) -> bool:
         """Whether nothing has this name, be it no file."""
-        with told("read", _FolderOf(self.path, path)):
+        with told("read", self._folder_of(path)):
             folder = self._folder(path.parent.parts)
             return folder is None or not folder.exists(path.name)
 
-    def stage(self, path: PurePosixPath, data: bytes, *, expected: bytes | None) -> None:
-        """Write a file beside its place, which it takes with `publish`."""
-        with told("write", _FolderOf(self.path, path)):
+    def is_written(self, path: PurePosixPath) -> bool:
+        """Whether another program has a file open for writing, as far as the system tells."""
+        with told("read", self._folder_of(path)):
+            number = _opened(self._made(path.parent.parts), path.name)
+            if number is None:
+                return False
+            try:
+                return bool(is_written(number))
+            finally:
+                os.close(number)
+
+    def stage(self, path: PurePosixPath, data: bytes, *, expected: bytes | None, replaces_all: bool = False) -> None:
+        """Write a temporary file beside the path. `publish` gives it its place if the file there still says what is
+        `expected`, or anything with `replaces_all`."""
+        with told("write", self._folder_of(path)):
             folder = self._made(path.parent.parts)
             temporary = NEW + hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
-            number = _anew(folder, temporary)
-            self._staged.append(_Staged(path, temporary, expected, number))
+            number = _created(folder, temporary)
+            self._staged.append(_Staged(path, temporary, expected, replaces_all))
             try:
                 write(number, data)
             except OSError:
-                self.drop_staged(after=len(self._staged) - 1)
+                self._drop(self._staged.pop())
                 raise
-
-    def takes_files(self, folder: PurePosixPath) -> bool:
-        """Whether a file can be written there."""
-        before = self.staged
-        try:
-            self.stage(folder / NEW, bytes(_BLOCK), expected=None)
-        except FileFault:
-            return False
-        self.drop_staged(after=before)
-        return True
-
-    @property
-    def staged(self) -> int:
-        """How many files wait for their places."""
-        return len(self._staged)
-
-    def begin(self, path: PurePosixPath) -> Callable[[bytes], None]:
-        """The same for a file that is written piece by piece; what is there is replaced, whatever it says."""
-        self.stage(path, b"", expected=None)
-        staged = self._staged[-1]
-        staged.replaces_all = True
-        os.close(staged.number)  # there may be a thousand of these
-        staged.number = -1
-
-        def more(data: bytes) -> None:
-            with told("write", _FolderOf(self.path, path)):
-                _write(self._made(path.parent.parts), staged.temporary, data, os.O_APPEND)
-
-        return more
+            finally:
+                os.close(number)
 
     def publish(self) -> list[PurePosixPath]:
-        """Give every staged file its place, on the disk when this returns. Those whose place somebody has written to
-        meanwhile, or is writing to, are left out, and returned."""
+        """Give every staged file its place. They are on the disk when this returns. Returns the paths that were left
+        out, because somebody changed the file there or has it open for writing."""
         try:
-            with told("write", self.path):
-                _sync([each.number for each in self._staged if each.number >= 0])
-                for each in self._staged:
-                    if each.number < 0:
-                        self._sync_again(each)
+            with told("write", self.path), ThreadPoolExecutor(_SYNCED_AT_ONCE) as together:
+                for start in range(0, len(self._staged), _SYNCED_AT_ONCE):
+                    self._sync(self._staged[start : start + _SYNCED_AT_ONCE], together)
                 refused = [each.path for each in self._staged if not self._put(each)]
                 self._sync_folders({each.path.parent.parts for each in self._staged})
         finally:
             self.drop_staged()
         return refused
 
-    def _sync_again(self, each: _Staged) -> None:
-        number = self._made(each.path.parent.parts).open(each.temporary, os.O_RDWR)
+    def _sync(self, staged: Sequence[_Staged], together: Executor) -> None:
+        numbers = [self._made(each.path.parent.parts).open(each.temporary, os.O_RDONLY) for each in staged]
         try:
-            os.fsync(number)
+            list((map if len(numbers) <= _FEW else together.map)(os.fsync, numbers))
         finally:
-            os.close(number)
+            for number in numbers:
+                os.close(number)
 
     def _put(self, each: _Staged) -> bool:
         """Whether it has its place: a new one, where there is nothing; else where the file is as it was seen."""
@@ -202,7 +174,7 @@ class Disk:
             if is_written(old) or file.read(LARGEST) != each.expected:
                 return False
             self._replaced(folder, each)
-            self._keep_what_came_last(each, file)
+            self._keep_what_came_last(each.path, each.expected, file)
         return True
 
     def _replaced(self, folder: Folder, each: _Staged) -> bool:
@@ -210,15 +182,17 @@ class Disk:
         each.temporary = ""
         return True
 
-    def _keep_what_came_last(self, each: _Staged, old: BinaryIO) -> None:
-        """By somebody who opened a file before it was replaced, and wrote to it after that."""
+    def _keep_what_came_last(self, path: PurePosixPath, expected: bytes, old: BinaryIO) -> None:
+        """What somebody wrote to a file that was replaced or removed, and that was opened before."""
         until = time.monotonic() + _PATIENCE
         while is_written(old.fileno()) and time.monotonic() < until:
             time.sleep(0.005)
         old.seek(0)
         said = old.read(LARGEST)
-        if said != each.expected:
-            self.append(self.free_aside(each.path), said)
+        if said != expected:
+            free = self.free_aside(path)
+            self.append(free, said)
+            self.put_aside.append((path, free))
 
     def out_of_the_way(self, path: PurePosixPath) -> PurePosixPath:
         """What nobody knows where it comes from is kept, beside what was discarded. Where it is."""
@@ -238,7 +212,7 @@ class Disk:
 
     def move(self, path: PurePosixPath, to: PurePosixPath) -> None:
         """To another folder or name of the vault. Raises FileFault where there is a file already."""
-        with told("move", _FolderOf(self.path, path)):
+        with told("move", self._folder_of(path)):
             folder = self._folder(path.parent.parts)
             if folder is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -248,15 +222,30 @@ class Disk:
 
     def remove(self, path: PurePosixPath) -> None:
         """One that is not there is removed already."""
-        with told("remove", _FolderOf(self.path, path)), suppress(FileNotFoundError):
+        with told("remove", self._folder_of(path)), suppress(FileNotFoundError):
             folder = self._folder(path.parent.parts)
             if folder is not None:
                 folder.remove(path.name)
                 folder.sync()
 
+    def retire(self, path: PurePosixPath, expected: bytes) -> bool:
+        """Remove a file that says what is expected. False if somebody changed it, or has it open for writing."""
+        with told("remove", self._folder_of(path)):
+            folder = self._made(path.parent.parts)
+            number = _opened(folder, path.name)
+            if number is None:
+                return True
+            with os.fdopen(number, "rb") as file:
+                if is_written(number) or file.read(LARGEST) != expected or not folder.has(path.name, number):
+                    return False
+                folder.remove(path.name)
+                folder.sync()
+                self._keep_what_came_last(path, expected, file)
+        return True
+
     def append(self, path: PurePosixPath, data: bytes) -> None:
         """To a file that can be made anew from others: not synced. What ends in the midst of a line is ended first."""
-        with told("write", _FolderOf(self.path, path)):
+        with told("write", self._folder_of(path)):
             folder = self._made(path.parent.parts)
             number = folder.open(path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             try:
@@ -287,6 +276,9 @@ class Disk:
 
     def below(self, path: str) -> PurePosixPath:
         return PurePosixPath(Path(path).relative_to(self.path).as_posix())
+
+    def _folder_of(self, path: PurePosixPath) -> Path:
+        return self.path / path.parent
 
     def _folder(self, parts: tuple[str, ...]) -> Folder | None:
         """None where there is none."""
@@ -320,15 +312,15 @@ class Disk:
         for parts in folders:
             self._made(parts).sync()
 
-    def drop_staged(self, *, after: int = 0) -> None:
-        """What was written beside its place, and shall not take it; but for the first so many."""
-        for each in self._staged[after:]:
-            if each.number >= 0:
-                os.close(each.number)
-            if each.temporary:
-                with suppress(OSError):
-                    self._made(each.path.parent.parts).remove(each.temporary)
-        del self._staged[after:]
+    def drop_staged(self) -> None:
+        """Remove the temporary files that were not published."""
+        while self._staged:
+            self._drop(self._staged.pop())
+
+    def _drop(self, staged: _Staged) -> None:
+        if staged.temporary:
+            with suppress(OSError):
+                self._made(staged.path.parent.parts).remove(staged.temporary)
 
     def close(self) -> None:
         self.drop_staged()
@@ -361,8 +353,8 @@ def _said(number: int, most: int) -> bytes:
     return b"".join(found)
 
 
-def _anew(folder: Folder, name: str) -> int:
-    """A new file, open for writing, in the place of what a killed writer left under this name."""
+def _created(folder: Folder, name: str) -> int:
+    """A new file, open for writing. One that a killed writer left under this name is removed."""
     try:
         return folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     except FileExistsError:
@@ -381,20 +373,3 @@ def _linked(folder: Folder, name: str, as_: str) -> bool:
             return False
         raise
     return True
-
-
-def _write(folder: Folder, name: str, data: bytes, flags: int) -> None:
-    number = folder.open(name, os.O_WRONLY | flags)
-    try:
-        write(number, data)
-    finally:
-        os.close(number)
-
-
-def _sync(numbers: list[int]) -> None:
-    if len(numbers) <= _FEW:
-        for number in numbers:
-            os.fsync(number)
-        return
-    with ThreadPoolExecutor(_SYNCED_AT_ONCE) as together:
-        list(together.map(os.fsync, numbers))

@@ -1,345 +1,315 @@
-"""The files of some memories, brought to what the silo says: written, moved, put aside, removed.
+"""Brings the files of memories to what the silo says: writes, moves, sets aside and removes them.
 
-A file that somebody wrote to is left as it is, and told (`memory.vault.repair`). Nothing of a category that is
-switched off is written or moved; what was redacted is removed all the same, and what would be sealed by now.
+A file that somebody changed is moved to .discarded/ first, and kept there. Nothing of a category that is off is written
+or moved. A redacted memory's files are removed all the same, and files in clear that would be sealed now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain
+from itertools import chain, islice
 from pathlib import PurePosixPath
 from typing import Any
 
-from django.utils import timezone
-
 from audit import bulk
-from audit.models import AuditEntry
+from audit.models import AuditEntry, Change
 from audit.patience import not_awaited
-from memory.errors import FileFault, SealBroken
-from memory.models import Agent, Memory, Source, Vault, VaultFile
-from memory.policy import paths
-from memory.silo.silo import Opened
-from memory.vault import index_pages, naming, removing, rendering
-from memory.vault.known import Known
+from memory.errors import FileFault, NoFile, SealBroken
+from memory.models import Agent, Memory, Source, VaultFile
+from memory.policy import paths, settings_document, switches
+from memory.policy.categories import PRIVATE, SCOPES
+from memory.silo.silo import Opened, Silo
+from memory.vault import index_pages, naming, removing, rendering, sealed
+from memory.vault.disk import Disk
+from memory.vault.index_pages import Line
+from memory.vault.shown import shown
+from memory.writing.snapshots import restore
 
-AT_ONCE = 250  # files written before their rows are: as many are open
+AT_ONCE = 250  # files written before their rows are
 There, SetAside = VaultFile.State.THERE, VaultFile.State.SET_ASIDE
 _OF_NEW = ("agent_id", "number", "version", "rules_version", "state", "sealed_path", "digest")
 _OF_CHANGED = ("id", *_OF_NEW[2:])
+_BACK = 50  # versions in which a file is looked for that a killed writer left
+_IS_CHANGING = "somebody is writing to a file"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Write:
-    """A file that is written: what it will say, and where."""
+    """A staged file. `file` is its row, `before` its line in an index page until now. `replaces` is removed then."""
 
     memory: Memory
-    path: PurePosixPath
+    line: Line
     data: bytes
-    is_listed: bool = False  # in its index, already
-    state: VaultFile.State = There
-    replaces: PurePosixPath | None = None  # a file of its own, which goes
+    file: VaultFile | None
+    before: Line | None
+    replaces: PurePosixPath | None
+    replaced: bytes | None
 
-
-def has_followed(agent: Agent, seq: int, *, before: int, fault: FileFault | None = None, is_all: bool = False) -> None:
-    """That the vault says what entry `seq` left, but for what could not be written (`fault`); unless, since it was at
-    `before`, it is to look at all of it again. `is_all`: and of what was owed before, nothing is any more."""
-    told: dict[str, Any] = {"fault": "", "fault_at": None} if is_all else {}
-    if fault is not None:
-        told = {"fault": fault.reason[:200], "fault_at": timezone.now()}
-    bulk.change(Vault, {"seq": seq, **told}, '"agent_id" = %s AND "seq" = %s', [agent.pk, before])
+    @property
+    def state(self) -> VaultFile.State:
+        return There if self.memory.discarded_at is None else SetAside
 
 
 @dataclass(slots=True)
-class Files(Known):
-    """The files of some memories brought to what the silo says."""
+class Files:
+    """An agent's vault, as its folder, its rows and its trail have it. `fault` is the first fault of a file: it keeps
+    no other file waiting."""
 
-    edited: list[int] = field(default_factory=list)  # memories whose files somebody wrote to: left alone
-    written: list[int] = field(default_factory=list)
-    aside: list[int] = field(default_factory=list)
-    removed: list[int] = field(default_factory=list)
-    hidden: list[int] = field(default_factory=list)  # sealed from now on
-    added: list[index_pages.Line] = field(default_factory=list)
-    gone: list[index_pages.Line] = field(default_factory=list)
-    fault: FileFault | None = None  # the first, of a file that could not be written or read: it keeps no other waiting
-    owes_removal: bool = False  # a file of what was redacted could not be removed
-    _refusing: set[PurePosixPath] = field(default_factory=set)  # folders that take no file
+    agent: Agent
+    disk: Disk
+    silo: Silo = field(init=False)
+    rules: Mapping[str, Any] = field(init=False)
+    version: str = field(init=False)
+    closed: frozenset[str] = field(init=False)
+    fault: FileFault | None = None
+    are_pages_stale: bool = False  # a struck line would still say something of a memory: write the pages again
     _writes: list[_Write] = field(default_factory=list)
-    _rows: list[dict[str, Any]] = field(default_factory=list)
-    _taken: set[PurePosixPath] = field(default_factory=set)
-    _known: Mapping[int, VaultFile] = field(default_factory=dict)
-    _looks: bool = False  # before it writes, whether something is there
 
-    @property
-    def are_pages_anew(self) -> bool:
-        """Whether the indexes have to be written anew: the name of a file, though it is struck, would say something."""
-        return bool(self.removed or self.hidden)
+    def __post_init__(self) -> None:
+        self.silo = Silo.for_agent(self.agent)
+        self.rules = switches.rules_of(self.agent)
+        self.version = settings_document.value(self.rules, "version")
+        self.closed = switches.closed(self.agent) if self.agent.memory_enabled else frozenset(SCOPES)
 
-    def take(self, numbers: Sequence[int], *, again: bool = False) -> None:
-        """At most AT_ONCE of them, which `finish` gives their places. `again`: where something is already, too."""
-        memories = bulk.select(Memory, '"agent_id" = %s', [self.agent.pk], among=("number", numbers))
-        self.take_these(memories, again=again)
+    # --- many
 
-    def take_these(self, memories: Sequence[Memory], *, are_new: bool = False, again: bool = False) -> None:
-        """The same, as they stand. New ones have no files yet."""
-        among = ("number", [memory.number for memory in memories])
-        found = [] if are_new else bulk.select(VaultFile, '"agent_id" = %s', [self.agent.pk], among=among)
-        self._known, self._looks = {file.number: file for file in found}, again
-        times = self._times(memories)
-        redacted = [memory.number for memory in memories if memory.redacted_at is not None]
-        if redacted:
-            self._remove(redacted)
-        for memory in memories:
-            if memory.redacted_at is None and memory.source != Source.SYSTEM:
-                self._or_owed(memory, self._known.get(memory.number), times.get(memory.version, memory.created_at))
+    def bring(self, numbers: Iterable[int]) -> None:
+        """Bring the files of these memories to what the silo says. Faults are noted in `fault`."""
+        remaining = iter(numbers)
+        while batch := list(islice(remaining, AT_ONCE)):
+            try:
+                self._bring_together(batch)
+            except FileFault:  # one by one, then
+                self.drop()
+                for number in batch:
+                    try:
+                        self._bring_together([number])
+                    except FileFault as fault:
+                        self._note(fault)
+                        self.drop()
 
-    def _times(self, memories: Sequence[Memory]) -> dict[int, datetime]:
-        """When the topics among them became what they are."""
-        versions = [memory.version for memory in memories if memory.category == "topic"]
-        if not versions:
-            return {}
-        entries = AuditEntry.objects.filter(agent_id=self.agent.pk, seq__in=versions)
-        return dict(entries.values_list("seq", "at"))
-
-    def _or_owed(self, memory: Memory, file: VaultFile | None, changed_at: datetime) -> None:
-        """One of them; what keeps it from being written keeps no other."""
-        if file is not None and file.version == memory.version and file.rules_version:
-            return
-        folder, staged = paths.folder(memory.category, memory.project, self.rules), self.disk.staged
-        if folder in self._refusing and memory.discarded_at is None:
-            return
-        try:
-            self._one(memory, file, changed_at)
-        except SealBroken:
-            self.owe(FileFault(f"{self.disk.path}: a memory's seal is broken", "a memory's seal is broken"))
-        except FileFault as fault:
-            self.owe(fault)
-            self.disk.drop_staged(after=staged)
-            if memory.discarded_at is None and not self.disk.takes_files(folder):
-                self._refusing.add(folder)
-
-    def owe(self, fault: FileFault) -> None:
-        self.fault = self.fault or fault
-
-    def drop(self) -> None:
-        """What was begun and is not finished."""
-        self.disk.drop_staged()
-        self._writes, self._rows, self._taken, self.added, self.gone = [], [], set(), [], []
-
-    def _one(self, memory: Memory, file: VaultFile | None, changed_at: datetime) -> None:
-        if memory.category in self.closed:
-            if file is not None:
-                self._hide(memory, file)
-        elif memory.discarded_at is not None:
-            if file is not None:
-                self._set_aside(memory, file, changed_at)
-        else:
-            opened, data = self._rendered(memory, changed_at)
-            if file is None:
-                self._write_first(memory, opened, data)
-            else:
-                self._rewrite(memory, file, opened, data)
-
-    def _rendered(self, memory: Memory, changed_at: datetime) -> tuple[Opened, bytes]:
-        opened = self.shown(memory)
-        is_private = paths.is_private(memory.category, self.rules)
-        return opened, rendering.rendered(memory, None if is_private else opened, self.version, changed_at)
-
-    def _hide(self, memory: Memory, file: VaultFile) -> None:
-        """A file in clear, of a category that became private while it is off: it would be sealed, and is not written,
-        so it goes until it is. What somebody wrote to stays."""
-        path = self.path_of(file)
-        if self.is_in_clear(memory, path):
-            there = self._read(path)
-            if there is not None and self.silo.digest_of_file(there) == bytes(file.digest):
-                self.disk.remove(path)
-            self.hidden.append(memory.number)
-
-    # --- what there is to do with one
-
-    def _write_first(self, memory: Memory, opened: Opened, data: bytes) -> None:
-        """Where nothing is, as nearly always: where something is, that is found when it takes its place."""
-        path = next(naming.candidates(memory, opened, self.rules))
-        if self._looks or path in self._taken:
-            self._write_beside(memory, opened, data)
-        else:
-            self.disk.stage(path, data, expected=None)
-            self._note(_Write(memory, path, data))
-
-    def _write_beside(
-        self, memory: Memory, opened: Opened, data: bytes, *, replaces: PurePosixPath | None = None
-    ) -> None:
-        """Where something may be already."""
-        for path in naming.candidates(memory, opened, self.rules):
-            if path in self._taken:
-                continue
-            there = self._read(path)
-            if there is None and not self.disk.is_free(path):
-                continue
-            if there is not None and there != data:
-                if not self._is_of(memory, there):
-                    continue
-                if self._as_written(memory, there) is None:  # somebody's copy, which is not lost
-                    self.disk.out_of_the_way(path)
-                    there = None
-            if there != data:  # else left by a crash
-                self.disk.stage(path, data, expected=there)
-            self._note(_Write(memory, path, data, replaces=replaces))
-            return
-        raise FileFault(f"{self.disk.path}: a memory's file finds no free name", "no free name")
-
-    def _note(self, write: _Write) -> None:
-        self._writes.append(write)
-        self._taken.add(write.path)
-
-    def _rewrite(self, memory: Memory, file: VaultFile, opened: Opened, data: bytes) -> None:
-        path, there = self.where(file, memory)
-        was_there = path == self.path_of(file)  # or half moved, and struck in its index
-        if there is not None and not self.is_known(file, memory, there):
-            if not self._is_anothers(memory, there):
-                self.edited.append(memory.number)
-                return
-            self._write_beside(memory, opened, data)  # its own was removed, and another has the name
-            return
-        if self.is_in_clear(memory, self.path_of(file)):
-            self.hidden.append(memory.number)
-        target = self._target(path, memory, opened)
-        if (target != path or there is None) and not self.disk.is_free(target):
-            self._write_beside(memory, opened, data, replaces=path if there is not None else None)
-            return
-        self.disk.stage(target, data, expected=there)
-        if target != path and there is not None:
-            self.disk.move(path, target)
-            self.gone += [index_pages.Line.of(memory, path)] if path == naming.back(path) else []
-        day = f"{memory.origin:%Y-%m-%d}".encode()  # that its line in the index has, too
-        is_dated_so = day not in _title(data) or day in _title(there or b"")
-        self._note(_Write(memory, target, data, is_listed=was_there and path == target and is_dated_so))
-
-    def _target(self, path: PurePosixPath, memory: Memory, opened: Opened) -> PurePosixPath:
-        """Where its file is from now on: where it was, or in the folder that the settings have by now."""
-        if naming.back(path).parent == paths.folder(memory.category, memory.project, self.rules):
-            return naming.back(path)
-        candidates = naming.candidates(memory, opened, self.rules)
-        return next(each for each in candidates if self.disk.is_free(each))
-
-    def _set_aside(self, memory: Memory, file: VaultFile, changed_at: datetime) -> None:
-        path, there = self.where(file, memory)
-        is_in_clear = self.is_in_clear(memory, path)
-        if is_in_clear:
-            self.hidden.append(memory.number)
-        if there is not None and (is_in_clear or not file.rules_version) and self.is_known(file, memory, there):
-            self._write_aside(memory, path, there, changed_at)
-            return
-        target = naming.aside(path)
-        if there is not None and path != target:
-            if not self.disk.is_free(target):
-                target = target.with_name(f"{target.stem}-{memory.version}.md")
-            self.disk.move(path, target)
-            self.gone.append(index_pages.Line.of(memory, path))
-        if there is not None and self.is_known(file, memory, there):
-            file.digest = self.silo.digest_of_file(there)
-        file.state, file.version, file.rules_version = SetAside, memory.version, file.rules_version or self.version
-        file.sealed_path = self.sealed_path(memory.number, target)
-        self._rows.append(vars(file))
-
-    def _write_aside(self, memory: Memory, path: PurePosixPath, there: bytes, changed_at: datetime) -> None:
-        """As it would be shown by now: sealed, or without secrets."""
-        opened, data = self._rendered(memory, changed_at)
-        if path == naming.back(path):
-            self.gone.append(index_pages.Line.of(memory, path))
-        candidates: Iterable[PurePosixPath] = naming.candidates(memory, opened, self.rules)
-        if not self.is_in_clear(memory, path):
-            candidates = chain([path], candidates)  # under the name it has
-        for target in map(naming.aside, candidates):
-            found = there if target == path else self._read(target)
-            if target in self._taken or (found not in (None, data) and target != path):
-                continue
-            if found != data:
-                self.disk.stage(target, data, expected=found)
-            replaces = path if target != path else None
-            self._note(_Write(memory, target, data, is_listed=True, state=SetAside, replaces=replaces))
-            return
-        raise FileFault(f"{self.disk.path}: a memory's file finds no free name", "no free name")
-
-    def put_where_it_belongs(self, number: int) -> None:
-        """A file that is in another folder than the settings have it: written anew there, sealed or not."""
-        VaultFile.objects.filter(agent_id=self.agent.pk, number=number).update(version=0)
-        self.take([number])
+    def _bring_together(self, numbers: Sequence[int]) -> None:
+        self.take(numbers)
         self.finish()
 
-    def remove_owed(self) -> bool:
-        """What was redacted goes first. Whether there was any."""
-        owed = list(removing.owed(self.agent).values_list("number", flat=True))
-        if owed:
-            self._remove(owed)
-        return bool(owed)
+    def rebuild(self) -> int:
+        """Write the index pages again. Returns how many lines they have, 0 after a fault."""
+        rows = VaultFile.objects.filter(agent_id=self.agent.pk, state=There).order_by("number")
+        if self.closed:
+            mine = Memory.objects.filter(agent_id=self.agent.pk, category__in=self.closed)
+            rows = rows.exclude(number__in=mine.values("number"))
+        try:
+            lines = (Line.open(self.silo, row) for row in rows.iterator(chunk_size=2_000))
+            return index_pages.rebuild(self.disk, lines)
+        except FileFault as fault:
+            self._note(fault)
+            self.drop()
+            return 0
 
-    def _remove(self, numbers: Sequence[int]) -> None:
-        """Every file of theirs: what was redacted is nowhere."""
+    def drop(self) -> None:
+        """Forget what is staged."""
+        self.disk.drop_staged()
+        self._writes = []
+
+    def _note(self, fault: FileFault) -> None:
+        self.fault = self.fault or fault
+
+    # --- one
+
+    def take(self, numbers: Sequence[int]) -> None:
+        """Stage the files of at most AT_ONCE memories. `finish` gives them their places."""
+        memories = bulk.select(Memory, '"agent_id" = %s', [self.agent.pk], among=("number", numbers))
+        rows = bulk.select(VaultFile, '"agent_id" = %s', [self.agent.pk], among=("number", numbers))
+        files = {row.number: row for row in rows}
+        times = self._times(memories)
+        if redacted := [memory.number for memory in memories if memory.redacted_at is not None]:
+            self.remove(redacted)
+        for memory in memories:
+            file = files.get(memory.number)
+            is_done = file is not None and file.version == memory.version and file.rules_version
+            if is_done or memory.redacted_at is not None or memory.source == Source.SYSTEM:
+                continue
+            try:
+                self._take_one(memory, file, times.get(memory.version, memory.created_at))
+            except SealBroken:
+                self._note(FileFault(f"{self.disk.path}: a memory's seal is broken", "a memory's seal is broken"))
+            except FileFault as fault:
+                self._note(fault)
+
+    def _times(self, memories: Sequence[Memory]) -> dict[int, datetime]:
+        """When the topics among them last changed: their files say so."""
+        versions = [memory.version for memory in memories if memory.category == "topic"]
+        entries = AuditEntry.objects.filter(agent_id=self.agent.pk, seq__in=versions) if versions else None
+        return dict(entries.values_list("seq", "at")) if entries is not None else {}
+
+    def _take_one(self, memory: Memory, file: VaultFile | None, changed_at: datetime) -> None:
+        before = Line.open(self.silo, file) if file is not None else None
+        was_in_clear = before is not None and self.is_in_clear(memory, before.path)
+        self.are_pages_stale |= was_in_clear
+        old, there = self._where(memory, before.path) if before is not None else (None, None)
+        if memory.category in self.closed:
+            if file and old and was_in_clear and there and self.silo.digest_of_file(there) == bytes(file.digest):
+                self._retire(memory, old, there)
+            return
+        if file and old and there is not None and not self.is_known(file, memory, there):
+            if not self.is_anothers(memory, there):
+                self.keep(memory, old)
+            there = None
+        opened = shown(memory, self.silo.open(memory), self.rules)
+        path, expected = self._place(memory, opened, file, old, there)
+        if memory.discarded_at is not None and file is None and expected is None:
+            return  # it never had a file
+        is_private = paths.is_private(memory.category, self.rules)
+        data = rendering.rendered(memory, None if is_private else opened, self.version, changed_at)
+        self.disk.stage(path, data, expected=expected)
+        line = Line.of(memory, path, naming.title_in_index(memory, opened, path, self.rules))
+        replaces = old if there is not None and old != path else None
+        listed = before if file and file.state == There else None
+        self._writes.append(_Write(memory, line, data, file, listed, replaces, there))
+
+    def _where(self, memory: Memory, path: PurePosixPath) -> tuple[PurePosixPath, bytes | None]:
+        """Where its file is, and what it says. A killed writer may have moved it without its row."""
+        there = self.read(path)
+        other = naming.back(path) if naming.aside(path) == path else naming.aside(path)
+        moved = self.read(other) if there is None else None
+        return (other, moved) if moved is not None and self.as_written(memory, moved) else (path, there)
+
+    def _place(
+        self, memory: Memory, opened: Opened, file: VaultFile | None, old: PurePosixPath | None, there: bytes | None
+    ) -> tuple[PurePosixPath, bytes | None]:
+        """Where its file goes, and what is there now: the file itself, or one that a killed writer left. A file keeps
+        its name while its folder stays the same."""
+        candidates = naming.candidates(memory, opened, self.rules)
+        folder = paths.folder(memory.category, memory.project, self.rules)
+        if file and old and file.rules_version and naming.back(old).parent == folder:
+            candidates = chain([naming.back(old)], candidates)
+        taken = {each.line.path for each in self._writes}
+        for path in candidates if memory.discarded_at is None else map(naming.aside, candidates):
+            if path in taken:
+                continue
+            found = there if path == old and there is not None else self.read(path)
+            if found is None and self.disk.is_free(path):
+                return path, None
+            if found is not None and (found is there or self.as_written(memory, found)):
+                return path, found
+        raise FileFault(f"{self.disk.path}: no free name for a file", "no free name")
+
+    def keep(self, memory: Memory, path: PurePosixPath) -> None:
+        """Move a file that somebody changed to .discarded/. The copy is sealed if the memory is private."""
+        self.disk.out_of_the_way(path)
+        self._seal_copies({path: memory}, since=len(self.disk.put_aside) - 1)
+
+    def _seal_copies(self, memories: Mapping[PurePosixPath, Memory], *, since: int) -> None:
+        for nth, (path, kept) in enumerate(self.disk.put_aside[since:], since):
+            memory = memories.get(path)
+            if memory is not None and paths.is_private(memory.category, self.rules):
+                target = sealed.seal_copy(self.disk, self.silo, memory, kept, self.version, self.rules)
+                self.disk.put_aside[nth] = path, target
+
+    def _retire(self, memory: Memory, path: PurePosixPath, expected: bytes) -> None:
+        """Remove a file from its old place. One that somebody just changed is kept."""
+        since = len(self.disk.put_aside)
+        if self.disk.retire(path, expected):
+            self._seal_copies({path: memory}, since=since)
+        else:
+            self.keep(memory, path)
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        """Remove every file of redacted memories."""
         known = VaultFile.objects.filter(agent_id=self.agent.pk, number__in=numbers)
         former: dict[int, PurePosixPath | None] = dict.fromkeys(numbers)
-        self.removed += numbers
+        self.are_pages_stale = True
         try:
-            removing.remove(self.disk, former | {file.number: self.path_of(file) for file in known})
+            removing.remove(self.disk, former | {row.number: Line.open(self.silo, row).path for row in known})
         except FileFault as fault:
-            self.owes_removal = True
-            self.owe(fault)
+            self._note(fault)
         else:
             known.delete()
 
     # --- to their places
 
-    def finish(self, *, followed: int | None = None, again: bool = False) -> None:
-        """Files to their places, read back; then their lines, and their rows, with the entry that is followed now.
-
-        Those whose places somebody has written to meanwhile are looked at again, once. Raises FileFault.
-        """
+    def finish(self, *, again: bool = False) -> None:
+        """Publish the staged files and read them back, then write their lines and rows. A file that somebody changed
+        meanwhile is taken once more. Raises FileFault."""
+        since = len(self.disk.put_aside)
         refused = set(self.disk.publish())
-        left = [each.memory.number for each in self._writes if each.path in refused]
+        self._seal_copies({each.line.path: each.memory for each in self._writes}, since=since)
+        done = [each for each in self._writes if each.line.path not in refused]
+        left = [each.memory.number for each in self._writes if each.line.path in refused]
+        self._writes = []
         if left and again:
-            raise FileFault(f"{self.disk.path}: somebody is writing to a file", "somebody is writing to a file")
-        for each in self._writes:
-            if each.path not in refused:
-                self._note_written(each)
-                if each.replaces is not None:
-                    self.disk.remove(each.replaces)
-        if not self.are_pages_anew:
-            index_pages.add(self.disk, self.added, self.gone)
-        with not_awaited():  # what is lost of it is found again, for the files are there
-            bulk.insert(VaultFile, [row for row in self._rows if row["id"] is None], _OF_NEW)
-            bulk.update(VaultFile, [row for row in self._rows if row["id"] is not None], _OF_CHANGED)
-            self.aside += [row["number"] for row in self._rows if row["state"] == SetAside]
-            if followed is not None and not left and not self.owes_removal:
-                has_followed(self.agent, followed, before=followed - 1, fault=self.fault)
-        self.drop()
+            raise FileFault(f"{self.disk.path}: {_IS_CHANGING}", _IS_CHANGING)
+        for each in done:
+            if self.disk.read(each.line.path) != each.data:
+                reason = "not read back as it was written"
+                raise FileFault(f"{self.disk.path}: a file was {reason}", reason)
+            if each.replaces is not None:
+                self._retire(each.memory, each.replaces, each.replaced or b"")
+        if not self.are_pages_stale:
+            changed = [each for each in done if each.before != each.line or each.state == SetAside]
+            added = [each.line for each in changed if each.state == There]
+            index_pages.add(self.disk, added, [each.before for each in changed if each.before is not None])
+        with not_awaited():  # a lost row does no harm: the file is found again
+            rows = [self._row(each) for each in done]
+            bulk.insert(VaultFile, [row for row in rows if row["id"] is None], _OF_NEW)
+            bulk.update(VaultFile, [row for row in rows if row["id"] is not None], _OF_CHANGED)
         if left:
-            self.take(left, again=True)
-            self.finish(followed=followed, again=True)
+            self.take(left)
+            self.finish(again=True)
 
-    def _note_written(self, each: _Write) -> None:
-        if self.disk.read(each.path) != each.data:
-            raise FileFault(f"{self.disk.path}: a file is not as it was written", "not read back as it was written")
-        known = self._known.get(each.memory.number)
-        if not each.is_listed:
-            self.added.append(index_pages.Line.of(each.memory, each.path))
-        self._rows.append(self._row(each, known))
-        if each.state == There:
-            self.written.append(each.memory.number)
-
-    def _row(self, each: _Write, known: VaultFile | None) -> dict[str, Any]:
+    def _row(self, each: _Write) -> dict[str, Any]:
         return {
-            "id": known.pk if known else None,
+            "id": each.file.pk if each.file else None,
             "agent_id": self.agent.pk,
             "number": each.memory.number,
             "version": each.memory.version,
             "rules_version": self.version,
             "state": each.state,
-            "sealed_path": self.sealed_path(each.memory.number, each.path),
+            "sealed_path": each.line.seal(self.silo, each.memory.number),
             "digest": self.silo.digest_of_file(each.data),
         }
 
+    # --- what a file says
 
-def _title(data: bytes) -> bytes:
-    return data.partition(b"\n")[0]
+    def read(self, path: PurePosixPath) -> bytes | None:
+        """None if there is no file, or something that is not a file."""
+        try:
+            return self.disk.read(path)
+        except NoFile:
+            return None
+
+    def is_in_clear(self, memory: Memory, path: PurePosixPath) -> bool:
+        """Whether the path is outside private/, and the memory is private now."""
+        return paths.is_private(memory.category, self.rules) and naming.back(path).parts[0] != PRIVATE
+
+    def is_known(self, file: VaultFile, memory: Memory, data: bytes) -> bool:
+        """Whether this service wrote the file, and nobody changed it."""
+        return self.silo.digest_of_file(data) == bytes(file.digest) or self.as_written(memory, data)
+
+    def is_anothers(self, memory: Memory, data: bytes) -> bool:
+        """Whether a file names another memory. If it names none, an edit has removed the number."""
+        return rendering.number_in(data.decode(errors="replace")) not in (None, memory.number)
+
+    def as_written(self, memory: Memory, data: bytes) -> bool:
+        """Whether a file is one of the last versions of a memory: a killed writer left it without its row."""
+        said = rendering.read_again(data)
+        if said is None or said.number != memory.number:
+            return False
+        return any(
+            rendering.rendered(before, opened if said.sealed is None else None, said.version, at) == data
+            for before, opened, at in self._versions(memory)
+        )
+
+    def _versions(self, memory: Memory) -> Iterator[tuple[Memory, Opened, datetime]]:
+        changes = Change.objects.filter(agent_id=self.agent.pk, number=memory.number).order_by("-seq")[:_BACK]
+        entries = AuditEntry.objects.filter(agent_id=self.agent.pk, seq__in=[change.seq for change in changes])
+        times = dict(entries.values_list("seq", "at"))
+        for change in changes:
+            before = copy(memory)
+            for name, value in restore(bytes(change.after or b"")).items():
+                setattr(before, name, value)
+            if before.sealed:  # its body was not redacted
+                yield before, shown(before, self.silo.open(before), self.rules), times[change.seq]

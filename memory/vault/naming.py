@@ -1,4 +1,4 @@
-"""What a memory's file is called, and where it is first put (seed 004, "Memory Routing", "Credential Naming")."""
+"""The name of a memory's file, and the folder it is written to."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from memory.policy import paths
 from memory.silo.silo import Opened
 from memory.vault.disk import ASIDE
 
-_WORDS = 8  # of a memory's beginning that name its file
+_WORDS = 8  # of a memory's beginning, in its title
 _BEGAN = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d):(\d\d):(\d\d)Z to ")
 
 
 def candidates(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Iterator[PurePosixPath]:
-    """Its path, and others for when something of somebody else's is there."""
+    """The path of its file, then other paths in case that one is taken."""
     folder = paths.folder(memory.category, memory.project, rules)
     first = _name(memory, opened, rules)
     yield folder / first
@@ -29,11 +29,12 @@ def candidates(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Iter
     yield from (folder / f"{numbered}-{nth}.md" for nth in range(2, 100))
 
 
-def moved_to(path: PurePosixPath, memory: Memory, rules: Mapping[str, Any]) -> Iterator[PurePosixPath]:
-    """Where a file with this path belongs, as the settings have it now, and others for when something is there."""
-    folder = paths.folder(memory.category, memory.project, rules)
-    yield folder / path.name
-    yield from (folder / f"{path.stem}-{nth}{path.suffix}" for nth in range(2, 1_000))
+def title_in_index(memory: Memory, opened: Opened, path: PurePosixPath, rules: Mapping[str, Any]) -> str:
+    """What its index calls the file: its title, which the file shows as well, or the name of the file if it is
+    private."""
+    if paths.is_private(memory.category, rules):
+        return path.stem
+    return paths.file_name(memory.number, _title(memory, opened)).removesuffix(".md")
 
 
 def aside(path: PurePosixPath) -> PurePosixPath:
@@ -45,32 +46,30 @@ def back(path: PurePosixPath) -> PurePosixPath:
 
 
 def _name(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> str:
-    tags = dict(tag.split(":", 1) for tag in reversed(opened.tags) if ":" in tag)
+    tags = _tags(opened)
     if memory.category in paths.NAMED_BY_SERVICE and "service" in tags:
-        kind = tags.get("credential", "key")
-        # The project as it was given: one of its own is for that project alone.
-        named = paths.credential_name(tags["service"], memory.project, kind)
+        named = paths.credential_name(tags["service"], memory.project, tags.get("credential", "key"))
         if named and named != paths.INDEX:
             return named
-    if paths.is_private(memory.category, rules):  # a name would say what the file does not
-        return paths.file_name(memory.number)
-    return paths.file_name(memory.number, _title(memory, opened, tags))
+    return paths.name_of(memory.number, memory.category, _title(memory, opened), rules)
 
 
-def _title(memory: Memory, opened: Opened, tags: Mapping[str, str]) -> str:
-    if memory.category == "session":  # by when it began: it may go on
+def _tags(opened: Opened) -> dict[str, str]:
+    return dict(tag.split(":", 1) for tag in reversed(opened.tags) if ":" in tag)
+
+
+def _title(memory: Memory, opened: Opened) -> str:
+    if memory.category == "session":  # when it began: its end may still change
         period = sections.told(opened.content, memory.category, "Session Overview", "Period")
-        return f"{began[1]}-{began[2]}{began[3]}{began[4]}" if (began := _BEGAN.match(period)) else _dated(memory)
+        began = _BEGAN.match(period)
+        return f"{began[1]}-{began[2]}{began[3]}{began[4]}" if began else paths.dated(memory.origin)
     if memory.category == "user_interaction":
-        return _dated(memory)
+        return paths.dated(memory.origin)
+    tags = _tags(opened)
     if memory.category == "topic" and tags.get("topic"):
         return tags["topic"]
-    if memory.category == "git_history" and tags.get("analysis"):  # which is said anew as there is more
+    if memory.category == "git_history" and tags.get("analysis"):
         return f"git {tags['analysis']}"
     said = sections.parted(opened.content[:2_000], memory.category)
     text = said.get(sections.main_section(memory.category)) or next(iter(said.values()), "")
     return " ".join(text.split()[:_WORDS])
-
-
-def _dated(memory: Memory) -> str:
-    return paths.dated(memory.origin)

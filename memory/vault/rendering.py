@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -35,12 +35,11 @@ _LONGEST = 200  # characters of what a title says
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Said:
-    """What a file says. `sections` and `tags` as they stand there; `sealed` where it is private."""
+    """Which memory a file is of, under which version of the rules it was written, and its sealed block if it is
+    private."""
 
     number: int
     version: str
-    sections: Mapping[str, str]
-    tags: str
     sealed: bytes | None
 
 
@@ -54,8 +53,12 @@ def rendered(memory: Memory, opened: Opened | None, version: str, changed_at: da
     said = sections.parted(opened.content, memory.category)
     values |= _of_tags(opened.tags) | _of_sections(said)
     for name in sections.names(memory.category):
-        told = name in said
-        values[name] = sections.escaped(visible(said[name])) if told else labels.absent(memory.category, name)
+        text = visible(said.get(name, ""))
+        values[name] = (
+            sections.escaped(labels.completed(text, memory.category, name))
+            if text
+            else labels.absent(memory.category, name)
+        )
     return _filled(_template_of(memory.category), values)
 
 
@@ -135,11 +138,6 @@ def tags_of(line: str) -> tuple[str, ...]:
     return tuple(tag for tag in tags if tag and tag != "none")
 
 
-def says_tags(line: str, tags: Sequence[str]) -> bool:
-    """Whether a file says these, or did before commas were told apart."""
-    return line in (tags_line(tags), ", ".join(map(_one_line, tags)))
-
-
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 
@@ -206,17 +204,7 @@ def read_again(data: bytes) -> Said | None:
     if number is None:
         return None
     found = blocks(text)
-    fields = _fields(found.pop("Metadata", ""))
-    tags, sealed = found.pop("Tags", ""), found.pop("Sealed", "")
-    told = {name: said for name, said in found.items() if said and not labels.is_absent(said)}
-    return Said(number, fields.get("Version", ""), told, tags, _sealed(sealed))
-
-
-def is_cut(data: bytes, tags: str) -> bool:
-    """Whether a file that ended with these tags has lost its end: there is none, or it breaks off in the midst of it.
-    That there are no tags any more says `none`."""
-    said = blocks(data.decode(errors="replace")).get("Tags", "")
-    return not said or (said != tags and tags.startswith(said) and not data.endswith(b"\n"))
+    return Said(number, _fields(found.get("Metadata", "")).get("Version", ""), _sealed(found.get("Sealed", "")))
 
 
 def number_in(text: str) -> int | None:
@@ -237,7 +225,8 @@ def _fields(metadata: str) -> dict[str, str]:
 
 
 def blocks(text: str) -> dict[str, str]:
-    """What stands below each heading."""
+    """What stands below each heading, without what the file's template has filled in."""
+    is_bold = text.startswith("# Git History")
     found: dict[str, list[str]] = {}
     name = ""
     for line, begun in sections.headed(text):
@@ -246,7 +235,10 @@ def blocks(text: str) -> dict[str, str]:
             found[name] = []
         elif name:
             found[name].append(line)
-    return {name: restored(sections.unescaped("".join(lines)).strip()) for name, lines in found.items()}
+    return {
+        name: restored(labels.stored(sections.unescaped("".join(lines)).strip(), is_bold=is_bold))
+        for name, lines in found.items()
+    }
 
 
 def _sealed(said: str) -> bytes | None:

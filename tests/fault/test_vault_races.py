@@ -25,11 +25,13 @@ from memory.silo.silo import Silo
 from memory.vault import comparing, disk, rendering
 from memory.vault import repair as mending
 from memory.vault import writer as following
+from memory.vault.index_pages import Line
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.fault import writer
 from tests.fault.test_writers import at_once, start, whole
 from tests.steps import ME, PERSON, fresh, remember, says
+from tests.vault.tree import in_clear
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -69,11 +71,10 @@ def agrees(agent: Agent, edited: frozenset[int] = frozenset()) -> None:
             assert file is None or file.state == VaultFile.State.SET_ASIDE
             continue
         assert file is not None
-        path = Path(agent.vault_path) / silo.open_text("vault", memory.number, bytes(file.sealed_path))
-        said = rendering.read_again(path.read_bytes())
-        assert said is not None
+        path = Path(agent.vault_path) / Line.open(silo, file).path
+        said = rendering.blocks(path.read_text())
         told = sections.parted(silo.open(memory).content, memory.category)
-        assert {name: said.sections.get(name) for name in told} == told
+        assert {name: said.get(name) for name in told} == told
     assert not list(Path(agent.vault_path).rglob(f"{disk.NEW}*"))
     whole(agent)
 
@@ -109,7 +110,7 @@ class Person(threading.Thread):
         self.marks.append(mark)
 
     def lost(self) -> list[str]:
-        said = [path.read_bytes() for path in files(self.agent)]
+        said = [in_clear(self.agent, path.read_bytes()) for path in files(self.agent)]
         return [mark for mark in self.marks if not any(mark.encode() in data for data in said)]
 
 
@@ -140,7 +141,7 @@ def test_threads_at_one_vault(eve: Agent) -> None:
     made = at_once(*edits(eve))
     assert [len(each) for each in made] == [EDITS] * THREADS
     following.follow(eve.pk)
-    assert comparing.differences(fresh(eve)) == []
+    assert comparing.whole(fresh(eve)).differences == []
     agrees(eve)
 
 
@@ -150,7 +151,7 @@ def test_processes_at_one_vault(eve: Agent) -> None:
     assert [process.returncode for process in running] == [0] * PROCESSES
     assert sum(len(json.loads(output)) for output in outputs) == PROCESSES * EDITS
     following.follow(eve.pk)
-    assert comparing.differences(fresh(eve)) == []
+    assert comparing.whole(fresh(eve)).differences == []
     agrees(eve)
 
 
@@ -170,7 +171,7 @@ def test_a_person_who_writes_meanwhile_loses_nothing(eve: Agent) -> None:
 
 
 def test_one_file_that_all_write_to(eve: Agent) -> None:
-    """A person leaves each of the person's edits, and goes on."""
+    """Each of the person's edits is kept."""
     [number] = remember(eve, "memory", category="technical")
     person = Person(eve, seed=2)
 
@@ -178,38 +179,18 @@ def test_one_file_that_all_write_to(eve: Agent) -> None:
         for nth in range(EDITS):
             operations.revise(eve, number, ME, content=f"{word} {nth}")
 
-    def leave() -> None:
+    def repair() -> None:
         for _ in range(EDITS):
             try:
-                mending.leave(fresh(eve), number, ME)
+                mending.repair(fresh(eve))
             except MemoryFault:
                 time.sleep(0.01)
 
     with beside(person):
-        assert at_once(lambda: revise("one"), lambda: revise("other"), leave) == [None, None, None]
+        assert at_once(lambda: revise("one"), lambda: revise("other"), repair) == [None, None, None]
     assert person.lost() == []
     mended(eve)
     assert person.lost() == []
-
-
-def test_edits_are_taken_in_beside_others(eve: Agent) -> None:
-    [number, other] = remember(eve, "memory", "another", category="technical")
-
-    def taken_in() -> int:
-        taken = 0
-        for nth in range(EDITS):
-            [path] = Path(eve.vault_path).glob(f"common/technical/{number:06}*.md")
-            path.write_text(path.read_text().replace("## Understanding\n", f"## Understanding\nby hand {nth}\n"))
-            mending.take_in(fresh(eve), number, ME)
-            taken += f"by hand {nth}\n" in says(eve, number).content
-        return taken
-
-    def revise() -> None:
-        for nth in range(EDITS):
-            operations.revise(eve, other, ME, content=f"another {nth}")
-
-    assert at_once(taken_in, revise, revise) == [EDITS, None, None]
-    mended(eve)
 
 
 def test_repairs_beside_edits(eve: Agent) -> None:
@@ -220,7 +201,7 @@ def test_repairs_beside_edits(eve: Agent) -> None:
     outcomes = at_once(*edits(eve), repair, repair)
     assert not [each for each in outcomes if isinstance(each, Exception)]
     mended(eve)
-    assert comparing.differences(fresh(eve)) == []
+    assert comparing.whole(fresh(eve)).differences == []
 
 
 def test_who_holds_a_vault_keeps_no_edit_waiting_for_ever(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +234,7 @@ def test_two_agents_with_vaults_keep_apart(eve: Agent, root: Path) -> None:
     at_once(*edits(eve)[:2], *edits(fay)[:2])
     for agent in (eve, fay):
         following.follow(agent.pk)
-        assert comparing.differences(fresh(agent)) == []
+        assert comparing.whole(fresh(agent)).differences == []
         agrees(agent)
 
 
@@ -283,10 +264,11 @@ def test_who_has_a_file_open_to_write_is_not_overtaken(eve: Agent) -> None:
         assert "changed" not in path.read_text()
         assert Vault.objects.get().fault == "somebody is writing to a file"
         file.write("by hand")
-    assert "by hand" in path.read_text()
     following.catch_up()
     assert Vault.objects.get().fault == ""
-    assert [each.kind for each in comparing.differences(fresh(eve))] == [comparing.EDITED]
+    assert any("by hand" in each.read_text() for each in files(eve))
+    assert [each.kind for each in comparing.whole(fresh(eve)).differences] == [comparing.COPY]
+    assert "changed" in path.read_text()
 
 
 def test_who_opened_it_just_before_is_waited_for(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +306,7 @@ def test_a_vault_that_was_placed_elsewhere_meanwhile_is_begun_anew(
     following.follow(eve.pk)
     now = fresh(eve)
     assert len(files(now)) == 2
-    assert comparing.differences(now) == []
+    assert comparing.whole(now).differences == []
 
 
 def test_a_lock_is_waited_for_in_another_process(eve: Agent) -> None:

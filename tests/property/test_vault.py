@@ -30,11 +30,13 @@ from memory.silo.silo import Silo
 from memory.time_machine.rollback import What, roll_back
 from memory.vault import comparing, rendering, repair, writer
 from memory.vault.disk import LOCK, Disk
+from memory.vault.index_pages import Line
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.property.effort import walks
 from tests.rules.talking import agreed
 from tests.steps import ME, PERSON, fresh, problems, remember
+from tests.vault.tree import in_clear
 
 CATEGORIES = ("technical", "contextual", "personal", "topic")
 WORDS = st.sampled_from(["heather", "moss", "fern", "lichen"])
@@ -200,7 +202,7 @@ class Vaulted(RuleBasedStateMachine):
             self.act(lambda: operations.revise(self.row(), number, PERSON, content=f"other {mark}"), None)
             with suppress(errors.MemoryFault), transaction.atomic():
                 if aside:
-                    repair.leave(self.row(), number, ME)
+                    repair.repair(self.row())
         asked = removal_requests.ask_redaction(self.row(), [number], PERSON, reason="17").number
         with transaction.atomic():
             redaction.redact(self.row(), asked, ME, include_constitutional=True)
@@ -252,24 +254,12 @@ class Vaulted(RuleBasedStateMachine):
 
     @rule(pick=PICK)
     def delete(self, pick: int) -> None:
-        paths = [path for path, data in sorted(self.files().items()) if b"by hand" not in data]
+        paths = [path for path, data in sorted(self.files().items()) if b"by hand" not in in_clear(self.row(), data)]
         if paths:
             (self.vault / paths[pick % len(paths)]).unlink()
 
-    @rule(pick=PICK)
-    def take_in_or_leave(self, pick: int) -> None:
-        if not self.is_on:
-            return
-        found = [each for each in comparing.differences(self.row()) if each.kind == comparing.EDITED]
-        if found:
-            one, do = found[pick % len(found)], repair.take_in if pick % 2 else repair.leave
-            with suppress(errors.MemoryFault), transaction.atomic():
-                do(self.row(), one.number, ME)
-                if do is repair.take_in:  # what was behind the last section is the memory's now, or was its tags'
-                    self.written = [mark for mark in self.written if self.is_somewhere(mark)]
-
     def is_somewhere(self, mark: str) -> bool:
-        return any(mark.encode() in data for data in self.files().values())
+        return any(mark.encode() in in_clear(self.row(), data) for data in self.files().values())
 
     # --- what holds
 
@@ -281,14 +271,13 @@ class Vaulted(RuleBasedStateMachine):
             return
         done = repair.repair(self.row())
         for each in done.left:  # a crash leaves none of these: a person does
-            assert each.kind in (comparing.EDITED, comparing.COPY)
+            assert each.kind == comparing.COPY
             category = Memory.objects.get(agent_id=self.agent.pk, number=each.number).category
             is_closed = category in self.off  # whose files stay as a crash left them, till it is on
-            assert is_closed or b"by hand" in (self.vault / each.path).read_bytes()
-        edited = {each.number for each in done.left if each.kind == comparing.EDITED}
-        self.agrees(edited)
+            assert is_closed or b"by hand" in in_clear(self.row(), (self.vault / each.path).read_bytes())
+        self.agrees()
 
-    def agrees(self, edited: set[int]) -> None:
+    def agrees(self) -> None:
         """Each memory's file says what it says, and stands in its index."""
         agent = self.row()
         silo, closed = Silo.for_agent(agent), writer.Files(agent, None).closed  # type: ignore[arg-type]
@@ -296,22 +285,23 @@ class Vaulted(RuleBasedStateMachine):
         listed = "".join(data.decode() for path, data in self.files().items() if path.endswith("index.md"))
         for memory in Memory.objects.filter(agent_id=agent.pk).exclude(source=Source.SYSTEM):
             file = files.get(memory.number)
-            if memory.category in closed or memory.number in edited:
+            if memory.category in closed:
                 continue
             if memory.discarded_at is not None:
                 assert file is None or file.state == VaultFile.State.SET_ASIDE
                 continue
             assert file is not None
-            path = silo.open_text("vault", memory.number, bytes(file.sealed_path))
+            path, title = Line.open(silo, file).path, Line.open(silo, file).title
             said = rendering.read_again((self.vault / path).read_bytes())
             opened = silo.open(memory)
             assert said is not None
-            assert Path(path).name in listed
+            assert f"[{title}](" in listed
             if said.sealed is not None:
                 assert silo.open_sealed(memory.number, said.sealed) == opened
             else:
                 told = sections.parted(opened.content, memory.category)
-                assert {name: said.sections.get(name) for name in told} == told
+                shown = rendering.blocks((self.vault / path).read_text())
+                assert {name: shown.get(name) for name in told} == told
 
     @invariant()
     def nothing_that_was_redacted_is_there(self) -> None:

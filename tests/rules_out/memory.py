@@ -53,7 +53,7 @@ _MASTER_OF_AN_EDIT = ("editing", "if not (row.memory_enabled or is_notice):", "i
 _DUE_WHILE_OFF = ("refinement/schedule.py", "timezone.now(), memory_enabled=True)", "timezone.now())")
 _NEW_OF_A_CATEGORY = ("editing", "switches.require_open(self.agent, (draft.category,))", "pass")
 _CHANGE_OF_A_CATEGORY = ("editing", "switches.require_open(self.agent, (memory.category,))", "pass")
-_READ_BACK = ("files", "if self.disk.read(each.path) != each.data:", "if False:")
+_READ_BACK = ("files", "if self.disk.read(each.line.path) != each.data:", "if False:")
 _LEFT = "rows.exclude(switches.hidden(agent)) if switches.closed(agent) else rows"
 _IS_RECORDED = 'settings_document.is_on(switches.rules_of(agent), "auto_recording", "enabled")'
 _TOLD = "                    told += notify_overdue("
@@ -223,7 +223,7 @@ FILES_FOLLOW = _memory(
     "each edit's files are written",
     "S:the_storage_process a_memory_of_another_road_is_a_file_too F:a_memory_is_a_file_a_person_can_read "
     "ONE:nothing_is_kept_in_a_process_alone",
-    ("following", "transaction.on_commit(partial(follow_edit, agent, seq, memories, are_new=are_new))", "pass"),
+    ("following", "transaction.on_commit(partial(follow, agent.pk, [memory.number for memory in memories]))", "pass"),
 )
 PLACE_IS_CONFIGURED = _memory(
     "files are where the settings say",
@@ -256,7 +256,7 @@ A_FAILURE_IS_TOLD = _memory(
     "a file that is not there is told",
     "VC:a_vault_that_cannot_be_written_is_said_and_the_memory_stands "
     "S:what_was_not_written_as_it_was_said_is_not_confirmed",
-    ("keeping", "    if path is None:\n", "    if False:\n"),
+    ("keeping", "    if number is not None and path is None:\n", "    if False:\n"),
 )
 STEPS = tuple(
     _memory(f"the storage process: {step}", "S:the_storage_process", change)
@@ -270,7 +270,7 @@ STEPS = tuple(
             "return _filled(_template_of(memory.category), values)",
             'return _filled("session", values)',
         ),
-        "index": ("files", "pages.add(self.disk, self.added, self.gone)", "pass"),
+        "index": ("files", "index_pages.add(self.disk, added, [each.before for each in changed if each.before is not None])", "pass"),
     }.items()
 )
 PRIVATE_IS_PRIVATE = _memory(

@@ -48,10 +48,9 @@ OPENS_SILOS = {
     "memory/recording/cleanup.py",  # tags, for the agent's side
     "memory/search/cache.py",
     "memory/transfer/exporting.py",
-    "memory/vault/known.py",  # by its side's standing consent: the vault's files
+    "memory/vault/files.py",  # by its side's standing consent: the vault's files
     "memory/vault/writer.py",
-    "memory/vault/repair.py",
-    "memory/vault/index_pages.py",
+    "memory/vault/sealed.py",
     "refinement/effects.py",
     "refinement/gc_reports.py",
     "refinement/knife.py",

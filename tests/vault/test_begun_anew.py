@@ -15,7 +15,7 @@ from memory.agents import rule_changes
 from memory.models import Agent
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from memory.vault import index_pages, repair, writer
+from memory.vault import index_pages, repair, sealed, writer
 from memory.writing import operations
 from tests.rules.talking import settings
 from tests.steps import ME, PERSON, fresh, last_entry, remember
@@ -118,7 +118,7 @@ def test_what_was_left_in_clear_is_told_and_mended(ada: Agent, vault: Path) -> N
     """As a vault has it that was made private before what was discarded was sealed."""
     remember(ada, "Heather blooms.", category="technical")
     operations.discard(fresh(ada), [1], ME)
-    with mock.patch.object(writer, "begin_anew_elsewhere"):
+    with mock.patch.object(writer, "rewrite"):
         made_private(ada)
     assert differ(fresh(ada)) == [("misplaced", 1)]
     assert repair.repair(fresh(ada)).left == ()
@@ -144,7 +144,11 @@ def test_of_what_is_off_what_would_be_sealed_goes_until_it_is_on(ada: Agent, vau
     assert clear(vault, "eather") == []
     assert len(memories(vault)) == 1
     made_private(ada)
-    assert memories(vault) == ["common/behavioral/000003-moss-is-green.md", "private/technical/000001.md"]
+    assert memories(vault) == [
+        ".discarded/private/technical/000002.md",
+        "common/behavioral/000003.md",
+        "private/technical/000001.md",
+    ]
     assert (clear(vault, "eather"), differ(fresh(ada))) == ([], [])
 
 
@@ -164,29 +168,16 @@ def written_to(vault: Path) -> None:
 
 
 def opened(agent: Agent, path: Path) -> str:
-    return repair.opened_file(fresh(agent), path.read_bytes()).content
+    return sealed.open_file(fresh(agent), path.read_bytes()).content
 
 
-def test_what_somebody_wrote_to_stays_until_it_is_left_and_is_sealed_then(ada: Agent, vault: Path) -> None:
+def test_what_somebody_wrote_to_is_kept_and_sealed(ada: Agent, vault: Path) -> None:
     remember(ada, "Heather blooms.", category="technical")
     written_to(vault)
     made_private(ada)
-    assert differ(fresh(ada)) == [("edited", 1)]
-    assert repair.leave(fresh(ada), 1, ME) == ".discarded/private/technical/000001-found-1.md"
-    assert (clear(vault, "eather"), differ(fresh(ada))) == ([], [])
+    assert (clear(vault, "eather"), differ(fresh(ada))) == ([], [("copy", 1)])
     assert "Heather blooms by hand." in opened(ada, vault / ".discarded/private/technical/000001-found-1.md")
     assert (vault / "private/technical/000001.md").exists()
-
-
-def test_what_was_put_aside_before_is_sealed(ada: Agent, vault: Path) -> None:
-    remember(ada, "Heather blooms.", category="technical")
-    written_to(vault)
-    repair.leave(fresh(ada), 1, ME)
-    (vault / ".discarded" / "notes-found-1.md").write_text("somebody's")
-    made_private(ada)
-    assert (clear(vault, "eather"), differ(fresh(ada))) == ([], [])
-    assert "Heather blooms by hand." in opened(ada, vault / ".discarded/private/technical/000001-found-1.md")
-    assert (vault / ".discarded" / "notes-found-1.md").read_text() == "somebody's"
 
 
 def test_a_file_that_is_gone_leaves_no_line_with_its_title(ada: Agent, vault: Path) -> None:

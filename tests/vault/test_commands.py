@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from unittest import mock
 
 import pytest
-from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from memory.agents import lifecycle, rule_changes
 from memory.consent import erasure, proposals, removal_requests
 from memory.errors import FileFault
-from memory.models import Agent, AgentKey
-from memory.vault import writer
+from memory.models import Agent
 from memory.vault.disk import Disk
 from tests.commands.calling import Ran, run
 from tests.conftest import OPERATOR
@@ -92,7 +89,7 @@ def test_each_of_the_twelve_steps_is_reported(ada: Agent, site: Path) -> None:
 def test_a_vault_begins_with_what_is_remembered_already(ada: Agent, site: Path) -> None:
     rules("store", "The ferry leaves at 14:30.", "--category", "technical")
     assert found(rules("init", "--vault", "--json"))["Index"].startswith("1 file listed")
-    assert memories(site / "memory") == ["common/technical/000001-the-ferry-leaves-at-14-30.md"]
+    assert memories(site / "memory") == ["common/technical/000001.md"]
     entry = last_entry(ada)
     assert (entry.actor_kind, entry.detail["changed"]) == ("agent", {"vault_path": str(site / "memory")})
 
@@ -165,7 +162,7 @@ def test_an_index_of_somebody_elses_is_kept_and_told(ada: Agent, site: Path) -> 
     (site / "memory").mkdir()
     (site / "memory" / "index.md").write_text("# Mine")
     told = found(rules("init", "--vault", "--json"))["Index"]
-    assert "index.md was not ours, and is kept as .discarded/index-found-1.md" in told
+    assert "index.md was not the vault's, and is kept as .discarded/index-found-1.md" in told
     assert (site / "memory" / ".discarded" / "index-found-1.md").read_text() == "# Mine"
 
 
@@ -221,7 +218,7 @@ def vault(ada: Agent, site: Path) -> Path:
 
 def test_a_memory_is_stored_and_its_file_told(ada: Agent, vault: Path) -> None:
     ran = rules("store", "B it is", "--context", "A or B", "--decision", "B", "--category", "technical", "--tag", "x")
-    assert ran.json["file"] == str(vault / "common/technical/000001-b-it-is.md")
+    assert ran.json["file"] == str(vault / "common/technical/000001.md")
     text = Path(ran.json["file"]).read_text()
     assert "## Context\nA or B\n\n## Understanding\nB it is\n\n## Decision/Action\nB\n" in text
     assert says(ada, 1).tags == ("x",)
@@ -307,34 +304,80 @@ def test_what_differs_is_listed_mended_and_decided(ada: Agent, vault: Path, monk
     two.unlink()
     told = rules("index", "--check", "--json").json["differences"]
     assert [(each["id"], each["kind"]) for each in told] == [(1, "edited"), (2, "missing")]
-    assert "--take-in 1" in rules("index", "--check").out
+    assert "common/technical/000001.md  was changed by hand; --repair keeps it" in rules("index", "--check").out
     ran = rules("index", "--json").json
-    assert (ran["mended"], ran["indexed"], two.exists()) == (1, 2, True)
-    assert rules("index", "--take-in", "1").code == 0
-    assert says(ada, 1).content == "The ferry leaves at 16:45."
+    assert (ran["mended"], ran["indexed"], two.exists()) == (2, 2, True)
+    assert ran["kept"] == [
+        {"from": "common/technical/000001.md", "to": ".discarded/common/technical/000001-found-1.md"}
+    ]
+    assert "16:45" in (vault / ran["kept"][0]["to"]).read_text()
+    assert "14:30" in one.read_text()
+    assert says(ada, 1).content == "The ferry leaves at 14:30."
     one.write_text(one.read_text() + "\nscribbled")
-    kept = rules("index", "--leave", "1", "--json").json["kept"]
-    assert "scribbled" in (vault / kept).read_text()
-    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
-    assert rules("index", "--leave", "1").code == 2
+    ran = rules("index")
+    assert "is kept as .discarded/common/technical/000001-found-2.md" in ran.err
+    checked = rules("index", "--check")
+    assert (checked.code, checked.out.count("is a copy that the vault does not need")) == (0, 2)
 
 
-def test_files_of_another_version_are_told_and_migrated(ada: Agent, vault: Path) -> None:
-    rules("store", "The ferry", "--category", "technical")
+def test_files_of_another_version_are_told_and_repaired(ada: Agent, vault: Path) -> None:
+    path = Path(rules("store", "The ferry", "--category", "technical").json["file"])
     assert rules("settings", "version", "1.1.0").code == 0
     assert "1 file of another version" in rules("status").out
-    assert rules("index", "--migrate", "--json").json == {"rewritten": 1}
+    assert "- **Version**: 1.0.0" in path.read_text()
+    assert rules("index", "--repair", "--json").json["mended"] == 1
+    assert "- **Version**: 1.1.0" in path.read_text()
     assert rules("index", "--check", "--json").json == {"differences": [], "unknown": 0}
+
+
+@pytest.mark.parametrize("switches", [[], ["--readable-names"]])
+def test_names_of_files_have_words_if_the_agents_side_asks(ada: Agent, site: Path, switches: list[str]) -> None:
+    assert rules("init", "--vault", *switches).code == 0
+    rules("store", "Green tea", "--category", "technical")
+    rules("store", "sesame", "--category", "personal")
+    rules("store", "x", "--category", "keys", "--service", "Mail")
+    title = "-green-tea" if switches else ""
+    assert memories(site / "memory") == [
+        f"common/technical/000001{title}.md",
+        "private/keys/mail-key.md",
+        "private/personal/000002.md",
+    ]
+    assert "[000001-green-tea](common/technical/000001" in (site / "memory/index.md").read_text()
+
+
+def test_names_change_with_the_setting(ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules("store", "Green tea", "--category", "technical")
+    key = os.environ["PALIMPSEST_AGENT_KEY"]
+    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
+    refused = rules("settings", "storage.readable_names", "true")
+    assert (refused.code, "Only the agent's side" in refused.err) == (1, True)
+    assert rules("init", "--readable-names").code == 2
+    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
+    assert rules("init", "--readable-names").code == 0
+    assert memories(vault) == ["common/technical/000001-green-tea.md"]
+    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
+    assert rules("settings", "storage.readable_names", "false").code == 0
+    assert memories(vault) == ["common/technical/000001.md"]
+    assert rules("index", "--check").code == 0
+
+
+def test_without_a_vault_a_store_says_why_there_is_no_file(ada: Agent, site: Path) -> None:
+    ran = rules("store", "The ferry", "--category", "technical")
+    assert (ran.json["file"], "has no file: no vault: run memory_rules init acme/ada --vault" in ran.err) == (
+        None,
+        True,
+    )
+    assert "no vault: run" in rules("record", "--prompt", "Which tea?").err
 
 
 def test_a_vault_in_which_nothing_differs_is_said_so(ada: Agent, vault: Path) -> None:
     rules("store", "The ferry", "--category", "technical")
     ran = rules("index", "--check")
-    assert (ran.code, ran.out, ran.err) == (0, "Nothing differs.\n", "")
+    assert (ran.code, ran.out, ran.err) == (0, "No differences.\n", "")
     (vault / "mine.txt").write_text("tea")
     ran = rules("index")
-    assert (ran.code, ran.err) == (0, "1 file of others, left alone.\n")
-    assert ran.out == "0 differences mended, 1 file listed in the indexes.\nNothing differs.\n"
+    assert (ran.code, ran.err) == (0, "1 other file, left alone.\n")
+    assert ran.out == "0 differences repaired, 1 file listed in the index pages.\nNo differences.\n"
 
 
 def test_what_differs_is_an_exit_code(ada: Agent, vault: Path) -> None:
@@ -351,28 +394,19 @@ def test_what_could_not_be_mended_is_an_exit_code(ada: Agent, vault: Path, args:
     Path(rules("store", "The ferry", "--category", "technical").json["file"]).unlink()
     stage = Disk.stage
 
-    def refusing(self: Disk, path: PurePosixPath, data: bytes, *, expected: bytes | None) -> None:
+    def refusing(self: Disk, path: PurePosixPath, data: bytes, *, expected: bytes | None, **options: bool) -> None:
         if path.name != "index.md":
             raise FileFault("denied", "permission denied")
-        stage(self, path, data, expected=expected)
+        stage(self, path, data, expected=expected, **options)
 
     with mock.patch.object(Disk, "stage", refusing):
         assert rules("index", *args).code == 1
     assert rules("index", *args).code == 0
 
 
-def test_a_sealed_file_is_not_offered_to_be_taken_in(ada: Agent, vault: Path) -> None:
-    path = Path(rules("store", "tea", "--category", "personal").json["file"])
-    path.write_text(path.read_text() + "\nscribbled")
-    told = rules("index", "--check").out
-    assert "--leave 1" in told
-    assert "--take-in" not in told
-
-
 def test_names_of_files_are_told_to_the_agent_alone(ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for args in (["Heather blooms", "--category", "technical"], ["x", "--category", "keys", "--service", "Heather"]):
         path = Path(rules("store", *args).json["file"])
-        assert "heather" in path.name
         path.with_name("heather.md").write_bytes(path.read_bytes())
         path.write_text(path.read_text() + "\nmore")
     (vault / "private" / "index.md").write_text("mine")
@@ -387,7 +421,7 @@ def test_names_of_files_are_told_to_the_agent_alone(ada: Agent, vault: Path, mon
         assert "common/technical/…" in ran.out or args[0] == ["init"]
 
 
-@pytest.mark.parametrize("args", [[], ["--check"], ["--repair"], ["--migrate"], ["--take-in", "1"], ["--leave", "1"]])
+@pytest.mark.parametrize("args", [[], ["--check"], ["--repair"]])
 def test_while_memory_is_off_index_asks_and_does_nothing(ada: Agent, vault: Path, args: list[str]) -> None:
     path = Path(rules("store", "The ferry", "--category", "technical").json["file"])
     path.write_text(path.read_text().replace("ferry", "boat"))
@@ -406,17 +440,6 @@ def test_while_memory_is_off_index_asks_and_does_nothing(ada: Agent, vault: Path
     assert (bool(agreed.out), fresh(ada).memory_enabled) == (True, True)
 
 
-def test_a_category_that_is_off_is_asked_about_before_its_file_is_taken_in(ada: Agent, vault: Path) -> None:
-    path = Path(rules("store", "The ferry", "--category", "technical").json["file"])
-    path.write_text(path.read_text().replace("ferry", "boat"))
-    rules("disable", "--category", "technical")
-    assert "Nothing was done." in rules("index", "--take-in", "1").err
-    assert says(ada, 1).content == "The ferry"
-    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
-        assert rules("index", "--take-in", "1", stdin=b"y\n").code == 0
-    assert says(ada, 1).content == "The boat"
-
-
 def test_what_is_sealed_is_shown_once_memory_is_on(ada: Agent, vault: Path) -> None:
     rules("store", "sesame", "--category", "personal")
     rule_changes.change(ada, PERSON, enabled=False)
@@ -429,7 +452,7 @@ def test_a_vault_whose_folder_is_gone_is_told(ada: Agent, vault: Path) -> None:
     assert rules("status", "--json").json["vault"]["is_there"] is True
     shutil.rmtree(vault)
     told = rules("status")
-    assert f"vault {vault}: the folder is gone; 'index' writes its 1 file anew" in told.out
+    assert f"vault {vault}: the folder is gone; 'index --repair' writes its 1 file again" in told.out
     assert rules("status", "--json").json["vault"]["is_there"] is False
     assert not vault.exists()
     rules("index")
@@ -442,45 +465,13 @@ def test_a_vault_that_somebody_holds_is_told_within_seconds(ada: Agent, vault: P
     with (vault / ".palimpsest").open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         began = time.monotonic()
-        for args in (["--take-in", "1"], ["--leave", "1"], []):
-            ran = rules("index", *args)
-            assert (ran.code, "Try again" in ran.err) == (1, True)
+        ran = rules("index")
+        assert (ran.code, "Try again" in ran.err) == (1, True)
         stored = rules("store", "Tea is hot", "--category", "technical")
         assert (stored.code, stored.json["file"], "tried again" in stored.err) == (0, None, True)
         assert rules("index", "--check").code == 1
         assert time.monotonic() - began < 9
-    assert rules("index", "--take-in", "1").code == 0
-
-
-def test_what_is_taken_in_stands_though_its_file_cannot_follow(ada: Agent, vault: Path) -> None:
-    path = Path(rules("store", "The ferry", "--category", "technical").json["file"])
-    path.write_text(path.read_text().replace("ferry", "boat"))
-    with mock.patch("memory.vault.files.Files.finish", side_effect=FileFault("no", "no space left")):
-        ran = rules("index", "--take-in", "1", "--json")
-    assert (ran.code, ran.json["file"], "could not be written" in ran.err) == (0, None, True)
-    assert says(ada, 1).content == "The boat"
-    assert rules("status", "--json").json["vault"]["is_behind"] is True
     assert rules("index").code == 0
-    assert rules("status", "--json").json["vault"]["is_behind"] is False
-
-
-def test_a_key_that_ended_while_the_vault_was_waited_for_decides_nothing(ada: Agent, vault: Path) -> None:
-    path = Path(rules("store", "The ferry", "--category", "technical").json["file"])
-    path.write_text(path.read_text().replace("ferry", "boat"))
-    opened = writer.opened
-
-    @contextmanager
-    def ended_meanwhile(agent: Agent) -> Iterator[Disk]:
-        with opened(agent) as disk:
-            AgentKey.objects.update(revoked_at=timezone.now())
-            yield disk
-
-    for deed in ("--leave", "--take-in"):
-        AgentKey.objects.update(revoked_at=None)
-        with mock.patch("memory.vault.writer.opened", ended_meanwhile):
-            ran = rules("index", deed, "1")
-        assert (ran.code, "key is not valid" in ran.err) == (2, True)
-    assert (path.read_text().count("boat"), says(ada, 1).content) == (1, "The ferry")
 
 
 def test_what_is_recorded_is_told_with_its_file(ada: Agent, vault: Path) -> None:
@@ -498,12 +489,3 @@ def test_what_is_recorded_is_told_with_its_file(ada: Agent, vault: Path) -> None
 def test_an_agent_without_a_vault_has_no_index(ada: Agent, site: Path) -> None:
     ran = rules("index")
     assert (ran.code, "has no vault" in ran.err) == (2, True)
-
-
-def test_a_file_that_waits_for_its_edit_is_told_as_that(ada: Agent, vault: Path) -> None:
-    told = rules("topic", "Tea", "--insight", "hot").json
-    path = Path(told["file"])
-    path.write_text(path.read_text().replace("hot", "cold"))
-    ran = rules("topic", "Tea", "--insight", "green")
-    assert ran.json["file"] is None
-    assert "--take-in 1 or --leave 1" in ran.err

@@ -27,7 +27,7 @@ def three(ada: Agent) -> list[int]:
 def test_a_folder_that_is_gone_is_written_whole_with_the_next_edit(ada: Agent, three: list[int], vault: Path) -> None:
     vault.rename(vault.with_name("elsewhere"))
     remember(ada, "four", category="technical")
-    assert (len(memories(vault)), differ(ada), writer.is_behind(fresh(ada))) == (3, [], False)
+    assert (len(memories(vault)), differ(ada), writer.is_behind(fresh(ada))) == (4, [], False)
 
 
 def test_a_folder_without_its_mark_is_behind_until_workers_wrote_it(ada: Agent, three: list[int], vault: Path) -> None:
@@ -35,7 +35,7 @@ def test_a_folder_without_its_mark_is_behind_until_workers_wrote_it(ada: Agent, 
     vault.mkdir()
     assert writer.is_behind(fresh(ada))
     writer.catch_up()
-    assert (len(memories(vault)), differ(ada), writer.is_behind(fresh(ada))) == (2, [], False)
+    assert (len(memories(vault)), differ(ada), writer.is_behind(fresh(ada))) == (3, [], False)
 
 
 def test_workers_make_no_folder_that_somebody_took_away(ada: Agent, three: list[int], vault: Path) -> None:
@@ -45,13 +45,14 @@ def test_workers_make_no_folder_that_somebody_took_away(ada: Agent, three: list[
     assert writer.is_behind(fresh(ada))
 
 
-def test_what_somebody_wrote_there_is_left(ada: Agent, three: list[int], vault: Path) -> None:
+def test_what_somebody_wrote_there_is_kept(ada: Agent, three: list[int], vault: Path) -> None:
     path = memories(vault)[1]  # the first is what was discarded
     (vault / path).write_text((vault / path).read_text().replace("one", "mine"))
     (vault / LOCK).unlink()
     remember(ada, "four", category="technical")
-    assert "mine" in (vault / path).read_text()
-    assert differ(ada) == [("edited", three[0])]
+    assert "mine" in (vault / ".discarded" / path).with_stem("000001-found-1").read_text()
+    assert "one" in (vault / path).read_text()
+    assert differ(ada) == [("copy", three[0])]
 
 
 def test_what_fails_half_way_stays_owed(ada: Agent, three: list[int], vault: Path) -> None:
@@ -60,7 +61,7 @@ def test_what_fails_half_way_stays_owed(ada: Agent, three: list[int], vault: Pat
         remember(ada, "four", category="technical")
     assert Vault.objects.get().seq == 0
     writer.follow(ada.pk)
-    assert (len(memories(vault)), differ(ada)) == (3, [])
+    assert (len(memories(vault)), differ(ada)) == (4, [])
 
 
 def test_what_it_wrote_is_counted_as_mended(ada: Agent, three: list[int], vault: Path) -> None:
@@ -68,18 +69,18 @@ def test_what_it_wrote_is_counted_as_mended(ada: Agent, three: list[int], vault:
         remember(ada, "four", category="technical")
     assert differ(ada) == [("behind", 4)]
     done = repair.repair(ada)
-    assert (done.mended, done.left, done.is_done) == (1, (), True)
+    assert (done.repaired, done.left, done.is_done) == (1, (), True)
 
 
 def test_what_cannot_be_written_is_not_done(ada: Agent, three: list[int], vault: Path) -> None:
     (vault / memories(vault)[1]).unlink()
     stage = Disk.stage
 
-    def refusing(self: Disk, path: PurePosixPath, data: bytes, *, expected: bytes | None) -> None:
+    def refusing(self: Disk, path: PurePosixPath, data: bytes, *, expected: bytes | None, **options: bool) -> None:
         if path.name != "index.md":
             raise FileFault("denied", "permission denied")
-        stage(self, path, data, expected=expected)
+        stage(self, path, data, expected=expected, **options)
 
     with mock.patch.object(Disk, "stage", refusing):
         done = repair.repair(ada)
-    assert (done.mended, done.is_done) == (0, False)
+    assert (done.repaired, done.is_done) == (0, False)

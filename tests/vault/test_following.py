@@ -14,7 +14,7 @@ from memory.policy.categories import SCOPES
 from memory.policy.validation import Draft
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from memory.vault import repair
+from memory.vault import sealed
 from memory.writing import operations
 from tests.rules.talking import agreed
 from tests.steps import ME, PERSON, fresh, last_entry, remember
@@ -30,7 +30,7 @@ def off(agent: Agent, category: str, *, is_on: bool = False) -> None:
 def test_a_memory_is_a_file_a_person_can_read(ada: Agent, vault: Path) -> None:
     remember(ada, "The ferry leaves at 14:30.", category="technical", origin=DAY, tags=["ferry", "times"])
     path = the_one(vault)
-    assert path.relative_to(vault).as_posix() == "common/technical/000001-the-ferry-leaves-at-14-30.md"
+    assert path.relative_to(vault).as_posix() == "common/technical/000001.md"
     text = path.read_text()
     assert text.startswith("# Memory Entry: technical - 2026-02-01T09:30:00Z\n\n## Metadata\n- **Version**: 1.0.0\n")
     assert "\n## Understanding\nThe ferry leaves at 14:30.\n" in text
@@ -69,7 +69,7 @@ def test_what_is_private_is_sealed(ada: Agent, vault: Path, category: str) -> No
     for path in tree(vault):
         assert "sesame" not in path + (vault / path).read_text()
         assert "door" not in path + (vault / path).read_text()
-    opened = repair.opened_file(fresh(ada), the_one(vault).read_bytes())
+    opened = sealed.open_file(fresh(ada), the_one(vault).read_bytes())
     assert (opened.content, opened.tags) == ("sesame opens the door", ("door",))
 
 
@@ -127,7 +127,7 @@ def test_a_closed_categorys_files_stay_as_they_are(ada: Agent, vault: Path) -> N
     rollback.roll_back(ada, What.entry(seq), PERSON)  # which passes the switches
     assert tree(vault) == before
     off(ada, "technical", is_on=True)
-    assert memories(vault) == [f".discarded/common/technical/{number:06}-the-ferry-leaves-at-14-30.md"]
+    assert memories(vault) == [f".discarded/common/technical/{number:06}.md"]
 
 
 def test_while_memory_is_off_nothing_is_written(ada: Agent, vault: Path) -> None:
@@ -138,7 +138,7 @@ def test_while_memory_is_off_nothing_is_written(ada: Agent, vault: Path) -> None
     rollback.roll_back(fresh(ada), What.entry(seq), PERSON)
     assert tree(vault) == before
     rule_changes.change(fresh(ada), PERSON, enabled=True)
-    assert memories(vault) == [".discarded/common/technical/000001-the-ferry-leaves-at-14-30.md"]
+    assert memories(vault) == [".discarded/common/technical/000001.md"]
 
 
 def test_a_notice_of_the_system_has_no_file(ada: Agent, vault: Path) -> None:

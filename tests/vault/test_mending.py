@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path, PurePosixPath
 from unittest import mock
 
@@ -13,16 +12,15 @@ import pytest
 
 from audit import bulk
 from memory.agents import rule_changes
-from memory.errors import AgentsSide, FileFault, Invalid, MemoryDisabled, NotFound, Stale
+from memory.errors import FileFault, MemoryDisabled
 from memory.models import Agent, Vault, VaultFile
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from memory.vault import comparing, repair, writer
+from memory.vault import comparing, repair, sealed, writer
 from memory.vault.disk import LARGEST, Disk
 from memory.vault.files import Files
 from memory.writing import operations
-from tests.rules.talking import of_category, talk
-from tests.steps import ME, PERSON, fresh, last_entry, remember, says
+from tests.steps import ME, PERSON, fresh, last_entry, remember
 from tests.vault.tree import differ, memories, the_one, tree
 
 FERRY = "The ferry leaves at 14:30."
@@ -43,7 +41,7 @@ def test_a_file_that_went_is_written_again(ada: Agent, ferry: int, vault: Path) 
     before = path.read_bytes()
     path.unlink()
     assert differ(ada) == [("missing", ferry)]
-    assert repair.repair(ada).mended == 1
+    assert repair.repair(ada).repaired == 1
     assert path.read_bytes() == before
     assert differ(ada) == []
 
@@ -58,124 +56,38 @@ def test_all_of_a_vault_is_written_again(ada: Agent, ferry: int, vault: Path) ->
     assert {path: (vault / path).read_bytes() for path in tree(vault)} == before
 
 
-def test_a_persons_edit_is_found_and_left_alone(ada: Agent, ferry: int, vault: Path) -> None:
-    edit(the_one(vault))
-    assert differ(ada) == [("edited", ferry)]
-    operations.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
-    assert "16:45" in the_one(vault).read_text()
-    assert repair.repair(ada).left == (comparing.Difference(ferry, "edited", str(the_one(vault).relative_to(vault))),)
-    assert "16:45" in the_one(vault).read_text()
-
-
-def test_a_persons_edit_is_taken_in(ada: Agent, ferry: int, vault: Path) -> None:
-    edit(the_one(vault))
-    edit(the_one(vault), "\ntimes\n", "\ntimes, ferry\n")
-    repair.take_in(ada, ferry, ME)
-    assert (says(ada, ferry).content, says(ada, ferry).tags) == ("The ferry leaves at 16:45.", ("times", "ferry"))
-    assert (last_entry(ada).operation, last_entry(ada).actor_kind) == ("revised", "agent")
-    assert differ(ada) == []
-
-
-@pytest.mark.parametrize(
-    ("said", "wanted"),
-    [
-        ("Aaa\n## Tags\nfake", "Bbb\n## Tags\nfake"),
-        ("Aaa\n\\## Context\nfake", "Bbb\n\\## Context\nfake"),
-        ("Aaa\n```\n## Context\n```", "Bbb\n```\n## Context\n```"),
-        ("Aaa\n## Context\nwhy", "## Context\nwhy\n\n## Understanding\nBbb"),
-    ],
-)
-def test_plain_text_stays_plain_whatever_is_like_a_heading(ada: Agent, vault: Path, said: str, wanted: str) -> None:
-    [number] = remember(ada, said, category="technical")
-    edit(the_one(vault), "Aaa", "Bbb")
-    repair.take_in(ada, number, ME)
-    assert says(ada, number).content == wanted
-    assert differ(ada) == []
-
-
-def test_an_edit_of_another_section_is_taken_in(ada: Agent, ferry: int, vault: Path) -> None:
-    edit(the_one(vault), "## Outcome\nNot recorded", "## Outcome\nCaught it.")
-    repair.take_in(ada, ferry, ME)
-    assert says(ada, ferry).content == f"## Understanding\n{FERRY}\n\n## Outcome\nCaught it."
-    assert differ(ada) == []
-
-
-def test_a_persons_edit_is_left(ada: Agent, ferry: int, vault: Path) -> None:
+def test_a_changed_file_is_kept_by_an_edit_and_by_a_repair(ada: Agent, ferry: int, vault: Path) -> None:
     path = the_one(vault)
     edit(path)
-    kept = repair.leave(ada, ferry, ME)
-    assert "16:45" in (vault / kept).read_text()
-    assert FERRY in path.read_text()
-    assert differ(ada) == []
-
-
-@pytest.mark.parametrize("do", [repair.take_in, repair.leave])
-def test_only_the_agents_side_decides(ada: Agent, ferry: int, vault: Path, do: object) -> None:
-    edit(the_one(vault))
-    with pytest.raises(AgentsSide):
-        do(ada, ferry, PERSON)  # type: ignore[operator]
     assert differ(ada) == [("edited", ferry)]
+    operations.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
+    assert "15:10" in path.read_text()
+    edit(path, "15:10", "17:00")
+    repair.repair(fresh(ada))
+    assert "15:10" in path.read_text()
+    kept = [(vault / f".discarded/common/technical/000001-found-{nth}.md").read_text() for nth in (1, 2)]
+    assert ("16:45" in kept[0], "17:00" in kept[1]) == (True, True)
+    assert differ(ada) == [("copy", ferry)] * 2
+    assert repair.repair(fresh(ada)).is_done
 
 
-@pytest.mark.parametrize("do", [repair.take_in, repair.leave])
-def test_there_is_nothing_to_decide(ada: Agent, ferry: int, do: object) -> None:
-    for number in (ferry, 99):
-        with pytest.raises(NotFound):
-            do(ada, number, ME)  # type: ignore[operator]
-
-
-def test_what_is_sealed_takes_nothing_in(ada: Agent, vault: Path) -> None:
-    [number] = remember(ada, "secret", category="personal")
-    edit(the_one(vault), "## Sealed", "## Sealed!")
-    with pytest.raises(Invalid, match="sealed"):
-        repair.take_in(ada, number, ME)
-
-
-def test_a_file_without_its_number_takes_nothing_in(ada: Agent, ferry: int, vault: Path) -> None:
-    the_one(vault).write_text("What a mess")
-    with pytest.raises(Invalid, match="which memory"):
-        repair.take_in(ada, ferry, ME)
-    assert differ(ada) == [("edited", ferry)]
-
-
-@pytest.mark.parametrize("at", ["## Understanding", "## Related Memories", "## Tags", "times", "mes, boat", "\n"])
-def test_a_file_that_lost_its_end_takes_nothing_in(ada: Agent, vault: Path, at: str) -> None:
-    [number] = remember(ada, FERRY, category="technical", tags=["times", "boat"])
-    edit(the_one(vault), FERRY, "It leaves at 16:45.")
-    said = the_one(vault).read_text()
-    the_one(vault).write_text(said[: said.rindex(at)])
-    if at == "\n":  # as some editors leave it
-        repair.take_in(ada, number, ME)
-        assert says(ada, number).tags == ("times", "boat")
-        return
-    with pytest.raises(Invalid, match="has lost its end"):
-        repair.take_in(ada, number, ME)
-    assert (says(ada, number).content, says(ada, number).tags) == (FERRY, ("times", "boat"))
-
-
-def test_tags_go_where_somebody_says_so(ada: Agent, ferry: int, vault: Path) -> None:
-    edit(the_one(vault), "## Tags\ntimes", "## Tags\nnone")
-    repair.take_in(ada, ferry, ME)
-    assert says(ada, ferry).tags == ()
-
-
-def test_a_cut_topic_is_taken_up_again_and_none_beside_it(ada: Agent, vault: Path) -> None:
-    talk(ada, topic="Tabs")
-    path = next(vault / each for each in memories(vault) if "topics" in each)
-    path.write_text(path.read_text().partition("## Tags")[0])
-    with pytest.raises(Invalid, match="has lost its end"):
-        repair.take_in(fresh(ada), 2, ME)
-    talk(ada, topic="Tabs")
-    assert [memory.number for memory in of_category(ada, "topic")] == [2]
+def test_a_changed_file_of_a_private_memory_is_kept_sealed(ada: Agent, vault: Path) -> None:
+    [number] = remember(ada, "sesame", category="personal")
+    the_one(vault).write_text("sesame, said by hand")
+    [(_, kept)] = repair.repair(fresh(ada)).aside
+    assert kept == ".discarded/private/personal/000001-found-1.md"
+    assert not any("sesame" in path.read_text() for path in vault.rglob("*.md"))
+    assert sealed.open_file(fresh(ada), (vault / kept).read_bytes()).content == "sesame, said by hand"
+    assert differ(ada) == [("copy", number)]
 
 
 def test_somebody_elses_file_keeps_its_name(ada: Agent, vault: Path) -> None:
-    taken = vault / "common" / "technical" / "000001-the-ferry-leaves-at-14-30.md"
+    taken = vault / "common" / "technical" / "000001.md"
     taken.parent.mkdir(parents=True)
     taken.write_text("mine")
     remember(ada, FERRY, category="technical")
     assert taken.read_text() == "mine"
-    assert (taken.parent / "000001-the-ferry-leaves-at-14-30-2.md").exists()
+    assert (taken.parent / "000001.md").exists()
     assert differ(ada) == []
 
 
@@ -184,8 +96,6 @@ def test_a_file_whose_row_was_not_written_is_its_own(ada: Agent, ferry: int, vau
     VaultFile.objects.all().delete()
     Vault.objects.update(seq=0)
     operations.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
-    assert [kind for kind, _ in differ(ada)] == ["index", "copy"]
-    repair.repair(ada)
     assert "15:10" in the_one(vault).read_text()
     assert differ(ada) == []
 
@@ -260,17 +170,6 @@ def test_a_setting_that_moves_a_category_moves_its_files_when_mended(ada: Agent,
     assert differ(fresh(ada)) == []
 
 
-def test_files_of_another_version_are_flagged_and_rewritten_when_asked(ada: Agent, ferry: int, vault: Path) -> None:
-    rule_changes.set_one(ada, PERSON, "version", "1.1.0")
-    now = fresh(ada)
-    repair.repair(now)
-    assert (differ(now), repair.older(now)) == ([("older", ferry)], 1)
-    assert "- **Version**: 1.0.0" in the_one(vault).read_text()
-    assert repair.migrate(now) == 1
-    assert "- **Version**: 1.1.0" in the_one(vault).read_text()
-    assert (differ(now), repair.older(now)) == ([], 0)
-
-
 def test_a_vault_that_cannot_be_written_is_told_and_caught_up(ada: Agent, ferry: int, vault: Path) -> None:
     aside = vault.with_name("elsewhere")
     vault.rename(aside)
@@ -297,24 +196,6 @@ def test_a_link_leads_nowhere(ada: Agent, root: Path, vault: Path) -> None:
     (vault / "common").unlink()
     repair.repair(fresh(ada))
     assert differ(ada) == []
-
-
-def test_an_edit_of_what_was_changed_since_is_not_taken_in_unseen(ada: Agent, ferry: int, vault: Path) -> None:
-    edit(the_one(vault))
-    operations.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
-    with pytest.raises(Stale):
-        repair.take_in(fresh(ada), ferry, ME)
-    assert says(ada, ferry).content == "The ferry leaves at 15:10."
-    kept = repair.leave(fresh(ada), ferry, ME)
-    assert "16:45" in (vault / kept).read_text()
-
-
-def test_an_edit_is_taken_in_after_a_migration_passed_it_by(ada: Agent, ferry: int, vault: Path) -> None:
-    edit(the_one(vault))
-    rule_changes.set_one(ada, PERSON, "version", "1.1.0")
-    assert repair.migrate(fresh(ada)) == 0
-    repair.take_in(fresh(ada), ferry, ME)
-    assert says(ada, ferry).content == "The ferry leaves at 16:45."
 
 
 # --- what else is in the folder, and the indexes
@@ -366,8 +247,8 @@ def test_files_of_others_are_counted_and_left_alone(ada: Agent, ferry: int, vaul
     (vault / "common" / "folder.md").mkdir()
     (vault / "common" / "link.md").symlink_to("notes.md")
     found = comparing.whole(ada)
-    assert (found.differences, found.unknown) == ([], 5)
-    assert repair.repair(ada).unknown == 5
+    assert (found.differences, found.unknown) == ([], 3)
+    assert repair.repair(ada).unknown == 3
     assert (vault / "common" / "notes.md").read_text() == "tea"
 
 
@@ -389,7 +270,7 @@ def test_one_file_that_cannot_be_read_is_told_and_stops_nothing(ada: Agent, ferr
         told = [("unreadable", 0), ("unreadable", ferry), ("unreadable", second)]
         assert differ(ada) == [*told, ("missing", third)]
         done = repair.repair(ada)
-        assert (done.mended, [(each.kind, each.number) for each in done.left]) == (1, told)
+        assert (done.repaired, [(each.kind, each.number) for each in done.left]) == (1, told)
     assert paths[2].is_file()
     assert repair.repair(ada).left == ()
 
@@ -400,13 +281,11 @@ def test_what_stands_in_the_place_of_a_file_stops_no_other(ada: Agent, ferry: in
     path.mkdir()
     (vault / "index.md").unlink()
     (vault / "index.md").mkdir()
-    [second] = remember(ada, "Two", category="technical")
+    remember(ada, "Two", category="technical")
     assert Vault.objects.get().fault == ""
     assert ("missing", ferry) in differ(ada)
     assert repair.repair(ada).left == ()
     assert len(memories(vault)) == 2
-    with pytest.raises(NotFound):
-        repair.take_in(ada, second, ME)
 
 
 def test_what_is_on_its_way_is_no_difference(ada: Agent, ferry: int, vault: Path) -> None:
@@ -418,8 +297,8 @@ def test_what_is_on_its_way_is_no_difference(ada: Agent, ferry: int, vault: Path
             edited.pop()(ada, ferry, ME, content="The ferry leaves at 15:10.")
         return where(*args)
 
-    where = Files.where
-    with mock.patch.object(Files, "where", meanwhile):
+    where = Files.read
+    with mock.patch.object(Files, "read", meanwhile):
         assert differ(ada) == []
 
 
@@ -427,7 +306,7 @@ def test_where_the_folder_is_gone_all_is_missing(ada: Agent, ferry: int, vault: 
     shutil.rmtree(vault)
     assert differ(ada) == [("index", 0), ("missing", ferry)]
     assert not vault.exists()  # which looking at it does not make
-    assert repair.repair(ada).mended == 1
+    assert repair.repair(ada).repaired == 2
     assert differ(ada) == []
 
 
@@ -443,9 +322,7 @@ def test_while_memory_is_off_nothing_is_compared_or_mended(ada: Agent, ferry: in
     (vault / "index.md").unlink()
     before = tree(vault)
     rule_changes.change(ada, PERSON, enabled=False)
-    acts = [comparing.whole, repair.repair, repair.migrate]
-    decisions = [repair.take_in, repair.leave]
-    for act in (*acts, *(partial(decide, number=ferry, actor=ME) for decide in decisions)):
+    for act in (comparing.whole, repair.repair):
         with pytest.raises(MemoryDisabled):
             act(fresh(ada))
     assert tree(vault) == before
@@ -462,17 +339,6 @@ def test_what_was_switched_off_while_the_vault_was_waited_for_stays(ada: Agent, 
             yield disk
 
     (vault / "index.md").unlink()
-    for act in (repair.repair, repair.migrate, partial(repair.leave, number=ferry, actor=ME)):
-        Agent.objects.filter(pk=ada.pk).update(memory_enabled=True)
-        with mock.patch("memory.vault.writer.opened", off_meanwhile), pytest.raises(MemoryDisabled):
-            act(fresh(ada))
+    with mock.patch("memory.vault.writer.opened", off_meanwhile), pytest.raises(MemoryDisabled):
+        repair.repair(fresh(ada))
     assert len(tree(vault)) == 1
-
-
-def test_a_migration_that_fails_half_way_takes_no_edit_away(ada: Agent, ferry: int, vault: Path) -> None:
-    edit(the_one(vault))
-    rule_changes.set_one(ada, PERSON, "version", "1.1.0")
-    with mock.patch.object(Files, "finish", side_effect=FileFault("no", "no space left")), pytest.raises(FileFault):
-        repair.migrate(fresh(ada))
-    repair.take_in(fresh(ada), ferry, ME)
-    assert says(ada, ferry).content == "The ferry leaves at 16:45."

@@ -9,7 +9,7 @@ import pytest
 from memory.agents import lifecycle, rule_changes
 from memory.errors import CategoryDisabled, Invalid, MemoryDisabled
 from memory.models import Agent, Vault
-from memory.vault import repair, writer
+from memory.vault import sealed, writer
 from tests.steps import ME, PERSON, fresh, remember, says
 from tests.vault.tree import the_one
 
@@ -19,7 +19,7 @@ def bob(ada: Agent) -> Agent:
     return lifecycle.create("acme", "bob", model="builtin/dedupe", actor=ME)[0]
 
 
-@pytest.mark.parametrize("inside", ["index.md", "common/technical/000001-words.md"])
+@pytest.mark.parametrize("inside", ["index.md", "common/technical/000001.md"])
 def test_no_memory_file_lies_in_anothers_vault(bob: Agent, vault: Path, inside: str) -> None:
     with pytest.raises(Invalid, match="memory_path"):
         lifecycle.change(bob, ME, memory_path=str(vault / inside))
@@ -53,7 +53,6 @@ def test_a_fault_nobody_foresaw_is_noted_and_the_edit_stands(
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(writer.Files, "take_these", fails)
     monkeypatch.setattr(writer.Files, "take", fails)
     [number] = remember(ada, "The ferry leaves at 14:30.", category="technical")
     assert says(ada, number).content == "The ferry leaves at 14:30."
@@ -68,7 +67,7 @@ def test_what_is_off_is_not_opened(ada: Agent, vault: Path) -> None:
     data = the_one(vault).read_bytes()
     rule_changes.set_one(ada, PERSON, "memory_rules.categories.personal.enabled", "false")
     with pytest.raises(CategoryDisabled):
-        repair.opened_file(fresh(ada), data)
+        sealed.open_file(fresh(ada), data)
     rule_changes.change(fresh(ada), PERSON, enabled=False)
     with pytest.raises(MemoryDisabled):
-        repair.opened_file(fresh(ada), data)
+        sealed.open_file(fresh(ada), data)

@@ -16,7 +16,7 @@ from memory.policy.validation import Draft
 from memory.silo.silo import Silo
 from memory.vault import repair, writer
 from memory.vault.disk import Disk
-from memory.vault.files import AT_ONCE, Files
+from memory.vault.files import AT_ONCE
 from memory.writing import operations
 from tests.rules.talking import talk
 from tests.steps import ME, PERSON, fresh, remember
@@ -99,10 +99,8 @@ def test_a_file_in_the_place_of_the_folder_of_what_was_discarded(ada: Agent, vau
 
 def test_an_edit_of_many(ada: Agent, vault: Path, lost: Path) -> None:
     drafts = [Draft(f"note {nth}", category=("technical", "behavioral")[nth % 2]) for nth in range(AT_ONCE + 20)]
-    with mock.patch.object(Disk, "takes_files", autospec=True, side_effect=Disk.takes_files) as looked:
-        operations.remember(fresh(ada), drafts, ME)
+    operations.remember(fresh(ada), drafts, ME)
     assert VaultFile.objects.count() == 1 + len(drafts) // 2
-    assert looked.call_count == 1  # and not once for each
     mended(ada, vault)
     assert differ(fresh(ada)) == [("missing", 1)]
 
@@ -168,16 +166,11 @@ def test_what_was_redacted_is_removed_as_far_as_can_be_and_keeps_nothing_waiting
     assert [Path(path).name[:6] for path in memories(vault)] == ["000003"]
 
 
-def test_a_move_that_fails_leaves_a_file_where_it_was(ada: Agent, vault: Path) -> None:
+def test_a_file_that_cannot_be_removed_from_its_old_place_is_removed_later(ada: Agent, vault: Path) -> None:
     number = stored(ada, "one", "technical")
-    before = memories(vault)
-    VaultFile.objects.update(version=0)
-    with (
-        mock.patch.object(Disk, "move", side_effect=FileFault("denied", "permission denied")),
-        mock.patch("memory.policy.paths.folder", return_value=PurePosixPath("common", "other")),
-        writer.opened(ada) as disk,
-    ):
-        files = Files(fresh(ada), disk)
-        files.take([number])
-        files.finish()
-    assert (memories(vault), files.fault.reason) == (before, "permission denied")
+    with mock.patch.object(Disk, "retire", side_effect=FileFault("denied", "permission denied")):
+        operations.discard(fresh(ada), [number], PERSON)
+    assert Vault.objects.get().fault == "permission denied"
+    writer.catch_up()
+    assert memories(vault) == [".discarded/common/technical/000001.md"]
+    assert differ(fresh(ada)) == []

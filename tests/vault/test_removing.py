@@ -9,13 +9,14 @@ import pytest
 
 from audit.trail import Actor
 from memory.agents import lifecycle, rule_changes
+from memory.agents.rule_changes import Wanted
 from memory.consent import erasure, redaction, removal_requests
 from memory.errors import Invalid
 from memory.models import Agent, Memory, RecordedSession, Vault, VaultFile
 from memory.policy.validation import Draft
 from memory.recording import recorder, sessions
 from memory.recording.interactions import Interaction
-from memory.vault import repair, writer
+from memory.vault import repair, sealed, writer
 from memory.vault.files import AT_ONCE
 from memory.writing import operations
 from tests.rules.talking import talk
@@ -41,7 +42,7 @@ def test_what_is_redacted_is_in_no_file(ada: Agent, vault: Path) -> None:
     copy.write_bytes((vault / memories(vault)[1]).read_bytes())
     redact(ada, one, two)
     assert "heather" not in words(vault)
-    assert [path.split("/")[-1] for path in memories(vault)] == ["000003-moss-grows.md"]
+    assert [path.split("/")[-1] for path in memories(vault)] == ["000003.md"]
     assert list(VaultFile.objects.values_list("number", flat=True)) == [three]
     assert differ(ada) == []
 
@@ -72,8 +73,7 @@ def test_also_what_bears_its_number_no_more(ada: Agent, vault: Path) -> None:
     path = vault / memories(vault)[0]
     edited(path, "more heather")
     operations.revise(ada, number, PERSON, content="heather fades")
-    assert [kind for kind, _ in differ(ada)] == ["edited"]
-    repair.leave(fresh(ada), number, ME)
+    assert "more heather" in (vault / ".discarded/common/technical/000001-found-1.md").read_bytes().decode("latin-1")
     edited(path, "heather again")
     (vault / "common" / "000001-heather-of-an-editor.md").write_text("no number in it")
     (vault / "common" / "technical" / ".palimpsest-new-0123456789abcdef").write_text("half a heather")
@@ -103,7 +103,9 @@ MINE = ["20261123-notes.md", "0000010-notes.md", "1.md", "000001ab34.bin", "0000
 
 
 def test_also_what_editors_leave_of_it(ada: Agent, vault: Path) -> None:
-    [number] = remember(ada, "heather blooms", category="technical")
+    rules = {"storage": {"readable_names": True}}
+    rule_changes.make(ada, PERSON, Wanted(rules=rules), side=ME)
+    [number] = remember(fresh(ada), "heather blooms", category="technical")
     for name in (*LEFT_BEHIND, *MINE):
         (vault / "common" / "technical" / name).write_text("heather" if name in LEFT_BEHIND else "mine")
     (vault / "elsewhere.md.bak").write_text("mine")
@@ -141,7 +143,7 @@ def test_also_a_copy_in_another_form(ada: Agent, vault: Path, made: Callable[[st
     (vault / "copy.md").write_bytes(made(heather.read_text()))
     (vault / "other.md").write_bytes(made(moss.read_text()))
     redact(ada, one)
-    assert [Path(path).name for path in memories(vault)] == ["000002-moss-grows.md", "other.md"]
+    assert [Path(path).name for path in memories(vault)] == ["000002.md", "other.md"]
 
 
 def test_what_cannot_be_removed_keeps_nothing_else(ada: Agent, vault: Path, as_nobody: None) -> None:
@@ -162,8 +164,10 @@ def test_also_what_was_put_aside_of_a_named_credential(ada: Agent, vault: Path) 
     [number] = remember(ada, "heather", category="credentials", tags=("service:mail",))
     path = vault / "private" / "credentials" / "mail-key.md"
     edited(path, "heather in clear")
-    repair.leave(fresh(ada), number, ME)
-    assert "heather" in (vault / ".discarded/private/credentials/mail-key-found-1.md").read_bytes().decode("latin-1")
+    repair.repair(fresh(ada))
+    kept = (vault / ".discarded/private/credentials/mail-key-found-1.md").read_bytes()
+    assert "heather in clear" in sealed.open_file(fresh(ada), kept).content
+    assert "heather" not in words(vault)
     redact(ada, number)
     assert memories(vault) == []
 

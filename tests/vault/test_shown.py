@@ -7,7 +7,6 @@ from unittest import mock
 
 import pytest
 
-from memory.errors import Invalid
 from memory.models import Agent, VaultFile
 from memory.vault import repair
 from memory.writing import operations
@@ -23,12 +22,6 @@ SAID = f"The boat's password: {SECRET}\nThe harbour's password: {OTHER}\nThe fer
 def boat(ada: Agent) -> int:
     [number] = remember(ada, SAID, category="technical", tags=["times", f"password: {SECRET}"])
     return number
-
-
-def edited(path: Path, old: str, new: str) -> None:
-    before = path.read_text()
-    assert old in before
-    path.write_text(before.replace(old, new))
 
 
 def all_said(vault: Path) -> str:
@@ -66,54 +59,6 @@ def test_files_are_masked_once_a_person_says_so_again(ada: Agent, vault: Path) -
     set_rules(ada, capture_settings__sensitive_data_masking=True)
     assert SECRET not in the_one(vault).read_text()
     assert differ(ada) == []
-
-
-def test_an_edit_beside_secrets_keeps_them(ada: Agent, boat: int, vault: Path) -> None:
-    edited(the_one(vault), "14:30", "16:45")
-    edited(the_one(vault), "times, ", "times, ferry, ")
-    repair.take_in(ada, boat, ME)
-    assert says(ada, boat).content == SAID.replace("14:30", "16:45")
-    assert says(ada, boat).tags == ("times", "ferry", f"password: {SECRET}")
-    assert SECRET not in all_said(vault)
-    assert differ(ada) == []
-
-
-def test_an_edit_that_takes_all_secrets_out(ada: Agent, boat: int, vault: Path) -> None:
-    edited(the_one(vault), "The boat's password: [masked: password]\nThe harbour's password: [masked: password]\n", "")
-    repair.take_in(ada, boat, ME)
-    assert says(ada, boat).content == "The ferry leaves at 14:30."
-
-
-def test_of_secrets_that_change_places_each_goes_with_its_words(ada: Agent, boat: int, vault: Path) -> None:
-    boats, harbours, ferry = SAID.split("\n")
-    edited(the_one(vault), "The boat's password: [masked: password]\n", "")
-    edited(the_one(vault), ferry, f"The boat's password: [masked: password]\n{ferry}")
-    repair.take_in(ada, boat, ME)
-    assert says(ada, boat).content == "\n".join([harbours, boats, ferry])
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("The boat's password: [masked: password]", "The old password: [masked: password]"),
-        ("14:30", "14:30 [masked: password]"),
-        ("14:30", "14:30 [masked: token]"),
-    ],
-)
-def test_a_secret_that_cannot_be_told_is_refused(ada: Agent, boat: int, vault: Path, old: str, new: str) -> None:
-    edited(the_one(vault), old, new)
-    with pytest.raises(Invalid, match="nobody can tell which it is"):
-        repair.take_in(ada, boat, ME)
-    assert says(ada, boat).content == SAID
-    assert differ(ada) == [("edited", boat)]
-
-
-def test_a_secret_a_person_wrote_into_a_file_is_masked_once_it_is_taken_in(ada: Agent, vault: Path) -> None:
-    [number] = remember(ada, "The ferry leaves at 14:30.", category="technical")
-    edited(the_one(vault), "14:30.", f"14:30. My password is {SECRET}")
-    repair.take_in(ada, number, ME)
-    assert SECRET in says(ada, number).content
-    assert SECRET not in all_said(vault)
 
 
 def test_a_secret_after_a_crash_is_known_again(ada: Agent, boat: int, vault: Path) -> None:

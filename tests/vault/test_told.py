@@ -11,7 +11,7 @@ import pytest
 from memory.models import Agent
 from memory.recording.session_memory import Outcomes
 from memory.recording.sessions import end_session
-from memory.vault import repair
+from memory.vault import repair, sealed
 from memory.writing import operations
 from tests.rules.talking import settings, talk
 from tests.steps import ME, PERSON, fresh, remember
@@ -247,11 +247,11 @@ def test_a_link_is_none_to_what_is_not_there(ada: Agent, vault: Path) -> None:
 def test_a_projects_memory_without_one_is_the_default_projects(ada: Agent, vault: Path) -> None:
     settings(ada, categories__technical__storage_location="project")
     remember(ada, "The ferry leaves at two.", category="technical")
-    assert memories(vault) == ["projects/default-project/technical/000001-the-ferry-leaves-at-two.md"]
+    assert memories(vault) == ["projects/default-project/technical/000001.md"]
     assert (vault / "projects/default-project/index.md").exists()
-    assert "- project default-project: [projects/default-project/index.md]" in (vault / "index.md").read_text()
+    assert "- projects/default-project: [projects/default-project/index.md]" in (vault / "index.md").read_text()
     repair.repair(fresh(ada))
-    assert "- project default-project: [projects/default-project/index.md]" in (vault / "index.md").read_text()
+    assert "- projects/default-project: [projects/default-project/index.md]" in (vault / "index.md").read_text()
     assert differ(fresh(ada)) == []
 
 
@@ -266,7 +266,7 @@ def test_what_is_kept_in_private_is_sealed_there_whatever_its_category(ada: Agen
     [path] = memories(vault)
     assert Path(path).match("private/*/000001.md")
     assert "sesame" not in everything(vault)
-    opened = repair.opened_file(fresh(ada), (vault / path).read_bytes())
+    opened = sealed.open_file(fresh(ada), (vault / path).read_bytes())
     assert opened.content == "sesame opens the door"
     assert differ(fresh(ada)) == []
 
@@ -280,15 +280,17 @@ def test_a_category_that_becomes_private_is_sealed_at_once_and_opened_again(ada:
     assert "000001.md" in (vault / "private/index.md").read_text()
     assert differ(fresh(ada)) == []
     settings(ada, categories__technical__storage_location="common")
-    assert memories(vault) == ["common/technical/000001-sesame-opens-the-door.md"]
+    assert memories(vault) == ["common/technical/000001.md"]
     assert "sesame opens the door" in the_one(vault).read_text()
     assert differ(fresh(ada)) == []
 
 
-def test_what_somebody_wrote_to_meanwhile_stays_where_it_is(ada: Agent, vault: Path) -> None:
+def test_what_somebody_wrote_to_meanwhile_is_kept_sealed(ada: Agent, vault: Path) -> None:
     remember(ada, "The ferry leaves at two.", category="technical")
     path = the_one(vault)
     path.write_text(path.read_text().replace("two", "three"))
     settings(ada, categories__technical__storage_location="private")
-    assert the_one(vault) == path
-    assert differ(fresh(ada)) == [("edited", 1)]
+    kept = ".discarded/private/technical/000001-found-1.md"
+    assert memories(vault) == [kept, "private/technical/000001.md"]
+    assert "three" in sealed.open_file(fresh(ada), (vault / kept).read_bytes()).content
+    assert differ(fresh(ada)) == [("copy", 1)]

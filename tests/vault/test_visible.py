@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from memory.silo.silo import Opened
 from memory.vault import rendering
 from memory.vault.visible import restored, visible
-from tests.vault.test_hostile import DAY, OPEN, memory, said_again
+from tests.vault.test_hostile import DAY, OPEN, memory
 
 TURNED = "gnp\u202e.exe\x1b[31m\x9b\x07\u2066\rx"
 ODD = st.lists(st.sampled_from(["\\", "u{202E}", "u{1B}", "u{1b}", "u{41}", "\u202e", "\x1b", "\r", "\n", "a", ","]))
@@ -59,15 +59,14 @@ def test_no_file_commands_a_terminal(category: str) -> None:
         f"- Topic: {TURNED}\n- Session: {TURNED}\n", f"topic:{TURNED}", f"method:{TURNED}", category=category
     )
     assert not UNSEEN.search(data.decode())
-    assert TURNED in next(iter(said_again(data).sections.values()))
+    assert TURNED in "".join(rendering.blocks(data.decode()).values())
 
 
 @given(st.lists(st.text("a, \\\u202e", min_size=1, max_size=8).map(lambda text: f"x{text}x"), max_size=5))
 def test_tags_are_told_apart_whatever_they_hold(tags: list[str]) -> None:
     tags = [" ".join(tag.split()) for tag in tags]
-    line = said_again(file_of("tea", *tags)).tags
+    line = rendering.blocks(file_of("tea", *tags).decode())["Tags"]
     assert rendering.tags_of(line) == tuple(tags)
-    assert rendering.says_tags(line, tags)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +82,6 @@ def test_tags_are_told_apart_whatever_they_hold(tags: list[str]) -> None:
 )
 def test_a_line_of_tags_is_read(line: str, tags: tuple[str, ...]) -> None:
     assert rendering.tags_of(line) == tags
-
-
-def test_a_line_from_before_is_known() -> None:
-    assert rendering.says_tags("method:a, b, c", ("method:a, b", "c"))
-    assert not rendering.says_tags("method:a, b", ("method:a, b", "c"))
 
 
 @pytest.mark.parametrize("category", OPEN)

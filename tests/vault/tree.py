@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from memory.errors import MemoryFault
 from memory.models import Agent
-from memory.vault import comparing
+from memory.silo.silo import Silo
+from memory.vault import comparing, rendering
 
 
 def tree(vault: Path) -> list[str]:
@@ -26,4 +28,15 @@ def the_one(vault: Path) -> Path:
 
 
 def differ(agent: Agent) -> list[tuple[str, int]]:
-    return [(each.kind, each.number) for each in comparing.differences(agent)]
+    return [(each.kind, each.number) for each in comparing.whole(agent).differences]
+
+
+def in_clear(agent: Agent, data: bytes) -> bytes:
+    """What a file says, with what its sealed block says."""
+    said = rendering.read_again(data)
+    if said is None or not said.sealed:
+        return data
+    try:
+        return data + Silo.for_agent(agent).open_sealed(said.number, said.sealed).content.encode()
+    except MemoryFault:
+        return data

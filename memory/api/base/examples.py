@@ -56,7 +56,8 @@ _MEMORY: dict[str, Any] = {
     "version": 5,
 }
 _VAULT = "/srv/palimpsest/vault/acme/ada"
-_FILED = {"file": f"{_VAULT}/private/personal/000001.md"}
+_FILED = {"file": f"{_VAULT}/private/personal/000001.md", "no_file": None}
+_NOT_FILED = {"file": None, "no_file": "no vault: run memory_rules init acme/ada --vault"}
 _REMEMBER = {"content": "Ann prefers green tea.", "tags": ["ann"]}
 _REPORT: dict[str, Any] = {
     "id": 1,
@@ -79,7 +80,7 @@ _RECORDING: dict[str, Any] = {
     "significance": "medium",
     "masked": 0,
     "skipped": None,
-    "file": None,
+    **_NOT_FILED,
 }
 _SESSION: dict[str, Any] = {
     "id": 3,
@@ -266,21 +267,9 @@ BY_OPERATION = {
                 "is_there": True,
                 "is_behind": False,
                 "fault": "",
-                "differences": [{"id": 3, "kind": "edited", "path": "common/technical/000003-the-ferry.md"}],
+                "differences": [{"id": 3, "kind": "edited", "path": "common/technical/000003.md"}],
                 "unknown": 0,
                 "next": None,
-            }
-        }
-    ),
-    "vault_file_take_in": Example(
-        answers={200: {"id": 3, "entry": 391, "file": f"{_VAULT}/common/technical/000003-the-ferry.md"}}
-    ),
-    "vault_file_leave": Example(
-        answers={
-            200: {
-                "id": 3,
-                "kept": ".discarded/common/technical/000003-the-ferry-found-1.md",
-                "file": f"{_VAULT}/common/technical/000003-the-ferry.md",
             }
         }
     ),
@@ -294,7 +283,7 @@ BY_OPERATION = {
         {"prompt": "From now on always use tabs.", "response": "I will.", "topic": "Style", "requested": True},
         {201: _RECORDING, 200: dict.fromkeys(_RECORDING) | {"masked": 0, "skipped": "recording_off"}},
     ),
-    "recorded_sessions_end": Example({"goal": "one style"}, {200: {"id": 14, "file": None}}),
+    "recorded_sessions_end": Example({"goal": "one style"}, {200: {"id": 14, **_NOT_FILED}}),
     "sessions_list": Example(answers={200: {"results": [_SESSION], "next": None}}),
     "sessions_open": Example({"driver": "runtime"}, {201: _SESSION, 202: _AGENT | {"due": "agent"}}),
     "sessions_read": Example(answers={200: _SESSION}),

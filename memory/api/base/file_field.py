@@ -1,4 +1,4 @@
-"""Where the files of memories are, as an answer tells it (seed 004: "Report successful file creation with path")."""
+"""The file of a memory in a response: its path, or why there is none."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ from typing import Any
 
 from rest_framework import serializers
 
-_TOLD = (
-    "path of its file in the vault, on the service's machine, once it was read back; null: there is no vault, or it "
-    "could not be written, which is tried again"
-)
+from memory.models import Agent
+from memory.vault import writer
 
 
-class FileField(serializers.CharField):
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_null": True, "help_text": _TOLD, **options})
+class WithFile(serializers.Serializer[Any]):
+    file = serializers.CharField(
+        allow_null=True, help_text="path of its file in the vault, on the service's machine, after it was read back"
+    )
+    no_file = serializers.CharField(allow_null=True, help_text="why there is no file, and what to do")
+
+
+def with_files(agent: Agent, numbers: list[int]) -> list[dict[str, str | None]]:
+    """Both fields, for each of these memories."""
+    files = writer.files_of(agent, numbers)
+    why = writer.why_no_file(agent) if len(files) < len(set(numbers)) else None
+    return [{"file": files.get(number), "no_file": None if number in files else why} for number in numbers]

@@ -27,7 +27,7 @@ _FROM: dict[tuple[str, str], list[tuple[str, str, tuple[str, ...]]]] = {
         ("number", "/id", ("memories_read",)),
         ("name", "/session", ("recorded_sessions_end",)),
     ],
-    ("vault_read", "200"): [("number", "/differences/0/id", ("vault_file_take_in", "vault_file_leave"))],
+    ("vault_read", "200"): [("number", "/differences/0/id", _MEMORY)],
     ("gc_reports_list", "200"): [("number", "/results/0/id", ("gc_reports_read",))],
     ("sessions_list", "200"): [("number", "/results/0/id", _SESSION)],
     ("sessions_read", "200"): [("number", "/id", _SESSION[1:])],

@@ -194,18 +194,19 @@ def _vault(agent: Agent) -> dict[str, Any] | None:
 
 def _of_vault(vault: dict[str, Any] | None) -> Iterator[str]:
     if vault is None:
-        yield "no vault: in no files"
+        yield "no vault: no files; 'init --vault' begins one"
         return
     behind = "behind its silo" if vault["is_behind"] else "follows its silo"
     if vault["is_there"]:
         yield f"vault {vault['path']}, {several(vault['files'], 'file')}, {behind}; 'index --check' looks at each"
     else:
-        yield f"vault {vault['path']}: the folder is gone; 'index' writes its {several(vault['files'], 'file')} anew"
+        files = several(vault["files"], "file")
+        yield f"vault {vault['path']}: the folder is gone; 'index --repair' writes its {files} again"
     if vault["fault"]:
         yield f"the vault could not be written: {vault['fault']}; it is tried again"
     if vault["of_another_version"]:
         it = "it" if vault["of_another_version"] == 1 else "them"
-        yield f"{several(vault['of_another_version'], 'file')} of another version: 'index --migrate' writes {it} anew"
+        yield f"{several(vault['of_another_version'], 'file')} of another version: 'index --repair' writes {it} again"
 
 
 def _master(given: settings_document.Document) -> bool | None:

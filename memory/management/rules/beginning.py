@@ -77,6 +77,11 @@ def _arguments(parser: CommandParser) -> None:
         f"side has to agree: at once with its key in {KEY}, else to a proposal",
     )
     parser.add_argument(
+        "--readable-names",
+        action="store_true",
+        help=f"put the title of a memory into the name of its file, unless it is private; needs {KEY}",
+    )
+    parser.add_argument(
         "--project-dir",
         default=".",
         metavar="FOLDER",
@@ -131,6 +136,11 @@ def _disabled(begun: _Begun) -> None:
 
 
 def _storage(begun: _Begun) -> None:
+    if begun.options["readable_names"]:
+        wanted = rule_changes.Wanted(key=settings_document.READABLE_NAMES, value="true")
+        side = agents_side(begun.agent)
+        rule_changes.make(begun.agent, asking.OPERATOR, wanted, agreed=[settings_document.READABLE_NAMES], side=side)
+        begun.read_again()
     if begun.options["vault"] is not None:
         _begin_vault(begun)
         return
@@ -353,8 +363,8 @@ def _indexes(begun: _Begun) -> None:
     done = repair.repair(begun.agent)
     left = f"; {several(len(done.left), 'difference')} to look at (memory_rules index --check)" if done.left else ""
     name = names_of_files(begun.agent)
-    aside = "".join(f"; {name(path)} was not ours, and is kept as {name(kept)}" for path, kept in done.aside)
-    begun.report("Index", f"{several(done.indexed, 'file')} listed, {done.mended:,} mended{left}{aside}")
+    aside = "".join(f"; {name(path)} was not the vault's, and is kept as {name(kept)}" for path, kept in done.aside)
+    begun.report("Index", f"{several(done.indexed, 'file')} listed, {done.repaired:,} repaired{left}{aside}")
 
 
 _STEPS: tuple[Callable[[_Begun], None], ...] = (

@@ -28,7 +28,7 @@ from memory.policy import paths, settings_document, switches
 from memory.policy.categories import NAMES, PRIVATE, PROJECT, SCOPES, scope_of
 from memory.policy.names import checked_project
 from memory.policy.validation import Draft
-from memory.vault import repair, writer
+from memory.vault import sealed, writer
 from memory.vault.visible import visible
 from memory.writing import operations
 
@@ -147,18 +147,11 @@ def _tags(options: dict[str, Any]) -> list[str]:
     return [*options["tag"], *(f"{name}:{paths.checked_service(value, name)}" for name, value in named.items())]
 
 
-_WAITING = "waits, for somebody wrote to it: memory_rules index --take-in {number} or --leave {number}"
-
-
 def told_file(task: Task, agent: Agent, number: int | None) -> str | None:
-    """Where the memory's file is, once it was read back; a vault that could not be written is told."""
-    if not agent.vault_path or number is None:
-        return None
-    path = writer.file_of(agent, number)
-    if path is None:
-        is_behind = writer.is_behind(Agent.objects.get(pk=agent.pk))
-        why = "could not be written, and is tried again (memory_rules status)" if is_behind else _WAITING
-        task.say(f"The memory is stored; its file {why.format(number=number)}.")
+    """The path of a memory's file, after it was read back. If there is none, the command says why."""
+    path = writer.file_of(agent, number) if number is not None else None
+    if number is not None and path is None:
+        task.say(f"The memory is stored, and has no file: {writer.why_no_file(Agent.objects.get(pk=agent.pk))}.")
     return path
 
 
@@ -178,7 +171,7 @@ def _show(task: Task, agent: Agent, *, file: str, **_: Any) -> int | None:
         data = path.read_bytes()
     except OSError as problem:
         raise Invalid("file", f"cannot be read ({(problem.strerror or '').lower()})") from None
-    opened = asking.done(task, agent, partial(repair.opened_file, data=data))
+    opened = asking.done(task, agent, partial(sealed.open_file, data=data))
     if opened is None:
         return None
     # To a program as it is; to a person so that nothing of it commands the terminal.

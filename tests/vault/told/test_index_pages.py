@@ -18,13 +18,13 @@ def test_the_page_says_what_it_is_and_what_is_struck(ada: Agent, vault: Path) ->
     title, blank, about, *lines = (vault / "index.md").read_text().splitlines()
     assert (title, blank) == ("# Memory Index", "")
     assert about.startswith(
-        "A line for each file, in the order in which they were written. What is struck through was "
+        "A line for each file, in the order in which they were written. A struck line names a file "
     )
-    assert "`manage.py memory_rules index` writes this page anew" in about
+    assert "`manage.py memory_rules index` writes this page again" in about
     assert lines[-3:] == [
-        f"- {lines[-3][2:12]} technical [000001-green-tea.md](common/technical/000001-green-tea.md)",
-        f"- {lines[-3][2:12]} technical [000002-black-tea.md](common/technical/000002-black-tea.md)",
-        f"- {lines[-3][2:12]} technical ~~000002-black-tea.md~~",
+        f"- {lines[-3][2:12]} technical [000001-green-tea](common/technical/000001.md)",
+        f"- {lines[-3][2:12]} technical [000002-black-tea](common/technical/000002.md)",
+        f"- {lines[-3][2:12]} technical ~~000002-black-tea~~",
     ]
 
 
@@ -70,10 +70,10 @@ def test_status_says_how_the_vault_is(ada: Agent, vault: Path) -> None:
         f"vault {vault}, 1 file, follows its silo; 'index --check' looks at each"
     )
     rules("settings", "version", "1.1.0")
-    assert rules("status").out.splitlines()[-1] == "1 file of another version: 'index --migrate' writes it anew"
+    assert rules("status").out.splitlines()[-1] == "1 file of another version: 'index --repair' writes it again"
     vault.rename(vault.with_name("elsewhere"))
-    assert f"vault {vault}: the folder is gone; 'index' writes its 1 file anew" in rules("status").out
+    assert f"vault {vault}: the folder is gone; 'index --repair' writes its 1 file again" in rules("status").out
 
 
 def test_without_a_vault_status_says_so(ada: Agent, site: Path) -> None:
-    assert rules("status").out.splitlines()[-1] == "no vault: in no files"
+    assert rules("status").out.splitlines()[-1] == "no vault: no files; 'init --vault' begins one"

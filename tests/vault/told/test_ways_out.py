@@ -7,19 +7,8 @@ from pathlib import Path
 import pytest
 
 from memory.models import Agent
-from memory.writing import operations
 from tests.commands.calling import failed
-from tests.steps import ME, says
 from tests.vault.test_commands import rules
-
-
-def test_a_file_whose_memory_changed_too_names_the_other_way_out(ada: Agent, vault: Path) -> None:
-    file = Path(rules("store", "The ferry leaves at nine.", "--category", "technical").json["file"])
-    file.write_text(file.read_text().replace("nine", "ten"))
-    operations.revise(ada, 1, ME, content="The ferry leaves at noon.")
-    failed(rules("index", "--take-in", "1"), 1, "Not taken in", "--leave 1", "Changed: 1.")
-    assert rules("index", "--leave", "1").code == 0
-    assert (says(ada, 1).content, "at noon" in file.read_text()) == ("The ferry leaves at noon.", True)
 
 
 @pytest.mark.parametrize(
