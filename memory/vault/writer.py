@@ -111,7 +111,7 @@ def bring_held(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
         files.rebuild()
     _require_same_vault(now, now.vault_path)
     if disk.put_aside:
-        log.warning("files of others moved aside", agent=now.pk, files=len(disk.put_aside))
+        log.warning("changed files moved aside", agent=now.pk, number=len(disk.put_aside))
     if files.fault is not None:
         raise files.fault
     if not is_soon:

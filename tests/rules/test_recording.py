@@ -140,12 +140,10 @@ def test_a_recording_is_a_journal_memory_in_sections(ada: Agent) -> None:
     ]
 
 
-def test_what_is_not_known_is_said_to_be(ada: Agent) -> None:
+def test_what_is_not_known_is_left_out(ada: Agent) -> None:
     talk(ada)
     told = sections.parted(said(ada, 1), "user_interaction")
-    assert told["Analysis"] == (
-        "- Kind: statement\n- Significance: medium\n- Not recorded: User Intent, Response Effectiveness, Key Learnings"
-    )
+    assert told["Analysis"] == ("- Kind: statement\n- Significance: medium")
     assert "Technical Metadata" not in told  # of which its file says so
 
 
@@ -157,8 +155,8 @@ def test_each_names_the_one_before_and_the_one_after(ada: Agent) -> None:
     talk(ada)
     assert related(ada, 1) == ""
     talk(ada)
-    assert related(ada, 1) == "- Follow-up: memory 2\n- Not recorded: Previous"
-    assert related(ada, 2) == "- Previous: memory 1\n- Not recorded: Follow-up"
+    assert related(ada, 1) == "- Follow-up: memory 2"
+    assert related(ada, 2) == "- Previous: memory 1"
     assert says(ada, 1).tags == says(ada, 2).tags
     assert problems(ada) == []
 
@@ -166,7 +164,7 @@ def test_each_names_the_one_before_and_the_one_after(ada: Agent) -> None:
 def test_parts_name_each_other(ada: Agent) -> None:
     talk(ada, "x" * 15_000)
     talk(ada)
-    assert related(ada, 1) == "- Continued In: memory 2\n- Not recorded: Previous"
+    assert related(ada, 1) == "- Continued In: memory 2"
     assert related(ada, 2) == "- Continues: memory 1\n- Follow-up: memory 3"
 
 
