@@ -251,7 +251,8 @@ class Files:
         if not self.are_pages_stale:
             changed = [each for each in done if each.before != each.line or each.state == SetAside]
             added = [each.line for each in changed if each.state == There]
-            index_pages.add(self.disk, added, [each.before for each in changed if each.before is not None])
+            gone = [each.before for each in changed if each.before is not None]
+            index_pages.add(self.disk, added, gone)
         with not_awaited():  # a lost row does no harm: the file is found again
             rows = [self._row(each) for each in done]
             bulk.insert(VaultFile, [row for row in rows if row["id"] is None], _OF_NEW)

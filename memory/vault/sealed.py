@@ -50,7 +50,7 @@ def seal_copy(
     target = path if is_in_place else disk.free_aside(folder / paths.file_name(memory.number))
     shown = rendering.rendered(kept, None, version, timezone.now())
     disk.stage(target, shown, expected=data if is_in_place else None)
-    if disk.publish():
+    if target in disk.publish():
         return path
     if not is_in_place and disk.read(path) == data:
         disk.remove(path)

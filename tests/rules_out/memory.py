@@ -270,7 +270,7 @@ STEPS = tuple(
             "return _filled(_template_of(memory.category), values)",
             'return _filled("session", values)',
         ),
-        "index": ("files", "index_pages.add(self.disk, added, [each.before for each in changed if each.before is not None])", "pass"),
+        "index": ("files", "index_pages.add(self.disk, added, gone)", "pass"),
     }.items()
 )
 PRIVATE_IS_PRIVATE = _memory(
