@@ -35,10 +35,10 @@ KEYS = {
 def test_what_is_remembered_is_read_back(runtime: Caller, ada: Agent) -> None:
     body = {"content": "Tea is hot", "tags": ["drinks"], "project": "kitchen", "origin": "2026-01-02T03:04:05+02:00"}
     made = runtime.post("memories", body)
-    assert (made.status, set(made.json)) == (201, KEYS | {"file"})
+    assert (made.status, set(made.json)) == (201, KEYS | {"file", "no_file"})
     assert made.json["origin"] == "2026-01-02T01:04:05Z"
     read = runtime.get("memories/1")
-    assert (read.status, read.json | {"file": None}) == (200, made.json)
+    assert (read.status, read.json | {"file": None, "no_file": made.json["no_file"]}) == (200, made.json)
     assert read.headers["ETag"] == made.headers["ETag"] == f'"{made.json["version"]}"'
     assert problems(ada) == []
     entry = steps.last_entry(ada)

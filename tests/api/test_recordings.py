@@ -35,6 +35,7 @@ def test_what_is_asked_for_is_recorded(runtime: Caller, house: House) -> None:
             "masked": 0,
             "skipped": None,
             "file": None,
+            "no_file": "no vault: run memory_rules init acme/ada --vault",
         },
     )
     assert "- Tools Used: editor" in said(house.ada, 1)
@@ -52,7 +53,7 @@ def test_nothing_that_was_said_is_answered(runtime: Caller, house: House) -> Non
     assert not any(word.encode() in answer.content for answer in answers)
 
 
-SKIPPED = {"id": None, "session": None, "kind": None, "significance": None, "masked": 0, "file": None}
+SKIPPED = {"id": None, "session": None, "kind": None, "significance": None, "masked": 0, "file": None, "no_file": None}
 
 
 def test_what_a_closed_switch_skips_is_told_in_silence(runtime: Caller, house: House) -> None:
@@ -151,7 +152,8 @@ def test_what_was_skipped_uses_no_key_up(runtime: Caller, house: House) -> None:
 def test_a_session_is_ended(runtime: Caller, house: House) -> None:
     record(runtime, session="monday")
     answer = runtime.post("recorded-sessions/monday/end", {"goal": "one style", "satisfaction": "high"})
-    assert (answer.status, answer.json) == (200, {"id": 2, "file": None})
+    why = "no vault: run memory_rules init acme/ada --vault"
+    assert (answer.status, answer.json) == (200, {"id": 2, "file": None, "no_file": why})
     assert "- Session Goal: one style" in said(house.ada, 2)
     assert "- User Satisfaction: high" in said(house.ada, 2)
     again = runtime.post("recorded-sessions/monday/end", {})

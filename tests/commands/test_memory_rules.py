@@ -26,8 +26,8 @@ def test_nothing_is_kept_in_a_process_alone(service: Installation) -> None:
 
 
 def test_a_restored_database_overwrites_no_newer_file(service: Installation) -> None:
-    """docs/operations.md, Backup and restore: what is newer in a vault is listed, and left alone."""
-    key = service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe", "--vault", "ada").json["key"]
+    """docs/operations.md, Backup and restore: what is newer in a vault is listed, and kept."""
+    service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe", "--vault", "ada")
 
     def stored(text: str) -> Any:
         return service.manage("memory_rules", "store", "acme/ada", text, "--category", "technical").json
@@ -36,14 +36,16 @@ def test_a_restored_database_overwrites_no_newer_file(service: Installation) -> 
     data = service.folder / "data"
     shutil.copytree(data, service.folder / "backup")
     first.write_text(first.read_text().replace("blue", "red"))
-    take_in = ("memory_rules", "index", "acme/ada", "--take-in", "1")
-    assert service.manage(*take_in, PALIMPSEST_AGENT_KEY=key).code == 0
     second = Path(stored("It leaves at 14:30.")["file"])
     shutil.rmtree(data)
     shutil.move(service.folder / "backup", data)
-    listed: dict[str, list[Any]] = {"--check": [(None, "index")], "--repair": []}  # where the newer one stood
-    for deed, more in listed.items():
+    listed: dict[str, list[Any]] = {
+        "--check": [(None, "index"), (1, "edited"), (2, "copy")],
+        "--repair": [(1, "copy"), (2, "copy")],
+    }
+    for deed, wanted in listed.items():
         told = service.manage("memory_rules", "index", "acme/ada", deed, "--json").json["differences"]
-        assert [(each["id"], each["kind"]) for each in told] == [*more, (1, "edited"), (2, "copy")]
+        assert [(each["id"], each["kind"]) for each in told] == wanted
     assert stored("It has two decks.")["id"] == 2
-    assert ("red" in first.read_text(), "14:30" in second.read_text()) == (True, True)
+    kept = Path(*first.parts[:-3], ".discarded", *first.parts[-3:-1], "000001-found-1.md")
+    assert ("red" in kept.read_text(), "14:30" in second.read_text()) == (True, True)

@@ -54,7 +54,7 @@ def test_its_memory_and_its_file(ada: Agent, site: Path) -> None:
     assert (told["id"], told["project"], told["commits"], told["new"]) == (1, "git.test/acme/site", 2, True)
     assert told["head"] == git(site, "rev-parse", "HEAD").strip()
     file = Path(told["file"])
-    assert file.parts[-2:] == ("git_history", "000001-git-history.md")
+    assert file.parts[-2:] == ("git_history", "000001.md")
     said = file.read_text()
     assert said.startswith("# Git History Analysis: git.test/acme/site - history - ")
     assert "- **Source System**: git_history_analysis" in said

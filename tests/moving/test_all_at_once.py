@@ -107,7 +107,7 @@ def test_init_runs_its_twelve_steps_for_real(ada: Agent, tmp_path: Path, monkeyp
     assert "Store 1 memory, and keep 1 file as it is now, sealed? (y/n)" in ran.err
     assert told["Migrated"].startswith("1 memory stored, 0 said anew")
     assert told["Git memories"].startswith("memory 2")
-    assert told["Index"] == "2 files listed, 0 mended"
+    assert told["Index"] == "2 files listed, 0 repaired"
     assert [row(ada, number).category for number in active(ada)] == ["contextual", "git_history"]
     listed = next(Path(fresh(ada).vault_path).glob("projects/site/index.md")).read_text()
     assert "quay" in listed

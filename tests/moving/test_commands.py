@@ -80,7 +80,7 @@ def test_all_of_it_is_stored_with_a_file_each_and_its_originals(ada: Agent, site
         "The gate's test password is [masked: password].",
         "Ferries wait for the tide.",
     ]
-    [file] = Path(ada.vault_path).rglob("*quay*.md")
+    [file] = [each for each in Path(ada.vault_path).rglob("0*.md") if "quay" in each.read_text()]
     told = file.read_text()
     assert "- **Source System**: cursor" in told
     assert "- **Migration Notes**: from .cursor/rules/quays.mdc" in told

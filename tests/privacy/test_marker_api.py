@@ -45,8 +45,6 @@ BODIES: dict[str, Any] = {
     "POST recordings": {"prompt": "M asked", "response": "M said", "topic": "M", "learnings": "M", "requested": True},
     "POST recorded-sessions/monday/end": {"goal": "M", "achieved": "M"},
     "GET vault": None,
-    "POST vault/files/1/take-in": None,
-    "POST vault/files/1/leave": None,
     "GET gc-reports": None,
     "GET gc-reports/1": None,
     "GET refinement-sessions": None,

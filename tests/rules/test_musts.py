@@ -258,7 +258,8 @@ def test_storing_inside_other_work_is_skipped_without_a_word(ada: Agent) -> None
     before = settings(ada, **given)
     for name in ("tuesday", "friday"):
         ran = at_a_terminal("y\ny\n", "record", "--prompt", PROMPT, "--topic", "Tea", "--session", name)
-        assert (ran.code, ran.err, ran.json["session"]) == (0, "", name)
+        only = "The memory is stored, and has no file: no vault: run memory_rules init acme/ada --vault.\n"
+        assert (ran.code, ran.err, ran.json["session"]) == (0, only, name)
     assert len(of_category(ada, "user_interaction")) == 3
     assert (of_category(ada, "topic"), of_category(ada, "session"), fresh(ada).rules) == ([], [], before.rules)
 

@@ -94,7 +94,7 @@ def test_a_folder_has_each_in_its_place_readable(ada: Agent) -> None:
     for record in records(ada):
         [said] = [each for each in map(rendering.read_again, files.values()) if each and each.number == record["id"]]
         assert said.sealed is None
-        assert record["content"].split()[0] in "".join(said.sections.values())
+        assert record["content"].split()[0] in "".join(rendering.blocks(data.decode()).values())
     assert any(name.startswith("memory/private/credentials/") for name in files)
     assert noted == {
         "its file does not say that it is of the journal": 1,
