@@ -102,7 +102,9 @@ def completed(text: str, category: str, section: str) -> str:
 
 
 def stored(text: str, *, is_bold: bool) -> str:
-    """What `completed` was given."""
+    """What `completed` was given. A section without text stays as it is."""
+    if is_absent(text):
+        return text
     text = _ADDED.sub("", text)
     return _IN_BOLD.sub(r"- \1:", text) if is_bold else text
 

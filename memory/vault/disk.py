@@ -32,7 +32,7 @@ _FEW = 4
 _BLOCK = 4_096  # bytes
 _MARK = re.compile(r"[0-9a-f]{32}")
 _MOST_OF_MARK = 1_000  # bytes
-_OPEN = 64  # folders: a system has a limit, and a vault may have a thousand projects
+_OPEN = 64  # folders, or files: a system has a limit, and a vault may have a thousand projects
 _NO_FILE = (errno.ELOOP, errno.ENXIO)  # a link; a socket
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 _PATIENCE = 1.0  # seconds for somebody who opened a file just before another took its place
@@ -142,8 +142,8 @@ class Disk:
         out, because somebody changed the file there or has it open for writing."""
         try:
             with told("write", self.path), ThreadPoolExecutor(_SYNCED_AT_ONCE) as together:
-                for start in range(0, len(self._staged), _SYNCED_AT_ONCE):
-                    self._sync(self._staged[start : start + _SYNCED_AT_ONCE], together)
+                for start in range(0, len(self._staged), _OPEN):
+                    self._sync(self._staged[start : start + _OPEN], together)
                 refused = [each.path for each in self._staged if not self._put(each)]
                 self._sync_folders({each.path.parent.parts for each in self._staged})
         finally:

@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from audit import bulk
 from audit.models import Change
+from audit.patience import not_awaited
 from memory.errors import FileFault
 from memory.models import Agent, Memory, Vault, VaultFile
 from memory.silo.silo import Silo
@@ -32,6 +33,7 @@ from memory.vault.index_pages import Line
 
 CAUGHT_UP_AT_ONCE = 100  # vaults
 RETRY_AFTER = timedelta(minutes=1)  # edits retry a fault at most so often; workers retry in between
+_ANOTHER_VAULT = "This agent has got another vault meanwhile.", "another vault since"
 
 log = structlog.get_logger("palimpsest.vault")
 
@@ -46,8 +48,8 @@ def follow(agent_id: int, edited: Sequence[int] = ()) -> None:
     """Make the agent's vault follow its silo. A fault is logged and noted, and not raised, because the edit stands.
     Soon after a fault only the files of `edited` are tried."""
     with faults_noted(agent_id):
-        agent = Agent.objects.select_related("tenant").filter(pk=agent_id).exclude(vault_path="").first()
-        if agent is not None:
+        agent = Agent.objects.only("vault_path", "created_at").get(pk=agent_id)
+        if agent.vault_path:
             bring(agent, edited)
 
 
@@ -92,7 +94,8 @@ def bring(agent: Agent, edited: Sequence[int] = ()) -> None:
 def bring_held(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
     """The same in a vault that is held. Raises the first fault of a file, after all others are written."""
     now = Agent.objects.select_related("tenant").get(pk=agent.pk)  # as it is while nobody else writes
-    _require_same_vault(now, agent.vault_path)
+    if now.vault_path != agent.vault_path:
+        raise FileFault(*_ANOTHER_VAULT)
     if not now.wrapped_key:
         _remove_erased(disk, now)
         return
@@ -102,28 +105,23 @@ def bring_held(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
     if is_soon:
         files.bring(edited)
     else:
-        owed = list(removing.owed(now).values_list("number", flat=True))
-        if owed:
-            files.remove(owed)
+        if state.fault and (owed := list(removing.owed(now).values_list("number", flat=True))):
+            files.remove(owed)  # before anything that may fail again
         files.bring(_changed_since(now, state.seq))
     begins = not (is_soon or state.seq) and VaultFile.objects.filter(agent_id=now.pk).exists()
     if files.are_pages_stale or begins:
         files.rebuild()
-    _require_same_vault(now, now.vault_path)
+    if bulk.values(Agent, ("vault_path",), '"id" = %s', [now.pk]) != [(now.vault_path,)]:
+        forget(now)  # or the new vault would count these files as its own
+        raise FileFault(*_ANOTHER_VAULT)
     if disk.put_aside:
         log.warning("changed files moved aside", agent=now.pk, number=len(disk.put_aside))
     if files.fault is not None:
         raise files.fault
     if not is_soon:
         followed = {"seq": now.audit_seq, "fault": "", "fault_at": None}
-        bulk.change(Vault, followed, '"agent_id" = %s AND "seq" = %s', [now.pk, state.seq])  # unless it begins again
-
-
-def _require_same_vault(agent: Agent, path: str) -> None:
-    """Raises FileFault if the agent has got another vault. Rows of the old one are removed."""
-    if bulk.values(Agent, ("vault_path",), '"id" = %s', [agent.pk]) != [(path,)]:
-        forget(agent)
-        raise FileFault("This agent has got another vault meanwhile.", "another vault since")
+        with not_awaited():  # if that is lost, everything is up to date when it is tried again
+            bulk.change(Vault, followed, '"agent_id" = %s AND "seq" = %s', [now.pk, state.seq])  # or it begins again
 
 
 def _remove_erased(disk: Disk, agent: Agent) -> None:

@@ -77,7 +77,7 @@ def _rebuilt(database: str, agent: Agent, files: int) -> Iterator[Figure]:
     started = time.perf_counter()
     done = repair.repair(agent)
     seconds = time.perf_counter() - started
-    assert (done.mended, done.indexed, done.left) == (0, files, ())
+    assert (done.repaired, done.indexed, done.left) == (0, files, ())
     yield at_most("vault", database, f"{files:,} files compared, indexes written anew", seconds, "s", REBUILT_IN)
     yield at_most(
         "vault", database, "… memory it took above what storing them had", _peak() - before, "MB", MORE_MEMORY
@@ -85,7 +85,7 @@ def _rebuilt(database: str, agent: Agent, files: int) -> Iterator[Figure]:
     folder = Path(agent.vault_path) / "common"
     shutil.rmtree(folder)
     started = time.perf_counter()
-    assert repair.repair(agent).mended == files
+    assert repair.repair(agent).repaired == files
     seconds = time.perf_counter() - started
     yield Figure("vault", database, f"{files:,} files that were gone written again", files / seconds, "/s")
 

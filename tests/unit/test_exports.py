@@ -92,9 +92,10 @@ def test_a_folder_has_each_in_its_place_readable(ada: Agent) -> None:
     assert json.loads(files.pop("memory-rules/settings.json"))["memory_rules"]["enabled"] is True
     assert len(files) == len(records(ada))
     for record in records(ada):
-        [said] = [each for each in map(rendering.read_again, files.values()) if each and each.number == record["id"]]
-        assert said.sealed is None
-        assert record["content"].split()[0] in "".join(rendering.blocks(data.decode()).values())
+        [file] = [each for each in files.values() if rendering.number_in(each.decode()) == record["id"]]
+        found = rendering.blocks(file.decode())
+        assert "Sealed" not in found
+        assert record["content"].split()[0] in "".join(found.values())
     assert any(name.startswith("memory/private/credentials/") for name in files)
     assert noted == {
         "its file does not say that it is of the journal": 1,
