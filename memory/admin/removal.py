@@ -67,11 +67,6 @@ def _would_remove(agent: Agent, numbers: list[int]) -> Iterator[str]:
     if figures.related:
         listed = wording.numbered([each.number for each in figures.related])
         yield f"{agent.label}: these may say the same, and are left, for you to decide: {listed}."
-    if figures.originals:
-        yield (
-            f"{agent.label}: {several(figures.originals, 'copy', 'copies')} of files of other systems go, for it may "
-            f"stand in any of them; the files themselves stay where they are."
-        )
     yield from _left_behind(agent, figures.former_vaults)
 
 

@@ -49,9 +49,6 @@ class RemovesOut(serializers.Serializer[Any]):
     former_vaults = serializers.ListField(
         child=serializers.CharField(), help_text="folders that may still have files of theirs: those are not removed"
     )
-    originals = serializers.IntegerField(
-        help_text="sealed copies of other systems' files: all go, for it may stand in any; the files stay"
-    )
 
 
 class RemovalOut(serializers.Serializer[Any]):
@@ -116,7 +113,7 @@ def _removes(agent: Agent, asked: Removal) -> dict[str, Any]:
     if asked.is_erasure:
         whole = erasure.preview(agent)
         figures = {"memories": whole.memories, "constitutional": [], "changes": whole.entries, "related": []}
-        return figures | {"former_vaults": list(whole.former_vaults), "originals": whole.originals}
+        return figures | {"former_vaults": list(whole.former_vaults)}
     removed = redaction.preview(agent, asked.left)
     return {
         "memories": len(removed.memories),
@@ -124,7 +121,6 @@ def _removes(agent: Agent, asked: Removal) -> dict[str, Any]:
         "changes": removed.changes,
         "related": [{"id": each.number, "why": each.why, "state": each.state} for each in removed.related],
         "former_vaults": list(removed.former_vaults),
-        "originals": removed.originals,
     }
 
 

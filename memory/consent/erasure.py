@@ -18,7 +18,7 @@ from memory.consent import erasure_hooks, removal_requests
 from memory.models import Agent, CleanupDecision, Creation, HistoryAnalysis, Memory, Recall, RecordedSession
 from memory.search import cache
 from memory.silo import keys
-from memory.transfer import originals
+from memory.transfer import migration
 from memory.vault import removing
 from memory.writing import edits
 
@@ -36,7 +36,6 @@ class Figures:
     file: str  # its memory file, which no key seals, and which stays; empty: none
     vault: str  # its vault's folder, whose files are removed; empty: none
     former_vaults: tuple[str, ...]  # folders that were its vault once: what is there stays
-    originals: int  # files of other systems that are kept as they were when memories were taken from them
 
 
 def preview(agent: Agent) -> Figures:
@@ -63,7 +62,7 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
             disk.fold_log_afterwards()
             for rows in (Creation, Recall, RecordedSession, CleanupDecision, HistoryAnalysis):
                 rows.objects.filter(agent_id=row.pk).delete()
-            originals.forget_all(row)
+            migration.forget(row)
             edit.agent.wrapped_key, edit.agent.due_at, edit.agent.memory_path = b"", None, ""
             edit.agent.save(update_fields=["wrapped_key", "memory_path"])
             edit.finish(always=True)
@@ -88,5 +87,4 @@ def _figures(agent: Agent, request: int | None, entry: int | None) -> Figures:
         file=agent.memory_path,
         vault=agent.vault_path,
         former_vaults=removing.former(agent),
-        originals=originals.count(agent),
     )

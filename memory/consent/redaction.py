@@ -23,7 +23,6 @@ from memory import errors
 from memory.consent import erasure_hooks, removal_requests
 from memory.models import Agent, Creation, HistoryAnalysis, Kind, Memory, RecordedSession
 from memory.search import cache
-from memory.transfer import originals
 from memory.vault import removing
 from memory.writing import edits
 from memory.writing.snapshots import KeyedDigest
@@ -54,7 +53,6 @@ class Figures:
     tokens_before: int
     tokens_after: int
     related: tuple[Related, ...]
-    originals: int  # copies of files that memories came from: they may say it, and go
     former_vaults: tuple[str, ...]  # folders that may still have files of theirs, which are not looked at
 
 
@@ -89,7 +87,6 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
             Creation.objects.filter(agent_id=row.pk).delete()  # keyed digests of what was sent, on which to try a guess
             _unname(row, figures.memories)
             HistoryAnalysis.objects.filter(agent_id=row.pk, memory__in=figures.memories).delete()
-            originals.forget(row, figures.memories)
             edit.finish()
             trail.strip(row.pk, figures.memories, notes)
     return figures
@@ -139,7 +136,6 @@ def _figures(agent: Agent, memories: Sequence[Memory], request: int | None, entr
         tokens_before=agent.core_tokens,
         tokens_after=agent.core_tokens - sum(memory.tokens for memory in active if memory.kind == Kind.CORE),
         related=tuple(_related(agent, numbers)),
-        originals=originals.count(agent),
         former_vaults=removing.former(agent),
     )
 

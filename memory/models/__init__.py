@@ -1,7 +1,7 @@
 """Every Django model of the app. Rows hold metadata and sealed bytes: nobody reads plain text from them."""
 
 from memory.models.agents import Agent, AgentKey, ApiKey, DueReason, TenantKey
-from memory.models.imports import HistoryAnalysis, Moved, Original, OriginalPart
+from memory.models.imports import HistoryAnalysis, ImportedPiece
 from memory.models.memories import CleanupDecision, Creation, Kind, Memory, Recall, Scope, Source
 from memory.models.people import Authenticator, Invitation, Membership, People, Person, Role
 from memory.models.sessions import RecordedSession

@@ -24,69 +24,23 @@ class HistoryAnalysis(models.Model):
         return f"analysis of {self.at:%Y-%m-%d}, memory {self.memory}"
 
 
-class Original(models.Model):
-    """A file of another system as it was when memories were taken from it, sealed in `OriginalPart` (the setting
-    `migration_backup_originals`; the file itself is never changed). For its agent's side alone."""
+class ImportedPiece(models.Model):
+    """A piece of another system's memory that was stored here, or that a person chose to leave where it is. It is
+    recognized by keyed digests, so that a second migration stores nothing twice, and nothing that was redacted."""
 
     agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
-    entry = models.PositiveBigIntegerField(help_text="of the trail, the first of its migration")
-    nth = models.PositiveIntegerField(help_text="of the migration's files, from 0")
-    sealed_path = models.BinaryField(help_text="below the folder it was found in")
-    size = models.PositiveBigIntegerField(help_text="bytes")
-    modified_at = models.DateTimeField()
+    source_digest = models.BinaryField(max_length=32, help_text="keyed, of its project, file and place in the file")
+    file_digest = models.BinaryField(max_length=32, help_text="keyed, of its project and file")
+    text_digest = models.BinaryField(max_length=32, help_text="keyed, of what it said there")
+    number = models.PositiveBigIntegerField(null=True, help_text="of its memory; none if it was left where it is")
+    version = models.PositiveBigIntegerField(default=0, help_text="of that memory, as the migration wrote it")
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["agent", "entry", "nth"], name="original_of_migration")]
-
-    def __str__(self) -> str:
-        return f"original {self.nth} of the migration of entry {self.entry}"
-
-
-class OriginalPart(models.Model):
-    """A megabyte of such a file, compressed and sealed."""
-
-    agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
-    entry = models.PositiveBigIntegerField(help_text="as the original's")
-    nth = models.PositiveIntegerField(help_text="as the original's")
-    place = models.PositiveIntegerField(help_text="in the file, from 0")
-    sealed = models.BinaryField()
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["agent", "entry", "nth", "place"], name="original_part_in_place")
-        ]
-
-    def __str__(self) -> str:
-        return f"part {self.place} of original {self.nth} of the migration of entry {self.entry}"
-
-
-class Moved(models.Model):
-    """What became of a piece of another system's memory: of which memory it was the beginning, or that it was left
-    beside. Found again by keyed digests, so that a second migration stores nothing twice."""
-
-    agent = models.ForeignKey("memory.Agent", models.PROTECT, related_name="+", db_index=False)
-    key_digest = models.BinaryField(max_length=32, help_text="keyed, of its project, system, file and place in it")
-    content_digest = models.BinaryField(max_length=32, help_text="keyed, of what it said there")
-    place_digest = models.BinaryField(
-        max_length=32, db_default=b"", help_text="keyed, of the list or text that it is part of"
-    )
-    file_digest = models.BinaryField(max_length=32, db_default=b"", help_text="keyed, of its file")
-    number = models.PositiveBigIntegerField(null=True, help_text="of its memory; none where it was left beside")
-    version = models.PositiveBigIntegerField(help_text="of that memory, as it was written")
-    before = models.JSONField(
-        default=list, db_default=[], help_text="number and version of what it was before, newest first"
-    )
-    entry = models.PositiveBigIntegerField(null=True, help_text="of the original it came from, where that is kept")
-    nth = models.PositiveIntegerField(null=True, help_text="of the original")
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["agent", "key_digest"], name="moved_once")]
+        constraints = [models.UniqueConstraint(fields=["agent", "source_digest"], name="imported_piece_once")]
         indexes = [
-            models.Index(fields=["agent", "number"], name="moved_number"),
-            models.Index(fields=["agent", "content_digest"], name="moved_words"),
-            models.Index(fields=["agent", "place_digest"], name="moved_place"),
-            models.Index(fields=["agent", "file_digest"], name="moved_file"),
+            models.Index(fields=["agent", "file_digest"], name="imported_piece_file"),
+            models.Index(fields=["agent", "text_digest"], name="imported_piece_text"),
         ]
 
     def __str__(self) -> str:
-        return f"moved, memory {self.number}" if self.number else "left beside"
+        return f"imported piece, memory {self.number}" if self.number else "imported piece, left where it is"

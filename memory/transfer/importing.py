@@ -14,7 +14,7 @@ from memory.models import Agent
 from memory.policy.categories import DEFAULT_PROJECT
 from memory.policy.names import checked_project
 from memory.policy.validation import Draft
-from memory.transfer.formats import axe, letta, mem0, memory_store, own, tree
+from memory.transfer.formats import axe, jsonl, letta, mem0, memory_store, tree
 from memory.transfer.formats.found import HERE, Found, LeftOut, Part, Reader
 from memory.transfer.formats.gathering import WAS_CONSTITUTIONAL
 from memory.transfer.formats.text import EMPTY, NO_TEXT
@@ -42,7 +42,7 @@ class Import:
 IMPORTS = {
     each.name: each
     for each in (
-        Import("jsonl", "application/x-ndjson", "JSON Lines, a memory a line, as we write it", own.parts),
+        Import("jsonl", "application/x-ndjson", "JSON Lines, a memory a line, as we write it", jsonl.parts),
         Import("markdown", "application/gzip", "a packed folder of markdown (.tar.gz), as we write it", tree.parts),
         Import("axe", "text/markdown", "a log of runs as axe keeps it", axe.parts),
         Import("mem0", "application/json", "JSON as mem0 answers it, or as OpenMemory exports it", mem0.parts),

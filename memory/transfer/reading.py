@@ -1,143 +1,307 @@
-"""What other systems left in a folder, read: which files hold memories, and the memories, one at a time.
+"""What other systems left in a folder: which files hold memories, and the memories, one at a time.
 
-A folder is looked at once, and read as often as is wanted; what changed in between is refused. Of what is read nothing
-is kept but digests, by which the same text is found again.
+The whole folder is looked at before any file is read.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
-from memory.errors import Invalid
+from memory.errors import FileFault, Invalid
 from memory.policy.validation import MAX_TAG, MAX_TAGS
-from memory.transfer import sources, walk
+from memory.run_log.files import told as naming
+from memory.transfer import git_dates, page_imports, walk
 from memory.transfer.formats.found import Found, LeftOut, Part
+from memory.transfer.formats.pages import LARGEST, reader
 from memory.transfer.formats.parting import Names
-from memory.transfer.formats.text import told
-from memory.transfer.registry import SYSTEMS
-from memory.transfer.sources import Claimed, Source
-from memory.transfer.walk import Tree
+from memory.transfer.formats.text import Unfit, decoded, told
+from memory.transfer.systems import framework
+from memory.transfer.systems.outline import MAX_HEAD
+from memory.transfer.systems.system import Form, Rule, System, Way
+from memory.transfer.systems.table import PLAIN, SYSTEMS
+from memory.transfer.walk import NO_FILE, NO_TEXT_NAME, UNREADABLE, Kind, Tree, is_text, shown
+
+MAX_PIECES = 200_000  # that are held together
+# Tools' own folders, with settings in them, and keys in those: their files are not opened to look for a form.
+_TOOLS = frozenset({".cursor", ".claude", ".github", ".windsurf", ".devin", ".codeium", ".copilot", ".vscode", ".idea"})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file that holds memories."""
+
+    system: str
+    path: str
+    size: int  # bytes
+    modified: datetime  # by git, or by the file itself if git does not have it
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Item:
-    """A memory, or what was left out, and the file it was in."""
+    """A memory, or something that is left out, and its file."""
 
     system: str
     path: str
-    modified: datetime  # the file's time
+    modified: datetime
     part: Part
-
-
-@dataclass(slots=True)
-class _Repeated:
-    """Texts that come more than once: the tags of all, in order, and once it is read the key of the first."""
-
-    tags: dict[str, None]
-    key: str = ""
 
 
 @dataclass(slots=True, repr=False)
 class Look:
-    """A folder as it was when it was looked at."""
+    """What lies in a folder, before its files are read."""
 
     sources: list[Source]
-    left_out: list[LeftOut]  # what was noticed without reading, and cannot be read
+    left_out: list[LeftOut]
     _tree: Tree
-    _claimed: list[Claimed]
-    _repeated: dict[bytes, _Repeated] | None = field(default=None)
+    _files: dict[str, tuple[System, Way]]
+    _tags: dict[str, list[str]]
 
     def parts(self) -> Iterator[Item]:
-        """In order of path, then of place in the file. Raises FolderChanged."""
-        if self._repeated is None:
-            self._repeated = self._looked_through()
-        for repeated in self._repeated.values():
-            repeated.key = ""
-        for claimed in self._claimed:
-            source = claimed.source
-            for part in self._read(claimed):
-                once = self._once(part) if isinstance(part, Found) else part
-                yield Item(source.system, source.path, source.modified, once)
+        """In order of path, then of place in the file. Raises FileFault."""
+        for source in self.sources:
+            names, tags = Names(), self._tags.get(source.path, [])
+            read = self._files[source.path][1].read
+            with naming("read", source.path), self._tree.open(source.path) as file:
+                for part in read(file, source.path) if read else ():
+                    named = replace(part, key=names.name(part.key))
+                    yield Item(source.system, source.path, source.modified, _tagged(named, tags))
 
-    def files(self, paths: Collection[str]) -> dict[str, tuple[bytes, datetime]]:
-        """Bytes and time of these files, as they were when they were looked at. Raises FolderChanged."""
-        found = {}
-        for claimed in self._claimed:
-            if claimed.source.path in paths:
-                with self._tree.opened(claimed.source.path, claimed.stamp) as file:
-                    found[claimed.source.path] = (file.read(), claimed.source.modified)
-        return found
 
-    def _looked_through(self) -> dict[bytes, _Repeated]:
-        first: dict[bytes, tuple[str, ...]] = {}
-        found: dict[bytes, _Repeated] = {}
-        for claimed in self._claimed:
-            for part in self._read(claimed):
-                if isinstance(part, Found):
-                    digest = _digest(part)
-                    if digest not in first:
-                        first[digest] = part.tags
-                    else:
-                        repeated = found.setdefault(digest, _Repeated(dict.fromkeys(first[digest])))
-                        repeated.tags.update(dict.fromkeys(part.tags))
-        return found
-
-    def _once(self, part: Found) -> Part:
-        """The memory with the tags of all that say the same, or that another says it."""
-        repeated = (self._repeated or {}).get(_digest(part))
-        if repeated is None:
-            return _bounded(part)
-        if repeated.key:
-            return LeftOut(part.key, f"says the same as {repeated.key}")
-        repeated.key = part.key
-        return _bounded(replace(part, tags=tuple(repeated.tags)))
-
-    def _read(self, claimed: Claimed) -> Iterator[Part]:
-        names = Names()
-        with self._tree.opened(claimed.source.path, claimed.stamp) as file:
-            for part in claimed.way.read(file, claimed.source.path):
-                named = replace(part, key=names.name(part.key))
-                yield _tagged(named, claimed.tags) if isinstance(named, Found) else named
+def unique(items: Iterable[Item]) -> list[Item]:
+    """Each text once in one place, with the tags of all files that say it. Raises Invalid if there are too many."""
+    found: list[Item] = []
+    first: dict[bytes, int] = {}
+    for item in items:
+        part = item.part
+        if isinstance(part, Found):
+            place = first.setdefault(_digest(part), len(found))
+            if place < len(found):
+                known = found[place].part
+                if isinstance(known, Found):
+                    tags = tuple(dict.fromkeys((*known.tags, *part.tags)))
+                    found[place] = replace(found[place], part=replace(known, tags=tags))
+                part = LeftOut(part.key, f"says the same as {known.key}")
+        found.append(replace(item, part=part))
+        if len(found) > MAX_PIECES:
+            why = f"more than {MAX_PIECES:,} pieces are there: name fewer, or give the file to import_memories"
+            raise Invalid("sources", why)
+    return [replace(item, part=_bounded(item.part)) for item in found]
 
 
 def _digest(part: Found) -> bytes:
-    """Of what it says, and where it belongs: the same words in two projects, or in private, are two memories."""
-    said = f"{part.category}\0{part.project}\0{part.of or part.content}"
+    said = f"{part.category}\0{part.project}\0{part.part}\0{part.content}"
     return hashlib.blake2b(said.encode(), digest_size=16).digest()
 
 
-def _tagged(part: Found, tags: tuple[str, ...]) -> Found:
-    """With further tags, as far as a tag goes."""
-    if not tags:
+def _tagged(part: Part, tags: Sequence[str]) -> Part:
+    """With further tags, if they fit."""
+    if not tags or isinstance(part, LeftOut):
         return part
-    kept = tuple(tag for tag in tags if len(tag) <= MAX_TAG)
     lost = (f"{tag.partition(':')[0]} of {len(tag):,} characters not kept" for tag in tags if len(tag) > MAX_TAG)
-    return replace(part, tags=(*part.tags, *kept), transformed=(*part.transformed, *map(told, dict.fromkeys(lost))))
+    kept = dict.fromkeys((*part.tags, *(tag for tag in tags if len(tag) <= MAX_TAG)))
+    return replace(part, tags=tuple(kept), transformed=(*part.transformed, *map(told, dict.fromkeys(lost))))
 
 
-def _bounded(part: Found) -> Found:
-    """With as many tags as a memory has."""
-    if (more := len(part.tags) - MAX_TAGS) <= 0:
+def _bounded(part: Part) -> Part:
+    if isinstance(part, LeftOut) or (more := len(part.tags) - MAX_TAGS) <= 0:
         return part
     return replace(part, tags=part.tags[:MAX_TAGS], transformed=(*part.transformed, f"not kept: {more:,} tags"))
 
 
 @contextmanager
-def looked_at(folder: Path, systems: Sequence[str] = (), plain: Sequence[str] = ()) -> Iterator[Look]:
-    """What the systems of these names left in a folder, or all systems; and what lies in its folders that are plain.
+def looked_at(
+    folder: Path,
+    systems: Sequence[str] = (),
+    plain: Sequence[str] = (),
+    *,
+    own_vault: str = "",
+    repository: Path | None = None,
+) -> Iterator[Look]:
+    """What the systems of these names, or all systems, left in a folder, and what lies in its plain folders.
 
-    Where a system is named, a file that may be one of its is told of even where it is none. Plain that is named without
-    a folder is the folder itself. Raises Invalid, FileFault.
+    A system that is named reports files that are none of its own, too. "plain" without a folder means the folder
+    itself. `own_vault` is skipped. `repository` is the root of the git repository that dates the files. Raises Invalid,
+    FileFault.
     """
     if not set(systems) <= SYSTEMS.keys():
         raise Invalid("systems", f"unknown; choose of {', '.join(SYSTEMS)}")
     folders = list(plain) or ([""] if "plain" in systems else [])
-    with walk.opened(folder) as tree:
-        wanted = [SYSTEMS[name] for name in SYSTEMS if not systems or name in systems]
-        claimed, left_out = sources.found(tree, wanted, systems, folders)
-        yield Look([each.source for each in claimed], left_out, tree, claimed)
+    with walk.opened(folder, own_vault) as tree:
+        claims = _Claims(tree, [each for each in SYSTEMS.values() if not systems or each.name in systems], systems)
+        claims.make(folders)
+        sources = list(claims.sources(repository))
+        left_out = [LeftOut(key, why) for key, why in sorted(claims.left_out.items())]
+        yield Look(sources, left_out, tree, claims.files, claims.tags)
+
+
+@dataclass(slots=True)
+class _Claims:
+    """Each file belongs to one system, the first that claims it."""
+
+    tree: Tree
+    systems: Sequence[System]
+    named: Collection[str]
+    files: dict[str, tuple[System, Way]] = field(default_factory=dict)
+    tags: dict[str, list[str]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    _linked: dict[str, tuple[System, Way]] = field(default_factory=dict)  # read if nobody claims them
+
+    def make(self, folders: Sequence[str]) -> None:
+        for each in self.tree.left_out:
+            self.left_out.setdefault(each.key, each.why)
+        for system in self.systems:
+            self._by_place(system)
+            self._by_tree(system)
+        for path, claim in self._linked.items():
+            self.files.setdefault(path, claim)
+        self._by_form()
+        for folder in folders:
+            self._plain(folder)
+        self._imports()
+        if self._is_users():
+            for path in self.files:
+                self.tags.setdefault(path, []).append("local")
+
+    def _is_users(self) -> bool:
+        root = self.tree.root
+        is_tools = root.name.startswith(".") and root.parent == Path.home().resolve()
+        return is_tools or root.parts[-2:] == ("Cline", "Rules")
+
+    def _by_place(self, system: System) -> None:
+        rules = (*(system.named if system.name in self.named else ()), *system.rules)
+        before = "Cline/Rules" if self.tree.root.parts[-2:] == ("Cline", "Rules") else self.tree.root.name
+        for path, kind in self.tree.entries.items():
+            own = f"{before}/{path}"
+            rule = next((each for each in rules if each.matches(path)), None)
+            rule = rule or next((each for each in system.users if each.matches(own)), None)
+            if rule:
+                self._claim(system, path, kind, rule.way)
+            elif kind is Kind.LINK and any(each.may_hold(path) for each in rules):
+                self._link(system, path, None)
+        if system.whole and system.name in self.named and not any(each[0] is system for each in self.files.values()):
+            for path, kind in self.tree.entries.items():
+                if kind is not Kind.FOLDER and system.whole.matches(path):
+                    self._claim(system, path, kind, system.whole.way)
+
+    def _by_tree(self, system: System) -> None:
+        """The framework's trees, and the vaults of other agents."""
+        bases = self.tree.vaults if system.name == "own" else []
+        if system.name == "framework":
+            bases, left_out = framework.found(self.tree, is_named=system.name in self.named)
+            for each in left_out:
+                self.left_out.setdefault(each.key, each.why)
+        for path, kind in self.tree.entries.items() if bases else ():
+            base = framework.base_of(path, bases)
+            if base is not None and (path.endswith(".md") or kind is Kind.LINK):
+                self._claim(system, path, kind, framework.way(base))
+
+    def _claim(self, system: System, path: str, kind: Kind, way: Way) -> None:
+        if not is_text(path):
+            self.left_out.setdefault(shown(path), NO_TEXT_NAME)
+        elif kind is Kind.LINK:
+            self._link(system, path, way if way.read else None)
+        elif kind is Kind.FILE and way.read is None:
+            if path not in self.files:
+                self.left_out.setdefault(path, way.why)
+        elif kind is Kind.FILE:
+            self.files.setdefault(path, (system, way))
+        elif kind is Kind.OTHER or (way.read and path.endswith((".md", ".mdc"))):
+            self.left_out.setdefault(path, NO_FILE)
+
+    def _link(self, system: System, path: str, way: Way | None) -> None:
+        target, why = self.tree.target(path)
+        is_file = self.tree.entries.get(target) is Kind.FILE and is_text(target)
+        if is_file and way is None:
+            return
+        self.left_out.setdefault(path, why or f"is a link to {shown(target) if target != '.' else 'the folder itself'}")
+        if is_file and way is not None:
+            self._linked.setdefault(target, (system, way))
+
+    def _by_form(self) -> None:
+        is_tools = self.tree.root.name in _TOOLS
+        forms = [(each, each.form) for each in self.systems if each.form and (each.name in self.named or not is_tools)]
+        for path, kind in self.tree.entries.items():
+            fitting = [(system, form) for system, form in forms if path.endswith(form.endings)]
+            is_free = path not in self.files and kind is Kind.FILE and is_text(path)
+            if fitting and is_free and _TOOLS.isdisjoint(path.split("/")):
+                self._fitted(path, fitting)
+
+    def _fitted(self, path: str, forms: Sequence[tuple[System, Form]]) -> None:
+        head = self._data(path, MAX_HEAD)
+        for system, form in forms:
+            if any(word in head for word in form.holds) and form.fits(form.outline(head)):
+                self.files[path] = (system, form.way)
+                return
+        for system, form in forms:
+            if system.name in self.named or path.endswith(form.certain):
+                if form.unknown and head.strip():
+                    self.left_out.setdefault(path, form.unknown)
+                else:
+                    self.files[path] = (system, form.way)
+                return
+
+    def _data(self, path: str, size: int) -> bytes:
+        """The beginning of a file, or nothing: `sources` says why it cannot be read."""
+        try:
+            with self.tree.open(path) as file:
+                return file.read(size)
+        except (OSError, FileFault):
+            return b""
+
+    def _plain(self, folder: str) -> None:
+        name = "/".join(part for part in folder.split("/") if part not in ("", "."))
+        if name and self.tree.entries.get(name) is not Kind.FOLDER:
+            raise Invalid("plain", "must be a folder below the one that is looked at, and no link")
+        for path, kind in self.tree.entries.items():
+            inner = path.removeprefix(f"{name}/") if name else path
+            if not name or inner != path:
+                rule: Rule | None = next((each for each in PLAIN if each.matches(inner.lower())), None)
+                if rule:
+                    self._claim(SYSTEMS["plain"], path, kind, rule.way)
+        for path, claim in self._linked.items():
+            self.files.setdefault(path, claim)
+
+    def _imports(self) -> None:
+        roots = [path for path, (owner, _) in self.files.items() if owner.name == "claude" and "CLAUDE." in path]
+        imported, left_out = page_imports.followed(self.tree, roots, self._text)
+        for each in left_out:
+            self.left_out.setdefault(each.key, each.why)
+        for path, by in imported.items():
+            self.files.setdefault(path, (SYSTEMS["claude"], Way(reader())))
+            self.tags[path] = [f"imported-by:{each}" for each in by]
+
+    def _text(self, path: str) -> str:
+        try:
+            return decoded(self._data(path, LARGEST)).text
+        except Unfit:
+            return ""
+
+    def sources(self, repository: Path | None) -> Iterator[Source]:
+        """In order of path."""
+        found: dict[str, os.stat_result] = {}
+        for path in sorted(self.files):
+            self.left_out.pop(path, None)
+            try:
+                with self.tree.open(path) as file:
+                    found[path] = os.fstat(file.fileno())
+            except FileFault:
+                self.left_out[path] = NO_FILE
+            except OSError:
+                self.left_out[path] = UNREADABLE
+        root = repository.resolve() if repository else None
+        where = os.path.relpath(self.tree.root, root) if root else ""
+        names = {path: os.path.normpath(f"{where}/{path}") for path in found}
+        dates = git_dates.last_changes(root, names.values()) if root else {}
+        for path, stat in found.items():
+            system, way = self.files[path]
+            if stat.st_size > way.largest:
+                self.left_out[path] = "is too large"
+            else:
+                date = dates.get(names[path]) or datetime.fromtimestamp(min(max(stat.st_mtime, 0), 2**37), UTC)
+                yield Source(system.name, path, stat.st_size, date)

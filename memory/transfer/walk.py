@@ -1,7 +1,7 @@
-"""A folder of somebody's, looked through without trust: what lies in it, and its files opened.
+"""What lies in a folder of somebody else, and its files opened.
 
-Links are read, never followed: each part of a path is opened in the one before it, so that a link put there later leads
-nowhere. Nothing but plain files and folders is opened; how many entries are looked at, and how deep, is bounded.
+Symlinks are never followed: each part of a path is opened in the one before it with O_NOFOLLOW. Only plain files and
+folders are opened. The number of entries and the depth are bounded.
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
-from memory.errors import FileFault, FolderChanged
+from memory.errors import FileFault
 from memory.run_log.files import PLAIN, told, walked
 from memory.transfer.formats.found import LeftOut
 from memory.vault.disk import LOCK
 
-MOST, DEEPEST = 200_000, 128  # entries, folders one in another
-# What is somebody else's: packages, environments, the history.
-NOT_ENTERED = frozenset(
+MAX_ENTRIES, MAX_DEPTH = 200_000, 128
+# Packages, environments, histories, and skills that other people wrote.
+_NOT_ENTERED = frozenset(
     {"node_modules", "bower_components", "vendor", "venv", ".venv", "virtualenv", "site-packages", "__pycache__"}
     | {".tox", ".nox", ".git", ".hg", ".svn"}
 )
-_HELD_OPEN = 16  # folders
-_ENVIRONMENT = "pyvenv.cfg"  # in a virtual environment, whatever it is called
-VAULT = "is a vault of this service"
-_NOT_LINKED = getattr(os, "O_NOFOLLOW", 0)
+_SKILLS = ("/.agents/skills", "/.claude/skills")
+_ENVIRONMENT = "pyvenv.cfg"  # in a virtual environment, whatever its name
 NO_FILE, UNREADABLE, NO_TEXT_NAME = "is no file", "cannot be read", "has a name that is no text"
+OUTSIDE, NOWHERE = "is a link that leads out of the folder", "is a link that leads nowhere"
 
 
 class Kind(Enum):
@@ -41,166 +40,106 @@ class Kind(Enum):
     OTHER = auto()
 
 
-class Entry(NamedTuple):
-    path: str  # from the folder that is looked at, with `/`
-    kind: Kind
-
-    @property
-    def name(self) -> str:
-        return self.path.rpartition("/")[2]
-
-
-class Stamp(NamedTuple):
-    """By which a file is known again."""
-
-    device: int
-    inode: int
-    size: int
-    modified: int  # nanoseconds since 1970
-
-
 @dataclass(slots=True)
 class Tree:
-    """A folder, open. `entries` in order of path."""
+    """An open folder. `entries` in order of path, with `/`."""
 
     root: Path  # real
     number: int
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, Kind] = field(default_factory=dict)
+    vaults: list[str] = field(default_factory=list)  # folders in which this service keeps files for agents
     left_out: list[LeftOut] = field(default_factory=list)
-    _open: dict[str, int] = field(default_factory=dict)  # folders, by path
 
-    def stamp(self, path: str) -> Stamp:
-        """Raises OSError; FileFault for what is no file any more."""
-        with self._opened(path) as file:
-            return _stamp(file)
-
-    @contextmanager
-    def opened(self, path: str, seen: Stamp) -> Iterator[BinaryIO]:
-        """A file as it was when it was looked at, to its end. Raises FolderChanged."""
+    def open(self, path: str) -> BinaryIO:
+        """Raises OSError, FileFault for what is no file."""
+        *folders, name = path.split("/")
+        folder = walked(os.dup(self.number), tuple(folders), create=False)
         try:
-            opened = self._file(path)
-        except (OSError, FileFault):
-            raise FolderChanged(path) from None
-        with told("read", path), opened as file:
-            if _stamp(file) != seen:
-                raise FolderChanged(path)
-            yield file
-            if _stamp(file) != seen:
-                raise FolderChanged(path)
-
-    @contextmanager
-    def _opened(self, path: str) -> Iterator[BinaryIO]:
-        with self._file(path) as file:
-            yield file
-
-    def _file(self, path: str) -> BinaryIO:
-        folder, _, name = path.rpartition("/")
-        number = os.open(name, os.O_RDONLY | PLAIN | _NOT_LINKED, dir_fd=self._folder(folder))
+            number = os.open(name, os.O_RDONLY | PLAIN | os.O_NOFOLLOW, dir_fd=folder)
+        finally:
+            os.close(folder)
         if stat.S_ISREG(os.fstat(number).st_mode):
             return os.fdopen(number, "rb")
         os.close(number)
         raise FileFault(f"read {path}: {NO_FILE}", NO_FILE)
 
-    def _folder(self, path: str) -> int:
-        """A folder, open. One that was opened is taken again where its path leads to it still: so each file of a deep
-        folder costs a question, and not its depth."""
-        if not path:
-            return self.number
-        number = self._open.pop(path, None)
-        if number is not None and not self._is_there(path, number):
-            os.close(number)
-            number = None
-        if number is None:
-            number = walked(os.dup(self.number), tuple(path.split("/")), create=False)
-        self._open[path] = number  # the last used last
-        if len(self._open) > _HELD_OPEN:
-            os.close(self._open.pop(next(iter(self._open))))
-        return number
-
-    def _is_there(self, path: str, number: int) -> bool:
-        """Whether a path leads to this open folder: should it do so by a link by now, it is still what was reached
-        without one."""
+    def target(self, path: str) -> tuple[str, str]:
+        """The path in the folder that a path with links leads to, or "" and why it leads to none. Nothing is opened."""
         try:
-            found = os.stat(path, dir_fd=self.number)
-        except OSError:  # it is gone, or its path too long to be asked for at once
-            return False
-        return os.path.samestat(os.fstat(number), found)
-
-    def close(self) -> None:
-        for number in (*self._open.values(), self.number):
-            os.close(number)
-        self._open.clear()
-
-
-def _stamp(file: BinaryIO) -> Stamp:
-    found = os.fstat(file.fileno())
-    return Stamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            real = os.path.relpath(os.path.realpath(self.root / path), self.root)
+        except ValueError:  # a NUL character
+            return "", NOWHERE
+        if real == ".." or real.startswith("../"):
+            return "", OUTSIDE
+        is_there = real == "." or self.entries.get(real) in (Kind.FILE, Kind.FOLDER)
+        return (real, "") if is_there else ("", NOWHERE)
 
 
 def shown(path: str) -> str:
-    """A path as text: what is none of a name is replaced."""
+    """A path as text: bytes that are no text are replaced."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def is_text(path: str) -> bool:
-    return path.isascii() or shown(path) == path
+    return shown(path) == path
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Tree]:
-    """All that lies in a folder. Raises FileFault where it is none, or cannot be read."""
+def opened(folder: Path, own_vault: str = "") -> Iterator[Tree]:
+    """Everything in a folder, except the vault at this path. Raises FileFault if it is no folder or cannot be read."""
     with told("read", folder):
         root = Path(os.path.realpath(folder))
         tree = Tree(root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     try:
-        found = sorted(_walked(tree))
-        tree.entries = {entry.path: entry for entry in found}
+        tree.entries = dict(sorted(_walked(tree, os.path.realpath(own_vault) if own_vault else "")))
         yield tree
     finally:
-        tree.close()
+        os.close(tree.number)
 
 
-def _walked(tree: Tree) -> Iterator[Entry]:
-    """Each folder before those in it, so that what lies near is found whatever lies below."""
-    waiting, left = deque([""]), MOST
+def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
+    """Each folder before the folders in it, so that a bound cuts off what is far away."""
+    waiting, left = deque([""]), MAX_ENTRIES
     while waiting:
         path = waiting.popleft()
+        if own_vault and str(tree.root / path) == own_vault:
+            tree.left_out.append(LeftOut(shown(path) or ".", "is this agent's own vault"))
+            continue
         found = _listed(tree, path, left)
         if len(found) > left:
-            tree.left_out.append(LeftOut(".", f"holds more than {MOST:,} entries; the rest is not looked at"))
+            tree.left_out.append(LeftOut(".", f"holds more than {MAX_ENTRIES:,} entries; the rest is not looked at"))
             return
-        names = {entry.name for entry in found}
-        if path and _ENVIRONMENT in names:
+        if path and _ENVIRONMENT in found:
             continue
-        if LOCK in names:  # its files are of memories that are here, or in another silo
-            tree.left_out.append(LeftOut(shown(path) or ".", VAULT))
-            continue
+        if LOCK in found:
+            tree.vaults.append(path)
         left -= len(found)
-        for entry in found:
-            yield entry
-            if entry.kind is Kind.FOLDER and entry.name not in NOT_ENTERED:
-                if entry.path.count("/") + 1 < DEEPEST:
-                    waiting.append(entry.path)
+        for name, kind in found.items():
+            below = f"{path}/{name}" if path else name
+            yield below, kind
+            if kind is Kind.FOLDER and name not in _NOT_ENTERED and not f"/{below}".endswith(_SKILLS):
+                if below.count("/") + 1 < MAX_DEPTH:
+                    waiting.append(below)
                 else:
-                    tree.left_out.append(LeftOut(shown(entry.path), f"lies {DEEPEST} folders deep"))
+                    tree.left_out.append(LeftOut(shown(below), f"lies {MAX_DEPTH} folders deep"))
 
 
-def _listed(tree: Tree, path: str, most: int) -> list[Entry]:
-    """What lies in a folder, in order; one more than `most` where there is more."""
-    found: list[Entry] = []
+def _listed(tree: Tree, path: str, most: int) -> dict[str, Kind]:
+    """The entries of a folder in order of name: one more than `most` if there are more."""
+    found: dict[str, Kind] = {}
     try:
         number = walked(os.dup(tree.number), tuple(path.split("/")) if path else (), create=False)
         try:
-            with os.scandir(number) as listed:
-                for each in listed:
-                    found.append(Entry(f"{path}/{each.name}" if path else each.name, _kind(each)))
+            with os.scandir(number) as entries:
+                for entry in entries:
+                    found[entry.name] = _kind(entry)
                     if len(found) > most:
                         break
         finally:
             os.close(number)
     except OSError:
         tree.left_out.append(LeftOut(shown(path) or ".", UNREADABLE))
-    return sorted(found)
+    return dict(sorted(found.items()))
 
 
 def _kind(entry: os.DirEntry[str]) -> Kind:

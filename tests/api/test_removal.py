@@ -42,7 +42,6 @@ def test_what_is_asked_is_listed_and_shown_with_what_goes_and_what_is_left(runti
         "constitutional": [],
         "changes": 2,
         "former_vaults": [],
-        "originals": 0,
         "related": [{"id": 4, "why": "merged", "state": "active"}],
     }
     assert shown == asked

@@ -8,8 +8,9 @@ from typing import Any
 from memory.models import Agent
 from memory.transfer import migration
 from memory.transfer.formats.found import HERE, Found, LeftOut
-from memory.transfer.planning import Fate, Plan, Step, planned
+from memory.transfer.planning import planned
 from memory.transfer.reading import Item
+from memory.transfer.steps import Plan, State, Step
 from tests.steps import ME, fresh
 
 NOW = datetime(2026, 11, 24, 6, 0, 0, tzinfo=UTC)
@@ -18,7 +19,7 @@ HARBOUR = "harbour-desk"
 
 
 def piece(key: str = "CLAUDE.md", content: str = "Ferries wait.", *, system: str = "claude", **values: Any) -> Item:
-    values = {"category": "contextual", "project": HERE} | values
+    values = {"category": "contextual", "project": HERE, "id": key.partition("#")[2]} | values
     return Item(system, key.partition("#")[0], WRITTEN, Found(key, content, **values))
 
 
@@ -34,8 +35,12 @@ def steps(agent: Agent, *items: Item, **values: Any) -> list[Step]:
     return plan(agent, *items, **values).steps
 
 
-def fates(agent: Agent, *items: Item, **values: Any) -> list[Fate]:
-    return [step.fate for step in steps(agent, *items, **values)]
+def states(agent: Agent, *items: Item, **values: Any) -> list[State]:
+    return [step.state for step in steps(agent, *items, **values)]
+
+
+def reasons(agent: Agent, *items: Item, **values: Any) -> list[str]:
+    return [each.why for each in plan(agent, *items, **values).left_out]
 
 
 def move(agent: Agent, *items: Item, **values: Any) -> migration.Figures:

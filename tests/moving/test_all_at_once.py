@@ -41,7 +41,7 @@ def test_each_is_what_its_table_says(ada: Agent, everything: Path) -> None:
     assert {each["key"] for each in told["memories"]} == wanted.keys()
     for each in told["memories"]:
         there = wanted[each["key"]]
-        assert each["fate"] == "new"
+        assert each["state"] == "new"
         assert each["category"] == there["category"]
         assert each["kind"] == there.get("kind", "core")
         assert each["project"] == (there.get("project_id") or ("everything" if there["project"] else ""))
@@ -60,7 +60,7 @@ def test_each_is_what_its_table_says(ada: Agent, everything: Path) -> None:
         assert (memory.category, memory.kind) == (there["category"], there.get("kind", "core"))
 
     again = rules("migrate", "--plain", "notes", "--how", "all", "--yes", "--json").json
-    assert (again["entry"], again["stored"], again["others"]["there"]) == (None, 0, len(wanted))
+    assert (again["entry"], again["stored"], again["same"]) == (None, 0, len(wanted))
 
 
 def test_no_secret_is_in_a_file_or_a_preview(ada: Agent, everything: Path) -> None:
@@ -104,8 +104,8 @@ def test_init_runs_its_twelve_steps_for_real(ada: Agent, tmp_path: Path, monkeyp
     assert told["Other systems"] == "Cursor (1 file): 1 memory to take in"
     assert "   1  .cursorrules → contextual of site" in ran.err
     assert "“Say quay, never dock.”" in ran.err
-    assert "Store 1 memory, and keep 1 file as it is now, sealed? (y/n)" in ran.err
-    assert told["Migrated"].startswith("1 memory stored, 0 said anew")
+    assert "Store 1 memory? (y/n)" in ran.err
+    assert told["Migrated"].startswith("1 memory stored, 0 revised")
     assert told["Git memories"].startswith("memory 2")
     assert told["Index"] == "2 files listed, 0 repaired"
     assert [row(ada, number).category for number in active(ada)] == ["contextual", "git_history"]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memory.models import Agent, Moved, Original
+from memory.agents import lifecycle
+from memory.models import Agent, ImportedPiece
 from memory.policy.validation import Draft
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
@@ -41,7 +42,7 @@ def test_detect_says_no_word_of_any_memory(ada: Agent, site: Path) -> None:
     assert cursor == {
         "system": "cursor",
         "key": ".cursor/rules/quays.mdc",
-        "fate": "new",
+        "state": "new",
         "memory": None,
         "kind": "core",
         "category": "contextual",
@@ -71,10 +72,10 @@ def test_systems_that_are_not_supported_are_not_looked_for(ada: Agent, site: Pat
 # --- migrate
 
 
-def test_all_of_it_is_stored_with_a_file_each_and_its_originals(ada: Agent, site: Path) -> None:
+def test_all_of_it_is_stored_with_a_file_each(ada: Agent, site: Path) -> None:
     ran = migrate("--json")
     assert ran.code == 0, ran.err
-    assert (ran.json["stored"], ran.json["said_anew"], ran.json["files_kept"]) == (3, 0, 3)
+    assert (ran.json["stored"], ran.json["revised"]) == (3, 0)
     assert [says(ada, number).content for number in active(ada)] == [
         "A quay has a letter.",
         "The gate's test password is [masked: password].",
@@ -108,7 +109,7 @@ def test_nothing_is_stored_before_a_person_agrees(ada: Agent, site: Path, answer
     before = state(ada)
     assert at_a_terminal(answers, "migrate").code == 0
     assert state(ada) == before
-    assert (Moved.objects.count(), Original.objects.count()) == (0, 0)
+    assert ImportedPiece.objects.count() == 0
 
 
 def test_where_nobody_can_be_asked_nothing_is_stored(ada: Agent, site: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_yes_stores_it(ada: Agent, site: Path, answers: str) -> None:
 
 def test_what_is_selected_alone(ada: Agent, site: Path) -> None:
     assert "1 memory stored" in at_a_terminal("select\n2\ny\n", "migrate").out
-    assert [each["fate"] for each in rules("detect", "--json").json["memories"]] == ["new", "there", "new"]
+    assert [each["state"] for each in rules("detect", "--json").json["memories"]] == ["new", "same", "new"]
     assert migrate("--only", "2", "--json").json["stored"] == 1
     assert says(ada, 2).content.startswith("Ferries")
 
@@ -187,12 +188,23 @@ def test_the_index_follows_a_memory_that_is_of_another_day(ada: Agent, site: Pat
     assert (ran.code, ran.out) == (0, ran.out)
 
 
-def test_a_vault_is_no_source(ada: Agent, site: Path) -> None:
+def test_its_own_vault_is_no_source(ada: Agent, site: Path) -> None:
     migrate()
     vault = str(Path(ada.vault_path).parent)
     told = rules("detect", "--project-dir", vault, "--plain", "vault", "--json").json
     assert not [each["key"] for each in told["memories"] if each["key"].startswith("vault/")]
-    assert {"key": "vault", "why": "is a vault of this service"} in told["left_out"]
+    assert {"key": "vault", "why": "is this agent's own vault"} in told["left_out"]
+
+
+def test_a_vault_in_a_repository_is_read_by_another_agent(ada: Agent, site: Path) -> None:
+    migrate()
+    lifecycle.change(fresh(ada), OPERATOR, vault_path="")
+    (site / "docs").mkdir()
+    Path(ada.vault_path).rename(site / "docs" / "memory")
+    other, _ = lifecycle.create("acme", "bob", model="builtin/dedupe", actor=OPERATOR)
+    ran = run("memory_rules", "migrate", "acme/bob", "--from", "own", "--how", "all", "--yes", "--json")
+    assert ran.json["stored"] == 3, ran.err
+    assert {says(other, n).content for n in active(other)} >= {"A quay has a letter.", "Ferries wait for the tide."}
 
 
 def test_plain_files_are_read_where_a_folder_is_named(ada: Agent, site: Path) -> None:
@@ -237,7 +249,7 @@ def test_twice_is_once_and_a_rollback_is_one_operation(ada: Agent, site: Path) -
     entry = migrate("--json").json["entry"]
     before = state(ada)
     ran = migrate("--json")
-    assert (ran.json["entry"], ran.json["others"]["there"]) == (None, 3)
+    assert (ran.json["entry"], ran.json["same"]) == (None, 3)
     assert state(ada) == before
     rolled = run("rollback", "acme/ada", "--import", str(entry), "--yes")
     assert (rolled.code, active(ada)) == (0, [])
@@ -265,7 +277,7 @@ def test_what_cannot_be_taken_is_told(ada: Agent, site: Path) -> None:
     assert says(ada, number).content == "Of my own."
     talking.off(ada, "contextual")
     (site / "CLAUDE.md").rename(site / "CLAUDE.local.md")
-    assert "not taken: category is off." in migrate().err
+    assert "CLAUDE.local.md is of category contextual, which is off" in migrate().out
 
 
 def test_memory_off_is_asked_about(ada: Agent, site: Path) -> None:
@@ -356,7 +368,7 @@ def test_what_changed_is_left_beside_until_it_changes_again(ada: Agent, site: Pa
     assert "nothing to take in" in migrate().err
     assert not any("nobody" in says(ada, n).content for n in active(ada))
     (site / "CLAUDE.md").write_text("Ferries wait for the fog.\n")
-    assert "1 said anew" in migrate().out
+    assert "1 revised" in migrate().out
 
 
 def test_a_yes_to_nothing_in_particular_is_a_usage_error(ada: Agent, site: Path) -> None:

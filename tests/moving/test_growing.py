@@ -9,8 +9,8 @@ import pytest
 from memory.models import Agent
 from memory.time_machine.rollback import What, roll_back
 from memory.transfer import migration
-from memory.transfer.planning import Fate, Plan
-from memory.transfer.reading import looked_at
+from memory.transfer.reading import looked_at, unique
+from memory.transfer.steps import Plan, State
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.moving import pieces
@@ -26,7 +26,7 @@ def plan(agent: Agent, folder: Path, text: str, name: str = "AGENTS.md", *, comp
         old.unlink()
     (folder / name).write_text(text)
     with looked_at(folder) as look:
-        return pieces.plan(agent, *look.parts(), compares=compares)
+        return pieces.plan(agent, *unique(look.parts()), compares=compares)
 
 
 def moved(agent: Agent, folder: Path, text: str, name: str = "AGENTS.md") -> migration.Figures:
@@ -44,7 +44,7 @@ def unblanked(text: str) -> str:
 def test_the_first_part_of_a_text_that_grew_takes_the_place_of_what_it_was(ada: Agent, tmp_path: Path) -> None:
     moved(ada, tmp_path, SHORT)
     done = moved(ada, tmp_path, LONG)
-    assert (done.said_anew, done.stored) == (1, 2)
+    assert (done.revised, done.stored) == (1, 2)
     assert unblanked(told(ada, *active(ada))) == unblanked(LONG)
     assert moved(ada, tmp_path, LONG) == migration.Figures(None)
 
@@ -60,13 +60,13 @@ def test_what_is_put_before_all_parts_is_one_more(ada: Agent, tmp_path: Path) ->
 def test_a_text_that_became_short_again_is_in_its_first_memory(ada: Agent, tmp_path: Path) -> None:
     moved(ada, tmp_path, LONG)
     done = moved(ada, tmp_path, SHORT)
-    assert (done.said_anew, done.stored) == (1, 0)
+    assert (done.revised, done.stored) == (1, 0)
     assert says(ada, 1).content == SHORT.rstrip()
     assert moved(ada, tmp_path, SHORT) == migration.Figures(None)
 
 
 @pytest.mark.parametrize("edit", ["discarded", "revised", "redacted"])
-def test_parts_of_a_text_whose_memory_changed_are_left(ada: Agent, tmp_path: Path, edit: str) -> None:
+def test_the_first_part_of_a_text_whose_memory_changed_is_left(ada: Agent, tmp_path: Path, edit: str) -> None:
     moved(ada, tmp_path, SHORT)
     if edit == "discarded":
         operations.discard(ada, [1], ME)
@@ -75,12 +75,8 @@ def test_parts_of_a_text_whose_memory_changed_are_left(ada: Agent, tmp_path: Pat
     else:
         redact(ada, 1)
     found = plan(ada, tmp_path, LONG)
-    left = [step.key for step in found.steps if step.fate is Fate.OTHERWISE]
-    assert {*left, *(each.key for each in found.left_out)} == {
-        f"AGENTS.md#{name}" for name in ("tides", "quays", "gulls")
-    }
-    assert len(left) == len(found.steps) == (0 if edit == "redacted" else 1)
-    assert migration.migrate(fresh(ada), found.steps, ME) == migration.Figures(None)
+    left = {each.key for each in found.left_out}
+    assert left == {f"AGENTS.md#{name}" for name in (("tides", "quays", "gulls") if edit == "redacted" else ("tides",))}
 
 
 def test_a_part_that_was_redacted_comes_back_in_no_other(ada: Agent, tmp_path: Path) -> None:
@@ -94,8 +90,7 @@ def test_a_part_that_was_redacted_comes_back_in_no_other(ada: Agent, tmp_path: P
 def test_parts_of_a_text_are_not_told_apart_for_anybody_else(ada: Agent, tmp_path: Path) -> None:
     moved(ada, tmp_path, SHORT)
     found = plan(ada, tmp_path, LONG, compares=False)
-    assert [step.fate for step in found.steps] == [Fate.THERE]
-    assert len(found.left_out) == 2
+    assert [step.state for step in found.steps] == [State.SAME] * 3
 
 
 # --- another name
@@ -135,4 +130,4 @@ def test_what_a_rollback_took_back_is_new_by_another_name(ada: Agent, tmp_path: 
 def test_whether_it_was_taken_in_is_told_to_nobody_else(ada: Agent, tmp_path: Path) -> None:
     moved(ada, tmp_path, SHORT)
     found = plan(ada, tmp_path, SHORT, ".cursorrules", compares=False)
-    assert ([step.fate for step in found.steps], found.left_out) == ([Fate.NEW], [])
+    assert ([step.state for step in found.steps], found.left_out) == ([State.NEW], [])

@@ -30,7 +30,7 @@ long = st.lists(st.sampled_from(BITS), max_size=30).map("".join)
 
 
 def parts(text: str) -> list[tuple[str, str]]:
-    return [(suffix, content) for suffix, content, _ in pieces(text)]
+    return list(pieces(text))
 
 
 def _unblanked(text: str) -> str:

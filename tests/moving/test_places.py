@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from memory.errors import Invalid
+from memory.transfer.formats import notes
 from memory.transfer.reading import looked_at
-from memory.transfer.systems import framework, plain
+from memory.transfer.systems import framework
 from tests.moving.looking import found, put
 
 
@@ -74,7 +75,7 @@ def test_a_tree_without_settings_is_read_where_it_is_named(folder: str, tmp_path
 
 
 def test_trees_of_a_folder_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framework, "_MOST", 1)
+    monkeypatch.setattr(framework, "_MAX_TREES", 1)
     for name in "ab":
         put(tmp_path, f"{name}/memory-rules/settings.json", "{}")
         put(tmp_path, f"{name}/memory/common/technical/{name}.md", name)
@@ -128,7 +129,7 @@ def test_a_long_page_and_a_long_entry_are_numbered_each_in_its_way(tmp_path: Pat
 
 
 def test_too_large_json_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "LARGEST", 10)
+    monkeypatch.setattr(notes, "LARGEST", 10)
     put(tmp_path, "a.json", '{"text": "longer"}')
     assert found(tmp_path, ("plain",))[1] == {"a.json": "is too large"}
 

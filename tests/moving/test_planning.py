@@ -12,15 +12,16 @@ from memory.errors import Invalid
 from memory.masking.scanner import masked
 from memory.models import Agent
 from memory.time_machine.rollback import What, roll_back
-from memory.transfer.formats.found import Known
-from memory.transfer.planning import Choice, Fate
+from memory.transfer.reading import unique
+from memory.transfer.steps import Choice, State
 from memory.writing import operations
 from tests.conftest import OPERATOR
-from tests.moving.pieces import HARBOUR, NOW, WRITTEN, fates, move, no_piece, piece, plan, steps
+from tests.moving.pieces import HARBOUR, NOW, WRITTEN, move, no_piece, piece, plan, reasons, states, steps
 from tests.rules import talking
 from tests.steps import ME, fresh, protect, remember, row
 
 KEY = "ferry-desk-not-a-real-key-0001"
+DEEP = "".join(f"deep{n}/" for n in range(45))
 SECRET = f"The desk signs in, and its password is {KEY}."
 
 
@@ -66,9 +67,10 @@ def test_notes_can_be_switched_off(ada: Agent) -> None:
 
 def test_notes_fit_whatever_the_key_and_however_many_its_tags(ada: Agent) -> None:
     many = tuple(f"glob:{n}" for n in range(256))
-    [step] = steps(ada, piece("deep/" * 60 + "two\nlines.md#slug", tags=many, transformed=("ä" * 80,)))
+    [step] = steps(ada, piece(DEEP + "two\nlines.md#slug", tags=many, transformed=("ä" * 80,)))
     assert len(step.draft.tags) == 256
-    assert any(tag.startswith("migration:from …") and tag.endswith("two lines.md#slug") for tag in step.draft.tags)
+    told = [tag.removeprefix("migration:") for tag in step.draft.tags if tag.startswith("migration:")]
+    assert "".join(told) == "from " + DEEP + "two lines.md#slug"
 
 
 def test_secrets_are_masked_in_what_is_not_private(ada: Agent) -> None:
@@ -109,7 +111,6 @@ def test_a_plan_shows_nothing_of_what_it_holds(ada: Agent) -> None:
     ("choice", "keys"),
     [
         (Choice(), ["a.md", "docs/b.md", "c.json#1"]),
-        (Choice(systems=frozenset({"mem0"})), ["c.json#1"]),
         (Choice(categories=frozenset({"contextual"})), ["a.md", "docs/b.md"]),
         (Choice(paths=("docs/*",)), ["docs/b.md"]),
         (Choice(paths=("docs/*", "*.json#*")), ["docs/b.md", "c.json#1"]),
@@ -131,20 +132,20 @@ def test_what_is_wanted(ada: Agent, choice: Choice, keys: list[str]) -> None:
 
 
 def test_twice_is_once(ada: Agent) -> None:
-    assert fates(ada, piece("a"), piece("b", "Other.")) == [Fate.NEW, Fate.NEW]
+    assert states(ada, piece("a"), piece("b", "Other.")) == [State.NEW, State.NEW]
     move(ada, piece("a"), piece("b", "Other."))
-    assert fates(ada, piece("a"), piece("b", "Other."), piece("c", "More.")) == [Fate.THERE, Fate.THERE, Fate.NEW]
+    assert states(ada, piece("a"), piece("b", "Other."), piece("c", "More.")) == [State.SAME, State.SAME, State.NEW]
     assert [step.number for step in steps(ada, piece("a"), piece("b", "Other."))] == [1, 2]
 
 
 def test_the_same_file_of_another_project_is_another(ada: Agent) -> None:
     move(ada, piece("CLAUDE.md"))
-    assert fates(ada, piece("CLAUDE.md"), project="pilot-app", compares=False) == [Fate.NEW]
+    assert states(ada, piece("CLAUDE.md"), project="pilot-app", compares=False) == [State.NEW]
 
 
-def test_a_file_that_changed_is_said_anew(ada: Agent) -> None:
+def test_a_file_that_changed_is_revised(ada: Agent) -> None:
     move(ada, piece("a", "one"))
-    assert fates(ada, piece("a", "two")) == [Fate.CHANGED]
+    assert states(ada, piece("a", "two")) == [State.CHANGED]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,8 @@ def test_a_file_that_changed_is_said_anew(ada: Agent) -> None:
 @pytest.mark.parametrize("content", ["one", "two"])
 def test_what_belongs_elsewhere_by_now_is_another_memory(ada: Agent, content: str, elsewhere: dict[str, str]) -> None:
     move(ada, piece("a", "one"))
-    assert fates(ada, piece("a", content, **elsewhere)) == [Fate.REPLACED]
+    [step] = steps(ada, piece("a", content, **elsewhere))
+    assert (step.state, step.replaces) == (State.CHANGED, True)
 
 
 @pytest.mark.parametrize("edit", ["revised", "protected", "discarded"])
@@ -165,37 +167,40 @@ def test_a_file_that_changed_is_left_where_its_memory_did_too(ada: Agent, edit: 
         protect(ada, 1)
     else:
         operations.discard(ada, [1], ME)
-    assert fates(ada, piece("a", "two")) == [Fate.OTHERWISE]
-    assert fates(ada, piece("a", "one")) == [Fate.THERE]
+    assert reasons(ada, piece("a", "two"))[0].startswith("says something else now, and so does memory 1")
+    assert states(ada, piece("a", "one")) == [State.SAME]
 
 
 def test_what_was_merged_since_is_not_taken_again(ada: Agent) -> None:
     move(ada, piece("a", "one"), piece("b", "two"))
     operations.consolidate(ada, [1, 2], "one and two", ME)
-    assert fates(ada, piece("a", "one"), piece("b", "two")) == [Fate.THERE, Fate.THERE]
+    assert states(ada, piece("a", "one"), piece("b", "two")) == [State.SAME, State.SAME]
 
 
 def test_what_was_taken_back_is_new_again(ada: Agent) -> None:
     done = move(ada, piece("a", "one"))
     roll_back(fresh(ada), What.imported(done.entry or 0), OPERATOR)
-    assert fates(ada, piece("a", "one")) == [Fate.NEW]
+    assert states(ada, piece("a", "one")) == [State.NEW]
     again = move(ada, piece("a", "one"))
     assert (again.stored, row(ada, 2).discarded_at) == (1, None)
-    assert fates(ada, piece("a", "one")) == [Fate.THERE]
+    assert states(ada, piece("a", "one")) == [State.SAME]
 
 
-def test_what_was_said_anew_and_taken_back_can_be_said_again(ada: Agent) -> None:
+def test_what_was_revised_and_taken_back_can_be_said_again(ada: Agent) -> None:
     move(ada, piece("a", "one"))
     done = move(ada, piece("a", "two"))
     roll_back(fresh(ada), What.imported(done.entry or 0), OPERATOR)
-    assert fates(ada, piece("a", "two")) == [Fate.CHANGED]
+    assert states(ada, piece("a", "two")) == [State.CHANGED]
     operations.revise(ada, 1, ME, content="mine")
-    assert fates(ada, piece("a", "two")) == [Fate.OTHERWISE]
+    assert states(ada, piece("a", "two")) == [State.SAME]
+    assert len(reasons(ada, piece("a", "three"))) == 1
 
 
 def test_nothing_of_a_category_that_is_off(ada: Agent) -> None:
     talking.off(ada, "contextual")
-    assert fates(ada, piece("a"), piece("b", "Other.", category="technical", project="")) == [Fate.OFF, Fate.NEW]
+    pieces = (piece("a"), piece("b", "Other.", category="technical", project=""))
+    assert states(ada, *pieces) == [State.NEW]
+    assert reasons(ada, *pieces) == ["is of category contextual, which is off"]
 
 
 def test_what_a_memory_says_already_is_told_to_the_agents_side_alone(ada: Agent) -> None:
@@ -203,29 +208,29 @@ def test_what_a_memory_says_already_is_told_to_the_agents_side_alone(ada: Agent)
     found = plan(ada, piece("a"))
     assert found.steps == []
     assert [(each.key, each.why) for each in found.left_out] == [("a", "says the same as memory 1 here")]
-    assert fates(ada, piece("a"), compares=False) == [Fate.NEW]
+    assert states(ada, piece("a"), compares=False) == [State.NEW]
 
 
-def test_what_a_memory_says_that_is_said_anew_is_taken_from_another_file(ada: Agent) -> None:
+def test_what_a_memory_says_that_is_revised_is_taken_from_another_file(ada: Agent) -> None:
     move(ada, piece("a", "one"))
-    assert fates(ada, piece("a", "two"), piece("b", "one")) == [Fate.CHANGED, Fate.NEW]
+    assert states(ada, piece("a", "two"), piece("b", "one")) == [State.CHANGED, State.NEW]
 
 
 def test_nobody_else_is_told_whether_a_file_says_what_a_memory_says(ada: Agent) -> None:
     move(ada, piece("a", "The PIN is 4711.", category="credentials", project=""))
     for guess in ("The PIN is 4710.", "The PIN is 4711."):
-        assert fates(ada, piece("a", guess, category="credentials", project=""), compares=False) == [Fate.THERE]
+        assert states(ada, piece("a", guess, category="credentials", project=""), compares=False) == [State.SAME]
 
 
 def test_a_file_is_the_same_from_wherever_it_is_found(ada: Agent) -> None:
     move(ada, piece("AGENTS.md", "root"), piece("sub/AGENTS.md", "sub"))
     assert [step.number for step in steps(ada, piece("AGENTS.md", "sub"), where="sub")] == [2]
-    assert fates(ada, piece("AGENTS.md", "sub"), where="sub") == [Fate.THERE]
+    assert states(ada, piece("AGENTS.md", "sub"), where="sub") == [State.SAME]
 
 
 def test_two_pieces_of_one_name_are_two(ada: Agent) -> None:
     assert move(ada, piece("a", "one"), piece("a", "two")).stored == 2
-    assert fates(ada, piece("a", "one"), piece("a", "two")) == [Fate.THERE, Fate.THERE]
+    assert states(ada, piece("a", "one"), piece("a", "two")) == [State.SAME, State.SAME]
 
 
 def test_a_secret_is_in_no_tag_either(ada: Agent) -> None:
@@ -242,15 +247,15 @@ def test_a_project_called_by_a_secret_is_left_out(ada: Agent) -> None:
 
 
 def test_more_than_can_be_looked_at_is_refused(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.transfer.planning.MOST", 2)
+    monkeypatch.setattr("memory.transfer.reading.MAX_PIECES", 2)
     with pytest.raises(Invalid, match="more than 2 pieces"):
-        plan(ada, piece("a"), no_piece("b"), piece("c", "three"))
+        unique([piece("a"), no_piece("b"), piece("c", "three")])
 
 
 def test_the_same_words_in_another_place_are_another_memory(ada: Agent) -> None:
     remember(ada, "Ferries wait.", category="contextual", project="pilot-app")
     remember(ada, "Ferries wait.", category="technical")
-    assert fates(ada, piece("a")) == [Fate.NEW]
+    assert states(ada, piece("a")) == [State.NEW]
 
 
 def test_a_tag_that_many_have_is_masked_once(ada: Agent) -> None:
@@ -260,7 +265,7 @@ def test_a_tag_that_many_have_is_masked_once(ada: Agent) -> None:
 
 
 def test_a_piece_of_a_list_takes_little_to_hold(ada: Agent) -> None:
-    pieces = [piece(f"a.json#{n}", f"m{n}", known_by=Known.WORDS, part_of="a.json#") for n in range(2_000)]
+    pieces = [piece(f"a.json#{n}", f"m{n}", id="", by_words=True) for n in range(2_000)]
     tracemalloc.start()
     found = plan(ada, *pieces)
     held, _ = tracemalloc.get_traced_memory()

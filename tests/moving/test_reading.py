@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from memory.errors import FileFault, FolderChanged, Invalid
+from memory.errors import FileFault, Invalid
 from memory.policy.validation import MAX_TAGS
-from memory.transfer import pages, walk
+from memory.transfer import walk
+from memory.transfer.formats import pages
 from memory.transfer.formats.found import Found
-from memory.transfer.reading import Item, looked_at
+from memory.transfer.reading import Item, looked_at, unique
+from tests.history.repositories import git
+from tests.history.test_odd_repositories import commit
 from tests.moving.looking import found, put
 
 # --- what is looked at
@@ -76,7 +79,7 @@ def test_a_readme_is_no_log_even_where_logs_are_asked_for(tmp_path: Path) -> Non
     assert found(tmp_path, ("axe",)) == ({}, {"README.md": "is no log of axe"})
 
 
-@pytest.mark.parametrize("folder", ["node_modules", "vendor", ".venv", ".git"])
+@pytest.mark.parametrize("folder", ["node_modules", "vendor", ".venv", ".git", ".agents/skills", ".claude/skills"])
 def test_what_is_somebody_elses_is_not_entered(folder: str, tmp_path: Path) -> None:
     put(tmp_path, f"{folder}/AGENTS.md", "Of somebody else.\n")
     put(tmp_path, "env/pyvenv.cfg", "")
@@ -86,7 +89,7 @@ def test_what_is_somebody_elses_is_not_entered(folder: str, tmp_path: Path) -> N
 
 
 def test_entries_are_bounded_and_what_is_near_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "MOST", 6)
+    monkeypatch.setattr(walk, "MAX_ENTRIES", 6)
     for n in range(9):
         put(tmp_path, f"data/{n}.bin", "")
     put(tmp_path, "service/AGENTS.md", "Near.\n")
@@ -97,7 +100,7 @@ def test_entries_are_bounded_and_what_is_near_comes_first(tmp_path: Path, monkey
 
 
 def test_folders_are_entered_to_a_depth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "DEEPEST", 2)
+    monkeypatch.setattr(walk, "MAX_DEPTH", 2)
     put(tmp_path, "a/b/c/AGENTS.md", "Deep.\n")
     assert found(tmp_path) == ({}, {"a/b": "lies 2 folders deep"})
 
@@ -146,27 +149,8 @@ def test_a_link_put_there_between_look_and_read_leads_nowhere(tmp_path: Path) ->
         with looked_at(tmp_path / "in") as look:
             (tmp_path / "in" / swapped).rename(tmp_path / "in/was")
             (tmp_path / "in" / swapped).symlink_to(tmp_path / "out" / swapped.removeprefix(".cursor").removeprefix("/"))
-            with pytest.raises(FolderChanged):
+            with pytest.raises(FileFault):
                 list(look.parts())
-
-
-@pytest.mark.parametrize("change", ["longer", "other", "gone", "pipe"])
-def test_a_file_that_changed_is_refused_by_name_alone(change: str, tmp_path: Path) -> None:
-    place = put(tmp_path, "AGENTS.md", "Say quay.\n")
-    with looked_at(tmp_path) as look:
-        assert len(list(look.parts())) == 1
-        if change == "longer":
-            place.write_text("Say quay, never dock.\n", "utf-8")
-        else:
-            place.unlink()
-            if change == "other":
-                place.write_text("Say dock.\n", "utf-8")
-            elif change == "pipe":
-                os.mkfifo(place)
-        with pytest.raises(FolderChanged) as told:
-            list(look.parts())
-    assert "AGENTS.md" in str(told.value)
-    assert "quay" not in str(told.value)
 
 
 # --- the same text
@@ -242,5 +226,70 @@ def test_the_same_words_of_two_projects_and_in_private_are_memories_of_their_own
     (tmp_path / "memory-rules").mkdir()
     (tmp_path / "memory-rules" / "settings.json").write_text("{}")
     with looked_at(tmp_path) as look:
-        found = [item.part.category for item in look.parts() if isinstance(item.part, Found)]
+        found = [item.part.category for item in unique(look.parts()) if isinstance(item.part, Found)]
     assert sorted(found) == ["contextual", "contextual", "keys", "technical"]
+
+
+@pytest.mark.parametrize("change", ["gone", "pipe", "link"])
+def test_a_file_that_is_none_any_more_is_refused_by_name_alone(change: str, tmp_path: Path) -> None:
+    place = put(tmp_path, "AGENTS.md", "Say quay.\n")
+    with looked_at(tmp_path) as look:
+        place.unlink()
+        if change == "pipe":
+            os.mkfifo(place)
+        elif change == "link":
+            place.symlink_to("/etc/hostname")
+        with pytest.raises(FileFault, match=r"AGENTS.md") as refused:
+            list(look.parts())
+    assert "quay" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["# Only\n\n## Headings\n", "@AGENTS.md\n", "# Rules\n@AGENTS.md @docs/a.md\n---\n"])
+def test_a_page_of_headings_and_imports_is_no_memory(text: str, tmp_path: Path) -> None:
+    put(tmp_path, "CLAUDE.md", text)
+    put(tmp_path, "AGENTS.md", "Say quay.\n")
+    put(tmp_path, "docs/a.md", "Say sailing.\n")
+    memories, left_out = found(tmp_path)
+    assert "CLAUDE.md" not in memories
+    assert left_out == {"CLAUDE.md": "has only headings and imports"}
+
+
+@pytest.mark.parametrize(
+    ("path", "system"),
+    [
+        ("GEMINI.md", "gemini"),
+        ("web/AGENTS.override.md", "agents-md"),
+        (".roo/rules/a.md", "roo"),
+        (".roo/rules-code/a.md", "roo"),
+        (".continue/rules/a.md", "continue"),
+        (".kiro/steering/product.md", "kiro"),
+        ("modules/memory-rules/settings.json", "framework"),
+    ],
+)
+def test_further_systems_are_found(path: str, system: str, tmp_path: Path) -> None:
+    put(tmp_path, path, "{}" if path.endswith("json") else "Say quay.\n")
+    put(tmp_path, "memory/common/technical/a.md", "Tides.\n")
+    with looked_at(tmp_path) as look:
+        assert [source.system for source in look.sources] == [system]
+
+
+def test_a_file_is_dated_by_the_commit_that_changed_it_last(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet", "--initial-branch=main")
+    commit(tmp_path, "one", {"web/AGENTS.md": "Say quay.\n", "GEMINI.md": "Tides.\n"}, at=1_704_164_645)
+    commit(tmp_path, "two", {"other.py": "1"}, at=1_735_787_045)
+    commit(tmp_path, "three", {"GEMINI.md": "Tides turn.\n"}, at=1_767_323_045)
+    put(tmp_path, "CLAUDE.md", "Not yet in git.\n")
+    os.utime(tmp_path / "CLAUDE.md", (1_700_000_000, 1_700_000_000))
+    with looked_at(tmp_path, repository=tmp_path) as look:
+        years = {source.path: source.modified.year for source in look.sources}
+    assert years == {"CLAUDE.md": 2023, "GEMINI.md": 2026, "web/AGENTS.md": 2024}
+    with looked_at(tmp_path / "web", repository=tmp_path) as look:
+        assert [source.modified.year for source in look.sources] == [2024]
+
+
+def test_a_repository_that_cannot_be_read_dates_nothing(tmp_path: Path) -> None:
+    put(tmp_path, "AGENTS.md", "Say quay.\n")
+    for broken in ("", "gitdir: nowhere\n"):
+        put(tmp_path, ".git", broken)
+        with looked_at(tmp_path, repository=tmp_path) as look:
+            assert [source.path for source in look.sources] == ["AGENTS.md"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
 from audit.models import AuditEntry
@@ -13,15 +12,13 @@ from tests.moving.pieces import move, piece, steps
 from tests.privacy.watch import Watch
 from tests.steps import ME, fresh
 
-AT = datetime(2026, 3, 4, tzinfo=UTC)
 
-
-def test_neither_pieces_nor_originals_are_left_anywhere(watch: Watch, ada: Agent) -> None:
-    said, file = watch.text("ferries wait"), {watch.marker: (watch.text("all of it").encode(), AT)}
+def test_pieces_are_left_nowhere_else(watch: Watch, ada: Agent) -> None:
+    said = watch.text("ferries wait")
     pieces = [piece(watch.marker, said, tags=(f"glob:{watch.marker}",)), piece(f"{watch.marker}#2", watch.text("more"))]
-    move(ada, *pieces, files=file)
+    move(ada, *pieces)
     watch.attempt(lambda: migration.migrate(fresh(ada), steps(ada, piece("a", f"{watch.marker}\0")), ME))
-    migration.leave_beside(fresh(ada), steps(ada, piece("b", watch.text("beside"))))
+    migration.leave(fresh(ada), steps(ada, piece("b", watch.text("beside"))))
     assert watch.leaks() == []
     assert watch.marker not in json.dumps(list(AuditEntry.objects.values_list("detail", flat=True)))
 
@@ -39,5 +36,4 @@ def test_neither_are_files_that_are_looked_at(watch: Watch, ada: Agent, tmp_path
     for deed in (("detect",), ("migrate", "--dry-run"), ("migrate", "--how", "all", "--yes"), ("migrate",)):
         watch.run("memory_rules", *deed[:1], "acme/ada", *deed[1:], *where)
     watch.run("memory_rules", "init", "acme/ada", *where)
-    watch.run("memory_rules", "originals", "acme/ada")
     assert watch.leaks() == []

@@ -44,7 +44,6 @@ OPENS_SILOS = {
     "memory/recording/topics.py",  # which memory is the topic's, and what it says
     "memory/transfer/planning.py",  # keyed digests of what is found, no reading
     "memory/transfer/migration.py",  # what was stored, read back before it counts
-    "memory/transfer/originals.py",
     "memory/recording/cleanup.py",  # tags, for the agent's side
     "memory/search/cache.py",
     "memory/transfer/exporting.py",

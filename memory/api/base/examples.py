@@ -189,7 +189,6 @@ _REMOVES = {
     "changes": 2,
     "related": [{"id": 3, "why": "merged", "state": "active"}],
     "former_vaults": [],
-    "originals": 0,
 }
 _READ = {
     "seq": 12,

@@ -77,8 +77,6 @@ class Command(removal.Removing):
             self.tell(f"its memory file is no part of the silo, and stays: {figures.file}")
         if figures.vault:
             self.tell(f"the files in its vault are removed: {figures.vault}")
-        if figures.originals:
-            self.tell(f"{several(figures.originals, 'file')} of other systems, kept as they were, open no more")
         for path in figures.former_vaults:
             self.tell(f"what is in a former vault is left, for you to remove: {path}")
 

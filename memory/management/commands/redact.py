@@ -76,11 +76,6 @@ class Command(removal.Removing):
             self.tell(f"constitutional: {', '.join(map(str, figures.constitutional))}")
         for each in figures.related:
             self.tell(f"to decide: memory {each.number} ({each.state}) may say the same: {_WHY[each.why]}")
-        if figures.originals:
-            self.tell(
-                f"{several(figures.originals, 'copy', 'copies')} of files of other systems, kept as they were: all of "
-                f"them go, for it may stand in any; the files themselves stay, for you to look at"
-            )
         for path in figures.former_vaults:
             self.tell(f"what is in a former vault is left, for you to remove: {path}")
         if figures.entry:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -51,7 +50,6 @@ class _Begun:
     analysis: Analysis | None = None
     found: finding.Finding | None = None  # of other systems
     how: str = "skip"  # what is done about it
-    held: ExitStack = field(default_factory=ExitStack)  # that it is read from
     is_over: bool = False
 
     def report(self, name: str, found: str) -> None:
@@ -106,11 +104,10 @@ def _init(task: Task, agent: Agent, **options: Any) -> int | None:
     if not folder.is_dir():
         raise Invalid("project_dir", "is no folder")
     begun = _Begun(task, agent, folder.absolute(), options)
-    with begun.held:
-        for step in _STEPS:
-            step(begun)
-            if begun.is_over:
-                break
+    for step in _STEPS:
+        step(begun)
+        if begun.is_over:
+            break
     if options["json"]:
         task.result({"agent": agent.label, "initialized": not begun.is_over, "steps": begun.steps})
     return None
@@ -314,7 +311,7 @@ def _detection(begun: _Begun) -> None:
         begun.report("Other systems", "not looked for: auto_detect_existing_memories is off")
         return
     wanted = {"project_dir": str(begun.folder), "project": begun.project}
-    begun.found = begun.held.enter_context(finding.found(begun.agent, wanted))
+    begun.found = finding.found(begun.agent, wanted)
     begun.report("Other systems", finding.summary(begun.found))
 
 
@@ -342,7 +339,7 @@ def _migration(begun: _Begun) -> None:
     if begun.found is None or begun.how == "skip":
         begun.report("Migrated", "nothing")
         return
-    done = moving.carry_out(begun.task, begun.agent, begun.found, begun.found.fresh, begun.how, begun.options)
+    done = moving.carry_out(begun.task, begun.agent, begun.found.fresh, begun.how, begun.options)
     begun.read_again()
     begun.report("Migrated", "; ".join(moving.in_words(done)) if done.entry else "nothing")
 

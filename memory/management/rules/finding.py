@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,23 +26,15 @@ from memory.policy.categories import PRIVATE, SCOPES
 from memory.policy.projects import checked_project
 from memory.policy.validation import parse_moment
 from memory.transfer.formats.found import LeftOut
-from memory.transfer.planning import MOVES, SETTINGS, Choice, Fate, Plan, Step, planned
-from memory.transfer.reading import Item, Look, looked_at
-from memory.transfer.registry import SYSTEMS
-from memory.transfer.sources import Source
+from memory.transfer.planning import SETTINGS, planned
+from memory.transfer.reading import Item, Source, looked_at, unique
+from memory.transfer.steps import Choice, Plan, State, Step
+from memory.transfer.systems.table import SYSTEMS
 
 SHOWN = 60  # characters of each memory that a preview shows
 _AT_FIRST = 10  # memories that are shown before a question
 _LISTED = 20  # of what was left out, unless all of it is asked for
-FATES = {
-    Fate.NEW: "new",
-    Fate.CHANGED: "changed since",
-    Fate.REPLACED: "changed since, and belongs elsewhere",
-    Fate.THERE: "here already",
-    Fate.OTHERWISE: "changed in both places, left",
-    Fate.BESIDE: "left beside",
-    Fate.OFF: "category is off",
-}
+STATES = {State.NEW: "new", State.CHANGED: "changed since", State.SAME: "here already"}
 
 
 def arguments(parser: CommandParser) -> None:
@@ -82,25 +73,23 @@ class Finding:
 
     folder: Path
     project: str
-    look: Look
     sources: list[Source]  # its files
     plan: Plan
     is_agents: bool  # whoever asks has the agent's key
 
     @property
     def fresh(self) -> list[Step]:
-        """What a migration would store, or say anew."""
-        return self.plan.of(*MOVES)
+        """What a migration would store, or revise."""
+        return self.plan.open
 
 
 def choice(options: dict[str, Any]) -> Choice:
     """What is wanted of it. Raises Invalid."""
     since, until = (parse_moment(name, options[name]) if options[name] else None for name in ("since", "until"))
-    return Choice(frozenset(), frozenset(options["category"]), tuple(options["path"]), since, until)
+    return Choice(frozenset(options["category"]), tuple(options["path"]), since, until)
 
 
-@contextmanager
-def found(agent: Agent, options: dict[str, Any]) -> Iterator[Finding]:
+def found(agent: Agent, options: dict[str, Any]) -> Finding:
     """Raises Invalid, FileFault."""
     folder = Path(options["project_dir"])
     if not folder.is_dir():
@@ -108,27 +97,24 @@ def found(agent: Agent, options: dict[str, Any]) -> Iterator[Finding]:
     rules = switches.rules_of(agent)
     project = checked_project(options.get("project") or "") or project_of(folder, rules)
     groups = frozenset(settings_document.value(rules, f"{SETTINGS}.supported_source_systems"))
-    with looked_at(folder, _named(groups, options), options.get("plain") or ()) as look:
+    root, plain = repository(folder), options.get("plain") or ()
+    with looked_at(folder, _named(groups, options), plain, own_vault=agent.vault_path, repository=root) as look:
         is_agents = is_key_of(agent, os.environ.get(KEY, ""))
         sources = [source for source in look.sources if SYSTEMS[source.system].group in groups]
         with progress("Reading", unit="memories") as advance:
-            plan = planned(
-                agent,
-                _supported(look.parts(), groups, advance),
-                project,
-                now=timezone.now(),
-                compares=is_agents,
-                masks=False if options.get("keep_secrets") else None,
-                where=_within(folder),
-            )
-        plan.left_out = [*look.left_out, *plan.left_out]
-        yield Finding(folder.absolute(), project, look, sources, plan, is_agents)
-
-
-def _within(folder: Path) -> str:
-    """The folder, seen from the root of its repository; "" for that, and where there is none."""
-    root = repository(folder)
-    return "" if root is None else "/".join(folder.absolute().resolve().relative_to(root.resolve()).parts)
+            items = unique(_supported(look.parts(), groups, advance))
+        left_out = look.left_out
+    plan = planned(
+        agent,
+        items,
+        project,
+        now=timezone.now(),
+        compares=is_agents,
+        masks=False if options.get("keep_secrets") else None,
+        where="/".join(folder.resolve().relative_to(root.resolve()).parts) if root else "",
+    )
+    plan.left_out = [*left_out, *plan.left_out]
+    return Finding(folder.absolute(), project, sources, plan, is_agents)
 
 
 def _named(groups: Container[str], options: dict[str, Any]) -> list[str]:
@@ -156,13 +142,13 @@ def table(finding: Finding) -> Iterator[str]:
     """A line for each system, in numbers, below one that says what they are."""
     sources = Counter(source.system for source in finding.sources)
     steps = Counter(step.system for step in finding.plan.steps)
-    fates = Counter((step.system, step.fate) for step in finding.plan.steps)
+    states = Counter((step.system, step.state) for step in finding.plan.steps)
     if sources:
         yield f"{'--from':14} {'system':28} {'looked at':>10}  memories, and what becomes of them"
     for name, system in SYSTEMS.items():
         if not sources[name]:
             continue
-        each = ", ".join(f"{fates[name, fate]:,} {told}" for fate, told in FATES.items() if fates[name, fate])
+        each = ", ".join(f"{states[name, state]:,} {told}" for state, told in STATES.items() if states[name, state])
         files = several(sources[name], "file")
         yield f"{name:14} {system.title:28} {files:>10}  {several(steps[name], 'memory', 'memories')}: {each or 'none'}"
 
@@ -177,12 +163,6 @@ def summary(finding: Finding) -> str:
     return f"{', '.join(told)}: {several(len(finding.fresh), 'memory', 'memories')} to take in{left}"
 
 
-def not_taken(plan: Plan) -> list[LeftOut]:
-    """What is not taken, and why."""
-    both = "says something else now, and so does memory {}, which is left: revise or discard that one yourself"
-    return [*plan.left_out, *(LeftOut(each.key, both.format(each.number)) for each in plan.of(Fate.OTHERWISE))]
-
-
 def left_out(left: Sequence[LeftOut], *, whole: bool) -> Iterator[str]:
     shown = left if whole else left[:_LISTED]
     if left:
@@ -193,18 +173,13 @@ def left_out(left: Sequence[LeftOut], *, whole: bool) -> Iterator[str]:
         yield f"  and {len(left) - len(shown):,} more (--all lists them)"
 
 
-_ANEW = {
-    Fate.CHANGED: ", in place of what memory {} says",
-    Fate.REPLACED: ", in place of memory {}, which is discarded",
-}
-
-
 def previewed(steps: Sequence[Step], *, with_words: bool) -> Iterator[str]:
     """Of each what it would become, and what is done to it; how it begins for the agent's side alone."""
     for n, step in enumerate(steps, 1):
         draft = step.draft
         where = f"{draft.category} of {draft.project}" if draft.project else draft.category
-        anew = _ANEW.get(step.fate, "").format(step.number)
+        old = f"memory {step.number}, which is discarded" if step.replaces else f"what memory {step.number} says"
+        anew = f", in place of {old}" if step.state is State.CHANGED else ""
         kind = "" if draft.kind == "core" else f", {draft.kind}"
         yield f"{n:>4}  {_key(step.key)} → {where}{kind}, {step.origin:%Y-%m-%d}{anew}"
         if step.transformed:
@@ -239,7 +214,7 @@ def record(finding: Finding) -> dict[str, Any]:
             {
                 "system": step.system,
                 "key": _key(step.key),
-                "fate": step.fate.value,
+                "state": step.state.value,
                 "memory": step.number,
                 "kind": step.draft.kind,
                 "category": step.draft.category,

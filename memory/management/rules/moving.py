@@ -1,13 +1,9 @@
-"""`memory_rules detect`, `migrate` and `originals`: moving in from other systems (seed 004, "Migration Detection",
-"Migration Prompting", "Cross-System Migration")."""
+"""`memory_rules detect` and `migrate`: memories of other systems (seed 004, "Migration Detection", "Migration
+Prompting", "Cross-System Migration")."""
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
-from pathlib import Path, PurePosixPath
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -15,14 +11,14 @@ from django.core.management.base import CommandParser
 from config.commandline import Task
 from config.commandline.progress import progress
 from config.wording import several
-from memory.errors import FileFault, Invalid
+from memory.errors import Invalid
 from memory.management.rules import Deed, asking, finding
-from memory.management.rules.finding import FATES, Finding
-from memory.management.rules.keeping import agents_side
+from memory.management.rules.finding import Finding
 from memory.models import Agent
 from memory.policy import settings_document, switches
-from memory.transfer import migration, originals
-from memory.transfer.planning import MOVES, SETTINGS, Choice, Fate, Step
+from memory.transfer import migration
+from memory.transfer.planning import SETTINGS
+from memory.transfer.steps import Choice, State, Step
 
 HOWS = {
     "all": "take in everything that is new",
@@ -38,11 +34,11 @@ NOTHING = "Nothing was stored."
 
 def _detect(task: Task, agent: Agent, **options: Any) -> None:
     wanted = finding.choice(options)
-    with finding.found(agent, options) as there:
-        there.plan.steps = [step for step in there.plan.steps if wanted.wants(step)]
-        if options["json"]:
-            task.result(finding.record(there))
-            return
+    there = finding.found(agent, options)
+    there.plan.steps = [step for step in there.plan.steps if wanted.wants(step)]
+    if options["json"]:
+        task.result(finding.record(there))
+    else:
         tell(task, agent, there, whole=options["all"])
 
 
@@ -51,7 +47,7 @@ def tell(task: Task, agent: Agent, there: Finding, *, whole: bool) -> None:
     lines = list(finding.table(there))
     for line in lines or ["nothing of another system"]:
         task.tell(line)
-    for line in finding.left_out(finding.not_taken(there.plan), whole=whole):
+    for line in finding.left_out(there.plan.left_out, whole=whole):
         task.tell(line)
     if there.fresh:
         many = several(len(there.fresh), "memory", "memories")
@@ -69,11 +65,6 @@ def _for_migrate(parser: CommandParser) -> None:
     parser.add_argument("--only", metavar="NUMBERS", help="of the list that --dry-run prints: 1-4,7")
     parser.add_argument("--dry-run", action="store_true", help="show what would become what, and store nothing")
     parser.add_argument("--keep-secrets", action="store_true", help="do not mask them in what is not private")
-    parser.add_argument(
-        "--no-originals",
-        action="store_true",
-        help="keep no sealed copy of the files (by default migration_backup_originals has it)",
-    )
     parser.add_argument("--yes", action="store_true", help="a person wants it: do not ask")
 
 
@@ -85,9 +76,9 @@ def _migrate(task: Task, agent: Agent, **options: Any) -> int | None:
 
     def act(row: Agent) -> None:
         switches.require_on(row)
-        with finding.found(row, options) as there:
-            steps = [step for step in there.fresh if wanted.wants(step)]
-            _moved(task, row, there, _numbered(steps, options["only"]), options)
+        there = finding.found(row, options)
+        steps = [step for step in there.fresh if wanted.wants(step)]
+        _moved(task, row, there, _numbered(steps, options["only"]), options)
 
     asking.done(task, agent, act)
     return None
@@ -108,7 +99,7 @@ def _moved(task: Task, agent: Agent, there: Finding, steps: list[Step], options:
         task.say(f"There is nothing to take in.{others}")
         _result(task, there, migration.Figures(None), options)
         return
-    done = carry_out(task, agent, there, steps, options["how"] or asked_how(task, agent, yes=options["yes"]), options)
+    done = carry_out(task, agent, steps, options["how"] or asked_how(task, agent, yes=options["yes"]), options)
     _result(task, there, done, options)
 
 
@@ -118,7 +109,7 @@ def _show(task: Task, there: Finding, steps: Sequence[Step], *, whole: bool) -> 
         task.tell(line)
     for line in finding.previewed(steps, with_words=there.is_agents):
         task.tell(line)
-    for line in finding.left_out(finding.not_taken(there.plan), whole=whole):
+    for line in finding.left_out(there.plan.left_out, whole=whole):
         task.tell(line)
     task.stdout.flush()
 
@@ -138,9 +129,7 @@ def asked_how(task: Task, agent: Agent, *, yes: bool = False) -> str:
     return answer
 
 
-def carry_out(
-    task: Task, agent: Agent, there: Finding, steps: list[Step], how: str, options: dict[str, Any]
-) -> migration.Figures:
+def carry_out(task: Task, agent: Agent, steps: list[Step], how: str, options: dict[str, Any]) -> migration.Figures:
     """Store them, or note that they stay beside; what was done. Nothing is stored before a person agrees."""
     if how == "select" and not options.get("only") and (asking.can_ask() or not _is_filtered(options)):
         steps = _asked_which(task, steps) if asking.can_ask() else []
@@ -149,16 +138,12 @@ def carry_out(
         return migration.Figures(None)
     if how == "alongside":
         return _left_beside(task, agent, steps, yes=options["yes"])
-    keeps = settings_document.value(switches.rules_of(agent), f"{SETTINGS}.migration_backup_originals")
-    files = _originals_of(task, there, steps, options) if keeps and not options.get("no_originals") else {}
-    sealed = f", and keep {several(len(files), 'file')} as it is now, sealed" if len(files) == 1 else ""
-    sealed = f", and keep {len(files):,} files as they are now, sealed" if len(files) > 1 else sealed
-    question = f"Store {several(len(steps), 'memory', 'memories')}{sealed}? (y/n)"
+    question = f"Store {several(len(steps), 'memory', 'memories')}? (y/n)"
     if not asking.confirmed(task, question, yes=options["yes"], hint="; --yes says that a person wants it"):
         task.say(NOTHING)
         return migration.Figures(None)
     with progress("Storing", unit="memories", total=len(steps)) as advance:
-        return migration.migrate(agent, steps, asking.OPERATOR, files=files, advance=advance)
+        return migration.migrate(agent, steps, asking.OPERATOR, advance=advance)
 
 
 def _asked_which(task: Task, steps: list[Step]) -> list[Step]:
@@ -175,33 +160,15 @@ def _is_filtered(options: dict[str, Any]) -> bool:
 
 
 def _left_beside(task: Task, agent: Agent, steps: list[Step], *, yes: bool) -> migration.Figures:
-    steps = [step for step in steps if step.fate in migration.BESIDE]
     question = f"Leave {several(len(steps), 'memory', 'memories')} beside, and not ask again? (y/n)"
     if asking.confirmed(task, question, yes=yes, hint="; --yes says that a person wants it"):
-        left = migration.leave_beside(agent, steps)
+        left = migration.leave(agent, steps)
         task.say(
             f"{several(left, 'memory', 'memories')} left beside: asked about again when a file says something else."
         )
     else:
         task.say("Nothing was noted.")
     return migration.Figures(None)
-
-
-def _originals_of(
-    task: Task, there: Finding, steps: Sequence[Step], options: dict[str, Any]
-) -> dict[str, tuple[bytes, datetime]]:
-    """Raises Invalid where there is too much of them, FolderChanged; `init` goes on without."""
-    paths = {step.path for step in steps if step.digests.file not in there.plan.uncopied}
-    size = sum(source.size for source in there.sources if source.path in paths)
-    if size > migration.MOST_KEPT:
-        most = migration.MOST_KEPT // 2**20
-        if "no_originals" not in options:
-            task.say(f"No copies are kept of the files: they have {size / 2**20:,.0f} MB, and {most} MB is the most.")
-            return {}
-        raise Invalid(
-            "no_originals", f"is needed: the files have {size / 2**20:,.0f} MB, and {most} MB are kept at most"
-        )
-    return there.look.files(paths)
 
 
 def _numbered(steps: list[Step], only: str | None) -> list[Step]:
@@ -222,92 +189,24 @@ def _numbered(steps: list[Step], only: str | None) -> list[Step]:
 
 
 def _result(task: Task, there: Finding, done: migration.Figures, options: dict[str, Any]) -> None:
-    fates = Counter(step.fate for step in there.plan.steps)
     if options["json"]:
-        others = {fate.value: fates[fate] for fate in Fate if fate not in MOVES}
         told = finding.record(there) if options["dry_run"] else {"left_out": len(there.plan.left_out)}
-        task.result(as_record(done) | {"others": others} | told)
+        task.result(as_record(done) | {"same": len(there.plan.of(State.SAME))} | told)
     elif done.entry is not None:
         for line in in_words(done):
             task.tell(line)
-    for fate in (Fate.OTHERWISE, Fate.OFF):
-        if fates[fate] and not options["json"]:
-            task.say(f"{several(fates[fate], 'memory', 'memories')} not taken: {FATES[fate]}.")
 
 
 def as_record(done: migration.Figures) -> dict[str, Any]:
-    return {
-        "entry": done.entry,
-        "stored": done.stored,
-        "said_anew": done.said_anew,
-        "tokens": done.tokens,
-        "files_kept": done.files,
-    }
+    return {"entry": done.entry, "stored": done.stored, "revised": done.revised, "tokens": done.tokens}
 
 
 def in_words(done: migration.Figures) -> Iterator[str]:
     yield (
-        f"{several(done.stored, 'memory', 'memories')} stored, {done.said_anew:,} said anew, "
+        f"{several(done.stored, 'memory', 'memories')} stored, {done.revised:,} revised, "
         f"{several(done.tokens, 'token')}, as entry {done.entry}"
     )
     yield f"rollback --import {done.entry} takes all of it back"
-    if done.files:
-        yield f"{several(done.files, 'file')} kept, sealed (memory_rules originals)"
-
-
-# --- originals
-
-
-def _for_originals(parser: CommandParser) -> None:
-    parser.add_argument("entry", nargs="?", type=int, metavar="ENTRY", help="of the migration, as the list has it")
-    parser.add_argument("--to", metavar="FOLDER", help="a new folder that the files are written to, as they were")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-
-
-def _originals(task: Task, agent: Agent, *, entry: int | None, to: str | None, json: bool, **_: Any) -> None:
-    agents_side(agent)
-    if to is not None and entry is None:
-        raise Invalid("entry", "says of which migration")
-    kept = list(originals.of(agent, entry))
-    if to is not None:
-        _write(agent, Path(to), kept)
-    told = [
-        {"entry": row.entry, "path": path, "bytes": row.size, "modified_at": f"{row.modified_at:%Y-%m-%dT%H:%M:%SZ}"}
-        for row, path in kept
-    ]
-    if json:
-        task.result({"originals": told})
-        return
-    if told:
-        task.tell(f"{'entry':>6}  {'file of (UTC)':20}  {'bytes':>10}  file")
-    for each in told:
-        task.tell(f"{each['entry']:>6}  {each['modified_at']}  {each['bytes']:>10,}  {each['path']}")
-    if not told:
-        task.say("No files are kept.")
-    elif to is not None:
-        task.say(f"{several(len(told), 'file')} written to {to}.")
-
-
-def _write(agent: Agent, folder: Path, kept: Sequence[tuple[Any, str]]) -> None:
-    """Into a folder that is made for them, for its owner alone. Raises Invalid, FileFault."""
-    try:
-        folder.mkdir(mode=0o700)
-        for row, path in kept:
-            place = folder.joinpath(*PurePosixPath(path).parts)
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            place.touch(0o600, exist_ok=False)
-            with place.open("wb") as file:
-                file.writelines(originals.content(agent, row))
-            os.utime(place, ns=(_nanoseconds(row.modified_at),) * 2)
-    except FileExistsError:
-        raise Invalid("to", "is there already: name a folder that is not") from None
-    except OSError as fault:
-        raise FileFault(f"write {folder}: {(fault.strerror or 'failed').lower()}") from None
-
-
-def _nanoseconds(at: datetime) -> int:
-    """Since 1970, or before: in whole numbers, for a fraction of seconds has too few digits."""
-    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1_000
 
 
 DEEDS = (
@@ -315,5 +214,4 @@ DEEDS = (
     Deed(
         "migrate", "take in what other systems left: shown first, stored once a person agrees", _for_migrate, _migrate
     ),
-    Deed("originals", "the files that memories came from, as they were", _for_originals, _originals),
 )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import IO
 
 from memory.models import Agent
@@ -16,9 +14,9 @@ from memory.transfer.exporting import Export, NotHeld
 from memory.transfer.formats import gathering
 from memory.transfer.formats.found import Found, LeftOut, Part
 from memory.transfer.formats.gathering import Gathered
-from memory.transfer.formats.json_entries import has_mark
-from memory.transfer.formats.parting import Names, Piece, in_parts, pieces
-from memory.transfer.formats.text import EMPTY, LINE_ENDS, MARK
+from memory.transfer.formats.json_file import has_mark
+from memory.transfer.formats.parting import Piece, in_parts, pieces
+from memory.transfer.formats.text import EMPTY, LINE_ENDS
 
 _NONE = "(none)"  # as axe says it
 _OF_NO_TASK = f"**Task:** {_NONE}\n**Result:** "
@@ -64,56 +62,28 @@ EXPORT = Export(
 
 # --- in
 
-MOST = 1_000_000  # bytes of an entry
+MAX_ENTRY = 1_000_000  # bytes
 BEFORE = "stands before the first entry"
 _AT_ONCE = 2**16  # bytes of a line that are read together
 _BEGINS = b"## "
-_TOLD_APART = 10_000  # entries among which no two have the same key: more names are not held
-
-
-@dataclass(slots=True, repr=False)
-class _Raw:
-    """An entry as it stands in the file; without a heading what stands before the first."""
-
-    heading: str | None
-    marked: bool = False  # a byte order mark stood right before it
-    body: bytearray = field(default_factory=bytearray)
-    is_too_large: bool = False
-
-    def add(self, piece: bytes) -> None:
-        self.is_too_large |= len(self.body) + len(piece) > MOST
-        if not self.is_too_large:
-            self.body += piece
 
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
-    is_any = False
-    for part in _parts(file, path):
-        is_any = True
-        yield part
+    is_any, has_crlf = False, _has_crlf_everywhere(file)
+    for heading, body in _entries(file):
+        if heading is None:
+            if body and body.strip():
+                is_any = True
+                yield LeftOut(f"{path}#beginning", BEFORE)
+        else:
+            is_any = True
+            yield from _read(heading, body, path, has_crlf)
     if not is_any:
         yield LeftOut(path, EMPTY)
 
 
-def _parts(file: IO[bytes], path: str) -> Iterator[Part]:
-    is_of_crlf = _ends_lines_in_crlf(file)
-    names = Names()
-    for number, raw in enumerate(_entries(file)):
-        if number % _TOLD_APART == 0:
-            names = Names()
-        if raw.heading is None:
-            if raw.body.strip():
-                yield LeftOut(f"{path}#beginning", BEFORE)
-            continue
-        told = Gathered("behavioral")
-        if is_of_crlf:
-            told.tell(LINE_ENDS)
-        heading = gathering.shown(raw.heading) or "entry"
-        yield from _read(raw, f"{path}#{names.name(heading)}", f"{path}#{heading}", told)
-
-
-def _ends_lines_in_crlf(file: IO[bytes]) -> bool:
-    """Whether every line does; where some do, those are part of what somebody said."""
+def _has_crlf_everywhere(file: IO[bytes]) -> bool:
+    """Whether every line ends with CRLF. If only some do, they are part of what was said."""
     file.seek(0)
     is_any, last = False, b""
     while piece := file.readline(_AT_ONCE):
@@ -125,50 +95,41 @@ def _ends_lines_in_crlf(file: IO[bytes]) -> bool:
     return is_any
 
 
-def _entries(file: IO[bytes]) -> Iterator[_Raw]:
-    marked = has_mark(file)
-    file.seek(len(codecs.BOM_UTF8) if marked else 0)
-    raw, is_begun = _Raw(None), True  # a line
+def _entries(file: IO[bytes]) -> Iterator[tuple[str | None, bytes | None]]:
+    """(heading, body) of each entry. The heading is None before the first entry, the body None if it is too large."""
+    has_mark(file)
+    heading, body, is_begun, is_large = None, bytearray(), True, False
     while piece := file.readline(_AT_ONCE):
         if is_begun and piece.startswith(_BEGINS):
-            yield raw
-            is_first = raw.heading is None and not raw.body
-            raw = _Raw(piece[len(_BEGINS) :].decode("utf-8", "replace").strip(), marked and is_first)
-        else:
-            raw.add(piece)
+            yield heading, None if is_large else bytes(body)
+            heading, body, is_large = piece[len(_BEGINS) :].decode("utf-8", "replace").strip(), bytearray(), False
+        elif not is_large:
+            body += piece
+            is_large = len(body) > MAX_ENTRY
         is_begun = piece.endswith(b"\n")
-    yield raw
+    yield heading, None if is_large else bytes(body)
 
 
-def _read(raw: _Raw, key: str, heading: str, told: Gathered) -> Iterator[Part]:
-    if raw.is_too_large:
+def _read(heading: str, data: bytes | None, path: str, has_crlf: bool) -> Iterator[Part]:
+    name = gathering.shown(heading) or "entry"
+    key, done = f"{path}#{name}", Gathered("behavioral")
+    if data is None:
         yield LeftOut(key, "is too large")
         return
-    if raw.marked:
-        told.tell(MARK)
-    told.moment(raw.heading or "?")  # without a heading, none that can be read
-    body = _ending_left_out(_decoded(bytes(raw.body), told))
+    if has_crlf:
+        done.tell(LINE_ENDS)
+        data = data.replace(b"\r\n", b"\n")
+    done.moment(heading or "?")  # without a heading, a date that cannot be read
+    body = data.decode("utf-8", "replace")
+    if body.encode() != data:  # axe cuts a log at a byte
+        done.tell("bytes that are no text replaced")
+    body = body.removesuffix("\n").removesuffix("\n")  # the blank line behind each entry
     if "\0" in body:
         yield LeftOut(key, "holds a NUL character")
     elif _is_of_nothing(body):
         yield LeftOut(key, "has neither task nor result")
     else:
         text = body.removeprefix(_OF_NO_TASK)
-        # As it is, where it can be: what we wrote ourselves comes back to the character.
-        whole = Found(key, "", told.category, date=told.date, kind="journal", transformed=told.transformed)
-        yield from in_parts(whole, [Piece("", text)] if len(text) <= MAX_CONTENT else pieces(text), known_as=heading)
-
-
-def _decoded(data: bytes, told: Gathered) -> str:
-    """A log is cut at a byte: what is half a character is replaced."""
-    if LINE_ENDS in told.transformed:
-        data = data.replace(b"\r\n", b"\n")
-    text = data.decode("utf-8", "replace")
-    if text.encode() != data:
-        told.tell("bytes that are no text replaced")
-    return text
-
-
-def _ending_left_out(body: str) -> str:
-    """Without the blank line behind every entry."""
-    return body.removesuffix("\n").removesuffix("\n")
+        whole = Found(key, "", done.category, date=done.date, kind="journal", transformed=done.transformed, id=name)
+        # Unchanged if it fits, so that our own export comes back to the character.
+        yield from in_parts(whole, [Piece("", text)] if len(text) <= MAX_CONTENT else pieces(text))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from memory.transfer.formats.text import NO_TEXT, Unfit, fit, told
 NO_DATE = "date could not be read"
 WAS_CONSTITUTIONAL = "was constitutional there"
 WAS_DELETED = "was deleted there"
+MORE_PAGES = "has further pages that are not in the file"
 _MOST_TOLD = 20  # of one memory
 LONGEST_ID = 100  # characters
 
@@ -135,11 +136,6 @@ def _own(key: str, content: object, fields: Mapping[str, Any]) -> Found:
     )
 
 
-def key_of(path: str, entry: Mapping[str, Any], number: int | str, before: str = "") -> str:
-    """The file's path and the entry's id, or its number where it has none."""
-    return f"{path}#{before}{id_of(entry.get('id')) or number}"
-
-
 def id_of(given: object) -> str:
     """ "" for what is none."""
     if isinstance(given, bool) or not isinstance(given, str | int):
@@ -173,8 +169,3 @@ def _as_tag(value: object) -> str:
         return fit(value).text.strip() if isinstance(value, str) and len(value) <= 10 * MAX_TAG else ""
     except Unfit:
         return ""
-
-
-def also(part: Part, what: str) -> Part:
-    """The same, with one thing more that was done to it."""
-    return replace(part, transformed=(*part.transformed, what)) if isinstance(part, Found) else part

@@ -1,85 +1,210 @@
-"""A JSON file of memories, read: looked through whole before anything is made of it, for what is wrong may stand at its
-end."""
+"""JSON files of memories, read as a stream with ijson. A file of any size needs no more memory than its largest entry.
+
+A file is read twice: an error may stand at its end, and then nothing of it is taken.
+"""
 
 from __future__ import annotations
 
+import codecs
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import chain
 from typing import IO, Any
+
+import ijson
 
 from memory.errors import Invalid
 from memory.transfer.formats import gathering
-from memory.transfer.formats.found import LeftOut, Part, without_key
-from memory.transfer.formats.json_entries import Entry, entries, has_mark
+from memory.transfer.formats.found import Found, LeftOut, Part
 from memory.transfer.formats.text import EMPTY, MARK, Unfit
+
+MAX_ENTRY = 4_000_000  # characters
+MAX_TOKEN = 8_000_000  # bytes without the end of a value: a file may be one text
+MAX_ENTRIES = 2_000_000  # of a file
+MAX_DEPTH = 100  # lists and objects within each other, in an entry
+MAX_DIGITS = 4_000  # of a number
+NOT_JSON = "is not JSON"
+HALF = "half a character became ?"
+_HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])(?=[^\\]|\\[\s\S]{3})")
+_DIGITS = re.compile(rb"\d{64,}")
+_Event = tuple[str, Any]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Entry:
+    """A value of the file. `name` is the member of the file's object, "" if the file is no object. `number` is the
+    place in a list, from 1. An Entry with number 0 and an empty list announces a list."""
+
+    name: str
+    number: int
+    value: Any
+
+
+def has_long_number(data: bytes) -> bool:
+    """ijson's C backend crashes at integers with more digits than Python reads."""
+    return any(len(digits) > MAX_DIGITS for digits in _DIGITS.findall(data))
+
+
+class _Bounded:
+    """A file that refuses to go on if a single value does not end."""
+
+    def __init__(self, file: IO[bytes], done: set[str]) -> None:
+        self.file, self.unanswered, self._tail, self._done = file, 0, b"", done
+
+    def read(self, size: int = -1) -> bytes:
+        data = self.file.read(size)
+        self.unanswered += len(data)
+        if self.unanswered > MAX_TOKEN:
+            raise Unfit("has an entry that is too large")
+        if has_long_number(self._tail + data):
+            raise Unfit(NOT_JSON)
+        if _HALF.search(self._tail[-12:] + data):
+            self._done.add(HALF)
+        self._tail = data[-MAX_DIGITS:]
+        return data
+
+
+def has_mark(file: IO[bytes]) -> bool:
+    """Whether the file begins with a byte order mark. Leaves the file behind the mark."""
+    file.seek(0)
+    is_marked = file.read(3) == codecs.BOM_UTF8
+    file.seek(3 if is_marked else 0)
+    return is_marked
+
+
+def entries(file: IO[bytes], within: Collection[str] = (), done: set[str] | None = None) -> Iterator[Entry]:
+    """The entries of a file. `within` names lists whose objects may be larger than an entry: their members are entries
+    named `list.member`. `done` collects what was done to the texts. Raises Unfit, at the latest at the end."""
+    has_mark(file)
+    bounded = _Bounded(file, set() if done is None else done)
+    events = _events(bounded)
+    first = next(events)
+    if first[0] == "start_map":
+        for _, name in iter(lambda: next(events), ("end_map", None)):
+            yield from _of(events, next(events), name, within)
+    else:
+        yield from _of(events, first, "", within)
+    next(events, None)
+
+
+def _events(bounded: _Bounded) -> Iterator[_Event]:
+    file, count = bounded.file, 0
+    events = iter(ijson.basic_parse(bounded, buf_size=2**16))
+    while True:
+        why, event = "", None
+        try:
+            event = next(events, None)
+        except UnicodeDecodeError:
+            why = "has a text with half a character"
+        except (ijson.JSONError, ValueError, ArithmeticError):
+            why = NOT_JSON
+        if why:
+            has_mark(file)
+            raise Unfit(why if file.read(2**16).strip() else EMPTY)  # outside the handler: errors quote the file
+        if event is None:
+            return
+        bounded.unanswered, count = 0, count + 1
+        if count > 50 * MAX_ENTRIES:
+            raise Unfit("has too many values")
+        yield event
+
+
+def _of(events: Iterator[_Event], first: _Event, name: str, within: Collection[str]) -> Iterator[Entry]:
+    if first[0] != "start_array":
+        yield Entry(name, 0, _value(events, first, MAX_TOKEN))
+        return
+    yield Entry(name, 0, [])
+    for number, event in enumerate(iter(lambda: next(events), ("end_array", None)), 1):
+        if number > MAX_ENTRIES:
+            raise Unfit(f"has more than {MAX_ENTRIES:,} entries")
+        if name in within and event[0] == "start_map":
+            for _, inner in iter(lambda: next(events), ("end_map", None)):
+                yield from _of(events, next(events), f"{name}.{inner}", ())
+        else:
+            yield Entry(name, number, _value(events, event, MAX_ENTRY))
+
+
+def _value(events: Iterator[_Event], event: _Event, most: int) -> Any:
+    builder, depth, size = ijson.ObjectBuilder(), 0, 0
+    while True:
+        kind, value = event
+        depth += (kind in ("start_map", "start_array")) - (kind in ("end_map", "end_array"))
+        size += len(value) if isinstance(value, str) else 1
+        if depth > MAX_DEPTH:
+            raise Unfit(NOT_JSON)
+        if size > most:
+            raise Unfit("has an entry that is too large")
+        builder.event(kind, float(value) if isinstance(value, Decimal) else value)
+        if depth == 0:
+            return builder.value
+        event = next(events)
 
 
 class JSONFile(ABC):
-    """What is known of one from having been through it, and what becomes of its entries."""
+    """A file of a system. Subclasses say which lists hold memories and what an entry becomes."""
 
-    lists: tuple[str, ...]  # names of the members that are lists of memories; "" where the file itself is one
+    lists: tuple[str, ...]  # names of the members that are lists of memories; "" if the file itself is one
     within: tuple[str, ...] = ()  # as `entries` has it
-    none = "is no list of memories"  # why a file without any of them is left out
+    none = "is no list of memories"  # the reason if the file has none of the lists
+
+    def __init__(self) -> None:
+        self._done: set[str] = set()
 
     def parts(self, file: IO[bytes], path: str) -> Iterator[Part]:
-        is_any = False
-        for part in self._parts(file, path):
-            is_any = True
-            yield part
-        if not is_any:
-            yield LeftOut(path, EMPTY)
-
-    def _parts(self, file: IO[bytes], path: str) -> Iterator[Part]:
         if why := self._survey(file):
             yield LeftOut(path, why)
             return
-        marked = has_mark(file)
-        for entry in _again(file, self.within):
-            if entry.number and entry.name in self.lists:
-                has_key = isinstance(entry.value, dict) and self.has_key(entry.name, entry.value)
-                for part in self._entry(entry, path):
-                    known = part if has_key else without_key(part, f"{path}#")
-                    yield gathering.also(known, MARK) if marked else known
-        yield from self.rest(path)
+        is_any, marked = False, (*((MARK,) if has_mark(file) else ()), *sorted(self._done))
+        for part in chain(self._read(file, path), self.rest(path)):
+            is_any = True
+            yield replace(part, transformed=(*part.transformed, *marked)) if isinstance(part, Found) else part
+        if not is_any:
+            yield LeftOut(path, EMPTY)
 
     def _survey(self, file: IO[bytes]) -> str:
-        """Why nothing of the file is taken; "" where it is well."""
+        """Why nothing of the file is taken; "" if all is well."""
         is_any = False
         try:
-            for entry in entries(file, self.within):
+            for entry in entries(file, self.within, self._done):
                 is_any |= entry.name in self.lists and entry.value == []
                 self.note(entry)
         except Unfit as unfit:
             return unfit.why
         return "" if is_any else self.none
 
+    def _read(self, file: IO[bytes], path: str) -> Iterator[Part]:
+        why = ""
+        try:
+            for entry in entries(file, self.within):
+                if entry.number and entry.name in self.lists:
+                    yield from self._entry(entry, path)
+        except Unfit as unfit:
+            why = unfit.why
+        if why:
+            raise Invalid("file", f"was changed while it was read: it {why}")
+
     def _entry(self, entry: Entry, path: str) -> Iterator[Part]:
-        if isinstance(entry.value, dict):
-            return self.memories(entry, entry.value, path)
-        return iter([LeftOut(f"{path}#{entry.number}", "is no object")])
+        if not isinstance(entry.value, dict):
+            yield LeftOut(f"{path}#{entry.number}", "is no object")
+            return
+        known = self.id_of(entry)
+        for part in self.memories(entry, entry.value, f"{path}#{known or entry.number}"):
+            yield replace(part, id=known, by_words=not known) if isinstance(part, Found) else part
 
     def note(self, entry: Entry) -> None:  # noqa: B027  most need nothing of it
-        """Learn something of the file, before `memories` is asked."""
+        """Called with each entry of the file before any call of `memories`."""
 
-    def has_key(self, name: str, value: dict[str, Any]) -> bool:  # noqa: ARG002  most have one list
-        """Whether an object of a list has something by which it is known again, wherever it stands."""
-        return bool(gathering.id_of(value.get("id")))
+    def id_of(self, entry: Entry) -> str:
+        """What identifies an entry within the file, wherever it stands; "" if nothing does."""
+        return gathering.id_of(entry.value.get("id"))
 
     @abstractmethod
-    def memories(self, entry: Entry, value: dict[str, Any], path: str) -> Iterator[Part]:
-        """What becomes of one."""
+    def memories(self, entry: Entry, value: dict[str, Any], key: str) -> Iterator[Part]:
+        """What an entry becomes."""
 
-    def rest(self, path: str) -> Iterator[Part]:  # noqa: ARG002  what most have nothing to say of
-        """What else is to be said of the file, at the end."""
+    def rest(self, path: str) -> Iterator[Part]:  # noqa: ARG002  most have nothing to say
+        """What else to report about the file, at the end."""
         yield from ()
-
-
-def _again(file: IO[bytes], within: Collection[str]) -> Iterator[Entry]:
-    """Entries of a file that is well. Raises Invalid where it is another meanwhile."""
-    try:
-        yield from entries(file, within)
-    except Unfit as unfit:
-        why = unfit.why
-    else:
-        return
-    raise Invalid("file", f"was changed while it was read: it {why}")

@@ -19,9 +19,13 @@ from audit.models import Operation
 from audit.trail import Actor
 from memory.errors import Invalid
 from memory.models import Agent
+from memory.policy.categories import PROJECT, scope_of
 from memory.policy.validation import Draft, parse_moment
 from memory.search.reading import Read
 from memory.transfer.exporting import Export, NotHeld, memories, record
+from memory.transfer.formats import gathering
+from memory.transfer.formats.found import HERE, Found, LeftOut, Part
+from memory.transfer.formats.text import EMPTY, told
 from memory.writing import edits, operations
 
 BATCH = 1_000  # memories held, and stored as one audited edit
@@ -227,6 +231,59 @@ def _origin(value: dict[str, Any]) -> datetime | None:
     name = "origin" if value.get("origin") is not None else "created_at"
     given = value.get(name)
     return None if given is None else parse_moment(name, given)
+
+
+# --- as parts, for a migration
+
+
+def parts(file: IO[bytes], path: str) -> Iterator[Part]:
+    """By the same rules: one bad line, and nothing of the file is taken."""
+    is_any = False
+    try:
+        for _ in _values(file):
+            is_any = True
+    except BadLine as bad:
+        why = f"{bad.field} {bad.problem.removesuffix('. Nothing was imported.')}; nothing of the file is taken"
+    else:
+        why = "" if is_any else EMPTY
+    if why:
+        yield LeftOut(path, why)
+        return
+    for number, value, draft, done in _values(file):
+        known = gathering.id_of(value.get("id"))
+        key = f"{path}#{known or f'line-{number}'}"
+        if draft is None:
+            yield LeftOut(key, "was discarded there")
+            continue
+        notes = [gathering.WAS_CONSTITUTIONAL] if done.constitutional else []
+        notes += [told(f"not kept: {name}") for name in sorted(done.names)[:20]]
+        project = HERE if not value.get("project") and scope_of(draft.category) == PROJECT else draft.project
+        yield Found(
+            key,
+            draft.content,
+            draft.category,
+            project,
+            tuple(draft.tags),
+            draft.origin,
+            draft.kind,
+            tuple(notes),
+            id=known,
+            by_words=not known,
+        )
+
+
+def _values(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None, Imported]]:
+    """(number, object, memory, what was ignored) of each line. Raises BadLine."""
+    file.seek(0)
+    for number, line in enumerate(lines_of("the file", file), 1):
+        if line.strip():
+            done = Imported()
+            try:
+                value = object_of(line)
+                draft = draft_of(value, done)
+            except Invalid as problem:
+                raise BadLine(number, problem.field, problem.problem) from None
+            yield number, value, draft, done
 
 
 EXPORT = Export(

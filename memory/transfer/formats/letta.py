@@ -7,6 +7,7 @@ import io
 import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import IO, Any
 
 from django.utils import timezone
@@ -15,10 +16,9 @@ from memory.models import Agent
 from memory.search.reading import Read
 from memory.transfer.exporting import OURS, Export, NotHeld, own_fields
 from memory.transfer.formats import gathering
-from memory.transfer.formats.found import LeftOut, Part
+from memory.transfer.formats.found import Found, LeftOut, Part
 from memory.transfer.formats.gathering import Gathered
-from memory.transfer.formats.json_entries import Entry, entries
-from memory.transfer.formats.json_file import JSONFile
+from memory.transfer.formats.json_file import Entry, JSONFile, entries
 from memory.transfer.formats.text import EMPTY, NO_TEXT, Unfit
 
 _AT_ONCE = 1_000  # numbers of blocks that are written together
@@ -115,7 +115,9 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
         yield from _File().parts(file, path)
         return
     for part in _File().parts(inner, path):
-        yield gathering.also(part, "JSON within a string unwrapped")
+        if isinstance(part, Found):
+            part = replace(part, transformed=(*part.transformed, "JSON within a string unwrapped"))
+        yield part
 
 
 def _unwrapped(file: IO[bytes]) -> IO[bytes] | None:
@@ -137,6 +139,7 @@ class _File(JSONFile):
     none = "is no agent file, and no list of passages"
 
     def __init__(self) -> None:
+        super().__init__()
         self._there: set[str] = set()  # of what is no memory
 
     def note(self, entry: Entry) -> None:
@@ -148,17 +151,15 @@ class _File(JSONFile):
         if not gathering.is_nothing(value):
             self._there.add(name)
 
-    def memories(self, entry: Entry, value: dict[str, Any], path: str) -> Iterator[Part]:
-        if entry.name == _PASSAGES:
-            return _passage(value, gathering.key_of(path, value, entry.number))
-        if entry.name == _BLOCKS:
-            return _read_block(value, gathering.key_of(path, value, entry.number))
-        before = entry.name.removeprefix(f"{_AGENTS}.")
-        key = gathering.key_of(path, {"id": value.get("label")}, entry.number, f"{before}/")
-        return _read_block(value, key)
+    def id_of(self, entry: Entry) -> str:
+        """Blocks of an agent's own have a label instead of an id."""
+        if entry.name in (_PASSAGES, _BLOCKS):
+            return super().id_of(entry)
+        label = gathering.id_of(entry.value.get("label"))
+        return f"{entry.name.removeprefix(f'{_AGENTS}.')}/{label}" if label else ""
 
-    def has_key(self, name: str, value: dict[str, Any]) -> bool:
-        return bool(gathering.id_of(value.get("label" if name.endswith(_OLDER) else "id")))
+    def memories(self, entry: Entry, value: dict[str, Any], key: str) -> Iterator[Part]:
+        return _passage(value, key) if entry.name == _PASSAGES else _read_block(value, key)
 
     def rest(self, path: str) -> Iterator[Part]:
         for name, why in _NO_MEMORIES.items():

@@ -14,9 +14,8 @@ from memory.search.reading import Read
 from memory.transfer.exporting import OURS, Export, NotHeld, own_fields
 from memory.transfer.formats import gathering
 from memory.transfer.formats.found import LeftOut, Part
-from memory.transfer.formats.gathering import Gathered
-from memory.transfer.formats.json_entries import Entry
-from memory.transfer.formats.json_file import JSONFile
+from memory.transfer.formats.gathering import MORE_PAGES, Gathered
+from memory.transfer.formats.json_file import Entry, JSONFile
 
 _WHOSE = {"user_id": "user:", "agent_id": "agent:", "run_id": "run:", "app_id": "app:"}
 # What is read elsewhere, or says nothing of the memory.
@@ -75,6 +74,7 @@ class _Answer(JSONFile):
     none = "is an answer in a form of its own, no list of memories"
 
     def __init__(self) -> None:
+        super().__init__()
         self._user = ""
         self._names: dict[tuple[str, str], str] = {}  # of apps and categories, by what and id
         self._relations = self._goes_on = False
@@ -91,8 +91,7 @@ class _Answer(JSONFile):
         if entry.name in ("apps", "categories") and len(self._names) < _MOST_NAMES:
             self._names[entry.name, _text(entry.value.get("id"))] = _text(entry.value.get("name"))
 
-    def memories(self, entry: Entry, value: dict[str, Any], path: str) -> Iterator[Part]:
-        key = gathering.key_of(path, value, entry.number)
+    def memories(self, _: Entry, value: dict[str, Any], key: str) -> Iterator[Part]:
         text = value.get("memory", value.get("content"))
         if value.get("state") == "deleted" or value.get("deleted_at"):
             yield LeftOut(key, gathering.WAS_DELETED)
@@ -134,7 +133,7 @@ class _Answer(JSONFile):
         if self._relations:
             yield LeftOut(f"{path}#relations", "relations between things are not memories")
         if self._goes_on:
-            yield LeftOut(f"{path}#next", "has further pages that are not in the file")
+            yield LeftOut(f"{path}#next", MORE_PAGES)
 
 
 def _listed(given: object) -> list[Any]:

@@ -1,5 +1,5 @@
-"""Memories as Anthropic's memory stores list them (docs/migration-sources.md, "Anthropic's memory tool and memory
-stores"): the saved answer of `GET /v1/memory_stores/ID/memories?view=full`."""
+"""Memories as Anthropic's memory stores list them: the saved response of `GET /v1/memory_stores/ID/memories?view=full`
+(docs/migration-sources.md, "Anthropic's memory tool and memory stores")."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import IO, Any
 
 from memory.transfer.formats import gathering
 from memory.transfer.formats.found import LeftOut, Part
-from memory.transfer.formats.gathering import Gathered
-from memory.transfer.formats.json_entries import Entry
-from memory.transfer.formats.json_file import JSONFile
+from memory.transfer.formats.gathering import MORE_PAGES, Gathered
+from memory.transfer.formats.json_file import Entry, JSONFile
 
-_LIST, _MORE = "data", "next_page"
-_FOLDER = "memory_prefix"  # what a list has for memories that lie deeper than was asked for
+_MORE = "next_page"
+_FOLDER = "memory_prefix"  # stands for memories that lie deeper than was asked for
 
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
@@ -21,22 +20,20 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 
 
 class _Answer(JSONFile):
-    lists = (_LIST,)
+    lists = ("data",)
     none = "is no list of a memory store's memories"
-
-    def __init__(self) -> None:
-        self._goes_on = False
+    has_more = False
 
     def note(self, entry: Entry) -> None:
-        self._goes_on |= entry.name == _MORE and not gathering.is_nothing(entry.value)
+        self.has_more |= entry.name == _MORE and not gathering.is_nothing(entry.value)
 
-    def memories(self, entry: Entry, value: dict[str, Any], path: str) -> Iterator[Part]:
+    def memories(self, _: Entry, value: dict[str, Any], key: str) -> Iterator[Part]:
         if value.get("type") != _FOLDER:
             found = Gathered()
             found.moment(value.get("created_at"))
             found.later(value)
-            yield from found.found(gathering.key_of(path, value, entry.number), value.get("content"))
+            yield from found.found(key, value.get("content"))
 
     def rest(self, path: str) -> Iterator[Part]:
-        if self._goes_on:
-            yield LeftOut(f"{path}#{_MORE}", "has further pages that are not in the file")
+        if self.has_more:
+            yield LeftOut(f"{path}#{_MORE}", MORE_PAGES)

@@ -5,7 +5,6 @@ In time that grows with the text alone, whatever stands in it.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 from memory.policy.paths import plain
 from memory.policy.validation import MAX_CONTENT
-from memory.transfer.formats.found import Found, Known
+from memory.transfer.formats.found import Found
 from memory.transfer.formats.text import beginning, tidy
 
 _LEVELS = range(1, 7)
@@ -50,12 +49,10 @@ class Names:
 
 
 class Piece(NamedTuple):
-    """A memory that a text becomes. `suffix`: the heading in a path's form, or a number, or "" where it is all, or the
-    first that has neither. `of`: as in Found."""
+    """A memory that a text becomes. `suffix` is its heading in the form of a path, or a number, or ""."""
 
     suffix: str
     content: str
-    of: str = ""
 
 
 def pieces(text: str) -> Iterator[Piece]:
@@ -65,9 +62,9 @@ def pieces(text: str) -> Iterator[Piece]:
         if text:
             yield Piece("", text)
         return
-    names, whole = Names(), hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
-    for number, (heading, content) in enumerate(_sections(text, 0, len(text), _headings(text), 1), 1):
-        yield Piece(names.name(_slug(heading)), content, f"{whole}-{number}")
+    names = Names()
+    for heading, content in _sections(text, 0, len(text), _headings(text), 1):
+        yield Piece(names.name(_slug(heading)), content)
 
 
 def _slug(heading: str) -> str:
@@ -77,14 +74,12 @@ def _slug(heading: str) -> str:
     return plain(masked(heading)[0])
 
 
-def in_parts(whole: Found, parts: Iterable[Piece], between: str = "-", known_as: str = "") -> Iterator[Found]:
-    """What a memory becomes that is said by these. The first is known as the whole is, so that a text which grows too
-    long for one memory goes on in that; `known_as`: by that key, where the whole's own was made to differ."""
-    known_by, of = Known.WHOLE, known_as or whole.key
-    for suffix, content, said in parts:
+def in_parts(whole: Found, parts: Iterable[Piece], between: str = "-") -> Iterator[Found]:
+    """The memories that one text becomes. The first is recognized as the whole is, so that a text that grows too long
+    for one memory continues in that memory."""
+    for number, (suffix, content) in enumerate(parts):
         key = f"{whole.key}{between}{suffix}" if suffix else whole.key
-        yield replace(whole, key=key, content=content, of=said, known_by=known_by, part_of=of)
-        known_by = Known.KEY
+        yield replace(whole, key=key, content=content, part=suffix if number else "")
 
 
 def _headings(text: str) -> list[_Heading]:

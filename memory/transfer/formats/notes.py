@@ -1,57 +1,20 @@
-"""Folders of notes that are no program's: markdown, text and JSON (docs/migration-sources.md, "Plain folders").
-
-Read only where a folder was named: found, they would take in a project's whole documentation.
-"""
+"""JSON notes of plain folders: one object, or a list of objects (docs/migration-sources.md, "Plain folders")."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import IO, Any
 
-from memory.errors import Invalid
-from memory.transfer import front_matter
-from memory.transfer.formats.found import LeftOut, Part, without_key
-from memory.transfer.formats.gathering import Gathered, id_of, key_of
+from memory.transfer.formats.found import Found, LeftOut, Part
+from memory.transfer.formats.front_matter import as_list
+from memory.transfer.formats.gathering import Gathered, id_of
+from memory.transfer.formats.pages import LARGEST, memories
 from memory.transfer.formats.text import EMPTY, NO_TEXT, Unfit, fit
-from memory.transfer.pages import LARGEST, Front, memories, reader
-from memory.transfer.system import Answer, Places, System, Way
-from memory.transfer.walk import Kind, Tree
 
-_FRONT = Front(("title", "description"), tags="tags", date="date")
 _WORDS = ("content", "text", "memory", "body", "note")
 _DATES = ("date", "created_at", "created", "origin")
-_MARKDOWN, _TEXT = Way(reader(_FRONT)), Way(reader())
-
-
-def places(tree: Tree, folders: Sequence[str]) -> Places:
-    """Raises Invalid for what is no folder below the one that is looked at."""
-    named = tuple(_checked(tree, folder) for folder in folders)
-
-    def is_below(path: str) -> bool:
-        return any(not folder or path == folder or path.startswith(f"{folder}/") for folder in named)
-
-    return Places(lambda path: _way(path) if is_below(path) else None, is_below)
-
-
-def _checked(tree: Tree, folder: str) -> str:
-    path = "/".join(part for part in folder.split("/") if part not in ("", "."))
-    entry = tree.entries.get(path)
-    if path and (entry is None or entry.kind is not Kind.FOLDER):
-        raise Invalid("plain", "must be a folder below the one that is looked at, and no link")
-    return path
-
-
-def _way(path: str) -> Answer:
-    name = path.rpartition("/")[2].lower()
-    if name.startswith("."):
-        return None
-    if name.endswith((".md", ".markdown")):
-        return _MARKDOWN
-    return _TEXT if name.endswith(".txt") else _JSON if name.endswith(".json") else None
-
-
-# --- JSON
 
 
 def read_json(file: IO[bytes], path: str) -> Iterator[Part]:
@@ -87,13 +50,13 @@ def _parts(value: Any, path: str) -> Iterator[Part]:
         yield LeftOut(path, EMPTY)
     elif isinstance(value, list):
         for number, each in enumerate(value, 1):
-            entry = each if isinstance(each, dict) else {}
-            has_key = bool(id_of(entry.get("id")))
-            for part in _entry(each, key_of(path, entry, number), path):
-                yield part if has_key else without_key(part, f"{path}#")
+            known = id_of(each.get("id")) if isinstance(each, dict) else ""
+            for part in _entry(each, f"{path}#{known or number}", path):
+                yield replace(part, id=known, by_words=not known) if isinstance(part, Found) else part
     else:
-        key = key_of(path, value, "").removesuffix("#") if isinstance(value, dict) else path
-        yield from _entry(value, key, path)
+        known = id_of(value.get("id")) if isinstance(value, dict) else ""
+        for part in _entry(value, f"{path}#{known}" if known else path, path):
+            yield replace(part, id=known) if isinstance(part, Found) else part
 
 
 def _entry(value: Any, key: str, path: str) -> Iterator[Part]:
@@ -147,13 +110,4 @@ def _is_text(value: object) -> bool:
 
 
 def _tag(given: object, gathered: Gathered) -> None:
-    gathered.tag_each(list(front_matter.split(given)) if isinstance(given, str) else given, "tags")
-
-
-_JSON = Way(read_json)
-SYSTEM = System(
-    "plain",
-    "Plain folders",
-    "legacy_memory_systems",
-    "markdown, text and JSON of the folders that are named",
-)
+    gathered.tag_each(as_list(given) if isinstance(given, str) else given, "tags")

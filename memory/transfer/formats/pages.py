@@ -1,40 +1,41 @@
-"""One file of words, one memory: a rule, a note, a page; more where it is too long."""
+"""One text file, one memory: a rule, a note, a page. More than one if it is too long."""
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import IO
 
 from memory.policy.validation import MAX_TAG
-from memory.transfer import front_matter
 from memory.transfer.formats.found import HERE, Found, LeftOut, Part, Reader
-from memory.transfer.formats.gathering import NO_DATE, Gathered, moment
+from memory.transfer.formats.front_matter import Unreadable, Value, as_line, as_list, split_front_matter
+from memory.transfer.formats.gathering import Gathered, moment
 from memory.transfer.formats.parting import in_parts, pieces
-from memory.transfer.formats.text import Decoded, Unfit, decoded, tidy
-from memory.transfer.front_matter import Unreadable, Value
+from memory.transfer.formats.text import Unfit, decoded, tidy
 
 LARGEST = 10 * 2**20  # bytes of a file of words
-_MARK = b"\xef\xbb\xbf"
+_FRONT = re.compile(r"---[ \t]*$", re.MULTILINE)
+_SAYS_NOTHING = re.compile(r"\s*(?:#{1,6}\s.*|#{1,6}|@\S+(?:\s+@\S+)*|=+|-{3,})?\s*$")  # a heading, an import, a rule
 _DATE = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
 
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """What a system's front matter says, by key; what is in none of these is told, and not kept."""
+    """What the keys of a system's front matter mean. Other keys are reported, and not kept."""
 
-    first_line: tuple[str, ...] = ("description",)  # the first of them that is given
+    first_line: tuple[str, ...] = ("description",)  # the first of these keys that has a value
     globs: str = ""
     tags: str = ""
     date: str = ""
-    tagged: Mapping[str, str] | None = None  # key → what stands before the value in its tag
-    switched_off: str = ""  # a list which, where it is there and empty, says that nobody is to read this
+    tagged: Mapping[str, str] = field(default_factory=dict)  # key → what stands before its value in a tag
+    switched_off: str = ""  # a list; if it is empty, the page is switched off
 
 
 def reader(front: Front | None = None, tags: tuple[str, ...] = ()) -> Reader:
-    """`front` is None where the system reads no front matter."""
+    """`front` is None if the system reads no front matter."""
 
     def read(file: IO[bytes], path: str) -> Iterator[Part]:
         return page(file.read(LARGEST + 1), path, front, tags)
@@ -50,8 +51,10 @@ def page(data: bytes, path: str, front: Front | None, tags: tuple[str, ...]) -> 
         gathered = Gathered(tags=dict.fromkeys(tags))
         for what in text.transformed:
             gathered.tell(what)
-        has_front = front and data.removeprefix(_MARK).startswith(front_matter.LINE.encode())
-        content = _without_front(text, front, gathered) if front and has_front else text.text
+        has_front = front and _FRONT.match(text.text) and data.removeprefix(codecs.BOM_UTF8).startswith(b"---")
+        content = _without_front(text.text, front, gathered) if front and has_front else text.text
+        if all(_SAYS_NOTHING.match(line) for line in content.splitlines()):
+            raise Unfit("has only headings and imports")
     except Unfit as unfit:
         why = unfit.why
     else:
@@ -67,61 +70,48 @@ def memories(content: str, key: str, gathered: Gathered, path: str) -> Iterator[
 
 
 def _named(path: str) -> datetime | None:
-    """The date in a file's name."""
+    """The date in the name of a file."""
     for found in _DATE.findall(path.rpartition("/")[2]):
         if date := moment(found):
             return date.replace(tzinfo=UTC)
     return None
 
 
-def _without_front(text: Decoded, front: Front, gathered: Gathered) -> str:
-    """What is left without front matter, and its first line. Raises Unfit."""
+def _without_front(text: str, front: Front, gathered: Gathered) -> str:
+    """The text without its front matter, which becomes tags, the date and the first line. Raises Unfit."""
     try:
-        parted = front_matter.parted(text.text)
+        fields, rest = split_front_matter(text)
     except Unreadable:
         gathered.tell("front matter could not be read, kept as text")
-        return text.text
-    fields = parted.fields
-    if fields is None:
-        return text.text
+        return text
     if front.switched_off and fields.get(front.switched_off, "") == ():
         raise Unfit(f"is switched off ({front.switched_off}: [])")
-    if not (body := tidy(parted.body)):
+    if not (body := tidy(rest)):
         raise Unfit("has nothing but front matter")
     gathered.tell("front matter left out")
-    first = next((name for name in front.first_line if _as_line(fields.get(name, ""))), "")
+    first = next((name for name in front.first_line if as_line(fields.get(name, ""))), "")
     for name, value in fields.items():
         if value and name != first:
             _keep(name, value, front, gathered)
     if not first:
         return body
     gathered.tell(f"{first} became the first line")
-    return f"{_as_line(fields[first])}\n\n{body}"
-
-
-def _as_line(value: Value) -> str:
-    return " ".join((value if isinstance(value, str) else ", ".join(value)).split())
+    return f"{as_line(fields[first])}\n\n{body}"
 
 
 def _keep(name: str, value: Value, front: Front, gathered: Gathered) -> None:
     if name == front.globs:
-        globs(value, gathered)
+        for glob in as_list(value):
+            _tag(glob, "glob:", "glob", gathered)
     elif name == front.tags:
-        for tag in front_matter.split(value):
+        for tag in as_list(value):
             _tag(tag, "", "tag", gathered)
     elif name == front.date:
-        gathered.date = moment(value)
-        if gathered.date is None:
-            gathered.tell(NO_DATE)
-    elif front.tagged and name in front.tagged:
-        _tag(_as_line(value), front.tagged[name], name, gathered)
+        gathered.moment(value)
+    elif name in front.tagged:
+        _tag(as_line(value), front.tagged[name], name, gathered)
     else:
         gathered.not_kept(name)
-
-
-def globs(value: Value, gathered: Gathered) -> None:
-    for glob in front_matter.split(value):
-        _tag(glob, "glob:", "glob", gathered)
 
 
 def _tag(text: str, before: str, what: str, gathered: Gathered) -> None:

@@ -1,0 +1,81 @@
+"""What a system is: which files are its own, and how they are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from memory.transfer.formats.found import Reader
+from memory.transfer.formats.pages import LARGEST
+from memory.transfer.systems.outline import Outline, outline
+
+LARGEST_EXPORT = 2**30  # bytes; exports are read as a stream
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a file is read; if it is left out, why."""
+
+    read: Reader | None = None
+    largest: int = LARGEST
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Files by their place. `**/` stands for any folders, `*` for any characters of one name."""
+
+    globs: tuple[str, ...]
+    way: Way
+    hidden: bool = True  # whether parts of the path that are no part of the globs may begin with a dot
+
+    def matches(self, path: str) -> bool:
+        return any(_pattern(glob, self.hidden).fullmatch(path) for glob in self.globs)
+
+    def may_hold(self, folder: str) -> bool:
+        """Whether files of the rule may lie in the folder."""
+        return any(_pattern(above, self.hidden).fullmatch(folder) for glob in self.globs for above in _folders(glob))
+
+
+@cache
+def _pattern(glob: str, hidden: bool) -> re.Pattern[str]:
+    dot = "" if hidden else r"(?!\.)"
+    forms = {"**/": f"(?:{dot}[^/]+/)*", "**": f"(?:{dot}[^/]+/)*{dot}[^/]+", "*": dot + "[^/]*"}
+    parts = re.split(r"(\*\*/|\*\*|\*)", glob)
+    return re.compile("".join(forms.get(part, re.escape(part)) for part in parts), re.DOTALL)
+
+
+@cache
+def _folders(glob: str) -> tuple[str, ...]:
+    """The folders on the way to a glob: `.a`, `.a/b` and `.a/b/**` of `.a/b/**/*.md`."""
+    parts = glob.split("/")
+    return tuple("/".join(parts[:count]) for count in range(1, len(parts)) if parts[:count] != ["**"])
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Files by what stands in their first 64 kB, wherever they lie. If the system is asked for by name, its reader also
+    gets files with these endings that do not have the form, and says what is wrong."""
+
+    endings: tuple[str, ...]
+    holds: tuple[bytes, ...]  # one of these stands in the file, or it is not looked at more closely
+    fits: Callable[[Outline], bool]
+    way: Way
+    outline: Callable[[bytes], Outline] = outline
+    certain: tuple[str, ...] = ()  # endings that no other program's files have
+    unknown: str = ""  # why a file without the form is left out, if its reader would take it
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    name: str  # of --from and of the tag `source-system:`
+    title: str  # for people
+    group: str  # one of supported_source_systems in the settings
+    what: str  # for help texts
+    rules: tuple[Rule, ...] = ()  # the first that matches counts
+    users: tuple[Rule, ...] = ()  # in the user's own folder of the tool: paths begin with the folder's name
+    named: tuple[Rule, ...] = ()  # if the system is asked for by name
+    whole: Rule | None = None  # if it is asked for by name, and nothing else of it is there
+    form: Form | None = None
