@@ -329,15 +329,6 @@ class NoFile(FileFault):
     """What has the name of a file is a folder, a link, a pipe: somebody's, which is left alone."""
 
 
-class FolderChanged(FileFault):
-    """A folder that is moved in is not what it was when it was looked at."""
-
-    code = "folder_changed"
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"read {path}: it changed since it was looked at. Look again.", "changed meanwhile")
-
-
 class VaultBusy(FileFault):
     """Somebody else is writing to a vault, for longer than is waited for."""
 

@@ -229,7 +229,7 @@ def test_keys_and_names_are_cut_and_counted(runtime: Caller, ada: Agent) -> None
     assert len(told["named"]) == importing.NAMED
     assert all(len(each["key"]) <= importing.KEY + 1 for each in told["named"])
     assert len(told["transformed"]) <= importing.NAMED + 1
-    assert sum(each["memories"] for each in told["transformed"]) == 2 * len(odd)
+    assert sum(each["memories"] for each in told["transformed"]) == 3 * len(odd)
 
 
 def test_what_holds_no_memories_is_given_up(runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
