@@ -41,14 +41,15 @@ log = structlog.get_logger("palimpsest.vault")
 def follow_when_committed(*, agent: Agent, memories: Sequence[Memory], **_: object) -> None:
     """Receives the signal `edited`. The vault follows after the commit, before the caller continues."""
     if agent.vault_path:
-        transaction.on_commit(partial(follow, agent.pk, [memory.number for memory in memories]))
+        numbers = [memory.number for memory in memories]
+        transaction.on_commit(partial(follow, agent.pk, numbers, agent=agent if agent.wrapped_key else None))
 
 
-def follow(agent_id: int, edited: Sequence[int] = ()) -> None:
+def follow(agent_id: int, edited: Sequence[int] = (), *, agent: Agent | None = None) -> None:
     """Make the agent's vault follow its silo. A fault is logged and noted, and not raised, because the edit stands.
     Soon after a fault only the files of `edited` are tried."""
     with faults_noted(agent_id):
-        agent = Agent.objects.only("vault_path", "created_at").get(pk=agent_id)
+        agent = agent or Agent.objects.only("vault_path", "created_at").get(pk=agent_id)
         if agent.vault_path:
             bring(agent, edited)
 

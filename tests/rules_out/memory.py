@@ -223,7 +223,11 @@ FILES_FOLLOW = _memory(
     "each edit's files are written",
     "S:the_storage_process a_memory_of_another_road_is_a_file_too F:a_memory_is_a_file_a_person_can_read "
     "ONE:nothing_is_kept_in_a_process_alone",
-    ("following", "transaction.on_commit(partial(follow, agent.pk, [memory.number for memory in memories]))", "pass"),
+    (
+        "following",
+        "transaction.on_commit(partial(follow, agent.pk, numbers, agent=agent if agent.wrapped_key else None))",
+        "pass",
+    ),
 )
 PLACE_IS_CONFIGURED = _memory(
     "files are where the settings say",
