@@ -236,7 +236,7 @@ class _Report:
         if self.parts.messages and conventional >= _CONVENTIONAL * len(self.plain) > 0:
             yield "messages follow Conventional Commits"
         if known >= _ENOUGH and median(sizes) <= _SMALL:
-            yield f"commits are small: {median(sizes):g} files (median)"
+            yield f"commits are small (median of changed files: {median(sizes):g})"
 
     def future(self) -> Iterator[str]:
         a = self.analysis
