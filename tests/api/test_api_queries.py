@@ -93,5 +93,7 @@ def test_a_list_of_sessions_asks_once_which_were_rolled_back(used: Caller, ada: 
 def test_what_a_post_answers_is_what_is_read(used: Caller) -> None:
     body = {"content": " sugar ", "tags": [" a", "a", "b"], "origin": "2025-03-01T09:30:00+02:00", "project": "site"}
     made = used.post("memories", body)
-    assert made.json == used.get(f"memories/{made.json['id']}").json | {"file": None}
+    no_file = {"file": None, "no_file": made.json["no_file"]}
+    assert made.json == used.get(f"memories/{made.json['id']}").json | no_file
+    assert "no vault" in made.json["no_file"]
     assert made.headers["ETag"] == used.get(f"memories/{made.json['id']}").headers["ETag"]
