@@ -55,7 +55,7 @@ def register(guard: Guard) -> None:
 
 
 def install(*_: Any) -> None:
-    """Run by a migration once its tables are there. On SQLite later ones of the same run may have to alter them."""
+    """Called by a migration that has created the tables. On SQLite, later migrations of the run may alter them."""
     put_back()
     let_nothing_through()
 

@@ -18,8 +18,8 @@ from config.keyring import KeysMissing, keyring
 
 OURS = "palimpsest"  # the tag of what a command asks before it begins: the settings, no pages and no models
 
-# What the database is asked at start is registered with `deploy`: Django's migrate, which asks the rest, has to put a
-# missing trigger back.
+# Checks that query the database are registered with `deploy=True`. Django's `migrate` does not run them, so that
+# it can put a missing trigger back.
 
 
 class RefusesToStart(SystemExit):
