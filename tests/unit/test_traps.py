@@ -30,21 +30,6 @@ from tests.privacy.marker import MARKER
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-# --- the table ------------------------------------------------------------------------------------------------------
-
-
-def test_every_trap_has_a_test_that_exists_or_says_what_it_waits_for() -> None:
-    table = [line for line in (ROOT / "docs/traps.md").read_text("utf-8").splitlines() if line.startswith("| ")]
-    rows = [line for line in table if not line.startswith(("| trap ", "| --- "))]
-    assert len(rows) >= 30
-    for row in rows:
-        held = row.rstrip(" |").rsplit("|", 1)[1]
-        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", held)
-        assert named or "later:" in held, row
-        for file, test in named:
-            assert f"def {test}(" in (ROOT / file).read_text("utf-8"), f"{file} has no {test}"
-
-
 # --- protection -----------------------------------------------------------------------------------------------------
 
 
