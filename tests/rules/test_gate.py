@@ -59,15 +59,12 @@ WRITES: dict[str, Callable[[Agent], Any]] = {
 
 @pytest.mark.parametrize("road", WRITES)
 def test_nothing_of_a_category_that_is_off_is_written(past: Agent, road: str) -> None:
-    with refused(past, errors.MemoryFault):
+    with refused(past, errors.MemoryFault) as refusal:
         WRITES[road](past)
+    if road not in ("consolidate", "import"):  # refused for mixed scopes, and by its line
+        assert isinstance(refusal.value, errors.CategoryDisabled)
+        assert CATEGORY in str(refusal.value)
     assert problems(past) == []
-
-
-@pytest.mark.parametrize("road", [road for road in WRITES if road not in ("consolidate", "import")])
-def test_the_refusal_names_the_category(past: Agent, road: str) -> None:
-    with pytest.raises(errors.CategoryDisabled, match=CATEGORY):
-        WRITES[road](past)
 
 
 def test_what_else_there_is_goes_on(past: Agent) -> None:
@@ -138,10 +135,11 @@ def test_runs_of_a_category_that_is_off_are_not_logged(ada: Agent) -> None:
 
 
 @pytest.mark.parametrize("actor", [ME, SYSTEM, Actor.steward("sue@acme.test")])
-@pytest.mark.parametrize("change", [{"enabled": True}, {"enabled": False}, {"rules": {}}])
-def test_nobody_but_a_person_changes_rules(past: Agent, actor: Actor, change: dict[str, Any]) -> None:
-    with refused(past, errors.PersonsOnly):
-        rule_changes.change(past, actor, **change)
+def test_nobody_but_a_person_changes_rules(past: Agent, actor: Actor) -> None:
+    changes: list[dict[str, Any]] = [{"enabled": True}, {"enabled": False}, {"rules": {}}]
+    for change in changes:
+        with refused(past, errors.PersonsOnly):
+            rule_changes.change(past, actor, **change)
 
 
 def test_a_change_is_in_the_trail_with_who_and_what(ada: Agent) -> None:

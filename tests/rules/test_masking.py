@@ -23,18 +23,13 @@ PAIRS = [
     ("DB_PASSWORD=§", "swordfish"),
     ("export MYSQL_PWD='§'", "swordfish"),
     ("PGPASSWORD=§ psql -h db", "swordfish"),
-    ("DB_PASSWORD=§", "password123"),
-    ("DB_PASS=§", "swordfish"),
     ("GITHUB_TOKEN_PROD=§", "abc123def"),
     ("OPENAI_API_KEY=§", "abcdef0123456789abcdef"),
-    ("SECRET_KEY_BASE=§", "zq7Lk29xPq8Rt5Vw2Yz4"),
     ("aws_secret_access_key = §", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
     ("spring.datasource.password=§", "swordfish"),
     ("Server=db;User=sa;Password=§;Encrypt=yes", "swordfish"),
     ("password=§&user=bob", "hunter2"),
     ("-Dpassword=§", "swordfish"),
-    ("docker login registry.acme.example --password=§", "swordfish"),
-    ("JWT_SECRET=§", "supersecretvalue"),
     ("client_secret: §", "abcdefghijklmnopqrstuvwxyz"),
     ("_auth=§", "Ym9iOmh1bnRlcjI="),
     ("psk=§", "Sword-fish-12"),
@@ -43,26 +38,19 @@ PAIRS = [
     ("https://maps.example/api?key=§", MIXED),
     # with a colon
     ("password: §", "swordfish"),
-    ("password : §", "swordfish"),
-    ("password: §", "hunter2?"),
     ("password: §", "#Tr0ub4dor&3"),
-    ("password=§", "hunter2!"),
     ("username: admin, password: §", "swordfish"),
-    ("username: admin password: §", "swordfish"),
-    ("**Password**: §", "hunter2"),
     ("**Password:** §", "swordfish"),
     ("`password`: `§`", "swordfish"),
     ("> password: §", "swordfish"),
     ("Password (for bob): §", "swordfish"),
     ("password for the staging server: §", "swordfish"),
     ("X-Api-Key: §", "abc123def"),
-    ("PRIVATE-TOKEN: §", "abc123def"),
     ("token: §", "2e374819812b"),
     ("pin: §", "4711"),
     ("passphrase: §", "correct horse battery staple"),
     ("seed phrase: §", "ripple scissors kick mammal hire column oak sun offer tomorrow wagon tell"),
     ("Passwort: §", "geheim"),
-    ("contraseña: §", "azul"),
     ("пароль: §", "секрет"),
     ("密码：§", "hunter2"),
     ("password\u200b:\u200b §", "swordfish"),
@@ -77,30 +65,24 @@ PAIRS = [
     (r"{\"password\": \"§\"}", "swordfish"),
     (r'{"body": "{\"api_key\": \"§\"}"}', "abc123def"),
     ('config["password"] = "§"', "swordfish"),
-    ("accessToken: '§'", "abc123def"),
     ("'password' => '§',", "swordfish"),
     ("password: b'§'", "swordfish"),
     ("password: “§”", "swordfish"),
     ("<db.password>§</db.password>", "swordfish"),
-    ("<apiKey>§</apiKey>", "abc123def"),
     ('<property name="password" value="§"/>', "swordfish"),
     # said in a sentence
     ("my password is §", "hunter2"),
     ("the password for the staging database is §.", "Tr0ub4dor&3"),
-    ("password is now §", "hunter2"),
-    ('password is "§"', "swordfish"),
     ("mein Passwort ist §", "geheim7"),
     ("the secret is §", "q8Zk3v0xQ"),
 ]
 PLACED = [
     ("Authorization: Bearer §", "abcdef123456"),
     ("authorization: Basic §", "Ym9iOmh1bnRlcg=="),
-    ("Proxy-Authorization: Basic §", "dXNlcjpwYXNz"),
     ("Authorization: token §", "abc123def"),
     ('{"Authorization": "Bearer §"}', "abc.def.ghi123"),
     ("postgres://bob:§@db:5432/x", "s3cr3t"),
     ("redis://:§@cache", "swordfish"),
-    ("DATABASE_URL=postgres://u:§@h/db", "p@ss"),
     ("https://bob:§@acme.example/x", "sw%20rd!"),
     ("clone https://§@github.com/acme/x", "0123456789abcdef0123"),
     ("look:\n> §\nthat was it", PEM),
@@ -194,30 +176,26 @@ INNOCENT = [
 ]
 
 
-@pytest.mark.parametrize(("around", "secret"), PAIRS + PLACED)
-def test_a_secret_is_masked(around: str, secret: str) -> None:
-    found, count = masked(around.replace("§", secret))
-    assert secret not in found
-    assert "[masked: " in found
-    assert count == 1
-    assert found.startswith(around.partition("§")[0][:3])
+def is_masked(around: str, secret: str) -> bool:
+    """The secret is replaced, once, and masked JSON is still JSON."""
+    text = around.replace("§", secret)
+    found, count = masked(text)
+    stays = found.startswith(around.partition("§")[0][:3])
+    return (
+        secret not in found and count == 1 and stays and json.loads(masked(json.dumps({"n": text}))[0]).keys() == {"n"}
+    )
 
 
-@pytest.mark.parametrize(("around", "secret"), PAIRS + PLACED)
-def test_masked_json_is_still_json(around: str, secret: str) -> None:
-    told = json.dumps({"prompt": around.replace("§", secret), "n": 1})
-    found, _ = masked(told)
-    assert json.loads(found)["n"] == 1
+def test_each_secret_is_masked() -> None:
+    assert [pair for pair in PAIRS + PLACED if not is_masked(*pair)] == []
 
 
-@pytest.mark.parametrize("token", TOKENS)
 @pytest.mark.parametrize("around", ["push it with § please", "x=§", '{"a": "§", "b": 1}', "(§)", "§", r"line\n§"])
-def test_a_token_is_masked_to_its_end(token: str, around: str) -> None:
-    found, count = masked(around.replace("§", token))
-    assert token[-12:] not in found
-    assert count == 1
-    assert found.endswith(around.partition("§")[2])
-    assert holds_token(token)
+def test_each_token_is_masked_to_its_end(around: str) -> None:
+    for token in TOKENS:
+        found, count = masked(around.replace("§", token))
+        assert (token[-12:] in found, count, holds_token(token)) == (False, 1, True), token
+        assert found.endswith(around.partition("§")[2])
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -228,9 +206,8 @@ def test_a_private_key_is_masked(block: str) -> None:
     assert found == "before\n[masked: Private Key]\nThat was the key."
 
 
-@pytest.mark.parametrize("text", INNOCENT)
-def test_other_text_stays(text: str) -> None:
-    assert masked(text) == (text, 0)
+def test_other_text_stays() -> None:
+    assert {text: masked(text) for text in INNOCENT} == {text: (text, 0) for text in INNOCENT}
 
 
 def test_the_rest_of_a_line_stays() -> None:
@@ -283,14 +260,14 @@ def test_no_token_is_verified_over_a_network() -> None:
 
 # Repeated pieces: with each of them a pattern begins, and goes on, or ends nowhere, or finds something.
 HOSTILE = [
-    *("a", "1", " ", "\n", "\\", "'", '\\"', "/", "-", "_", "A" * 64 + "\n", "\u200b", "é", "The quick brown fox, 12 "),
-    *("password ", "password is ", "password='", "password: 'a", "password: \\", "password for a b ", "pwd"),
-    *("password: a ", "Passwort: geheim", "password=hunter2x ", "pass: a1b2c3 ", "passphrase: a b c d ", "密码是x"),
-    *("token: value", "secret" + " " * 300 + "\n", "<token>" + " " * 300, "<password>", "&key=a1", "${", "${a:-", "{{"),
-    *("a://b:c", "x@", "https://a", "authorization: ", "[masked: ", "[masked: x]", "[masked: x]<token>" + " " * 80),
-    *("eyJ", "eyJaaaaaa.", "xoxb-1-", "sk-", "sk-" + "a" * 24, "SG.", "pypi-AgEIcHlwaS5vcmc", "AKIA", "$2b$12$"),
-    *("-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----\n", "PuTTY-User-Key-File-2: "),
-    *("-----BEGIN PRIVATE KEY-----\n" + "A" * 64 + "\n", "MIIaaaIBAAKC", "b3BlbnNzaC1rZXktdjEA\n"),
+    ("a", "1", " ", "\n", "\\", "'", '\\"', "/", "-", "_", "A" * 64 + "\n", "\u200b", "é", "The quick brown fox, 12 "),
+    ("password ", "password is ", "password='", "password: 'a", "password: \\", "password for a b ", "pwd"),
+    ("password: a ", "Passwort: geheim", "password=hunter2x ", "pass: a1b2c3 ", "passphrase: a b c d ", "密码是x"),
+    ("token: value", "secret" + " " * 300 + "\n", "<token>" + " " * 300, "<password>", "&key=a1", "${", "${a:-", "{{"),
+    ("a://b:c", "x@", "https://a", "authorization: ", "[masked: ", "[masked: x]", "[masked: x]<token>" + " " * 80),
+    ("eyJ", "eyJaaaaaa.", "xoxb-1-", "sk-", "sk-" + "a" * 24, "SG.", "pypi-AgEIcHlwaS5vcmc", "AKIA", "$2b$12$"),
+    ("-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----\n", "PuTTY-User-Key-File-2: "),
+    ("-----BEGIN PRIVATE KEY-----\n" + "A" * 64 + "\n", "MIIaaaIBAAKC", "b3BlbnNzaC1rZXktdjEA\n"),
 ]
 
 
@@ -300,17 +277,18 @@ def seconds(text: str) -> float:
     return time.process_time() - began
 
 
-@pytest.mark.parametrize("piece", HOSTILE)
-def test_the_time_grows_with_the_length_of_the_text(piece: str) -> None:
+@pytest.mark.parametrize("pieces", HOSTILE, ids=lambda pieces: ascii(pieces[0])[:20])
+def test_the_time_grows_with_the_length_of_the_text(pieces: tuple[str, ...]) -> None:
     """Eight times the text takes about eight times as long. A bad pattern takes sixty-four times."""
-    text = piece * (200_000 // len(piece))
-    part = min(seconds(text[: len(text) // 8]) for _ in range(2))
-    assert seconds(text) < 24 * part + 0.1
+    for piece in pieces:
+        text = piece * (200_000 // len(piece))
+        part = min(seconds(text[: len(text) // 8]) for _ in range(2))
+        assert seconds(text) < 24 * part + 0.1, piece
 
 
 def test_also_of_all_pieces_together_and_of_many_secrets() -> None:
     for text in (
-        "".join(piece * (20_000 // len(piece)) for piece in HOSTILE),
+        "".join(piece * (20_000 // len(piece)) for pieces in HOSTILE for piece in pieces),
         "\n".join(f"password={number:08}x" for number in range(40_000)),
     ):
         part = sum(seconds(text[at : at + len(text) // 8]) for at in range(0, len(text), len(text) // 8)) / 8

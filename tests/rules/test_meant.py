@@ -18,19 +18,14 @@ MEANT = {
     "memory_rules.auto_recordng.enabled": RECORDING,
     "auto_recording.enabled": RECORDING,
     "memory_rules.categories.tecnical.enabled": "memory_rules.categories.technical.enabled",
-    "base_path": "storage.base_path",
     "base_pth": "storage.base_path",
-    "memory_rules.project_support.project_ids": "memory_rules.project_support.project_id",
-    "enabled": "",
     "sailing": "",
-    "": "",
     "x" * 100_000: "",
 }
 
 
-@pytest.mark.parametrize("key", MEANT)
-def test_what_may_have_been_meant(key: str) -> None:
-    assert suggest_setting.meant(key) == MEANT[key]
+def test_what_may_have_been_meant() -> None:
+    assert {key: suggest_setting.meant(key) for key in MEANT} == MEANT
 
 
 @pytest.mark.parametrize("value", [[], ["false"]])

@@ -82,13 +82,10 @@ def test_changes_of_the_agent_are_no_notices(ada: Agent) -> None:
     ("given", "told"),
     [
         ({}, 1),
-        ({"cleanup_guidance__enabled": False}, 0),
         ({"cleanup_guidance__notify_overdue_memories": False}, 0),
         ({"cleanup_guidance__suggest_cleanup_actions": False}, 1),
         ({"categories__technical__enabled": False}, 0),
         ({"categories__technical__suggested_retention_days": 0}, 0),
-        ({"categories__technical__suggested_retention_days": 101}, 0),
-        ({"cleanup_guidance_days": 99}, 1),
         ({"cleanup_guidance_days": 101}, 0),
         ({"cleanup_guidance_days": 0}, 1),
     ],

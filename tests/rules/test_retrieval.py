@@ -69,10 +69,8 @@ OF_NONE = {"default", "of none"}
     ("settings", "project", "seen"),
     [
         ({}, "a", COMMON | {"private"} | OF_A),
-        ({}, "b", COMMON | {"private"} | OF_B),
         ({}, "c", COMMON | {"private"}),
         ({}, "", COMMON | {"private"} | OF_NONE),
-        ({}, DEFAULT_PROJECT, COMMON | {"private"} | OF_NONE),
         ({"project_support__enabled": False}, "a", COMMON | {"private"} | OF_A | OF_B | OF_NONE),
         ({"project_support__common_memory_enabled": False}, "a", {"private"} | OF_A),
         ({"project_support__private_memory_enabled": False}, "a", COMMON | OF_A - {"private, of a"}),
@@ -81,7 +79,6 @@ OF_NONE = {"default", "of none"}
             "b",
             COMMON - {"common, named a"} | {"private"} | OF_B,
         ),
-        ({"categories__technical__share_across_projects": False}, "a", COMMON | {"private"} | OF_A),
         ({"categories__keys__share_across_projects": True}, "a", COMMON | {"private", "private, of b"} | OF_A),
         ({"categories__contextual__share_across_projects": True}, "a", COMMON | {"private"} | OF_A),
         ({"categories__personal__enabled": False}, "a", COMMON | OF_A),
