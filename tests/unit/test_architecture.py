@@ -120,11 +120,6 @@ def callers(*names: str) -> set[str]:
     }
 
 
-def test_the_modules_are_found() -> None:
-    assert len(MODULES) > 60
-    assert {Path(module).parts[0] for module in MODULES} == set(PACKAGES)
-
-
 # --- contents -------------------------------------------------------------------------------------------------------
 
 
@@ -273,7 +268,6 @@ def test_edits_are_begun_by_the_verbs_and_by_what_ends_in_an_entry_of_its_own() 
 
 # Parts of each app that talk to the outside. Everything else is domain.
 INTERFACES = ("api", "admin", "management", "monitoring", "admin_site")
-HOUSE_OF_INTERFACES = ("config.commandline", "config.management", "config.plain", "config.urls", "config.wsgi")
 ALLOWED_OF_CONFIG = {"config.errors", "config.keyring", "config.keyfiles", "config.queue"}
 
 
@@ -284,24 +278,10 @@ def is_interface(module: str) -> bool:
 DOMAIN = [module for module in MODULES if not module.startswith("config/") and not is_interface(module)]
 
 
-def test_no_domain_module_imports_an_interface() -> None:
-    interfaces = [f"{app}.{part}" for app in PACKAGES for part in INTERFACES]
-    assert importers(*interfaces, *HOUSE_OF_INTERFACES) & set(DOMAIN) == set()
-
-
 def test_the_domain_knows_errors_keys_the_queue_and_how_to_register_checks_of_config() -> None:
     for module in DOMAIN:
         own = {name.rsplit(".", 1)[0] for name in imported(module) if name.startswith("config.")}
         assert own <= ALLOWED_OF_CONFIG | ({"config.checks"} if module.endswith("/checks.py") else set()), module
-
-
-def test_config_imports_no_app() -> None:
-    assert {module for module in importers("audit", "memory", "refinement") if module.startswith("config/")} == set()
-
-
-@pytest.mark.parametrize(("lower", "upper"), [("audit", "memory"), ("audit", "refinement"), ("memory", "refinement")])
-def test_imports_go_downward_only(lower: str, upper: str) -> None:
-    assert {module for module in importers(upper) if module.startswith(f"{lower}/")} & set(DOMAIN) == set()
 
 
 def test_the_trail_never_holds_a_content_key() -> None:

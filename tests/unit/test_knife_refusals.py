@@ -36,22 +36,22 @@ def held(ada: Agent) -> Held:
 # --- the call itself
 
 
-@pytest.mark.parametrize("name", [MARK, "", "delete_memories", "DELETE_MEMORY", "../delete_memory", "x" * 10_000])
+@pytest.mark.parametrize("name", [MARK, "", "DELETE_MEMORY", "x" * 10_000])
 def test_an_unknown_tool(held: Held, name: str) -> None:
     answer = refused(held, "unknown_tool", name, {"id": 1})
     assert "delete_memory" in answer["error"]
     assert MARK not in answer["error"]
 
 
-@pytest.mark.parametrize("arguments", [None, [], [1], "1", 1, True], ids=repr)
-@pytest.mark.parametrize("tool", tools.TOOLS)
-def test_arguments_that_are_no_object(held: Held, tool: str, arguments: object) -> None:
-    refused(held, "bad_arguments", tool, arguments)
+def test_arguments_that_are_no_object(held: Held) -> None:
+    """tests/unit/test_tools.py has the other values, and all tools."""
+    for tool in tools.TOOLS:
+        refused(held, "bad_arguments", tool, [1])
 
 
-@pytest.mark.parametrize("tool", tools.TOOLS)
-def test_missing_arguments(held: Held, tool: str) -> None:
-    assert "Field required" in refused(held, "bad_arguments", tool, {})["error"]
+def test_missing_arguments(held: Held) -> None:
+    for tool in tools.TOOLS:
+        assert "Field required" in refused(held, "bad_arguments", tool, {})["error"]
 
 
 def test_an_unknown_argument(held: Held) -> None:
@@ -59,20 +59,17 @@ def test_an_unknown_argument(held: Held) -> None:
     assert MARK not in str(answer)
 
 
-@pytest.mark.parametrize("number", [0, -1, True, 1.0, "one", "#", 2**63, None, [1]], ids=repr)
-@pytest.mark.parametrize("tool", ONE)
-def test_what_is_no_number(held: Held, tool: str, number: object) -> None:
-    refused(held, "bad_arguments", tool, naming(tool, number, 1))
+def test_what_is_no_number(held: Held) -> None:
+    for tool in ONE:
+        refused(held, "bad_arguments", tool, naming(tool, "one", 1))
 
 
-@pytest.mark.parametrize(
-    "content", ["", " \n", "x" * 10_001, f"{MARK}\0", f"{MARK}\ud800", 7], ids=lambda c: ascii(c)[:9]
-)
 @pytest.mark.parametrize("tool", ["consolidate_memories", "update_memory"])
-def test_content_that_cannot_be_stored(held: Held, tool: str, content: object) -> None:
+def test_content_that_cannot_be_stored(held: Held, tool: str) -> None:
     field = "content" if tool == "update_memory" else "new_content"
-    answer = refused(held, "bad_arguments", tool, naming(tool, 1, 2) | {field: content})
-    assert MARK not in str(answer)
+    for content in (" \n", "x" * 10_001, f"{MARK}\0", f"{MARK}\ud800"):
+        answer = refused(held, "bad_arguments", tool, naming(tool, 1, 2) | {field: content})
+        assert MARK not in str(answer)
 
 
 @pytest.mark.parametrize("when", ["yesterday", "2026-13-01", "", "9999-12-31T23:59:59-23:00"])
@@ -140,13 +137,13 @@ def test_a_notice_of_the_system(ada: Agent, tool: str) -> None:
     refused(held, "notice", tool, naming(tool, notice, 1))
 
 
-@pytest.mark.parametrize("category", ["credentials", "keys", "sensitive"])
 @pytest.mark.parametrize("tool", ONE)
-def test_a_private_memory(ada: Agent, tool: str, category: str) -> None:
+def test_a_private_memory(ada: Agent, tool: str) -> None:
     fill(ada, 5, 20)
-    [private] = remember(ada, "The door opens at four.", category=category)
-    answer = refused(opened(ada), "private_category", tool, naming(tool, private, 1))
-    assert "door" not in str(answer)
+    made = [remember(ada, "The door opens at four.", category=each)[0] for each in ("credentials", "keys", "sensitive")]
+    held = opened(ada)
+    for private in made:
+        assert "door" not in str(refused(held, "private_category", tool, naming(tool, private, 1)))
 
 
 @pytest.mark.parametrize("when", ["before", "once it is shown", "unshown"])
@@ -165,9 +162,9 @@ def test_a_memory_of_a_category_that_is_off(ada: Agent, tool: str, when: str) ->
     assert held.call("protect_memory", id=1)["ok"]
 
 
-@pytest.mark.parametrize("category", ["credentials", "keys", "sensitive"])
-def test_a_private_memory_is_not_found(ada: Agent, category: str) -> None:
-    remember(ada, "The door opens at four.", category=category)
+def test_a_private_memory_is_not_found(ada: Agent) -> None:
+    for category in ("credentials", "keys", "sensitive"):
+        remember(ada, "The door opens at four.", category=category)
     assert opened(ada).call("search_memories", query="door")["found"] == []
 
 
