@@ -9,8 +9,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from refinement import demo, specifics
 from refinement.llm.base import Message, Request, Tool
 from refinement.llm.dedupe import Dedupe
@@ -108,12 +106,12 @@ def test_near_groups_differ_in_wording_only() -> None:
         assert len({place(number) for number in group}) == 1
 
 
-@pytest.mark.parametrize("pair", plan()["look_alikes"], ids=str)
-def test_look_alikes_look_alike_and_differ(pair: list[int]) -> None:
-    one, other = map(content, pair)
-    assert similar(one, other) > 0.9
-    assert near_groups([one, other]) == []
-    assert place(pair[0]) == place(pair[1])
+def test_look_alikes_look_alike_and_differ() -> None:
+    for pair in plan()["look_alikes"]:
+        one, other = map(content, pair)
+        assert similar(one, other) > 0.9
+        assert near_groups([one, other]) == []
+        assert place(pair[0]) == place(pair[1])
 
 
 def test_protected_memories_are_single() -> None:

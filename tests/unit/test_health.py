@@ -159,10 +159,10 @@ def test_head_is_answered_without_a_body(address: str, client: Client, db: None)
     assert (response.status_code, response.content) == (200, b"")
 
 
-@pytest.mark.parametrize("address", ADDRESSES)
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
-def test_other_methods_are_refused(address: str, method: str, client: Client, db: None) -> None:
-    assert getattr(client, method)(address).status_code == 405
+def test_other_methods_are_refused(method: str, client: Client, db: None) -> None:
+    for address in ADDRESSES:
+        assert getattr(client, method)(address).status_code == 405
 
 
 def test_the_root_leads_to_the_admin(client: Client) -> None:

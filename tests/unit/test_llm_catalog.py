@@ -36,11 +36,11 @@ def test_a_model_is_split_at_the_first_slash(model: str, parts: tuple[str, str])
     assert catalog.parse(model) == parts
 
 
-@pytest.mark.parametrize("model", ["", "/", "gpt-4.1", "openai", "openai/", "/gpt", "OpenAI/gpt", "marker/gpt"])
-def test_anything_else_names_the_providers(model: str) -> None:
-    with pytest.raises(ModelNotConfigured, match="openai, anthropic, ollama, builtin") as caught:
-        catalog.check(model)
-    assert "marker" not in str(caught.value)
+def test_anything_else_names_the_providers() -> None:
+    for model in ["", "/", "gpt-4.1", "openai", "openai/", "/gpt", "OpenAI/gpt", "marker/gpt"]:
+        with pytest.raises(ModelNotConfigured, match="openai, anthropic, ollama, builtin") as caught:
+            catalog.check(model)
+        assert "marker" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -65,9 +65,8 @@ def test_the_agents_side_proposes_nothing(led: Agent, actor: Actor) -> None:
         propose(led, actor, model=MODEL)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_what_cannot_be_proposed(led: Agent) -> None:
+    rows: list[dict[str, Any]] = [
         {},
         {"model": "builtin/dedupe"},
         {"model": ""},
@@ -82,11 +81,10 @@ def test_the_agents_side_proposes_nothing(led: Agent, actor: Actor) -> None:
         {"budget_tokens": 9_000},
         {"model": MODEL, "wrapped_key": b""},
         {"memory_enabled": False},
-    ],
-)
-def test_what_cannot_be_proposed(led: Agent, settings: dict[str, Any]) -> None:
-    with refused(led, errors.Invalid):
-        propose(led, **settings)
+    ]
+    for settings in rows:
+        with refused(led, errors.Invalid):
+            propose(led, **settings)
 
 
 def test_a_new_proposal_takes_the_place_of_the_one_before(led: Agent) -> None:

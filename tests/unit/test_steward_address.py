@@ -56,17 +56,17 @@ PLAIN = [
 ]
 
 
-@pytest.mark.parametrize("address", ODD)
-def test_an_odd_address_is_nobodys(ada: Agent, address: str) -> None:
-    with pytest.raises(errors.Invalid) as caught:
-        lifecycle.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR, steward=address)
-    assert (caught.value.field, Agent.objects.filter(slug="eve").exists()) == ("steward", False)
-    assert "plain e-mail address" in str(caught.value)
-    assert address not in str(caught.value)
-    with refused(ada, errors.Invalid):
-        lifecycle.change(fresh(ada), ME, steward=address)
-    with refused(ada, errors.Invalid):
-        proposals.propose(fresh(ada), ADMIN, steward=address)
+def test_an_odd_address_is_nobodys(ada: Agent) -> None:
+    for address in ODD:
+        with pytest.raises(errors.Invalid) as caught:
+            lifecycle.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR, steward=address)
+        assert (caught.value.field, Agent.objects.filter(slug="eve").exists()) == ("steward", False)
+        assert "plain e-mail address" in str(caught.value)
+        assert address not in str(caught.value)
+        with refused(ada, errors.Invalid):
+            lifecycle.change(fresh(ada), ME, steward=address)
+        with refused(ada, errors.Invalid):
+            proposals.propose(fresh(ada), ADMIN, steward=address)
 
 
 def test_nor_is_one_that_was_proposed_before(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
