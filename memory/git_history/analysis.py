@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from memory.errors import Invalid
-from memory.git_history import figures, messages, stack
-from memory.git_history.figures import DAY, Branches, Fact
+from memory.git_history import figures, stack
+from memory.git_history.figures import DAY, Branches
 from memory.git_history.repository import Commit, Repository, Tag, damaged, readable
 from memory.policy import settings_document
 
@@ -75,16 +75,6 @@ SWITCHES = {
 _CATEGORY_SWITCHES = {"messages": "analyze_commits", "milestones": "track_milestones", "patterns": "extract_patterns"}
 
 
-class Deadline:
-    """When an analysis has to end. `clock` returns seconds."""
-
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._seconds, self._start = clock, seconds, clock()
-
-    def is_over(self, share: float = 1.0) -> bool:
-        return self._clock() - self._start >= self._seconds * share
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Analysis:
     """What was found. `facts` are the analyzed commits, newest first. A part that is off, or for which there was no
@@ -95,10 +85,9 @@ class Analysis:
     is_shallow: bool
     limits: Limits
     parts: Parts
-    facts: tuple[Fact, ...]
+    facts: tuple[Commit, ...]
     is_complete: bool = True  # no commit was left out because of the limits of commits and seconds
     is_older: bool = False
-    authors: tuple[str, ...] | None = None  # of each commit
     tags: tuple[Tag, ...] | None = None
     branches: Branches | None = None
     before: stack.Shape | None = None  # None if the project began within the analyzed time
@@ -108,15 +97,15 @@ class Analysis:
     @property
     def is_whole(self) -> bool:
         """Whether the first commit of the project is one of these."""
-        return any(not fact.commit.parents and not fact.commit.is_cut for fact in self.facts)
+        return not self.is_shallow and any(not fact.parents for fact in self.facts)
 
     @property
     def newest(self) -> Commit:
-        return self.facts[0].commit
+        return self.facts[0]
 
     @property
     def oldest(self) -> Commit:
-        return min((fact.commit for fact in self.facts), key=lambda commit: commit.at)
+        return min((fact for fact in self.facts), key=lambda commit: commit.at)
 
 
 def analyze(
@@ -125,24 +114,33 @@ def analyze(
     parts: Parts,
     *,
     now: int,
-    deadline: Deadline | None = None,
+    clock: Callable[[], float] = time.monotonic,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Analysis | None:
-    """None if the repository has no commits. Raises Invalid if it cannot be read."""
+    """None if the repository has no commits. `clock` returns seconds. Raises Invalid if it cannot be read."""
+    started = clock()
+
+    def is_late(share: float = 1) -> bool:
+        return clock() - started >= limits.seconds * share
+
     if repository.head is None:
         return None
     if (head := repository.commit(repository.head)) is None:
         raise damaged()
-    deadline, reads_files = deadline or Deadline(limits.seconds), parts.files or parts.patterns
     for since in (now - limits.days * DAY, None):
-        within = _facts(repository, head, since, reads_files=reads_files)
-        facts, is_complete = _limited(within, limits, deadline, progress)
+        facts: list[Commit] = []
+        is_complete = True
+        for commit in repository.walk(head.id, since, reads_files=parts.files or parts.patterns):
+            if len(facts) == limits.commits or (facts and is_late(_FOR_COMMITS)):
+                is_complete = False
+                break
+            facts.append(commit)
+            progress(1)
         if facts:
             break
-    start = figures.main_line(facts)[-1].commit
+    start = figures.main_line(facts)[-1]
     earlier = repository.commit(start.parents[0]) if start.parents else None
-    shape = _shape(repository, head, deadline) if parts.patterns else None
-    readme = repository.content(head, shape.readme) if shape and shape.readme else b""
+    shape = _shape(repository, head) if parts.patterns and not is_late() else None
     return Analysis(
         head=head.id,
         branch=repository.branch,
@@ -152,39 +150,23 @@ def analyze(
         facts=tuple(facts),
         is_complete=is_complete,
         is_older=since is None,
-        authors=tuple(repository.author_names(fact.commit for fact in facts)) if parts.authors else None,
-        tags=tuple(repository.tags()) if parts.milestones and not deadline.is_over() else None,
-        branches=figures.branches(repository, facts, deadline.is_over) if parts.branches else None,
-        before=_shape(repository, earlier, deadline) if shape else None,
+        tags=tuple(repository.tags()) if parts.milestones and not is_late() else None,
+        branches=figures.branches(repository, facts, is_late) if parts.branches else None,
+        before=_shape(repository, earlier) if shape and earlier and not is_late() else None,
         now=shape,
-        description=stack.description(readme.decode("utf-8", "replace")),
+        description=_description(repository, head, shape.readme) if shape else "",
     )
 
 
-def _facts(repository: Repository, head: Commit, since: int | None, *, reads_files: bool) -> Iterator[Fact]:
-    for commit in repository.walk(head.id, since):
-        message = messages.read(commit.subject, commit.body, is_merge=commit.is_merge)
-        kept = commit if message.is_squashed else replace(commit, body="")  # a body is only needed to find squashes
-        yield Fact(kept, message, repository.changes(commit) if reads_files and not commit.is_merge else None)
+def _description(repository: Repository, head: Commit, readme: str) -> str:
+    texts = [repository.content(head, path) for path in (readme, *stack.MANIFESTS)]
+    return stack.description(texts[0], texts[1:])
 
 
-def _limited(
-    facts: Iterable[Fact], limits: Limits, deadline: Deadline, progress: Callable[[int], None]
-) -> tuple[list[Fact], bool]:
-    """The facts within the limits of commits and seconds, and whether these are all."""
-    found: list[Fact] = []
-    for fact in facts:
-        if len(found) == limits.commits or (found and deadline.is_over(_FOR_COMMITS)):
-            return found, False
-        found.append(fact)
-        progress(1)
-    return found, True
-
-
-def _shape(repository: Repository, commit: Commit | None, deadline: Deadline) -> stack.Shape | None:
+def _shape(repository: Repository, commit: Commit) -> stack.Shape | None:
     """None if the tree is not in this clone."""
     try:
         with readable():
-            return stack.shape(repository, commit) if commit and not deadline.is_over() else None
+            return stack.shape(repository, commit)
     except KeyError:
         return None

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from itertools import combinations, takewhile
 
 from dulwich.diff_tree import CHANGE_ADD, CHANGE_MODIFY
 
-from memory.git_history.messages import Message
+from memory.git_history.messages import MINOR
 from memory.git_history.repository import Commit, Repository
-from memory.git_history.stack import is_manifest
+from memory.git_history.stack import is_code, is_manifest
 
 DAY = 86_400  # seconds
 LONG = 14  # days after which a branch is long-lived
-_WHOLESALE = 50  # files: a commit that changes more says nothing about which files belong together
 _WIDE = 20  # files of a commit that reaches far
-_OFTEN, _MOSTLY = 3, 0.5  # commits, and share of the rarer file's commits, for two files that change together
-_MOST_BESIDE = 1_000  # commits of an unmerged branch that are counted
-_SCORES = {"feature": 2, "refactoring": 2, "revert": 2, "fix": 1, "performance": 1}
-_ROUTINE = frozenset(("merge", "release", "dependency"))  # types that are no major commits
+_SCORES = {"feature": 2, "revert": 2, "refactoring": 1, "fix": 1, "performance": 1}
+_CHANGELOG = re.compile(r"(?:^|/)(?:changes|changelog|history|news|release[-_]?notes)(?:\.\w+)?$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Fact:
-    """A commit and its message. `changes` is None for a merge, and if the trees were not read or are not here."""
-
-    commit: Commit
-    message: Message
-    changes: Mapping[str, str] | None = None
+def day(at: int) -> date:
+    return moment(at).date()
 
 
 def moment(at: int) -> datetime:
@@ -38,79 +30,64 @@ def moment(at: int) -> datetime:
     return datetime.fromtimestamp(min(max(at, -62_135_596_800), 253_402_300_799), UTC)
 
 
-def day(at: int) -> date:
-    return moment(at).date()
-
-
-# --- commits
-
-
-def significant(facts: Iterable[Fact], most: int) -> list[tuple[Fact, str]]:
-    """The most important commits, and why they are; the most important first. Releases and dependencies are not."""
-    scored = [(_reasons(fact), fact) for fact in facts]
+def significant(commits: Sequence[Commit], most: int) -> list[tuple[Commit, str]]:
+    """The most important commits and the reasons, the most important first. Releases, dependencies, tests and
+    documentation do not count, nor do commits that a later one reverted."""
+    scored = [(_reasons(commit), commit) for commit in _kept(commits)]
     ranked = sorted(
-        ((sum(found.values()), fact.commit.at, fact, ", ".join(found)) for found, fact in scored),
+        ((sum(found.values()), commit.at, commit, ", ".join(found)) for found, commit in scored),
         key=lambda each: (-each[0], -each[1]),
     )
-    return [(fact, reasons) for score, _, fact, reasons in ranked[:most] if score >= 2]
+    return [(commit, reasons) for score, _, commit, reasons in ranked[:most] if score]
 
 
-def _reasons(fact: Fact) -> dict[str, int]:
-    message, changes = fact.message, fact.changes or {}
-    if message.type in _ROUTINE and not message.is_breaking:
+def _is_about_code(commit: Commit) -> bool:
+    """Whether it changes code that is no test. True if its files are not known."""
+    return commit.changes is None or any(map(is_code, commit.changes))
+
+
+def _reasons(commit: Commit) -> dict[str, int]:
+    message, changes = commit.message, commit.changes or {}
+    if message.type in MINOR and not message.is_breaking:
         return {}
     found = {"breaking change": 5} if message.is_breaking else {}
     if message.is_security:
         found["security fix"] = 3
-    if score := _SCORES.get(message.type):
-        found[message.type] = score
-        if len(changes) >= _WIDE:
-            found[f"{len(changes):,} files"] = 2
     if any(kind != CHANGE_MODIFY and is_manifest(path) for path, kind in changes.items()):
         found["manifest added or removed"] = 2
     if any(kind == CHANGE_ADD and "/migrations/" in f"/{path}" for path, kind in changes.items()):
         found["migration"] = 1
-    if message.decision:
-        found["gives a reason"] = 1
+    if _is_about_code(commit):
+        found |= {message.type: _SCORES[message.type]} if message.type in _SCORES else {}
+        found |= {"in the changelog": 2} if any(map(_CHANGELOG.search, changes)) else {}
+        found |= {f"{len(changes):,} files": 2} if len(changes) >= _WIDE else {}
+        found |= {"gives a reason": 1} if message.decision else {}
     return found
 
 
-def decisions(facts: Iterable[Fact], most: int) -> list[Fact]:
-    """The newest commits whose message names a decision."""
-    return [fact for fact in facts if fact.message.decision][:most]
+def decisions(commits: Sequence[Commit], most: int) -> list[Commit]:
+    """The newest commits of code whose message names a decision that no later commit reverted."""
+    return [commit for commit in _kept(commits) if commit.message.decision and _is_about_code(commit)][:most]
 
 
-# --- files
+def _kept(commits: Sequence[Commit]) -> Iterator[Commit]:
+    reverted = {commit.message.reverts for commit in commits}
+    return (commit for commit in commits if commit.id not in reverted)
 
 
-def most_changed(facts: Iterable[Fact], most: int) -> list[tuple[str, Counter[str]]]:
-    """The files that most commits change, with those commits by type."""
+def most_changed(commits: Iterable[Commit]) -> list[tuple[str, Counter[str]]]:
+    """Each file that commits change, with those commits by type; first the files of the most commits."""
     found: dict[str, Counter[str]] = {}
-    for fact in facts:
-        for path in fact.changes or ():
-            found.setdefault(path, Counter())[fact.message.type] += 1
-    return sorted(found.items(), key=lambda each: (-each[1].total(), each[0]))[:most]
+    for commit in commits:
+        for path in commit.changes or ():
+            found.setdefault(path, Counter())[commit.message.type] += 1
+    return sorted(found.items(), key=lambda each: (-each[1].total(), each[0]))
 
 
-def folders(facts: Iterable[Fact], most: int) -> list[tuple[str, int]]:
-    """The folders of the root that most commits change."""
-    touched = (sorted({path.partition("/")[0] for path in fact.changes or () if "/" in path}) for fact in facts)
-    return Counter(name for names in touched for name in names).most_common(most)
-
-
-def together(facts: Iterable[Fact], most: int) -> list[tuple[str, str, int, int]]:
-    """Pairs of files that change together: in how many commits, of how many that change the rarer file."""
-    alone: Counter[str] = Counter()
-    pairs: Counter[tuple[str, str]] = Counter()
-    changed = [fact.changes for fact in facts if fact.changes and len(fact.changes) <= _WHOLESALE]
-    for changes in changed:
-        alone.update(changes.keys())
-    often = {path for path, times in alone.items() if times >= _OFTEN}
-    for changes in changed:
-        pairs.update(combinations(sorted(often.intersection(changes)), 2))
-    found = [(one, two, times, min(alone[one], alone[two])) for (one, two), times in pairs.items() if times >= _OFTEN]
-    found = [each for each in found if each[2] >= _MOSTLY * each[3]]
-    return sorted(found, key=lambda each: (-each[2], each[3], each[0], each[1]))[:most]
+def folders(commits: Iterable[Commit], most: int) -> list[tuple[str, int]]:
+    """The folders that most commits change: of the root, and those below them."""
+    touched = (sorted({"/".join(path.split("/")[:-1][:2]) for path in commit.changes or ()}) for commit in commits)
+    return Counter(name for names in touched for name in names if name).most_common(most)
 
 
 # --- branches
@@ -127,64 +104,40 @@ class Branches:
     unmerged: tuple[tuple[str, int, int], ...]
 
 
-def main_line(facts: Sequence[Fact]) -> list[Fact]:
+def main_line(commits: Sequence[Commit]) -> list[Commit]:
     """The head and its first parents, as far as they were analyzed, newest first."""
-    by_id = {fact.commit.id: fact for fact in facts}
-    line, here = [], facts[0].commit.id
+    by_id = {commit.id: commit for commit in commits}
+    line, here = [], commits[0].id
     while here in by_id:
         line.append(by_id[here])
-        here = next(iter(by_id[here].commit.parents), "")
+        here = next(iter(by_id[here].parents), "")
     return line
 
 
-def branches(repository: Repository, facts: Sequence[Fact], is_late: Callable[[], bool]) -> Branches:
+def branches(repository: Repository, commits: Sequence[Commit], is_late: Callable[[], bool]) -> Branches:
     """`is_late` says that there is no time left for further branches."""
-    line = main_line(facts)
-    squashed = [fact for fact in line if fact.message.is_squashed and not fact.commit.is_merge]
-    unmerged = takewhile(lambda _: not is_late(), _unmerged(repository, facts, squashed))
-    return Branches(
-        tuple(_merged(line, facts)), len(squashed), tuple(sorted(unmerged, key=lambda each: (-each[2], each[0])))
-    )
+    line, since = main_line(commits), min(commit.at for commit in commits)
+    squashed = [commit for commit in line if commit.message.is_squashed and not commit.is_merge]
+    merged, unmerged = [], []
+    for commit in reversed(line):
+        for parent in commit.parents[1:] if not is_late() else ():
+            if times := repository.beside(parent, commit.parents[0], since):
+                merged.append((len(times), max(0, commit.at - min(times)) / DAY))
+    for name, tip in _open(repository, commits, squashed, since):
+        if not is_late():
+            unmerged.append((name, len(repository.beside(tip.id, commits[0].id, since)), tip.at))
+    return Branches(tuple(merged), len(squashed), tuple(sorted(unmerged, key=lambda each: (-each[2], each[0]))))
 
 
-def _merged(line: Sequence[Fact], facts: Sequence[Fact]) -> Iterator[tuple[int, float]]:
-    by_id = {fact.commit.id: fact.commit for fact in facts}
-    reached: set[str] = set()
-    for fact in reversed(line):
-        reached.add(fact.commit.id)
-        for parent in fact.commit.parents[1:]:
-            came, waiting = [], [parent]
-            while waiting:
-                here = waiting.pop()
-                if here in by_id and here not in reached:
-                    reached.add(here)
-                    came.append(by_id[here].at)
-                    waiting += by_id[here].parents
-            if came:
-                yield len(came), max(0, fact.commit.at - min(came)) / DAY
-
-
-def _unmerged(
-    repository: Repository, facts: Sequence[Fact], squashed: Sequence[Fact]
-) -> Iterator[tuple[str, int, int]]:
-    """Branches that are not merged. A branch is merged by a squash if the subject of its last commit is
-    the squash's subject, or a line of its body."""
-    reached = {fact.commit.id for fact in facts}
-    since = min(fact.commit.at for fact in facts)
-    lines = {line for fact in squashed for line in (fact.commit.subject, *fact.commit.body.splitlines())}
+def _open(
+    repository: Repository, commits: Sequence[Commit], squashed: Sequence[Commit], since: int
+) -> Iterator[tuple[str, Commit]]:
+    """Branches that are not merged, with their last commits. A branch is merged by a squash if the subject of its last
+    commit is the squash's subject, or a line of its body."""
+    reached = {commit.id for commit in commits}
+    lines = {line for commit in squashed for line in (commit.subject, *commit.body.splitlines())}
     taken = {line.strip("*- ").rpartition(" (#")[0] or line.strip("*- ") for line in lines}
     for name, tip in repository.branches().items():
         commit = repository.commit(tip)
         if commit and tip not in reached and commit.at >= since and commit.subject not in taken:
-            yield name, _beside(repository, commit, since, reached), commit.at
-
-
-def _beside(repository: Repository, tip: Commit, since: int, reached: set[str]) -> int:
-    """How many commits of a branch the head does not have; those before `since` are not counted."""
-    waiting, seen, count = [tip], {tip.id}, 0
-    while waiting and count < _MOST_BESIDE:
-        count += 1
-        new = [parent for parent in waiting.pop().parents if parent not in seen and parent not in reached]
-        seen.update(new)
-        waiting += [found for name in new if (found := repository.commit(name)) and found.at >= since]
-    return count
+            yield name, commit

@@ -8,19 +8,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+
+def table(text: str) -> dict[str, str]:
+    """A dict of a text like "py pyi=Python; js=JavaScript"."""
+    pairs = (entry.strip().split("=") for entry in text.split(";"))
+    return {name: value for names, value in pairs for name in names.split()}
+
+
 _CONVENTIONAL = re.compile(r"(?P<type>[A-Za-z]+)(?P<scope>\([^()\r\n]*\))?(?P<breaking>!)?:\s+(?P<rest>\S.*)")
-_OF_CONVENTIONAL = {
-    **dict.fromkeys(("feat", "feature"), "feature"),
-    **dict.fromkeys(("fix", "bugfix", "hotfix"), "fix"),
-    **dict.fromkeys(("docs", "doc"), "documentation"),
-    **dict.fromkeys(("test", "tests"), "test"),
-    **dict.fromkeys(("build", "ci"), "build"),
-    **{name: name for name in ("style", "chore", "revert", "release")},
-    "refactor": "refactoring",
-    "perf": "performance",
-    "deps": "dependency",
-}
-_OF_SCOPE = {"(deps)": "dependency", "(deps-dev)": "dependency", "(release)": "release", "(version)": "release"}
+_OF_CONVENTIONAL = table("""
+    feat feature=feature; fix bugfix hotfix=fix; docs doc=documentation; test tests=test; build ci=build; style=style;
+    chore=chore; revert=revert; release=release; refactor=refactoring; perf=performance; deps=dependency
+""")
+_OF_SCOPE = table("(deps) (deps-dev)=dependency; (release) (version)=release")
 # A type and a pattern of the start of a subject; the first that matches names the type.
 _WORDS = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
@@ -29,11 +29,15 @@ _WORDS = tuple(
         for line in r"""
 merge merge (?:branch|pull request|remote-tracking|tag|commit)\b|merged? in\b
 revert revert(?:s|ed)?\b|back out\b|roll back\b
-release (?:release[ds]?|releasing|tag|version)\b[ :]*(?:\S+ )?v?\d|v?\d+\.\d+[\w.+-]*\s*\Z|nightly\b|version bump\b
+release (?:release[ds]?|releasing|tag|version)\b[ :]*(?:\S+ )?v?\d|nightly\b|version bump\b|start version\b
+release (?:[\w-]+-)?v?\d+\.\d+[\w.+-]*(?: release)?(?: \(#\d+\))?\s*\Z|(?:start|begin) next section\b
 release (?:bump|update|set|increment|raise|change)\w*\s+(?:(?:the|\S+)\s+)?version\b|bump\w* (?:to )?v?\d+\.\d
 release (?:prepar(?:e|ing)|prep|cut|make|post)\b.{0,30}\brelease\b|(?:back to|begin|start)\b.{0,30}\bdev(?:elopment)?\b
-dependency (?:bump|upgrade|update|pin|unpin)\b.*?\b(?:(?:from|to) v?\d|dependenc|requirements\b)|lock ?file maintenance
+release prepar(?:e|ing)\b.{0,20}\bdevelopment iteration\b
+dependency (?:bump|dependabot)\b|lock ?file maintenance|.{0,20}\bdev dependencies\b
+dependency (?:upgrade|update|pin|unpin)\b.*?\b(?:(?:from|to) (?:version )?v?\d|dependenc|requirements\b)
 documentation (?:add|update|improve|fix|write|correct|clarify)?\s*(?:the )?(?:docs?|documentation|readme|changelog)\b
+documentation (?:some |slight(?:ly)? )*(?:doc )?improve(?:ments?)?\b.{0,50}\b(?:docs|documentation)\b|some slight doc\b
 documentation (?:add|update|improve|fix)?\s*(?:docstrings?|comments?)\b|(?:fix|correct) (?:a )?typos?\b|document\b
 test (?:add|update|fix|write|improve|more)?\s*(?:the )?(?:(?:unit|regression|integration) )?tests?\b
 fix (?:hot|bug)?fix(?:e[sd])?\b|correct\b|resolve[sd]?\b|close[sd]? #\d|repair\b|patch\b|work ?around\b
@@ -50,6 +54,7 @@ chore (?:chore|remove|delete|drop|update|change|adjust|bump|upgrade)\w*\b
 _AREA = re.compile(r"\A\s*(?:\[[^\]]*\]|[\w./-]+:(?=\s)|:\w+:|\W)+\s*")  # [area], area: and :sparkles:
 _BREAKING = re.compile(r"^BREAKING[ -]CHANGE: ", re.MULTILINE)
 _TRAILER = re.compile(r"[A-Za-z][A-Za-z-]*(?:: | #)\S")
+_REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b", re.MULTILINE)
 _SQUASHED = re.compile(r"\(#\d+\)\Z")
 # "injection" alone is no attack: dependency injection is a design.
 _SECURITY = re.compile(
@@ -59,12 +64,13 @@ _SECURITY = re.compile(
     re.IGNORECASE,
 )
 _DECIDES = re.compile(
-    r"\b(?:because|instead of|rather than|decided?|so that|in favou?r of|chose|trade-?off|the reason|no longer|"
-    r"(?:drop|remove)s?(?:ped|d)? support|(?:switch|migrate)(?:ed|d)? (?:to|from)|deprecated?|"
-    r"replaced? .+ (?:with|by))\b",
+    r"\b(?:decided?|in favou?r of|chose|trade-?off|the reason|no longer|deprecated?|replaced? .+ (?:with|by)|"
+    r"(?:drop|remove)s?(?:ped|d)? support|(?:switch|migrate)(?:ed|d)? (?:to|from))\b",
     re.IGNORECASE,
 )
-_UNDECIDED = frozenset(("merge", "release", "dependency", "style", "test"))  # types whose reasons nobody looks for
+_EXPLAINS = re.compile(r"\b(?:because|instead of|rather than|so that)\b", re.IGNORECASE)
+ROUTINE = frozenset(("merge", "release", "dependency"))
+MINOR = ROUTINE.union(("style", "test", "documentation"))  # types of commits that decide nothing
 _CODE = re.compile(r"```.*?(?:```|\Z)|^(?: {4}|\t|>)[^\n]*$", re.DOTALL | re.MULTILINE)
 _PARAGRAPH = re.compile(r"\n\s*\n|\n(?=\s{0,3}[-*•] )")
 _SENTENCE = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!etc\.)(?<!vs\.)(?<!cf\.)\s+(?=[A-Z0-9\"'`(*])")
@@ -82,25 +88,27 @@ class Message:
     is_squashed: bool = False
     is_explained: bool = False
     decision: str = ""
+    reverts: str = ""  # the commit that this one reverts
 
 
 def read(subject: str, body: str = "", *, is_merge: bool = False) -> Message:
     """A commit with two parents is a merge, whatever its message says."""
     subject = subject[:1_000]  # the patterns take long for a very long line
     is_breaking = bool(_BREAKING.search(body))
-    body = without_trailers(body)
+    body, reverted = without_trailers(body), _REVERTS.search(body)
     first = body.split("\n\n")[0][:1_000]
     name, is_conventional = ("merge", False) if is_merge else _type(subject)
     said = _CONVENTIONAL.match(subject) if is_conventional else None
-    is_about_code = name not in _UNDECIDED
+    is_minor = name in MINOR
     return Message(
         type=name,
         is_conventional=is_conventional,
         is_breaking=bool(said and said["breaking"]) or is_breaking,
-        is_security=is_about_code and bool(_SECURITY.search(subject) or _SECURITY.search(first)),
+        is_security=not is_minor and bool(_SECURITY.search(subject) or _SECURITY.search(first)),
         is_squashed=bool(_SQUASHED.search(subject)),
         is_explained=bool(body),
-        decision=_decision(subject, body) if is_about_code else "",
+        decision="" if is_minor else _decision(subject, body, is_fix=name == "fix"),
+        reverts=reverted[1] if reverted else "",
     )
 
 
@@ -118,14 +126,15 @@ def _of_words(text: str) -> str:
     return next((name for name, pattern in _WORDS if pattern.match(text)), "other")
 
 
-def _decision(subject: str, body: str) -> str:
-    """The first whole sentence that gives a reason or names a choice; the subject, if the body has none."""
+def _decision(subject: str, body: str, *, is_fix: bool) -> str:
+    """The first whole sentence of the body that names a choice; else the subject if it does; else a sentence that gives
+    a reason, but not of a fix: there it explains the fault."""
     text = _CODE.sub("", body[:5_000])
-    for paragraph in _PARAGRAPH.split(text):
-        for part in _SENTENCE.split(" ".join(paragraph.split()).lstrip("-*• ")):
-            if _WHOLE.fullmatch(part) and _DECIDES.search(part):
-                return part
-    return subject if _DECIDES.search(subject) and not subject.endswith(("…", "...")) else ""
+    paragraphs = (" ".join(paragraph.split()).lstrip("-*• ") for paragraph in _PARAGRAPH.split(text))
+    sentences = [part for each in paragraphs for part in _SENTENCE.split(each) if _WHOLE.fullmatch(part)]
+    subjects = [subject] if not subject.endswith(("…", "...")) else []
+    patterns = (_DECIDES,) if is_fix else (_DECIDES, _EXPLAINS)
+    return next((part for pattern in patterns for part in sentences + subjects if pattern.search(part)), "")
 
 
 def without_trailers(body: str) -> str:

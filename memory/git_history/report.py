@@ -16,6 +16,7 @@ from typing import NamedTuple
 from memory.git_history import figures
 from memory.git_history.analysis import Analysis
 from memory.git_history.figures import DAY, LONG, Branches, day
+from memory.git_history.messages import ROUTINE
 from memory.git_history.repository import Commit, Tag
 from memory.git_history.stack import Shape, is_test
 from memory.markdown import sections
@@ -27,12 +28,13 @@ MOST_TOKENS = 800
 KIND = "history"  # of analysis
 METHOD = "log, tags, branches and trees, read with dulwich"
 PRESERVED = "figures and commits; the repository has the rest"
-_MAJOR, _DECISIONS, _FILES, _PAIRS, _LISTED, _PEOPLE, _WEEKS = 6, 5, 6, 2, 4, 5, 13
+_MAJOR, _DECISIONS, _FILES, _LISTED, _PEOPLE, _WEEKS = 7, 5, 7, 3, 5, 13
 _SUBJECT, _LINE = 110, 1_000  # characters
 _ADDRESS = re.compile(r"[\w.+'-]+@[\w-]+(?:\.[\w-]+)+|<[^<>\s]+@[^<>\s]*>")
 _ACCOUNT = re.compile(r"(?<![\w/.@])@[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})\b(?!/)")
 _VERSION = re.compile(r"(?:\A|[^\d.])v?\d{1,6}\.\d{1,6}(?:\.\d{1,6})*(?![-.+_]?[A-Za-z\d])")
 _NIGHTLY = re.compile(r"nightly|snapshot|canary|\d{4}-?\d\d-?\d\d|(?:alpha|beta|rc|dev|pre)[\d.-]*\Z", re.IGNORECASE)
+_BOT_BRANCH = re.compile(r"(?:origin/)?(?:dependabot|renovate|snyk)\b")
 _HOT, _FIXING, _TESTED, _CONVENTIONAL, _SMALL = 0.25, 0.4, 0.5, 0.8, 5
 _ENOUGH = 10  # commits for a recommendation
 
@@ -73,7 +75,7 @@ def covered(analysis: Analysis) -> str:
     """Which commits were analyzed, and what is missing."""
     limits, many = analysis.limits, len(analysis.facts)
     days, is_complete = several(limits.days, "day"), analysis.is_complete
-    absent = sum(fact.changes is None and not fact.commit.is_merge for fact in analysis.facts)
+    absent = sum(fact.changes is None and not fact.is_merge for fact in analysis.facts)
     absent *= analysis.parts.files or analysis.parts.patterns
     parts = {
         f"{several(many, 'commit')} from {day(analysis.oldest.at)} to {day(analysis.newest.at)}": True,
@@ -90,19 +92,23 @@ def covered(analysis: Analysis) -> str:
 class _Report:
     def __init__(self, analysis: Analysis) -> None:
         self.analysis, self.parts, self.facts = analysis, analysis.parts, analysis.facts
-        self.plain = [fact for fact in self.facts if not fact.commit.is_merge]
+        self.plain = [fact for fact in self.facts if not fact.is_merge]
         self.known = [fact for fact in self.plain if fact.changes is not None]
         self.types = Counter(fact.message.type for fact in self.facts)
-        self.files = figures.most_changed(self.facts, _FILES) if self.parts.files else []
-        self.people = Counter(analysis.authors or ())
+        files = figures.most_changed(self.facts) if self.parts.files else []
+        self.routine = [each for each in files if _main_type(each[1]) in ROUTINE]
+        self.files = [each for each in files if each not in self.routine][:_FILES]
+        self.people = Counter(fact.name for fact in self.facts) if self.parts.authors else Counter()
+        self.conventional = sum(fact.message.is_conventional for fact in self.plain)
+        self.tested = sum(any(map(is_test, fact.changes or ())) for fact in self.known)
         self.releases = [tag for tag in analysis.tags or () if is_release(tag.name)]
 
     def lines(self, project: str) -> Iterator[Line]:
         """All lines, in the order of the template."""
         a = self.analysis
         summary = (
+            f"About the project: {a.description}" if a.description else "",
             f"Git history of {project}: {covered(a)}.",
-            f"The README says: {a.description}" if a.description else "",
             f"Head {_reference(a.newest)}, {f'branch {a.branch}' if a.branch else 'a detached head'}.",
         )
         yield from (Line(0, "Analysis Summary", "", text) for text in summary)
@@ -121,59 +127,54 @@ class _Report:
     def findings(self) -> _Fields:
         a = self.analysis
         if a.now is not None:
-            start = (
-                f"{a.before.files:,} files before, " if a.before else "begun within this time, " if a.is_whole else ""
-            )
-            yield 4, "Project Evolution", f"{start}{several(a.now.files, 'file')} now"
-        explained = _counted(sum(fact.message.is_explained for fact in self.plain), self.plain)
-        conventional = _counted(sum(fact.message.is_conventional for fact in self.plain), self.plain)
+            before = f"{a.before.files:,} files before, " if a.before else ""
+            yield 4, "Project Evolution", f"{'begun within this time, ' * a.is_whole}{before}{a.now.files:,} files now"
         merges = several(len(self.facts) - len(self.plain), "merge commit")
-        yield (
-            7,
-            "Development Patterns",
-            f"{merges}; Conventional Commits {conventional}, with an explanation {explained}",
-        )
+        explained = _counted(sum(fact.message.is_explained for fact in self.plain), self.plain)
+        texts = f"Conventional Commits {_counted(self.conventional, self.plain)}", f"with an explanation {explained}"
+        yield 7, "Development Patterns", f"{merges}; {', '.join(texts)}"
         if a.tags is not None:
-            yield 3, "Milestones", "; ".join(self.milestones(a.tags)) or "no tags"
+            yield 2, "Milestones", "; ".join(self.milestones(a.tags)) or "no tags"
         if a.now is not None:
             touched = ", ".join(f"{of_path(name)}/ {times:,}" for name, times in figures.folders(self.facts, 5))
-            size = f"{several(a.now.folders, 'folder')}, the deepest file {a.now.deepest:,} below the root"
-            yield 3, "Architecture Insights", size + (f"; commits by folder: {touched}" if touched else "")
+            size = several(a.now.folders, "folder")
+            yield 3, "Architecture Insights", f"commits by folder: {touched}; {size}" if touched else size
 
     def milestones(self, tags: tuple[Tag, ...]) -> Iterator[str]:
+        """Releases: the newest of each series (v1, v2 and parser-1 are three) in this time, or else the newest."""
         if self.releases:
-            recent = sum(tag.at >= self.analysis.oldest.at for tag in self.releases)
-            newest = (
-                f"{one_line(tag.name)} ({tag.commit[:10]} {day(tag.at)})" for tag in self.releases[: -_LISTED - 1 : -1]
-            )
-            yield f"{several(len(self.releases), 'release')}, {recent:,} in this time: {', '.join(newest)}"
+            recent = [tag for tag in self.releases if tag.at >= self.analysis.oldest.at]
+            series = {tag.name.partition(".")[0]: tag for tag in recent or self.releases[-1:]}
+            newest = sorted(series.values(), reverse=True)[:_LISTED]
+            names = (f"{one_line(tag.name)} ({tag.commit[:10]} {day(tag.at)})" for tag in newest)
+            yield f"{several(len(self.releases), 'release')}, {len(recent):,} in this time: {', '.join(names)}"
         if others := len(tags) - len(self.releases):
             yield several(others, "other tag")
-
-    # --- commits
 
     def major(self) -> _Fields:
         if self.parts.messages:
             for nth, (fact, reasons) in enumerate(figures.significant(self.facts, _MAJOR)):
-                yield 1 + nth, _reference(fact.commit), f"{one_line(fact.commit.subject)} ({reasons})"
+                yield 1 + nth, _reference(fact), f"{one_line(fact.subject)} ({reasons})"
 
     def decisions(self) -> _Fields:
         if self.parts.messages:
             for nth, fact in enumerate(figures.decisions(self.facts, _DECISIONS)):
-                subject, decision = one_line(fact.commit.subject).rstrip("."), fact.message.decision
-                is_subject = decision == fact.commit.subject
-                yield 1 + nth, _reference(fact.commit), decision if is_subject else f"{subject}. {decision}"
+                subject, decision = one_line(fact.subject).rstrip("."), fact.message.decision
+                is_subject = decision == fact.subject
+                yield 1 + nth, _reference(fact), decision if is_subject else f"{subject}. {decision}"
 
     def patterns(self) -> _Fields:
-        yield 1, "Most Changed Files", ", ".join(f"{of_path(path)} ({_why(types)})" for path, types in self.files)
+        texts = [", ".join(f"{of_path(path)} ({_why(types)})" for path, types in self.files)]
+        names = ", ".join(f"{of_path(path)} ({types.total():,})" for path, types in self.routine[:_LISTED])
+        texts += [f"mostly by dependency updates and releases: {names}"] if names else []
+        yield 1, "Most Changed Files", "; ".join(filter(None, texts))
         if self.parts.messages:
             ranked = sorted(self.types.items(), key=lambda each: (each[0] == "other", -each[1], each[0]))
             yield 3, "Common Commit Types", ", ".join(f"{name} {many:,}" for name, many in ranked)
-        ranked = sorted(self.people.items(), key=lambda each: (-each[1], each[0]))
-        shares = ", ".join(f"{one_line(name)} {many / len(self.facts):.0%}" for name, many in ranked[:_PEOPLE])
-        yield 2, "Author Patterns", f"{several(len(ranked), 'person', 'people')}: {shares}" if ranked else ""
-
-    # --- branches
+        if self.people:
+            ranked = sorted(self.people.items(), key=lambda each: (-each[1], each[0]))
+            shares = ", ".join(f"{one_line(name)} {many / len(self.facts):.0%}" for name, many in ranked[:_PEOPLE])
+            yield 2, "Author Patterns", f"{several(len(ranked), 'person', 'people')}: {shares}"
 
     def branches(self) -> _Fields:
         a = self.analysis
@@ -181,12 +182,11 @@ class _Report:
         if a.branches is not None:
             yield 4, "Feature Branches", "; ".join(_features(a.branches))
         if a.tags is not None:
-            gaps = [(after.at - before.at) / DAY for before, after in pairwise(self.releases)]
-            pace = f", {several(round(median(gaps)), 'day')} apart (median)" if len(gaps) > 1 else ""
+            days = sorted({day(tag.at) for tag in self.releases})[-_ENOUGH:]
+            gaps = [(after - before).days for before, after in pairwise(days)]
+            pace = f", the last ones {several(round(median(gaps)), 'day')} apart (median)" if gaps else ""
             many = several(len(self.releases), "tag")
             yield 5, "Release Strategy", f"{many} of versions{pace}" if self.releases else "no releases"
-
-    # --- code and pace
 
     def evolution(self) -> _Fields:
         a = self.analysis
@@ -197,7 +197,7 @@ class _Report:
             yield 0, "Technology Stack", "; ".join(filter(None, _stack(a.now, a.before)))
 
     def insights(self) -> _Fields:
-        yield 3, "Project Velocity", _velocity(sorted(fact.commit.at for fact in self.facts))
+        yield 3, "Project Velocity", _velocity(sorted(fact.at for fact in self.facts))
         if self.parts.messages:
             texts = [f"{name} {_counted(self.types[name], self.plain)}" for name in ("fix", "refactoring", "revert")]
             texts += [f"with tests {_counted(self.tested, self.known)}"] if self.known else []
@@ -207,14 +207,8 @@ class _Report:
             many = several(len(self.people), "person", "people")
             yield 6, "Collaboration Patterns", f"{many}; the most active made {most:.0%} of the commits"
 
-    @property
-    def tested(self) -> int:
-        """Commits that change tests."""
-        return sum(any(map(is_test, fact.changes or ())) for fact in self.known)
-
-    # --- recommendations: only what follows from the figures
-
     def recommendations(self) -> _Fields:
+        """Only what follows from the figures."""
         yield 5, "Areas for Attention", "; ".join(self.attention())
         yield 6, "Best Practices", "; ".join(self.practices())
         yield 7, "Future Considerations", "; ".join(self.future())
@@ -225,22 +219,19 @@ class _Report:
                 yield f"{of_path(path)} changes in {types.total() / len(self.known):.0%} of the commits"
         if self.parts.messages and self.types["fix"] >= max(_FIXING * len(self.plain), _ENOUGH / 2):
             yield f"{self.types['fix'] / len(self.plain):.0%} of the commits fix something"
-        for one, two, times, of in figures.together(self.facts, _PAIRS) if self.parts.files else ():
-            yield f"{of_path(one)} and {of_path(two)} change together ({times:,} of {of:,} times)"
 
     def practices(self) -> Iterator[str]:
-        known, sizes = len(self.known), [len(fact.changes or ()) for fact in self.known]
-        if known and self.tested >= _TESTED * known:
-            yield f"{self.tested / known:.0%} of the commits change tests"
-        conventional = sum(fact.message.is_conventional for fact in self.plain)
-        if self.parts.messages and conventional >= _CONVENTIONAL * len(self.plain) > 0:
+        if self.known and self.tested >= _TESTED * len(self.known):
+            yield f"{self.tested / len(self.known):.0%} of the commits change tests"
+        if self.parts.messages and self.conventional >= _CONVENTIONAL * len(self.plain) > 0:
             yield "messages follow Conventional Commits"
-        if known >= _ENOUGH and median(sizes) <= _SMALL:
-            yield f"commits are small (median of changed files: {median(sizes):g})"
+        size = median([len(fact.changes or ()) for fact in self.known] or [0])
+        if len(self.known) >= _ENOUGH and size <= _SMALL:
+            yield f"commits are small (median of changed files: {size:g})"
 
     def future(self) -> Iterator[str]:
         a = self.analysis
-        for name, _, at in (a.branches.unmerged if a.branches else ())[:2]:
+        for name, _, at in _of_people(a.branches)[:2]:
             if (days := (a.newest.at - at) // DAY) >= LONG:
                 yield f"branch {one_line(name)} is not merged, its last commit is {days:,} days before the head"
         more = a.now.files / a.before.files - 1 if a.now and a.before and a.before.files else 0
@@ -258,9 +249,14 @@ def is_release(name: str) -> bool:
 
 def _why(types: Counter[str]) -> str:
     """In how many commits a file changed, and the type of most of these."""
+    name = _main_type(types)
+    return f"{types.total():,}{f', mostly {name}' if name not in ('', 'other') and types.total() > 1 else ''}"
+
+
+def _main_type(types: Counter[str]) -> str:
+    """The type of more than half of the commits; "" if there is none."""
     name, many = types.most_common(1)[0]
-    mostly = f", mostly {name}" if name != "other" and many * 2 > types.total() > 1 else ""
-    return f"{types.total():,}{mostly}"
+    return name if many * 2 > types.total() else ""
 
 
 def _features(found: Branches) -> Iterator[str]:
@@ -273,9 +269,14 @@ def _features(found: Branches) -> Iterator[str]:
     if not ages and not found.squashed:
         yield "none merged in this time"
     if found.unmerged:
-        shown = found.unmerged[:_LISTED]
-        names = (f"{one_line(name)} ({several(many, 'commit')}, last {day(at)})" for name, many, at in shown)
-        yield f"{len(found.unmerged):,} not merged: {', '.join(names)}"
+        shown = _of_people(found)[:_LISTED]
+        names = ", ".join(f"{one_line(name)} ({several(many, 'commit')}, last {day(at)})" for name, many, at in shown)
+        yield f"{len(found.unmerged):,} not merged{f': {names}' if names else ''}"
+
+
+def _of_people(found: Branches | None) -> list[tuple[str, int, int]]:
+    """The branches that are not merged, without those of programs that update dependencies."""
+    return [each for each in (found.unmerged if found else ()) if not _BOT_BRANCH.match(each[0])]
 
 
 def _complexity(of: Shape) -> str:
@@ -325,7 +326,7 @@ def one_line(text: str, longest: int = _SUBJECT) -> str:
 
 def _cleaner(analysis: Analysis) -> Callable[[str], str]:
     """Removes addresses and licence notices; and, unless people were asked for, their names and accounts."""
-    people = {fact.commit.name for fact in analysis.facts if not analysis.parts.authors}
+    people = {fact.name for fact in analysis.facts if not analysis.parts.authors}
     whole = sorted((name for name in people if " " in name and len(name) > 5), key=len, reverse=True)
     names = re.compile("|".join(map(re.escape, whole)) or r"(?!)", re.IGNORECASE)
 

@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
-from dulwich.diff_tree import tree_changes
 from dulwich.errors import NotGitRepository
-from dulwich.mailmap import Mailmap, read_mailmap
 from dulwich.object_store import iter_tree_contents, peel_sha, tree_lookup_path
 from dulwich.objects import Blob, ObjectID
 from dulwich.objects import Commit as RawCommit
 from dulwich.objects import Tag as RawTag
-from dulwich.refs import HEADREF, Ref
+from dulwich.refs import HEADREF
 from dulwich.repo import Repo
+from dulwich.walk import WalkEntry
 
 from memory.errors import Invalid
+from memory.git_history import messages
+from memory.git_history.messages import Message
 
 _HEADS, _REMOTES, _TAGS = b"refs/heads/", b"refs/remotes/", b"refs/tags/"
 _LARGEST = 1_000_000  # bytes of a file whose content is read
@@ -32,31 +33,31 @@ _SUBMODULE = 0o160000
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Commit:
-    """`at` is the time of the commit, in seconds since 1970. `name` and `address` are the author's. `is_cut` says that
-    a shallow clone ends here: the parents are missing."""
+    """`at` is the time of the commit, in seconds since 1970. `name` is the author's. `changes` has the paths that the
+    commit changed, with dulwich's name of the change. It is None for a merge, and if the trees were not read or are not
+    in this clone."""
 
     id: str
     parents: tuple[str, ...]
     at: int
     name: str
-    address: str
     subject: str
     body: str
+    message: Message
     tree: ObjectID
-    is_cut: bool = False
+    changes: Mapping[str, str] | None = None
 
     @property
     def is_merge(self) -> bool:
         return len(self.parents) > 1
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(NamedTuple):
     """`at` is the time of the tag, or of its commit if the tag is lightweight."""
 
+    at: int
     name: str
     commit: str
-    at: int
 
 
 class Repository:
@@ -71,6 +72,7 @@ class Repository:
             if not Path(os.fsdecode(self._repo.controldir())).is_dir():
                 raise Invalid("project_dir", "is in a git repository whose files are elsewhere, and not there")
             self._shallow = frozenset(self._repo.get_shallow())
+            self.is_shallow = bool(self._shallow)
             self._store = self._repo.object_store
 
     def __enter__(self) -> Repository:
@@ -79,10 +81,6 @@ class Repository:
     def __exit__(self, *_: object) -> None:
         with suppress(BufferError):  # dulwich, after it met a damaged pack
             self._repo.close()
-
-    @property
-    def is_shallow(self) -> bool:
-        return bool(self._shallow)
 
     @property
     def head(self) -> str | None:
@@ -97,11 +95,8 @@ class Repository:
     def branch(self) -> str:
         """The branch that is checked out; "" if the head is detached."""
         with readable():
-            chain, _ = self._repo.refs.follow(HEADREF)
-        name = chain[-1] if chain else b""
-        return _text(name.removeprefix(_HEADS)) if name.startswith(_HEADS) else ""
-
-    # --- commits
+            names, _ = self._repo.refs.follow(HEADREF)
+        return _text(names[-1].removeprefix(_HEADS)) if names and names[-1].startswith(_HEADS) else ""
 
     def commit(self, name: str) -> Commit | None:
         """None if the commit is not in this clone."""
@@ -112,95 +107,87 @@ class Repository:
                 return None
             return self._parsed(raw) if isinstance(raw, RawCommit) else None
 
-    def walk(self, start: str, since: int | None) -> Iterator[Commit]:
+    def walk(self, start: str, since: int | None, *, reads_files: bool) -> Iterator[Commit]:
         """A commit and its ancestors in the order of `git log`, without those before `since`."""
         with readable():
             for entry in self._repo.get_walker(include=[ObjectID(start.encode())], since=since):
-                yield self._parsed(entry.commit)
+                yield self._parsed(entry.commit, self._changes(entry) if reads_files else None)
 
-    def _parsed(self, raw: RawCommit) -> Commit:
-        head, _, body = _text(raw.message or b"", raw.encoding).strip("\n").partition("\n\n")
-        name, _, address = _text(raw.author, raw.encoding).rpartition("<")
-        is_cut = raw.id in self._shallow
-        return Commit(
-            id=raw.id.decode(),
-            parents=() if is_cut else tuple(parent.decode() for parent in raw.parents),
-            at=raw.commit_time,
-            name=name.strip(),
-            address=address.rstrip("> "),
-            subject=" ".join(head.split()),
-            body=body.strip(),
-            tree=raw.tree,
-            is_cut=is_cut,
-        )
-
-    def changes(self, commit: Commit) -> dict[str, str] | None:
-        """Each path that a commit changed, with dulwich's name of the change, compared with the first parent. None if
-        the trees are not in this clone."""
-        if commit.is_cut:
-            return None
+    def beside(self, tip: str, other: str, since: int) -> list[int]:
+        """The times of the commits that are ancestors of `tip` and not of `other`, without those before `since`."""
+        names = [ObjectID(name.encode()) for name in (tip, other)]
         with readable():
             try:
-                parent = self._repo[commit.parents[0].encode()] if commit.parents else None
-                before = parent.tree if isinstance(parent, RawCommit) else None
-                found = tree_changes(self._store, before, commit.tree)
-                return {_path(entry.path): each.type for each in found if (entry := each.new or each.old)}
+                found = self._repo.get_walker(include=names[:1], exclude=names[1:], since=since)
+                return [entry.commit.commit_time for entry in found]
             except KeyError:
-                return None
+                return []
 
-    # --- trees
+    def _parsed(self, raw: RawCommit, changes: Mapping[str, str] | None = None) -> Commit:
+        head, _, body = _text(raw.message or b"", raw.encoding).strip("\n").partition("\n\n")
+        parents = () if raw.id in self._shallow else tuple(parent.decode() for parent in raw.parents)
+        subject = " ".join(head.split())
+        message = messages.read(subject, body.strip(), is_merge=len(parents) > 1)
+        return Commit(
+            id=raw.id.decode(),
+            parents=parents,
+            at=raw.commit_time,
+            name=_text(raw.author, raw.encoding).rpartition("<")[0].strip() or "somebody",
+            subject=subject,
+            body=body.strip() if message.is_squashed else "",  # it names the commits of the branch
+            message=message,
+            tree=raw.tree,
+            changes=changes,
+        )
 
-    def tree(self, commit: Commit) -> Iterator[tuple[str, bool]]:
+    def _changes(self, entry: WalkEntry) -> dict[str, str] | None:
+        if entry.commit.id in self._shallow or len(entry.commit.parents) > 1:
+            return None
+        try:
+            found = [(each.new or each.old, each.type) for each in entry.changes()]  # type: ignore[union-attr]
+            return {_path(file.path): kind for file, kind in found if file}
+        except KeyError:
+            return None
+
+    def tree(self, commit: Commit) -> dict[str, bool]:
         """Each path of a commit, and whether it is a folder; no submodules. Raises KeyError if a tree is not here."""
-        for entry in iter_tree_contents(self._store, commit.tree, include_trees=True):
-            if entry.path and entry.mode != _SUBMODULE:
-                yield _path(entry.path), stat.S_ISDIR(entry.mode or 0)
+        entries = iter_tree_contents(self._store, commit.tree, include_trees=True)
+        return {
+            _path(each.path): stat.S_ISDIR(each.mode or 0) for each in entries if each.path and each.mode != _SUBMODULE
+        }
 
-    def content(self, commit: Commit, path: str) -> bytes:
-        """A file's content, up to a megabyte; b"" if there is no such file."""
+    def content(self, commit: Commit, path: str) -> str:
+        """A file's text, up to a megabyte; "" if there is no such file."""
         try:
             _, name = tree_lookup_path(self._store.__getitem__, commit.tree, os.fsencode(path))
             found = self._store[name]
         except (KeyError, ValueError):
-            return b""
-        return found.data[:_LARGEST] if isinstance(found, Blob) else b""
-
-    # --- names
-
-    def author_names(self, commits: Iterable[Commit]) -> list[str]:
-        """Each commit's author as the mailmap of the head names them, without addresses."""
-        head = self.commit(self.head or "")
-        with readable():
-            mailmap = Mailmap(read_mailmap(BytesIO(self.content(head, ".mailmap")))) if head else Mailmap()
-            names = (mailmap.lookup((each.name.encode(), each.address.encode())) for each in commits)
-            return [_text(each[0] or b"") or "somebody" for each in names if isinstance(each, tuple)]
+            return ""
+        return _text(found.data[:_LARGEST]) if isinstance(found, Blob) else ""
 
     def tags(self) -> list[Tag]:
         """The tags of commits that are here, oldest first."""
         found = []
         with readable():
-            for ref, name in self._refs(_TAGS):
+            for ref, name in self._refs(_TAGS).items():
                 try:
                     tag, target = peel_sha(self._store, name)
                 except KeyError:
                     continue
                 if isinstance(target, RawCommit):
                     at = tag.tag_time if isinstance(tag, RawTag) else None
-                    found.append(Tag(_text(ref), target.id.decode(), at or target.commit_time))
-        return sorted(found, key=lambda tag: (tag.at, tag.name))
+                    found.append(Tag(at or target.commit_time, ref, target.id.decode()))
+        return sorted(found)
 
     def branches(self) -> Mapping[str, str]:
-        """The commit of each local branch, and of each remote branch without a local one of its name."""
+        """The commit of each branch, also of remote branches. Branches of the same commit count once."""
         with readable():
-            found = {_text(ref): name.decode() for ref, name in self._refs(_HEADS)}
-            for ref, name in self._refs(_REMOTES):
-                remote, _, branch = _text(ref).partition("/")
-                if branch and branch != "HEAD" and branch not in found:
-                    found[f"{remote}/{branch}"] = name.decode()
-        return found
+            names = {name: ref for refs in (_REMOTES, _HEADS) for ref, name in self._refs(refs).items()}
+        return {ref: name.decode() for name, ref in sorted(names.items(), key=lambda each: each[1])}
 
-    def _refs(self, below: bytes) -> list[tuple[bytes, ObjectID]]:
-        return sorted(self._repo.refs.as_dict(Ref(below.rstrip(b"/"))).items())
+    def _refs(self, below: bytes) -> dict[str, ObjectID]:
+        found = self._repo.refs.as_dict()
+        return {_text(ref.removeprefix(below)): name for ref, name in found.items() if ref.startswith(below)}
 
 
 @contextmanager

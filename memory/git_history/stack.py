@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from memory.git_history.messages import table
 from memory.git_history.repository import Commit, Repository
 
 _TEST = re.compile(
     r"(?:^|/)(?:tests?|specs?|__tests__)/|(?:^|/)test_[^/]*$|[._-](?:test|spec)s?\.[^/.]+$", re.IGNORECASE
 )
+_BESIDE_CODE = re.compile(r"\.|(?:docs?|examples?|benchmarks?)/", re.IGNORECASE)  # at the start of a path
 _DEEPEST = 3  # folders above a file that names a tool
 
 
-def _table(text: str) -> dict[str, str]:
-    """Names before each equals sign, separated by spaces, with the word or words after it up to the semicolon."""
-    pairs = (entry.strip().split("=") for entry in text.split(";") if entry.strip())
-    return {name: value for names, value in pairs for name in names.split()}
-
-
-_LANGUAGES = _table("""
+_CODE = table("""
     py pyi pyx=Python; js mjs cjs jsx=JavaScript; ts tsx mts=TypeScript; go=Go; rs=Rust; java=Java; kt kts=Kotlin;
     c h=C; cc cpp cxx hpp hh hxx=C++; cs=C#; fs=F#; vb=Visual Basic; rb erb=Ruby; php=PHP; swift=Swift;
     m mm=Objective-C; scala=Scala; clj cljs=Clojure; ex exs=Elixir; erl hrl=Erlang; hs=Haskell; ml mli=OCaml; lua=Lua;
     pl pm=Perl; r=R; jl=Julia; dart=Dart; zig=Zig; nim=Nim; asm s=Assembly; sh bash zsh fish=Shell; ps1=PowerShell;
-    bat cmd=Batch; sql=SQL; graphql gql=GraphQL; proto=Protocol Buffers; html htm=HTML; css=CSS;
-    scss sass less=CSS preprocessors; vue=Vue; svelte=Svelte; svg=SVG; xml=XML; json jsonc=JSON; yaml yml=YAML;
-    toml=TOML; ini cfg=INI; md markdown mdx=Markdown; rst=reStructuredText; adoc=AsciiDoc; tex=LaTeX; ipynb=Jupyter;
-    tf hcl=HCL; nix=Nix; cmake=CMake; gradle groovy=Groovy; po pot=gettext; sol=Solidity; el=Emacs Lisp;
-    vim=Vim script; csv=CSV
+    bat cmd=Batch; sql=SQL; graphql gql=GraphQL; proto=Protocol Buffers; html htm=HTML; css=CSS; vue=Vue;
+    scss sass less=CSS preprocessors; svelte=Svelte; sol=Solidity; el=Emacs Lisp; vim=Vim script; tf hcl=HCL; nix=Nix
 """)
-_TOOLS = _table("""
+_DATA = table("""
+    svg=SVG; xml=XML; json jsonc=JSON; yaml yml=YAML; toml=TOML; ini cfg=INI; md markdown mdx=Markdown; csv=CSV;
+    rst=reStructuredText; adoc=AsciiDoc; tex=LaTeX; ipynb=Jupyter; cmake=CMake; gradle groovy=Groovy; po pot=gettext
+""")
+_LANGUAGES = _CODE | _DATA
+_TOOLS = table("""
     pyproject.toml setup.py setup.cfg requirements.txt Pipfile=Python; manage.py=Django; uv.lock=uv;
     poetry.lock=Poetry; tox.ini=tox; package.json=Node.js; pnpm-lock.yaml=pnpm; yarn.lock=Yarn;
     bun.lock bun.lockb=Bun; deno.json=Deno; tsconfig.json=TypeScript; angular.json=Angular;
@@ -47,9 +46,15 @@ _TOOLS = _table("""
 """)
 _TOOL_FOLDERS = {".github/workflows": "GitHub Actions", ".circleci": "CircleCI"}
 _README = re.compile(r"readme(?:\.(?:md|markdown|rst|txt|adoc))?", re.IGNORECASE)
+MANIFESTS = ("pyproject.toml", "package.json", "Cargo.toml", "composer.json")  # that can have a description
+_DESCRIBED = re.compile(r'^\s*"?description"?\s*[=:]\s*"([^"\\\n]{10,300})"', re.MULTILINE)
+_NOT_TEXT = re.compile(r"<!--.*?-->|```.*?```|^#[^\n]*", re.DOTALL | re.MULTILINE)
 _NOT_PROSE = re.compile(r"[#=!<>|*\[`.:+~^-]")  # headings, badges, HTML, tables, lists, directives
 _UNDERLINED = re.compile(r"\A.*\n[=~^*#-]{3,}[ ]*(?:\n|\Z)")  # a heading above its line
-_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|`([^`<]+?)(?: <[^>]*>)?`_{0,2}")
+_LINK = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?|`([^`<]+?)(?: <[^>]*>)?`_{0,2}")
+_NO_SUBJECT = r"(?!(?i:this|it|there|these|here|below|what|if|we|you)\b)"
+_DEFINES = re.compile(rf"(?:{_NO_SUBJECT}[\w.+()/'-]+ ){{1,5}}(?:is|are) (?:an?|the) ")
+_NEWS = re.compile(r"announc|excited|releas|\bv?\d+\.\d+\.\d+|deprecated|has moved|now available", re.IGNORECASE)
 _LONGEST = 400  # characters of a description
 
 
@@ -60,7 +65,6 @@ class Shape:
     files: int = 0
     folders: int = 0
     tests: int = 0
-    deepest: int = 0
     languages: Counter[str] = field(default_factory=Counter)
     tools: frozenset[str] = frozenset()
     readme: str = ""  # the path of the README in the root
@@ -68,22 +72,15 @@ class Shape:
 
 def shape(repository: Repository, commit: Commit) -> Shape:
     """Raises KeyError if a tree is not in this clone."""
-    folders = 0
-    files: list[str] = []
-    tools: set[str] = set()
-    for path, is_folder in repository.tree(commit):
-        folders += is_folder
-        tools.update([_TOOL_FOLDERS[path]] if path in _TOOL_FOLDERS else ())
-        if not is_folder:
-            files.append(path)
-    tools |= {_TOOLS[path.rpartition("/")[2]] for path in files if is_manifest(path)}
+    tree = repository.tree(commit)
+    files = [path for path, is_folder in tree.items() if not is_folder]
+    tools = {_TOOLS[path.rpartition("/")[2]] for path in files if is_manifest(path)}
     return Shape(
         files=len(files),
-        folders=folders,
+        folders=len(tree) - len(files),
         tests=sum(map(is_test, files)),
-        deepest=max((path.count("/") for path in files), default=0),
-        languages=Counter(filter(None, (language(path.rpartition("/")[2]) for path in files))),
-        tools=frozenset(tools),
+        languages=Counter(filter(None, map(language, files))),
+        tools=frozenset(tools.union(tool for path, tool in _TOOL_FOLDERS.items() if path in tree)),
         readme=next((path for path in sorted(files) if _README.fullmatch(path)), ""),
     )
 
@@ -92,29 +89,45 @@ def is_test(path: str) -> bool:
     return bool(_TEST.search(path))
 
 
+def is_code(path: str) -> bool:
+    """Whether it is code that runs: no test, example or documentation, and no hidden folder."""
+    return _extension(path) in _CODE and not is_test(path) and not _BESIDE_CODE.match(path)
+
+
 def is_manifest(path: str) -> bool:
     """Whether the name of a file shows a tool, and the file is not deep in the tree."""
     return path.rpartition("/")[2] in _TOOLS and path.count("/") <= _DEEPEST
 
 
-def language(name: str) -> str:
+def language(path: str) -> str:
     """By the extension of a file; "" if it is unknown."""
-    before, _, extension = name.rpartition(".")
-    return _LANGUAGES.get(extension.lower(), "") if before else ""
+    return _LANGUAGES.get(_extension(path), "")
 
 
-def description(readme: str) -> str:
-    """The first sentences of a README: of its first paragraph of prose."""
-    text = re.sub(r"<!--.*?-->|```.*?```", "", readme[:10_000].replace("\r", ""), flags=re.DOTALL)
-    for paragraph in re.split(r"\n\s*\n", re.sub(r"^#.*$", "\n", text, flags=re.MULTILINE)):
+def _extension(path: str) -> str:
+    before, _, extension = path.rpartition("/")[2].rpartition(".")
+    return extension.lower() if before else ""
+
+
+def description(readme: str, manifests: Iterable[str]) -> str:
+    """What the project is: by the README if a paragraph defines it, else by a manifest, else by the README's first
+    text. News are left out."""
+    prose = [text for text in _prose(readme) if text and not _NEWS.search(text)][:5]
+    defining = [text for text in prose if _DEFINES.match(text)]
+    described = [found[1] for manifest in manifests if (found := _DESCRIBED.search(manifest))]
+    return next(iter(defining + described + prose), "")
+
+
+def _prose(readme: str) -> Iterator[str]:
+    """The first sentences of each paragraph that is text: no heading, badges, table or list."""
+    for paragraph in re.split(r"\n\s*\n", _NOT_TEXT.sub("\n", readme[:10_000].replace("\r", ""))):
         prose = _UNDERLINED.sub("", paragraph.strip("\n"))
         plain = " ".join(_LINK.sub(r"\1\2", prose).replace("**", "").split())
         if len(plain) >= 30 and not _NOT_PROSE.match(prose.removeprefix("**")) and not prose.startswith((" ", "\t")):
-            return _sentences(plain)
-    return ""
+            yield _sentences(plain)
 
 
 def _sentences(text: str) -> str:
-    """The whole sentences at the start of a text."""
+    """The first two sentences of a text; "" if the first one is too long."""
     ends = [found.end() for found in re.finditer(r"[.!?](?=\s|\Z)", text) if found.end() <= _LONGEST]
-    return text[: ends[min(2, len(ends)) - 1]] if ends else text if len(text) <= _LONGEST else ""
+    return text[: ends[min(2, len(ends)) - 1]] if ends else text.rstrip(":") if len(text) <= _LONGEST else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from datetime import UTC, datetime
-from itertools import combinations
 from pathlib import Path
 
 from tests.history.repositories import DAY, git
@@ -45,17 +44,6 @@ def most_changed(folder: Path, these: list[str]) -> list[tuple[str, int]]:
     return sorted(counted.items(), key=lambda each: (-each[1], each[0]))
 
 
-def together(folder: Path, these: list[str]) -> dict[tuple[str, str], tuple[int, int]]:
-    each = [sorted(paths) for paths in changed(folder, these) if len(paths) <= 50]
-    alone = Counter(path for paths in each for path in paths)
-    pairs = Counter(pair for paths in each for pair in combinations(paths, 2))
-    return {
-        (first, second): (times, min(alone[first], alone[second]))
-        for (first, second), times in pairs.items()
-        if times >= 3 and 2 * times >= min(alone[first], alone[second])
-    }
-
-
 def days(folder: Path, these: list[str]) -> list[str]:
     return [f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}" for at in times(folder, these)]
 
@@ -88,6 +76,5 @@ def unmerged(folder: Path) -> dict[str, int]:
     return {name: int(git(folder, "rev-list", "--count", f"HEAD..{name}")) for name in names}
 
 
-def people(folder: Path) -> dict[str, int]:
-    lines = (line.strip().partition("\t") for line in git(folder, "shortlog", "-s", "HEAD").splitlines())
-    return {name: int(number) for number, _, name in lines}
+def people(folder: Path) -> Counter[str]:
+    return Counter(git(folder, "log", "--format=%an", "HEAD").splitlines())

@@ -37,6 +37,11 @@ CASES = {
     "✨ Add a page": "feature",
     # versions and dependencies
     "Release 1.4.0": "release",
+    "parser-1.4.0": "release",
+    "1.4.0 release (#12)": "release",
+    "[release-plugin] prepare for next development iteration": "release",
+    "Bump the ropes group across 1 directory with 9 updates (#12)": "dependency",
+    "slight improvements in the docs of winds": "documentation",
     "v2.0.1": "release",
     "Version bump": "release",
     "Bump the version": "release",
@@ -121,6 +126,9 @@ Signed-off-by: Ada Quay <ada@quay.test>"""
         ("Use knots instead of metres a sec… (#3)", "", "Use knots instead of metres a sec… (#3)"),
         ("Use knots instead of metres a sec...", "", ""),
         ("Bump ropes from 1.2 to 1.3", "Because of a bug in the old version.", ""),
+        ("Fix winds", "The table was empty because nobody filled it.", ""),
+        ("Fix winds", "Winds are no longer measured in metres.", "Winds are no longer measured in metres."),
+        ("Deprecate metres", "Tables are long because pilots read them.", "Deprecate metres"),
     ],
 )
 def test_decisions_are_whole_sentences(subject: str, body: str, decision: str) -> None:

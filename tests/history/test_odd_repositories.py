@@ -10,7 +10,7 @@ import pytest
 
 from memory.errors import Invalid
 from memory.git_history import figures, report, storage
-from memory.git_history.analysis import Analysis, Deadline, Limits, Parts, analyze
+from memory.git_history.analysis import Analysis, Limits, Parts, analyze
 from memory.git_history.repository import Repository
 from tests.history.repositories import DAY, git, made
 
@@ -54,7 +54,7 @@ def all_of(found: Analysis | None) -> Analysis:
 
 def paths(found: Analysis | None) -> dict[str, int]:
     assert found is not None
-    return {path: types.total() for path, types in figures.most_changed(found.facts, 100)}
+    return {path: types.total() for path, types in figures.most_changed(found.facts)}
 
 
 def test_from_a_folder_within(work: Path) -> None:
@@ -177,7 +177,7 @@ def test_messages_in_other_encodings_and_without_any(work: Path) -> None:
     git(work, *_who(), "commit", "-qa", "--allow-empty-message", "-m", "")
     found = analysis(work)
     assert found is not None
-    assert [fact.commit.subject for fact in found.facts[:2]] == ["", "Façade"]
+    assert [fact.subject for fact in found.facts[:2]] == ["", "Façade"]
 
 
 def _who() -> tuple[str, ...]:
@@ -287,7 +287,7 @@ class Ticking:
 
 def test_it_stops_in_time_and_says_how_far_it_came(tmp_path: Path) -> None:
     folder = made(tmp_path / "long.git", 300, ending=NOW - 60)
-    found = all_of(analysis(folder, Limits(90, 1_000, 50), deadline=Deadline(50, Ticking())))
+    found = all_of(analysis(folder, Limits(90, 1_000, 50), clock=Ticking()))
     assert 20 < len(found.facts) < 100
-    assert [fact.commit.id for fact in found.facts] == git(folder, "rev-list", "HEAD").split()[: len(found.facts)]
+    assert [fact.id for fact in found.facts] == git(folder, "rev-list", "HEAD").split()[: len(found.facts)]
     assert "; the newest that could be read in 50 seconds" in report.covered(found)

@@ -43,7 +43,7 @@ def test_in_the_sections_of_its_template(harbour: Path, monkeypatch: pytest.Monk
         "Project Evolution", "Development Patterns", "Milestones", "Architecture Insights", "Most Changed Files",
         "Common Commit Types", "Author Patterns", "Main Branches", "Feature Branches", "Release Strategy",
         "File Count Growth", "Complexity Trends", "Technology Stack", "Project Velocity", "Quality Indicators",
-        "Collaboration Patterns", "Best Practices", "Areas for Attention", "change together",
+        "Collaboration Patterns", "Best Practices",
     ):  # fmt: skip
         assert label in said
 
@@ -63,7 +63,6 @@ def test_recommendations_follow_from_the_figures(work: Path) -> None:  # noqa: F
     said = section(analysis(work), "Recommendations")
     assert "winds.py changes in " in said
     assert "% of the commits fix something" in said
-    assert "deep/gusts.py and winds.py change together (12 of 12 times)" in said
     assert "Conventional Commits" in said
     assert "branch calm is not merged, its last commit is 29 days before the head" in said
 
@@ -179,4 +178,63 @@ def test_the_stack_is_told_by_names(work: Path) -> None:  # noqa: F811
     ],
 )  # fmt: skip
 def test_the_description_is_whole_sentences_of_the_readme(readme: str, description: str) -> None:
-    assert stack.description(readme) == description
+    assert stack.description(readme, []) == description
+
+
+NEWS = "# Winds\n\n## Winds 1.12.0!\n\nWe're excited to announce the release of **Winds 1.12.0**! It is new.\n\n"
+FIRST = "This is a module that you find in the registry of modules.\n\n"
+DEFINED = "Winds (w) is a service that measures [winds][1]. Pilots read them.\n"
+
+
+@pytest.mark.parametrize(
+    ("readme", "manifest", "description"),
+    [
+        (NEWS + FIRST + DEFINED, 'description = "Measures winds"', DEFINED.strip().replace("[winds][1]", "winds")),
+        (NEWS + FIRST, '[project]\nname = "winds"\ndescription = "Measures winds"\n', "Measures winds"),
+        (NEWS + FIRST, '{\n  "description": "Measures winds",\n  "scripts": {}\n}', "Measures winds"),
+        (NEWS + FIRST, '{"name": "winds"}', FIRST.strip()),
+        (NEWS, "", ""),
+    ],
+)
+def test_news_are_no_description(readme: str, manifest: str, description: str) -> None:
+    assert stack.description(readme, ["", manifest]) == description
+
+
+def test_a_manifest_describes_its_project(work: Path) -> None:  # noqa: F811
+    commit(work, "feat: a manifest", {"README.md": NEWS, "pyproject.toml": 'description = "Measures winds"'})
+    assert section(analysis(work), "Analysis Summary").startswith("About the project: Measures winds\n")
+
+
+def test_changes_of_the_changelog_are_important_and_those_of_documentation_are_not(work: Path) -> None:  # noqa: F811
+    commit(work, "Winds without a name", {"winds.py": "2", "CHANGES.rst": "winds"})
+    commit(work, "Fix typos", {"gusts.py": "2", "CHANGES.rst": "gusts"})
+    commit(work, "Add a workflow", {".github/workflows/ci.yml": "1"})
+    assert [line.partition(": ")[2] for line in below(analysis(work), "Major Commits")] == [
+        "Winds without a name (in the changelog)",
+        "feat: winds (feature)",
+    ]
+
+
+def test_what_was_reverted_is_no_decision(work: Path) -> None:  # noqa: F811
+    bad = commit(work, "feat: use knots instead of metres", {"winds.py": "knots"})
+    commit(work, f'Revert "feat: use knots"\n\nThis reverts commit {bad}.', {"winds.py": "1"})
+    assert below(analysis(work), "Decisions") == []
+    assert [line.partition(": ")[2] for line in below(analysis(work), "Major Commits")] == [
+        'Revert "feat: use knots" (revert)',
+        "feat: winds (feature)",
+    ]
+
+
+def test_files_of_dependency_updates_come_last(work: Path) -> None:  # noqa: F811
+    for nth in range(3):
+        commit(work, f"Bump ropes from 1.{nth} to 2.{nth}", {"uv.lock": f"{nth}"})
+    said = sections.fact("\n".join(below(analysis(work), "Pattern Insights")), "Most Changed Files")
+    assert said == "tests/test_winds.py (1), winds.py (1); mostly by dependency updates and releases: uv.lock (3)"
+
+
+def test_the_newest_release_of_each_series(work: Path) -> None:  # noqa: F811
+    for nth, name in enumerate(("v1.9.0", "v2.0.0", "v2.1.0", "parser-0.3.0")):
+        commit(work, f"winds {nth}", {"winds.py": f"{nth}"}, at=NOW - 50 + nth)
+        git(work, "tag", name)
+    said = sections.fact(section(analysis(work), "Key Findings"), "Milestones")
+    assert re.sub(r" \([^)]*\)", "", said) == "4 releases, 4 in this time: parser-0.3.0, v2.1.0, v1.9.0"
