@@ -86,7 +86,7 @@ def collect(agent: Agent, name: str, options: Options, output: Output) -> None:
         switches.require_on(agent)
         edits.require_key(agent)
         _collect(agent, name, options, output)
-    except MemoryDisabled:  # now, or during the model call
+    except MemoryDisabled:  # before or during the model call
         output.warn(f'Warning: agent "{name}" does not have memory enabled. Skipping.')
 
 
@@ -221,7 +221,7 @@ def _trim(agent: Agent, agent_log: Log, output: Output) -> None:
         return
     try:
         removed, kept = agent_log.trim(keep)
-    except FileFault as fault:
+    except (FileFault, MemoryDisabled) as fault:
         output.warn(f"Error: {fault}")
         raise GcFailed(str(fault), FAILED) from None
     if removed:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from audit.trail import Actor
 from memory.errors import FileFault
 from memory.models import Agent
-from memory.policy import tokens
+from memory.policy import switches, tokens
 from memory.run_log import log_file, runs
 from memory.run_log.log_file import HEADER, FileState, Trimmed
 from memory.silo.silo import Silo
@@ -43,7 +43,8 @@ class Log(Protocol):
         """What to send. With `context_tokens`, the newest entries that fit, and at least one."""
 
     def trim(self, keep: int) -> tuple[int, int]:
-        """Keep the newest entries and all that were added since. Returns how many were removed and how many kept."""
+        """Keep the newest entries and all that were added since. Returns how many were removed and how many kept.
+        Raises FileFault, MemoryDisabled."""
 
 
 def log_of(agent: Agent, actor: Actor) -> Log:
@@ -89,7 +90,9 @@ class FileLog:
         return done.removed, done.kept
 
     def _announce(self, planned: Trimmed) -> None:
-        """Write the trim to the trail before the file is replaced: then a crash leaves no change without an entry."""
+        """Write the trim to the trail before the file is replaced: then a crash leaves no change without an entry.
+        Raises MemoryDisabled, and the file stays as it was."""
+        switches.require_on(Agent.objects.select_related("tenant").get(pk=self.agent.pk))
         self._trail_entry = operations.file_trimmed(self.agent, _summary(planned), self.actor)
 
 

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from audit.models import AuditEntry, Operation
+from memory.agents import rule_changes
 from memory.models import Agent
-from refinement import providers
+from memory.run_log import runs
+from memory.writing import operations
+from refinement import gc, providers
 from refinement.gc_prompt import PROMPT
 from tests.commands.calling import run
-from tests.commands.gc.logs import REPORT, Make, log_of, refused, separators, told
+from tests.commands.gc.logs import ME, REPORT, Make, log_of, refused, separators, told
 from tests.model_server import ModelServer, Say, Status, Turn
-from tests.steps import problems
+from tests.steps import PERSON, fresh, problems
 from tests.unit.test_memory_file import entry, of
 
 
@@ -233,6 +236,26 @@ def test_an_analysis_that_cannot_be_written_out_trims_nothing(make: Make, monkey
     assert ran.code == 1
     assert "nothing was trimmed" in ran.err
     assert log_of(agent) == of(10)
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_memory_that_is_switched_off_before_the_trim_is_an_error(
+    make: Make, monkeypatch: pytest.MonkeyPatch, is_file: bool
+) -> None:
+    agent, flushed = make(last_n=3, **({} if is_file else {"memory_path": ""})), gc._flush
+    for nth in range(0 if is_file else 5):
+        runs.log_run(agent, f"task {nth}", "done", ME)
+
+    def switch_off(output: gc.Output) -> None:
+        flushed(output)
+        rule_changes.change(fresh(agent), PERSON, enabled=False)
+
+    monkeypatch.setattr(gc, "_flush", switch_off)
+    ran = run("gc", "ada")
+    assert ran.code == 1
+    assert ran.err.startswith("Error: Memory is switched off for this agent.")
+    assert "Trimmed" not in ran.out
+    assert log_of(agent) == of(10) if is_file else operations.runs(fresh(agent)).count() == 5
 
 
 def test_a_file_that_is_rewritten_while_the_model_thinks_is_an_error(make: Make, server: ModelServer) -> None:

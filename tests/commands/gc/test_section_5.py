@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from memory.models import Agent
 from memory.run_log import log_file, runs
-from memory.run_log.files import Place
+from memory.run_log.files import Folder, Place
 from tests.commands.calling import run
 from tests.commands.gc.logs import ME, REPORT, Make, log_of, separators, told
 from tests.model_server import ModelServer, Say, Slow, Status, Turn
@@ -54,6 +55,30 @@ def test_its_folder_is_not_writable(make: Make, tmp_path: Path, request: pytest.
     assert REPORT in ran.out
     assert log_of(agent) == of(10)
     assert [each.name for each in tmp_path.iterdir()] == [Path(agent.memory_path).name]
+
+
+def test_its_file_system_is_read_only_and_nothing_is_removed(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, opened = make(entries=3, last_n=10), Folder.open
+
+    def only_to_read(folder: Folder, name: str, flags: int) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return opened(folder, name, flags)
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Folder, "open", only_to_read)
+    for name in ("remove", "replace", "link", "move", "sync"):
+        monkeypatch.setattr(Folder, name, refused)
+    ran = run("gc", "ada")
+    assert (ran.code, ran.err, told(ran)[-1]) == (0, "", "No trimming needed: 3 entries within limit (10).")
+    Agent.objects.filter(pk=agent.pk).update(last_n=2)
+    ran = run("gc", "ada")
+    assert ran.code == 1
+    assert "failed to create temp file: open " in ran.err
+    assert ": read-only file system" in ran.err
+    assert log_of(agent) == of(3)
 
 
 def test_what_is_written_first_lies_in_the_same_folder(make: Make, tmp_path: Path, monkeypatch: Any) -> None:
