@@ -216,7 +216,7 @@ def test_it_takes_as_long_as_the_file_is(made: Any) -> None:
         except Unfit:
             pass
 
-    assert growth(run, 300_000, 4) < 17  # ijson reads a text anew with each piece of it: MAX_TOKEN bounds that
+    assert growth(run, 300_000, 4) < 8
 
 
 def test_an_entry_does_not_show_what_it_says() -> None:

@@ -55,7 +55,7 @@ class _Bounded:
         self.file, self.unanswered, self._tail, self._done = file, 0, b"", done
 
     def read(self, size: int = -1) -> bytes:
-        data = self.file.read(size)
+        data = self.file.read(max(size, self.unanswered))  # ijson reads a text again with each chunk of it
         self.unanswered += len(data)
         if self.unanswered > MAX_TOKEN:
             raise Unfit("has an entry that is too large")
