@@ -14,47 +14,73 @@ from typing import NamedTuple
 Span = tuple[int, int, str]  # begin, end, kind
 HIDDEN = "\ufffc"  # stands for each character that no pattern may match
 
-# Names in lower case. Each begins with a letter, so that the search is fast. Any value of the first is a secret; the
-# values of the others must look like a token.
-_SURE = (
-    r"pass(?:w(?:or)?d|wort|[ _-]?phrase|code)|pwd|pass(?<=[a-z_]pass)(?![a-z])|pw(?<![a-z]pw)(?![a-z])|"
-    r"psk(?<![a-z]psk)(?![a-z])|mnemonic|seed phrase|recovery phrase|kennwort|contraseña|mot de passe|senha|парол[ьяи]|"
-    r"密码|パスワード"
+# --- names and what follows them
+
+
+def _word(name: str, *, rest: str = "") -> str:
+    """The pattern of a name with no letter before it and after its rest. It begins with the name itself, so that the
+    search is fast."""
+    return rf"{name}(?<![a-z]{name}){rest}(?![a-z])"
+
+
+# Names in lower case. Any value of a sure name is a secret; the value of a weak name must look like a token.
+_SURE = "|".join(
+    (
+        *("passwd", "password", "passwort", r"pass[ _-]?phrase", "passcode", "pwd", _word("pw"), _word("psk")),
+        r"pass(?<=[a-z_]pass)(?![a-z])",  # db_pass
+        *("mnemonic", "seed phrase", "recovery phrase"),
+        *("kennwort", "contraseña", "mot de passe", "senha", "парол[ьяи]", "密码", "パスワード"),
+    )
 )
 _KEYS = "api auth access account client encryption master private secret shared signing storage"
 _WEAK = "|".join(
     (
         *(rf"{whose}[ _.-]?(?:access[ _-]?)?key" for whose in _KEYS.split()),
         *("secret", "token(?<!tiktoken)", "credential", "_auth(?![a-z])", "-auth(?![a-z])", "sess(?:ion)?_?id"),
-        *(r"key(?<=[?&]key)(?==)", r"sig(?:nature)?(?==)", r"pass(?<![a-z]pass)(?![a-z])"),
-        *(r"pin(?<![a-z]pin)(?: code)?(?![a-z])", r"otp(?<![a-z]otp)(?![a-z])"),
+        *(r"key(?<=[?&]key)(?==)", r"sig(?:nature)?(?==)"),  # in the query of an address
+        *(_word("pass"), _word("pin", rest="(?: code)?"), _word("otp")),
     )
 )
 _NAME = re.compile(f"{_SURE}|{_WEAK}")
 _IS_SURE = re.compile(_SURE)
-# What stands between a name and its value.
-_OF = r"(?:[ \t]\([^()\n]{1,40}\)|[ \t](?:for|of|to)[ \t][\w .@'-]{1,40}?)?"
-_IS = r"[ \t]{1,4}(?:is|was|ist|es|est|é)(?:[ \t]now)?"
-_TAIL = re.compile(
-    r"(?:s|es)?(?:_?\d{1,2}|_(?:base|prod|production|live|staging|test|dev|ci|new|old|value))?_{0,2}"
-    rf"(?P<close>\\{{0,3}}['\"`]\]?|[*_]{{1,2}}|\])?{_OF}(?:(?:{_IS})?[ \t]{{0,4}}"
-    r"(?P<sign>:=|=>|={1,3}|!={1,2}|:{1,2})(?P<gap>[ \t]{0,8})"
-    r"|[ \t,;\r\n]{1,40}\\{0,3}['\"]?(?P<value>value)\\{0,3}['\"]?[ \t]{0,4}[:=]"  # name: DB_PASSWORD, value: …
-    rf"|{_IS}(?=[ \t]))(?:\*\*|__)?[ \t]{{0,4}}"
+_IS = r"[ \t]{1,4} (?: is | was | ist | es | est | é ) (?: [ \t] now )?"
+_TAIL = re.compile(  # what stands between a name and its value
+    rf"""(?: s | es )?                                                # passwords
+    (?: _?\d{{1,2}} | _(?: base | prod | production | live | staging | test | dev | ci | new | old | value ) )?
+    _{{0,2}}
+    (?P<close> \\{{0,3}} ['"`] \]? | [*_]{{1,2}} | \] )?         # "password" or **password**
+    (?: [ \t] \( [^()\n]{{1,40}} \)                              # password (of the database)
+      | [ \t] (?: for | of | to ) [ \t] [\w\ .@'-]{{1,40}}? )?   # password for the database
+    (?:
+        (?: {_IS} )? [ \t]{{0,4}}
+        (?P<sign> := | => | ={{1,3}} | !={{1,2}} | :{{1,2}} ) (?P<gap> [ \t]{{0,8}} )
+      | [ \t,;\r\n]{{1,40}} \\{{0,3}} ['"]? (?P<value> value ) \\{{0,3}} ['"]? [ \t]{{0,4}} [:=]
+                                                                 # name: DB_PASSWORD, value: …
+      | {_IS} (?= [ \t] )                                        # password is …
+    )
+    (?: \*\* | __ )? [ \t]{{0,4}}""",
+    re.VERBOSE,
 )
-_ELEMENT = re.compile(
+_ELEMENT = re.compile(  # <password>…</password>
     rf"[^<>\n]{{0,60}}>\s{{0,20}}(?:<!\[CDATA\[)?(?P<value>[^<>\s\]{HIDDEN}]{{3,200}})(?:\]\]>)?\s{{0,20}}</"
 )
 _QUOTED = re.compile(
-    r"(?:[bru@f$]{1,2}(?=['\"]))?(?P<quote>\\{0,3}(?:\"\"\"|'''|['\"`]))"
-    rf"(?P<value>(?:(?!(?P=quote))(?:\\[^\n]|[^\\\n{HIDDEN}])){{1,1000}}?)(?P=quote)",
-    re.IGNORECASE,
+    rf"""(?: [bru@f$]{{1,2}} (?= ['"] ) )?                       # b"…", f'…'
+    (?P<quote> \\{{0,3}} (?: \"\"\" | \'\'\' | ['"`] ) )
+    (?P<value> (?: (?! (?P=quote) ) (?: \\[^\n] | [^\\\n{HIDDEN}] ) ){{1,1000}}? ) (?P=quote)""",
+    re.VERBOSE | re.IGNORECASE,
 )
-_BARE = re.compile(
-    rf"(?:(?!&(?:amp;|quot;|[\w.-]+=)|[,;][ \w.-]{{0,30}}[=:]|\\+[nrt\"']|</)[^\s'\"`|{HIDDEN}]){{3,400}}"
+_BARE = re.compile(  # a value without quotes, up to a space or the start of something else
+    rf"""(?:
+        (?! & (?: amp; | quot; | [\w.-]+= )                      # the next field of an address
+          | [,;] [ \w.-]{{0,30}} [=:]                            # the next pair
+          | \\+ [nrt"'] | </ )                                   # a line end or a quote in a string, the next tag
+        [^\s'"`|{HIDDEN}]
+    ){{3,400}}""",
+    re.VERBOSE,
 )
-_WORDS = re.compile(r"[a-z]{1,20}(?: [a-z]{1,20}){3,23}")  # of a passphrase
-_ENDS = re.compile(r"[.,;:!?)\]}>*]*[ \t]*(?:\Z|[\n\r)\]}|<'\"`*\\&,;]|[\w.-]{1,20} ?[=:])")
+_PHRASE = re.compile(r"[a-z]{1,20}(?: [a-z]{1,20}){3,23}")
+_ENDS = re.compile(r"[.,;:!?)\]}>*]*[ \t]*(?:\Z|[\n\r)\]}|<'\"`*\\&,;]|[\w.-]{1,20} ?[=:])")  # behind a value
 _TRAILING = ".,;:!?)]}>*"
 
 # --- values
@@ -77,20 +103,31 @@ _WORDS_OF_SENTENCES = (
 _SENTENCE = frozenset(_WORDS_OF_SENTENCES.split())
 _ORDINARY = _SENTENCE.union(_WORDS_ALONE.split())
 _PLACEHOLDER = re.compile(
-    r"\.{3}|…|[xX*•.#_?-]+\Z|[<\[{(]|&lt;|#[0-9a-fA-F]{3,8}\Z|(?:~|\.{1,2})?(?:/[\w.-]+)+/?\Z|.*://|"
-    r"\$[({]|\$[A-Za-z_]\w*(?:\Z|[,;:/])|%[A-Z_]{2,40}%\Z|%[sdr(]|!\d|!(?:vault|secret|ref|sub|env|include)\b|"
-    r"(?i:your[_-].*|(?:your|my|some|insert|enter|example|placeholder|redacted|change[_-]?me|dummy)(?:[_-][a-z_-]*)?)\Z"
+    r"""\.{3} | … | [xX*•.#_?-]+ \Z                                # ..., xxxx, ****
+    | [<\[{(] | &lt;                                             # <your password>
+    | \#[0-9a-fA-F]{3,8} \Z                                      # a colour
+    | (?: ~ | \.{1,2} )? (?: /[\w.-]+ )+ /? \Z | .*://           # a path, an address
+    | \$[({] | \$[A-Za-z_]\w* (?: \Z | [,;:/] )                  # $PASSWORD
+    | %[A-Z_]{2,40}% \Z | %[sdr(]                                # %PASSWORD%, %s
+    | !\d | !(?: vault | secret | ref | sub | env | include )\b  # tags of YAML
+    | (?i: your[_-].*
+         | (?: your | my | some | insert | enter | example | placeholder | redacted | change[_-]?me | dummy )
+           (?: [_-][a-z_-]* )? ) \Z""",
+    re.VERBOSE,
 )
-_NAMED = re.compile(
+_NAMED = re.compile(  # the name of another secret: api_key=apiKeyFromFile
     rf"[$@!]?[\w.-]{{0,40}}?(?i:{_NAME.pattern})s?(?:_[A-Za-z_]{{1,20}})?\d?(?:[A-Z][a-z]{{1,20}}){{0,3}}"
 )
-_CODE = re.compile(r"[$@%&!]?[A-Za-z_]\w{0,60}(?:(?:\.|::|->|\?\.)[A-Za-z_]\w{0,60}){0,8}(?:[(\[<{]|(?<=\.)\Z)")
-_DOTTED = re.compile(r"[A-Za-z_]\w{0,60}(?:(?:\.|::|->|\?\.)[A-Za-z_]\w{0,60}){1,8}")
+_MEMBER = r"(?:(?:\.|::|->|\?\.)[A-Za-z_]\w{0,60})"
+_CODE = re.compile(rf"[$@%&!]?[A-Za-z_]\w{{0,60}}{_MEMBER}{{0,8}}(?:[(\[<{{]|(?<=\.)\Z)")  # f(…
+_DOTTED = re.compile(rf"[A-Za-z_]\w{{0,60}}{_MEMBER}{{1,8}}")  # settings.password
 _TEMPLATE = re.compile(r"\$?\{\{[^{}\n]{0,200}\}\}|\$\{[^{}\n]{0,200}\}|\$\([^()\n]{0,200}\)")  # and shell defaults
 _KIND_OF = re.compile(r"[A-Za-z]{1,10}[-_ ]?\d{1,5}(?:[-_]\w{1,8})?|\d+(?:[.:-]\d+)*[A-Za-z]{0,5}")  # RS256, 30min
 _CONSTANT = re.compile(r"[A-Z]{2,30}\d?(?:_[A-Z]{1,30}\d?){1,8}")
 _HUMPS = re.compile(r"[A-Z]?[a-z]{0,30}(?:[A-Z]{1,5}[a-z]{2,30}){1,6}")  # camelCase
-_SIGN = re.compile(r"\w[!#$%^&*+=~@?|\\/]+\w|[!#$%^&*+=~]\Z|\A[!#$%^&*+~@][\w!#$%^&*+=~@-]{3}")
+_SIGN = re.compile(  # inside, at the end, or at the start
+    r"\w [!#$%^&*+=~@?|\\/]+ \w | [!#$%^&*+=~] \Z | \A [!#$%^&*+~@] [\w!#$%^&*+=~@-]{3}", re.VERBOSE
+)
 
 
 def is_opaque(value: str) -> bool:
@@ -150,7 +187,7 @@ def _value(text: str, pair: _Pair) -> tuple[int, int] | None:
     quoted = _QUOTED.match(text, at)
     if quoted is not None:
         return quoted.span("value") if _is_quoted_secret(pair, quoted["value"]) else None
-    words = _WORDS.match(text, at) if pair.name.lower().endswith(("phrase", "mnemonic")) else None
+    words = _PHRASE.match(text, at) if pair.name.lower().endswith(("phrase", "mnemonic")) else None
     if words is not None and (words[0].count(" ") > 10 or not _SENTENCE.intersection(words[0].split())):
         return words.span()
     bare = _BARE.match(text, at)
