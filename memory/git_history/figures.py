@@ -51,13 +51,14 @@ def _reasons(commit: Commit) -> dict[str, int]:
     if message.type in MINOR and not message.is_breaking:
         return {}
     found = {"breaking change": 5} if message.is_breaking else {}
-    if message.is_security:
+    is_about_code = _is_about_code(commit)
+    if message.is_security and (is_about_code or any(map(is_manifest, changes))):
         found["security fix"] = 3
     if any(kind != CHANGE_MODIFY and is_manifest(path) for path, kind in changes.items()):
         found["manifest added or removed"] = 2
     if any(kind == CHANGE_ADD and "/migrations/" in f"/{path}" for path, kind in changes.items()):
         found["migration"] = 1
-    if _is_about_code(commit):
+    if is_about_code:
         found |= {message.type: _SCORES[message.type]} if message.type in _SCORES else {}
         found |= {"in the changelog": 2} if any(map(_CHANGELOG.search, changes)) else {}
         found |= {f"{len(changes):,} files": 2} if len(changes) >= _WIDE else {}

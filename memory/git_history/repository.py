@@ -145,16 +145,15 @@ class Repository:
             return None
         try:
             found = [(each.new or each.old, each.type) for each in entry.changes()]  # type: ignore[union-attr]
-            return {_path(file.path): kind for file, kind in found if file}
+            return {os.fsdecode(file.path): kind for file, kind in found if file}
         except KeyError:
             return None
 
     def tree(self, commit: Commit) -> dict[str, bool]:
         """Each path of a commit, and whether it is a folder; no submodules. Raises KeyError if a tree is not here."""
-        entries = iter_tree_contents(self._store, commit.tree, include_trees=True)
-        return {
-            _path(each.path): stat.S_ISDIR(each.mode or 0) for each in entries if each.path and each.mode != _SUBMODULE
-        }
+        found = iter_tree_contents(self._store, commit.tree, include_trees=True)
+        modes = {os.fsdecode(entry.path): entry.mode or 0 for entry in found if entry.path}
+        return {path: stat.S_ISDIR(mode) for path, mode in modes.items() if mode != _SUBMODULE}
 
     def content(self, commit: Commit, path: str) -> str:
         """A file's text, up to a megabyte; "" if there is no such file."""
@@ -204,11 +203,6 @@ def readable() -> Iterator[None]:
 
 def damaged() -> Invalid:
     return Invalid("project_dir", "is a git repository that cannot be read: `git fsck` names the damage")
-
-
-def _path(data: bytes) -> str:
-    """Different paths stay different, whatever their bytes are."""
-    return data.decode("utf-8", "surrogateescape")
 
 
 def _text(data: bytes, encoding: bytes | None = None) -> str:

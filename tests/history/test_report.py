@@ -215,6 +215,17 @@ def test_changes_of_the_changelog_are_important_and_those_of_documentation_are_n
     ]
 
 
+def test_a_security_fix_changes_code_or_a_manifest(work: Path) -> None:  # noqa: F811
+    commit(work, "Update the pin for CVE-2026-1234", {"pyproject.toml": "1"})
+    commit(work, "Fix XSS in winds", {"winds.py": "2"})
+    commit(work, "Add a scanner\n\nIt finds each vulnerability.", {".github/dependabot.yml": "1"})
+    assert [line.partition(": ")[2] for line in below(analysis(work), "Major Commits")] == [
+        "Update the pin for CVE-2026-1234 (security fix, manifest added or removed)",
+        "Fix XSS in winds (security fix, fix)",
+        "feat: winds (feature)",
+    ]
+
+
 def test_what_was_reverted_is_no_decision(work: Path) -> None:  # noqa: F811
     bad = commit(work, "feat: use knots instead of metres", {"winds.py": "knots"})
     commit(work, f'Revert "feat: use knots"\n\nThis reverts commit {bad}.', {"winds.py": "1"})
