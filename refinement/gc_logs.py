@@ -72,12 +72,11 @@ class FileLog:
         """The byte at which the newest entries that fit begin, and the number of entries before it. Text before the
         first entry is sent only if everything fits."""
         window = max(0, self._state.size - context_tokens * BYTES_PER_TOKEN)
-        newest = Newest(context_tokens)
-        for text in _entries_in(log_file.read(self.place, self._state, window), is_whole=window == 0):
-            newest.add(text)
-        if newest.all_fit and window == 0:
+        texts = _entries_in(log_file.read(self.place, self._state, window), is_whole=window == 0)
+        fitting, all_fit = newest(texts, context_tokens)
+        if all_fit and window == 0:
             return 0, 0
-        kept = min(max(1, newest.entries), self.entries)
+        kept = min(max(1, fitting), self.entries)
         return log_file.start_of_last(self.place, self._state, kept), self.entries - kept
 
     def trim(self, keep: int) -> tuple[int, int]:
@@ -135,12 +134,7 @@ class Journal:
     def text(self, context_tokens: int | None) -> Text:
         silo = Silo.for_agent(self.agent)
         entries = [runs.entry(row.origin, runs.harmless(silo.open(row).content)) for row in self._rows]
-        kept = len(entries)
-        if context_tokens is not None:
-            newest = Newest(context_tokens)
-            for text in entries:
-                newest.add(text)
-            kept = max(1, newest.entries)
+        kept = len(entries) if context_tokens is None else max(1, newest(entries, context_tokens)[0])
         content = "".join(entries[-kept:]).encode()
         return Text(lambda: [content], len(content), len(entries) - kept)
 
@@ -149,21 +143,13 @@ class Journal:
         return len(done.memories), operations.runs(done.agent).count()
 
 
-class Newest:
-    """Counts how many of the newest texts fit into a number of tokens. Add the texts from the oldest on."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit, self._weights, self._total = limit, deque[int](), 0
-        self.all_fit = True
-
-    def add(self, text: str) -> None:
-        weight = max(1, tokens.count(text))
-        self._weights.append(weight)
-        self._total += weight
-        while self._total > self._limit:
-            self._total -= self._weights.popleft()
-            self.all_fit = False
-
-    @property
-    def entries(self) -> int:
-        return len(self._weights)
+def newest(texts: Iterable[str], limit: int) -> tuple[int, bool]:
+    """How many of the newest texts fit into a number of tokens, and whether all fit. The oldest text comes first."""
+    weights, total, all_fit = deque[int](), 0, True
+    for text in texts:
+        weights.append(max(1, tokens.count(text)))
+        total += weights[-1]
+        while total > limit:
+            total -= weights.popleft()
+            all_fit = False
+    return len(weights), all_fit
