@@ -2,44 +2,66 @@
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from dulwich.errors import NotGitRepository
+from dulwich.objects import ObjectID, Tree
 from dulwich.repo import Repo
 
-MAX_COMMITS, MAX_SECONDS = 20_000, 20.0
+MAX_SECONDS = 20.0
+_CACHED = 10_000  # objects
 
 
 def last_changes(root: Path, paths: Collection[str]) -> dict[str, datetime]:
-    """The date of the newest commit that changed each path, seen from the root of the repository. A file that no commit
-    within the bounds changed has the date of the oldest commit that was looked at. Files that git does not have, and
-    repositories that cannot be read, give nothing."""
-    found: dict[str, datetime] = {}
+    """The date of the last commit that changed each path, as `git log -1 -- PATH` finds it. After MAX_SECONDS, the date
+    of the oldest commit that was looked at. Paths are seen from the root of the repository. Files that git does not
+    have, and repositories that cannot be read, give nothing."""
     try:
         with Repo(str(root)) as repository:
-            for path, at in _changes(repository, {path.encode("utf-8", "surrogateescape") for path in paths}):
-                found[path.decode("utf-8", "surrogateescape")] = at
+            return _History(repository).last_changes(paths)
     except (NotGitRepository, KeyError, OSError, ValueError, AssertionError):  # broken, or without a commit
-        pass
-    return found
+        return {}
 
 
-def _changes(repository: Repo, paths: set[bytes]) -> Iterator[tuple[bytes, datetime]]:
-    index = set(repository.open_index())
-    wanted, until = paths & index, time.monotonic() + MAX_SECONDS
-    at = None
-    for entry in repository.get_walker(max_entries=MAX_COMMITS):
-        if not wanted or time.monotonic() > until:
-            break
-        at = datetime.fromtimestamp(entry.commit.commit_time, UTC)
-        for change in entry.changes():
-            for each in change if isinstance(change, list) else [change]:
-                path = each.new.path if each and each.new else None
-                if path and path in wanted:
-                    wanted.discard(path)
-                    yield path, at
-    if at is not None:
-        yield from ((path, at) for path in wanted)
+class _History:
+    def __init__(self, repository: Repo) -> None:
+        self._parents = repository.get_parents
+        self._head = repository.head()
+        self._object: Any = lru_cache(_CACHED)(repository.__getitem__)
+
+    def last_changes(self, paths: Collection[str]) -> dict[str, datetime]:
+        """All paths go back from commit to commit, each to a parent that has the same file, until no parent has."""
+        found: dict[str, datetime] = {}
+        there = {path: file for path in paths if (file := self._file(self._head, path))}
+        waiting, ordered = {self._head: there}, [(0, self._head)]  # the newest commit first
+        until = time.monotonic() + MAX_SECONDS
+        while ordered:
+            _, number = heapq.heappop(ordered)
+            files = waiting.pop(number, {})
+            for parent in self._parents(number) if time.monotonic() < until else ():
+                same = {path: file for path, file in files.items() if self._file(parent, path) == file}
+                files = {path: file for path, file in files.items() if path not in same}
+                if same and parent not in waiting:
+                    heapq.heappush(ordered, (-self._object(parent).commit_time, parent))
+                if same:
+                    waiting[parent] = waiting.get(parent, {}) | same
+            found |= dict.fromkeys(files, datetime.fromtimestamp(self._object(number).commit_time, UTC))
+        return found
+
+    def _file(self, commit: ObjectID, path: str) -> ObjectID | None:
+        found: ObjectID = self._object(commit).tree
+        for name in path.encode("utf-8", "surrogateescape").split(b"/"):
+            try:
+                tree = self._object(found)
+            except KeyError:  # of a submodule
+                return None
+            if not isinstance(tree, Tree) or name not in tree:
+                return None
+            found = tree[name][1]
+        return found

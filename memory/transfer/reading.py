@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,18 +18,20 @@ from memory.errors import FileFault, Invalid
 from memory.policy.validation import MAX_TAG, MAX_TAGS
 from memory.run_log.files import told as naming
 from memory.transfer import git_dates, page_imports, walk
-from memory.transfer.formats.found import Found, LeftOut, Part
-from memory.transfer.formats.pages import LARGEST, reader
+from memory.transfer.formats.found import Found, LeftOut, Part, Reader
+from memory.transfer.formats.pages import LARGEST, page
 from memory.transfer.formats.parting import Names
 from memory.transfer.formats.text import Unfit, decoded, told
 from memory.transfer.systems import framework
 from memory.transfer.systems.outline import MAX_HEAD
-from memory.transfer.systems.system import Form, Rule, System, Way
-from memory.transfer.systems.table import PLAIN, SYSTEMS
+from memory.transfer.systems.system import Form, System
+from memory.transfer.systems.table import PLAIN, SYSTEMS, WHOLE
 from memory.transfer.walk import NO_FILE, NO_TEXT_NAME, UNREADABLE, Kind, Tree, is_text, shown
 
 MAX_PIECES = 200_000  # that are held together
+LARGEST_EXPORT = 2**30  # bytes; exports are read as a stream
 # Tools' own folders, with settings in them, and keys in those: their files are not opened to look for a form.
+_FENCE = re.compile(r"^([ \t]*(?:`{3,}|~{3,})).*$", re.MULTILINE)
 _TOOLS = frozenset({".cursor", ".claude", ".github", ".windsurf", ".devin", ".codeium", ".copilot", ".vscode", ".idea"})
 
 
@@ -54,23 +57,177 @@ class Item:
 
 @dataclass(slots=True, repr=False)
 class Look:
-    """What lies in a folder, before its files are read."""
+    """What lies in a folder. Each file belongs to one system, the first that claims it."""
 
-    sources: list[Source]
-    left_out: list[LeftOut]
-    _tree: Tree
-    _files: dict[str, tuple[System, Way]]
-    _tags: dict[str, list[str]]
+    tree: Tree
+    named: Collection[str]  # systems that were asked for by name
+    sources: list[Source] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    _files: dict[str, tuple[System, Reader]] = field(default_factory=dict)
+    _tags: dict[str, list[str]] = field(default_factory=dict)
+    _reasons: dict[str, str] = field(default_factory=dict)  # why what is no memory is left out
+    _linked: dict[str, tuple[System, Reader]] = field(default_factory=dict)  # read if nobody claims them
 
     def parts(self) -> Iterator[Item]:
         """In order of path, then of place in the file. Raises FileFault."""
         for source in self.sources:
             names, tags = Names(), self._tags.get(source.path, [])
-            read = self._files[source.path][1].read
-            with naming("read", source.path), self._tree.open(source.path) as file:
-                for part in read(file, source.path) if read else ():
+            read = self._files[source.path][1]
+            with naming("read", source.path), self.tree.open(source.path) as file:
+                for part in read(file, source.path):
                     named = replace(part, key=names.name(part.key))
                     yield Item(source.system, source.path, source.modified, _tagged(named, tags))
+
+    def find(self, systems: Sequence[System], folders: Sequence[str], repository: Path | None) -> None:
+        for each in self.tree.left_out:
+            self._reasons.setdefault(each.key, each.why)
+        for system in systems:
+            self._by_place(system)
+            self._by_tree(system)
+        self._files = self._linked | self._files
+        self._by_form([each for each in systems if each.form])
+        for folder in folders:
+            self._plain(folder)
+        self._imports()
+        if self._is_users():
+            for path in self._files:
+                self._tags.setdefault(path, []).append("local")
+        self.sources = list(self._sources(repository))
+        self.left_out = [LeftOut(key, why) for key, why in sorted(self._reasons.items())]
+
+    def _is_users(self) -> bool:
+        root = self.tree.root
+        is_tools = root.name.startswith(".") and root.parent == Path.home().resolve()
+        return is_tools or root.parts[-2:] == ("Cline", "Rules")
+
+    def _by_place(self, system: System) -> None:
+        rules, entries = system.rules, self.tree.entries
+        if system.name == "memory-tool" and system.name in self.named:
+            rules = WHOLE[:1] if any(f"/{path}".endswith("/memories") for path in entries) else WHOLE[1:]
+        above = "Cline/Rules" if self.tree.root.parts[-2:] == ("Cline", "Rules") else self.tree.root.name
+        for path, kind in entries.items():
+            own = f"{above}/{path}"  # the folder may be the tool's own
+            rule = next((each for each in rules if each.matches(path) or each.matches(own)), None)
+            if rule:
+                self._claim(system, path, kind, rule.read, rule.why)
+            elif kind is Kind.LINK and any(each.may_hold(path) for each in rules):
+                self._link(system, path, None)
+
+    def _by_tree(self, system: System) -> None:
+        """The framework's trees, and the vaults of other agents."""
+        bases = self.tree.vaults if system.name == "own" else []
+        if system.name == "framework":
+            bases, left_out = framework.found(self.tree, is_named=system.name in self.named)
+            for each in left_out:
+                self._reasons.setdefault(each.key, each.why)
+        for path, kind in self.tree.entries.items() if bases else ():
+            base = framework.base_of(path, bases)
+            if base is not None and (path.endswith(".md") or kind is Kind.LINK):
+                self._claim(system, path, kind, framework.reader(base))
+
+    def _claim(self, system: System, path: str, kind: Kind, read: Reader | None, why: str = "") -> None:
+        if not is_text(path):
+            self._reasons.setdefault(shown(path), NO_TEXT_NAME)
+        elif kind is Kind.LINK:
+            self._link(system, path, read)
+        elif kind is Kind.FILE and read:
+            self._files.setdefault(path, (system, read))
+        elif kind is Kind.FILE and path not in self._files:
+            self._reasons.setdefault(path, why)
+        elif kind is Kind.OTHER or (read and path.endswith((".md", ".mdc"))):
+            self._reasons.setdefault(path, NO_FILE)
+
+    def _link(self, system: System, path: str, read: Reader | None) -> None:
+        target, why = self.tree.target(path)
+        is_file = self.tree.entries.get(target) is Kind.FILE and is_text(target)
+        if is_file and read is None:
+            return
+        self._reasons.setdefault(path, why or f"is a link to {shown(target) if target != '.' else 'the folder itself'}")
+        if is_file and read:
+            self._linked.setdefault(target, (system, read))
+            if Path(path).parent != Path(target).parent:  # it counts for another folder than its own
+                self._tags.setdefault(target, []).append(f"linked-from:{path}")
+
+    def _by_form(self, systems: Sequence[System]) -> None:
+        is_tools = self.tree.root.name in _TOOLS
+        forms = [(each, each.form) for each in systems if each.form and (each.name in self.named or not is_tools)]
+        for path, kind in self.tree.entries.items():
+            fitting = [(system, form) for system, form in forms if path.endswith(form.endings)]
+            is_free = path not in self._files and kind is Kind.FILE and is_text(path)
+            if fitting and is_free and _TOOLS.isdisjoint(path.split("/")):
+                self._fitted(path, fitting)
+
+    def _fitted(self, path: str, forms: Sequence[tuple[System, Form]]) -> None:
+        head = self._data(path, MAX_HEAD)
+        for system, form in forms:
+            if any(word in head for word in form.holds) and form.fits(form.outline(head)):
+                self._files[path] = (system, form.read)
+                return
+        for system, form in forms:
+            if system.name in self.named or path.endswith(form.certain):
+                if form.unknown and head.strip():
+                    self._reasons.setdefault(path, form.unknown)
+                else:
+                    self._files[path] = (system, form.read)
+                return
+
+    def _data(self, path: str, size: int) -> bytes:
+        """The beginning of a file, or nothing: `_sources` says why it cannot be read."""
+        try:
+            with self.tree.open(path) as file:
+                return file.read(size)
+        except (OSError, FileFault):
+            return b""
+
+    def _plain(self, folder: str) -> None:
+        name = "/".join(part for part in folder.split("/") if part not in ("", "."))
+        if name and self.tree.entries.get(name) is not Kind.FOLDER:
+            raise Invalid("plain", "must be a folder below the one that is looked at, and no link")
+        for path, kind in self.tree.entries.items():
+            inner = path.removeprefix(f"{name}/") if name else path
+            rule = next((each for each in PLAIN if each.matches(inner.lower())), None)
+            if rule and (not name or inner != path):
+                self._claim(SYSTEMS["plain"], path, kind, rule.read)
+        self._files = self._linked | self._files
+
+    def _imports(self) -> None:
+        roots = [path for path, (owner, _) in self._files.items() if owner.name == "claude" and "CLAUDE." in path]
+        imported, left_out = page_imports.followed(self.tree, roots, self._text)
+        for each in left_out:
+            self._reasons.setdefault(each.key, each.why)
+        for path, by in imported.items():
+            self._files.setdefault(path, (SYSTEMS["claude"], page))
+            self._tags.setdefault(path, []).extend(f"imported-by:{each}" for each in by)
+
+    def _text(self, path: str) -> str:
+        try:
+            return decoded(self._data(path, LARGEST)).text
+        except Unfit:
+            return ""
+
+    def _sources(self, repository: Path | None) -> Iterator[Source]:
+        """In order of path."""
+        found: dict[str, os.stat_result] = {}
+        for path in sorted(self._files):
+            self._reasons.pop(path, None)
+            try:
+                with self.tree.open(path) as file:
+                    found[path] = os.fstat(file.fileno())
+            except FileFault:
+                self._reasons[path] = NO_FILE
+            except OSError:
+                self._reasons[path] = UNREADABLE
+        root = repository.resolve() if repository else None
+        where = os.path.relpath(self.tree.root, root) if root else ""
+        names = {path: os.path.normpath(f"{where}/{path}") for path in found}
+        dates = git_dates.last_changes(root, names.values()) if root else {}
+        for path, stat in found.items():
+            system, _ = self._files[path]
+            if stat.st_size > (LARGEST_EXPORT if system.form else LARGEST):
+                self._reasons[path] = "is too large"
+            else:
+                date = dates.get(names[path]) or datetime.fromtimestamp(min(max(stat.st_mtime, 0), 2**37), UTC)
+                yield Source(system.name, path, stat.st_size, date)
 
 
 def unique(items: Iterable[Item]) -> list[Item]:
@@ -95,7 +252,9 @@ def unique(items: Iterable[Item]) -> list[Item]:
 
 
 def _digest(part: Found) -> bytes:
-    said = f"{part.category}\0{part.project}\0{part.part}\0{part.content}"
+    """Of a text in its place. Blanks, and the languages of code blocks, are no part of what it says."""
+    words = " ".join(_FENCE.sub(r"\1", part.content).split())
+    said = f"{part.category}\0{part.project}\0{part.part}\0{words}"
     return hashlib.blake2b(said.encode(), digest_size=16).digest()
 
 
@@ -133,175 +292,6 @@ def looked_at(
         raise Invalid("systems", f"unknown; choose of {', '.join(SYSTEMS)}")
     folders = list(plain) or ([""] if "plain" in systems else [])
     with walk.opened(folder, own_vault) as tree:
-        claims = _Claims(tree, [each for each in SYSTEMS.values() if not systems or each.name in systems], systems)
-        claims.make(folders)
-        sources = list(claims.sources(repository))
-        left_out = [LeftOut(key, why) for key, why in sorted(claims.left_out.items())]
-        yield Look(sources, left_out, tree, claims.files, claims.tags)
-
-
-@dataclass(slots=True)
-class _Claims:
-    """Each file belongs to one system, the first that claims it."""
-
-    tree: Tree
-    systems: Sequence[System]
-    named: Collection[str]
-    files: dict[str, tuple[System, Way]] = field(default_factory=dict)
-    tags: dict[str, list[str]] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-    _linked: dict[str, tuple[System, Way]] = field(default_factory=dict)  # read if nobody claims them
-
-    def make(self, folders: Sequence[str]) -> None:
-        for each in self.tree.left_out:
-            self.left_out.setdefault(each.key, each.why)
-        for system in self.systems:
-            self._by_place(system)
-            self._by_tree(system)
-        for path, claim in self._linked.items():
-            self.files.setdefault(path, claim)
-        self._by_form()
-        for folder in folders:
-            self._plain(folder)
-        self._imports()
-        if self._is_users():
-            for path in self.files:
-                self.tags.setdefault(path, []).append("local")
-
-    def _is_users(self) -> bool:
-        root = self.tree.root
-        is_tools = root.name.startswith(".") and root.parent == Path.home().resolve()
-        return is_tools or root.parts[-2:] == ("Cline", "Rules")
-
-    def _by_place(self, system: System) -> None:
-        rules = (*(system.named if system.name in self.named else ()), *system.rules)
-        before = "Cline/Rules" if self.tree.root.parts[-2:] == ("Cline", "Rules") else self.tree.root.name
-        for path, kind in self.tree.entries.items():
-            own = f"{before}/{path}"
-            rule = next((each for each in rules if each.matches(path)), None)
-            rule = rule or next((each for each in system.users if each.matches(own)), None)
-            if rule:
-                self._claim(system, path, kind, rule.way)
-            elif kind is Kind.LINK and any(each.may_hold(path) for each in rules):
-                self._link(system, path, None)
-        if system.whole and system.name in self.named and not any(each[0] is system for each in self.files.values()):
-            for path, kind in self.tree.entries.items():
-                if kind is not Kind.FOLDER and system.whole.matches(path):
-                    self._claim(system, path, kind, system.whole.way)
-
-    def _by_tree(self, system: System) -> None:
-        """The framework's trees, and the vaults of other agents."""
-        bases = self.tree.vaults if system.name == "own" else []
-        if system.name == "framework":
-            bases, left_out = framework.found(self.tree, is_named=system.name in self.named)
-            for each in left_out:
-                self.left_out.setdefault(each.key, each.why)
-        for path, kind in self.tree.entries.items() if bases else ():
-            base = framework.base_of(path, bases)
-            if base is not None and (path.endswith(".md") or kind is Kind.LINK):
-                self._claim(system, path, kind, framework.way(base))
-
-    def _claim(self, system: System, path: str, kind: Kind, way: Way) -> None:
-        if not is_text(path):
-            self.left_out.setdefault(shown(path), NO_TEXT_NAME)
-        elif kind is Kind.LINK:
-            self._link(system, path, way if way.read else None)
-        elif kind is Kind.FILE and way.read is None:
-            if path not in self.files:
-                self.left_out.setdefault(path, way.why)
-        elif kind is Kind.FILE:
-            self.files.setdefault(path, (system, way))
-        elif kind is Kind.OTHER or (way.read and path.endswith((".md", ".mdc"))):
-            self.left_out.setdefault(path, NO_FILE)
-
-    def _link(self, system: System, path: str, way: Way | None) -> None:
-        target, why = self.tree.target(path)
-        is_file = self.tree.entries.get(target) is Kind.FILE and is_text(target)
-        if is_file and way is None:
-            return
-        self.left_out.setdefault(path, why or f"is a link to {shown(target) if target != '.' else 'the folder itself'}")
-        if is_file and way is not None:
-            self._linked.setdefault(target, (system, way))
-
-    def _by_form(self) -> None:
-        is_tools = self.tree.root.name in _TOOLS
-        forms = [(each, each.form) for each in self.systems if each.form and (each.name in self.named or not is_tools)]
-        for path, kind in self.tree.entries.items():
-            fitting = [(system, form) for system, form in forms if path.endswith(form.endings)]
-            is_free = path not in self.files and kind is Kind.FILE and is_text(path)
-            if fitting and is_free and _TOOLS.isdisjoint(path.split("/")):
-                self._fitted(path, fitting)
-
-    def _fitted(self, path: str, forms: Sequence[tuple[System, Form]]) -> None:
-        head = self._data(path, MAX_HEAD)
-        for system, form in forms:
-            if any(word in head for word in form.holds) and form.fits(form.outline(head)):
-                self.files[path] = (system, form.way)
-                return
-        for system, form in forms:
-            if system.name in self.named or path.endswith(form.certain):
-                if form.unknown and head.strip():
-                    self.left_out.setdefault(path, form.unknown)
-                else:
-                    self.files[path] = (system, form.way)
-                return
-
-    def _data(self, path: str, size: int) -> bytes:
-        """The beginning of a file, or nothing: `sources` says why it cannot be read."""
-        try:
-            with self.tree.open(path) as file:
-                return file.read(size)
-        except (OSError, FileFault):
-            return b""
-
-    def _plain(self, folder: str) -> None:
-        name = "/".join(part for part in folder.split("/") if part not in ("", "."))
-        if name and self.tree.entries.get(name) is not Kind.FOLDER:
-            raise Invalid("plain", "must be a folder below the one that is looked at, and no link")
-        for path, kind in self.tree.entries.items():
-            inner = path.removeprefix(f"{name}/") if name else path
-            if not name or inner != path:
-                rule: Rule | None = next((each for each in PLAIN if each.matches(inner.lower())), None)
-                if rule:
-                    self._claim(SYSTEMS["plain"], path, kind, rule.way)
-        for path, claim in self._linked.items():
-            self.files.setdefault(path, claim)
-
-    def _imports(self) -> None:
-        roots = [path for path, (owner, _) in self.files.items() if owner.name == "claude" and "CLAUDE." in path]
-        imported, left_out = page_imports.followed(self.tree, roots, self._text)
-        for each in left_out:
-            self.left_out.setdefault(each.key, each.why)
-        for path, by in imported.items():
-            self.files.setdefault(path, (SYSTEMS["claude"], Way(reader())))
-            self.tags[path] = [f"imported-by:{each}" for each in by]
-
-    def _text(self, path: str) -> str:
-        try:
-            return decoded(self._data(path, LARGEST)).text
-        except Unfit:
-            return ""
-
-    def sources(self, repository: Path | None) -> Iterator[Source]:
-        """In order of path."""
-        found: dict[str, os.stat_result] = {}
-        for path in sorted(self.files):
-            self.left_out.pop(path, None)
-            try:
-                with self.tree.open(path) as file:
-                    found[path] = os.fstat(file.fileno())
-            except FileFault:
-                self.left_out[path] = NO_FILE
-            except OSError:
-                self.left_out[path] = UNREADABLE
-        root = repository.resolve() if repository else None
-        where = os.path.relpath(self.tree.root, root) if root else ""
-        names = {path: os.path.normpath(f"{where}/{path}") for path in found}
-        dates = git_dates.last_changes(root, names.values()) if root else {}
-        for path, stat in found.items():
-            system, way = self.files[path]
-            if stat.st_size > way.largest:
-                self.left_out[path] = "is too large"
-            else:
-                date = dates.get(names[path]) or datetime.fromtimestamp(min(max(stat.st_mtime, 0), 2**37), UTC)
-                yield Source(system.name, path, stat.st_size, date)
+        look = Look(tree, systems)
+        look.find([each for each in SYSTEMS.values() if not systems or each.name in systems], folders, repository)
+        yield look

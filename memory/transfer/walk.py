@@ -22,10 +22,10 @@ from memory.transfer.formats.found import LeftOut
 from memory.vault.disk import LOCK
 
 MAX_ENTRIES, MAX_DEPTH = 200_000, 128
-# Packages, environments, histories, and skills that other people wrote.
+# Packages, environments, histories, data of tests, and skills that other people wrote.
 _NOT_ENTERED = frozenset(
-    {"node_modules", "bower_components", "vendor", "venv", ".venv", "virtualenv", "site-packages", "__pycache__"}
-    | {".tox", ".nox", ".git", ".hg", ".svn"}
+    {"node_modules", "bower_components", "vendor", "third_party", "venv", ".venv", "virtualenv", "site-packages"}
+    | {"__pycache__", ".tox", ".nox", ".git", ".hg", ".svn", "fixtures", "__fixtures__", "testdata"}
 )
 _SKILLS = ("/.agents/skills", "/.claude/skills")
 _ENVIRONMENT = "pyvenv.cfg"  # in a virtual environment, whatever its name

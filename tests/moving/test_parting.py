@@ -65,13 +65,24 @@ def test_text_is_parted_between_paragraphs_sentences_lines_or_words(between: str
 
 
 def test_a_heading_without_words_has_a_number() -> None:
-    text = f"# !\n{'x ' * 4_000}\n# ?\n{'x ' * 4_000}\n# a\nb"
+    text = f"# !\n{'x ' * 4_000}\n# ?\n{'x ' * 4_000}\n# a\n{'x ' * 4_000}"
     assert [suffix for suffix, _ in parts(text)] == ["", "2", "a"]
 
 
 def test_code_within_a_line_is_no_fence() -> None:
     text = f"```x```\n# A\n{'x ' * 4_000}\n# B\n{'x ' * 4_000}"
-    assert [suffix for suffix, _ in parts(text)] == ["", "a", "b"]
+    assert [suffix for suffix, _ in parts(text)] == ["", "b"]
+
+
+def test_a_short_section_goes_with_the_next_and_the_last_with_the_one_before() -> None:
+    long = "x " * 3_000
+    text = f"# Title\n\n## A\n{long}\n## B\nshort\n## C\n{long}\n## D\nlast\n"
+    assert [(suffix, "D" in content) for suffix, content in parts(text)] == [("title", False), ("b", True)]
+
+
+def test_a_title_alone_is_no_part() -> None:
+    text = f"# Title\n\n## A\n{'x ' * 4_996}\n## B\n{'y ' * 4_996}"
+    assert all("x" in content or "y" in content for _, content in parts(text))
 
 
 @pytest.mark.parametrize(

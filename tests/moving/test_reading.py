@@ -79,7 +79,9 @@ def test_a_readme_is_no_log_even_where_logs_are_asked_for(tmp_path: Path) -> Non
     assert found(tmp_path, ("axe",)) == ({}, {"README.md": "is no log of axe"})
 
 
-@pytest.mark.parametrize("folder", ["node_modules", "vendor", ".venv", ".git", ".agents/skills", ".claude/skills"])
+@pytest.mark.parametrize(
+    "folder", ["node_modules", "vendor", ".venv", ".git", ".agents/skills", ".claude/skills", "tests/fixtures"]
+)
 def test_what_is_somebody_elses_is_not_entered(folder: str, tmp_path: Path) -> None:
     put(tmp_path, f"{folder}/AGENTS.md", "Of somebody else.\n")
     put(tmp_path, "env/pyvenv.cfg", "")
@@ -153,7 +155,40 @@ def test_a_link_put_there_between_look_and_read_leads_nowhere(tmp_path: Path) ->
                 list(look.parts())
 
 
+def test_a_link_from_another_folder_is_told_in_a_tag(tmp_path: Path) -> None:
+    put(tmp_path, ".agents/AGENTS.md", "For the whole project.\n")
+    (tmp_path / "AGENTS.md").symlink_to(".agents/AGENTS.md")
+    (tmp_path / ".agents/CLAUDE.md").symlink_to("AGENTS.md")
+    assert {key: memory.tags for key, memory in found(tmp_path)[0].items()} == {
+        ".agents/AGENTS.md": ("linked-from:AGENTS.md",)
+    }
+
+
 # --- the same text
+
+
+def test_blanks_and_the_language_of_code_make_no_other_text(tmp_path: Path) -> None:
+    put(tmp_path, "AGENTS.md", "Run this:\n\n```sh\nmake\n```\n")
+    put(tmp_path, "CLAUDE.md", "Run this:\n```\nmake\n```")
+    put(tmp_path, "GEMINI.md", "Run this:\n```\nmake test\n```")
+    memories, left_out = found(tmp_path)
+    assert (list(memories), left_out) == (
+        ["AGENTS.md", "GEMINI.md"],
+        {"CLAUDE.md": "says the same as AGENTS.md"},
+    )
+
+
+def test_front_matter_is_read_in_any_page_that_has_some(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        "sdk/AGENTS.md",
+        '---\ndescription: Of the SDK.\nglobs: "*.ts,*.md"\nalwaysApply: true\n---\nSay quay.\n',
+    )
+    put(tmp_path, "AGENTS.md", "---\nNote: between two lines\n---\nSay sailing.\n")
+    memories, _ = found(tmp_path)
+    assert memories["sdk/AGENTS.md"].content == "Of the SDK.\n\nSay quay."
+    assert memories["sdk/AGENTS.md"].tags == ("glob:*.ts", "glob:*.md", "alwaysApply:true")
+    assert memories["AGENTS.md"].content == "---\nNote: between two lines\n---\nSay sailing."
 
 
 def test_one_text_in_three_systems_has_the_tags_of_all(tmp_path: Path) -> None:
@@ -213,7 +248,7 @@ def test_a_disk_that_fails_is_told_as_such(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(5, "Input/output error")
 
     with looked_at(tmp_path) as look:
-        monkeypatch.setattr(pages, "page", failing)
+        monkeypatch.setattr(pages, "decoded", failing)
         with pytest.raises(FileFault, match=r"AGENTS.md: input/output error"):
             list(look.parts())
 
@@ -285,6 +320,20 @@ def test_a_file_is_dated_by_the_commit_that_changed_it_last(tmp_path: Path) -> N
     assert years == {"CLAUDE.md": 2023, "GEMINI.md": 2026, "web/AGENTS.md": 2024}
     with looked_at(tmp_path / "web", repository=tmp_path) as look:
         assert [source.modified.year for source in look.sources] == [2024]
+
+
+def test_a_file_of_a_merged_branch_is_dated_as_git_log_does(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet", "--initial-branch=main")
+    commit(tmp_path, "one", {"AGENTS.md": "Say quay.\n", "sub/GEMINI.md": "Tides.\n"}, at=1_704_164_645)
+    git(tmp_path, "checkout", "--quiet", "-b", "side")
+    commit(tmp_path, "two", {"AGENTS.md": "Say dock.\n"}, at=1_735_787_045)
+    git(tmp_path, "checkout", "--quiet", "main")
+    commit(tmp_path, "three", {"sub/GEMINI.md": "Tides turn.\n"}, at=1_767_323_045)
+    git(tmp_path, "-c", "user.name=a", "-c", "user.email=a@b.c", "merge", "--quiet", "--no-ff", "-m", "merge", "side")
+    with looked_at(tmp_path, repository=tmp_path) as look:
+        dates = {source.path: str(int(source.modified.timestamp())) for source in look.sources}
+    assert dates == {path: git(tmp_path, "log", "-1", "--format=%ct", "--", path).strip() for path in dates}
+    assert len(dates) == 2
 
 
 def test_a_repository_that_cannot_be_read_dates_nothing(tmp_path: Path) -> None:

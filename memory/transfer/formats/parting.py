@@ -6,8 +6,9 @@ In time that grows with the text alone, whatever stands in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from memory.policy.paths import plain
@@ -15,18 +16,14 @@ from memory.policy.validation import MAX_CONTENT
 from memory.transfer.formats.found import Found
 from memory.transfer.formats.text import beginning, tidy
 
-_LEVELS = range(1, 7)
+SHORT = 1_000  # characters; a shorter section goes with the one after it
+_DEEPEST = 6  # level of headings
 _LONGEST = 400  # characters of a heading that its name is made of
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
 _SENTENCE = re.compile(r"(?<=[.!?…])\s|(?<=[。！？])|\n")  # a line's end, too: lists have no sentences
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]|$)")
-
-
-class _Heading(NamedTuple):
-    at: int
-    level: int
-    text: str
+_SAYS_NOTHING = re.compile(r"\s*(?:#{1,6}\s.*|#{1,6}|@\S+(?:\s+@\S+)*|=+|-{3,})?\s*$")  # a heading, an import, a rule
 
 
 @dataclass(slots=True)
@@ -37,12 +34,10 @@ class Names:
     _last: dict[str, int] = field(default_factory=dict)  # what each was numbered with, lest all are tried again
 
     def name(self, wanted: str) -> str:
-        if wanted not in self._given:
-            self._given.add(wanted)
-            return wanted
-        number = self._last.get(wanted, 1) + 1
-        while (name := f"{wanted}-{number}" if wanted else str(number)) in self._given:
+        name, number = wanted, self._last.get(wanted, 1)
+        while name in self._given:
             number += 1
+            name = f"{wanted}-{number}" if wanted else str(number)
         self._last[wanted] = number
         self._given.add(name)
         return name
@@ -55,6 +50,11 @@ class Piece(NamedTuple):
     content: str
 
 
+def says_nothing(text: str) -> bool:
+    """Whether a text has only headings and imports."""
+    return all(_SAYS_NOTHING.match(line) for line in text.splitlines())
+
+
 def pieces(text: str) -> Iterator[Piece]:
     """Every character that is not blank is in one of them, in order."""
     text = tidy(text)
@@ -63,7 +63,7 @@ def pieces(text: str) -> Iterator[Piece]:
             yield Piece("", text)
         return
     names = Names()
-    for heading, content in _sections(text, 0, len(text), _headings(text), 1):
+    for heading, content in _joined(_sections(text, 1)):
         yield Piece(names.name(_slug(heading)), content)
 
 
@@ -82,14 +82,6 @@ def in_parts(whole: Found, parts: Iterable[Piece], between: str = "-") -> Iterat
         yield replace(whole, key=key, content=content, part=suffix if number else "")
 
 
-def _headings(text: str) -> list[_Heading]:
-    return [
-        _Heading(at, len(found[1]), line[:_LONGEST].strip(" \t#"))
-        for at, line in unfenced(text)
-        if (found := _HEADING.match(line))
-    ]
-
-
 def unfenced(text: str) -> Iterator[tuple[int, str]]:
     """Each line that is not in a fence, and where it begins."""
     at, fence = 0, ""
@@ -105,32 +97,41 @@ def unfenced(text: str) -> Iterator[tuple[int, str]]:
         at += len(line) + 1
 
 
-def _sections(text: str, start: int, end: int, headings: Sequence[_Heading], level: int) -> Iterator[tuple[str, str]]:
-    """(heading, content) of a part of the text, parted at the headings of the first level that parts it."""
-    content = tidy(text[start:end])
-    if not content:
-        return
-    heading = headings[0].text if headings and headings[0].at == start else ""
-    if len(content) <= MAX_CONTENT:
-        yield heading, content
-        return
-    for deeper in _LEVELS[level - 1 :]:
-        cuts = [n for n, each in enumerate(headings) if each.level == deeper and each.at > start]
-        if cuts:
-            yield from _parted(text, start, end, headings, cuts)
-            return
-    yield from ((heading, piece) for piece in _cut_up(content))
+def _sections(text: str, level: int) -> Iterator[tuple[str, str]]:
+    """(heading, content) of the parts of a text, parted at headings of the first level that parts it."""
+    text = tidy(text)
+    line = text[:_LONGEST].partition("\n")[0]
+    heading = line.strip(" \t#") if _HEADING.match(line) else ""
+    if len(text) <= MAX_CONTENT:
+        if text:
+            yield heading, text
+    elif level > _DEEPEST:
+        yield from ((heading, piece) for piece in _cut_up(text))
+    else:
+        cuts = [at for at, line in unfenced(text) if (mark := _HEADING.match(line)) and len(mark[1]) == level]
+        for start, end in pairwise([0, *cuts, len(text)]):
+            yield from _sections(text[start:end], level + 1)
 
 
-def _parted(
-    text: str, start: int, end: int, headings: Sequence[_Heading], cuts: Sequence[int]
-) -> Iterator[tuple[str, str]]:
-    level = headings[cuts[0]].level + 1
-    first = 0
-    for cut in [*cuts, len(headings)]:
-        stop = headings[cut].at if cut < len(headings) else end
-        yield from _sections(text, start, stop, headings[first:cut], level)
-        start, first = stop, cut
+def _joined(sections: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """A short section goes with the one after it, the last with the one before it, if both fit in one memory. One that
+    is only headings goes with what follows in any case."""
+    done: list[tuple[str, str]] = []
+    for heading, content in sections:
+        name, text = done[-1] if done else ("", "")
+        both = f"{text}\n\n{content}"
+        if not done or len(text) >= SHORT:
+            done.append((heading, content))
+        elif len(both) <= MAX_CONTENT:
+            done[-1] = (name, both)
+        elif says_nothing(text):
+            done[-1:] = [(name, piece) for piece in _cut_up(both)]
+        else:
+            done.append((heading, content))
+    if len(done) > 1 and len(done[-1][1]) < SHORT and len(done[-2][1]) + 2 + len(done[-1][1]) <= MAX_CONTENT:
+        (name, text), (_, last) = done[-2:]
+        done[-2:] = [(name, f"{text}\n\n{last}")]
+    return done
 
 
 def _cut_up(text: str) -> Iterator[str]:

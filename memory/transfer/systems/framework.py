@@ -7,13 +7,12 @@ import json
 import posixpath
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import IO, Any
+from typing import IO
 
 from memory.errors import FileFault
 from memory.transfer.formats import tree_files
-from memory.transfer.formats.found import LeftOut, Part
+from memory.transfer.formats.found import LeftOut, Part, Reader
 from memory.transfer.formats.pages import LARGEST
-from memory.transfer.systems.system import Way
 from memory.transfer.walk import UNREADABLE, Kind, Tree
 from memory.vault.disk import ASIDE
 
@@ -32,9 +31,8 @@ def found(tree: Tree, *, is_named: bool) -> tuple[list[str], list[LeftOut]]:
         layout = next((each for each in _LAYOUTS if f"/{path}".endswith(f"/{each}")), "")
         if kind is not Kind.FILE or not layout:
             continue
-        root = path[: -len(layout)].rstrip("/")
         full = LeftOut(path, f"is one of more than {_MAX_TREES} settings")
-        base = _base(tree, path, root) if len(bases) < _MAX_TREES else full
+        base = _base(tree, path, path[: -len(layout)].rstrip("/")) if len(bases) < _MAX_TREES else full
         if isinstance(base, LeftOut):
             left_out.append(base)
         else:
@@ -53,35 +51,29 @@ def base_of(path: str, bases: list[str]) -> str | None:
     return None
 
 
-def way(base: str) -> Way:
+def reader(base: str) -> Reader:
     def read(file: IO[bytes], path: str) -> Iterator[Part]:
         return tree_files.read(file.read(LARGEST), path, PurePosixPath(path).relative_to(base or "."))
 
-    return Way(read)
+    return read
 
 
 def _base(tree: Tree, path: str, root: str) -> str | LeftOut:
     try:
         with tree.open(path) as file:
-            settings = _loaded(file)
+            settings = json.loads(file.read(_MAX_SETTINGS).decode("utf-8-sig"))
     except (OSError, FileFault):
         return LeftOut(path, UNREADABLE)
+    except (ValueError, RecursionError):
+        settings = None
     if not isinstance(settings, dict):
         return LeftOut(path, "is not JSON, so that nobody knows where memories are")
     storage = settings.get("storage")
     given = storage.get("base_path") if isinstance(storage, dict) else None
     if not isinstance(given, str) or not given.strip() or "\0" in given:
         given = f"./{_DEFAULT}"
-    within = given.startswith("/")
-    base = posixpath.relpath(given, tree.root) if within else posixpath.normpath(f"{root or '.'}/{given}")
+    is_absolute = given.startswith("/")
+    base = posixpath.relpath(given, tree.root) if is_absolute else posixpath.normpath(f"{root or '.'}/{given}")
     if base == ".." or base.startswith("../"):
         return LeftOut(path, "names a base_path outside the folder")
     return "" if base == "." else base
-
-
-def _loaded(file: IO[bytes]) -> Any:
-    data = file.read(_MAX_SETTINGS + 1)
-    try:
-        return json.loads(data.decode("utf-8-sig")) if len(data) <= _MAX_SETTINGS else None
-    except (ValueError, RecursionError):
-        return None

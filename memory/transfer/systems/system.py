@@ -8,35 +8,27 @@ from dataclasses import dataclass
 from functools import cache
 
 from memory.transfer.formats.found import Reader
-from memory.transfer.formats.pages import LARGEST
+from memory.transfer.formats.pages import page
 from memory.transfer.systems.outline import Outline, outline
-
-LARGEST_EXPORT = 2**30  # bytes; exports are read as a stream
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How a file is read; if it is left out, why."""
-
-    read: Reader | None = None
-    largest: int = LARGEST
-    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Files by their place. `**/` stands for any folders, `*` for any characters of one name."""
 
-    globs: tuple[str, ...]
-    way: Way
+    globs: str  # with blanks between them
+    read: Reader | None = page
+    why: str = ""  # if they are left out
     hidden: bool = True  # whether parts of the path that are no part of the globs may begin with a dot
 
     def matches(self, path: str) -> bool:
-        return any(_pattern(glob, self.hidden).fullmatch(path) for glob in self.globs)
+        return any(_pattern(glob, self.hidden).fullmatch(path) for glob in self.globs.split())
 
     def may_hold(self, folder: str) -> bool:
         """Whether files of the rule may lie in the folder."""
-        return any(_pattern(above, self.hidden).fullmatch(folder) for glob in self.globs for above in _folders(glob))
+        return any(
+            _pattern(above, self.hidden).fullmatch(folder) for glob in self.globs.split() for above in _folders(glob)
+        )
 
 
 @cache
@@ -59,10 +51,10 @@ class Form:
     """Files by what stands in their first 64 kB, wherever they lie. If the system is asked for by name, its reader also
     gets files with these endings that do not have the form, and says what is wrong."""
 
+    read: Reader
     endings: tuple[str, ...]
     holds: tuple[bytes, ...]  # one of these stands in the file, or it is not looked at more closely
     fits: Callable[[Outline], bool]
-    way: Way
     outline: Callable[[bytes], Outline] = outline
     certain: tuple[str, ...] = ()  # endings that no other program's files have
     unknown: str = ""  # why a file without the form is left out, if its reader would take it
@@ -75,7 +67,4 @@ class System:
     group: str  # one of supported_source_systems in the settings
     what: str  # for help texts
     rules: tuple[Rule, ...] = ()  # the first that matches counts
-    users: tuple[Rule, ...] = ()  # in the user's own folder of the tool: paths begin with the folder's name
-    named: tuple[Rule, ...] = ()  # if the system is asked for by name
-    whole: Rule | None = None  # if it is asked for by name, and nothing else of it is there
     form: Form | None = None
