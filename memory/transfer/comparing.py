@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from django.db.models import Model, QuerySet
 
 from memory.models import Agent, ImportedPiece, Memory
 from memory.policy import switches
@@ -12,6 +15,7 @@ from memory.time_machine.undone import Undone
 from memory.transfer.formats.found import LeftOut
 from memory.transfer.steps import Plan, State, Step
 
+_Row = TypeVar("_Row", bound=Model)
 AT_ONCE = 1_000  # digests looked up by one query
 _BOTH = "says something else now, and so does memory {}, which is left: revise or discard that one yourself"
 _REDACTED = "was redacted, or is in a file of which something was redacted: it is not taken again"
@@ -20,18 +24,18 @@ _LIKE = "says the same as memory {} here"
 _BEFORE = "was taken in before, as memory {}"
 
 
-def pieces(agent: Agent, name: str, digests: Iterable[bytes]) -> Iterator[ImportedPiece]:
-    """The pieces with these digests in one field."""
-    ordered = sorted({*digests})
+def among(rows: QuerySet[_Row], name: str, values: Iterable[bytes]) -> Iterator[_Row]:
+    """The rows that have one of these values in a field."""
+    ordered = sorted({*values})
     for start in range(0, len(ordered), AT_ONCE):
-        wanted = {f"{name}__among": ordered[start : start + AT_ONCE]}
-        yield from ImportedPiece.objects.filter(agent_id=agent.pk, **wanted)
+        yield from rows.filter(**{f"{name}__among": ordered[start : start + AT_ONCE]})
 
 
 def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compares: bool) -> None:
     """Give each step its state, and leave out what must not be taken."""
-    of_files = list(pieces(agent, "file_digest", (step.file for step in plan.steps)))
-    alike = list(pieces(agent, "text_digest", (step.text for step in plan.steps))) if compares else []
+    pieces = ImportedPiece.objects.filter(agent_id=agent.pk)
+    of_files = list(among(pieces, "file_digest", (step.file for step in plan.steps)))
+    alike = list(among(pieces, "text_digest", (step.text for step in plan.steps))) if compares else []
     past = _Past(agent, digest)
     past.look_up({piece.number for piece in (*of_files, *alike) if piece.number is not None})
     if compares:
@@ -134,28 +138,20 @@ def _leave_out_repeats(
     """New pieces that a memory says already, or that were taken in by another name, whatever became of their memory."""
     changing = {step.number for step in plan.of(State.CHANGED)}
     digests = {step.source: digest(step.draft.content) for step in plan.of(State.NEW)}
-    ordered, there = sorted({*digests.values()}), {}
-    for start in range(0, len(ordered), AT_ONCE):
-        said = Memory.objects.filter(
-            agent_id=agent.pk, discarded_at=None, digest__among=ordered[start : start + AT_ONCE]
-        )
-        for memory in said:
-            if memory.number not in changing:
-                there[bytes(memory.digest), memory.category, memory.project] = memory.number
-    before = {}
+    known: dict[tuple[bytes, str, str], str] = {}
     for piece in alike:
         was = past.memory(piece)
         if was is not None and past.stands(piece) and was.number not in changing:
-            before[bytes(piece.text_digest), was.category, was.project] = was.number
-    kept = []
-    for step in plan.steps:
-        place, why = (step.draft.category, step.draft.project), ""
-        if step.state is State.NEW and (number := there.get((digests[step.source], *place))):
-            why = _LIKE.format(number)
-        elif step.state is State.NEW and (number := before.get((step.text, *place))):
-            why = _BEFORE.format(number)
+            known[bytes(piece.text_digest), was.category, was.project] = _BEFORE.format(was.number)
+    there = Memory.objects.filter(agent_id=agent.pk, discarded_at=None)
+    for memory in among(there, "digest", digests.values()):
+        if memory.number not in changing:
+            known[bytes(memory.digest), memory.category, memory.project] = _LIKE.format(memory.number)
+    steps, plan.steps = plan.steps, []
+    for step in steps:
+        place, new = (step.draft.category, step.draft.project), digests.get(step.source, b"")
+        why = known.get((new, *place)) or known.get((step.text, *place)) if new else None
         if why:
             plan.left_out.append(LeftOut(step.key, why))
         else:
-            kept.append(step)
-    plan.steps = kept
+            plan.steps.append(step)

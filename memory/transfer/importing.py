@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 
-from audit.models import Operation
 from audit.trail import Actor
 from memory.errors import Invalid
 from memory.models import Agent
@@ -18,7 +17,7 @@ from memory.transfer.formats import axe, jsonl, letta, mem0, memory_store, tree
 from memory.transfer.formats.found import HERE, Found, LeftOut, Part, Reader
 from memory.transfer.formats.gathering import WAS_CONSTITUTIONAL
 from memory.transfer.formats.text import EMPTY, NO_TEXT
-from memory.writing import edits, operations
+from memory.transfer.storing import Stored, store
 
 BATCH = 1_000  # memories held, and stored as one audited edit
 NAMED = 100  # of what was left out, and of what was done, that are told by name
@@ -53,12 +52,9 @@ IMPORTS = {
 
 
 @dataclass(slots=True)
-class Imported:
+class Imported(Stored):
     """What an import did: figures, and keys, which may hold words of a heading: they are for whoever sent the file."""
 
-    imported: int = 0
-    tokens: int = 0
-    constitutional: int = 0
     left_out: int = 0
     strange: int = 0  # of those: no entries of the format
     named: list[LeftOut] = field(default_factory=list)  # the first that were left out
@@ -90,10 +86,9 @@ class Imported:
 
 @dataclass(slots=True, repr=False)
 class Surveyed:
-    """A file that was looked through: the first thousand of its memories, and the others, read as they are stored."""
+    """A file that was looked through. Its first thousand memories are held, the others are read as they are stored."""
 
-    first: list[Draft]
-    rest: Iterator[Draft]
+    drafts: Iterator[Draft]
     done: Imported
 
 
@@ -108,26 +103,16 @@ def surveyed(parts: Iterable[Part], *, project: str = "", expected: str = "") ->
     first = list(islice(drafts, BATCH))
     if not first and done.strange and done.strange == done.left_out:
         raise Invalid("file", f"holds nothing that is expected: {expected or 'memories'}. Nothing was imported")
-    return Surveyed(first, drafts, done)
+    return Surveyed(chain(first, drafts), done)
 
 
 def store_all(
     agent: Agent, file: Surveyed, actor: Actor, *, advance: Callable[[int], None] = lambda _: None
 ) -> Imported:
-    """Store every memory that was found, or none: one transaction, an audited edit for each thousand.
-
-    Raises Invalid where the file is another meanwhile, MemoryDisabled, CategoryDisabled.
-    """
-    batch, done = file.first, file.done
-    with edits.locked(agent) as row:
-        detail = {"import": row.audit_seq + 1}  # by which all of it is taken back as one
-        while batch:
-            edited = operations.remember(agent, batch, actor, operation=Operation.IMPORTED, detail=detail)
-            done.imported += len(batch)
-            done.tokens += sum(memory.tokens for memory in edited.memories)
-            advance(len(batch))
-            batch = list(islice(file.rest, BATCH))
-    return done
+    """Store every memory that was found, or none. Raises Invalid where the file is another meanwhile, MemoryDisabled,
+    CategoryDisabled."""
+    store(agent, file.drafts, actor, file.done, at_once=BATCH, advance=advance)
+    return file.done
 
 
 def load(

@@ -13,7 +13,7 @@ from audit.trail import Actor
 from memory import errors
 from memory.models import Agent, ImportedPiece, Memory
 from memory.silo.silo import Silo
-from memory.transfer.comparing import pieces
+from memory.transfer.comparing import among
 from memory.transfer.steps import State, Step
 from memory.writing import edits, operations
 
@@ -75,7 +75,9 @@ def leave(agent: Agent, steps: Sequence[Step]) -> int:
 def _require_as_planned(row: Agent, steps: Sequence[Step]) -> None:
     there = {
         bytes(piece.source_digest): bytes(piece.text_digest)
-        for piece in pieces(row, "source_digest", (step.source for step in steps))
+        for piece in among(
+            ImportedPiece.objects.filter(agent_id=row.pk), "source_digest", (step.source for step in steps)
+        )
     }
     if any(there.get(step.source) != step.known for step in steps):
         raise errors.Moved("Some of it was migrated meanwhile: look again. Nothing was stored.")

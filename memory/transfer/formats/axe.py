@@ -69,7 +69,7 @@ _BEGINS = b"## "
 
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
-    is_any, has_crlf = False, _has_crlf_everywhere(file)
+    is_any = False
     for heading, body in _entries(file):
         if heading is None:
             if body and body.strip():
@@ -77,22 +77,9 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
                 yield LeftOut(f"{path}#beginning", BEFORE)
         else:
             is_any = True
-            yield from _read(heading, body, path, has_crlf)
+            yield from _read(heading, body, path)
     if not is_any:
         yield LeftOut(path, EMPTY)
-
-
-def _has_crlf_everywhere(file: IO[bytes]) -> bool:
-    """Whether every line ends with CRLF. If only some do, they are part of what was said."""
-    file.seek(0)
-    is_any, last = False, b""
-    while piece := file.readline(_AT_ONCE):
-        if piece.endswith(b"\n"):
-            is_any = True
-            if not (last + piece).endswith(b"\r\n"):
-                return False
-        last = piece[-1:]
-    return is_any
 
 
 def _entries(file: IO[bytes]) -> Iterator[tuple[str | None, bytes | None]]:
@@ -110,13 +97,13 @@ def _entries(file: IO[bytes]) -> Iterator[tuple[str | None, bytes | None]]:
     yield heading, None if is_large else bytes(body)
 
 
-def _read(heading: str, data: bytes | None, path: str, has_crlf: bool) -> Iterator[Part]:
+def _read(heading: str, data: bytes | None, path: str) -> Iterator[Part]:
     name = gathering.shown(heading) or "entry"
     key, done = f"{path}#{name}", Gathered("behavioral")
     if data is None:
         yield LeftOut(key, "is too large")
         return
-    if has_crlf:
+    if 0 < data.count(b"\n") == data.count(b"\r\n"):  # if only some lines end so, that is part of what was said
         done.tell(LINE_ENDS)
         data = data.replace(b"\r\n", b"\n")
     done.moment(heading or "?")  # without a heading, a date that cannot be read

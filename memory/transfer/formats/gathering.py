@@ -109,31 +109,29 @@ class Gathered:
 def own(key: str, content: object, metadata: object) -> Found | None:
     """A memory that we wrote ourselves, in another system's form, as it was; None where that is not what it is."""
     fields = metadata.get(OURS) if isinstance(metadata, dict) else None
-    if not isinstance(fields, dict):
+    if not isinstance(fields, dict) or not fields.get("category"):
         return None
     try:
-        return _own(key, content, fields)
+        draft = draft_of(fields | {"content": content})
     except Invalid:
         return None
-
-
-def _own(key: str, content: object, fields: Mapping[str, Any]) -> Found:
-    category, project = fields.get("category"), fields.get("project")
-    if not isinstance(content, str) or not isinstance(category, str) or not isinstance(project, str):
-        raise Invalid(OURS, "is not as we write it")
-    origin = fields.get("origin")
-    draft = Draft(
-        content,
-        fields.get("kind") or "core",
-        category,
-        project,
-        fields.get("tags") or (),
-        None if origin is None else parse_moment("origin", origin),
-    ).checked()
     was = (WAS_CONSTITUTIONAL,) if fields.get("constitutional") is True else ()
-    return Found(
-        key, draft.content, draft.category, draft.project, tuple(draft.tags), draft.origin, draft.kind, transformed=was
-    )
+    place, tags = (draft.category, draft.project), tuple(draft.tags)
+    return Found(key, draft.content, *place, tags, draft.origin, draft.kind, transformed=was)
+
+
+def draft_of(value: Mapping[str, Any]) -> Draft:
+    """The memory of a record as our exports have it, checked. Raises Invalid."""
+    if "content" not in value:
+        raise Invalid("content", "is missing")
+    for name in ("kind", "category", "project"):
+        if not isinstance(value.get(name), str | None):
+            raise Invalid(name, "must be text")
+    kind, category, project = value.get("kind") or "core", value.get("category") or "", value.get("project") or ""
+    dated = "origin" if value.get("origin") is not None else "created_at"
+    origin = None if value.get(dated) is None else parse_moment(dated, value[dated])
+    tags = () if value.get("tags") is None else value["tags"]
+    return Draft(value["content"], kind, category, project, tags, origin).checked()
 
 
 def id_of(given: object) -> str:

@@ -10,23 +10,21 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from audit.models import Operation
 from audit.trail import Actor
 from memory.errors import Invalid
 from memory.models import Agent
 from memory.policy.categories import PROJECT, scope_of
-from memory.policy.validation import Draft, parse_moment
+from memory.policy.validation import Draft
 from memory.search.reading import Read
 from memory.transfer.exporting import Export, NotHeld, memories, record
 from memory.transfer.formats import gathering
 from memory.transfer.formats.found import HERE, Found, LeftOut, Part
 from memory.transfer.formats.text import EMPTY, told
-from memory.writing import edits, operations
+from memory.transfer.storing import Stored, store
 
 BATCH = 1_000  # memories held, and stored as one audited edit
 MAX_LINE = 1_000_000  # bytes
@@ -52,12 +50,9 @@ class BadLine(Invalid):
 
 
 @dataclass(slots=True)
-class Imported:
+class Imported(Stored):
     """What an import did."""
 
-    imported: int = 0
-    tokens: int = 0
-    constitutional: int = 0
     discarded: int = 0
     ignored: int = 0  # values of unknown keys
     names: set[str] = field(default_factory=set)  # of unknown keys, the first that came
@@ -134,13 +129,7 @@ def load(
     Raises BadLine, MemoryDisabled.
     """
     done = Imported()
-    with edits.locked(agent) as row:
-        detail = {"import": row.audit_seq + 1}  # what is taken back as one
-        for batch in _batches(_drafts(lines, done)):
-            edited = operations.remember(agent, batch, actor, operation=Operation.IMPORTED, detail=detail)
-            done.imported += len(batch)
-            done.tokens += sum(memory.tokens for memory in edited.memories)
-            advance(len(batch))
+    store(agent, _drafts(lines, done), actor, done, at_once=BATCH, advance=advance)
     return done
 
 
@@ -160,27 +149,21 @@ def _written(_: Agent, found: Iterable[Read], __: NotHeld, *, with_discarded: bo
         yield _line(read, with_discarded=with_discarded).encode() + b"\n"
 
 
-def _batches(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
-    batch: list[Draft] = []
-    for draft in drafts:
-        batch.append(draft)
-        if len(batch) == BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
 def _drafts(lines: Iterable[bytes], done: Imported) -> Iterator[Draft]:
+    return (draft for _, _, draft in _read(lines, done) if draft)
+
+
+def _read(lines: Iterable[bytes], done: Imported) -> Iterator[tuple[int, dict[str, Any], Draft | None]]:
+    """(number, object, memory) of each line that is not blank. Raises BadLine."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            draft = draft_of(object_of(line), done)
+            value = object_of(line)
+            draft = draft_of(value, done)
         except Invalid as problem:
             raise BadLine(number, problem.field, problem.problem) from None
-        if draft is not None:
-            yield draft
+        yield number, value, draft
 
 
 def object_of(line: bytes) -> dict[str, Any]:
@@ -208,29 +191,7 @@ def draft_of(value: dict[str, Any], done: Imported) -> Draft | None:
         done.discarded += 1
         return None
     done.constitutional += value.get("constitutional") is True
-    if "content" not in value:
-        raise Invalid("content", "is missing")
-    return Draft(
-        content=value["content"],
-        kind=_text(value, "kind") or "core",
-        category=_text(value, "category"),
-        project=_text(value, "project"),
-        tags=() if value.get("tags") is None else value["tags"],
-        origin=_origin(value),
-    ).checked()
-
-
-def _text(value: dict[str, Any], name: str) -> str:
-    given = value.get(name)
-    if given is not None and not isinstance(given, str):
-        raise Invalid(name, "must be text")
-    return given or ""
-
-
-def _origin(value: dict[str, Any]) -> datetime | None:
-    name = "origin" if value.get("origin") is not None else "created_at"
-    given = value.get(name)
-    return None if given is None else parse_moment(name, given)
+    return gathering.draft_of(value)
 
 
 # --- as parts, for a migration
@@ -238,52 +199,32 @@ def _origin(value: dict[str, Any]) -> datetime | None:
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
     """By the same rules: one bad line, and nothing of the file is taken."""
-    is_any = False
+    why = EMPTY
     try:
-        for _ in _values(file):
-            is_any = True
+        for _ in _lines(file):
+            why = ""
     except BadLine as bad:
         why = f"{bad.field} {bad.problem.removesuffix('. Nothing was imported.')}; nothing of the file is taken"
-    else:
-        why = "" if is_any else EMPTY
     if why:
         yield LeftOut(path, why)
         return
-    for number, value, draft, done in _values(file):
+    for number, value, draft in _lines(file):
         known = gathering.id_of(value.get("id"))
         key = f"{path}#{known or f'line-{number}'}"
-        if draft is None:
-            yield LeftOut(key, "was discarded there")
-            continue
-        notes = [gathering.WAS_CONSTITUTIONAL] if done.constitutional else []
-        notes += [told(f"not kept: {name}") for name in sorted(done.names)[:20]]
-        project = HERE if not value.get("project") and scope_of(draft.category) == PROJECT else draft.project
-        yield Found(
-            key,
-            draft.content,
-            draft.category,
-            project,
-            tuple(draft.tags),
-            draft.origin,
-            draft.kind,
-            tuple(notes),
-            id=known,
-            by_words=not known,
-        )
+        yield _found(key, value, draft, known) if draft else LeftOut(key, "was discarded there")
 
 
-def _values(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None, Imported]]:
-    """(number, object, memory, what was ignored) of each line. Raises BadLine."""
+def _lines(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None]]:
     file.seek(0)
-    for number, line in enumerate(lines_of("the file", file), 1):
-        if line.strip():
-            done = Imported()
-            try:
-                value = object_of(line)
-                draft = draft_of(value, done)
-            except Invalid as problem:
-                raise BadLine(number, problem.field, problem.problem) from None
-            yield number, value, draft, done
+    return _read(lines_of("the file", file), Imported())
+
+
+def _found(key: str, value: dict[str, Any], draft: Draft, known: str) -> Found:
+    notes = [gathering.WAS_CONSTITUTIONAL] if value.get("constitutional") is True else []
+    notes += [told(f"not kept: {name[:NAME]}") for name in sorted(value.keys() - _READ - _OURS)[:20]]
+    project = HERE if not value.get("project") and scope_of(draft.category) == PROJECT else draft.project
+    place, tags = (draft.category, project), tuple(draft.tags)
+    return Found(key, draft.content, *place, tags, draft.origin, draft.kind, tuple(notes), id=known, by_words=not known)
 
 
 EXPORT = Export(

@@ -21,30 +21,28 @@ from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile, entries
 from memory.transfer.formats.text import EMPTY, NO_TEXT, Unfit
 
-_AT_ONCE = 1_000  # numbers of blocks that are written together
 _AT_LEAST = 5_000  # characters that a block may grow to: Letta's own default
 
 
 def _written(agent: Agent, memories: Iterable[Read], _: NotHeld) -> Iterator[bytes]:
     numbers = array("Q")
     yield b'{"blocks": ['
-    between = b"\n"
     for read in memories:
+        yield b",\n" if numbers else b"\n"
+        yield _json(_block(read))
         numbers.append(read.memory.number)
-        yield between + json.dumps(_block(read), ensure_ascii=False).encode()
-        between = b",\n"
-    yield b"\n],\n"
-    yield b'"agents": [' + json.dumps(_agent(agent), ensure_ascii=False).removesuffix("}").encode()
-    for start in range(0, max(len(numbers), 1), _AT_ONCE):
-        listed = ", ".join(f'"{_id(number)}"' for number in numbers[start : start + _AT_ONCE])
-        yield (', "block_ids": [' if start == 0 else ", ").encode() + listed.encode()
-    yield b"]}],\n"
-    rest = {
-        **{name: [] for name in ("groups", "files", "sources", "tools", "mcp_servers")},
+    yield b'\n],\n"agents": [' + _json(_agent(agent)).removesuffix(b"}") + b', "block_ids": ['
+    for place, number in enumerate(numbers):
+        yield (", " if place else "").encode() + _json(_id(number))
+    rest: dict[str, Any] = {name: [] for name in ["groups", "files", "sources", "tools", "mcp_servers"]} | {
         "metadata": {"written_by": OURS},
         "created_at": f"{timezone.now():%Y-%m-%dT%H:%M:%SZ}",
     }
-    yield json.dumps(rest, ensure_ascii=False).removeprefix("{").encode() + b"\n"
+    yield b"]}],\n" + _json(rest).removeprefix(b"{") + b"\n"
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
 
 
 def _block(read: Read) -> dict[str, Any]:
@@ -62,23 +60,8 @@ def _block(read: Read) -> dict[str, Any]:
 def _agent(agent: Agent) -> dict[str, Any]:
     """All but its blocks, and none of its settings: they are for here. Letta asks for those that it needs when the file
     is read."""
-    return {
-        "id": "agent-0",
-        "name": agent.slug,
-        "agent_type": "letta_v1_agent",
-        **{
-            name: []
-            for name in (
-                "memory_blocks",
-                "tool_ids",
-                "source_ids",
-                "in_context_message_ids",
-                "messages",
-                "files_agents",
-                "group_ids",
-            )
-        },
-    }
+    empty = "memory_blocks tool_ids source_ids in_context_message_ids messages files_agents group_ids"
+    return {"id": "agent-0", "name": agent.slug, "agent_type": "letta_v1_agent"} | {name: [] for name in empty.split()}
 
 
 def _id(number: int) -> str:

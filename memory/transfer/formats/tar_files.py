@@ -68,37 +68,20 @@ def members(file: IO[bytes]) -> Iterator[Member]:
 
 
 def _members(file: IO[bytes]) -> Iterator[Member]:
-    unpacked = _Unpacked(file)
-    source: Any = unpacked
-    archive: Any = tarfile.open(fileobj=source, mode="r|", bufsize=_BUFFER, encoding="utf-8")  # noqa: SIM115
-    stream = archive.fileobj
-    info, count = archive.firstmember, 0
-    while info is not None:
-        count += 1
-        if count > MAX_FILES or info.size < 0:
-            raise Unfit(NO_ARCHIVE if info.size < 0 else f"holds more than {MAX_FILES:,} files")
-        if not info.isdir():
-            why = _why_not(info)
-            unpacked.headers = -MAX_FILE
-            data = b"" if why else stream.read(info.size)
-            if not why and len(data) < info.size:
-                raise Unfit(NO_ARCHIVE)
-            yield Member(_shown(info.name), data, 0 if why else int(info.mtime), why)
-        _skip(stream, archive.offset, unpacked)
-        unpacked.headers = 0
-        try:
-            info = tarfile.TarInfo.fromtarfile(archive)
-        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
-            info = None  # two blocks of zeros. TarFile.next() would also stop at a broken header
-    _skip(stream, MAX_UNPACKED, unpacked)
-
-
-def _skip(stream: Any, to: int, unpacked: _Unpacked) -> None:
-    """Read on to a place, or to the end. The end tells whether the file is whole."""
-    while (left := to - stream.tell()) > 0:
-        unpacked.headers = 0
-        if not stream.read(min(left, _BUFFER)):
-            return
+    unpacked: Any = _Unpacked(file)
+    archive: Any
+    with tarfile.open(fileobj=unpacked, mode="r|", bufsize=_BUFFER, encoding="utf-8") as archive:
+        for count, info in enumerate(archive, 1):
+            if count > MAX_FILES or info.size < 0:
+                raise Unfit(NO_ARCHIVE if info.size < 0 else f"holds more than {MAX_FILES:,} files")
+            unpacked.headers = -info.size  # what follows is the file
+            if not info.isdir():
+                why = _why_not(info)
+                data = None if why else archive.extractfile(info)
+                yield Member(_shown(info.name), data.read() if data else b"", 0 if why else int(info.mtime), why)
+            archive.members.clear()  # it would keep them all
+        while unpacked.read(_BUFFER):  # the end tells whether the file is whole
+            unpacked.headers = 0
 
 
 def _why_not(info: tarfile.TarInfo) -> str:

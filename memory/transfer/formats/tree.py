@@ -31,34 +31,23 @@ SETTINGS, MEMORIES = "memory-rules/settings.json", "memory"
 _AT_ONCE = 250  # memories whose dates are asked for together
 
 
-class _Buffer(io.RawIOBase):
-    """What an archive is written to, until it is taken."""
-
-    def __init__(self) -> None:
-        self._held = bytearray()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._held += data
-        return len(data)
-
-    def taken(self) -> bytes:
-        found, self._held = bytes(self._held), bytearray()
-        return found
-
-
 def _written(agent: Agent, memories: Iterable[Read], noted: NotHeld) -> Iterator[bytes]:
-    buffer = _Buffer()
+    buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w|gz") as archive:
         for path, data, at in _files(agent, iter(memories), noted):
             header = tarfile.TarInfo(path)
             header.size, header.mtime, header.mode = len(data), at, 0o600
             archive.addfile(header, io.BytesIO(data))
             archive.getmembers().clear()  # it would keep them all
-            yield buffer.taken()
-    yield buffer.taken()
+            yield _taken(buffer)
+    yield _taken(buffer)
+
+
+def _taken(buffer: io.BytesIO) -> bytes:
+    data = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    return data
 
 
 def _files(agent: Agent, memories: Iterator[Read], noted: NotHeld) -> Iterator[tuple[str, bytes, int]]:
