@@ -48,62 +48,49 @@ def planned(
     that was migrated before are the same, for a difference would let somebody try guesses. `masks`: whether secrets are
     masked in what is not private; None means as the settings say.
     """
-    shaping = _Shaping(switches.rules_of(agent), project, now, masks, where)
     silo, plan = Silo.for_agent(agent), Plan()
-    seen: Counter[str] = Counter()
+    shaping = _Shaping(switches.rules_of(agent), silo, project, now, masks, where)
     for item in items:
         if isinstance(item.part, LeftOut):
             plan.left_out.append(item.part)
             continue
         try:
-            draft, transformed = shaping.shaped(item, item.part)
+            plan.steps.append(shaping.step(item, item.part))
         except Invalid as unfit:
             plan.left_out.append(LeftOut(item.part.key, f"{unfit.field} {unfit.problem}"))
-            continue
-        plan.steps.append(_step(item, item.part, draft, transformed, shaping, silo, seen))
     comparing.compare(agent, plan, silo.digest, compares=compares)
     return plan
-
-
-def _step(
-    item: Item,
-    part: Found,
-    draft: Draft,
-    transformed: tuple[str, ...],
-    shaping: _Shaping,
-    silo: Silo,
-    seen: Counter[str],
-) -> Step:
-    text = silo.digest(part.content)
-    file = f"piece\0{shaping.project}\0{shaping.at_home(item.path)}"
-    source = f"{file}\0{part.id}\0{part.part}\0{text.hex() if part.by_words else ''}"
-    seen[source] += 1
-    numbered = source if seen[source] == 1 else f"{source}\0{seen[source]}"  # two pieces may have one name
-    origin = draft.origin or item.modified
-    digests = (silo.digest(numbered), silo.digest(file), text)
-    return Step(item.system, item.path, part.key, draft, origin, transformed, *digests, bool(part.id))
 
 
 @dataclass(frozen=True, slots=True)
 class _Shaping:
     rules: Mapping[str, Any]
+    silo: Silo
     project: str
     now: datetime
     masks: bool | None
     where: str
     _masked_tags: dict[str, str] = field(default_factory=dict)
+    _seen: Counter[str] = field(default_factory=Counter)
 
     def at_home(self, key: str) -> str:
         """A key, seen from the root of the project: the folder of an AGENTS.md is its scope."""
         return "/".join(filter(None, (self.where, key)))
 
-    def shaped(self, item: Item, found: Found) -> tuple[Draft, tuple[str, ...]]:
-        """The memory, and what was done to make it. Raises Invalid."""
+    def step(self, item: Item, found: Found) -> Step:
+        """The memory, what was done to make it, and the digests that recognize it. Raises Invalid."""
         content, done = self._content(found)
         done = (*found.transformed, *done, *(() if found.date else ("dated by its file",)))
         project = checked_project(self.project if found.project == HERE else found.project)
         tags, origin = self._tags(item, found, done), found.date or item.modified
-        return Draft(content, found.kind, found.category, project, tags, origin).checked(), done
+        draft = Draft(content, found.kind, found.category, project, tags, origin).checked()
+        text = self.silo.digest(found.content)
+        file = f"piece\0{self.project}\0{self.at_home(item.path)}"
+        source = f"{file}\0{found.id}\0{found.part}\0{text.hex() if found.by_words else ''}"
+        self._seen[source] += 1
+        numbered = source if self._seen[source] == 1 else f"{source}\0{self._seen[source]}"  # two may have one name
+        digests = (self.silo.digest(numbered), self.silo.digest(file), text)
+        return Step(item.system, item.path, found.key, draft, draft.origin or origin, done, *digests, bool(found.id))
 
     def _content(self, found: Found) -> tuple[str, tuple[str, ...]]:
         """Without brands and licences, and without secrets if the memory is not private."""

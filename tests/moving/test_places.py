@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memory.errors import Invalid
-from memory.transfer.formats import notes
+from memory.transfer import reading
 from memory.transfer.reading import looked_at
 from memory.transfer.systems import framework
 from tests.moving.looking import found, put
@@ -129,7 +129,7 @@ def test_a_long_page_and_a_long_entry_are_numbered_each_in_its_way(tmp_path: Pat
 
 
 def test_too_large_json_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notes, "LARGEST", 10)
+    monkeypatch.setattr(reading, "LARGEST", 10)
     put(tmp_path, "a.json", '{"text": "longer"}')
     assert found(tmp_path, ("plain",))[1] == {"a.json": "is too large"}
 

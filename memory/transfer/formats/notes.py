@@ -18,45 +18,28 @@ _DATES = ("date", "created_at", "created", "origin")
 
 
 def read_json(file: IO[bytes], path: str) -> Iterator[Part]:
-    try:
-        value = _loaded(file.read(LARGEST + 1))
-    except Unfit as unfit:
-        why = unfit.why
-    else:
-        yield from _parts(value, path)
+    value, why = _loaded(file.read(LARGEST))
+    if why or value in ([], {}, ""):
+        yield LeftOut(path, why or EMPTY)
         return
-    yield LeftOut(path, why)
+    for number, each in enumerate(value, 1) if isinstance(value, list) else [(0, value)]:
+        known = id_of(each.get("id")) if isinstance(each, dict) else ""
+        name = known or (str(number) if number else "")
+        for part in _entry(each, f"{path}#{name}" if name else path, path):
+            by_words = number > 0 and not known
+            yield replace(part, id=known, by_words=by_words) if isinstance(part, Found) else part
 
 
-def _loaded(data: bytes) -> Any:
-    """Raises Unfit."""
-    why = "is not JSON"
-    if len(data) > LARGEST:
-        why = "is too large"
-    elif not data.strip():
-        why = EMPTY
-    else:
-        try:
-            return json.loads(data.decode("utf-8-sig"))
-        except UnicodeDecodeError:
-            why = "is not UTF-8 text"
-        except (ValueError, RecursionError):  # nested without end; a number of more digits than Python reads
-            pass
-    raise Unfit(why)  # not in the handlers: the errors there hold the file
-
-
-def _parts(value: Any, path: str) -> Iterator[Part]:
-    if value in ([], {}, ""):
-        yield LeftOut(path, EMPTY)
-    elif isinstance(value, list):
-        for number, each in enumerate(value, 1):
-            known = id_of(each.get("id")) if isinstance(each, dict) else ""
-            for part in _entry(each, f"{path}#{known or number}", path):
-                yield replace(part, id=known, by_words=not known) if isinstance(part, Found) else part
-    else:
-        known = id_of(value.get("id")) if isinstance(value, dict) else ""
-        for part in _entry(value, f"{path}#{known}" if known else path, path):
-            yield replace(part, id=known) if isinstance(part, Found) else part
+def _loaded(data: bytes) -> tuple[Any, str]:
+    """What a file holds, or why it cannot be read."""
+    if not data.strip():
+        return None, EMPTY
+    try:
+        return json.loads(data.decode("utf-8-sig")), ""
+    except UnicodeDecodeError:
+        return None, "is not UTF-8 text"
+    except (ValueError, RecursionError):  # nested without end; a number of more digits than Python reads
+        return None, "is not JSON"
 
 
 def _entry(value: Any, key: str, path: str) -> Iterator[Part]:

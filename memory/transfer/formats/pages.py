@@ -32,13 +32,12 @@ def reader(*tags: str) -> Reader:
 
 
 def page(file: IO[bytes], path: str, tags: tuple[str, ...] = ()) -> Iterator[Part]:
-    data, why = file.read(LARGEST + 1), "is too large"
     try:
-        if len(data) <= LARGEST:
-            yield from _memories(data, path, tags)
-            return
+        yield from _memories(file.read(LARGEST), path, tags)
     except Unfit as unfit:
         why = unfit.why
+    else:
+        return
     yield LeftOut(path, why)
 
 
