@@ -175,9 +175,8 @@ def _request(name: str, text: Text, *, quotes: bool) -> base.Request:
         temperature=TEMPERATURE,
         seconds=settings.MODEL_CALL_SECONDS,
         retries=0,
-        waits=False,
+        is_shared=False,
         quotes=quotes,
-        counts=False,
         long=long,
     )
 

@@ -1,4 +1,4 @@
-"""Finding out whether a provider that did not answer does again, before a session is begun in vain."""
+"""Asks a model that did not answer whether it answers now, before a session is opened."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from django.conf import settings
 from refinement.llm.base import Message, ModelError, ModelUnavailable, Request
 from refinement.llm.catalog import open_model
 
-SECONDS = 120.0  # a server may have to load its model first
+SECONDS = 120.0  # a server may have to load the model first
 
 
 def answers(model: str) -> bool:
-    """Call the model once, with a word of our own. That it refuses is an answer. (The gate lets one caller through.)"""
+    """Call the model once, with a fixed question. A refusal counts as an answer. Only one caller at a time calls."""
     try:
         opened, name = open_model(model)
         seconds = min(SECONDS, settings.MODEL_CALL_SECONDS)
-        ask = Message("user", "Answer with one word: yes.")
-        opened.complete(Request(model=name, messages=(ask,), max_output_tokens=16, seconds=seconds, retries=0))
+        question = Message("user", "Answer with one word: yes.")
+        opened.complete(Request(model=name, messages=(question,), max_output_tokens=16, seconds=seconds, retries=0))
     except ModelUnavailable:
         return False
     except ModelError:

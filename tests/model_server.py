@@ -89,6 +89,11 @@ class Slow:
 
 
 @dataclass(frozen=True)
+class Endless:
+    """A 200 whose body never ends."""
+
+
+@dataclass(frozen=True)
 class Raw:
     """A 200 whose body is exactly this."""
 
@@ -104,8 +109,9 @@ class Broken:
     then: Say = Say("hello")
 
 
-Action = Say | Call | list[Call] | Status | Cut | Slow | Raw | Broken
+Action = Say | Call | list[Call] | Status | Cut | Slow | Endless | Raw | Broken
 BAD_JSON = Raw(b'{"choices": [')
+NO_PAUSES = {"wait_initial": 0.001, "wait_max": 0.001, "wait_jitter": 0.0}  # for `http.PAUSES`, between retries
 
 
 @dataclass(frozen=True)
@@ -562,6 +568,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._play(action.then or Say("at last"), action.drip)
         elif isinstance(action, Cut):
             self._cut(action)
+        elif isinstance(action, Endless):
+            self.wfile.write(self._whole(200, b"", {"Content-Length": str(10**15)}))
+            while not self.server.stopping.is_set():
+                self.wfile.write(b" " * 65_536)
         elif isinstance(action, Status):
             body = json.dumps(self.protocol.error(action.code, "no")) if action.body is None else action.body
             self._send(action.code, body.encode(), action.headers, drip)

@@ -1,32 +1,25 @@
 """Anthropic's Messages API.
 
-Its rules, which a neutral conversation does not know: system text stands apart; user and assistant alternate, so
-results of tools that ran together go back in one user message, ahead of any text; an empty text block is refused.
-A message marked `stable` ends a prefix that its prompt cache may serve. At most four marks are allowed: the last
-four are kept, for each covers everything before it, tools included.
+It keeps system text apart. User and assistant alternate, so results of tools that ran together go back in one user
+message, ahead of any text. It refuses an empty text block. A message marked `stable` ends a prefix that its prompt
+cache may serve. At most four marks are allowed; the last four are kept, because each covers everything before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Tag
+from pydantic import Field, field_validator
 
-from refinement.llm import base, http
-from refinement.llm.base import Message, Reply, Request, StopReason, Tool, Usage
+from refinement.llm import http
+from refinement.llm.base import Message, ModelNotConfigured, Request, Tool, Usage
+from refinement.llm.openai import tool_name
+from refinement.providers import Availability
 
 BASE_URL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
-WHO = "The Anthropic server"
 CACHE_MARKS = 4
-STOPS: dict[str, StopReason] = {
-    "end_turn": "end",
-    "stop_sequence": "end",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-}
 
 
 class _Tokens(http.Wire):
@@ -36,15 +29,16 @@ class _Tokens(http.Wire):
     cache_creation_input_tokens: http.Count | None = None
 
 
-class _Bill(http.Bill):
-    usage: _Tokens
+class _Cost(http.Cost):
+    usage: _Tokens | None = None
 
     def spent(self) -> Usage:
-        """`input_tokens` leaves out what the cache served or took in: the prompt is all three."""
-        tokens = self.usage
-        read = tokens.cache_read_input_tokens or 0
-        prompt = tokens.input_tokens + read + (tokens.cache_creation_input_tokens or 0)
-        return Usage(prompt, read, tokens.output_tokens)
+        """`input_tokens` does not include what the cache served or stored: the prompt is all three."""
+        if self.usage is None:
+            return Usage()
+        read = self.usage.cache_read_input_tokens or 0
+        stored = self.usage.cache_creation_input_tokens or 0
+        return Usage(self.usage.input_tokens + read + stored, read, self.usage.output_tokens)
 
 
 class _Text(http.Wire):
@@ -59,73 +53,62 @@ class _ToolUse(http.Wire):
     input: Any = None
 
 
-class _Other(http.Wire):
-    """A kind of block nobody asked for, such as thinking."""
+class _Answer(_Cost):
+    content: list[Annotated[_Text | _ToolUse, Field(discriminator="type")]]
+    stop_reason: str | None = None
 
-    type: str
+    @field_validator("content", mode="before")
+    @classmethod
+    def _without_other_blocks(cls, content: Any) -> Any:
+        """Without thinking, for example."""
+        return [block for block in content if not _is_other(block)] if isinstance(content, list) else content
 
 
-def _kind(block: Any) -> str:
+def _is_other(block: object) -> bool:
     kind = block.get("type") if isinstance(block, dict) else None
-    return kind if kind in ("text", "tool_use") else "other"
+    return isinstance(kind, str) and kind not in ("text", "tool_use")
 
 
-_Block = Annotated[
-    Annotated[_Text, Tag("text")] | Annotated[_ToolUse, Tag("tool_use")] | Annotated[_Other, Tag("other")],
-    Discriminator(_kind),
-]
-
-
-class _Answer(_Bill):
-    content: list[_Block]
-    stop_reason: str | None = None
-
-
-class _Uncounted(http.Bill):
-    content: list[_Block]
-    stop_reason: str | None = None
-    usage: _Tokens | None = None
-
-    def spent(self) -> Usage:
-        return Usage() if self.usage is None else _Bill(usage=self.usage).spent()
-
-
-class Anthropic:
+class Anthropic(http.HttpModel):
     """A model behind the Messages API."""
 
-    def __init__(
-        self,
-        api_key: str,
-        base_url: str = BASE_URL,
-        pauses: http.Pauses | None = None,
-        gate: http.Gate | None = None,
-    ) -> None:
-        headers = {"x-api-key": http.checked_key(api_key, WHO), "anthropic-version": VERSION}
-        self._server = http.Server(WHO, base_url, headers, pauses, gate)
+    who = "The Anthropic server"
+    path = "/v1/messages"
+    cost = _Cost
+    answer = _Answer
+    stops = {
+        "end_turn": "end",
+        "stop_sequence": "end",
+        "tool_use": "tool_calls",
+        "max_tokens": "length",
+        "model_context_window_exceeded": "length",
+    }
 
-    def complete(self, request: Request) -> Reply:
-        answer = self._server.post("/v1/messages", _body(request), request)
-        shape: type[_Answer | _Uncounted] = _Answer if request.counts else _Uncounted
-        said = http.read(answer, shape, _Bill, WHO)
-        text = "".join(block.text for block in said.content if isinstance(block, _Text) and block.text)
-        asked = ((block.id, block.name, block.input) for block in said.content if isinstance(block, _ToolUse))
-        calls = base.tool_calls(asked, request)
-        return base.reply(text, calls, said.stop_reason, STOPS, said.spent(), answer.calls)
+    def __init__(self, api_key: str, base_url: str = BASE_URL, availability: Availability | None = None) -> None:
+        key = http.checked_key(api_key, self.who)
+        if not key:
+            raise ModelNotConfigured("Anthropic needs an API key: set ANTHROPIC_API_KEY.")
+        super().__init__(base_url, {"x-api-key": key, "anthropic-version": VERSION}, availability)
 
+    def body(self, request: Request) -> dict[str, Any]:
+        written = [(message, _blocks(message)) for message in request.messages]
+        for block in [blocks[-1] for message, blocks in written if message.stable and blocks][-CACHE_MARKS:]:
+            block["cache_control"] = {"type": "ephemeral"}
+        body: dict[str, Any] = {"model": request.model, "max_tokens": request.max_output_tokens}
+        if request.tools:
+            body["tools"] = [tool(each) for each in request.tools]
+        system = [block for message, blocks in written if message.role == "system" for block in blocks]
+        if system:
+            body["system"] = system
+        body["messages"] = _turns(written)
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        return body
 
-def _body(request: Request) -> dict[str, Any]:
-    written = [(message, _blocks(message)) for message in request.messages]
-    _mark_cached(blocks[-1] for message, blocks in written if message.stable and blocks)
-    body: dict[str, Any] = {"model": request.model, "max_tokens": request.max_output_tokens}
-    if request.tools:
-        body["tools"] = [tool(each) for each in request.tools]
-    system = [block for message, blocks in written if message.role == "system" for block in blocks]
-    if system:
-        body["system"] = system
-    body["messages"] = list(_turns(written))
-    if request.temperature is not None:
-        body["temperature"] = request.temperature
-    return body
+    def read(self, answer: _Answer) -> http.Content:
+        text = "".join(block.text for block in answer.content if isinstance(block, _Text))
+        calls = ((block.id, block.name, block.input) for block in answer.content if isinstance(block, _ToolUse))
+        return http.Content(text, calls, answer.stop_reason)
 
 
 def tool(tool: Tool) -> dict[str, Any]:
@@ -134,38 +117,25 @@ def tool(tool: Tool) -> dict[str, Any]:
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
     if message.role == "tool":
-        return [_result(message)]
+        result = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": message.text}
+        return [{**result, "is_error": True} if message.failed else result]
     text = [{"type": "text", "text": message.text}] if message.text.strip() else []
-    return text + [
-        {"type": "tool_use", "id": call.id, "name": base.tool_name(call.name), "input": call.arguments or {}}
+    calls = [
+        {"type": "tool_use", "id": call.id, "name": tool_name(call.name), "input": call.arguments or {}}
         for call in message.tool_calls
     ]
+    return text + calls
 
 
-def _result(message: Message) -> dict[str, Any]:
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": message.text}
-    if message.failed:
-        block["is_error"] = True
-    return block
-
-
-def _mark_cached(ends: Iterable[dict[str, Any]]) -> None:
-    for block in list(ends)[-CACHE_MARKS:]:
-        block["cache_control"] = {"type": "ephemeral"}
-
-
-def _turns(written: Iterable[tuple[Message, list[dict[str, Any]]]]) -> Iterator[dict[str, Any]]:
-    """User and assistant in alternation: neighbours that speak for the same side are one turn."""
-    turn: dict[str, Any] | None = None
+def _turns(written: Iterable[tuple[Message, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
+    """User and assistant in alternation: consecutive messages of the same side are one turn."""
+    turns: list[dict[str, Any]] = []
     for message, blocks in written:
         if message.role == "system" or not blocks:
             continue
         role = "assistant" if message.role == "assistant" else "user"
-        if turn and turn["role"] == role:
-            turn["content"] += blocks
-            continue
-        if turn:
-            yield turn
-        turn = {"role": role, "content": [*blocks]}
-    if turn:
-        yield turn
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += blocks
+        else:
+            turns.append({"role": role, "content": [*blocks]})
+    return turns

@@ -1,14 +1,13 @@
-"""What refinement asks of a language model, whoever serves it.
+"""The interface to a language model: `Model.complete(request) -> Reply`, whichever provider serves it.
 
-One protocol: `Model.complete(request) -> Reply`. Adapters translate it to a provider's wire format; they
-raise only the errors below, whose messages carry neither content nor credentials (30-refinement, Models).
+An adapter translates a request to the format of its provider. It raises only the errors below, and their messages
+contain neither content nor credentials.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -20,27 +19,29 @@ from config.errors import MODEL, USAGE, DomainError
 class ModelError(DomainError):
     """A model call that gave no usable reply.
 
-    `usage` is what it cost all the same (tokens), if the server said; `calls` is how many HTTP calls were made
-    for it, retries included (0: none was). `status` is the server's, 0 where it gave none; `said` its own words, where
-    the request allows that they are kept.
+    `usage`: the tokens it cost, if the server reports them. `calls`: the HTTP requests, retries included. `status`: the
+    HTTP status, 0 without a response. `said`: the server's own words, if the request allows them to be kept.
     """
 
     code = "model_error"
     exit_code = MODEL
 
-    def __init__(
-        self, message: str, usage: Usage | None = None, calls: int = 0, *, status: int = 0, said: str = ""
-    ) -> None:
+    def __init__(self, message: str, usage: Usage | None = None, *, status: int = 0, said: str = "") -> None:
         super().__init__(message)
         self.usage = usage or Usage()
-        self.calls = calls
+        self.calls = 0
         self.status, self.said = status, said
 
 
 class ModelUnavailable(ModelError):
-    """The server could not be reached, timed out, cut the connection, or kept answering 429 or 5xx."""
+    """The server could not be reached, timed out, cut the connection, or answered 408, 429 or 5xx.
+
+    `retry_after`: the seconds after which it allows a retry. `is_unreachable`: there was no response at all.
+    """
 
     code = "model_unavailable"
+    retry_after: float | None = None
+    is_unreachable = False
 
 
 class ModelTimedOut(ModelUnavailable):
@@ -48,19 +49,19 @@ class ModelTimedOut(ModelUnavailable):
 
 
 class ModelRefused(ModelError):
-    """The server understood and said no: 401, 403, 404 or another 4xx that a retry would not change."""
+    """The server refused the request: 401, 403, 404 or another 4xx that a retry would not change."""
 
     code = "model_refused"
 
 
 class ModelReplyInvalid(ModelError):
-    """The server answered, but not in the form its protocol promises."""
+    """The server's reply does not follow its protocol."""
 
     code = "model_reply_invalid"
 
 
 class ModelNotConfigured(ModelError):
-    """Unknown provider, or its API key or address is not set. Found before any call is made."""
+    """The provider is unknown, or its API key or address is not set. Raised before any call."""
 
     code = "model_not_configured"
     exit_code = USAGE
@@ -68,7 +69,7 @@ class ModelNotConfigured(ModelError):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ToolCall:
-    """One call a model asks for. `arguments` is None when what it sent was not a JSON object."""
+    """One call that a model requests. `arguments` is None if the model did not send a JSON object."""
 
     id: str
     name: str
@@ -77,7 +78,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool a model may call: `schema` is the JSON Schema of its arguments (an object)."""
+    """A tool that a model may call. `schema` is the JSON Schema of its arguments (an object)."""
 
     name: str
     description: str
@@ -86,12 +87,10 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Message:
-    """One turn of a conversation.
+    """One message of a conversation.
 
-    `role` system: instructions; user: text; assistant: text and the tool calls it asked for; tool: the answer
-    to the call `tool_call_id`, with `failed` set when the call changed nothing because it was refused.
-    `stable` marks the end of a prefix that stays byte-identical from call to call, so that a provider's prompt
-    cache can serve it.
+    system: instructions. user: text. assistant: text and tool calls. tool: the result of the call `tool_call_id`, with
+    `failed` if it was refused. `stable` ends a prefix that is the same in every call, which a prompt cache can serve.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -104,7 +103,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call as the provider counted them; `cached` is the part of `prompt` its cache served."""
+    """The tokens of one call, as the provider counted them. `cached` is the part of `prompt` that its cache served."""
 
     prompt: int = 0
     cached: int = 0
@@ -120,9 +119,9 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LongText:
-    """A text too long to hold, sent piece by piece in the place of `mark`, which is some message's whole text.
+    """A text too long for memory, sent in pieces in place of `mark`, which is the whole text of one message.
 
-    `pieces` are its bytes, UTF-8 or not, from the start each time it is called; `size` is how many there are.
+    `pieces` returns its bytes from the start at each call (UTF-8; what is not is replaced); `size` is their number.
     """
 
     mark: str
@@ -132,12 +131,11 @@ class LongText:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Request:
-    """One call. `model` is the provider's own name for the model; `seconds` bounds the call, retries included.
+    """One call. `model` is the provider's name for the model; `seconds` limits the call, retries included.
 
-    `is_cut_short`: they are fewer than a call is given; that nobody answered within them says nothing of the server.
-    `waits`: until a provider that everybody leaves alone is called again, as long as there is time; a call that does
-    not is made whatever others met, and tells nobody what it met. `quotes`: what the server says of a call that failed
-    is kept; it may repeat what was sent. `counts`: a reply without the tokens that its protocol promises is none.
+    `is_cut_short`: `seconds` is less than a call usually gets, so a timeout does not count as a failure of the server.
+    `is_shared`: wait while the provider is closed for all processes, and share the result with them.
+    `quotes`: keep the server's words about an error; they may repeat what was sent.
     """
 
     model: str
@@ -148,9 +146,8 @@ class Request:
     seconds: float = 120.0
     is_cut_short: bool = False
     retries: int = 3
-    waits: bool = True
+    is_shared: bool = True
     quotes: bool = False
-    counts: bool = True
     long: LongText | None = None
 
 
@@ -159,10 +156,7 @@ StopReason = Literal["tool_calls", "end", "length", "other"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Reply:
-    """What the model said: free text, tool calls in order (possibly none), usage, and why it stopped.
-
-    `calls` is how many HTTP calls it took, retries included: a storm of retries shows in the figures.
-    """
+    """A model's reply: text, tool calls in order, usage, and why it stopped. `calls`: HTTP requests, with retries."""
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -172,20 +166,37 @@ class Reply:
 
 
 class Model(Protocol):
-    """Anything that can answer a request. Raises `ModelError` and nothing else."""
+    """Answers a request. Raises `ModelError` and nothing else."""
 
     def complete(self, request: Request) -> Reply: ...
 
 
-# --- what adapters owe the types above ------------------------------------------------------------------------
+# --- what every adapter must ensure
 
 
 def json_value(text: bytes | str) -> Any:
-    """Parsed JSON, or None. Stricter than `json`: no NaN, no half surrogate pairs, bounded depth and digits."""
+    """Parsed JSON, or None. Stricter than `json`: no NaN, no lone surrogates, limited depth and digits."""
     try:
         return from_json(text, allow_inf_nan=False)
     except ValueError:
         return None
+
+
+def tool_calls(wanted: Iterable[tuple[str | None, str, Any]], request: Request) -> tuple[ToolCall, ...]:
+    """Tool calls in order, from (id, name, arguments).
+
+    Every id is unique in the conversation: one that is missing or taken is replaced by one made from its position.
+    """
+    taken = {call.id for message in request.messages for call in message.tool_calls}
+    calls = []
+    for position, (id, name, arguments) in enumerate(wanted):
+        if not id or id in taken:
+            id = f"call_{len(request.messages)}_{position}"
+        while id in taken:
+            id += "_"
+        taken.add(id)
+        calls.append(ToolCall(id, name, arguments_of(arguments)))
+    return tuple(calls)
 
 
 def arguments_of(value: Any) -> dict[str, Any] | None:
@@ -195,51 +206,7 @@ def arguments_of(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         return None
     try:
-        # 1e999 is read as infinity, which cannot be written back when the conversation is sent again.
-        json.dumps(value, allow_nan=False)
+        json.dumps(value, allow_nan=False)  # 1e999 is read as infinity, and could not be sent back
     except (ValueError, RecursionError):
         return None
     return value
-
-
-def tool_calls(asked: Iterable[tuple[str | None, str, Any]], request: Request) -> tuple[ToolCall, ...]:
-    """Tool calls in order, from (id, name, arguments).
-
-    Every id is unique in the conversation. A call that came without one, or with one that is taken, gets an id made
-    from its place, the same every time.
-    """
-    taken = {call.id for message in request.messages for call in message.tool_calls}
-    calls = []
-    for place, (given, name, arguments) in enumerate(asked):
-        own = given if given and given not in taken else _free_id(f"call_{len(request.messages)}_{place}", taken)
-        taken.add(own)
-        calls.append(ToolCall(own, name, arguments_of(arguments)))
-    return tuple(calls)
-
-
-def _free_id(wanted: str, taken: set[str]) -> str:
-    while wanted in taken:
-        wanted += "_"
-    return wanted
-
-
-def tool_name(name: str) -> str:
-    """A name that a provider accepts in a conversation's history, whatever the model called its tool."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"
-
-
-def reply(
-    text: str,
-    calls: tuple[ToolCall, ...],
-    reason: str | None,
-    reasons: Mapping[str, StopReason],
-    usage: Usage,
-    made: int,
-) -> Reply:
-    """A reply whose stop reason agrees with it: servers are found to say "stop" beside tool calls."""
-    stop = reasons.get(reason or "", "other")
-    if calls and stop != "length":
-        stop = "tool_calls"
-    elif not calls and stop == "tool_calls":
-        stop = "other"
-    return Reply(text, calls, usage, stop, made)

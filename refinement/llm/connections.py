@@ -1,21 +1,17 @@
-"""Connections to model servers: bounded in time as a whole call is, and shared by nothing that must not share them.
+"""Connections to model servers. One client per process and address; reads and writes end at the call's deadline.
 
-Nothing here follows a redirect (the key would go along), keeps a cookie (one client serves every tenant), or reads
-proxy variables or .netrc (a proxy meant for the web must not see calls to 127.0.0.1); SSL_CERT_FILE is honoured.
+A client follows no redirect (it would send the key along), keeps no cookie (all tenants share it), and reads neither
+proxy variables nor .netrc (a proxy for the web must not see calls to 127.0.0.1). It uses SSL_CERT_FILE.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
-import math
 import os
 import ssl
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
@@ -25,112 +21,82 @@ import httpx
 IDLE_SECONDS = 30.0
 WRITE_BYTES = 64 * 1024
 
-# Their lines at INFO hold addresses, and at DEBUG a server's response headers.
-for _chatty in ("httpx", "httpcore"):
-    logging.getLogger(_chatty).setLevel(logging.WARNING)
+# Their lines contain addresses at INFO, and response headers at DEBUG.
+for _name in ("httpx", "httpcore"):
+    logging.getLogger(_name).setLevel(logging.WARNING)
+
+_current_call = threading.local()
 
 
-# --- time -------------------------------------------------------------------------------------------------------
-
-_deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
-
-
-@contextmanager
-def until(deadline: float) -> Iterator[None]:
-    """Whatever is sent and read within ends at `deadline` (of `time.monotonic`)."""
-    token = _deadline.set(deadline)
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
+def set_deadline(deadline: float) -> None:
+    """From now on, reads and writes of this thread fail after `deadline` (of `time.monotonic`)."""
+    _current_call.deadline = deadline
 
 
-def _bounded(timeout: float | None, late: type[httpcore.TimeoutException]) -> float:
-    """The seconds one socket operation may take: its own timeout, and never more than the call has left."""
-    left = _deadline.get() - time.monotonic()
+def _seconds(timeout: float | None, error: type[httpcore.TimeoutException]) -> float:
+    """The seconds that one operation may take: its own timeout, or the rest of the call if that is less."""
+    left: float = _current_call.deadline - time.monotonic()
     if left <= 0:
-        raise late
+        raise error
     return left if timeout is None else min(timeout, left)
 
 
-class _BoundedStream(httpcore.NetworkStream):
-    """A connection whose every operation ends with the call: httpx's own timeouts start anew at each byte."""
+class _DeadlineStream(httpcore.NetworkStream):
+    """A connection with a deadline. httpx restarts its timeouts at each byte, so a slow server could outlast them."""
 
     def __init__(self, stream: httpcore.NetworkStream) -> None:
         self._stream = stream
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, _bounded(timeout, httpcore.ReadTimeout))
+        return self._stream.read(max_bytes, _seconds(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), WRITE_BYTES):
-            piece = buffer[start : start + WRITE_BYTES]
-            self._stream.write(piece, _bounded(timeout, httpcore.WriteTimeout))
+            self._stream.write(buffer[start : start + WRITE_BYTES], _seconds(timeout, httpcore.WriteTimeout))
 
     def close(self) -> None:
         self._stream.close()
 
-    def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.NetworkStream:
-        left = _bounded(timeout, httpcore.ConnectTimeout)
-        return _BoundedStream(self._stream.start_tls(ssl_context, server_hostname, left))
+    def start_tls(self, *args: Any, **kwargs: Any) -> httpcore.NetworkStream:
+        return _DeadlineStream(self._stream.start_tls(*args, **kwargs))
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
 
 
-class _BoundedNetwork(httpcore.SyncBackend):
-    def connect_tcp(
-        self, host: str, port: int, timeout: float | None = None, *rest: Any, **more: Any
-    ) -> _BoundedStream:
-        left = _bounded(timeout, httpcore.ConnectTimeout)
-        return _BoundedStream(super().connect_tcp(host, port, left, *rest, **more))
+class _Network(httpcore.SyncBackend):
+    def connect_tcp(self, *args: Any, **kwargs: Any) -> httpcore.NetworkStream:
+        return _DeadlineStream(super().connect_tcp(*args, **kwargs))
 
 
-# --- connections ------------------------------------------------------------------------------------------------
-
-
-@cache
-def _trusted() -> ssl.SSLContext:
-    return httpx.create_ssl_context()
-
-
-class _Transport(httpx.HTTPTransport):
-    def __init__(self, base_url: str) -> None:
-        # Reading the authorities takes a while. Without them a context trusts nobody.
-        context = _trusted() if base_url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        super().__init__(verify=context, trust_env=False)
-        self._pool = httpcore.ConnectionPool(
-            ssl_context=context,
-            max_connections=100,
-            keepalive_expiry=IDLE_SECONDS,
-            network_backend=_BoundedNetwork(),
-        )
-
-
-# By process as well: a worker forked from one that has open connections must not share them.
+# By process, because a forked process must not share its parent's connections.
 _clients: dict[tuple[int, str], httpx.Client] = {}
 
 
 def client_for(base_url: str) -> httpx.Client:
-    """The one client of this process for a base URL. Credentials go with each call, never with the client."""
+    """This process's client for an address. Credentials are sent with each request, never kept in the client."""
     key = (os.getpid(), base_url)
     return _clients.get(key) or _clients.setdefault(key, _new_client(base_url))
 
 
 def _new_client(base_url: str) -> httpx.Client:
+    # It takes a while to read the certificate authorities. The other context trusts nobody.
+    is_secure = base_url.startswith("https:")
+    context = httpx.create_ssl_context() if is_secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    transport = httpx.HTTPTransport(verify=context, trust_env=False)
+    transport._pool = httpcore.ConnectionPool(
+        ssl_context=context, max_connections=100, keepalive_expiry=IDLE_SECONDS, network_backend=_Network()
+    )
     return httpx.Client(
-        transport=_Transport(base_url),
+        transport=transport,
         trust_env=False,
-        follow_redirects=False,
         cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=())),
         headers={"User-Agent": "palimpsest", "Accept": "application/json", "Accept-Encoding": "identity"},
     )
 
 
 def close_clients() -> None:
-    """Close this process's connections to model servers; the next call opens new ones."""
+    """Close this process's connections to model servers. The next call opens new ones."""
     for key in [key for key in _clients if key[0] == os.getpid()]:
         _clients.pop(key).close()
 

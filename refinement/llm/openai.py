@@ -1,28 +1,21 @@
-"""OpenAI's Chat Completions, and the many servers that speak the same.
+"""OpenAI's Chat Completions, and the many servers that speak the same protocol.
 
-Two things are sent to OpenAI itself and to no other server, which may refuse fields it does not know:
-`max_completion_tokens` (its reasoning models refuse the older `max_tokens`, which compatible servers expect), and
-`store: false`, for new accounts keep conversations unless told not to.
+Two fields are sent to OpenAI itself and to no other server, which may refuse unknown fields: `max_completion_tokens`
+(its reasoning models refuse the older `max_tokens`, which compatible servers expect), and `store: false`, because
+new accounts keep conversations by default.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
-import httpx
-
-from refinement.llm import base, http
-from refinement.llm.base import Message, Reply, Request, StopReason, Tool, ToolCall, Usage
+from refinement.llm import http
+from refinement.llm.base import Message, ModelNotConfigured, ModelReplyInvalid, Request, Tool, ToolCall, Usage
+from refinement.providers import Availability
 
 BASE_URL = "https://api.openai.com/v1"
-WHO = "The OpenAI server"
-STOPS: dict[str, StopReason] = {
-    "stop": "end",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-}
 
 
 class _CachedTokens(http.Wire):
@@ -35,7 +28,7 @@ class _Tokens(http.Wire):
     prompt_tokens_details: _CachedTokens | None = None
 
 
-class _Bill(http.Bill):
+class _Cost(http.Cost):
     usage: _Tokens | None = None
 
     def spent(self) -> Usage:
@@ -51,74 +44,74 @@ class _Function(http.Wire):
     arguments: Any = None
 
 
-class _Asked(http.Wire):
+class RequestedCall(http.Wire):
     id: str | None = None
     function: _Function
 
+    def parts(self) -> tuple[str | None, str, Any]:
+        return self.id, self.function.name, self.function.arguments
 
-class _Said(http.Wire):
+
+class _Message(http.Wire):
     content: str | None = None
     refusal: str | None = None
-    tool_calls: list[_Asked] | None = None
+    tool_calls: list[RequestedCall] | None = None
 
 
 class _Choice(http.Wire):
-    message: _Said
+    message: _Message
     finish_reason: str | None = None
 
 
-class _Completion(_Bill):
+class _Answer(_Cost):
     choices: list[_Choice]
 
 
-class OpenAI:
-    """A model behind Chat Completions. `official` means OpenAI itself, which needs a key; other servers may not."""
+class OpenAI(http.HttpModel):
+    """A model behind Chat Completions. `is_official`: OpenAI itself, which needs a key; other servers may not."""
 
-    def __init__(
-        self,
-        api_key: str = "",
-        base_url: str = BASE_URL,
-        pauses: http.Pauses | None = None,
-        gate: http.Gate | None = None,
-    ) -> None:
-        key = http.checked_key(api_key, WHO)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._server = http.Server(WHO, base_url, headers, pauses, gate)
-        self.official = httpx.URL(self._server.base_url).host == httpx.URL(BASE_URL).host
+    who = "The OpenAI server"
+    path = "/chat/completions"
+    cost = _Cost
+    answer = _Answer
+    stops = {"stop": "end", "length": "length", "tool_calls": "tool_calls", "function_call": "tool_calls"}
 
-    def complete(self, request: Request) -> Reply:
-        answer = self._server.post("/chat/completions", self._body(request), request)
-        completion = http.read(answer, _Completion, _Bill, WHO)
-        if not completion.choices:
-            raise base.ModelReplyInvalid(
-                f"{WHO} sent a reply without choices.",
-                completion.spent(),
-                answer.calls,
-                said="response contains no choices",
-            )
-        choice = completion.choices[0]
-        said = choice.message
-        asked = ((call.id, call.function.name, call.function.arguments) for call in said.tool_calls or ())
-        calls = base.tool_calls(asked, request)
-        text = said.content or said.refusal or ""
-        return base.reply(text, calls, choice.finish_reason, STOPS, completion.spent(), answer.calls)
+    def __init__(self, api_key: str = "", base_url: str = BASE_URL, availability: Availability | None = None) -> None:
+        key = http.checked_key(api_key, self.who)
+        super().__init__(base_url, {"Authorization": f"Bearer {key}"} if key else {}, availability)
+        self.is_official = re.match(r"https?://api\.openai\.com([:/]|$)", self.base_url, re.IGNORECASE) is not None
+        if self.is_official and not key:
+            raise ModelNotConfigured("OpenAI needs an API key: set OPENAI_API_KEY.")
 
-    def _body(self, request: Request) -> dict[str, Any]:
+    def body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {"model": request.model}
         if request.tools:
             body["tools"] = [tool(each) for each in request.tools]
         body["messages"] = [_message(message) for message in request.messages]
-        body["max_completion_tokens" if self.official else "max_tokens"] = request.max_output_tokens
-        if self.official:
+        body["max_completion_tokens" if self.is_official else "max_tokens"] = request.max_output_tokens
+        if self.is_official:
             body["store"] = False
         if request.temperature is not None:
             body["temperature"] = request.temperature
         return body
 
+    def read(self, answer: _Answer) -> http.Content:
+        if not answer.choices:
+            message = f"{self.who} sent a reply without choices."
+            raise ModelReplyInvalid(message, answer.spent(), said="response contains no choices")
+        choice = answer.choices[0]
+        text = choice.message.content or choice.message.refusal or ""
+        return http.Content(text, map(RequestedCall.parts, choice.message.tool_calls or ()), choice.finish_reason)
+
 
 def tool(tool: Tool) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
     return {"type": "function", "function": function}
+
+
+def tool_name(name: str) -> str:
+    """A tool name that a provider accepts in a conversation's history, whatever the model called."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -131,6 +124,6 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    # Arguments that were no object go back as an empty one: the tool's answer says what was wrong with them.
+    # Arguments that were not an object are sent back as an empty one: the tool's result says what was wrong.
     arguments = json.dumps(call.arguments or {}, ensure_ascii=False)
-    return {"id": call.id, "type": "function", "function": {"name": base.tool_name(call.name), "arguments": arguments}}
+    return {"id": call.id, "type": "function", "function": {"name": tool_name(call.name), "arguments": arguments}}

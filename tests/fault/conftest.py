@@ -13,7 +13,7 @@ from refinement import loop, providers
 from refinement.llm import connections, http
 from refinement.models import Mode, RefinementSession
 from tests.fault.playing import PROVIDERS, Play, ended_well
-from tests.model_server import ModelServer, Script
+from tests.model_server import NO_PAUSES, ModelServer, Script
 from tests.refining import change
 from tests.steps import fresh
 
@@ -22,8 +22,7 @@ from tests.steps import fresh
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Retries without their pauses, and no connection left behind."""
     monkeypatch.setattr(providers, "FIRST", timedelta(milliseconds=10))
-    pauses = http.Pauses(first=0.001, longest=0.001, jitter=0.0)
-    monkeypatch.setattr(http, "Pauses", lambda: pauses)
+    monkeypatch.setattr(http, "PAUSES", NO_PAUSES)
     yield
     connections.close_clients()
 

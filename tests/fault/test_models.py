@@ -1,7 +1,8 @@
-"""Everything a model server can do wrong, in each of the three protocols, against a real server."""
+"""Everything a model server can do wrong, against a real server: the shared transport, then each protocol's replies."""
 
 from __future__ import annotations
 
+import gzip
 import logging
 import socket
 import time
@@ -28,36 +29,42 @@ from refinement.llm.base import (
 )
 from refinement.llm.ollama import Ollama
 from refinement.llm.openai import OpenAI
-from tests.model_server import BAD_JSON, Broken, Call, Cut, ModelServer, Raw, Say, Script, Slow, Spent, Status
+from tests.model_server import (
+    BAD_JSON,
+    NO_PAUSES,
+    Broken,
+    Call,
+    Cut,
+    Endless,
+    ModelServer,
+    Raw,
+    Say,
+    Script,
+    Slow,
+    Spent,
+    Status,
+)
 
 KEY = "sk-keymarker"
 PROMPT = "promptmarker"
-MINE = http.Pauses(first=0.01, longest=0.02, jitter=0.0)
-NEVER = http.Pauses(first=3600.0, longest=3600.0)
-
-Opener = Callable[[Any, http.Pauses], Model]
-OPENERS: dict[str, Opener] = {
-    "openai": lambda at, pauses: OpenAI(KEY, at.openai_url, pauses),
-    "anthropic": lambda at, pauses: Anthropic(KEY, at.anthropic_url, pauses),
-    "ollama": lambda at, pauses: Ollama(at.ollama_url, pauses),
+OPENERS: dict[str, Callable[[Any], Model]] = {
+    "openai": lambda server: OpenAI(KEY, server.openai_url),
+    "anthropic": lambda server: Anthropic(KEY, server.anthropic_url),
+    "ollama": lambda server: Ollama(server.ollama_url),
 }
 
 
 @pytest.fixture(autouse=True)
-def _no_connection_left() -> Iterator[None]:
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(http, "PAUSES", NO_PAUSES)
     yield
     connections.close_clients()
 
 
-def test_a_call_that_is_tried_again_is_logged_by_its_number_alone(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "palimpsest")
-    with ModelServer([Status(500), Status(503), Say("hello")]) as server:
-        OpenAI(KEY, server.openai_url, MINE).complete(asking())
-        address = server.openai_url
-    told = [record.msg for record in caplog.records if record.name == "palimpsest.models"]
-    assert [(line["event"], line["attempt"]) for line in told] == [("model call is tried again", n) for n in (2, 3)]
-    assert all(set(line) == {"attempt", "wait_seconds", "event", "level", "logger", "timestamp"} for line in told)
-    assert not any(word in caplog.text for word in (KEY, PROMPT, address))
+@pytest.fixture
+def only_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default pause is longer than any call: only a `Retry-After` leads to a retry."""
+    monkeypatch.setattr(http, "PAUSES", {"wait_initial": 3600.0, "wait_max": 3600.0, "wait_jitter": 0.0})
 
 
 @pytest.fixture(params=OPENERS)
@@ -65,157 +72,174 @@ def provider(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def asking(seconds: float = 10.0, retries: int = 2) -> Request:
+def request(seconds: float = 10.0, retries: int = 2) -> Request:
     messages = (Message("system", PROMPT), Message("user", PROMPT))
     tools = (Tool("delete_memory", "Discards one.", {"type": "object", "properties": {}}),)
     return Request("some-model", messages, tools, seconds=seconds, retries=retries)
 
 
-def fails(model: Model, kind: type[ModelError], request: Request | None = None) -> ModelError:
+def fails(model: Model, kind: type[ModelError], sent: Request | None = None) -> ModelError:
     with pytest.raises(kind) as caught:
-        model.complete(request or asking())
+        model.complete(sent or request())
     assert type(caught.value) is kind
     return caught.value
 
 
 class Nowhere:
-    """The addresses of a server that is not there."""
+    """The address of a server that does not listen."""
 
     def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as was:
-            address = f"http://127.0.0.1:{was.getsockname()[1]}"
-        self.openai_url = self.anthropic_url = self.ollama_url = address
+        with socket.create_server(("127.0.0.1", 0)) as former:
+            self.openai_url = f"http://127.0.0.1:{former.getsockname()[1]}"
 
 
-# Action, what it comes to, and the HTTP calls made with two retries.
-FAULTS: dict[str, tuple[Script, type[ModelError], int]] = {
+def everything(error: BaseException | None) -> str:
+    """All that an error shows, and all that it leads to."""
+    if error is None:
+        return ""
+    shown = [str(error), repr(error), repr(error.args), repr(vars(error)), *traceback.format_exception(error)]
+    return "\n".join(shown) + everything(error.__cause__) + everything(error.__context__)
+
+
+# Action, the error, and the HTTP requests with two retries.
+FAULTS: dict[str, tuple[Script | None, type[ModelError], int]] = {
+    "not listening": (None, ModelUnavailable, 3),
     "bad request": (Status(400), ModelRefused, 1),
     "unauthorised": (Status(401), ModelRefused, 1),
-    "forbidden": (Status(403), ModelRefused, 1),
-    "not found": (Status(404), ModelRefused, 1),
-    "timed out": (Status(408), ModelUnavailable, 3),
+    "request timed out": (Status(408), ModelUnavailable, 3),
     "conflict": (Status(409), ModelRefused, 1),
-    "too large": (Status(413), ModelRefused, 1),
     "too many": (Status(429), ModelUnavailable, 3),
     "broken": (Status(500), ModelUnavailable, 3),
     "overloaded": (Status(529), ModelUnavailable, 3),
-    "moved": (Status(302, {"Location": "http://127.0.0.1:1/elsewhere"}), ModelRefused, 1),
-    "moved, kept": (Status(307, {"Location": "/v1/chat/completions"}), ModelRefused, 1),
+    "redirect to another host": (Status(302, {"Location": "http://127.0.0.1:1/elsewhere"}), ModelRefused, 1),
+    "redirect to itself": (Status(307, {"Location": "/v1/chat/completions"}), ModelRefused, 1),
     "cut before": (Cut(midway=False), ModelUnavailable, 3),
     "cut midway": (Cut(), ModelUnavailable, 3),
-    "not json": (BAD_JSON, ModelReplyInvalid, 1),
+    "half of its JSON": (BAD_JSON, ModelReplyInvalid, 1),
     "empty": (Raw(b""), ModelReplyInvalid, 1),
-    "not utf-8": (Raw(b'{"a":"\xff"}'), ModelReplyInvalid, 1),
+    "null": (Raw(b"null"), ModelReplyInvalid, 1),
+    "a list": (Raw(b"[]"), ModelReplyInvalid, 1),
+    "an error as success": (Raw(b'{"error":{"message":"no"}}'), ModelReplyInvalid, 1),
+    "not UTF-8": (Raw(b'{"a":"\xff"}'), ModelReplyInvalid, 1),
     "deep": (Raw(b"[" * 100_000), ModelReplyInvalid, 1),
-    "huge": (Broken(lambda wire: wire | {"pad": "p" * http.MAX_REPLY_BYTES}), ModelReplyInvalid, 1),
-    "compressed": (Raw(b"{}", {"Content-Encoding": "gzip"}), ModelReplyInvalid, 1),
+    "a byte too long": (Raw(b" " * (http.MAX_REPLY_BYTES + 1)), ModelReplyInvalid, 1),
+    "endless": (Endless(), ModelReplyInvalid, 1),
+    "compressed bomb": (Raw(gzip.compress(bytes(50_000_000)), {"Content-Encoding": "gzip"}), ModelReplyInvalid, 1),
     "endless header": (Raw(b"{}", {"X-Pad": "p" * 200_000}), ModelUnavailable, 3),
+    "malformed header": (Raw(b"{}", {"no header": "x"}), ModelUnavailable, 3),
     "echoes": (Status(401, {"X-Echo": KEY}, body=KEY + PROMPT), ModelRefused, 1),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_typed_and_retried_only_if_another_attempt_may_help(provider: str, fault: str) -> None:
+def test_a_fault_has_its_error_and_retries_and_shows_neither_key_nor_prompt(
+    fault: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("", "httpx", "stamina"):
+        caplog.set_level(logging.DEBUG, name)
     script, kind, calls = FAULTS[fault]
-    with ModelServer(script) as server:
-        error = fails(OPENERS[provider](server, MINE), kind)
-        assert len(server.requests) == calls
+    with ModelServer(script or Say()) as server:
+        error = fails(OPENERS["openai"](server if script else Nowhere()), kind)
+        assert len(server.requests) == (calls if script else 0)
     assert error.calls == calls
+    assert (error.__cause__, error.__context__) == (None, None)
+    written = everything(error) + caplog.text + "".join(map(repr, caplog.records)) + "".join(capfd.readouterr())
+    assert KEY not in written
+    assert PROMPT not in written
 
 
-def test_nobody_listens(provider: str) -> None:
-    error = fails(OPENERS[provider](Nowhere(), MINE), ModelUnavailable)
-    assert error.calls == 3
-
-
-@pytest.mark.parametrize("fault", ["broken", "too many", "cut before", "cut midway"])
-def test_no_retries_means_exactly_one_call(provider: str, fault: str) -> None:
-    with ModelServer(FAULTS[fault][0]) as server:
-        fails(OPENERS[provider](server, MINE), ModelUnavailable, asking(retries=0))
-        assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize("passing", [Status(500), Status(503), Status(429), Status(408), Cut(), Cut(midway=False)])
-def test_a_fault_that_passes_is_only_counted(provider: str, passing: Any) -> None:
+@pytest.mark.parametrize("passing", [Status(503), Status(429), Status(408), Cut(), Cut(midway=False)])
+def test_a_fault_that_passes_costs_one_more_call(passing: Any) -> None:
     with ModelServer([passing, Say("well")]) as server:
-        reply = OPENERS[provider](server, MINE).complete(asking())
+        reply = OPENERS["openai"](server).complete(request())
         assert (reply.text, reply.calls, len(server.requests)) == ("well", 2, 2)
 
 
-# --- time -------------------------------------------------------------------------------------------------------
+def test_without_retries_there_is_one_call() -> None:
+    with ModelServer(Status(500)) as server:
+        fails(OPENERS["openai"](server), ModelUnavailable, request(retries=0))
+        assert len(server.requests) == 1
+
+
+def test_the_log_line_of_a_retry_has_figures_only(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "palimpsest")
+    with ModelServer([Status(500), Status(503), Say("hello")]) as server:
+        OPENERS["openai"](server).complete(request())
+        address = server.openai_url
+    lines: list[Any] = [record.msg for record in caplog.records if record.name == "palimpsest.models"]
+    assert [(line["event"], line["attempt"]) for line in lines] == [("model call is tried again", n) for n in (2, 3)]
+    assert all(set(line) == {"attempt", "wait_seconds", "event", "level", "logger", "timestamp"} for line in lines)
+    assert address not in caplog.text
+
+
+def test_a_model_shows_no_key(provider: str) -> None:
+    with ModelServer() as server:
+        assert KEY not in repr(OPENERS[provider](server))
+
+
+# --- time
 
 SLOW: dict[str, Script] = {
     "silent": Slow(60),
-    "drips a reply": Slow(drip=0.05),
-    "drips an error": Slow(drip=0.05, then=Status(500)),
+    "drips its header": Slow(drip=0.02, then=Raw(b"{}", {"X-Pad": "p" * 2_000})),
+    "drips its reply": Slow(drip=0.02, then=Say("word " * 500)),
+    "drips an error": Slow(drip=0.02, then=Status(500, body=" " * 2_000)),
+    "stops after its header": Raw(b"{", {"Content-Length": "100"}),
 }
 
 
 @pytest.mark.parametrize("how", SLOW)
-def test_a_slow_server_does_not_outlive_the_deadline(provider: str, how: str) -> None:
+def test_a_slow_server_does_not_outlast_the_deadline(how: str) -> None:
     with ModelServer(SLOW[how]) as server:
         started = time.monotonic()
-        fails(OPENERS[provider](server, MINE), ModelTimedOut, asking(seconds=0.4))
+        fails(OPENERS["openai"](server), ModelTimedOut, request(seconds=0.4))
         assert 0.3 < time.monotonic() - started < 10
         assert len(server.requests) == 1
 
 
-def test_a_stall_after_a_byte_does_not_start_the_clock_again() -> None:
-    with ModelServer(Slow(drip=0.8)) as server:
-        started = time.monotonic()
-        fails(OPENERS["openai"](server, MINE), ModelTimedOut, asking(seconds=1.0))
-        assert time.monotonic() - started < 10
-
-
-def test_the_deadline_covers_all_attempts_together(provider: str) -> None:
+def test_the_deadline_includes_all_attempts() -> None:
     with ModelServer(Slow(0.15, then=Status(500))) as server:
         started = time.monotonic()
-        with pytest.raises(ModelUnavailable):  # or its kind ModelTimedOut: the time ends in a call, or between two
-            OPENERS[provider](server, MINE).complete(asking(seconds=0.5, retries=1000))
+        with pytest.raises(ModelUnavailable):  # or ModelTimedOut: the time ends during a call, or between two
+            OPENERS["openai"](server).complete(request(seconds=0.5, retries=1000))
         assert time.monotonic() - started < 10
         assert 2 <= len(server.requests) <= 4
 
 
-def test_no_time_means_no_call(provider: str) -> None:
+def test_without_time_there_is_no_call() -> None:
     with ModelServer() as server:
-        error = fails(OPENERS[provider](server, MINE), ModelTimedOut, asking(seconds=0))
+        error = fails(OPENERS["openai"](server), ModelTimedOut, request(seconds=0))
         assert (len(server.requests), error.calls) == (0, 0)
 
 
-@pytest.mark.parametrize("status", [408, 429, 503])
-def test_retry_after_in_seconds_is_waited_for(provider: str, status: int) -> None:
-    with ModelServer([Status(status, {"Retry-After": "0.2"}), Say("well")]) as server:
-        started = time.monotonic()
-        reply = OPENERS[provider](server, NEVER).complete(asking())
-        assert time.monotonic() - started >= 0.2
-        assert reply.calls == 2
-
-
-def test_retry_after_as_a_date_is_understood(provider: str) -> None:
+def test_retry_after_is_waited_for(only_retry_after: None) -> None:
     past = formatdate(time.time() - 60, usegmt=True)
-    with ModelServer([Status(429, {"Retry-After": past}), Say("well")]) as server:
-        assert OPENERS[provider](server, NEVER).complete(asking()).text == "well"
+    script: Script = [Status(429, {"Retry-After": "0.2"}), Status(503, {"Retry-After": past}), Say("well")]
+    with ModelServer(script) as server:
+        started = time.monotonic()
+        assert OPENERS["openai"](server).complete(request()).calls == 3
+        assert time.monotonic() - started >= 0.2
 
 
 @pytest.mark.parametrize("later", ["3600", formatdate(time.time() + 36_000, usegmt=True)], ids=["seconds", "date"])
-def test_a_retry_after_beyond_the_deadline_fails_at_once(provider: str, later: str) -> None:
+def test_a_retry_after_beyond_the_deadline_fails_at_once(later: str) -> None:
     with ModelServer(Status(429, {"Retry-After": later})) as server:
         started = time.monotonic()
-        fails(OPENERS[provider](server, MINE), ModelUnavailable)
+        fails(OPENERS["openai"](server), ModelUnavailable)
         assert time.monotonic() - started < 10
         assert len(server.requests) == 1
 
 
-def test_a_retry_after_that_says_nothing_leaves_the_pause_to_us(provider: str) -> None:
+def test_a_retry_after_without_a_time_gets_the_default_pause() -> None:
     with ModelServer([Status(429, {"Retry-After": "soon"}), Say("well")]) as server:
-        assert OPENERS[provider](server, MINE).complete(asking()).calls == 2
+        assert OPENERS["openai"](server).complete(request()).calls == 2
 
 
-# --- replies that make no sense ---------------------------------------------------------------------------------
+# --- replies of the wrong form
 
 
 def put(path: str, value: Any) -> Broken:
-    """A reply with one call and one text, and `value` at a dotted `path`; `...` takes what is there away."""
+    """A reply with one call and one text, and `value` at a dotted `path`; `...` removes what is there."""
     *way, last = path.split(".")
 
     def change(wire: Any) -> Any:
@@ -237,22 +261,18 @@ WRONG: dict[str, list[tuple[str, Any]]] = {
         ("choices", ...),
         ("choices", "none"),
         ("choices.0", 7),
-        ("choices.0.message", ...),
         ("choices.0.message", None),
-        ("choices.0.message.content", 5),
         ("choices.0.message.content", ["text"]),
         ("choices.0.message.tool_calls", {}),
         ("choices.0.message.tool_calls.0", "delete_memory"),
         ("choices.0.message.tool_calls.0.id", 7),
         ("choices.0.message.tool_calls.0.function", ...),
-        ("choices.0.message.tool_calls.0.function.name", ...),
         ("choices.0.message.tool_calls.0.function.name", None),
         ("choices.0.finish_reason", 1),
         ("usage", "much"),
         ("usage.prompt_tokens", "7"),
         ("usage.prompt_tokens", -1),
         ("usage.completion_tokens", 1.5),
-        ("usage.prompt_tokens_details", []),
         ("usage.prompt_tokens", True),
         ("usage.prompt_tokens", 10**30),
     ],
@@ -261,46 +281,31 @@ WRONG: dict[str, list[tuple[str, Any]]] = {
         ("content", "text"),
         ("content.0", "text"),
         ("content.0.text", ...),
-        ("content.0.text", 5),
         ("content.0.type", ...),
-        ("content.1.name", ...),
+        ("content.0.type", 7),
         ("content.1.name", 5),
         ("content.1.id", 5),
         ("stop_reason", 1),
-        ("usage", ...),
         ("usage.input_tokens", ...),
-        ("usage.output_tokens", "7"),
         ("usage.cache_read_input_tokens", -1),
     ],
     "ollama": [
         ("message", ...),
-        ("message", "text"),
         ("message.content", 5),
-        ("message.tool_calls", {}),
-        ("message.tool_calls.0", 5),
         ("message.tool_calls.0.function", ...),
-        ("message.tool_calls.0.function.name", 5),
         ("done", False),
         ("done", ...),
         ("done_reason", 1),
-        ("prompt_eval_count", "7"),
         ("eval_count", -1),
     ],
 }
-CASES = [(name, path, value) for name, cases in WRONG.items() for path, value in cases]
 
 
-@pytest.mark.parametrize(("name", "path", "value"), CASES)
-def test_a_reply_of_the_wrong_shape_is_invalid(name: str, path: str, value: Any) -> None:
+@pytest.mark.parametrize(("name", "path", "value"), [(name, *wrong) for name in WRONG for wrong in WRONG[name]])
+def test_a_reply_of_the_wrong_form_is_invalid(name: str, path: str, value: Any) -> None:
     with ModelServer(put(path, value)) as server:
-        fails(OPENERS[name](server, MINE), ModelReplyInvalid)
+        fails(OPENERS[name](server), ModelReplyInvalid)
         assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize("body", [b"null", b"[]", b'"text"', b"7", b"{}", b'{"error":{"message":"no"}}'])
-def test_json_that_is_no_reply_is_invalid(provider: str, body: bytes) -> None:
-    with ModelServer(Raw(body)) as server:
-        fails(OPENERS[provider](server, MINE), ModelReplyInvalid)
 
 
 def test_an_invalid_reply_still_says_what_it_cost(provider: str) -> None:
@@ -308,60 +313,21 @@ def test_an_invalid_reply_still_says_what_it_cost(provider: str) -> None:
         return {name: 7 if name in ("choices", "content", "message") else value for name, value in wire.items()}
 
     with ModelServer(Broken(spoiled, Say("text", usage=Spent(100, 20)))) as server:
-        error = fails(OPENERS[provider](server, MINE), ModelReplyInvalid)
+        error = fails(OPENERS[provider](server), ModelReplyInvalid)
     assert error.usage == Usage(prompt=100, completion=20)
 
 
-# Anthropic and Ollama send an object, OpenAI the text of one.
-NO_OBJECTS: list[Any] = ["", "not json", '["a"]', ["a"], 7, None, True]
-
-
-@pytest.mark.parametrize("arguments", NO_OBJECTS, ids=repr)
-def test_arguments_that_are_no_object_are_none(provider: str, arguments: Any) -> None:
-    with ModelServer([[Call("delete_memory", arguments), Call("delete_memory", {"id": 3})]]) as server:
-        reply = OPENERS[provider](server, MINE).complete(asking())
-    assert [call.arguments for call in reply.tool_calls] == [None, {"id": 3}]
+def test_arguments_that_are_no_object_are_none(provider: str) -> None:
+    """Anthropic and Ollama send an object, OpenAI the text of one."""
+    calls = [Call("delete_memory", arguments) for arguments in ("", "not json", '["a"]', ["a"], 7, None, {"id": 3})]
+    with ModelServer([calls]) as server:
+        reply = OPENERS[provider](server).complete(request())
+    assert [call.arguments for call in reply.tool_calls] == [None] * 6 + [{"id": 3}]
 
 
 def test_ten_thousand_calls_in_one_reply_are_all_read(provider: str) -> None:
     calls = [Call("delete_memory", {"id": number}) for number in range(10_000)]
     with ModelServer([calls]) as server:
-        reply = OPENERS[provider](server, MINE).complete(asking())
+        reply = OPENERS[provider](server).complete(request())
     assert [call.arguments["id"] for call in reply.tool_calls if call.arguments] == list(range(10_000))
     assert len({call.id for call in reply.tool_calls}) == 10_000
-
-
-# --- secrets ----------------------------------------------------------------------------------------------------
-
-
-def everything(error: BaseException | None) -> str:
-    """All that an error shows of itself, and all that it leads to."""
-    if error is None:
-        return ""
-    shown = [str(error), repr(error), repr(error.args), repr(vars(error)), *traceback.format_exception(error)]
-    return "\n".join(shown) + everything(error.__cause__) + everything(error.__context__)
-
-
-LEAKS: dict[str, Script] = {name: fault[0] for name, fault in FAULTS.items()} | {"silent": Slow(60)}
-
-
-@pytest.mark.parametrize("fault", [*LEAKS, "down"])
-def test_no_key_and_no_prompt_in_errors_or_logs(
-    provider: str, fault: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("", "httpx", "stamina"):
-        caplog.set_level(logging.DEBUG, name)
-    with ModelServer(LEAKS.get(fault, Say())) as server:
-        at = Nowhere() if fault == "down" else server
-        with pytest.raises(ModelError) as caught:
-            OPENERS[provider](at, MINE).complete(asking(seconds=1.0 if fault != "silent" else 0.2))
-    error = caught.value
-    assert (error.__cause__, error.__context__) == (None, None)
-    written = everything(error) + caplog.text + "".join(map(repr, caplog.records)) + "".join(capfd.readouterr())
-    assert KEY not in written
-    assert PROMPT not in written
-
-
-def test_a_model_shows_no_key(provider: str) -> None:
-    with ModelServer() as server:
-        assert KEY not in repr(OPENERS[provider](server, MINE))

@@ -21,7 +21,7 @@ from refinement import tasks
 from refinement.llm import connections, http
 from refinement.models import Outcome, RefinementSession
 from tests import queueing, refining
-from tests.model_server import Action, Call, ModelServer, Slow, Status, Turn
+from tests.model_server import NO_PAUSES, Action, Call, ModelServer, Slow, Status, Turn
 
 ME = Actor.operator("tests")
 MINUTE = timedelta(minutes=1)
@@ -45,15 +45,12 @@ def model() -> Model:
 
 @pytest.fixture
 def server(model: Model, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    monkeypatch.setattr(http, "Pauses", lambda: http_pauses)
+    monkeypatch.setattr(http, "PAUSES", NO_PAUSES)
     with ModelServer(model) as server:
         settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
         settings.MODEL_CALL_SECONDS = 1
         yield server
     connections.close_clients()
-
-
-http_pauses = http.Pauses(first=0.01, longest=0.01, jitter=0.0)
 
 
 def crowd(count: int, model: str = "openai/scripted") -> list[Agent]:

@@ -21,7 +21,7 @@ from refinement.errors import BackingOff, SessionOpen
 from refinement.llm import connections, http
 from refinement.models import Provider, RefinementSession, Waiting
 from tests import queueing, refining
-from tests.model_server import Action, Call, ModelServer, Slow, Status, Turn
+from tests.model_server import NO_PAUSES, Action, Call, ModelServer, Slow, Status, Turn
 
 pytestmark = pytest.mark.django_db
 ME = Actor.operator("tests")
@@ -39,12 +39,9 @@ class Models:
         return self.ways.get(turn.model, DONE)
 
 
-SHORT = http.Pauses(0.01, 0.01, 0.0)
-
-
 @pytest.fixture
 def server(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    monkeypatch.setattr(http, "Pauses", lambda: SHORT)
+    monkeypatch.setattr(http, "PAUSES", NO_PAUSES)
     with ModelServer(
         Models(
             bad=Status(429),

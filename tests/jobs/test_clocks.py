@@ -116,7 +116,7 @@ def test_set_back_a_turn_whose_worker_died_is_given_again_when_the_clock_has_cau
 def test_set_back_a_provider_that_was_down_is_called_again_in_minutes(ada: Agent, clock: Any) -> None:
     clock.move_to(NOON + HOURS)
     for _ in range(providers.FAILURES):
-        providers.Gate("openai/any").failed(is_gone=True)
+        providers.Availability("openai/any").failed(is_unreachable=True)
     assert set(providers.shut()) == {"openai", "openai/any"}
     clock.move_to(NOON + AFTER)
     assert providers.shut() == {}

@@ -19,7 +19,7 @@ from django_q.models import Schedule
 
 from config import queue
 from config import settings as module
-from refinement.providers import Gate
+from refinement.providers import Availability
 from tests.conftest import House
 from tests.privacy import logbook
 from tests.privacy.marker import unique
@@ -139,7 +139,7 @@ def test_a_worker_that_has_just_started_looks_at_once(client: Client, db: None) 
 
 def test_a_provider_that_does_not_answer_is_told(client: Client, db: None) -> None:
     with time_machine.travel("2026-01-02T03:04:05Z", tick=False):
-        Gate("openai/gpt").failed(60)
+        Availability("openai/gpt").failed(60)
         response = client.get("/readyz")
     assert (response.status_code, response.json()["models"]) == (
         200,

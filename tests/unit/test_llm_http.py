@@ -1,4 +1,4 @@
-"""Connections to model servers: reuse, isolation between tenants, pauses, addresses and keys."""
+"""Connections to model servers: reuse, isolation between tenants, addresses and keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from refinement.llm import connections, http
-from refinement.llm.base import Message, ModelNotConfigured, ModelUnavailable, Request
+from refinement.llm.base import Message, ModelNotConfigured, ModelReplyInvalid, ModelUnavailable, Request
 from refinement.llm.openai import OpenAI
 from tests.model_server import ModelServer, Raw, Say, Status
 
@@ -42,7 +42,7 @@ def test_calls_share_a_connection() -> None:
 
 def test_a_connection_closed_by_the_server_is_opened_again() -> None:
     with ModelServer([Raw(b"{}", {"Connection": "close"}), Say("hello")]) as server:
-        with pytest.raises(Exception, match="form of its protocol"):
+        with pytest.raises(ModelReplyInvalid):
             OpenAI("key", server.openai_url).complete(REQUEST)
         assert OpenAI("key", server.openai_url).complete(REQUEST).text == "hello"
 
@@ -88,7 +88,7 @@ def test_nothing_compressed_is_asked_for() -> None:
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A key and a certificate for 127.0.0.1 that only those who are shown it trust."""
+    """A key and a certificate for 127.0.0.1, signed by itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a model server")])
     now = datetime.now(UTC)
@@ -112,10 +112,8 @@ def secure(certificate: Path) -> Iterator[str]:
     context.load_cert_chain(certificate)
     server = ModelServer()
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    connections._trusted.cache_clear()
     with server:
         yield server.openai_url.replace("http:", "https:")
-    connections._trusted.cache_clear()
 
 
 def test_a_certificate_authority_of_ones_own_is_trusted(
@@ -130,43 +128,30 @@ def test_a_certificate_nobody_vouches_for_is_not(secure: str) -> None:
         OpenAI("key", secure).complete(REQUEST)
 
 
-# --- pauses -----------------------------------------------------------------------------------------------------
+# --- Retry-After, addresses and keys
 
 
-def test_pauses_double_up_to_the_longest() -> None:
-    pauses = http.Pauses(first=1.0, longest=5.0, jitter=0.0)
-    assert [pauses.after(attempt) for attempt in (1, 2, 3, 4, 999)] == [1.0, 2.0, 4.0, 5.0, 5.0]
-
-
-def test_jitter_comes_on_top() -> None:
-    assert 1.0 <= http.Pauses(first=1.0, jitter=0.5).after(1) <= 1.5
-
-
-def test_retry_after() -> None:
-    rows: list[tuple[str | None, float | None]] = [
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
         ("0", 0.0),
-        ("7", 7.0),
         (" 1.5 ", 1.5),
         ("Wed, 01 Jul 2026 12:00:30 GMT", 30.0),
-        ("Wed, 01 Jul 2026 12:00:30 -0000", 30.0),
         ("Wed, 01 Jul 2026 11:00:00 GMT", 0.0),
-        (None, None),
         ("", None),
         ("soon", None),
         ("-5", None),
         ("nan", None),
         ("9" * 5000, None),
         ("Wed, 99 Jul 2026 12:00:30 GMT", None),
-    ]
-    for value, seconds in rows:
-        with time_machine.travel("2026-07-01T12:00:00Z", tick=False):
-            assert http.retry_after(value) == seconds
+    ],
+)
+def test_retry_after(value: str, seconds: float | None) -> None:
+    with time_machine.travel("2026-07-01T12:00:00Z", tick=False):
+        assert http.retry_after(value) == seconds
 
 
-# --- addresses and keys -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("address", ["http://127.0.0.1:8080/v1", " https://models.example/ "])
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8080/v1", " https://models.example/ ", "http://[::1]:11434"])
 def test_a_usable_address_is_taken_without_its_slash(address: str) -> None:
     assert http.checked_address(address, "It") == address.strip().rstrip("/")
 
@@ -174,37 +159,37 @@ def test_a_usable_address_is_taken_without_its_slash(address: str) -> None:
 @pytest.mark.parametrize(
     "address",
     [
-        "",
         "marker",
         "ftp://marker.example",
         "https://",
         "https://user:marker@models.example",
         "https://models.example/v1?key=marker",
         "https://models.example/#marker",
-        "https://marker.example:99999999",
+        "https://marker.example:99999",
         "https://[marker",
         "https://marker.example:0",
         "https://marker\x00.example",
+        "https://models.example/\nmarker",
     ],
 )
-def test_an_address_that_cannot_be_used_is_refused_unquoted(address: str) -> None:
+def test_an_address_that_cannot_be_used_is_refused_and_not_quoted(address: str) -> None:
     with pytest.raises(ModelNotConfigured) as caught:
         http.checked_address(address, "It")
     assert "marker" not in str(caught.value)
     assert caught.value.__context__ is None
 
 
-def test_the_newline_at_the_end_of_a_key_file_is_no_part_of_the_key() -> None:
+def test_the_newline_at_the_end_of_a_key_file_is_not_part_of_the_key() -> None:
     assert http.checked_key("sk-1\n", "It") == "sk-1"
 
 
-@pytest.mark.parametrize("key", ["sk 1", "sk-\r\nX: 1", "sk-é", "sk-\x00"])
+@pytest.mark.parametrize("key", ["sk 1", "sk-\r\nX: 1", "sk-é"])
 def test_a_key_that_cannot_be_sent_is_refused(key: str) -> None:
     with pytest.raises(ModelNotConfigured):
         http.checked_key(key, "It")
 
 
-def test_a_host_that_cannot_be_looked_up_is_unavailable() -> None:
-    model = OpenAI("key", f"http://{'a' * 64}.invalid")
+@pytest.mark.parametrize("host", ["a" * 64 + ".invalid", "modèles..example"])
+def test_a_host_that_cannot_be_looked_up_is_unavailable(host: str) -> None:
     with pytest.raises(ModelUnavailable):
-        model.complete(REQUEST)
+        OpenAI("key", f"http://{host}").complete(REQUEST)

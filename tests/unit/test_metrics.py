@@ -20,7 +20,7 @@ from memory.time_machine.rollback import What
 from refinement import backlog, loop, scheduling
 from refinement.models import RefinementSession
 from refinement.monitoring import metrics
-from refinement.providers import Gate
+from refinement.providers import Availability
 from tests import refining, steps
 from tests.conftest import House
 from tests.model_server import ModelServer, Status, tidy
@@ -182,8 +182,8 @@ def test_the_line_and_who_is_at_it_are_told(client: Client, ada: Agent, bob: Age
 
 
 def test_a_provider_that_is_left_alone_is_told(client: Client, db: None) -> None:
-    Gate("openai/gpt").failed(60, is_gone=True)
-    Gate("openai/gpt").failed(is_gone=True)
+    Availability("openai/gpt").failed(60, is_unreachable=True)
+    Availability("openai/gpt").failed(is_unreachable=True)
     text = scraped(client)
     assert figure(text, 'palimpsest_provider_down{provider="openai"}') == 1
     assert figure(text, 'palimpsest_provider_down{provider="ollama"}') == 0

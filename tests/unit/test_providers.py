@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from refinement import providers
 from refinement.models import Provider
-from refinement.providers import FIRST, LONGEST, Gate
+from refinement.providers import FIRST, LONGEST, Availability
 
 pytestmark = pytest.mark.django_db
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
@@ -25,8 +25,8 @@ def clock() -> Iterator[time_machine.Traveller]:
         yield traveller
 
 
-def down(times: int = 2) -> Gate:
-    gate = Gate("openai/gpt")
+def down(times: int = 2) -> Availability:
+    gate = Availability("openai/gpt")
     for _ in range(times):
         assert gate.wait() == 0
         gate.failed()
@@ -34,7 +34,7 @@ def down(times: int = 2) -> Gate:
 
 
 def test_a_provider_nobody_called_is_open() -> None:
-    assert Gate("openai/gpt").wait() == 0
+    assert Availability("openai/gpt").wait() == 0
     assert providers.shut() == {}
 
 
@@ -44,7 +44,7 @@ def test_one_failure_shuts_nothing() -> None:
 
 def test_two_in_a_row_shut_the_model_for_everybody(clock: time_machine.Traveller) -> None:
     down()
-    assert Gate("openai/gpt").wait() == FIRST.total_seconds()
+    assert Availability("openai/gpt").wait() == FIRST.total_seconds()
     assert set(providers.shut()) == {"openai/gpt"}
 
 
@@ -54,22 +54,22 @@ def test_one_model_shuts_no_other(clock: time_machine.Traveller) -> None:
     clock.shift(FIRST)
     assert gate.wait() == 0
     gate.failed(86_400)
-    assert [Gate(model).wait() for model in ("openai/other", "anthropic/claude")] == [0, 0]
+    assert [Availability(model).wait() for model in ("openai/other", "anthropic/claude")] == [0, 0]
 
 
 def test_two_models_that_fail_shut_their_provider(clock: time_machine.Traveller) -> None:
     for model in ("openai/gpt", "openai/other"):
-        gate = Gate(model)
+        gate = Availability(model)
         assert gate.wait() == 0
         gate.failed()
-    assert Gate("openai/a-third").wait() == FIRST.total_seconds()
-    assert Gate("anthropic/claude").wait() == 0
+    assert Availability("openai/a-third").wait() == FIRST.total_seconds()
+    assert Availability("anthropic/claude").wait() == 0
 
 
 def test_a_server_that_is_not_there_shuts_its_provider(clock: time_machine.Traveller) -> None:
     for _ in range(2):
-        Gate("openai/gpt").failed(is_gone=True)
-    assert Gate("openai/other").wait() == FIRST.total_seconds()
+        Availability("openai/gpt").failed(is_unreachable=True)
+    assert Availability("openai/other").wait() == FIRST.total_seconds()
 
 
 def test_who_failed_three_times_leaves_it_to_others(clock: time_machine.Traveller) -> None:
@@ -80,7 +80,7 @@ def test_who_failed_three_times_leaves_it_to_others(clock: time_machine.Travelle
     gate.failed()
     clock.shift(timedelta(minutes=2))
     assert gate.wait() > 3_600
-    assert Gate("openai/gpt").wait() == 0
+    assert Availability("openai/gpt").wait() == 0
 
 
 def test_an_answer_between_two_failures_forgets_the_first() -> None:
@@ -88,13 +88,13 @@ def test_an_answer_between_two_failures_forgets_the_first() -> None:
     assert gate.wait() == 0
     gate.answered()
     down(1)
-    assert Gate("openai/gpt").wait() == 0
+    assert Availability("openai/gpt").wait() == 0
 
 
 def test_after_a_pause_one_of_all_may_try(clock: time_machine.Traveller) -> None:
     down()
     clock.shift(FIRST)
-    assert [Gate("openai/gpt").wait() > 0 for _ in range(4)] == [False, True, True, True]
+    assert [Availability("openai/gpt").wait() > 0 for _ in range(4)] == [False, True, True, True]
 
 
 def test_what_it_answers_opens_it_for_everybody(clock: time_machine.Traveller) -> None:
@@ -102,7 +102,7 @@ def test_what_it_answers_opens_it_for_everybody(clock: time_machine.Traveller) -
     clock.shift(FIRST)
     assert gate.wait() == 0
     gate.answered()
-    assert Gate("openai/gpt").wait() == 0
+    assert Availability("openai/gpt").wait() == 0
     assert not providers.is_doubted("openai/gpt")
 
 
@@ -112,7 +112,7 @@ def test_pauses_double_up_to_five_minutes(clock: time_machine.Traveller) -> None
     for _ in range(8):
         pauses.append(gate.wait())
         clock.shift(timedelta(seconds=pauses[-1]))
-        gate = Gate("openai/gpt")
+        gate = Availability("openai/gpt")
         assert gate.wait() == 0
         gate.failed()
     assert pauses == [15, 30, 60, 120, 240, 300, 300, 300]
@@ -120,27 +120,27 @@ def test_pauses_double_up_to_five_minutes(clock: time_machine.Traveller) -> None
 
 
 def test_failures_of_calls_that_were_under_way_count_once(clock: time_machine.Traveller) -> None:
-    gates = [Gate("openai/gpt") for _ in range(50)]
+    gates = [Availability("openai/gpt") for _ in range(50)]
     assert {gate.wait() for gate in gates} == {0}
     for gate in gates:
         gate.failed()
-    assert Gate("openai/gpt").wait() == FIRST.total_seconds()
+    assert Availability("openai/gpt").wait() == FIRST.total_seconds()
 
 
 def test_what_the_server_asks_for_holds_for_everybody(clock: time_machine.Traveller) -> None:
     down(1)
-    gate = Gate("anthropic/claude")
+    gate = Availability("anthropic/claude")
     gate.failed(7)
-    assert Gate("anthropic/claude").wait() == 7
+    assert Availability("anthropic/claude").wait() == 7
     clock.shift(7 * SECOND)
-    assert [Gate("anthropic/claude").wait() for _ in range(3)] == [0, 0, 0], (
+    assert [Availability("anthropic/claude").wait() for _ in range(3)] == [0, 0, 0], (
         "it is busy, not down: nobody has to try first"
     )
 
 
 def test_nobody_is_kept_away_for_longer_than_five_minutes(clock: time_machine.Traveller) -> None:
-    Gate("openai/gpt").failed(86_400)
-    assert Gate("openai/gpt").wait() == LONGEST.total_seconds()
+    Availability("openai/gpt").failed(86_400)
+    assert Availability("openai/gpt").wait() == LONGEST.total_seconds()
 
 
 def test_a_clock_that_was_set_back_keeps_nobody_away(clock: time_machine.Traveller) -> None:
@@ -148,9 +148,9 @@ def test_a_clock_that_was_set_back_keeps_nobody_away(clock: time_machine.Travell
     down()
     clock.shift(-timedelta(days=2))
     assert providers.shut() == {}
-    assert Gate("openai/gpt").wait() == 0
-    Gate("openai/gpt").failed()
-    assert 0 < Gate("openai/gpt").wait() <= LONGEST.total_seconds()
+    assert Availability("openai/gpt").wait() == 0
+    Availability("openai/gpt").failed()
+    assert 0 < Availability("openai/gpt").wait() <= LONGEST.total_seconds()
 
 
 @pytest.mark.parametrize("callers", [1, 2, 12])
@@ -162,7 +162,7 @@ def test_one_that_is_down_costs_at_most_five_calls_a_minute(
     calls: list[int] = []
     for second in range(300):
         for caller in range(callers):
-            gate = Gate(f"openai/{caller % models}")
+            gate = Availability(f"openai/{caller % models}")
             if gate.wait() == 0:
                 calls.append(second)
                 gate.failed()
@@ -180,7 +180,7 @@ def test_of_many_at_the_same_moment_one_tries() -> None:
     def ask() -> None:
         try:
             start.wait()
-            waits.append(Gate("openai/gpt").wait())
+            waits.append(Availability("openai/gpt").wait())
         finally:
             connection.close()
 

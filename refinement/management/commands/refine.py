@@ -78,7 +78,7 @@ class Command(Task):
     def _preview(self, agent: Agent, mode: Mode, named: dict[str, Any], *, as_json: bool) -> int:
         figures = named | dry_run.preview(agent, mode)
         try:
-            catalog.check(agent.model)
+            catalog.open_model(agent.model)
         except ModelNotConfigured as failure:
             self._show(figures | {"error": failure.code}, as_json=as_json)
             self.say(f"error: {agent.label}: {failure}")
