@@ -7,8 +7,7 @@ In a test:
 
 A script is a list of actions played in order, one action played for ever, or a callable that is given the `Turn`
 and returns an action; a list of calls inside a script is one reply that asks for them all. One script plays all
-three protocols. What arrives is validated as strictly as the real
-servers do it, and answered 400 (and listed in `server.refused`) when they would.
+three protocols. A conversation that the real server would refuse is answered 400, and listed in `server.refused`.
 
 By hand, to try a refinement against a model that needs no network:
 
@@ -28,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
-# --- what a script sees and says ----------------------------------------------------------------------------------
+# --- what a script sees and says
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ def _object(line: str) -> dict[str, Any] | None:
 
 Script = Callable[[Turn], Action] | Sequence[Action] | Action
 
-# --- the protocols ------------------------------------------------------------------------------------------------
+# --- the protocols
 
 
 class Refused(Exception):
@@ -175,43 +174,13 @@ def need(condition: object, message: str) -> None:
         raise Refused(message)
 
 
-def _known(given: dict[str, Any], allowed: str, where: str) -> None:
-    unknown = set(given) - set(allowed.split())
-    need(not unknown, f"{where}: unknown fields {sorted(unknown)}")
-
-
-def _text(value: Any, where: str) -> str:
-    need(isinstance(value, str), f"{where} must be a string")
-    return str(value)
-
-
-def _listed(value: Any, where: str) -> list[dict[str, Any]]:
-    well = isinstance(value, list) and value and all(isinstance(item, dict) for item in value)
-    need(well, f"{where} must be a list of objects, and not empty")
-    return list(value)
-
-
-def _positive(value: Any, where: str) -> None:
-    need(type(value) is int and value > 0, f"{where} must be a positive integer")
-
-
-def _name(value: Any) -> str:
-    need(isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_-]{1,64}", value), "a tool's name is not allowed")
-    return str(value)
-
-
-def _schema(value: Any) -> None:
-    need(isinstance(value, dict) and value.get("type") == "object", "a tool's schema must be of an object")
-
-
-def _common(body: dict[str, Any]) -> None:
-    need(isinstance(body.get("model"), str) and body["model"], "model is missing")
-    heat = body.get("temperature", 0)
-    need(isinstance(heat, int | float) and 0 <= heat <= 2, "temperature is out of range")
+def _name(name: str) -> str:
+    need(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name), "a tool's name is not allowed")
+    return name
 
 
 class OpenAIProtocol:
-    """Chat Completions, as OpenAI and compatible servers check it."""
+    """Chat Completions."""
 
     name = "openai"
     path = "/v1/chat/completions"
@@ -220,48 +189,30 @@ class OpenAIProtocol:
     def read(self, headers: dict[str, str], body: dict[str, Any], number: int) -> Turn:
         if not re.fullmatch(r"Bearer \S+", headers.get("authorization", "")):
             raise Refused("no API key", 401)
-        known = "model messages tools max_tokens max_completion_tokens temperature store stream"
-        _known(body, known, "request")
-        _common(body)
-        need(body.get("stream", False) is False, "no streaming here")
         need(("max_tokens" in body) != ("max_completion_tokens" in body), "give one limit of output")
-        _positive(body.get("max_tokens", body.get("max_completion_tokens")), "the limit of output")
-        said = [self._said(message) for message in _listed(body.get("messages"), "messages")]
+        return self._turn(body, number)
+
+    def _turn(self, body: dict[str, Any], number: int) -> Turn:
+        said = [self._said(message) for message in body["messages"]]
         _pair(said)
         system = "\n".join(one.text for one in said if one.role == "system")
         rest = tuple(one for one in said if one.role != "system")
-        return Turn(number, self.name, body["model"], system, rest, self._tools(body))
-
-    def _tools(self, body: dict[str, Any]) -> tuple[str, ...]:
-        tools = _listed(body["tools"], "tools") if "tools" in body else []
-        for tool in tools:
-            need(tool.get("type") == "function", "a tool must be a function")
-            _known(tool["function"], "name description parameters strict", "function")
-            _schema(tool["function"].get("parameters"))
-        return tuple(_name(tool["function"].get("name")) for tool in tools)
+        tools = tuple(_name(tool["function"]["name"]) for tool in body.get("tools", ()))
+        return Turn(number, self.name, body["model"], system, rest, tools)
 
     def _said(self, message: dict[str, Any]) -> Said:
-        _known(message, "role content tool_calls tool_call_id", "message")
-        role = message.get("role")
-        need(role in ("system", "user", "assistant", "tool"), "unknown role")
-        content = message.get("content")
-        calls = _listed(message["tool_calls"], "tool_calls") if "tool_calls" in message else []
-        need(not calls or role == "assistant", "only an assistant calls tools")
-        text = "" if content is None and calls else _text(content, "content")
-        need(("tool_call_id" in message) == (role == "tool"), "tool_call_id belongs to tool messages")
-        return Said(str(role), text, tuple(map(self._call, calls)), message.get("tool_call_id", ""))
+        calls = tuple(map(self._call, message.get("tool_calls", ())))
+        return Said(message["role"], message["content"], calls, message.get("tool_call_id", ""))
 
     def _call(self, call: dict[str, Any]) -> Call:
-        _known(call, "id type function", "tool call")
-        need(call.get("type") == "function", "a tool call must be of a function")
-        arguments = _object(_text(call["function"].get("arguments"), "arguments"))
+        arguments = _object(call["function"]["arguments"])
         need(arguments is not None, "arguments in the history must be a JSON object")
-        return Call(_name(call["function"].get("name")), arguments, _text(call.get("id"), "id"))
+        return Call(_name(call["function"]["name"]), arguments, call["id"])
 
     def reply(self, say: Say, spent: Spent) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": say.text or None, "refusal": None}
         if say.calls:
-            message["tool_calls"] = [self._asked(call, n) for n, call in enumerate(say.calls)]
+            message["tool_calls"] = list(map(self._asked, say.calls))
         usage = {
             "prompt_tokens": spent.prompt,
             "completion_tokens": spent.completion,
@@ -271,10 +222,9 @@ class OpenAIProtocol:
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.stops[say.stop]}
         return {"id": "chatcmpl-1", "object": "chat.completion", "created": 0, "choices": [choice], "usage": usage}
 
-    def _asked(self, call: Call, place: int) -> dict[str, Any]:
+    def _asked(self, call: Call) -> dict[str, Any]:
         arguments = call.args if isinstance(call.args, str) else json.dumps(call.args)
-        function = {"name": call.name, "arguments": arguments}
-        return {"id": call.id, "type": "function", "function": function}
+        return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         return {"error": {"message": message, "type": "error", "param": None, "code": status}}
@@ -290,60 +240,37 @@ class AnthropicProtocol:
     def read(self, headers: dict[str, str], body: dict[str, Any], number: int) -> Turn:
         if not headers.get("x-api-key"):
             raise Refused("no API key", 401)
-        need(headers.get("anthropic-version") == "2023-06-01", "anthropic-version is missing")
-        _known(body, "model max_tokens messages system tools temperature stream", "request")
-        _common(body)
-        _positive(body.get("max_tokens"), "max_tokens")
         need(json.dumps(body).count('"cache_control": {') <= 4, "at most 4 blocks may be cached")
-        system = "\n".join(self._block_text(block) for block in body.get("system", ()))
-        said = tuple(self._messages(_listed(body.get("messages"), "messages")))
+        roles = [message["role"] for message in body["messages"]]
+        need(
+            roles == ["user", "assistant"] * (len(roles) // 2) + ["user"],
+            "roles must alternate, user first and last",
+        )
+        said = tuple(one for message in body["messages"] for one in self._said(message["role"], message["content"]))
         _pair(said)
-        return Turn(number, self.name, body["model"], system, said, self._tools(body))
+        system = "\n".join(map(self._text, body.get("system", ())))
+        return Turn(
+            number, self.name, body["model"], system, said, tuple(_name(tool["name"]) for tool in body.get("tools", ()))
+        )
 
-    def _tools(self, body: dict[str, Any]) -> tuple[str, ...]:
-        tools = _listed(body["tools"], "tools") if "tools" in body else []
-        for tool in tools:
-            _known(tool, "name description input_schema cache_control", "tool")
-            _schema(tool.get("input_schema"))
-        return tuple(_name(tool.get("name")) for tool in tools)
-
-    def _messages(self, messages: list[dict[str, Any]]) -> Iterator[Said]:
-        for place, message in enumerate(messages):
-            _known(message, "role content", "message")
-            need(message.get("role") == ("user", "assistant")[place % 2], "roles must alternate, user first")
-            blocks = _listed(message.get("content"), "content")
-            yield from (self._assistant(blocks) if place % 2 else self._user(blocks))
-        need(messages[-1]["role"] == "user", "the last message must be the user's")
-
-    def _user(self, blocks: list[dict[str, Any]]) -> Iterator[Said]:
-        kinds = [block.get("type") for block in blocks]
-        results = [block for block in blocks if block.get("type") == "tool_result"]
-        need("tool_result" not in kinds[len(results) :], "tool results must come before text")
+    def _said(self, role: str, blocks: list[dict[str, Any]]) -> Iterator[Said]:
+        results = [block for block in blocks if block["type"] == "tool_result"]
+        need(results == blocks[: len(results)], "tool results must come before text")
         for block in results:
-            _known(block, "type tool_use_id content is_error cache_control", "tool_result")
-            content = _text(block.get("content"), "tool_result content")
-            yield Said(
-                "tool", content, (), _text(block.get("tool_use_id"), "tool_use_id"), block.get("is_error", False)
-            )
-        texts = [self._block_text(block) for block in blocks[len(results) :]]
-        if texts:
-            yield Said("user", "\n".join(texts))
-
-    def _assistant(self, blocks: list[dict[str, Any]]) -> Iterator[Said]:
-        uses = [block for block in blocks if block.get("type") == "tool_use"]
-        texts = [self._block_text(block) for block in blocks if block not in uses]
-        yield Said("assistant", "\n".join(texts), tuple(map(self._call, uses)))
+            yield Said("tool", block["content"], (), block["tool_use_id"], block.get("is_error", False))
+        rest = blocks[len(results) :]
+        uses = [block for block in rest if block["type"] == "tool_use"]
+        text = "\n".join(self._text(block) for block in rest if block["type"] != "tool_use")
+        if rest:
+            yield Said(role, text, tuple(map(self._call, uses)))
 
     def _call(self, block: dict[str, Any]) -> Call:
-        _known(block, "type id name input cache_control", "tool_use")
-        need(re.fullmatch(r"[A-Za-z0-9_-]+", _text(block.get("id"), "id")), "a tool_use id is not allowed")
-        need(isinstance(block.get("input"), dict), "input must be an object")
-        return Call(_name(block.get("name")), block["input"], block["id"])
+        need(re.fullmatch(r"[A-Za-z0-9_-]+", block["id"]), "a tool_use id is not allowed")
+        need(isinstance(block["input"], dict), "input must be an object")
+        return Call(_name(block["name"]), block["input"], block["id"])
 
-    def _block_text(self, block: dict[str, Any]) -> str:
-        _known(block, "type text cache_control", "block")
-        need(block.get("type") == "text" and block.get("text", "").strip(), "text blocks must not be empty")
-        need(block.get("cache_control", {"type": "ephemeral"}) == {"type": "ephemeral"}, "cache_control is wrong")
+    def _text(self, block: dict[str, Any]) -> str:
+        need(block["text"].strip(), "text blocks must not be empty")
         return str(block["text"])
 
     def reply(self, say: Say, spent: Spent) -> dict[str, Any]:
@@ -362,7 +289,7 @@ class AnthropicProtocol:
         return {"type": "error", "error": {"type": "error", "message": message}}
 
 
-class OllamaProtocol:
+class OllamaProtocol(OpenAIProtocol):
     """/api/chat. A prompt that would be cut to fit its context is refused here, so that tests notice."""
 
     name = "ollama"
@@ -370,37 +297,19 @@ class OllamaProtocol:
     stops: ClassVar = {"end": "stop", "tool_calls": "stop", "length": "length"}
 
     def read(self, headers: dict[str, str], body: dict[str, Any], number: int) -> Turn:
-        _known(body, "model messages tools stream options truncate shift keep_alive think", "request")
-        _common(body)
-        need(body.get("stream") is False, "stream is on unless it is false")
-        self._options(body)
-        said = list(map(self._said, _listed(body.get("messages"), "messages")))
-        _pair(said)
-        system = "\n".join(one.text for one in said if one.role == "system")
-        rest = tuple(one for one in said if one.role != "system")
-        return Turn(number, self.name, body["model"], system, rest, OpenAIProtocol()._tools(body))
-
-    def _options(self, body: dict[str, Any]) -> None:
-        options = body.get("options", {})
-        _known(options, "num_ctx num_predict temperature", "options")
-        _positive(options.get("num_predict"), "num_predict")
-        prompt = len(json.dumps([body.get("messages"), body.get("tools")], ensure_ascii=False)) // 4
-        need(prompt + options["num_predict"] <= options.get("num_ctx", 4096), "num_ctx is too small for this prompt")
+        need(body["stream"] is False, "stream is on unless it is false")
+        options = body["options"]
+        prompt = len(json.dumps([body["messages"], body.get("tools")], ensure_ascii=False)) // 4
+        need(prompt + options["num_predict"] <= options["num_ctx"], "num_ctx is too small for this prompt")
+        return self._turn(body, number)
 
     def _said(self, message: dict[str, Any]) -> Said:
-        _known(message, "role content tool_calls tool_name tool_call_id", "message")
-        role = message.get("role")
-        need(role in ("system", "user", "assistant", "tool"), "unknown role")
-        need(role != "tool" or message.get("tool_name"), "a result needs its tool's name")
-        calls = _listed(message["tool_calls"], "tool_calls") if "tool_calls" in message else []
-        text = _text(message.get("content"), "content")
-        return Said(str(role), text, tuple(map(self._call, calls)), message.get("tool_call_id", ""))
+        need(message["role"] != "tool" or message["tool_name"], "a result needs its tool's name")
+        return super()._said(message)
 
     def _call(self, call: dict[str, Any]) -> Call:
-        _known(call, "id function", "tool call")
-        function = call.get("function", {})
-        need(isinstance(function.get("arguments"), dict), "arguments must be an object")
-        return Call(_text(function.get("name"), "name"), function["arguments"], _text(call.get("id"), "id"))
+        need(isinstance(call["function"]["arguments"], dict), "arguments must be an object")
+        return Call(call["function"]["name"], call["function"]["arguments"], call["id"])
 
     def reply(self, say: Say, spent: Spent) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": say.text}
@@ -415,7 +324,7 @@ class OllamaProtocol:
         return {"error": message}
 
 
-Protocol = OpenAIProtocol | AnthropicProtocol | OllamaProtocol
+Protocol = OpenAIProtocol | AnthropicProtocol
 PROTOCOLS: dict[str, Protocol] = {one.path: one for one in (OpenAIProtocol(), AnthropicProtocol(), OllamaProtocol())}
 
 
@@ -436,7 +345,7 @@ def _pair(said: list[Said] | tuple[Said, ...]) -> None:
     need(not open_ids, "a tool call has no answer")
 
 
-# --- the server ---------------------------------------------------------------------------------------------------
+# --- the server
 
 
 @dataclass(frozen=True)
@@ -619,7 +528,7 @@ class _Handler(BaseHTTPRequestHandler):
         return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 
 
-# --- scripts ------------------------------------------------------------------------------------------------------
+# --- scripts
 
 
 def tidy(turn: Turn) -> Action:

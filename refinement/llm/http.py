@@ -193,7 +193,8 @@ class _Call:
         if not isinstance(error, ModelUnavailable):
             return False
         if error.retry_after is None:
-            return self._seconds_left() > PAUSES["wait_max"]
+            longest = PAUSES["wait_initial"] * 2 ** (self.made - 1) + PAUSES["wait_jitter"]
+            return min(longest, PAUSES["wait_max"]) < self._seconds_left()
         return error.retry_after if error.retry_after < self._seconds_left() else False
 
     def _seconds_left(self) -> float:
