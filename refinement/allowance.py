@@ -1,7 +1,7 @@
-"""A tenant's monthly allowance of model tokens: past it nothing but what a person asked for is begun (30-refinement).
+"""A tenant's monthly allowance of model tokens. When it is used up, only sessions that a person asks for are opened.
 
-Counted when a session ends, of those that the service drives: a runtime's model is its own. Sessions under way may so
-take a tenant beyond it, by what each of them may use at most.
+Tokens are counted when a session ends, if the service drives it: a runtime pays for its own model. So open sessions can
+exceed the allowance, each by its own limit at most.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from refinement.models import Driver, RefinementSession, Share
 
 
 def month_of(moment: datetime) -> date:
-    """The first day of a moment's month, in UTC."""
+    """The first day of the month, in UTC."""
     return moment.astimezone(UTC).date().replace(day=1)
 
 
@@ -28,18 +28,18 @@ def next_month(moment: datetime) -> date:
 
 
 def of(tenant: Tenant) -> int | None:
-    """Its allowance in tokens; None where there is none."""
+    """The allowance in tokens; None if there is none."""
     return settings.MONTH_TOKENS if tenant.month_tokens is None else tenant.month_tokens
 
 
 def spent(tenant_id: int, now: datetime | None = None) -> int:
-    """Its model tokens of this month, in sessions that have ended."""
+    """The model tokens that the tenant's closed sessions used this month."""
     rows = Share.objects.filter(tenant_id=tenant_id, month=month_of(now or timezone.now()))
     return rows.values_list("model_tokens", flat=True).first() or 0
 
 
 def left(tenant: Tenant, now: datetime | None = None) -> int | None:
-    """What may still be used this month; None where there is no allowance."""
+    """The tokens that are left this month; None if there is no allowance."""
     most = of(tenant)
     return None if most is None else max(0, most - spent(tenant.pk, now))
 
@@ -49,7 +49,7 @@ def is_used_up(tenant: Tenant, now: datetime | None = None) -> bool:
 
 
 def used_up(now: datetime) -> Q:
-    """Of a query over agents: those whose tenant's is."""
+    """A filter for agents: the allowance of their tenant is used up."""
     most = (
         OuterRef("tenant__month_tokens")
         if settings.MONTH_TOKENS is None
@@ -60,16 +60,16 @@ def used_up(now: datetime) -> Q:
 
 
 def count(session: RefinementSession) -> None:
-    """Add what a session that ends has used, in the transaction that ends it."""
+    """Add the tokens of a session, in the transaction that closes it."""
     tokens = session.prompt_tokens + session.completion_tokens
     if session.driver == Driver.SERVER and tokens and session.closed_at is not None:
         add(session.agent.tenant_id, tokens, session.closed_at)
 
 
 def add(tenant_id: int, tokens: int, at: datetime) -> None:
-    """Count tokens that a tenant's models have used."""
+    """Add tokens that a tenant's models used."""
     month = month_of(at)
     Share.objects.get_or_create(tenant_id=tenant_id)
     of_tenant = Share.objects.filter(tenant_id=tenant_id)
     of_tenant.filter(Q(month=None) | Q(month__lt=month)).update(month=month, model_tokens=0)
-    of_tenant.filter(month=month).update(model_tokens=F("model_tokens") + tokens)  # one of last month is late, and over
+    of_tenant.filter(month=month).update(model_tokens=F("model_tokens") + tokens)  # not those of a month that is over

@@ -1,6 +1,6 @@
-"""The ledger: the memories an agent is given to refine, as JSON Lines, in batches of what is similar.
+"""The ledger: the memories that an agent refines, as JSON Lines, in batches of similar ones.
 
-JSON escaping keeps a memory's text from posing as structure: one line is one memory, whatever it says.
+Each line is one memory. JSON escapes its text, so a text cannot look like another line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from refinement import similarity
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Entry:
-    """A memory, what it says, and how often retrieval handed it out."""
+    """A memory, its content, and how often a search returned it."""
 
     memory: Memory
     opened: Opened
@@ -33,7 +33,7 @@ class Entry:
         return one_line(self.record())
 
     def record(self) -> dict[str, object]:
-        """The ledger's line as an object; also what a search result and an error show of a memory."""
+        """The line as an object. A search result and an error show a memory in the same form."""
         memory = self.memory
         record: dict[str, object] = {
             "id": memory.number,
@@ -54,7 +54,7 @@ class Entry:
 
 
 def one_line(record: dict[str, object]) -> str:
-    """JSON on one line for any reader: also for one that takes U+0085, U+2028 or U+2029 for the end of a line."""
+    """JSON on one line, also for a reader that ends lines at U+0085, U+2028 or U+2029."""
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).translate(_LINE_ENDS)
 
 
@@ -62,19 +62,19 @@ _LINE_ENDS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 
 
 def moment(at: datetime) -> str:
-    """A time as programs read it: ISO 8601 in UTC, ending in Z."""
+    """A time in ISO 8601, in UTC, ending in Z."""
     return at.isoformat().replace("+00:00", "Z")
 
 
 def refinable(agent: Agent) -> QuerySet[Memory]:
-    """The agent's active core memories, less those that never enter a ledger."""
+    """The agent's active core memories, without those that are never in a ledger."""
     return Memory.objects.filter(agent_id=agent.pk, kind=Kind.CORE, discarded_at__isnull=True).exclude(
         category__in=left_out(agent)
     )
 
 
 def left_out(agent: Agent) -> frozenset[str]:
-    """The categories that are never shown to whoever refines, and those that are switched off."""
+    """The categories that are never refined, and those that are switched off."""
     return UNREFINED | switches.closed(agent)
 
 
@@ -85,7 +85,7 @@ def read(agent: Agent, silo: Silo) -> list[Entry]:
 
 
 def still_there(agent: Agent, numbers: Sequence[int]) -> list[Entry]:
-    """A batch as it stands now: what earlier batches, or others, changed meanwhile is read again."""
+    """The memories of a batch, read again, because earlier batches or other writers may have changed them."""
     silo = Silo.for_agent(agent)
     memories = refinable(agent).filter(number__among=list(numbers)).order_by("origin", "number")
     recalled = usage.times(agent, numbers)
@@ -93,9 +93,9 @@ def still_there(agent: Agent, numbers: Sequence[int]) -> list[Entry]:
 
 
 def batches(entries: Sequence[Entry], batch_tokens: int | None = None) -> list[list[Entry]]:
-    """The ledger in batches of at most `batch_tokens` tokens (a single memory may exceed it alone).
+    """The ledger in batches of at most `batch_tokens` tokens; a larger memory is a batch of its own.
 
-    One batch when it all fits. Else memories that resemble each other stay together, then by date.
+    One batch if everything fits. Else similar memories come first, together, and the rest by date.
     """
     allowed = batch_tokens or settings.BATCH_TOKENS
     if sum(entry.memory.tokens for entry in entries) <= allowed:
@@ -117,7 +117,7 @@ def text(entries: Iterable[Entry]) -> str:
 
 
 def _together(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Near-duplicate clusters first, then the rest one by one."""
+    """Clusters of near duplicates first, then every other memory alone."""
     clusters = similarity.clusters([entry.opened.content for entry in entries])
     clustered = {place for cluster in clusters for place in cluster}
     rest = [[entry] for place, entry in enumerate(entries) if place not in clustered]

@@ -1,4 +1,4 @@
-"""What one session may do: each limit is the agent's, else its tenant's, else the default here."""
+"""The limits of one session. Each is set by the agent, else by its tenant, else it is the default here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_CALLS_PER_REPLY = 200
 
 
 def of(agent: Agent) -> dict[str, int]:
-    """The limits of an agent's next session, by field name."""
+    """The limits of the agent's next session, by field name."""
     defaults = DEFAULTS | {"max_changes": max(MIN_DEFAULT_CHANGES, agent.core_count // 2)}
     return {name: _first(getattr(agent, name), getattr(agent.tenant, name), given) for name, given in defaults.items()}
 
@@ -34,13 +34,13 @@ def _first(agents: int | None, tenants: int | None, default: int) -> int:
 
 
 def within(session: RefinementSession, what: str) -> None:
-    """Raise LimitReached when as many of these as are allowed have been used."""
+    """Raise LimitReached if the session has used all that it may use of `what`."""
     allowed = getattr(session, f"max_{what}")
     if getattr(session, what) >= allowed:
         raise LimitReached(what, allowed)
 
 
 def in_time(session: RefinementSession) -> None:
-    """Raise LimitReached when the session's wall time is over."""
+    """Raise LimitReached if the session has run for longer than it may."""
     if (timezone.now() - session.opened_at).total_seconds() > session.max_seconds:
         raise LimitReached("seconds", session.max_seconds)

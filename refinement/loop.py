@@ -1,7 +1,7 @@
-"""A server-driven session from start to end: open, brief, work, close (30-refinement, A session).
+"""Drives a session with the agent's own model, from opening to closing it.
 
-No transaction is open while a model is called. Whatever happens between, the session's edits are whole and
-audited, because each was its own transaction; what ends here is only the conversation.
+No transaction is open during a model call. Each edit is a transaction of its own, so a session that is cut off leaves
+only complete, audited edits.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def drive(
     report: Report = lambda _: None,
     failed: Callable[[DomainError], None] = lambda _: None,
 ) -> RefinementSession:
-    """Run an open session with the agent's own model, in the foreground. Returns it closed, whatever its outcome.
+    """Run an open session and return it closed, whatever its outcome.
 
-    `report` is told, in words without content, what goes on; `failed` what made it fail, of which the session keeps
-    the code alone.
+    `report` gets lines of progress, without content. `failed` gets the error that ended the session, of which the
+    session stores only the code.
     """
     report(
         f"session {session.number}: {session.tokens_before:,} tokens, {session.duplicates_removed} duplicates removed"
@@ -70,7 +70,7 @@ def drive(
         with suppress(Exception):
             sessions.close(session, Outcome.INCOMPLETE, WORKER_STOPPED)
         raise
-    except BaseException:  # stopped from outside, or a fault of the program: the agent is not kept waiting for it
+    except BaseException:  # interrupted, or a fault of the program: the agent must not wait for the lease
         with suppress(Exception):
             sessions.close(session, Outcome.FAILED, sessions.INTERRUPTED)
         raise
@@ -87,15 +87,15 @@ def _work(session: RefinementSession, report: Report, failed: Callable[[DomainEr
     except MemoryDisabled as off:
         sessions.close(session, Outcome.INCOMPLETE, off.code)
     except SessionEnded:
-        pass  # closed by the Knife, or by somebody who took the session for lost
-    except DomainError as failure:  # the model's, or a memory whose seal is broken
+        pass  # closed by the Knife, or because its lease ran out
+    except DomainError as failure:  # an error of the model, or a broken seal
         failed(failure)
         sessions.close(session, Outcome.FAILED, failure.code)
 
 
 @dataclass(slots=True)
 class _Run:
-    """One driver's view of a session."""
+    """The conversations of one session."""
 
     session: RefinementSession
     model: Model
@@ -108,7 +108,7 @@ class _Run:
         self.knife = Knife(self.session)
 
     def work(self) -> None:
-        """Every batch in its own conversation, until the session is over."""
+        """Have one conversation for each batch, until the session is over."""
         agent = self.session.agent
         batches = ledger.batches(ledger.read(agent, Silo.for_agent(agent))) or [[]]
         for place, entries in enumerate(batches):
@@ -119,7 +119,7 @@ class _Run:
                 return
 
     def _converse(self, messages: list[Message]) -> bool:
-        """One batch. True when the session is over, False when the next batch is due."""
+        """One batch. Returns True if the session is over, False if the next batch follows."""
         nudged = False
         while True:
             self.knife.begin_step()
@@ -137,7 +137,7 @@ class _Run:
                 return last.is_over
 
     def _carry_out(self, reply: Reply, messages: list[Message]) -> Result:
-        """The calls of one reply, in order, until one ends the batch. Returns the last result."""
+        """Make the calls of one reply, in order, until one ends the batch. Returns the last result."""
         result = Result(False, "")
         for place, call in enumerate(reply.tool_calls):
             if place >= limits.MAX_CALLS_PER_REPLY:
@@ -150,7 +150,7 @@ class _Run:
         return result
 
     def _ask(self, messages: Sequence[Message]) -> Reply:
-        """One call of the model, its cost counted whether it succeeds or not."""
+        """Call the model, and count the cost even if the call fails."""
         if self.spent.total >= self.session.max_model_tokens:
             raise LimitReached("model_tokens", self.session.max_model_tokens)
         left = self._seconds_left()
@@ -166,7 +166,7 @@ class _Run:
             reply = self.model.complete(request)
         except ModelError as failure:
             self._count(failure.usage, failure.calls, started)
-            if self._seconds_left() <= 0:  # it was the session's time that cut the call off
+            if self._seconds_left() <= 0:  # the session's time ended the call
                 raise LimitReached("seconds", self.session.max_seconds) from None
             raise
         usage = reply.usage if reply.usage.total or not reply.calls else _estimated(messages, reply)
@@ -182,7 +182,7 @@ class _Run:
 
 
 def _estimated(messages: Sequence[Message], reply: Reply) -> Usage:
-    """What a call cost where the server does not say: compatible servers may not, and the limit holds all the same."""
+    """An estimate of what a call cost, for a server that does not report it: the session's limit holds anyway."""
     said = json.dumps([call.arguments for call in reply.tool_calls], default=str)
     prompt = sum(tokens.heuristic(message.text) for message in messages)
     return Usage(prompt=prompt, completion=tokens.heuristic(reply.text + said))

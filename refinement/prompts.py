@@ -1,4 +1,4 @@
-"""The messages a session is opened with, from templates/refinement/. An agent's prompts are values, never templates."""
+"""The first messages of a session, from templates/refinement/. An agent's prompts are values, never templates."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from refinement.models import RefinementSession
 def opening(
     agent: Agent, session: RefinementSession, entries: Sequence[ledger.Entry], batch: int, batches: int
 ) -> list[Message]:
-    """System and first user message of one batch. Both stay as they are for the whole batch, so that a provider's
-    prompt cache serves them from the second call on. `batch` counts from 1."""
+    """The system message and the first user message of one batch. `batch` counts from 1.
+
+    Both are the same for the whole batch, so a provider's prompt cache can serve them from the second call on.
+    """
     rules = render_to_string("refinement/rules.txt", {"refinement_prompt": agent.refinement_prompt}).strip()
     system = f"{agent.system_prompt.strip()}\n\n{rules}".strip()
     briefing = render_to_string(
@@ -40,7 +42,7 @@ def nudge() -> Message:
 
 
 def cadence(every: timedelta | None) -> str:
-    """How often an agent is asked, in words."""
+    """How often an agent is refined, in words."""
     if every is None:
         return "only when you outgrow your budget, or on request"
     days = every.total_seconds() / 86_400

@@ -193,7 +193,7 @@ class _Call:
         if not isinstance(error, ModelUnavailable):
             return False
         if error.retry_after is None:
-            longest = PAUSES["wait_initial"] * 2 ** (self.made - 1) + PAUSES["wait_jitter"]
+            longest: float = PAUSES["wait_initial"] * 2 ** (self.made - 1) + PAUSES["wait_jitter"]
             return min(longest, PAUSES["wait_max"]) < self._seconds_left()
         return error.retry_after if error.retry_after < self._seconds_left() else False
 

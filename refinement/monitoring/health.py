@@ -1,4 +1,4 @@
-"""Liveness and readiness, for load balancers and for people. They name no tenant and no agent."""
+"""Liveness and readiness, for load balancers and operators. The responses name no tenant and no agent."""
 
 from __future__ import annotations
 
@@ -26,23 +26,25 @@ def alive(_: HttpRequest) -> JsonResponse:
 
 @require_safe
 def ready(_: HttpRequest) -> JsonResponse:
-    """200 when the database answers and is migrated, the keys are there and the queue can be reached; else 503. Each
-    part is "ok" or says what is wrong; of workers and models, too, without which requests are answered all the same."""
-    needed = {"database": _database(), "keys": _keys(), "queue": _queue()}
-    is_ready = all(state == OK for state in needed.values())
-    beside = {"workers": _workers, "models": _models} if needed["database"] == OK else {}
-    told = {"status": OK if is_ready else "unready", **needed, **{name: say() for name, say in beside.items()}}
-    return JsonResponse(told, status=200 if is_ready else 503)
+    """200 if the database answers and is migrated, the keys exist and the queue can be reached; else 503.
+
+    Each part is "ok" or says what is wrong. `workers` and `models` do not change the status.
+    """
+    parts = {"database": _database(), "keys": _keys(), "queue": _queue()}
+    is_ready = all(state == OK for state in parts.values())
+    if parts["database"] == OK:
+        parts |= {"workers": _workers(), "models": _models()}
+    return JsonResponse({"status": OK if is_ready else "unready", **parts}, status=200 if is_ready else 503)
 
 
 def _database() -> str:
     try:
         missing = _migrations() - set(MigrationRecorder(connection).applied_migrations())
         with connection.cursor() as cursor:
-            cursor.execute("SELECT 1 FROM memory_agent LIMIT 1")  # a database without our tables is not ready
+            cursor.execute("SELECT 1 FROM memory_agent LIMIT 1")  # fails without the tables
     except DatabaseTrouble as trouble:
-        is_there = isinstance(trouble, ProgrammingError) or "no such table" in str(trouble)
-        return _NOT_MIGRATED if is_there else "cannot be used: is it up, and is DATABASE_URL right?"
+        is_table_missing = isinstance(trouble, ProgrammingError) or "no such table" in str(trouble)
+        return _NOT_MIGRATED if is_table_missing else "cannot be used: is it up, and is DATABASE_URL right?"
     return _NOT_MIGRATED if missing else OK
 
 
@@ -51,7 +53,7 @@ _NOT_MIGRATED = "not migrated: run manage.py migrate"
 
 @cache
 def _migrations() -> set[tuple[str, str]]:
-    """All that this version knows of."""
+    """The migrations of this version."""
     return set(MigrationLoader(None).disk_migrations)
 
 
@@ -74,8 +76,8 @@ def _queue() -> str:
 
 
 def troubles() -> list[str]:
-    """What keeps due agents waiting, in words."""
-    return [told for told in (_workers(), _models()) if told != OK]
+    """Why due agents wait, in words."""
+    return [state for state in (_workers(), _models()) if state != OK]
 
 
 def _workers() -> str:
@@ -83,7 +85,7 @@ def _workers() -> str:
 
 
 def _models() -> str:
-    """Models by their provider alone: their names are tenants' words."""
+    """Names only the provider of a model: the name of a model is a tenant's word."""
     shut = {
         f"a model of {providers.of(name)}" if "/" in name else name: until for name, until in providers.shut().items()
     }

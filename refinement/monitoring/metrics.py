@@ -1,15 +1,14 @@
-"""What Prometheus is told at /metrics: figures alone, and no name of a tenant or an agent in any label.
+"""The metrics for Prometheus at /metrics: only figures, without the name of a tenant or an agent in any label.
 
-Requests are counted by the process that answers them, into files that all processes under one gunicorn share
-(config/gunicorn.py). Everything else is asked of the database and the queue when it is read, so that it is right
-whichever process answers.
+Each process counts its requests in files that all processes under one gunicorn share (config/gunicorn.py). Everything
+else is read from the database and the queue at each request, so every process gives the same figures.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.conf import settings
@@ -30,7 +29,7 @@ from refinement import providers, schedule
 from refinement.llm.catalog import PROVIDERS
 from refinement.models import RefinementSession, Waiting
 
-FILES = "PROMETHEUS_MULTIPROC_DIR"  # the variable by which prometheus-client knows where processes share their counts
+FILES = "PROMETHEUS_MULTIPROC_DIR"  # prometheus-client's variable for the folder of these files
 
 _own = CollectorRegistry()
 _answered = Counter("palimpsest_requests", "Requests answered", ["method", "route", "status"], registry=_own)
@@ -40,7 +39,7 @@ View = Callable[[HttpRequest], HttpResponseBase]
 
 
 def counted(answer: View) -> View:
-    """Middleware that counts requests. A route is a pattern of ours, never a path as it was asked for."""
+    """Middleware that counts requests. A route is a URL pattern, never the path of a request."""
 
     def count(request: HttpRequest) -> HttpResponseBase:
         started = time.perf_counter()
@@ -55,42 +54,27 @@ def counted(answer: View) -> View:
 
 @require_safe
 def shown(request: HttpRequest) -> HttpResponse:
-    """For whoever shows METRICS_TOKEN. Where none is set there is no such address."""
+    """The metrics, for requests with METRICS_TOKEN. 404 if no token is set."""
     if not settings.METRICS_TOKEN:
         raise Http404
     if not constant_time_compare(request.headers.get("Authorization", ""), f"Bearer {settings.METRICS_TOKEN}"):
         return HttpResponse(status=401, headers={"WWW-Authenticate": 'Bearer realm="palimpsest metrics"'})
-    told = CollectorRegistry()
-    told.register(_Shared() if os.environ.get(FILES) else _Own())
-    told.register(_Kept())
-    return HttpResponse(generate_latest(told), content_type=CONTENT_TYPE_LATEST)
+    registry = CollectorRegistry()
+    if os.environ.get(FILES):
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call] # the requests of all processes
+    else:
+        registry.register(_own)
+    registry.register(_Stored())
+    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 
-class _Shared(Collector):
-    """The requests of all processes under this gunicorn."""
-
-    def collect(self) -> Iterable[Metric]:
-        found: Iterable[Metric] = MultiProcessCollector(None).collect()  # type: ignore[no-untyped-call]
-        return found
-
-
-class _Own(Collector):
-    """The requests of this process, where it is the only one."""
-
-    def collect(self) -> Iterable[Metric]:
-        return _own.collect()
-
-
-class _Kept(Collector):
-    """What the database and the queue tell, in as many queries however much there is."""
-
-    def describe(self) -> Iterable[Metric]:
-        return []  # or registering would collect
+class _Stored(Collector):
+    """Figures from the database and the queue. The number of queries is constant."""
 
     def collect(self) -> Iterator[Metric]:
         yield from _sessions()
         yield from _due()
-        yield from _line()
+        yield from _backlog()
         yield from _queue()
 
 
@@ -114,19 +98,19 @@ def _sessions() -> Iterator[Metric]:
     yield counts
     yield CounterMetricFamily(
         "palimpsest_tokens_saved",
-        "Of core memory, by sessions and the exact duplicates they removed; rollbacks take nothing off it",
+        "Core memory saved by sessions, with the exact duplicates they removed; rollbacks do not reduce it",
         value=sum(row["saved"] for row in rows),
     )
-    for name, (metric, told) in _OF_MODELS.items():
-        yield CounterMetricFamily(metric, told, value=sum(row[name] for row in rows))
+    for name, (metric, help) in _OF_MODELS.items():
+        yield CounterMetricFamily(metric, help, value=sum(row[name] for row in rows))
     failed = sum(row["sessions"] for row in rows if row["reason"].startswith("model_"))
-    yield GaugeMetricFamily("palimpsest_model_errors", "Sessions that ended for their model's fault", value=failed)
+    yield GaugeMetricFamily("palimpsest_model_errors", "Sessions that ended with a model error", value=failed)
 
 
 _OF_MODELS = {
-    "model_calls": ("palimpsest_model_calls", "Calls to models, failed ones too"),
+    "model_calls": ("palimpsest_model_calls", "Calls to models, including failed ones"),
     "prompt_tokens": ("palimpsest_model_prompt_tokens", "Tokens that models read"),
-    "cached_tokens": ("palimpsest_model_cached_tokens", "Of those, out of a provider's cache"),
+    "cached_tokens": ("palimpsest_model_cached_tokens", "Of those, tokens that a provider's cache served"),
     "completion_tokens": ("palimpsest_model_completion_tokens", "Tokens that models wrote"),
 }
 
@@ -135,18 +119,20 @@ def _due() -> Iterator[Metric]:
     due = schedule.due().order_by().aggregate(agents=Count("pk"), first=Min("due_at"))
     late = (timezone.now() - due["first"]).total_seconds() if due["first"] else 0
     yield GaugeMetricFamily("palimpsest_due_agents", "Agents that are due for refinement", value=due["agents"])
-    yield GaugeMetricFamily("palimpsest_due_seconds", "How long the longest overdue has been due", value=late)
+    yield GaugeMetricFamily("palimpsest_due_seconds", "How long the longest waiting agent has been due", value=late)
 
 
-def _line() -> Iterator[Metric]:
-    """Who stands in line for a worker, who is at it, and the providers that are left alone."""
-    counted = Waiting.objects.values_list("provider").annotate(Count("pk"), Count("taken_at"))
-    taken = {provider: taken for provider, _, taken in counted}
-    waiting = sum(all_of_them for _, all_of_them, _ in counted) - sum(taken.values())
+def _backlog() -> Iterator[Metric]:
+    """The agents that wait for a worker, those that workers refine, and the providers that are closed."""
+    rows = list(Waiting.objects.values_list("provider").annotate(Count("pk"), Count("taken_at")))
+    taken = {provider: taken for provider, _, taken in rows}
+    waiting = sum(count - taken for _, count, taken in rows)
     yield GaugeMetricFamily("palimpsest_waiting_agents", "Agents that wait for a worker", value=waiting)
     busy = GaugeMetricFamily("palimpsest_sessions_in_flight", "Agents that workers have taken", labels=["provider"])
     down = GaugeMetricFamily(
-        "palimpsest_provider_down", "Whether a provider, or a model of it, is left alone", labels=["provider"]
+        "palimpsest_provider_down",
+        "Whether a provider, or one of its models, is closed",
+        labels=["provider"],
     )
     shut = {providers.of(name) for name in providers.shut()}
     for name in PROVIDERS:
@@ -157,7 +143,7 @@ def _line() -> Iterator[Metric]:
     expected = next_sweep()
     late = (timezone.now() - expected).total_seconds() if expected else 0
     yield GaugeMetricFamily(
-        "palimpsest_sweep_late_seconds", "For how long a worker should have looked who is due", value=max(0, late)
+        "palimpsest_sweep_late_seconds", "How long the next sweep for due agents is overdue", value=max(0, late)
     )
 
 
