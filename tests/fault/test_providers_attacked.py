@@ -128,9 +128,10 @@ def test_after_a_short_pause_somebody_is_woken() -> None:
     for n in range(5):
         due(f"t{n}", "a", "openai/any")
     tasks.sweep()
-    Provider.objects.create(name="openai", failures=1, shut_until=timezone.now() + timedelta(seconds=1))
-    queueing.work()
-    with time_machine.travel(timezone.now() + timedelta(seconds=2)):
+    with time_machine.travel(timezone.now(), tick=False) as clock:
+        Provider.objects.create(name="openai", failures=1, shut_until=timezone.now() + timedelta(seconds=1))
+        queueing.work()
+        clock.shift(2)
         assert scheduling.free().count() == 5
         assert Schedule.objects.get(func=queue.REFINE_AGENT).next_run <= timezone.now()
 
