@@ -1,4 +1,4 @@
-"""Progress on long work, on standard error, when somebody is watching."""
+"""A progress bar for long work, on standard error, at a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Advance = Callable[[int], None]
 
 
 class _Done(MofNCompleteColumn):
-    """ "3/10", or "3" where nobody knows of how many."""
+    """ "3/10", or "3" if the total is unknown."""
 
     def render(self, task: RichTask) -> Text:
         return super().render(task) if task.total is not None else Text(f"{int(task.completed):,}")
@@ -23,17 +23,11 @@ class _Done(MofNCompleteColumn):
 
 @contextmanager
 def progress(what: str, *, unit: str, total: int | None = None) -> Iterator[Advance]:
-    """Yields a function to call with how much was done; it does nothing when standard error is no terminal."""
+    """Yield a function to call with how much was done. It does nothing if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        _Done(),
-        TextColumn(unit),
-        TimeElapsedColumn(),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), _Done(), TextColumn(unit), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)

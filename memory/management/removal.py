@@ -1,4 +1,4 @@
-"""What the commands that remove content for good share: one side asks, the agent's side agrees or declines."""
+"""The base of `redact` and `erase_agent`: one side requests a removal, the agent's side agrees or declines."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from audit.removals import Removal
 from audit.trail import Actor
 from config.commandline import Task, is_attended
 from config.errors import FAILED, USAGE
-from memory.access.authentication import agent_named, is_key_of
+from memory.access.authentication import agent_named
 from memory.consent import removal_requests
 from memory.errors import KeyRejected
+from memory.management.agents_side import KEY, has_agents_key
 from memory.models import Agent
 from memory.writing import edits
 
-KEY = "PALIMPSEST_AGENT_KEY"
 
-
-class Removing(Task):
-    """Asking needs a reason; carrying out or declining, the agent's own key in the environment. With both, at once."""
+class RemovalCommand(Task):
+    """A request needs a reason. To carry it out or to decline it needs the agent's key. With a reason and the key, it
+    is requested and carried out at once."""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--reason", default="", metavar="TEXT", help="why; kept for ever, so without what is to go")
@@ -33,28 +33,25 @@ class Removing(Task):
         settle.add_argument("--waiting", action="store_true", help="list the requests that wait for the agent's side")
         settle.add_argument("--agree", type=int, metavar="REQUEST", help=f"carry it out; needs the key in {KEY}")
         settle.add_argument("--decline", type=int, metavar="REQUEST", help=f"say no to it; needs the key in {KEY}")
-        parser.add_argument("--yes", action="store_true", help="do not ask; needed where nobody can be asked")
+        parser.add_argument("--yes", action="store_true", help="do not ask; needed if nobody can be asked")
         parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
     @abstractmethod
-    def preview_of(self, agent: Agent, options: dict[str, Any]) -> Any:
-        """The figures of what is asked for, or of the request that is agreed to."""
+    def preview(self, agent: Agent, options: dict[str, Any]) -> Any:
+        """The figures of the removal that the options, or the request, name."""
 
     @abstractmethod
-    def ask(self, agent: Agent, options: dict[str, Any]) -> Removal: ...
+    def request(self, agent: Agent, options: dict[str, Any]) -> Removal: ...
 
     @abstractmethod
-    def carry_out(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> Any: ...
+    def remove(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> Any: ...
 
     @abstractmethod
     def show(self, figures: Any, *, as_json: bool) -> None: ...
 
     def objection(self, figures: Any, options: dict[str, Any]) -> str:
-        """What keeps this from being carried out as it was called; empty for nothing."""
+        """Why this cannot be carried out with these options; empty if it can."""
         return ""
-
-    def afterwards(self, options: dict[str, Any]) -> None:
-        """What follows once it is done, and told."""
 
     def run(self, *, agent: str, **options: Any) -> int | None:
         target = agent_named(agent)
@@ -64,11 +61,11 @@ class Removing(Task):
             declined = removal_requests.decline(target, options["decline"], self._agents_side(target))
             self._tell(f"request {declined.number} was declined", {"declined": declined.number}, options)
         elif options["preview"]:
-            self.show(self.preview_of(target, options), as_json=options["json"])
+            self.show(self.preview(target, options), as_json=options["json"])
         elif options["agree"] is not None or os.environ.get(KEY):
-            return self._carry_out(target, options)
+            return self.carry_out(target, options)
         else:
-            self._ask(target, agent, options)
+            self._request(target, options)
         return None
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -79,52 +76,50 @@ class Removing(Task):
                 "sealed, until it is: run this command with --waiting once nobody does."
             )
 
-    def _ask(self, target: Agent, label: str, options: dict[str, Any]) -> None:
+    def _request(self, agent: Agent, options: dict[str, Any]) -> None:
         self._require_reason(options)
-        asked = self.ask(target, options)
-        command = f"manage.py {self.__module__.rpartition('.')[2]} {label} --agree {asked.number}"
-        told = f"request {asked.number} waits for the agent's side: {KEY}=… {command}"
-        self._tell(told, {"request": asked.number, "entry": None}, options)
+        number = self.request(agent, options).number
+        command = f"manage.py {self.__module__.rpartition('.')[2]} {agent.label} --agree {number}"
+        waits = f"request {number} waits for the agent's side: {KEY}=… {command}"
+        self._tell(waits, {"request": number, "entry": None}, options)
 
-    def _carry_out(self, target: Agent, options: dict[str, Any]) -> int | None:
-        actor = self._agents_side(target)
-        if options["agree"] is None:
+    def carry_out(self, agent: Agent, options: dict[str, Any]) -> int | None:
+        actor, number = self._agents_side(agent), options["agree"]
+        if number is None:
             self._require_reason(options)
         if not (options["yes"] or (is_attended() and not options["json"])):
-            self.fail("this is for good: give --yes", USAGE)
-        told = self.preview_of(target, options)
-        if objection := self.objection(told, options):
+            self.fail("this cannot be undone: give --yes", USAGE)
+        figures = self.preview(agent, options)
+        if objection := self.objection(figures, options):
             self.fail(f"{objection} Nothing was removed.", FAILED)
-        if not self.agrees(lambda: self.show(told, as_json=False), yes=options["yes"]):
+        if not self.agrees(lambda: self.show(figures, as_json=False), yes=options["yes"]):
             self.say("nothing was removed")
             return FAILED
-        with edits.locked(target):  # asked and done at once is one transaction
-            request = options["agree"] if options["agree"] is not None else self.ask(target, options).number
-            done = self.carry_out(target, request, actor, options)
+        with edits.locked(agent):  # the request and the removal are one transaction
+            number = self.request(agent, options).number if number is None else number
+            done = self.remove(agent, number, actor, options)
         self.show(done, as_json=options["json"])
         self.stdout.flush()
-        self.afterwards(options)
         return None
 
-    def _agents_side(self, target: Agent) -> Actor:
-        if not is_key_of(target, os.environ.get(KEY, "")):
-            raise KeyRejected(f"The agent's side alone agrees or declines: set {KEY} to the agent's valid key.")
+    def _agents_side(self, agent: Agent) -> Actor:
+        if not has_agents_key(agent):
+            raise KeyRejected(f"Only the agent's side agrees or declines: set {KEY} to the agent's valid key.")
         return Actor.agent()
 
     def _require_reason(self, options: dict[str, Any]) -> None:
         if not options["reason"].strip():
             self.fail("--reason is needed", USAGE)
 
-    def _list(self, target: Agent, *, as_json: bool) -> None:
-        waiting = removal_requests.waiting(target)
+    def _list(self, agent: Agent, *, as_json: bool) -> None:
+        waiting = removal_requests.waiting(agent)
         if as_json:
             self.result([_record(request) for request in waiting])
             return
         for each in waiting:
             what = f"memories {', '.join(map(str, each.memories))}" if each.memories else "the silo, whole"
-            self.tell(
-                f"request {each.number} of {each.asked_at:%Y-%m-%d %H:%M} UTC by {each.asked_by}, {what}: {each.reason}"
-            )
+            by = f"{each.asked_at:%Y-%m-%d %H:%M} UTC by {each.asked_by}"
+            self.tell(f"request {each.number} of {by}, {what}: {each.reason}")
         if not waiting:
             self.tell("no request waits")
 

@@ -167,5 +167,5 @@ def _text(number: int) -> str:
     return (
         f"{which} older than is suggested for their category. That is a suggestion: nothing is discarded unless you "
         "say so, one by one. You can look through them, and say of each whether to keep or to discard it "
-        "(GET and POST /cleanup, or manage.py memory_rules cleanup)."
+        "(GET and POST /cleanup, or manage.py cleanup)."
     )

@@ -21,7 +21,7 @@ LARGEST = 1_000_000_000  # bytes of a page that is read
 _TITLE = "# Memory Index"
 _ABOUT = (
     "A line for each file, in the order in which they were written. A struck line names a file that was moved, or set "
-    "aside in .discarded/. If it came back, a later line names it again. `manage.py memory_rules index` writes this "
+    "aside in .discarded/. If it came back, a later line names it again. `manage.py vault index` writes this "
     "page again without struck lines."
 )
 _BEGINNING = 100  # bytes that show whether a file is a page

@@ -202,11 +202,11 @@ def files_of(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
 def why_no_file(agent: Agent) -> str:
     """Why a memory has no file, and what to do."""
     if not agent.vault_path:
-        return f"no vault: run memory_rules init {agent.label} --vault"
+        return f"no vault: run manage.py project init {agent.label} --vault"
     if not is_behind(agent):
         return "the memory is discarded, or its category is off"
     fault = Vault.objects.filter(agent_id=agent.pk).values_list("fault", flat=True).first()
-    return f"it could not be written{f' ({fault})' if fault else ''}, and is tried again (memory_rules status)"
+    return f"it could not be written{f' ({fault})' if fault else ''}, and is tried again (manage.py rules status)"
 
 
 # --- begin again

@@ -35,7 +35,7 @@ def test_what_is_asked_for_is_recorded(runtime: Caller, house: House) -> None:
             "masked": 0,
             "skipped": None,
             "file": None,
-            "no_file": "no vault: run memory_rules init acme/ada --vault",
+            "no_file": "no vault: run manage.py project init acme/ada --vault",
         },
     )
     assert "- Tools Used: editor" in said(house.ada, 1)
@@ -152,7 +152,7 @@ def test_what_was_skipped_uses_no_key_up(runtime: Caller, house: House) -> None:
 def test_a_session_is_ended(runtime: Caller, house: House) -> None:
     record(runtime, session="monday")
     answer = runtime.post("recorded-sessions/monday/end", {"goal": "one style", "satisfaction": "high"})
-    why = "no vault: run memory_rules init acme/ada --vault"
+    why = "no vault: run manage.py project init acme/ada --vault"
     assert (answer.status, answer.json) == (200, {"id": 2, "file": None, "no_file": why})
     assert "- Session Goal: one style" in said(house.ada, 2)
     assert "- User Satisfaction: high" in said(house.ada, 2)

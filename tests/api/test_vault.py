@@ -60,7 +60,7 @@ def test_an_agent_without_one_has_none(ada: tuple[Agent, Caller]) -> None:
     none = {"path": "", "is_there": False, "is_behind": False, "fault": "", "differences": [], "unknown": 0}
     assert Caller(key).get("vault").json == none | {"next": None}
     stored = Caller(key).post("memories", {"content": "Tea is hot."}).json
-    assert (stored["file"], stored["no_file"]) == (None, "no vault: run memory_rules init acme/eve --vault")
+    assert (stored["file"], stored["no_file"]) == (None, "no vault: run manage.py project init acme/eve --vault")
 
 
 def test_it_is_compared_a_page_at_a_time(ada: tuple[Agent, Caller]) -> None:

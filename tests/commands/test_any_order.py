@@ -1,4 +1,4 @@
-"""Arguments of `memory_rules` in whatever order they are typed."""
+"""Options before and after the positional arguments of a command."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from django.core.management import CommandError, load_command_class
 
 
-def parsed(*args: str) -> dict[str, Any]:
-    parser = load_command_class("memory", "memory_rules").create_parser("manage.py", "memory_rules")
+def parsed(command: str, *args: str) -> dict[str, Any]:
+    parser = load_command_class("memory", command).create_parser("manage.py", command)
     return vars(parser.parse_args(args))
 
 
@@ -22,9 +22,9 @@ def parsed(*args: str) -> dict[str, Any]:
         ("--category", "technical", "--tag", "x", "acme/ada", "some text"),
     ],
 )
-def test_text_and_options_are_found_wherever_they_stand(args: tuple[str, ...]) -> None:
-    found = parsed("store", *args)
-    assert (found["agent"], found["text"], found["category"], found["tag"]) == (
+def test_text_may_come_before_or_after_options(args: tuple[str, ...]) -> None:
+    found = parsed("remember", "store", *args)
+    assert (found["agent"], found["content"], found["category"], found["tags"]) == (
         "acme/ada",
         "some text",
         "technical",
@@ -32,23 +32,34 @@ def test_text_and_options_are_found_wherever_they_stand(args: tuple[str, ...]) -
     )
 
 
-def test_a_session_is_named_behind_what_is_told_of_it() -> None:
-    found = parsed("session", "acme/ada", "end", "--goal", "tea", "monday")
+def test_text_may_be_left_out() -> None:
+    assert parsed("remember", "store", "acme/ada", "--context", "why")["content"] is None
+
+
+def test_the_name_of_a_session_may_come_after_options() -> None:
+    found = parsed("remember", "session", "acme/ada", "end", "--goal", "tea", "monday")
     assert (found["what"], found["goal"], found["name"]) == ("end", "tea", "monday")
+    assert parsed("remember", "session", "acme/ada", "end")["name"] == ""
+
+
+def test_a_setting_may_come_after_options() -> None:
+    found = parsed("rules", "settings", "--yes", "acme/ada", "version", "1.1.0")
+    assert (found["key"], found["value"]) == ("version", "1.1.0")
+    assert parsed("rules", "settings", "acme/ada")["key"] is None
 
 
 @pytest.mark.parametrize("args", [("--nope",), ("more",), ("more", "--json"), ("--category",)])
-def test_what_is_too_much_or_too_little_is_refused(args: tuple[str, ...]) -> None:
+def test_too_many_or_too_few_arguments_are_refused(args: tuple[str, ...]) -> None:
     with pytest.raises(CommandError):
-        parsed("store", "acme/ada", "some text", *args)
+        parsed("remember", "store", "acme/ada", "some text", *args)
 
 
-def test_what_is_needed_is_asked_for() -> None:
+def test_a_missing_argument_is_named() -> None:
     with pytest.raises(CommandError, match="QUERY"):
-        parsed("retrieve", "acme/ada", "--json")
+        parsed("recall", "acme/ada", "--json")
 
 
-def test_a_variable_is_told_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_variable_is_written_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parsed("retrieve", "--help")
-    assert "needs PALIMPSEST_AGENT_KEY." in capsys.readouterr().out
+        parsed("recall", "--help")
+    assert "Needs PALIMPSEST_AGENT_KEY." in capsys.readouterr().out.replace("\n", " ")

@@ -32,6 +32,15 @@ AGENT = (
     "rollback",
     "verify_audit",
 )
+ACTIONS = {
+    "cleanup": ("acme/ada",),
+    "memory_rules": ("status", "acme/ada"),
+    "project": ("detect", "acme/ada"),
+    "recall": ("acme/ada", "tea"),
+    "remember": ("store", "acme/ada", "tea"),
+    "rules": ("status", "acme/ada"),
+    "vault": ("index", "acme/ada"),
+}
 READS_SILOS = {
     "import_memories": ("acme/ada", "-"),
     "export_memories": ("acme/ada",),
@@ -71,8 +80,8 @@ def arguments(name: str) -> tuple[str, ...]:
     }
     if name == "gc":
         return ("acme/ada",)
-    if name == "memory_rules":
-        return ("status", "acme/ada")
+    if name in ACTIONS:
+        return ACTIONS[name]
     if name == "create_superuser":
         return ("root@acme.test",)
     if name == "create_tenant_key":
@@ -81,7 +90,7 @@ def arguments(name: str) -> tuple[str, ...]:
 
 
 def test_these_are_the_commands() -> None:
-    assert set(NAMES) >= {*AGENT, "create_keys", "create_tenant_key", "demo", "rotate_silo_keys"}
+    assert set(NAMES) >= {*AGENT, "create_keys", *ACTIONS, "create_tenant_key", "demo", "rotate_silo_keys"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -275,7 +284,7 @@ def test_a_name_that_sql_made_gives_a_terminal_no_orders(house: House) -> None:
 
 def test_a_closed_standard_input_is_told_in_a_line(filled: Installation) -> None:
     ran = filled.shell("$manage import_memories acme/ada - <&-")
-    assert (ran.code, ran.err) == (2, "error: FILE: standard input is closed\n")
+    assert (ran.code, ran.err) == (2, "error: file: standard input is closed\n")
 
 
 def test_migrate_puts_a_missing_trigger_back(service: Installation) -> None:

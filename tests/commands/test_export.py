@@ -167,7 +167,7 @@ def test_a_path_that_will_not_do_is_told_and_nothing_is_left(
 ) -> None:
     steps.remember(house.ada, f"{MARKER} tea")
     (tmp_path / "there").write_text("mine")
-    for to, problem in (("there", "is there already"), ("no/such", "cannot be made")):
+    for to, problem in (("there", "exists already"), ("no/such", "cannot be written")):
         ran = export(monkeypatch, house.ada_key, "--format", name, "--to", str(tmp_path / to))
         failed(ran, 2, f"to: {problem}")
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
@@ -175,7 +175,7 @@ def test_a_path_that_will_not_do_is_told_and_nothing_is_left(
 
 
 def test_a_folder_of_files_wants_a_path(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed(export(monkeypatch, house.ada_key, "--format", "markdown"), 2, "to: names the new folder")
+    failed(export(monkeypatch, house.ada_key, "--format", "markdown"), 2, "to: must name the new folder")
     failed(export(monkeypatch, house.ada_key, "--format", "axe", "--with-discarded"), 2, "jsonl alone")
 
 

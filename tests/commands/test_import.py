@@ -164,8 +164,8 @@ def test_a_file_is_read_as_standard_input_is(ada: Agent, tmp_path: Path) -> None
 
 def test_a_file_that_cannot_be_read_is_a_usage_error(ada: Agent, tmp_path: Path) -> None:
     missing = tmp_path / "none"
-    failed(run("import_memories", "acme/ada", str(missing)), 2, f"FILE: {missing} cannot be read (No such file")
-    failed(run("import_memories", "acme/ada", str(tmp_path)), 2, f"FILE: {tmp_path} cannot be read (Is a directory)")
+    failed(run("import_memories", "acme/ada", str(missing)), 2, f"file: {missing} cannot be read (No such file")
+    failed(run("import_memories", "acme/ada", str(tmp_path)), 2, f"file: {tmp_path} cannot be read (Is a directory)")
 
 
 def test_a_format_there_is_none_of_is_a_usage_error(ada: Agent) -> None:
@@ -287,5 +287,5 @@ def test_a_named_pipe_is_read_to_its_end_too(tmp_path: Path) -> None:
 
 def test_more_than_can_be_held_is_to_come_as_a_file(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonl, "MAX_HELD", 2**20)
-    failed(put(line(), b" " * 2**20), 2, "FILE: more than 1 MB", "give it as a file")
-    failed(run("import_memories", "acme/ada", "/dev/zero"), 2, "FILE: more than 1 MB")
+    failed(put(line(), b" " * 2**20), 2, "file: more than 1 MB", "give it as a file")
+    failed(run("import_memories", "acme/ada", "/dev/zero"), 2, "file: more than 1 MB")

@@ -68,7 +68,7 @@ def test_a_file_of_another_format_stops_it(ada: Agent, name: str) -> None:
     body = b"\x1f\x8b" + MARKER.encode() if name == "markdown" else MARKER.encode()
     before = steps.state(ada)
     ran = run("import_memories", "acme/ada", "-", "--format", name, stdin=body)
-    failed(ran, 2, "error: FILE:", "Nothing was imported")
+    failed(ran, 2, "error: file:", "Nothing was imported")
     assert MARKER not in ran.err + ran.out
     assert steps.state(ada) == before
 

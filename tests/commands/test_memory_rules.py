@@ -14,14 +14,14 @@ SAID = "From now on always retry a lost connection three times."
 def test_nothing_is_kept_in_a_process_alone(service: Installation) -> None:
     made = service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe", "--vault", "ada").json
     key = {"PALIMPSEST_AGENT_KEY": made["key"]}
-    file = service.manage("memory_rules", "store", "acme/ada", SAID, "--category", "technical").json["file"]
+    file = service.manage("remember", "store", "acme/ada", SAID, "--category", "technical").json["file"]
     assert file, "no file is confirmed"
     recorded = ("record", "acme/ada", "--prompt", SAID, "--session", "monday", "--project", "shop")
-    assert service.manage("memory_rules", *recorded).json["id"] == 2
+    assert service.manage("remember", *recorded).json["id"] == 2
     assert SAID in Path(file).read_text()
     [interaction] = (service.folder / "vault").rglob("interactions/*.md")
     assert SAID in interaction.read_text()
-    found = service.manage("memory_rules", "retrieve", "acme/ada", "lost connection", "--project", "shop", **key)
+    found = service.manage("recall", "acme/ada", "lost connection", "--project", "shop", **key)
     assert found.out.count(SAID) == 2
 
 
@@ -30,7 +30,7 @@ def test_a_restored_database_overwrites_no_newer_file(service: Installation) -> 
     service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe", "--vault", "ada")
 
     def stored(text: str) -> Any:
-        return service.manage("memory_rules", "store", "acme/ada", text, "--category", "technical").json
+        return service.manage("remember", "store", "acme/ada", text, "--category", "technical").json
 
     first = Path(stored("The ferry is blue.")["file"])
     data = service.folder / "data"
@@ -44,7 +44,7 @@ def test_a_restored_database_overwrites_no_newer_file(service: Installation) -> 
         "--repair": [(1, "copy"), (2, "copy")],
     }
     for deed, wanted in listed.items():
-        told = service.manage("memory_rules", "index", "acme/ada", deed, "--json").json["differences"]
+        told = service.manage("vault", "index", "acme/ada", deed, "--json").json["differences"]
         assert [(each["id"], each["kind"]) for each in told] == wanted
     assert stored("It has two decks.")["id"] == 2
     kept = Path(*first.parts[:-3], ".discarded", *first.parts[-3:-1], "000001-found-1.md")

@@ -116,7 +116,7 @@ def repaired() -> dict[str, Any]:
     from django.core.management import call_command
 
     out = StringIO()
-    call_command("memory_rules", "index", "acme/ada", "--repair", "--json", stdout=out, stderr=StringIO())
+    call_command("vault", "index", "acme/ada", "--repair", "--json", stdout=out, stderr=StringIO())
     told: dict[str, Any] = json.loads(out.getvalue())
     return told
 

@@ -44,7 +44,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def analyze(*args: str) -> Ran:
-    return run("memory_rules", "analyze_git", "acme/ada", *args)
+    return run("project", "analyze_git", "acme/ada", *args)
 
 
 def test_its_memory_and_its_file(ada: Agent, site: Path) -> None:
@@ -127,7 +127,7 @@ def test_so_are_memory_and_its_category(ada: Agent, site: Path, off: str) -> Non
 
 def test_where_there_is_nothing(ada: Agent, site: Path, tmp_path: Path) -> None:
     assert "is in no git repository" in analyze("--project-dir", str(tmp_path)).err
-    assert "is no folder" in analyze("--project-dir", str(tmp_path / "no")).err
+    assert "is not a folder" in analyze("--project-dir", str(tmp_path / "no")).err
     empty = tmp_path / "empty"
     empty.mkdir()
     git(empty, "init", "--quiet")
@@ -151,7 +151,7 @@ def test_an_old_history_is_analyzed_too(ada: Agent, tmp_path: Path) -> None:
 
 
 def steps(*args: str) -> dict[str, str]:
-    ran = run("memory_rules", "init", "acme/ada", "--json", *args)
+    ran = run("project", "init", "acme/ada", "--json", *args)
     assert ran.code == 0, ran.err
     return {each["step"]: each["found"] for each in ran.json["steps"]}
 
@@ -165,20 +165,20 @@ def test_init_analyses_and_keeps(ada: Agent, site: Path) -> None:
     assert told["Git history"].startswith("nothing was committed since the analysis of")
     assert told["Git memories"] == "none"
     commit(site, "fix: tides", {"tides.py": "1"})
-    assert steps()["Git memories"].startswith("memory 1, said anew, ")
+    assert steps()["Git memories"].startswith("memory 1, updated, ")
 
 
 def test_init_leaves_alone_what_is_off_or_known(ada: Agent, site: Path, tmp_path: Path) -> None:
     off = f"{ON.rpartition('__')[0]}__trigger_on_unknown_context"
-    assert steps("--project-dir", str(tmp_path))["Git history"] == "not analysed: this is no git repository"
+    assert steps("--project-dir", str(tmp_path))["Git history"] == "not analyzed: this is not a git repository"
     operations.remember(fresh(ada), [Draft(f"Berth {n}.", project="git.test/acme/site") for n in range(10)], OPERATOR)
-    assert steps()["Git history"] == "not analysed: 10 memories of the project are context enough"
+    assert steps()["Git history"] == "not analyzed: the project has 10 memories, which are context enough"
     talking.off(ada, "git_history", **{ON: True, off: False})
-    assert steps()["Git history"] == "not analysed: the category git_history is off"
+    assert steps()["Git history"] == "not analyzed: the category git_history is off"
     talking.settings(ada, **{ON: True, off: False})
     assert steps()["Git history"].startswith("2 commits")
     talking.settings(ada)
-    assert steps()["Git history"] == "not analysed: git_history_analysis is off"
+    assert steps()["Git history"] == "not analyzed: git_history_analysis is off"
 
 
 def test_a_project_that_is_none_is_refused_before_anything_is_read(ada: Agent, site: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from memory.agents import lifecycle
+from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent
 from tests.commands.calling import Ran, run
 from tests.conftest import OPERATOR
@@ -49,12 +50,12 @@ def in_a_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def rules(deed: str, *args: str) -> Ran:
-    return run("memory_rules", deed, "acme/ada", *args)
+    return run(*COMMANDS[deed].split(), "acme/ada", *args)
 
 
 def at_a_terminal(answers: str, deed: str) -> Ran:
-    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
-        return run("memory_rules", deed, "acme/ada", stdin=answers.encode())
+    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
+        return run(*COMMANDS[deed].split(), "acme/ada", stdin=answers.encode())
 
 
 def migrate(*args: str) -> Ran:

@@ -31,7 +31,7 @@ def test_detect_shows_what_there_is_and_changes_nothing(ada: Agent, site: Path) 
     assert all(line.endswith("1 memory: 1 new") for line in lines[2:5])
     assert len({line.index(word) for line, word in zip(lines[1:5], ("memories,", *["1 memory"] * 3), strict=True)}) == 1
     assert lines[5:] == ["left out:", "  .cursor/rules/empty.mdc is empty"]
-    assert "takes in 3 memories" in ran.err
+    assert "Run 'manage.py project migrate acme/ada' to take them in." in ran.err
     assert state(ada) == before
 
 
@@ -115,7 +115,7 @@ def test_nothing_is_stored_before_a_person_agrees(ada: Agent, site: Path, answer
 def test_where_nobody_can_be_asked_nothing_is_stored(ada: Agent, site: Path) -> None:
     before = state(ada)
     assert "--how" in rules("migrate").err
-    assert "--yes says that a person wants it" in rules("migrate", "--how", "all").err
+    assert "pass --yes to confirm" in rules("migrate", "--how", "all").err
     assert state(ada) == before
 
 
@@ -202,7 +202,7 @@ def test_a_vault_in_a_repository_is_read_by_another_agent(ada: Agent, site: Path
     (site / "docs").mkdir()
     Path(ada.vault_path).rename(site / "docs" / "memory")
     other, _ = lifecycle.create("acme", "bob", model="builtin/dedupe", actor=OPERATOR)
-    ran = run("memory_rules", "migrate", "acme/bob", "--from", "own", "--how", "all", "--yes", "--json")
+    ran = run("project", "migrate", "acme/bob", "--from", "own", "--how", "all", "--yes", "--json")
     assert ran.json["stored"] == 3, ran.err
     assert {says(other, n).content for n in active(other)} >= {"A quay has a letter.", "Ferries wait for the tide."}
 
@@ -308,7 +308,7 @@ def test_init_says_what_there_is_and_takes_nothing_in_unasked(ada: Agent, site: 
     told = steps()
     assert told["Other systems"] == (
         "AGENTS.md (1 file), Claude Code (1 file), Cursor (2 files): 3 memories to take in, 1 left out "
-        "(memory_rules detect says why)"
+        "('project detect' says why)"
     )
     assert told["Migration"].startswith("nobody can be asked")
     assert told["Migrated"] == "nothing"
@@ -328,10 +328,8 @@ def test_init_shows_the_first_before_it_asks(ada: Agent, site: Path) -> None:
     ran = at_a_terminal("skip\n", "init")
     assert "  10  .cursor" in ran.err
     assert "  11  .cursor" not in ran.err
-    assert "… and 23 more (manage.py memory_rules migrate acme/ada --dry-run lists all)" in ran.err
-    few = [
-        line for line in run("memory_rules", "migrate", "acme/ada", "--dry-run").out.splitlines() if "  33  " in line
-    ]
+    assert "… and 23 more ('manage.py project migrate acme/ada --dry-run' lists all)" in ran.err
+    few = [line for line in run("project", "migrate", "acme/ada", "--dry-run").out.splitlines() if "  33  " in line]
     assert len(few) == 1
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from audit.models import AuditEntry
+from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent
 from memory.transfer import migration
 from tests.moving.pieces import move, piece, steps
@@ -34,6 +35,6 @@ def test_neither_are_files_that_are_looked_at(watch: Watch, ada: Agent, tmp_path
         (tmp_path / path).write_text(text)
     where = ("--project-dir", str(tmp_path))
     for deed in (("detect",), ("migrate", "--dry-run"), ("migrate", "--how", "all", "--yes"), ("migrate",)):
-        watch.run("memory_rules", *deed[:1], "acme/ada", *deed[1:], *where)
-    watch.run("memory_rules", "init", "acme/ada", *where)
+        watch.run(*COMMANDS[deed[0]].split(), "acme/ada", *deed[1:], *where)
+    watch.run("project", "init", "acme/ada", *where)
     assert watch.leaks() == []

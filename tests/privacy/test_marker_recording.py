@@ -21,10 +21,10 @@ def test_neither_content_nor_secrets_are_left_anywhere(watch: Watch, ada: Agent)
     overhear(ada, watch.text("always"))
     watch.attempt(lambda: talk(ada, watch.text("always")))
     assert watch.leaks() == []
-    watch.run("memory_rules", "record", "acme/ada", "--prompt", watch.text("remember"), "--topic", watch.marker)
-    watch.run("memory_rules", "session", "acme/ada", "list")
-    watch.run("memory_rules", "session", "acme/ada", "end", "next", "--goal", watch.marker)
-    watch.run("memory_rules", "topic", "acme/ada", watch.marker, "--insight", watch.marker)
+    watch.run("remember", "record", "acme/ada", "--prompt", watch.text("remember"), "--topic", watch.marker)
+    watch.run("remember", "session", "acme/ada", "list")
+    watch.run("remember", "session", "acme/ada", "end", "next", "--goal", watch.marker)
+    watch.run("remember", "topic", "acme/ada", watch.marker, "--insight", watch.marker)
     assert watch.leaks() == []
     details = json.dumps(list(AuditEntry.objects.values_list("detail", flat=True)))
     assert watch.marker not in details

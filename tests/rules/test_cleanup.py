@@ -391,7 +391,7 @@ def test_nothing_discards_without_numbers() -> None:
     deciders = {module for module in MODULES for called, _ in calls(module) if called == "cleanup.decide"}
     assert (
         deciders
-        == {"memory/api/cleanup.py", "memory/management/rules/cleaning.py"}
+        == {"memory/api/cleanup.py", "memory/management/commands/cleanup.py"}
         == importers("memory.recording.cleanup")
     )
     for name in ("keep", "discard", "expect"):

@@ -34,10 +34,9 @@ def no_key(past: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def clean(*args: str, stdin: str = "", terminal: bool = False) -> Ran:
-    module = "memory.management.rules.cleaning"
-    is_shown = mock.patch(f"{module}.is_shown", return_value=terminal)
-    with mock.patch(f"{module}.is_attended", return_value=terminal), is_shown:
-        return run("memory_rules", "cleanup", "acme/ada", *args, stdin=stdin.encode())
+    is_shown = mock.patch("memory.management.commands.cleanup.is_shown", return_value=terminal)
+    with mock.patch("memory.management.agent_command.is_attended", return_value=terminal), is_shown:
+        return run("cleanup", "acme/ada", *args, stdin=stdin.encode())
 
 
 def seen(agent: Agent, *numbers: int) -> str:
@@ -57,7 +56,7 @@ def test_without_a_key_it_lists_and_shows_nothing(past: Agent, no_key: None, ter
         f"{seen(past, 1):>10}  technical, low importance, {row(past, 1).tokens} tokens: 100 days old, "
         "where 90 are suggested; never recalled"
     )
-    assert "none is discarded unless you say so of it" in ran.err
+    assert "None is discarded unless you say so" in ran.err
     assert (len(ran.out.splitlines()), SAID in ran.out + ran.err, decided()) == (3, False, {})
 
 
@@ -107,17 +106,17 @@ def test_what_was_rewritten_while_it_was_asked_about_stays(past: Agent) -> None:
         operations.revise(fresh(past), 1, ME, content="something else altogether")
         return next(answers)
 
-    with mock.patch("memory.management.rules.cleaning.input", answer, create=True):
+    with mock.patch("memory.management.agent_command.input", answer, create=True):
         ran = clean(terminal=True)
     assert (ran.code, "Changed meanwhile: 1." in ran.err) == (1, True)
     assert (active(past), decided()) == ([1, 2, 3], {})
 
 
 def test_interrupted_nothing_is_done(past: Agent) -> None:
-    with mock.patch("memory.management.rules.cleaning.input", side_effect=["d", KeyboardInterrupt], create=True):
+    with mock.patch("memory.management.agent_command.input", side_effect=["d", KeyboardInterrupt], create=True):
         ran = clean(terminal=True)
     assert (ran.code, active(past), decided()) == (1, [1, 2, 3], {})
-    assert ran.err.endswith("error: interrupted; nothing was decided, and what was answered before is forgotten\n")
+    assert ran.err.endswith("error: interrupted\n")
 
 
 @pytest.mark.parametrize("args", [(), ("--dry-run",), ("--dry-run", "--discard", "1@1"), ("--json",)])
@@ -228,7 +227,7 @@ def test_a_closed_switch_is_told_with_what_opens_it(past: Agent) -> None:
     ran = clean()
     assert (ran.code, ran.out) == (0, "")
     assert "Would be switched on: memory as a whole (memory_rules.enabled)" in ran.err
-    assert "memory_rules enable acme/ada switches it on" in ran.err
+    assert "manage.py rules enable acme/ada" in ran.err
     assert "Nothing was done." in ran.err
 
 
@@ -238,4 +237,4 @@ def test_one_day_is_one(past: Agent) -> None:
     ago = timezone.now() - timedelta(days=90)
     Recall.objects.create(agent_id=past.pk, number=1, times=1, first_at=ago, last_at=ago)
     assert "recalled once, last on" in clean().out
-    assert " 1 day suggested" in run("memory_rules", "status", "acme/ada").out
+    assert " 1 day suggested" in run("rules", "status", "acme/ada").out

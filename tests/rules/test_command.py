@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from memory.agents import rule_changes
+from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent
 from memory.policy.settings_document import DEFAULTS
 from tests.commands.calling import Ran, failed, run
@@ -18,7 +19,7 @@ from tests.steps import PERSON, fresh, last_entry
 
 def rules(*args: str, stdin: bytes = b"") -> Ran:
     deed, *more = args
-    return run("memory_rules", deed, "acme/ada", *more, stdin=stdin)
+    return run(*COMMANDS[deed].split(), "acme/ada", *more, stdin=stdin)
 
 
 def without(category: str) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def closed(ada: Agent) -> Agent:
 
 
 def at_a_terminal(answer: str, *args: str) -> Ran:
-    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
         return rules(*args, stdin=answer.encode())
 
 

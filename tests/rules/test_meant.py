@@ -31,22 +31,22 @@ def test_what_may_have_been_meant() -> None:
 @pytest.mark.parametrize("value", [[], ["false"]])
 def test_a_key_that_is_none_is_refused_with_what_may_have_been_meant(ada: Agent, value: list[str]) -> None:
     failed(
-        run("memory_rules", "settings", "acme/ada", "memory_rules.auto_recordng.enabled", *value),
+        run("rules", "settings", "acme/ada", "memory_rules.auto_recordng.enabled", *value),
         2,
         f"is no setting; did you mean {RECORDING}?",
     )
-    failed(run("memory_rules", "settings", "acme/ada", "sailing", *value), 2, "is no setting")
+    failed(run("rules", "settings", "acme/ada", "sailing", *value), 2, "is no setting")
 
 
 def test_a_file_is_taken_and_what_looks_mistyped_in_it_is_told(ada: Agent, tmp_path: Path) -> None:
     given = {"memory_rules": {"auto_recordng": {"enabled": True}, "sailing": {"x": 1}, "cleanup_guidance_dys": 3}}
     place = tmp_path / "settings.json"
     place.write_text(json.dumps(given))
-    ran = run("memory_rules", "settings", "acme/ada", "--file", str(place))
+    ran = run("rules", "settings", "acme/ada", "--file", str(place))
     assert ran.code == 0
     told = [line for line in ran.err.splitlines() if "is no setting" in line]
     assert told == [
-        f"{wrong} is no setting, and is kept as it is. Was {right} meant?"
+        f"{wrong} is no setting, and is kept as it is. Did you mean {right}?"
         for wrong, right in (
             ("memory_rules.auto_recordng", "memory_rules.auto_recording"),
             ("memory_rules.cleanup_guidance_dys", "memory_rules.cleanup_guidance_days"),

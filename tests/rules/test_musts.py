@@ -15,6 +15,7 @@ from django.conf import settings as configured
 
 from memory.access import tenants
 from memory.agents import rule_changes
+from memory.management.commands.memory_rules import COMMANDS as ACTIONS
 from memory.markdown import sections
 from memory.masking.neutral import neutral
 from memory.models import Agent, Memory, RecordedSession
@@ -40,11 +41,11 @@ PATHS = {"master": settings_document.MASTER, "category": "memory_rules.categorie
 
 
 def rules(deed: str, *args: str, stdin: bytes = b"") -> Ran:
-    return run("memory_rules", deed, "acme/ada", *args, stdin=stdin)
+    return run(*ACTIONS[deed].split(), "acme/ada", *args, stdin=stdin)
 
 
 def at_a_terminal(answer: str, deed: str, *args: str) -> Ran:
-    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
         return rules(deed, *args, stdin=answer.encode())
 
 
@@ -258,7 +259,7 @@ def test_storing_inside_other_work_is_skipped_without_a_word(ada: Agent) -> None
     before = settings(ada, **given)
     for name in ("tuesday", "friday"):
         ran = at_a_terminal("y\ny\n", "record", "--prompt", PROMPT, "--topic", "Tea", "--session", name)
-        only = "The memory is stored, and has no file: no vault: run memory_rules init acme/ada --vault.\n"
+        only = "The memory is stored, and has no file: no vault: run manage.py project init acme/ada --vault.\n"
         assert (ran.code, ran.err, ran.json["session"]) == (0, only, name)
     assert len(of_category(ada, "user_interaction")) == 3
     assert (of_category(ada, "topic"), of_category(ada, "session"), fresh(ada).rules) == ([], [], before.rules)

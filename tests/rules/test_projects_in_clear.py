@@ -49,7 +49,7 @@ def test_no_secret_comes_in_as_one(house: House) -> None:
 
 
 def test_no_secret_is_set_as_one(ada: Agent) -> None:
-    ran = run("memory_rules", "settings", "acme/ada", settings_document.PROJECT_ID, TOKEN)
+    ran = run("rules", "settings", "acme/ada", settings_document.PROJECT_ID, TOKEN)
     assert (ran.code, TOKEN in ran.err, fresh(ada).rules) == (2, False, "")
 
 

@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 
 from memory.agents import rule_changes
+from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
@@ -23,11 +24,11 @@ def key(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rules(deed: str, *args: str, stdin: bytes = b"") -> Ran:
-    return run("memory_rules", deed, "acme/ada", *args, stdin=stdin)
+    return run(*COMMANDS[deed].split(), "acme/ada", *args, stdin=stdin)
 
 
 def at_a_terminal(answer: str, deed: str, *args: str) -> Ran:
-    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
         return rules(deed, *args, stdin=answer.encode())
 
 
@@ -38,7 +39,7 @@ def test_an_interaction_is_recorded(ada: Agent) -> None:
     ran = rules("record", "--prompt", "my password is hunter2", "--response", "Noted.", "--session", "monday")
     assert ran.json == {"id": 1, "session": "monday", "masked": 1, "skipped": None, "file": None}
     entry = last_entry(ada)
-    assert (entry.actor_kind, entry.actor_label) == ("operator", "memory_rules")
+    assert (entry.actor_kind, entry.actor_label) == ("operator", "remember")
 
 
 def test_texts_come_from_files_and_standard_input(ada: Agent, tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_agreed_it_is_switched_on_and_done(closed: str, ada: Agent) -> None:
     assert (ran.code, ran.err.count(rule_changes.QUESTION)) == (0, 2)
     assert len(ran.out.splitlines()) == 1
     assert fresh(ada).memory_enabled
-    told = [entry.detail for entry in entries(ada) if entry.actor_label == "memory_rules"][:2]
+    told = [entry.detail for entry in entries(ada) if entry.actor_label == "remember"][:2]
     assert told == [
         {"rules": {"memory_rules.enabled": True}},
         {"rules": {f"memory_rules.categories.{CATEGORIES[closed]}.enabled": True}},

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from memory.agents import rule_changes
-from memory.management.rules import surroundings
+from memory.management import working_folder
 from memory.models import Agent
 from memory.policy.projects import Surroundings, identify
 from tests.commands.calling import Ran, failed, run
@@ -26,7 +26,7 @@ def tea(house: House, monkeypatch: pytest.MonkeyPatch) -> Agent:
 
 
 def retrieve(*args: str) -> Ran:
-    return run("memory_rules", "retrieve", "acme/ada", *args)
+    return run("recall", "acme/ada", *args)
 
 
 def test_the_block_is_printed(tea: Agent) -> None:
@@ -58,8 +58,8 @@ def test_while_memory_is_off_it_is_asked_about(tea: Agent) -> None:
     rule_changes.change(tea, PERSON, enabled=False)
     ran = retrieve("tea")
     assert (ran.code, ran.out, "Nothing was done." in ran.err) == (0, "", True)
-    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
-        ran = run("memory_rules", "retrieve", "acme/ada", "tea", stdin=b"y\n")
+    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
+        ran = run("recall", "acme/ada", "tea", stdin=b"y\n")
     assert (rule_changes.QUESTION in ran.err, ran.out) == (True, "# What you remember of this\n- tea of a\n")
 
 
@@ -91,8 +91,8 @@ def with_remote(git: Path, name: str = "origin") -> None:
 
 def test_the_project_is_that_of_the_repository(folder: Path) -> None:
     with_remote(folder.parent / ".git")
-    assert surroundings.of(Path.cwd()).directory == str(folder.parent)
-    assert identify(surroundings.of(Path.cwd())) == "git.test/acme/shop"
+    assert working_folder.surroundings(Path.cwd()).directory == str(folder.parent)
+    assert identify(working_folder.surroundings(Path.cwd())) == "git.test/acme/shop"
 
 
 def test_a_worktree_has_its_repositorys_remote(folder: Path) -> None:
@@ -101,20 +101,20 @@ def test_a_worktree_has_its_repositorys_remote(folder: Path) -> None:
     (git / "worktrees" / "shop").mkdir(parents=True)
     (git / "worktrees" / "shop" / "commondir").write_text("../..\n")
     (folder.parent / ".git").write_text(f"gitdir: {git / 'worktrees' / 'shop'}\n")
-    assert identify(surroundings.of(Path.cwd())) == "git.test/acme/shop"
+    assert identify(working_folder.surroundings(Path.cwd())) == "git.test/acme/shop"
 
 
 def test_without_a_remote_it_is_the_repositorys_folder(folder: Path) -> None:
     with_remote(folder.parent / ".git", "upstream")
-    assert identify(surroundings.of(Path.cwd())) == "shop"
+    assert identify(working_folder.surroundings(Path.cwd())) == "shop"
 
 
 def test_a_file_that_is_no_repositorys_is_passed_over(folder: Path) -> None:
     (folder.parent / ".git").write_bytes(b"\xff\0")
-    assert identify(surroundings.of(Path.cwd())) == "shop"
+    assert identify(working_folder.surroundings(Path.cwd())) == "shop"
 
 
 def test_what_the_environment_says_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMORY_PROJECT", "mine")
-    assert surroundings.of(Path.cwd()) == Surroundings(override="mine", directory=str(folder))
-    assert identify(surroundings.of(Path.cwd())) == "mine"
+    assert working_folder.surroundings(Path.cwd()) == Surroundings(override="mine", directory=str(folder))
+    assert identify(working_folder.surroundings(Path.cwd())) == "mine"

@@ -16,6 +16,7 @@ from django.db import connection, connections
 from memory.agents import lifecycle, rule_changes
 from memory.agents.rule_changes import Wanted
 from memory.errors import AgentsSide, NotAgreed
+from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent
 from memory.policy import settings_document, switches
 from tests.commands.calling import Ran, run
@@ -31,7 +32,7 @@ def path_of(category: str) -> str:
 
 
 def rules(deed: str, *args: str, stdin: bytes = b"") -> Ran:
-    return run("memory_rules", deed, "acme/ada", *args, stdin=stdin)
+    return run(*COMMANDS[deed].split(), "acme/ada", *args, stdin=stdin)
 
 
 def turn_off(agent: Agent, path: str) -> None:
@@ -57,7 +58,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], Non
             meanwhile()
             return "y"
 
-        monkeypatch.setattr("memory.management.rules.asking.is_attended", lambda: True)
+        monkeypatch.setattr("memory.management.agent_command.is_attended", lambda: True)
         monkeypatch.setattr(builtins, "input", answer)
 
     return prepare
@@ -144,7 +145,7 @@ def test_commands_that_switch_off_at_once_lose_none(transactional_db: None, hous
 
     def work(name: str) -> int:
         try:
-            return run("memory_rules", "disable", "acme/ada", "--category", name).code
+            return run("rules", "disable", "acme/ada", "--category", name).code
         finally:
             connection.close()  # of this thread: `run` has each keep the others from being closed
 

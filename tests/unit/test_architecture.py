@@ -70,8 +70,8 @@ FORMATS = {  # given by those
 }
 REPORTS = {"refinement/management/commands/gc.py"}  # what a model said of a log
 RETRIEVES = {  # for the agent's key
-    "memory/management/rules/cleaning.py",
-    "memory/management/rules/retrieving.py",
+    "memory/management/commands/cleanup.py",
+    "memory/management/commands/recall.py",
 }
 READS = {"refinement/api/agent.py", "memory/api/memories.py", "audit/api/trail.py", "memory/api/transfer.py"}
 SHOWS_A_MEMORY = {"memory/api/base/memory_out.py"}  # given by the API's own pages
@@ -141,10 +141,11 @@ def test_memories_leave_as_text_by_the_commands_of_the_agents_side_alone() -> No
         callers("exporting.memories", "jsonl.dump") | importers("memory.transfer.exporting.record") <= shows | FORMATS
     )
     assert importers("memory.transfer.export_formats") == EXPORTS | {"memory/api/transfer.py"}
-    retrieves = {"memory/management/rules/retrieving.py", "memory/api/retrieval.py"}
+    retrieves = {"memory/management/commands/recall.py", "memory/api/retrieval.py"}
     assert importers("memory.recording.retrieval") == retrieves
     for module in EXPORTS | RETRIEVES:
-        assert "memory.access.authentication.is_key_of" in set(imported(module))
+        asks = {f"memory.management.agents_side.{name}" for name in ("agents_side", "has_agents_key")}
+        assert asks & set(imported(module))
 
 
 def test_the_api_shows_content_to_the_agents_side_alone() -> None:

@@ -16,6 +16,7 @@ from pytest_django.fixtures import Settings
 from memory.agents import lifecycle, rule_changes
 from memory.consent import erasure, proposals, removal_requests
 from memory.errors import FileFault
+from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent
 from memory.vault.disk import Disk
 from tests.commands.calling import Ran, run
@@ -65,7 +66,7 @@ def ada(key: str) -> Agent:
 
 
 def rules(deed: str, *args: str, stdin: bytes = b"") -> Ran:
-    return run("memory_rules", deed, "acme/ada", *args, stdin=stdin)
+    return run(*COMMANDS[deed].split(), "acme/ada", *args, stdin=stdin)
 
 
 def found(ran: Ran) -> dict[str, str]:
@@ -144,10 +145,10 @@ def test_with_its_key_an_agent_is_not_asked_and_so_not_too_often(ada: Agent, sit
 def test_another_vault_is_asked_about(ada: Agent, site: Path, answer: str, args: list[str], moves: bool) -> None:
     """As when init is run in a second project."""
     rules("init", "--vault")
-    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
         ran = rules("init", "--vault", "second", "--json", stdin=answer.encode())
     assert ran.code == 0
-    assert f"begin one in {site / 'second'}? (y/n)" in ran.err
+    assert f"create one in {site / 'second'}? (y/n)" in ran.err
     assert fresh(ada).vault_path == str(site / ("second" if moves else "memory"))
     assert (site / "second").exists() is moves
 
@@ -183,7 +184,7 @@ def test_of_an_erased_agent_nothing_is_done(ada: Agent, site: Path, deed: list[s
 
 def test_who_is_asked_reads_what_would_be_switched_on_in_no_color_of_errors(ada: Agent, site: Path) -> None:
     rules("disable", "--category", "topic")
-    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
         ran = rules("enable", "--category", "topic", stdin=b"y\n")
     assert "The category topic is currently switched off. Switch on? (y/n)" in ran.err
     assert "\x1b" not in ran.err
@@ -192,7 +193,7 @@ def test_who_is_asked_reads_what_would_be_switched_on_in_no_color_of_errors(ada:
 @pytest.mark.parametrize(("answer", "is_on"), [("n\n", False), ("", False), ("y\n", True)])
 def test_what_is_off_is_asked_about_with_the_seeds_question(ada: Agent, site: Path, answer: str, is_on: bool) -> None:
     rule_changes.change(ada, PERSON, enabled=False)
-    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
         ran = rules("init", stdin=answer.encode())
     assert ran.code == 0
     assert "Memory rules are currently disabled. Enable memory functionality? (y/n)" in ran.err
@@ -253,25 +254,25 @@ def test_a_secret_is_masked_but_where_it_is_stored_as_one(ada: Agent, vault: Pat
 @pytest.mark.parametrize(
     ("args", "field"),
     [
-        ((), "TEXT"),
-        (("a", "--understanding", "b"), "TEXT"),
-        (("a", "--project", "../b"), "--project"),
-        (("a", "--project", "ghp_" + "a1B2" * 9), "--project"),
-        (("a", "--category", "keys", "--service", "ghp_" + "a1B2" * 9), "--service"),
-        (("a", "--category", "keys", "--credential", "ghp_" + "a1B2" * 9), "--credential"),
-        (("a", "--category", "keys", "--tag", "service:ghp_" + "a1B2" * 9), "--tag"),
-        (("a", "--service", "aws"), "--service"),
-        (("a", "--category", "personal", "--credential", "token"), "--credential"),
-        (("a", "--category", "topic", "--context", "b"), "--context"),
-        (("a", "--category", "session", "--decision", "b"), "--decision"),
-        (("a", "--category", "git_history", "--related", "b"), "--related"),
-        (("a", "--category", "user_interaction", "--outcome", "b"), "--outcome"),
-        (("a", "--category", "user_interaction", "--context", "b"), "TEXT"),
-        (("a", "--tag", "x" * 65), "--tag"),
-        (("a" * 10_001,), "TEXT"),
+        ((), "content"),
+        (("a", "--understanding", "b"), "content"),
+        (("a", "--project", "../b"), "project"),
+        (("a", "--project", "ghp_" + "a1B2" * 9), "project"),
+        (("a", "--category", "keys", "--service", "ghp_" + "a1B2" * 9), "service"),
+        (("a", "--category", "keys", "--credential", "ghp_" + "a1B2" * 9), "credential"),
+        (("a", "--category", "keys", "--tag", "service:ghp_" + "a1B2" * 9), "tags"),
+        (("a", "--service", "aws"), "service"),
+        (("a", "--category", "personal", "--credential", "token"), "credential"),
+        (("a", "--category", "topic", "--context", "b"), "context"),
+        (("a", "--category", "session", "--decision", "b"), "decision"),
+        (("a", "--category", "git_history", "--related", "b"), "related"),
+        (("a", "--category", "user_interaction", "--outcome", "b"), "outcome"),
+        (("a", "--category", "user_interaction", "--context", "b"), "content"),
+        (("a", "--tag", "x" * 65), "tags"),
+        (("a" * 10_001,), "content"),
     ],
 )
-def test_what_cannot_be_stored_names_what_was_typed(ada: Agent, vault: Path, args: tuple[str, ...], field: str) -> None:
+def test_what_cannot_be_stored_names_the_field(ada: Agent, vault: Path, args: tuple[str, ...], field: str) -> None:
     ran = rules("store", *args)
     assert (ran.code, ran.err.startswith(f"error: {field}: "), memories(vault)) == (2, True, [])
 
@@ -363,7 +364,7 @@ def test_names_change_with_the_setting(ada: Agent, vault: Path, monkeypatch: pyt
 
 def test_without_a_vault_a_store_says_why_there_is_no_file(ada: Agent, site: Path) -> None:
     ran = rules("store", "The ferry", "--category", "technical")
-    assert (ran.json["file"], "has no file: no vault: run memory_rules init acme/ada --vault" in ran.err) == (
+    assert (ran.json["file"], "has no file: no vault: run manage.py project init acme/ada --vault" in ran.err) == (
         None,
         True,
     )
@@ -430,12 +431,12 @@ def test_while_memory_is_off_index_asks_and_does_nothing(ada: Agent, vault: Path
     before, seq = {each: (vault / each).read_bytes() for each in memories(vault)}, fresh(ada).audit_seq
     ran = rules("index", *args)
     assert (ran.code, ran.out, "Nothing was done." in ran.err) == (0, "", True)
-    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
         declined = rules("index", *args, stdin=b"n\n")
     assert (declined.code, rule_changes.QUESTION in declined.err) == (0, True)
     assert {each: (vault / each).read_bytes() for each in memories(vault)} == before
     assert (fresh(ada).audit_seq, (vault / "index.md").exists()) == (seq, False)
-    with mock.patch("memory.management.rules.asking.is_attended", return_value=True):
+    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
         agreed = rules("index", *args, stdin=b"y\n")
     assert (bool(agreed.out), fresh(ada).memory_enabled) == (True, True)
 
@@ -452,7 +453,7 @@ def test_a_vault_whose_folder_is_gone_is_told(ada: Agent, vault: Path) -> None:
     assert rules("status", "--json").json["vault"]["is_there"] is True
     shutil.rmtree(vault)
     told = rules("status")
-    assert f"vault {vault}: the folder is gone; 'index --repair' writes its 1 file again" in told.out
+    assert f"vault {vault}: the folder is gone; 'manage.py vault index acme/ada' writes its 1 file again" in told.out
     assert rules("status", "--json").json["vault"]["is_there"] is False
     assert not vault.exists()
     rules("index")

@@ -49,7 +49,7 @@ def ferry(agent: Agent, text: str = FERRY, **values: Any) -> int:
 
 def fault(agent: Agent) -> str:
     """What `memory_rules status` says is wrong."""
-    told = run("memory_rules", "status", agent.label, "--json").json["vault"]
+    told = run("rules", "status", agent.label, "--json").json["vault"]
     return str(told["fault"] or "")
 
 
@@ -445,7 +445,7 @@ def test_no_vault_lies_around_anothers_memory_file(ada: Agent, root: Path, setti
 
 
 def test_init_tells_what_is_wrong_with_a_folder(ada: Agent, root: Path) -> None:
-    ran = run("memory_rules", "init", ada.label, "--vault", "/etc/vault", "--yes")
+    ran = run("project", "init", ada.label, "--vault", "/etc/vault", "--yes")
     assert (ran.code != 0, "VAULT_ROOTS" in ran.err, "Traceback" in ran.err) == (True, True, False)
 
 
@@ -543,7 +543,7 @@ def test_no_fault_says_what_a_memory_says(
     path.unlink()
     make(path)
     operations.revise(ada, 1, ME, content=f"{word} fades")
-    ran = run("memory_rules", "index", ada.label)
-    check = run("memory_rules", "index", ada.label, "--check", "--json")
+    ran = run("vault", "index", ada.label)
+    check = run("vault", "index", ada.label, "--check", "--json")
     for told in (fault(ada), caplog.text, ran.err, ran.out, check.err, json.dumps(check.out)):
         assert word.lower() not in told.lower()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from memory.agents import lifecycle, rule_changes
+from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent, VaultFile
 from memory.vault import base, disk, writer
 from memory.writing import operations
@@ -47,7 +48,7 @@ def begun(root: Path, transactional_db: None, monkeypatch: pytest.MonkeyPatch) -
 
 
 def rules(deed: str, *args: str) -> Ran:
-    return run("memory_rules", deed, "acme/bea", *args)
+    return run(*COMMANDS[deed].split(), "acme/bea", *args)
 
 
 def stored(*args: str) -> Path:

@@ -57,7 +57,7 @@ _MEMORY: dict[str, Any] = {
 }
 _VAULT = "/srv/palimpsest/vault/acme/ada"
 _FILED = {"file": f"{_VAULT}/private/personal/000001.md", "no_file": None}
-_NOT_FILED = {"file": None, "no_file": "no vault: run memory_rules init acme/ada --vault"}
+_NOT_FILED = {"file": None, "no_file": "no vault: run manage.py project init acme/ada --vault"}
 _REMEMBER = {"content": "Ann prefers green tea.", "tags": ["ann"]}
 _REPORT: dict[str, Any] = {
     "id": 1,

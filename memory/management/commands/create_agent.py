@@ -37,22 +37,20 @@ class Command(Task):
             "--memory-path",
             default="",
             metavar="FILE",
-            help="a markdown file for its log of runs, under one of VAULT_ROOTS; default: its journal",
+            help="a log file of its runs under VAULT_ROOTS; default: its journal",
         )
         parser.add_argument(
-            "--vault", default="", metavar="FOLDER", help="a file for each memory there, under one of VAULT_ROOTS"
+            "--vault", default="", metavar="FOLDER", help="a folder under VAULT_ROOTS with a file per memory"
         )
         parser.add_argument("--last-n", type=int, default=0, metavar="N", help="entries of the log that gc keeps")
         parser.add_argument(
-            "--max-entries", type=int, default=0, metavar="N", help="… where --last-n is 0; default: 0, all of them"
+            "--max-entries", type=int, default=0, metavar="N", help="the same if --last-n is 0; default: all"
         )
         parser.add_argument(
-            "--context-tokens", type=int, metavar="TOKENS", help="of its log that gc sends to the model; default: all"
+            "--context-tokens", type=int, metavar="TOKENS", help="of its log that gc sends; default: all"
         )
         parser.add_argument("--budget", type=int, default=8_000, metavar="TOKENS", help="default: 8000")
-        parser.add_argument(
-            "--target", type=int, metavar="TOKENS", help="default: 5000, or five eighths of a smaller budget"
-        )
+        parser.add_argument("--target", type=int, metavar="TOKENS", help="default: 5000, or 5/8 of a smaller budget")
 
     def run(self, *, agent: str, model: str, **options: Any) -> int | None:
         tenant, slash, slug = agent.partition("/")

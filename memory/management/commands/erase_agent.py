@@ -16,17 +16,18 @@ from config.errors import USAGE
 from config.wording import several
 from memory.consent import erasure, removal_requests
 from memory.consent.erasure import Figures
-from memory.management import removal
+from memory.management.agents_side import KEY
+from memory.management.removal import RemovalCommand
 from memory.models import Agent
 
 
-class Command(removal.Removing):
+class Command(RemovalCommand):
     help = (
-        "Destroy an agent's data key: nothing that its memories say can be read again here. Rows and trail stay, and "
-        "the trail still verifies. Asks the agent's side, which agrees with --agree and its key in "
-        "PALIMPSEST_AGENT_KEY; with a reason and the key, it is asked and done at once. A backup that still holds the "
-        "wrapped key can be opened until it ages out or the key-encryption key that wrapped it, which is named, is "
-        "retired: --start-rotation begins that."
+        "Destroy an agent's data key: the content of its memories cannot be read again here. Rows and trail stay, and "
+        "the trail still verifies. The command files a request, which the agent's side carries out with --agree and "
+        f"its key in {KEY}; with a reason and the key, both are done at once. A backup that still holds the wrapped "
+        "key can be opened until it ages out or the key-encryption key that wrapped it is retired. The output names "
+        "that key, and --start-rotation begins to retire it."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -35,7 +36,7 @@ class Command(removal.Removing):
         parser.add_argument(
             "--start-rotation",
             action="store_true",
-            help="then add a new key-encryption key and rewrap every other agent's data key by it",
+            help="then add a new key-encryption key, and wrap the other agents' data keys with it",
         )
 
     def run(self, *, agent: str, **options: Any) -> int | None:
@@ -43,42 +44,40 @@ class Command(removal.Removing):
             self.fail("--start-rotation cannot put a key into SILO_KEYS: put a new one before the others there", USAGE)
         return super().run(agent=agent, **options)
 
-    def preview_of(self, agent: Agent, options: dict[str, Any]) -> Figures:
+    def preview(self, agent: Agent, options: dict[str, Any]) -> Figures:
         if options["agree"] is not None:
             removal_requests.open_request(agent, options["agree"], Operation.ERASURE_REQUESTED)
         return erasure.preview(agent)
 
-    def ask(self, agent: Agent, options: dict[str, Any]) -> Removal:
-        return removal_requests.ask_erasure(agent, _OPERATOR, reason=options["reason"], asked_by=options["asked_by"])
+    def request(self, agent: Agent, options: dict[str, Any]) -> Removal:
+        operator = Actor.operator("erase_agent")
+        return removal_requests.ask_erasure(agent, operator, reason=options["reason"], asked_by=options["asked_by"])
 
-    def carry_out(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> Figures:
+    def remove(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> Figures:
         return erasure.erase(agent, request, actor)
 
-    def afterwards(self, options: dict[str, Any]) -> None:
-        if options["start_rotation"]:
+    def carry_out(self, agent: Agent, options: dict[str, Any]) -> int | None:
+        code = super().carry_out(agent, options)
+        if code is None and options["start_rotation"]:
             call_command("create_keys", add_silo_key=True, stdout=self.stderr, stderr=self.stderr)
             call_command("rotate_silo_keys", stdout=self.stderr, stderr=self.stderr)
+        return code
 
     def show(self, figures: Figures, *, as_json: bool) -> None:
         if as_json:
             self.result(asdict(figures))
             return
+        memories = several(figures.memories, "memory", "memories")
+        entries, others = several(figures.entries, "entry", "entries"), several(figures.others, "other agent")
         self.tell(f"erasure of the silo: {f'as entry {figures.entry}' if figures.entry else 'not done'}")
-        memories, entries = (
-            several(figures.memories, "memory", "memories"),
-            several(figures.entries, "entry", "entries"),
-        )
         self.tell(f"{memories}, and what {entries} of the trail keep of them, can no longer be opened here")
         self.tell(
             f"a backup that holds its data key, wrapped by silo key {figures.silo_key}, opens until it ages out or "
-            f"that key is retired, which wrapped those of {several(figures.others, 'other agent')}, too"
+            f"that key is retired; the key also wraps those of {others}"
         )
         if figures.file:
-            self.tell(f"its memory file is no part of the silo, and stays: {figures.file}")
+            self.tell(f"its memory file is not part of the silo, and stays: {figures.file}")
         if figures.vault:
             self.tell(f"the files in its vault are removed: {figures.vault}")
         for path in figures.former_vaults:
-            self.tell(f"what is in a former vault is left, for you to remove: {path}")
-
-
-_OPERATOR = Actor.operator("erase_agent")
+            self.tell(f"the files of a former vault are left for you to remove: {path}")

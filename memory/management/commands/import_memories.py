@@ -32,17 +32,10 @@ class Command(Task):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT")
-        parser.add_argument(
-            "file",
-            metavar="FILE",
-            help="a file, or - for standard input; a pipe is read to its end first, of at most 256 MB",
-        )
+        parser.add_argument("file", metavar="FILE", help="- for standard input; a pipe: at most 256 MB")
         parser.add_argument("--format", choices=list(IMPORTS), default="jsonl", help=_FORMATS)
         parser.add_argument(
-            "--project",
-            metavar="ID",
-            default="",
-            help="of memories of a project, where the format has no projects (default: default-project)",
+            "--project", metavar="ID", default="", help="if the format has no projects; default: default-project"
         )
         parser.add_argument("--json", action="store_true", help='print {"imported": …, "tokens": …}')
 

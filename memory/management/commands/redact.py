@@ -1,4 +1,4 @@
-"""Remove what some memories say, for good."""
+"""Remove the content of memories permanently."""
 
 from __future__ import annotations
 
@@ -15,26 +15,25 @@ from config.wording import several
 from memory.consent import redaction, removal_requests
 from memory.consent.redaction import Figures
 from memory.errors import Constitutional
-from memory.management import removal
+from memory.management.agents_side import KEY
+from memory.management.removal import RemovalCommand
 from memory.models import Agent
 
 
-class Command(removal.Removing):
+class Command(RemovalCommand):
     help = (
-        "Remove what memories say, and all that the trail keeps of it, for good: for a data subject's request. Rows, "
-        "times and digests stay, and the trail still verifies. Asks the agent's side, which agrees with --agree and "
-        "its key in PALIMPSEST_AGENT_KEY; with ids, a reason and the key, it is asked and done at once. Lists the "
-        "memories that may say the same, which are left for you to decide about. Backups from before keep it until "
-        "they age out."
+        "Remove the content of memories permanently, in the trail too: for a data subject's request. Rows, times and "
+        "digests stay, and the trail still verifies. The command files a request, which the agent's side carries out "
+        f"with --agree and its key in {KEY}; with ids, a reason and the key, both are done at once. The output lists "
+        "other memories that may say the same, for you to decide. Backups from before keep the content until they age "
+        "out."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT")
         parser.add_argument("ids", metavar="ID", type=int, nargs="*", help="the memories to redact")
         super().add_arguments(parser)
-        parser.add_argument(
-            "--include-constitutional", action="store_true", help="also memories that are constitutional now"
-        )
+        parser.add_argument("--include-constitutional", action="store_true", help="constitutional memories, too")
 
     def run(self, *, agent: str, **options: Any) -> int | None:
         settles = options["waiting"] or options["agree"] is not None or options["decline"] is not None
@@ -42,23 +41,22 @@ class Command(removal.Removing):
             self.fail("name memories, or give one of --waiting, --agree and --decline", USAGE)
         return super().run(agent=agent, **options)
 
-    def preview_of(self, agent: Agent, options: dict[str, Any]) -> Figures:
-        asked = (
-            options["ids"]
-            or removal_requests.open_request(agent, options["agree"], Operation.REDACTION_REQUESTED).memories
-        )
-        return redaction.preview(agent, asked)
+    def preview(self, agent: Agent, options: dict[str, Any]) -> Figures:
+        numbers = options["ids"]
+        if not numbers:
+            numbers = removal_requests.open_request(agent, options["agree"], Operation.REDACTION_REQUESTED).memories
+        return redaction.preview(agent, numbers)
 
     def objection(self, figures: Figures, options: dict[str, Any]) -> str:
         if figures.constitutional and not options["include_constitutional"]:
             return f"{Constitutional(figures.constitutional)} (--include-constitutional)"
         return ""
 
-    def ask(self, agent: Agent, options: dict[str, Any]) -> Removal:
-        reason, asked_by = options["reason"], options["asked_by"]
-        return removal_requests.ask_redaction(agent, options["ids"], _OPERATOR, reason=reason, asked_by=asked_by)
+    def request(self, agent: Agent, options: dict[str, Any]) -> Removal:
+        reason, asked_by, operator = options["reason"], options["asked_by"], Actor.operator("redact")
+        return removal_requests.ask_redaction(agent, options["ids"], operator, reason=reason, asked_by=asked_by)
 
-    def carry_out(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> Figures:
+    def remove(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> Figures:
         return redaction.redact(agent, request, actor, include_constitutional=options["include_constitutional"])
 
     def show(self, figures: Figures, *, as_json: bool) -> None:
@@ -77,12 +75,11 @@ class Command(removal.Removing):
         for each in figures.related:
             self.tell(f"to decide: memory {each.number} ({each.state}) may say the same: {_WHY[each.why]}")
         for path in figures.former_vaults:
-            self.tell(f"what is in a former vault is left, for you to remove: {path}")
+            self.tell(f"the files of a former vault are left for you to remove: {path}")
         if figures.entry:
             self.tell("backups from before still hold it, sealed, until they age out")
 
 
-_OPERATOR = Actor.operator("redact")
 _WHY = {
     "source": "it was merged into what is redacted",
     "merged": "it was merged from what is redacted",

@@ -1,7 +1,8 @@
-"""Take edits back."""
+"""Take edits back (the Time Machine)."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -12,7 +13,6 @@ from config.errors import FAILED, USAGE
 from config.wording import several
 from memory.access.authentication import agent_named
 from memory.errors import Conflicting, Constitutional
-from memory.models import Agent
 from memory.policy.validation import parse_moment
 from memory.time_machine import rollback
 from memory.time_machine.rollback import Figures, What
@@ -22,9 +22,9 @@ from refinement.session import end_lapsed
 class Command(Task):
     help = (
         "Take back one entry of an agent's audit trail, one refinement session, one import or migration, or "
-        "everything since a moment or an entry. On a terminal it shows what will happen, in numbers and without "
-        "content, and asks before it does it; in a script (its input is no terminal), and with --yes or --json, it "
-        "does it at once. A rollback is itself an entry, and can be rolled back."
+        "everything since a moment or an entry. At a terminal the command shows what will happen, in numbers and "
+        "without content, and asks. In a script (its input is not a terminal), and with --yes or --json, it does not "
+        "ask. A rollback is itself an entry, and can be rolled back."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -33,25 +33,19 @@ class Command(Task):
         what.add_argument("--entry", type=int, metavar="SEQ", help="this entry of the trail alone")
         what.add_argument("--session", type=int, metavar="ID", help="this refinement session, whole")
         what.add_argument(
-            "--import",
-            dest="imported",
-            type=int,
-            metavar="SEQ",
-            help="the import or migration whose first entry this is",
+            "--import", dest="imported", type=int, metavar="SEQ", help="the import or migration with this first entry"
         )
         what.add_argument("--to", metavar="TIMESTAMP", help="everything after this moment (ISO 8601; UTC by default)")
         what.add_argument("--to-entry", type=int, metavar="SEQ", help="everything after this entry; 0 for all of it")
         parser.add_argument("--preview", action="store_true", help="say what would happen, and change nothing")
         conflicts = parser.add_mutually_exclusive_group()
         conflicts.add_argument(
-            "--skip-conflicts", action="store_true", help="leave memories that later entries changed as they are"
+            "--skip-conflicts", action="store_true", help="leave memories that later entries changed"
         )
         conflicts.add_argument("--force", action="store_true", help="restore memories that later entries changed, too")
+        parser.add_argument("--include-constitutional", action="store_true", help="constitutional memories, too")
         parser.add_argument(
-            "--include-constitutional", action="store_true", help="also memories that are constitutional now"
-        )
-        parser.add_argument(
-            "--reason", default="", metavar="TEXT", help="why; kept in the trail, and needed with the line above"
+            "--reason", default="", metavar="TEXT", help="kept in the trail; needed for constitutional memories"
         )
         parser.add_argument("--yes", action="store_true", help="do not ask")
         parser.add_argument("--json", action="store_true", help="print the figures as JSON, and do not ask")
@@ -62,31 +56,20 @@ class Command(Task):
         target, what = agent_named(agent), _what(options)
         if what.kind == "session" and not options["preview"]:
             end_lapsed(target)  # nobody drives it any more
-        settled = {name: options[name] for name in ("skip_conflicts", "force", "include_constitutional")}
-        told = rollback.preview(target, what, **settled)
+        choices = {name: options[name] for name in ("skip_conflicts", "force", "include_constitutional")}
+        preview = rollback.preview(target, what, **choices)
         if options["preview"]:
-            self._show(told, as_json=options["json"])
+            self._show(preview, as_json=options["json"])
             return None
-        unasked = options["yes"] or options["json"] or bool(told.refused)
-        if not self.agrees(lambda: self._show(told, as_json=False), yes=unasked):
+        unasked = options["yes"] or options["json"] or bool(preview.refused)
+        if not self.agrees(lambda: self._show(preview, as_json=False), yes=unasked):
             self.say("nothing was changed")
             return FAILED
-        return self._roll_back(target, what, told, head=None if unasked else told.head, **options)
-
-    def _roll_back(self, target: Agent, what: What, told: Figures, **options: Any) -> int | None:
+        operator, head = Actor.operator("rollback"), None if unasked else preview.head
         try:
-            did = rollback.roll_back(
-                target,
-                what,
-                Actor.operator("rollback"),
-                skip_conflicts=options["skip_conflicts"],
-                force=options["force"],
-                include_constitutional=options["include_constitutional"],
-                reason=options["reason"],
-                head=options["head"],
-            )
+            did = rollback.roll_back(target, what, operator, reason=options["reason"], head=head, **choices)
         except (Conflicting, Constitutional) as refused:
-            self._show(told, as_json=options["json"])
+            self._show(preview, as_json=options["json"])
             advice = " (--include-constitutional --reason TEXT)" if isinstance(refused, Constitutional) else ""
             self.fail(f"{refused}{advice} Nothing was changed.", FAILED)
         self._show(did, as_json=options["json"])
@@ -94,7 +77,7 @@ class Command(Task):
 
     def _show(self, figures: Figures, *, as_json: bool) -> None:
         if as_json:
-            self.result(as_record(figures))
+            self.result(_as_record(figures))
             return
         [(kind, at)] = figures.undid.items()
         what = f"a rollback of {_KINDS[kind]} {at}"
@@ -109,11 +92,11 @@ class Command(Task):
             self.tell(f"conflict: memory {number} was changed later, by {later}")
         if figures.rests:
             self.tell(
-                "beyond its budget then: not refined again for a day, unless it grows by a tenth or somebody asks; to "
-                "keep it so, have it paused"
+                "above its budget then: not refined again for a day, unless it grows by a tenth or somebody asks; to "
+                "keep it so, pause it"
             )
         if figures.redacted:
-            self.tell(f"redacted since, and left so: {', '.join(map(str, figures.redacted))}")
+            self.tell(f"redacted since, and left as they are: {', '.join(map(str, figures.redacted))}")
         if figures.constitutional and not figures.applied:
             self.tell(f"constitutional now: {', '.join(map(str, figures.constitutional))}")
         if figures.refused:
@@ -134,32 +117,16 @@ _REFUSED = {
 
 
 def _what(options: dict[str, Any]) -> What:
-    if options["entry"] is not None:
-        return What.entry(options["entry"])
-    if options["session"] is not None:
-        return What.session(options["session"])
-    if options["imported"] is not None:
-        return What.imported(options["imported"])
-    if options["to_entry"] is not None:
-        return What.since_entry(options["to_entry"])
+    makers = {"entry": What.entry, "session": What.session, "imported": What.imported, "to_entry": What.since_entry}
+    for name, make in makers.items():
+        if options[name] is not None:
+            return make(options[name])
     return What.moment(parse_moment("to", options["to"]))
 
 
-def as_record(figures: Figures) -> dict[str, Any]:
-    """A rollback's figures, as programs read them (40-api, Output that programs read)."""
-    return {
-        "entry": figures.entry,
-        "undid": figures.undid,
-        "restored": figures.restored,
-        "discarded": figures.discarded,
-        "rewritten": figures.rewritten,
-        "protection_changed": figures.protection_changed,
-        "tokens_before": figures.tokens_before,
-        "tokens_after": figures.tokens_after,
-        "conflicts": [{"memory": number, "entries": list(seqs)} for number, seqs in figures.conflicts],
-        "constitutional": list(figures.constitutional),
-        "redacted": list(figures.redacted),
-        "rests": figures.rests,
-        "refused": figures.refused or None,
-        "applied": figures.applied,
-    }
+def _as_record(figures: Figures) -> dict[str, Any]:
+    """The figures for programs."""
+    record = asdict(figures)
+    del record["head"]
+    conflicts = [{"memory": number, "entries": entries} for number, entries in figures.conflicts]
+    return record | {"conflicts": conflicts, "refused": figures.refused or None, "applied": figures.applied}

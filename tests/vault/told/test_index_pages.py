@@ -20,7 +20,7 @@ def test_the_page_says_what_it_is_and_what_is_struck(ada: Agent, vault: Path) ->
     assert about.startswith(
         "A line for each file, in the order in which they were written. A struck line names a file "
     )
-    assert "`manage.py memory_rules index` writes this page again" in about
+    assert "`manage.py vault index` writes this page again" in about
     assert lines[-3:] == [
         f"- {lines[-3][2:12]} technical [000001-green-tea](common/technical/000001.md)",
         f"- {lines[-3][2:12]} technical [000002-black-tea](common/technical/000002.md)",
@@ -67,13 +67,21 @@ def test_status_says_in_lines_what_is_on(ada: Agent, vault: Path, options: tuple
 def test_status_says_how_the_vault_is(ada: Agent, vault: Path) -> None:
     rules("store", "Green tea", "--category", "technical")
     assert rules("status").out.splitlines()[-1] == (
-        f"vault {vault}, 1 file, follows its silo; 'index --check' looks at each"
+        f"vault {vault}, 1 file, in sync with its silo; 'manage.py vault index acme/ada --check' compares each"
     )
     rules("settings", "version", "1.1.0")
-    assert rules("status").out.splitlines()[-1] == "1 file of another version: 'index --repair' writes it again"
+    assert (
+        rules("status").out.splitlines()[-1]
+        == "1 file of another version: 'manage.py vault index acme/ada' writes it again"
+    )
     vault.rename(vault.with_name("elsewhere"))
-    assert f"vault {vault}: the folder is gone; 'index --repair' writes its 1 file again" in rules("status").out
+    assert (
+        f"{vault}: the folder is gone; 'manage.py vault index acme/ada' writes its 1 file again" in rules("status").out
+    )
 
 
 def test_without_a_vault_status_says_so(ada: Agent, site: Path) -> None:
-    assert rules("status").out.splitlines()[-1] == "no vault: no files; 'init --vault' begins one"
+    assert (
+        rules("status").out.splitlines()[-1]
+        == "no vault, so no files; 'manage.py project init acme/ada --vault' creates one"
+    )

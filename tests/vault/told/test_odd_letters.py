@@ -17,6 +17,6 @@ TURNED = "gnp\u202e.exe\x1b[31m"
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_what_is_private_is_shown_as_it_is_but_to_a_terminal(ada: Agent, vault: Path, is_terminal: bool) -> None:
     remember(ada, TURNED, category="personal")
-    with mock.patch("memory.management.rules.keeping.is_shown", return_value=is_terminal):
+    with mock.patch("memory.management.commands.vault.is_shown", return_value=is_terminal):
         shown = rules("show", "private/personal/000001.md").out
     assert (TURNED in shown) is not is_terminal

@@ -1,0 +1,159 @@
+"""The base of the commands for one agent's memory: its actions, and the questions to the person at the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from audit.trail import Actor
+from config.commandline import Task, is_attended
+from memory.access import request_key
+from memory.access.authentication import agent_named
+from memory.agents import rule_changes
+from memory.agents.rule_changes import Wanted
+from memory.errors import CategoryDisabled, MemoryDisabled
+from memory.management.working_folder import project_of
+from memory.models import Agent
+from memory.policy import settings_document, switches
+from memory.policy.categories import PROJECT, scope_of
+from memory.policy.names import checked_project
+from memory.vault import writer
+from memory.writing import edits
+
+PROJECT_HELP = "default: what MEMORY_PROJECT, the git remote or the current folder says"
+_SWITCHES = {
+    settings_document.MASTER: "memory as a whole",
+    "memory_rules.auto_recording.enabled": "automatic recording",
+    "memory_rules.project_support.git_history_analysis.enabled": "the analysis of git history",
+}
+_ANSWERS = {"y": True, "yes": True, "n": False, "no": False, "": False}
+
+
+class AgentCommand(Task):
+    """A command for one agent. An action is a method that takes the agent and the options, and returns the exit code
+    or None for 0.
+
+    If an action meets a switch that is off, the command asks whether to turn that switch on. After a yes it runs the
+    action again. After a no, or if nobody can be asked, nothing is done.
+    """
+
+    def add_action(self, actions: Any, name: str, action: Callable[..., int | None], summary: str) -> CommandParser:
+        """Add the subcommand `name`, which runs `action`."""
+        parser: CommandParser = actions.add_parser(
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+        )
+        self.add_agent(parser, action)
+        return parser
+
+    def add_agent(self, parser: CommandParser, action: Callable[..., int | None]) -> None:
+        parser.add_argument("agent", metavar="TENANT/AGENT", help="whose memory it is, such as acme/ada")
+        parser.set_defaults(action=action)
+
+    @property
+    def operator(self) -> Actor:
+        """The operator, as the audit trail names who runs this command."""
+        return Actor.operator(type(self).__module__.rpartition(".")[2])
+
+    def run(
+        self, *, agent: str, action: Callable[..., int | None], code_if_off: int | None = None, **options: Any
+    ) -> int | None:
+        """`code_if_off`: the exit code if a switch is off and nobody can be asked."""
+        target = agent_named(agent)
+        edits.require_key(target)
+        with request_key.request():
+            while True:
+                try:
+                    return action(target, **options)
+                except MemoryDisabled:
+                    path, which = settings_document.MASTER, ""
+                except CategoryDisabled as off:
+                    path, which = f"memory_rules.categories.{off.category}.enabled", f" --category {off.category}"
+                hint = f"run 'manage.py rules enable {target.label}{which}' to turn it on"
+                if not self.agrees_to_enable([path], hint=hint, question=rule_changes.QUESTION):
+                    self.say("Nothing was done.")
+                    return None if self.can_ask() else code_if_off
+                target = self.enable(target, path)
+
+    def enable(self, agent: Agent, path: str) -> Agent:
+        """Turn one switch on, which a person agreed to."""
+        wanted = Wanted(True) if path == settings_document.MASTER else Wanted(key=path, value="true")
+        return rule_changes.make(agent, self.operator, wanted, agreed=[path]).agent
+
+    # --- questions
+
+    def can_ask(self) -> bool:
+        """Whether a person is at the terminal."""
+        return is_attended()
+
+    def agrees_to_enable(
+        self, paths: Sequence[str], *, yes: bool = False, hint: str = "pass --yes to confirm", question: str = ""
+    ) -> bool:
+        """Whether a person agrees to turn these switches on."""
+        if not yes:
+            if self.can_ask():
+                self.say(rule_changes.GOOD_FOR)
+            for path in paths:
+                self.say(f"Would be switched on: {_described(path)} ({path})")
+        return self.confirms(question or _question(paths), yes=yes, hint=hint)
+
+    def confirms(self, question: str, *, yes: bool = False, hint: str = "pass --yes to confirm") -> bool:
+        """Whether a person says yes. Any other answer than yes or no is asked again. If nobody can be asked: no."""
+        if yes:
+            return True
+        if not self.can_ask():
+            self.say(f"Nobody can be asked here, so the answer is no: {hint}.")
+            return False
+        while (answer := self.answer(question)) not in _ANSWERS:
+            pass
+        return _ANSWERS[answer]
+
+    def answer(self, question: str) -> str:
+        """What the person types, in lower case; "" at the end of the input."""
+        self.stderr.write(f"{question} ", lambda plain: plain, ending="")  # not in the red of errors
+        self.stderr.flush()
+        try:
+            return input().strip().lower()
+        except EOFError:
+            return ""
+
+    # --- options and results
+
+    def project(self, agent: Agent, given: str | None, folder: Path | None = None) -> str:
+        """The project that the option names, or else the project of the folder. Raises Invalid."""
+        if given is not None:
+            return checked_project(given)
+        return project_of(folder or Path.cwd(), switches.rules_of(agent))
+
+    def project_for(self, category: str, agent: Agent, given: str | None) -> str:
+        """The same for a memory of this category. Only the categories of projects have one by default."""
+        return self.project(agent, given) if given is not None or scope_of(category) == PROJECT else ""
+
+    def file_of(self, agent: Agent, number: int | None) -> str | None:
+        """The path of a memory's file, after it was read back. If there is none, the command says why."""
+        if number is None:
+            return None
+        path = writer.file_of(agent, number)
+        if path is None:
+            reason = writer.why_no_file(Agent.objects.select_related("tenant").get(pk=agent.pk))
+            self.say(f"The memory is stored, and has no file: {reason}.")
+        return path
+
+
+def _described(path: str) -> str:
+    """What a switch turns on, in words."""
+    group, _, name = path.removesuffix(".enabled").rpartition(".")
+    if group.endswith(".categories"):
+        return f"the category {name}"
+    return _SWITCHES.get(path, name.replace("_", " "))
+
+
+def _question(paths: Sequence[str]) -> str:
+    if settings_document.MASTER in paths:
+        return rule_changes.QUESTION
+    names = " and ".join(map(_described, paths))
+    return (
+        f"{names[0].upper()}{names[1:]} {'is' if len(paths) == 1 else 'are'} currently switched off. Switch on? (y/n)"
+    )

@@ -1,0 +1,181 @@
+"""Suggest memories to discard, and discard those that the agent's side names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from config.commandline import is_shown
+from config.wording import several
+from memory.errors import Invalid
+from memory.management.agent_command import AgentCommand
+from memory.management.agents_side import KEY, agents_side, has_agents_key
+from memory.models import Agent
+from memory.policy import settings_document, switches
+from memory.policy.categories import NAMES, SCOPES
+from memory.recording import cleanup, overdue
+from memory.search import reading
+
+SHOWN = 200  # characters of each memory
+_EXAMPLES = {"keep": "3,5@12", "discard": "3@390,5@12"}
+_ABOUT = (
+    "These memories are older than is suggested for their category. None is discarded unless you say so, and a "
+    "discarded memory can be brought back."
+)
+_QUESTION = "Discard it, keep it, skip it, or quit? [d/k/S/q]"
+_ANSWERS = {"": "s"} | {answer: word[0] for word in ("discard", "keep", "skip", "quit") for answer in (word, word[0])}
+Listed = dict[int, int]  # memory → the version that was listed, 0 if it was not named
+
+
+class Command(AgentCommand):
+    help = (
+        "List memories that are older than suggested for their category. With the agent's key in "
+        f"{KEY}, the command asks about each of them at a terminal; a script names them with --discard and --keep. "
+        "Nothing is deleted: a rollback brings a discarded memory back."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        self.add_agent(parser, self.clean_up)
+        parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help=f"only this category: {NAMES}")
+        parser.add_argument("--discard", metavar="NUMBERS", help=f"3@390,5@12: discard these, as listed; needs {KEY}")
+        parser.add_argument("--keep", metavar="NUMBERS", help="keep these: they are not suggested again for a while")
+        parser.add_argument("--dry-run", action="store_true", help="decide nothing")
+        parser.add_argument("--json", action="store_true", help="one line of JSON; ask nothing")
+
+    def clean_up(
+        self,
+        agent: Agent,
+        *,
+        category: str | None,
+        discard: str | None,
+        keep: str | None,
+        dry_run: bool,
+        json: bool,
+        **_: Any,
+    ) -> None:
+        kept, discarded = _listed("keep", keep), _listed("discard", discard)
+        is_decided = bool(kept or discarded)
+        if is_decided:
+            agents_side(agent)  # or raise KeyRejected
+        is_agents = has_agents_key(agent)
+        review = cleanup.review(agent, category=category, is_read=is_agents)
+        if not (is_decided or dry_run or json) and is_agents and self.can_ask() and _is_interactive(agent):
+            kept, discarded = self._ask(agent, review)
+        elif dry_run or not is_decided:
+            self._list(agent, review, json=json)
+        if not (json or kept or discarded):
+            self._say_what_is_off(agent, category)
+        if dry_run or not (kept or discarded):
+            self.say("Nothing was decided.")
+            return
+        self._decide(agent, kept, discarded, json=json)
+
+    def _decide(self, agent: Agent, kept: Listed, discarded: Listed, *, json: bool) -> None:
+        versions = {number: version for number, version in (kept | discarded).items() if version}
+        done = cleanup.decide(agent, list(kept), list(discarded), agents_side(agent), expect=versions)
+        if json:
+            self.result({"kept": list(done.kept), "discarded": list(done.discarded), "entry": done.seq})
+        entry = "" if done.seq is None else f", as entry {done.seq}"
+        self.say(f"{len(done.kept):,} kept, {several(len(done.discarded), 'memory', 'memories')} discarded{entry}.")
+        if done.seq is not None:
+            them = "it" if len(done.discarded) == 1 else "them"
+            self.say(f"manage.py rollback {agent.label} --entry {done.seq} brings {them} back.")
+
+    # --- the list
+
+    def _list(self, agent: Agent, review: cleanup.Review, *, json: bool = False) -> None:
+        if json:
+            suggestions = [each.as_record() for each in review.suggestions]
+            self.result({"suggestions": suggestions, "more": review.more, "kept_back": review.kept_back})
+            return
+        if review.suggestions:
+            self.say(_ABOUT)
+        may_read = has_agents_key(agent) and self.can_ask() and is_shown()
+        reads = _read(agent, review) if may_read else {}
+        for each in review.suggestions:
+            self._tell(each, reads)
+        self._say_the_rest(review)
+
+    def _tell(self, each: cleanup.Suggestion, reads: Mapping[int, reading.Read]) -> None:
+        place = f"{each.category} of {each.project}" if each.project else each.category
+        importance = f"{each.importance.name.lower()} importance"
+        listed = f"{each.number}@{each.version}"
+        self.tell(f"{listed:>10}  {place}, {importance}, {several(each.tokens, 'token')}: {each.reason}")
+        if each.number in reads:
+            content = " ".join(reads[each.number].opened.content.split())
+            self.tell(f"            {content if len(content) <= SHOWN else f'{content[:SHOWN]}…'}")
+
+    def _say_the_rest(self, review: cleanup.Review) -> None:
+        if not review.suggestions:
+            self.say("Nothing is suggested.")
+        if review.more:
+            self.say(f"{review.more:,} more would be suggested after these.")
+        if review.kept_back:
+            are = "is" if review.kept_back == 1 else "are"
+            self.say(f"{review.kept_back:,} {are} older than suggested, too, and kept back as important.")
+
+    def _say_what_is_off(self, agent: Agent, category: str | None) -> None:
+        """Say which settings keep memories from being suggested."""
+        rules, closed = switches.rules_of(agent), switches.closed(agent)
+        for name in ("enabled", "suggest_cleanup_actions"):
+            if not settings_document.is_on(rules, "cleanup_guidance", name):
+                self.say(f"Nothing is suggested while memory_rules.cleanup_guidance.{name} is off.")
+                return
+        off = [name for name in SCOPES if name in closed and category in (None, name)]
+        if off:
+            are = "is" if len(off) == 1 else "are"
+            self.say(f"{', '.join(off)} {are} switched off: nothing of that is suggested.")
+        elif category is not None and category not in overdue.retention(agent):
+            self.say(f"Nothing of {category} is ever suggested: its suggested_retention_days are 0.")
+
+    # --- the questions
+
+    def _ask(self, agent: Agent, review: cleanup.Review) -> tuple[Listed, Listed]:
+        """Ask about each memory. Returns those to keep and those to discard. After Ctrl-C nothing is decided."""
+        kept: Listed = {}
+        discarded: Listed = {}
+        reads = _read(agent, review)
+        if review.suggestions:
+            self.say(_ABOUT)
+        for each in review.suggestions:
+            self._tell(each, reads)
+            self.stdout.flush()
+            while (word := self.answer(_QUESTION)) not in _ANSWERS:
+                pass
+            answer = _ANSWERS[word]
+            if answer == "q":
+                break
+            version = reads[each.number].memory.version if each.number in reads else 0
+            if answer == "k":
+                kept[each.number] = version
+            elif answer == "d":
+                discarded[each.number] = version
+        self._say_the_rest(review)
+        return kept, discarded
+
+
+def _listed(field: str, text: str | None) -> Listed:
+    """The memories of "3@390,5", as the list shows them. What is discarded needs its version. Raises Invalid."""
+    listed = {}
+    for part in text.split(",") if text is not None else ():
+        number, at, version = part.strip().partition("@")
+        if not _is_number(number) or not (_is_number(version) if at or field == "discard" else True):
+            raise Invalid(field, f"must be memories as listed, such as {_EXAMPLES[field]}")
+        listed[int(number)] = int(version or 0)
+    return listed
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 19
+
+
+def _is_interactive(agent: Agent) -> bool:
+    return settings_document.is_on(switches.rules_of(agent), "cleanup_guidance", "interactive_cleanup")
+
+
+def _read(agent: Agent, review: cleanup.Review) -> dict[int, reading.Read]:
+    """The suggested memories with their content, for the agent's side."""
+    numbers = [each.number for each in review.suggestions]
+    return {read.memory.number: read for read in reading.several(agent, numbers)} if numbers else {}

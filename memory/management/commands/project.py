@@ -1,0 +1,235 @@
+"""Begin to use memory in a project, and make memories of what the project's folder holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from memory.errors import Invalid
+from memory.git_history import report, storage
+from memory.git_history.analysis import SETTINGS as GIT_SETTINGS
+from memory.git_history.analysis import Parts, limits_of
+from memory.management import found_memories, git_analysis, migrating
+from memory.management.agent_command import PROJECT_HELP, AgentCommand
+from memory.management.agents_side import KEY
+from memory.management.found_memories import Found
+from memory.management.initialization import Initialization
+from memory.management.migrating import HOWS
+from memory.models import Agent
+from memory.policy import settings_document, switches
+from memory.policy.categories import SCOPES
+from memory.transfer import migration
+from memory.transfer.steps import Choice, State, Step
+from memory.transfer.systems.table import SYSTEMS
+
+_FROM_HELP = "; ".join(f"{each.name}: {each.what}" for each in SYSTEMS.values())
+
+
+class Command(AgentCommand):
+    help = (
+        "Begin to use memory in a project (init), and make memories of what its folder holds: the memories of other "
+        "systems (detect, migrate) and the git history (analyze_git). Run it in the project's folder."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(required=True, metavar="ACTION")
+        self._add_init(self.add_action(actions, "init", self.init, "set up memory and vault, in twelve steps"))
+        detect = self.add_action(actions, "detect", self.detect, "list the memories of other systems in the folder")
+        self._add_filters(detect)
+        migrate = self.add_action(actions, "migrate", self.migrate, "show these memories, and store them after a yes")
+        self._add_filters(migrate)
+        hows = "; ".join(f"{name}: {summary}" for name, summary in HOWS.items())
+        migrate.add_argument("--how", choices=list(HOWS), help=f"default: ask; {hows}")
+        migrate.add_argument("--only", metavar="NUMBERS", help="of the list that --dry-run prints: 1-4,7")
+        migrate.add_argument("--dry-run", action="store_true", help="show what would be stored, and store nothing")
+        migrate.add_argument("--keep-secrets", action="store_true", help="do not mask secrets in what is not private")
+        migrate.add_argument("--yes", action="store_true", help="do not ask: a person agreed")
+        self._add_analyze_git(
+            self.add_action(
+                actions, "analyze_git", self.analyze_git, "store what the git history says about the project"
+            )
+        )
+
+    def _add_init(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--vault",
+            nargs="?",
+            const="",
+            metavar="FOLDER",
+            help="create a vault: a file for each memory. Default folder: storage.base_path. The agent's side has to "
+            f"agree: at once with its key in {KEY}, else to a proposal",
+        )
+        parser.add_argument(
+            "--readable-names", action="store_true", help=f"file names with the titles of the memories; needs {KEY}"
+        )
+        parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="of the project; default: this folder")
+        hows = {name: summary for name, summary in HOWS.items() if name != "select"}
+        parser.add_argument(
+            "--migrate",
+            choices=list(hows),
+            help=f"memories of other systems; default: ask; {'; '.join(f'{name}: {hows[name]}' for name in hows)}",
+        )
+        parser.add_argument(
+            "--yes",
+            action="store_true",
+            help="do not ask: switch memory on, replace the vault by another, do what --migrate says",
+        )
+        parser.add_argument("--json", action="store_true", help="one line of JSON")
+
+    def _add_filters(self, parser: CommandParser) -> None:
+        parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="where to look; default: this folder")
+        parser.add_argument("--project", metavar="ID", help=f"for categories of projects; {PROJECT_HELP}")
+        parser.add_argument(
+            "--from",
+            dest="systems",
+            action="append",
+            choices=list(SYSTEMS),
+            default=[],
+            metavar="SYSTEM",
+            help=f"only this system, wherever its files are; its unreadable files are listed: {_FROM_HELP}",
+        )
+        parser.add_argument(
+            "--plain", action="append", default=[], metavar="FOLDER", help="each file there is a memory, too"
+        )
+        parser.add_argument("--path", action="append", default=[], metavar="PATTERN", help="only such files: docs/*")
+        parser.add_argument(
+            "--category", action="append", choices=sorted(SCOPES), default=[], metavar="NAME", help="only this category"
+        )
+        parser.add_argument("--since", metavar="DATE", help="only memories from then on; ISO 8601")
+        parser.add_argument("--until", metavar="DATE", help="only memories up to then; ISO 8601")
+        parser.add_argument("--all", action="store_true", help="list everything that is left out")
+        parser.add_argument("--json", action="store_true", help="one line of JSON")
+
+    def _add_analyze_git(self, parser: CommandParser) -> None:
+        parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="of the repository; default: this one")
+        parser.add_argument("--project", metavar="ID", help="the project of the memory; default: the folder's")
+        parser.add_argument("--days", type=int, metavar="N", help="how many days back from now")
+        parser.add_argument("--commits", type=int, metavar="N", help="how many of the newest commits")
+        parser.add_argument("--seconds", type=float, metavar="N", help="how long the analysis may take")
+        parser.add_argument("--authors", action="store_const", const=True, help="name people and their shares")
+        parser.add_argument("--branches", action="store_const", const=True, help="count merged and unmerged branches")
+        parser.add_argument("--again", action="store_true", help="analyze even if nothing was committed since")
+        parser.add_argument("--dry-run", action="store_true", help="print the memory and store nothing")
+        parser.add_argument("--yes", action="store_true", help="switch the analysis on without asking")
+
+    # --- init
+
+    def init(self, agent: Agent, **options: Any) -> None:
+        begun = Initialization(self, agent, _folder(options), options)
+        steps = []
+        for n, (step, found) in enumerate(begun.steps(), 1):
+            steps.append({"step": step, "found": found})
+            if not options["json"]:
+                self.tell(f"{n:>2}. {step}: {found}")
+        if options["json"]:
+            self.result({"agent": agent.label, "initialized": begun.agent.memory_enabled, "steps": steps})
+
+    # --- detect and migrate
+
+    def detect(self, agent: Agent, **options: Any) -> None:
+        wanted = found_memories.choice(options)
+        found = self._find(agent, options)
+        found.plan.steps = [step for step in found.plan.steps if wanted.wants(step)]
+        if options["json"]:
+            self.result(found_memories.as_record(found))
+            return
+        self._tell_found(found, [], all_of_them=options["all"])
+        if found.new:
+            self.say(f"Run 'manage.py project migrate {agent.label}' to take them in. It changes no file.")
+
+    def migrate(self, agent: Agent, **options: Any) -> None:
+        switches.require_on(agent)
+        wanted = found_memories.choice(options)
+        is_filtered = bool(options["systems"]) or wanted != Choice()
+        if (options["only"] or options["how"] == "select" or is_filtered) and not migrating.is_selective(agent):
+            raise Invalid("how", "selective import is off (migration_settings.selective_import_enabled)")
+        found = self._find(agent, options, masks=False if options["keep_secrets"] else None)
+        steps = [step for step in found.new if wanted.wants(step)]
+        if options["only"] is not None:
+            steps = migrating.numbered(steps, options["only"])
+        if not options["json"]:
+            self._tell_found(found, steps, all_of_them=options["all"])
+        done = migration.Figures(None)
+        if not steps:
+            others = f" {len(found.new):,} would be, which were not asked for." if found.new else ""
+            self.say(f"There is nothing to take in.{others}")
+        elif not options["dry_run"]:
+            done = self._take_in(agent, steps, options, is_filtered=is_filtered)
+        self._report(found, done, options)
+
+    def _find(self, agent: Agent, options: dict[str, Any], *, masks: bool | None = None) -> Found:
+        folder = _folder(options)
+        project = self.project(agent, options["project"], folder)
+        return found_memories.find(
+            agent, folder, project, systems=options["systems"], plain=options["plain"], masks=masks
+        )
+
+    def _tell_found(self, found: Found, steps: list[Step], *, all_of_them: bool) -> None:
+        lines = found_memories.overview(found), found_memories.preview(found, steps)
+        for line in (*lines[0], *lines[1], *found_memories.left_out(found, all_of_them=all_of_them)):
+            self.tell(line)
+        self.stdout.flush()
+
+    def _take_in(
+        self, agent: Agent, steps: list[Step], options: dict[str, Any], *, is_filtered: bool
+    ) -> migration.Figures:
+        how = options["how"]
+        if how is None:
+            if options["yes"] and not self.can_ask():
+                raise Invalid("how", f"must say what to do, because nobody can be asked here: {', '.join(HOWS)}")
+            how = migrating.ask_how(self, agent)
+        if how == "select" and not options["only"] and (self.can_ask() or not is_filtered):
+            steps = migrating.ask_which(self, steps)
+        return migrating.take_in(self, agent, steps, how, yes=options["yes"])
+
+    def _report(self, found: Found, done: migration.Figures, options: dict[str, Any]) -> None:
+        if options["json"]:
+            figures = {"entry": done.entry, "stored": done.stored, "revised": done.revised, "tokens": done.tokens}
+            more = {"left_out": len(found.plan.left_out)}
+            if options["dry_run"]:
+                more = found_memories.as_record(found)
+            self.result(figures | {"same": len(found.plan.of(State.SAME))} | more)
+        else:
+            for line in migrating.in_words(done):
+                self.tell(line)
+
+    # --- analyze_git
+
+    def analyze_git(self, agent: Agent, **options: Any) -> None:
+        folder = _folder(options)
+        switches.require(agent, storage.CATEGORY)
+        rules = switches.rules_of(agent)
+        switch = f"{GIT_SETTINGS}.enabled"
+        if not settings_document.value(rules, switch):
+            if not self.agrees_to_enable([switch], yes=options["yes"]):
+                self.say("Nothing was done.")
+                return
+            agent = self.enable(agent, switch)
+            rules = switches.rules_of(agent)
+        limits = limits_of(rules, **{name: options[name] for name in ("days", "commits", "seconds")})
+        parts = Parts.of(rules, authors=options["authors"], branches=options["branches"])
+        project = self.project(agent, options["project"] or None, folder)
+        looked = git_analysis.look(agent, folder, project, limits, parts, again=options["again"])
+        self.say(f"{looked.summary[:1].upper()}{looked.summary[1:]}.")
+        if looked.earlier:
+            self.say("--dry-run --again prints its memory." if options["dry_run"] else "--again analyzes it anyway.")
+            file = self.file_of(agent, looked.earlier.memory)
+            self.result({"id": looked.earlier.memory, "project": project, "unchanged": True, "file": file})
+        if looked.analysis is None:
+            return
+        if off := parts.off():
+            self.say(f"Not analyzed, because the settings switch it off: {', '.join(off)}.")
+        if options["dry_run"]:
+            self.stdout.write(report.render(looked.analysis, project))
+        else:
+            self.result(git_analysis.store(self, agent, project, looked.analysis))
+
+
+def _folder(options: dict[str, Any]) -> Path:
+    """The project's folder. Raises Invalid."""
+    folder = Path(options["project_dir"])
+    if not folder.is_dir():
+        raise Invalid("project-dir", "is not a folder")
+    return folder

@@ -1,0 +1,63 @@
+"""Print the memories that match a query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from config.wording import several
+from memory.management.agent_command import PROJECT_HELP, AgentCommand
+from memory.management.agents_side import KEY, agents_side
+from memory.models import Agent
+from memory.recording import retrieval
+from memory.transfer.exporting import record
+
+
+class Command(AgentCommand):
+    help = f"Print the memories that match a query, best first, as a block for a prompt or as JSON. Needs {KEY}."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        self.add_agent(parser, self.recall)
+        parser.add_argument(
+            "query", metavar="QUERY", help='words; "quoted phrases"; tag:NAME; -word excludes (first: after --)'
+        )
+        parser.add_argument("--project", metavar="ID", help=f"search as in this project; {PROJECT_HELP}")
+        parser.add_argument("--limit", type=int, metavar="N", help="memories; default and maximum: search.max_results")
+        parser.add_argument("--max-tokens", type=int, metavar="N", help="of all the memories together")
+        parser.add_argument("--tag", dest="tags", action="append", default=[], metavar="NAME", help="may be repeated")
+        parser.add_argument("--json", action="store_true", help="one line of JSON")
+
+    def recall(
+        self,
+        agent: Agent,
+        *,
+        query: str,
+        project: str | None,
+        limit: int | None,
+        max_tokens: int | None,
+        tags: Sequence[str],
+        json: bool,
+        **_: Any,
+    ) -> None:
+        agents_side(agent)  # or raise KeyRejected
+        project = self.project(agent, project)
+        found = retrieval.retrieve(agent, query=query, project=project, limit=limit, tags=tags, max_tokens=max_tokens)
+        if json:
+            self.result(_as_record(found) | {"project": project})
+            return
+        for line in found.block.splitlines():
+            self.tell(line)
+        left_out = f"; {found.left_out:,} more had no room" if found.left_out else ""
+        many = several(len(found.reads), "memory", "memories")
+        self.say(f"{many}, {several(found.tokens, 'token')}, seen from {project or '-'}{left_out}.")
+
+
+def _as_record(found: retrieval.Retrieved) -> dict[str, Any]:
+    results = [
+        record(read.memory, read.opened, with_discarded=True)
+        | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
+        for read in found.reads
+    ]
+    return {"results": results, "block": found.block, "tokens": found.tokens, "left_out": found.left_out}

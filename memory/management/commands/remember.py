@@ -1,0 +1,280 @@
+"""Store a memory, an interaction, a session or a topic."""
+
+from __future__ import annotations
+
+import sys
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from config.errors import FAILED
+from config.wording import several
+from memory.errors import Invalid, NotFound
+from memory.management.agent_command import PROJECT_HELP, AgentCommand
+from memory.management.agents_side import KEY, agents_side
+from memory.markdown import sections
+from memory.masking.neutral import neutral_whole
+from memory.masking.scanner import masked_together
+from memory.models import Agent, Kind, RecordedSession
+from memory.policy import paths, settings_document, switches
+from memory.policy.categories import NAMES, PRIVATE, SCOPES, scope_of
+from memory.policy.validation import Draft
+from memory.recording import recorder, sessions, topics
+from memory.recording.interactions import MOST, Interaction
+from memory.recording.session_memory import Outcomes
+from memory.recording.topic_memory import Stage
+from memory.writing import operations
+
+_HEADINGS = dict(
+    zip(("context", "understanding", "decision", "outcome", "related"), sections.names("technical"), strict=True)
+)
+_OF_CREDENTIAL = ("service", "credential")
+# Fields of an interaction, an outcome and a topic's stage: the option's help.
+_INTERACTION = {
+    "topic": "what it is about; the topic's memory is updated, if the category topic is on",
+    "context": "what was said or done before, if it matters here",
+    "intent": "what the person wanted",
+    "effectiveness": "how well the response served that",
+    "learnings": "what to learn from it",
+    "metrics": "how its success is measured: tests passed, time saved",
+}
+_OUTCOMES = {
+    "achieved": "which goals were achieved",
+    "understandings": "what is understood now; default: the learnings of its recordings",
+    "follow_up": "what is left to do",
+    "clarity": "how clear the communication was",
+    "resolution": "how the problem was solved; default: the effectiveness of its recordings",
+    "satisfaction": "how satisfied the person is",
+    "depth": "how deep the topics were discussed",
+}
+_TOPIC = {
+    "stage": "what happened to the topic this time: one more stage of its development",
+    "definition": "what the topic is; replaces the earlier definition",
+    "scope": "what belongs to it and what does not; replaces the earlier scope",
+    "level": "how well it is understood now",
+    "expertise": "how much the person knows about it",
+    "style": "how the person likes to talk about it",
+}
+_TOPIC_LISTS = {
+    "related": "a related topic",
+    "questions": "a common question",
+    "approaches": "an approach that the person prefers",
+    "insights": "an important concept",
+    "practices": "a practice that works well",
+    "pitfalls": "a mistake to avoid",
+    "resources": "where to read more: a page, a book, a file",
+}
+
+
+class Command(AgentCommand):
+    help = (
+        "Store what an agent should remember: one memory (store), an interaction (record), a session of interactions "
+        "or a topic. Prints JSON with the memory's id and the path of its file."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(required=True, metavar="ACTION")
+        self._add_store(self.add_action(actions, "store", self.store, "store one memory; its text may have sections"))
+        self._add_record(self.add_action(actions, "record", self.record, "store a prompt and its response"))
+        self._add_session(self.add_action(actions, "session", self.session, "begin, end or list recorded sessions"))
+        self._add_topic(
+            self.add_action(actions, "topic", self.topic, f"store or update the memory of a topic; needs {KEY}")
+        )
+
+    # --- store
+
+    def _add_store(self, parser: CommandParser) -> None:
+        text = parser.add_argument("content", metavar="[TEXT]", help="what to remember; - for standard input")
+        text.required = False  # so that options may stand before it
+        parser.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help=NAMES)
+        parser.add_argument("--project", metavar="ID", help=f"for a category of projects, {PROJECT_HELP}")
+        parser.add_argument("--tag", dest="tags", action="append", default=[], metavar="TAG", help="may be repeated")
+        parser.add_argument("--service", metavar="NAME", help="of a credential: its file has this name")
+        parser.add_argument("--credential", metavar="KIND", help="of a credential: api-key, password, token …")
+        parser.add_argument("--journal", action="store_true", help="in the dated log, which is not core memory")
+        for name, heading in _HEADINGS.items():
+            parser.add_argument(f"--{name}", metavar="TEXT", help=f"the section {heading}")
+        parser.set_defaults(code_if_off=FAILED)
+
+    def store(self, agent: Agent, *, category: str | None, project: str | None, **options: Any) -> None:
+        category = category or ("contextual" if project else "behavioral")
+        tags, masked = _tags(category, options), 0
+        content = neutral_whole(self._content(category, options))
+        rules = switches.rules_of(agent)
+        if scope_of(category) != PRIVATE and settings_document.is_on(
+            rules, "capture_settings", "sensitive_data_masking"
+        ):
+            (content, *tags), masked = masked_together([content, *tags])
+        draft = Draft(
+            content,
+            kind=Kind.JOURNAL if options["journal"] else Kind.CORE,
+            category=category,
+            project=self.project_for(category, agent, project),
+            tags=tags,
+        )
+        number = operations.remember(agent, [draft], self.operator).memory.number
+        if masked:
+            self.say(f"{several(masked, 'secret')} masked. To store a credential or a key, name its --category.")
+        stored = {"id": number, "category": category, "project": draft.project, "masked": masked}
+        self.result(stored | {"file": self.file_of(agent, number)})
+
+    def _content(self, category: str, options: dict[str, Any]) -> str:
+        """The text; or the given sections, with the text as the main one. Raises Invalid."""
+        text, known = self._text("content", options["content"]), sections.names(category)
+        given = {heading: options[name] for name, heading in _HEADINGS.items() if options[name]}
+        for name, heading in _HEADINGS.items():
+            if heading in given and heading not in known:
+                raise Invalid(name, f"is no section of {category}, which has the sections {', '.join(known)}")
+        if not given:
+            if not text:
+                raise Invalid("content", "is missing: give a text, - for standard input, or --context …")
+            return text
+        main = sections.main_section(category)
+        if text and main in given:
+            raise Invalid("content", f"is the section {main}: give one of the two")
+        given |= {main: text} if text else {}
+        return sections.composed({name: given.get(name, "") for name in known})
+
+    # --- record
+
+    def _add_record(self, parser: CommandParser) -> None:
+        for name, summary in (("prompt", "what the person said"), ("response", "what the agent answered")):
+            either = parser.add_mutually_exclusive_group(required=name == "prompt")
+            either.add_argument(f"--{name}", metavar="TEXT", help=f"{summary}; - for standard input")
+            either.add_argument(f"--{name}-file", metavar="FILE", help=f"{summary}: a file; - for standard input")
+        parser.add_argument("--session", default="", metavar="NAME", help="default: the open session, or a new one")
+        parser.add_argument("--project", metavar="ID", help=PROJECT_HELP)
+        for name, summary in _INTERACTION.items():
+            parser.add_argument(f"--{name}", default="", metavar="TEXT", help=summary)
+        parser.add_argument(
+            "--seconds", dest="response_seconds", type=float, metavar="NUMBER", help="the response time"
+        )
+        parser.add_argument("--tool", dest="tools", action="append", default=[], metavar="NAME", help="may be repeated")
+        parser.add_argument("--automatic", action="store_true", help="skip silently if recording is off")
+
+    def record(self, agent: Agent, *, automatic: bool, project: str | None, **options: Any) -> None:
+        texts = {name: (options[name], options[f"{name}_file"]) for name in ("prompt", "response")}
+        if all("-" in given for given in texts.values()):
+            raise Invalid("response", "and prompt cannot both come from standard input")
+        fields: dict[str, Any] = {name: self._text(name, *given) for name, given in texts.items()}
+        fields |= {name: options[name] for name in (*_INTERACTION, "session", "response_seconds", "tools")}
+        interaction = Interaction(**fields, project=self.project(agent, project))
+        found = recorder.record(agent, interaction, self.operator, requested=not automatic)
+        session = None if found.session is None else found.session.name
+        recorded = {"id": found.number, "session": session, "masked": found.masked, "skipped": found.skipped}
+        self.result(recorded | {"file": self.file_of(agent, found.number)})
+
+    # --- session
+
+    def _add_session(self, parser: CommandParser) -> None:
+        parser.add_argument("what", choices=("begin", "end", "list"), metavar="begin|end|list", help="what to do")
+        name = parser.add_argument(
+            "name", default="", metavar="[NAME]", help="begin: default, the time; end: default, the open session"
+        )
+        name.required = False  # so that options may stand before it
+        parser.add_argument(
+            "--project", metavar="ID", help=f"begin: {PROJECT_HELP}; end: if several sessions have this name"
+        )
+        for option, summary in ({"goal": "what the session was for"} | _OUTCOMES).items():
+            parser.add_argument(f"--{option.replace('_', '-')}", default="", metavar="TEXT", help=f"end: {summary}")
+
+    def session(self, agent: Agent, *, what: str, name: str, project: str | None, **options: Any) -> None:
+        switches.require_on(agent)
+        if what == "list":
+            rows = RecordedSession.objects.filter(agent_id=agent.pk).order_by("pk")
+            self.result([_session_record(session) for session in rows])
+            return
+        switches.require_open(agent, ("session",))  # sessions go on without it: only their memories need it
+        if what == "begin":
+            begun = sessions.begin(agent, name, self.operator, project=self.project(agent, project))
+            self.result({"session": begun.name, "project": begun.project})
+            return
+        found = self._session_to_end(agent, name, project or "")
+        outcomes = Outcomes(**{field: options[field] for field in _OUTCOMES})
+        edited = sessions.end_session(
+            agent, found.name, self.operator, project=found.project, goal=options["goal"], outcomes=outcomes
+        )
+        number = edited.memory.number if edited is not None and edited.memories else None
+        if number is None:
+            self.say("Nothing was recorded in this session, so it has no memory.")
+        self.result({"id": number, "session": found.name, "file": self.file_of(agent, number)})
+
+    def _session_to_end(self, agent: Agent, name: str, project: str) -> RecordedSession:
+        """The session of the given project; else of this folder's project, or of any. Raises NotFound, Invalid."""
+        try:
+            return sessions.meant(agent, name, project or self.project(agent, None))
+        except NotFound:
+            if project:
+                raise
+        return sessions.meant(agent, name)
+
+    # --- topic
+
+    def _add_topic(self, parser: CommandParser) -> None:
+        parser.add_argument("name", metavar="NAME", help="the topic; upper and lower case are the same")
+        parser.add_argument("--project", metavar="ID", help=PROJECT_HELP)
+        parser.add_argument("--session", default="", metavar="NAME", help="the session in which it was discussed")
+        for name, summary in _TOPIC.items():
+            parser.add_argument(f"--{name}", default="", metavar="TEXT", help=summary)
+        for field, summary in _TOPIC_LISTS.items():
+            option = "--approach" if field == "approaches" else f"--{field.removesuffix('s')}"
+            parser.add_argument(
+                option, dest=field, action="append", default=[], metavar="TEXT", help=f"{summary}; may be repeated"
+            )
+
+    def topic(self, agent: Agent, *, name: str, project: str | None, **options: Any) -> None:
+        side = agents_side(agent)  # the answer tells whether something is new, and so what the topic says already
+        fields: dict[str, Any] = {field: options[field] for field in (*_TOPIC, "session")}
+        fields |= {field: tuple(options[field]) for field in _TOPIC_LISTS}
+        stage = Stage(**fields, project=self.project(agent, project))
+        edited = topics.evolve(agent, name, side, stage)
+        number = edited.memory.number if edited.memories else topics.number_of(agent, name, stage.project)
+        self.result({"id": number, "changed": edited.seq is not None, "file": self.file_of(agent, number)})
+
+    # --- texts
+
+    def _text(self, field: str, text: str | None, file: str | None = None) -> str:
+        """An option's text, the content of a file, or of standard input for "-". Raises Invalid, quoting nothing."""
+        try:
+            if "-" in (text, file):
+                return self._standard_input.decode()
+            return text or "" if file is None else _bytes_of(file).decode()
+        except OSError as problem:
+            reason = f"cannot be read ({(problem.strerror or '').lower()})"
+        except UnicodeDecodeError:  # it holds the text: raise outside of it
+            reason = "is not UTF-8"
+        raise Invalid(field, reason)
+
+    @cached_property
+    def _standard_input(self) -> bytes:
+        """Read once: an action is run again if a switch was turned on for it."""
+        return sys.stdin.buffer.read(4 * MOST + 1)
+
+
+def _bytes_of(file: str) -> bytes:
+    with Path(file).open("rb") as opened:
+        return opened.read(4 * MOST + 1)
+
+
+def _tags(category: str, options: dict[str, Any]) -> list[str]:
+    """The tags, with those that name a credential. Raises Invalid."""
+    named = {name: options[name] for name in _OF_CREDENTIAL if options[name]}
+    if named and category not in paths.NAMED_BY_SERVICE:
+        allowed = " and ".join(paths.NAMED_BY_SERVICE)
+        raise Invalid(next(iter(named)), f"is only for the categories {allowed}: name one of them")
+    return [*options["tags"], *(f"{name}:{paths.checked_service(value, name)}" for name, value in named.items())]
+
+
+def _session_record(session: RecordedSession) -> dict[str, Any]:
+    """Names, times and counts, without content."""
+    return {
+        "session": session.name,
+        "project": session.project,
+        "began_at": session.began_at.isoformat(),
+        "last_at": session.last_at.isoformat(),
+        "ended_at": None if session.ended_at is None else session.ended_at.isoformat(),
+        "recordings": len(session.numbers),
+        "id": session.memory,
+    }

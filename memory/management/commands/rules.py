@@ -1,0 +1,198 @@
+"""Show and change an agent's memory rules."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from config.commandline import as_json
+from config.wording import several
+from memory.agents import rule_changes
+from memory.agents.rule_changes import Wanted
+from memory.errors import Invalid
+from memory.management.agent_command import AgentCommand
+from memory.management.agents_side import agents_side, has_agents_key
+from memory.models import Agent, Vault, VaultFile
+from memory.policy import settings_document, suggest_setting, switches
+from memory.policy.categories import NAMES, SCOPES
+from memory.vault import repair, writer
+
+_ANALYSIS = "memory_rules.project_support.git_history_analysis.enabled"
+_RECORDING = "memory_rules.auto_recording.enabled"
+
+
+class Command(AgentCommand):
+    help = (
+        "Show and change what an agent may remember: the master switch, each category, automatic recording, and every "
+        "other setting. Nothing is switched on without a person's yes: at a terminal the command asks, a script passes "
+        "--yes."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(required=True, metavar="ACTION")
+        status = self.add_action(actions, "status", self.status, "show what is switched on, and the state of the vault")
+        status.add_argument("--json", action="store_true", help="one line of JSON")
+        for name, is_on in (("enable", True), ("disable", False)):
+            switch = self.add_action(
+                actions, name, partial(self.switch, is_on=is_on), f"{name} memory, a category or automatic recording"
+            )
+            which = switch.add_mutually_exclusive_group()
+            which.add_argument(
+                "--category", choices=sorted(SCOPES), metavar="NAME", help=f"only this category: {NAMES}"
+            )
+            which.add_argument("--recording", action="store_true", help="only automatic recording")
+            if is_on:
+                switch.add_argument("--yes", action="store_true", help="do not ask before it is switched on")
+        settings = self.add_action(
+            actions, "settings", self.settings, "print all settings as JSON, or print or set one"
+        )
+        settings.add_argument(
+            "key", metavar="[KEY]", help="such as memory_rules.cleanup_guidance_days"
+        ).required = False
+        settings.add_argument("value", metavar="[VALUE]", help="true, 5, text, or a JSON list").required = False
+        settings.add_argument("--file", metavar="FILE", help="set all from a settings.json; - for standard input")
+        settings.add_argument("--yes", action="store_true", help="do not ask before something is switched on")
+
+    # --- status
+
+    def status(self, agent: Agent, *, json: bool, **_: Any) -> None:
+        rules, off = switches.rules_of(agent), switches.closed(agent)
+        categories = settings_document.value(rules, "memory_rules.categories")
+        status: dict[str, Any] = {
+            "agent": agent.label,
+            "version": settings_document.value(rules, "version"),
+            "enabled": agent.memory_enabled,
+            "recording": settings_document.is_on(rules, "auto_recording", "enabled"),
+            "git_history_analysis": settings_document.value(rules, _ANALYSIS),
+            "categories": {
+                name: {
+                    "enabled": name not in off,
+                    "location": categories[name]["storage_location"],
+                    "suggested_retention_days": categories[name]["suggested_retention_days"],
+                }
+                for name in SCOPES
+            },
+            "vault": _vault(agent),
+        }
+        if json:
+            self.result(status)
+            return
+        for line in _status_lines(status):
+            self.tell(line)
+
+    # --- switches and settings
+
+    def switch(
+        self, agent: Agent, *, is_on: bool, category: str | None, recording: bool, yes: bool = False, **_: Any
+    ) -> None:
+        wanted = Wanted(enabled=is_on)
+        if category or recording:
+            path = _RECORDING if recording else f"memory_rules.categories.{category}.enabled"
+            wanted = Wanted(key=path, value="true" if is_on else "false")
+        self._change(agent, wanted, yes=yes)
+
+    def settings(
+        self, agent: Agent, *, key: str | None, value: str | None, file: str | None, yes: bool, **_: Any
+    ) -> None:
+        if file is not None:
+            if key is not None:
+                raise Invalid("file", "sets all settings: give either a key or a file")
+            document = settings_document.read(_read(file))
+            for wrong, right in suggest_setting.mistyped(document):
+                self.say(f"{wrong} is no setting, and is kept as it is. Did you mean {right}?")
+            self._change(agent, Wanted(_master(document), document), yes=yes)
+        elif key is None:
+            self.stdout.write(as_json(rule_changes.whole(agent), indent=2))
+        elif value is None:
+            self.stdout.write(as_json(_setting(agent, key), indent=2))
+        else:
+            _setting(agent, key)  # or raise Invalid
+            wanted = Wanted(_boolean(value)) if key == settings_document.MASTER else Wanted(key=key, value=value)
+            self._change(agent, wanted, yes=yes)
+
+    def _change(self, agent: Agent, wanted: Wanted, *, yes: bool) -> None:
+        on = rule_changes.turned_on(agent, wanted)
+        if on and not self.agrees_to_enable(on, yes=yes):
+            self.say("Nothing was changed.")
+            return
+        side = agents_side(agent) if has_agents_key(agent) else None
+        entry = rule_changes.make(agent, self.operator, wanted, agreed=on, side=side).seq
+        self.say("Nothing had to be changed." if entry is None else f"Changed, as entry {entry}.")
+
+
+def _vault(agent: Agent) -> dict[str, Any] | None:
+    """The state of the agent's vault, as far as the database knows it."""
+    if not agent.vault_path:
+        return None
+    state = Vault.objects.filter(agent_id=agent.pk).first()
+    return {
+        "path": agent.vault_path,
+        "is_there": writer.is_there(agent),
+        "is_behind": writer.is_behind(agent),
+        "fault": state.fault if state else "",
+        "files": VaultFile.objects.filter(agent_id=agent.pk, state=VaultFile.State.THERE).count(),
+        "of_another_version": repair.older(agent),
+    }
+
+
+def _status_lines(status: Mapping[str, Any]) -> Iterator[str]:
+    state = {True: "on", False: "off"}
+    yield f"{status['agent']}: memory is {state[status['enabled']]}, rules {status['version']}"
+    yield f"automatic recording is {state[status['recording']]}"
+    yield f"the analysis of git history is {state[status['git_history_analysis']]}"
+    for name, each in status["categories"].items():
+        days = each["suggested_retention_days"]
+        kept = f"{days:>5} day{'' if days == 1 else 's'} suggested"
+        yield f"{state[each['enabled']]:3} {name:16} {each['location']:8} {kept}"
+    label, vault = status["agent"], status["vault"]
+    if vault is None:
+        yield f"no vault, so no files; 'manage.py project init {label} --vault' creates one"
+        return
+    files = several(vault["files"], "file")
+    behind = "behind its silo" if vault["is_behind"] else "in sync with its silo"
+    if vault["is_there"]:
+        yield f"vault {vault['path']}, {files}, {behind}; 'manage.py vault index {label} --check' compares each"
+    else:
+        yield f"vault {vault['path']}: the folder is gone; 'manage.py vault index {label}' writes its {files} again"
+    if vault["fault"]:
+        yield f"the vault could not be written: {vault['fault']}; it is tried again"
+    if older := vault["of_another_version"]:
+        it = "it" if older == 1 else "them"
+        yield f"{several(older, 'file')} of another version: 'manage.py vault index {label}' writes {it} again"
+
+
+def _setting(agent: Agent, key: str) -> Any:
+    """One setting. Raises Invalid, with the key that was probably meant."""
+    if key == settings_document.MASTER:
+        return agent.memory_enabled
+    try:
+        return settings_document.value(switches.rules_of(agent), key)
+    except Invalid as wrong:
+        raise Invalid(key[:200], f"{wrong.problem}{suggest_setting.hint(key)}") from None
+
+
+def _master(document: settings_document.Document) -> bool | None:
+    """The master switch of a document, if it has one. Raises Invalid."""
+    rules = document.get("memory_rules")
+    enabled = rules.get("enabled") if isinstance(rules, dict) else None
+    if enabled is not None and not isinstance(enabled, bool):
+        raise Invalid(settings_document.MASTER, "must be true or false")
+    return enabled
+
+
+def _boolean(value: str) -> bool:
+    if value not in ("true", "false"):
+        raise Invalid(settings_document.MASTER, "must be true or false")
+    return value == "true"
+
+
+def _read(file: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as problem:
+        raise Invalid("file", f"cannot be read ({(problem.strerror or '').lower()})") from None

@@ -1,0 +1,184 @@
+"""The memories of other systems in a folder (for `project detect`, `project migrate` and `project init`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.utils import timezone
+
+from config.commandline.progress import progress
+from config.wording import several
+from memory.errors import Invalid
+from memory.management.agents_side import has_agents_key
+from memory.management.working_folder import repository
+from memory.masking.scanner import masked
+from memory.models import Agent
+from memory.policy import settings_document, switches
+from memory.policy.categories import PRIVATE, SCOPES
+from memory.policy.validation import parse_moment
+from memory.transfer.planning import SETTINGS, planned
+from memory.transfer.reading import Source, looked_at, unique
+from memory.transfer.steps import Choice, Plan, State, Step
+from memory.transfer.systems.table import SYSTEMS
+
+_EXCERPT = 60  # characters of each memory in a preview
+_LISTED = 20  # left-out files in a list, unless all are asked for
+_STATES = {State.NEW: "new", State.CHANGED: "changed since", State.SAME: "here already"}
+
+
+@dataclass(slots=True, repr=False)
+class Found:
+    """What was found in a folder, and which memories it would become."""
+
+    folder: Path
+    project: str
+    sources: list[Source]  # the files
+    plan: Plan
+    may_read: bool  # the caller has the agent's key
+
+    @property
+    def new(self) -> list[Step]:
+        """What a migration would store or revise."""
+        return self.plan.open
+
+
+def choice(options: Mapping[str, Any]) -> Choice:
+    """Which memories the options ask for. Raises Invalid."""
+    since, until = (parse_moment(name, options[name]) if options[name] else None for name in ("since", "until"))
+    return Choice(frozenset(options["category"]), tuple(options["path"]), since, until)
+
+
+def find(
+    agent: Agent,
+    folder: Path,
+    project: str,
+    *,
+    systems: Sequence[str] = (),
+    plain: Sequence[str] = (),
+    masks: bool | None = None,
+) -> Found:
+    """Read what other systems left in the folder. Raises Invalid, FileFault."""
+    supported = frozenset(settings_document.value(switches.rules_of(agent), f"{SETTINGS}.supported_source_systems"))
+    for name in systems:
+        if SYSTEMS[name].group not in supported:
+            raise Invalid("from", f"{name} is not in migration_settings.supported_source_systems")
+    if "plain" in systems and not plain:
+        raise Invalid("plain", "must name the folders whose files are memories, such as --plain notes")
+    root, may_read = repository(folder), has_agents_key(agent)
+    with (
+        looked_at(folder, systems, plain, own_vault=agent.vault_path, repository=root) as look,
+        progress("Reading", unit="memories") as advance,
+    ):
+        items = []
+        for item in look.parts():
+            advance(1)
+            if SYSTEMS[item.system].group in supported:
+                items.append(item)
+        plan = planned(
+            agent,
+            unique(items),
+            project,
+            now=timezone.now(),
+            compares=may_read,
+            masks=masks,
+            where="/".join(folder.resolve().relative_to(root.resolve()).parts) if root else "",
+        )
+        sources = [source for source in look.sources if SYSTEMS[source.system].group in supported]
+        plan.left_out = [*look.left_out, *plan.left_out]
+    return Found(folder.absolute(), project, sources, plan, may_read)
+
+
+# --- in words
+
+
+def overview(found: Found) -> Iterator[str]:
+    """The project, and a line for each system with its files and memories."""
+    yield f"{found.project}, in {found.folder}"
+    files = Counter(source.system for source in found.sources)
+    if not files:
+        yield "nothing of another system"
+        return
+    memories = Counter(step.system for step in found.plan.steps)
+    states = Counter((step.system, step.state) for step in found.plan.steps)
+    yield f"{'--from':14} {'system':28} {'looked at':>10}  memories, and what becomes of them"
+    for name, system in SYSTEMS.items():
+        if files[name]:
+            each = ", ".join(
+                f"{states[name, state]:,} {word}" for state, word in _STATES.items() if states[name, state]
+            )
+            many = f"{several(memories[name], 'memory', 'memories')}: {each or 'none'}"
+            yield f"{name:14} {system.title:28} {several(files[name], 'file'):>10}  {many}"
+
+
+def summary(found: Found) -> str:
+    """The overview in one sentence."""
+    files = Counter(source.system for source in found.sources)
+    systems = [f"{SYSTEMS[name].title} ({several(count, 'file')})" for name, count in sorted(files.items())]
+    if not systems:
+        return "none"
+    left_out = f", {len(found.plan.left_out):,} left out ('project detect' says why)" if found.plan.left_out else ""
+    return f"{', '.join(systems)}: {several(len(found.new), 'memory', 'memories')} to take in{left_out}"
+
+
+def left_out(found: Found, *, all_of_them: bool) -> Iterator[str]:
+    left = found.plan.left_out
+    listed = left if all_of_them else left[:_LISTED]
+    if left:
+        yield "left out:"
+    for each in listed:
+        yield f"  {_masked(each.key)} {each.why}"
+    if len(listed) < len(left):
+        yield f"  and {len(left) - len(listed):,} more (--all lists them)"
+
+
+def preview(found: Found, steps: Sequence[Step]) -> Iterator[str]:
+    """Each memory: its source, its category, what is changed, and how it begins if the caller may read it."""
+    for n, step in enumerate(steps, 1):
+        draft = step.draft
+        place = f"{draft.category} of {draft.project}" if draft.project else draft.category
+        kind = "" if draft.kind == "core" else f", {draft.kind}"
+        earlier = ""
+        if step.state is State.CHANGED:
+            old = f"memory {step.number}, which is discarded" if step.replaces else f"what memory {step.number} says"
+            earlier = f", in place of {old}"
+        yield f"{n:>4}  {_masked(step.key)} → {place}{kind}, {step.origin:%Y-%m-%d}{earlier}"
+        if step.transformed:
+            yield f"      {'; '.join(step.transformed)}"
+        if found.may_read and SCOPES[draft.category] != PRIVATE:
+            text = " ".join(_masked(draft.content[: _EXCERPT * 10]).split())
+            yield f"      “{text if len(text) <= _EXCERPT else f'{text[:_EXCERPT]}…'}”"
+
+
+def _masked(text: str) -> str:
+    """Without secrets. A key contains headings, which may hold one."""
+    return masked(text)[0]
+
+
+def as_record(found: Found) -> dict[str, Any]:
+    """The same for programs, without content."""
+    return {
+        "folder": str(found.folder),
+        "project": found.project,
+        "memories": [_step_record(step) for step in found.plan.steps],
+        "left_out": [{"key": _masked(each.key), "why": each.why} for each in found.plan.left_out],
+    }
+
+
+def _step_record(step: Step) -> dict[str, Any]:
+    return {
+        "system": step.system,
+        "key": _masked(step.key),
+        "state": step.state.value,
+        "memory": step.number,
+        "kind": step.draft.kind,
+        "category": step.draft.category,
+        "scope": SCOPES[step.draft.category],
+        "project": step.draft.project,
+        "origin": step.origin.isoformat().replace("+00:00", "Z"),
+        "tags": len(step.draft.tags),
+        "transformed": list(step.transformed),
+    }

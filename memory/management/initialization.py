@@ -1,0 +1,265 @@
+"""`project init`: the twelve steps that set up memory for a project."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from django.db.models import Count
+
+from config.wording import several
+from memory.agents import lifecycle, rule_changes
+from memory.consent import proposals
+from memory.errors import FileFault, Invalid
+from memory.git_history.analysis import Analysis, Parts, limits_of
+from memory.git_history.storage import CATEGORY
+from memory.management import found_memories, git_analysis, migrating
+from memory.management.agent_command import AgentCommand
+from memory.management.agents_side import KEY, agents_side, shown_path
+from memory.management.found_memories import Found
+from memory.management.working_folder import are_ignored, project_of, repository
+from memory.models import Agent, Memory, Source, VaultFile
+from memory.policy import settings_document, switches
+from memory.policy.categories import PROJECT, SCOPES
+from memory.policy.paths import INDEX, PROJECTS
+from memory.policy.projects import VARIABLE
+from memory.vault import base, comparing, repair
+from memory.vault.disk import ASIDE, LOCK
+
+QUESTION = "Memory rules are currently disabled. Enable memory functionality? (y/n)"
+ENOUGH = 10  # memories of a project that make an analysis of its git history unnecessary
+_FOLDERS = ("common", "private", PROJECTS, ASIDE)  # of a vault
+_PREVIEWED = 10  # memories of other systems that are shown before the question
+
+
+class Initialization:
+    """The steps, each with the state that the earlier steps left."""
+
+    def __init__(self, command: AgentCommand, agent: Agent, folder: Path, options: Mapping[str, Any]) -> None:
+        self.command, self.agent, self.options = command, agent, options
+        self.folder = folder.absolute()
+        self.root = repository(folder)
+        self.project = ""
+        self.known = 0  # memories of the project
+        self.analysis: Analysis | None = None
+        self.found: Found | None = None
+        self.how = "skip"
+
+    def steps(self) -> Iterator[tuple[str, str]]:
+        """Carry out each step. Yields its name and what it found. Raises Invalid, FileFault, KeyRejected."""
+        state = "on" if self.agent.memory_enabled else "off"
+        yield "Settings", f"memory is {state}, rules {settings_document.value(self.rules, 'version')}"
+        yield "Switch", self._switch()
+        if not self.agent.memory_enabled:
+            return
+        yield "Storage path", self._storage_path()
+        yield "Folders", self._folders()
+        yield "Repository", self._repository()
+        yield "Memories", self._memories()
+        yield "Git history", self._git_history()
+        yield "Other systems", self._other_systems()
+        yield "Migration", self._migration()
+        yield "Migrated", self._migrated()
+        yield "Git memories", self._git_memories()
+        yield "Index", self._index()
+
+    @property
+    def rules(self) -> Mapping[str, Any]:
+        return switches.rules_of(self.agent)
+
+    def _is_on(self, *path: str) -> bool:
+        return settings_document.is_on(self.rules, *path)
+
+    def _refresh(self) -> None:
+        self.agent = Agent.objects.select_related("tenant").get(pk=self.agent.pk)
+
+    def _switch(self) -> str:
+        if self.agent.memory_enabled:
+            return "nothing to ask"
+        master = settings_document.MASTER
+        if not self.command.agrees_to_enable([master], yes=self.options["yes"], question=QUESTION):
+            return "memory stays off; nothing was done"
+        self.command.enable(self.agent, master)
+        self._refresh()
+        return "memory is on now"
+
+    # --- the vault
+
+    def _storage_path(self) -> str:
+        if self.options["readable_names"]:
+            names = settings_document.READABLE_NAMES
+            wanted, side = rule_changes.Wanted(key=names, value="true"), agents_side(self.agent)
+            rule_changes.make(self.agent, self.command.operator, wanted, agreed=[names], side=side)
+            self._refresh()
+        try:
+            return self._vault() if self.options["vault"] is None else self._new_vault()
+        except Invalid as wrong:
+            raise Invalid("vault", f"{wrong.problem}{self._alternatives()}") from None
+        except FileFault as fault:
+            raise FileFault(f"{fault}{self._alternatives()}", fault.reason) from None
+
+    def _alternatives(self) -> str:
+        found = base.alternatives(self.agent)
+        return f"; it could be {' or '.join(found)}" if found else ""
+
+    def _vault(self) -> str:
+        if not self.agent.vault_path:
+            return "no vault: memories are kept sealed, and in no files; --vault creates one"
+        base.require_usable(self.agent.vault_path, self.agent)
+        return f"{self.agent.vault_path}, which can be written to"
+
+    def _new_vault(self) -> str:
+        before, given = self.agent.vault_path, self.options["vault"]
+        given = given or settings_document.value(self.rules, "storage.base_path")
+        path = base.resolved(given, self.root or self.folder, base.roots())
+        if path == before:
+            base.require_usable(path, self.agent)
+            return f"{path}, as before"
+        _require_no_other_system(Path(path))
+        base.require_usable(path, self.agent)
+        if before:
+            self.command.say(
+                f"{self.agent.label} has a vault for all of its projects: {before}. A new vault gets a file for every "
+                "memory. The files of the old one stay, and are not updated any more."
+            )
+            question = f"Leave the old vault, and create one in {path}? (y/n)"
+            if not self.command.confirms(question, yes=self.options["yes"]):
+                return f"{before}, as before; no vault was created in {path}"
+        if not os.environ.get(KEY):
+            return self._propose(path)
+        side = agents_side(self.agent)
+        proposals.require_side(self.agent, side)
+        lifecycle.change(self.agent, side, vault_path=path)
+        self._refresh()
+        return f"{path}, as the agent's side agreed (entry {self.agent.audit_seq})"
+
+    def _propose(self, path: str) -> str:
+        there = proposals.open_one(self.agent)
+        already = " already"
+        if there is None or there.proposed != {"vault_path": path}:
+            there, already = proposals.propose(self.agent, self.command.operator, vault_path=path), ""
+        return (
+            f"{path} is proposed to the agent's side{already}: it accepts with POST /api/v1/proposals/{there.number}"
+            f"/accept, or its steward by a letter; with its key in {KEY} it is done at once"
+        )
+
+    def _folders(self) -> str:
+        if not self.agent.vault_path:
+            return "no vault"
+        files = VaultFile.objects.filter(agent_id=self.agent.pk, state=VaultFile.State.THERE).count()
+        others = comparing.whole(self.agent).unknown
+        are = "which is" if others == 1 else "which are"
+        return f"{several(files, 'file')} of this vault, {others:,} of others, {are} left alone"
+
+    # --- the project
+
+    def _repository(self) -> str:
+        self.project = project_of(self.folder, self.rules)
+        place = f"the git repository {self.root}" if self.root else "no git repository"
+        by = f", as {VARIABLE} says" if os.environ.get(VARIABLE) else ""
+        return f"{place}; the project is {self.project}{by}{self._gitignore()}"
+
+    def _gitignore(self) -> str:
+        """Which lines keep the vault out of the repository, if it is in it and not ignored."""
+        vault = Path(self.agent.vault_path)
+        if self.root is None or not self.agent.vault_path or not vault.is_relative_to(self.root):
+            return ""
+        below = vault.relative_to(self.root)
+        inside = [str(below / name) for name in (*(f"{folder}/x" for folder in _FOLDERS), INDEX, LOCK)]
+        if are_ignored(self.root, inside):
+            return ""
+        names = {*_FOLDERS, INDEX, LOCK}
+        top = PurePosixPath("/", below)
+        lines = [f"{top}/"]
+        if vault == self.root or any(each.name not in names for each in vault.glob("*")):  # the project's files, too
+            lines = [*(f"{top / folder}/" for folder in _FOLDERS), str(top / INDEX), str(top / LOCK)]
+        return f"; the vault is in it: unless you want to share it, add to .gitignore: {' '.join(lines)}"
+
+    def _memories(self) -> str:
+        rows = Memory.objects.filter(agent_id=self.agent.pk, discarded_at__isnull=True).exclude(source=Source.SYSTEM)
+        counts = dict(rows.values_list("category").annotate(Count("id")))
+        off = switches.closed(self.agent)
+        each = [f"{name}{' (off)' if name in off else ''} {counts[name]:,}" for name in SCOPES if name in counts]
+        of_projects = [name for name, scope in SCOPES.items() if scope == PROJECT and name not in off]
+        self.known = rows.filter(project=self.project, category__in=of_projects).count()
+        return f"{', '.join(each) or 'none yet'}; {self.known:,} of this project"
+
+    def _git_history(self) -> str:
+        settings = ("project_support", "git_history_analysis")
+        if self.root is None:
+            return "not analyzed: this is not a git repository"
+        if not self._is_on(*settings, "enabled"):
+            return "not analyzed: git_history_analysis is off"
+        if CATEGORY in switches.closed(self.agent):
+            return f"not analyzed: the category {CATEGORY} is off"
+        if self.known >= ENOUGH and self._is_on(*settings, "trigger_on_unknown_context"):
+            return f"not analyzed: the project has {self.known:,} memories, which are context enough"
+        limits, parts = limits_of(self.rules), Parts.of(self.rules)
+        looked = git_analysis.look(self.agent, self.folder, self.project, limits, parts)
+        self.analysis = looked.analysis
+        return looked.summary
+
+    # --- memories of other systems
+
+    def _other_systems(self) -> str:
+        if not self._is_on("migration_settings", "auto_detect_existing_memories"):
+            return "not looked for: auto_detect_existing_memories is off"
+        self.found = found_memories.find(self.agent, self.folder, self.project)
+        return found_memories.summary(self.found)
+
+    def _migration(self) -> str:
+        if self.found is None or not self.found.new:
+            return "nothing to ask"
+        if self.options["migrate"]:
+            self.how = self.options["migrate"]
+            return f"{self.how}, as --migrate says"
+        later = f"'manage.py project migrate {self.agent.label}'"
+        if not self._is_on("migration_settings", "prompt_user_for_migration"):
+            return f"not asked: prompt_user_for_migration is off; {later} takes them in"
+        if self.options["json"] or not self.command.can_ask():
+            return f"nobody can be asked: --migrate says what to do, and {later} does it later"
+        for line in found_memories.preview(self.found, self.found.new[:_PREVIEWED]):
+            self.command.say(line)
+        if (more := len(self.found.new) - _PREVIEWED) > 0:
+            self.command.say(f"… and {more:,} more ({later[:-1]} --dry-run' lists all)")
+        self.how = migrating.ask_how(self.command, self.agent)
+        return migrating.HOWS[self.how]
+
+    def _migrated(self) -> str:
+        if self.found is None or self.how == "skip":
+            return "nothing"
+        steps = self.found.new
+        if self.how == "select":
+            steps = migrating.ask_which(self.command, steps)
+        done = migrating.take_in(self.command, self.agent, steps, self.how, yes=self.options["yes"])
+        self._refresh()
+        return "; ".join(migrating.in_words(done)) or "nothing"
+
+    # --- the results
+
+    def _git_memories(self) -> str:
+        if self.analysis is None:
+            return "none"
+        stored = git_analysis.store(self.command, self.agent, self.project, self.analysis)
+        file = f", {stored['file']}" if stored["file"] else ""
+        return f"memory {stored['id']}{'' if stored['new'] else ', updated'}{file}"
+
+    def _index(self) -> str:
+        if not self.agent.vault_path:
+            return "of the silo alone, made when it is searched"
+        done = repair.repair(self.agent)
+        differences = several(len(done.left), "difference")
+        check = f"'manage.py vault index {self.agent.label} --check'"
+        left = f"; {differences} to look at ({check})" if done.left else ""
+        moved = [(shown_path(self.agent, path), shown_path(self.agent, to)) for path, to in done.aside]
+        aside = "".join(f"; {path} was not the vault's, and is kept as {to}" for path, to in moved)
+        return f"{several(done.indexed, 'file')} listed, {done.repaired:,} repaired{left}{aside}"
+
+
+def _require_no_other_system(folder: Path) -> None:
+    """A vault would replace the index pages of another system's memories, which have the same names. Raises Invalid."""
+    if not (folder / LOCK).exists() and any((folder / name).is_dir() for name in ("common", "private", "projects")):
+        problem = "holds memories of another system, which stay as they are: name another folder"
+        raise Invalid("vault", f"{folder} {problem}")
