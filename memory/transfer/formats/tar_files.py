@@ -80,8 +80,10 @@ def _members(file: IO[bytes]) -> Iterator[Member]:
                 data = None if why else archive.extractfile(info)
                 yield Member(_shown(info.name), data.read() if data else b"", 0 if why else int(info.mtime), why)
             archive.members.clear()  # it would keep them all
-        while unpacked.read(_BUFFER):  # the end tells whether the file is whole
+        while rest := archive.fileobj.read(_BUFFER):  # the end tells whether the file is whole
             unpacked.headers = 0
+            if rest.strip(b"\0"):  # tarfile stops without an error at a broken header
+                raise Unfit(NO_ARCHIVE)
 
 
 def _why_not(info: tarfile.TarInfo) -> str:
