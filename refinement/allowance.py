@@ -28,7 +28,7 @@ def next_month(moment: datetime) -> date:
 
 
 def of(tenant: Tenant) -> int | None:
-    """The allowance in tokens; None if there is none."""
+    """The allowance in tokens; None for no limit."""
     return settings.MONTH_TOKENS if tenant.month_tokens is None else tenant.month_tokens
 
 

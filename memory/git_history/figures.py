@@ -16,7 +16,7 @@ from memory.git_history.stack import is_code, is_manifest
 
 DAY = 86_400  # seconds
 LONG = 14  # days after which a branch is long-lived
-_WIDE = 20  # files of a commit that reaches far
+_WIDE, _SEVERAL = 20, 3  # files of a commit that reaches far, and of one that is more than a small fix
 _SCORES = {"feature": 2, "revert": 2, "refactoring": 1, "fix": 1, "performance": 1}
 _CHANGELOG = re.compile(r"(?:^|/)(?:changes|changelog|history|news|release[-_]?notes)(?:\.\w+)?$", re.IGNORECASE)
 
@@ -53,7 +53,7 @@ def _reasons(commit: Commit) -> dict[str, int]:
     found = {"breaking change": 5} if message.is_breaking else {}
     is_about_code = _is_about_code(commit)
     if message.is_security and (is_about_code or any(map(is_manifest, changes))):
-        found["security fix"] = 3
+        found["reverted security fix" if message.type == "revert" else "security fix"] = 3
     if any(kind != CHANGE_MODIFY and is_manifest(path) for path, kind in changes.items()):
         found["manifest added or removed"] = 2
     if any(kind == CHANGE_ADD and "/migrations/" in f"/{path}" for path, kind in changes.items()):
@@ -67,8 +67,26 @@ def _reasons(commit: Commit) -> dict[str, int]:
 
 
 def decisions(commits: Sequence[Commit], most: int) -> list[Commit]:
-    """The newest commits of code whose message names a decision that no later commit reverted."""
-    return [commit for commit in _kept(commits) if commit.message.decision and _is_about_code(commit)][:most]
+    """The most important decisions about code that no later commit reverted.
+
+    A decision is a commit whose message names one, that removes something in many files, or that reverts a security
+    fix. Breaking changes, removals and reverts come first, then changes of several files, then the newest.
+    """
+    found = [commit for commit in _kept(commits) if _is_about_code(commit) and _decides(commit)]
+    return sorted(found, key=_weight, reverse=True)[:most]
+
+
+def _decides(commit: Commit) -> bool:
+    message = commit.message
+    is_wide = len(commit.changes or ()) >= _WIDE and message.type not in MINOR
+    is_revert = message.type == "revert" and message.is_security
+    return bool(message.decision) or (message.is_removal and is_wide) or is_revert
+
+
+def _weight(commit: Commit) -> int:
+    message = commit.message
+    weight = 4 * message.is_breaking + 2 * (message.is_removal or message.type == "revert")
+    return weight + (len(commit.changes or ()) >= _SEVERAL)
 
 
 def _kept(commits: Sequence[Commit]) -> Iterator[Commit]:

@@ -68,7 +68,13 @@ _DECIDES = re.compile(
     r"(?:drop|remove)s?(?:ped|d)? support|(?:switch|migrate)(?:ed|d)? (?:to|from))\b",
     re.IGNORECASE,
 )
-_EXPLAINS = re.compile(r"\b(?:because|instead of|rather than|so that)\b", re.IGNORECASE)
+_EXPLAINS = re.compile(r"\b(?:because|instead of|rather than|so that|given that)\b", re.IGNORECASE)
+# Sentences that nobody understands without the one before them, or that are about the author.
+_UNCLEAR = re.compile(
+    r"(?:I have|I've|It|They|That|However|Also|But|And|So)\b|.*\b(?:here|above|below|these|those)\b",
+    re.DOTALL | re.IGNORECASE,
+)
+_REMOVES = re.compile(r"(?:remove|drop|delete|retire|deprecate|replace)(?:s|d|ed|ped)?\b", re.IGNORECASE)
 ROUTINE = frozenset(("merge", "release", "dependency"))
 MINOR = ROUTINE.union(("style", "test", "documentation"))  # types of commits that decide nothing
 _CODE = re.compile(r"```.*?(?:```|\Z)|^(?: {4}|\t|>)[^\n]*$", re.DOTALL | re.MULTILINE)
@@ -87,6 +93,7 @@ class Message:
     is_security: bool = False
     is_squashed: bool = False
     is_explained: bool = False
+    is_removal: bool = False
     decision: str = ""
     reverts: str = ""  # the commit that this one reverts
 
@@ -107,6 +114,7 @@ def read(subject: str, body: str = "", *, is_merge: bool = False) -> Message:
         is_security=not is_minor and bool(_SECURITY.search(subject) or _SECURITY.search(first)),
         is_squashed=bool(_SQUASHED.search(subject)),
         is_explained=bool(body),
+        is_removal=bool(_REMOVES.match(_AREA.sub("", said["rest"] if said else subject))),
         decision="" if is_minor else _decision(subject, body, is_fix=name == "fix"),
         reverts=reverted[1] if reverted else "",
     )
@@ -131,7 +139,8 @@ def _decision(subject: str, body: str, *, is_fix: bool) -> str:
     a reason, but not of a fix: there it explains the fault."""
     text = _CODE.sub("", body[:5_000])
     paragraphs = (" ".join(paragraph.split()).lstrip("-*• ") for paragraph in _PARAGRAPH.split(text))
-    sentences = [part for each in paragraphs for part in _SENTENCE.split(each) if _WHOLE.fullmatch(part)]
+    parts = (part for each in paragraphs for part in _SENTENCE.split(each))
+    sentences = [part for part in parts if _WHOLE.fullmatch(part) and not _UNCLEAR.match(part)]
     subjects = [subject] if not subject.endswith(("…", "...")) else []
     patterns = (_DECIDES,) if is_fix else (_DECIDES, _EXPLAINS)
     return next((part for pattern in patterns for part in sentences + subjects if pattern.search(part)), "")

@@ -30,7 +30,10 @@ METHOD = "log, tags, branches and trees, read with dulwich"
 PRESERVED = "figures and commits; the repository has the rest"
 _MAJOR, _DECISIONS, _FILES, _LISTED, _PEOPLE, _WEEKS = 7, 5, 7, 3, 5, 13
 _SUBJECT, _LINE = 110, 1_000  # characters
-_ADDRESS = re.compile(r"[\w.+'-]+@[\w-]+(?:\.[\w-]+)+|<[^<>\s]+@[^<>\s]*>")
+# The host ends in letters, or is four numbers: "config-yaml@1.2.3" is a package and its version.
+_ADDRESS = re.compile(
+    r"[\w.+'-]+@(?:[\w-]+(?:\.[\w-]+)*\.[A-Za-z][\w-]+|\d{1,3}(?:\.\d{1,3}){3})\b|<[^<>\s]+@[^<>\s]*>"
+)
 _ACCOUNT = re.compile(r"(?<![\w/.@])@[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})\b(?!/)")
 _VERSION = re.compile(r"(?:\A|[^\d.])v?\d{1,6}\.\d{1,6}(?:\.\d{1,6})*(?![-.+_]?[A-Za-z\d])")
 _NIGHTLY = re.compile(r"nightly|snapshot|canary|\d{4}-?\d\d-?\d\d|(?:alpha|beta|rc|dev|pre)[\d.-]*\Z", re.IGNORECASE)
@@ -81,7 +84,9 @@ def covered(analysis: Analysis) -> str:
         f"{several(many, 'commit')} from {day(analysis.oldest.at)} to {day(analysis.newest.at)}": True,
         f"no commit in the last {days}, so these are the newest": analysis.is_older,
         f"all of the last {days}": is_complete and not analysis.is_older,
-        f"the newest of the last {days}": many == limits.commits and not is_complete and not analysis.is_older,
+        f"the newest; there are more in the last {days}": many == limits.commits
+        and not is_complete
+        and not analysis.is_older,
         f"the newest that could be read in {limits.seconds:g} seconds": many < limits.commits and not is_complete,
         f"the files of {absent:,} of them are not in this clone": absent,
         "the clone is shallow: older commits are not in it": analysis.is_shallow,
@@ -147,7 +152,8 @@ class _Report:
             series = {tag.name.partition(".")[0]: tag for tag in recent or self.releases[-1:]}
             newest = sorted(series.values(), reverse=True)[:_LISTED]
             names = (f"{one_line(tag.name)} ({tag.commit[:10]} {day(tag.at)})" for tag in newest)
-            yield f"{several(len(self.releases), 'release')}, {len(recent):,} in this time: {', '.join(names)}"
+            these = f"{len(recent):,} in this time: " if recent else "none in this time, the last is "
+            yield f"{several(len(self.releases), 'release')}, {these}{', '.join(names)}"
         if others := len(tags) - len(self.releases):
             yield several(others, "other tag")
 
@@ -160,8 +166,8 @@ class _Report:
         if self.parts.messages:
             for nth, fact in enumerate(figures.decisions(self.facts, _DECISIONS)):
                 subject, decision = one_line(fact.subject).rstrip("."), fact.message.decision
-                is_subject = decision == fact.subject
-                yield 1 + nth, _reference(fact), decision if is_subject else f"{subject}. {decision}"
+                is_subject = decision in ("", fact.subject)
+                yield 1 + nth, _reference(fact), subject if is_subject else f"{subject}. {decision}"
 
     def patterns(self) -> _Fields:
         texts = [", ".join(f"{of_path(path)} ({_why(types)})" for path, types in self.files)]
@@ -199,7 +205,8 @@ class _Report:
     def insights(self) -> _Fields:
         yield 3, "Project Velocity", _velocity(sorted(fact.at for fact in self.facts))
         if self.parts.messages:
-            texts = [f"{name} {_counted(self.types[name], self.plain)}" for name in ("fix", "refactoring", "revert")]
+            texts = [f"of {several(len(self.plain), 'commit')} without merges"]
+            texts += [f"{name} {_counted(self.types[name], self.plain)}" for name in ("fix", "refactoring", "revert")]
             texts += [f"with tests {_counted(self.tested, self.known)}"] if self.known else []
             yield 4, "Quality Indicators", ", ".join(texts)
         if self.people:
@@ -254,7 +261,7 @@ def _why(types: Counter[str]) -> str:
 
 
 def _main_type(types: Counter[str]) -> str:
-    """The type of more than half of the commits; "" if there is none."""
+    """The type of more than half of the commits, or "" if no type is."""
     name, many = types.most_common(1)[0]
     return name if many * 2 > types.total() else ""
 
@@ -299,7 +306,7 @@ def _velocity(times: list[int]) -> str:
     weeks = Counter((times[-1] - at) // (7 * DAY) for at in times)
     last = [f"{weeks[nth]}" for nth in reversed(range(min(_WEEKS, max(weeks) + 1)))]
     pace = f"{len(times) * 7 / max(span, 7):.1f} commits a week, on {len(days):,} of {several(span, 'day')}"
-    return f"{pace}; longest pause {several(pause, 'day')}; by week: {' '.join(last)}"
+    return f"{pace}; longest pause {several(pause, 'day')}; by week, the last one at the end: {' '.join(last)}"
 
 
 def _reference(commit: Commit) -> str:

@@ -132,7 +132,7 @@ class AgentCommand(Task):
         return self.project(agent, given) if given is not None or scope_of(category) == PROJECT else ""
 
     def file_of(self, agent: Agent, number: int | None) -> str | None:
-        """The path of a memory's file, after it was read back. If there is none, the command says why."""
+        """The path of a memory's file, after it was read back. If the memory has no file, the command says why."""
         if number is None:
             return None
         path = writer.file_of(agent, number)

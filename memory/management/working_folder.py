@@ -47,7 +47,7 @@ def are_ignored(root: Path, paths: Sequence[str]) -> bool:
 
 
 def _remote(git: Path) -> str:
-    """The URL of the remote `origin`; "" if there is none or the configuration cannot be read.
+    """The URL of the remote `origin`, or "" if it is not set or the configuration cannot be read.
 
     The file is read without git, because git refuses the repositories of other users.
     """

@@ -112,7 +112,7 @@ class Folder:
 
 @contextmanager
 def folder_of(place: Place, *, create: bool = False) -> Iterator[Folder | None]:
-    """The folder of a place; None if there is none. With `create` it is created, for its owner only. Raises FileFault,
+    """The folder of a place, or None. With `create` it is created, for its owner only. Raises FileFault,
     FileElsewhere."""
     with told("open", place):
         base, below = place.real()
@@ -127,7 +127,7 @@ def folder_of(place: Place, *, create: bool = False) -> Iterator[Folder | None]:
 
 
 def opened_below(base: Path, below: Path, *, create: bool = False) -> Folder | None:
-    """The folder of the file `below` a base; None if there is none. With `create` it is created. Raises OSError, also
+    """The folder of the file `below` a base, or None. With `create` it is created. Raises OSError, also
     for a symlink."""
     path = base / below.parent
     try:
@@ -168,7 +168,7 @@ def walked(number: int, parts: tuple[str, ...], *, create: bool) -> int:
 
 
 def open_file(folder: Folder, flags: int, place: Place) -> BinaryIO | None:
-    """The file of a place; None if there is none. Raises FileFault if it is not a file, OSError."""
+    """The file of a place; None if it does not exist. Raises FileFault if it is not a file, OSError."""
     try:
         number = folder.open(folder.name, flags)
     except FileNotFoundError:

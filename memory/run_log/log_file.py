@@ -280,14 +280,14 @@ def _copy(opened: _Opened, start: int, end: int, new: Replacement, written: _Cou
 
 
 def append(place: Place, entry: bytes) -> None:
-    """Add an entry at the end, all of it or nothing. Creates the file if there is none. Raises FileFault."""
+    """Add an entry at the end, all of it or nothing. Creates the file if it does not exist. Raises FileFault."""
     with locked_to_append(place) as file:
         file.add(entry)
 
 
 @contextmanager
 def locked_to_append(place: Place) -> Iterator[Appending]:
-    """The file, opened, and created (mode 0600) if there is none. Raises FileFault, also if somebody else holds the
+    """The file, opened, and created (mode 0600) if it does not exist. Raises FileFault, also if somebody else holds the
     lock for too long.
 
     Lock the file before the transaction begins: `gc` locks the file first and writes to the trail after that.
@@ -354,7 +354,7 @@ class _Opened:
 
 @contextmanager
 def _opened(place: Place, *, create: bool = False) -> Iterator[_Opened | None]:
-    """The file; None if there is none."""
+    """The file; None if it does not exist."""
     with folder_of(place, create=create) as folder:
         file = None if folder is None else open_file(folder, os.O_RDONLY | (os.O_CREAT if create else 0), place)
         if folder is None or file is None:
@@ -366,7 +366,7 @@ def _opened(place: Place, *, create: bool = False) -> Iterator[_Opened | None]:
 
 @contextmanager
 def _locked(place: Place, *, create: bool = False) -> Iterator[_Opened | None]:
-    """The file, locked; None if there is none. It is opened for reading, so that waiting for the lock does not make
+    """The file, locked; None if it does not exist. It is opened for reading, so that waiting for the lock does not make
     this process a writer. Opened again if it was replaced during the wait."""
     while True:
         with _opened(place, create=create) as opened:

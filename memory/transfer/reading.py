@@ -252,7 +252,7 @@ def unique(items: Iterable[Item]) -> list[Item]:
 
 
 def _digest(part: Found) -> bytes:
-    """Of a text in its place. Blanks, and the languages of code blocks, are no part of what it says."""
+    """The digest of a text, its category and its project. Whitespace and the languages of code blocks do not count."""
     words = " ".join(_FENCE.sub(r"\1", part.content).split())
     said = f"{part.category}\0{part.project}\0{part.part}\0{words}"
     return hashlib.blake2b(said.encode(), digest_size=16).digest()
@@ -284,7 +284,7 @@ def looked_at(
 ) -> Iterator[Look]:
     """What the systems of these names, or all systems, left in a folder, and what lies in its plain folders.
 
-    A system that is named reports files that are none of its own, too. "plain" without a folder means the folder
+    A system that is named also reports files that belong to no system. "plain" without a folder means the folder
     itself. `own_vault` is skipped. `repository` is the root of the git repository that dates the files. Raises Invalid,
     FileFault.
     """

@@ -1,4 +1,4 @@
-"""Memories of a file stored: all of them, or none."""
+"""Store the memories of a file: all of them, or none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def store(
     """One transaction, with an audited edit for each `at_once` memories. Raises MemoryDisabled, CategoryDisabled, and
     what `drafts` raises."""
     with edits.locked(agent) as row:
-        detail = {"import": row.audit_seq + 1}  # by which all of it is taken back as one
+        detail = {"import": row.audit_seq + 1}  # a rollback of the import finds its entries by it
         while batch := list(islice(drafts, at_once)):
             edited = operations.remember(agent, batch, actor, operation=Operation.IMPORTED, detail=detail)
             done.imported += len(batch)

@@ -73,8 +73,9 @@ class Wire(BaseModel):
 class Cost(Wire):
     """The part of a reply that says what it cost. It is also read from a reply that is invalid otherwise."""
 
+    @abstractmethod
     def spent(self) -> Usage:
-        raise NotImplementedError
+        """The tokens of the call."""
 
 
 class Content(NamedTuple):

@@ -97,7 +97,7 @@ def test_velocity_and_quality(both: Both) -> None:
     per_week = len(times) * 7 / max(span, 7)
     assert f"- Project Velocity: {per_week:.1f} commits a week, on {len(days)} of {span} days; " in insights
     assert f"longest pause {max(pauses, default=0)} day" in insights
-    weeks = [int(each) for each in insights.split("by week: ")[1].split("\n")[0].split()]
+    weeks = [int(each) for each in insights.split("at the end: ")[1].split("\n")[0].split()]
     counted = Counter((max(times) - at) // (7 * DAY) for at in times)
     assert weeks == [counted[nth] for nth in reversed(range(len(weeks)))]
     assert sum(weeks) == len(times) or len(weeks) == 13

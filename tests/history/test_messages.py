@@ -119,6 +119,11 @@ Signed-off-by: Ada Quay <ada@quay.test>"""
     [
         ("Winds", BODY, "Knots are used instead of metres a second, e.g. in tables, because pilots think in them."),
         ("Winds", "- The column stays so that\n  tables agree.", "The column stays so that tables agree."),
+        (
+            "Winds",
+            "These are kept because pilots do. Names are used instead of numbers.",
+            "Names are used instead of numbers.",
+        ),
         ("Winds", "Cut off, because", ""),
         ("Winds", f"Because {'of winds ' * 40}.", ""),
         ("Winds", "```\nBecause this is code.\n```\n> Because somebody said so.\n    Because it is a log.", ""),

@@ -236,6 +236,30 @@ def test_what_was_reverted_is_no_decision(work: Path) -> None:  # noqa: F811
     ]
 
 
+def test_removals_and_wide_changes_come_before_small_decisions(work: Path) -> None:  # noqa: F811
+    wide = {f"winds{nth}.py": "1" for nth in range(3)}
+    commit(work, "Drop support for metres", {"metres.py": "1"}, at=NOW - 40)
+    commit(work, "Read winds by name\n\nNames are used instead of numbers.", wide, at=NOW - 30)
+    commit(work, "Sort knots\n\nA list is used instead of a set.", {"knots.py": "1"}, at=NOW - 20)
+    commit(work, 'Revert "sec: patch for CVE-2026-1"', {"gusts.py": "1"}, at=NOW - 10)
+    subjects = [line.partition(": ")[2].partition(". ")[0] for line in below(analysis(work), "Decisions")]
+    assert subjects == [
+        'Revert "sec: patch for CVE-2026-1"',
+        "Drop support for metres",
+        "Read winds by name",
+        "Sort knots",
+    ]
+    assert any("reverted security fix" in line for line in below(analysis(work), "Major Commits"))
+
+
+def test_a_package_and_its_version_are_no_address(work: Path) -> None:  # noqa: F811
+    for name in ("@acme/ropes@1.2.0", "ropes@2.0.1"):
+        git(work, "tag", name)
+    text = report.render(analysis(work), "x")
+    assert "[address]" not in text
+    assert "ropes@2.0.1" in text
+
+
 def test_files_of_dependency_updates_come_last(work: Path) -> None:  # noqa: F811
     for nth in range(3):
         commit(work, f"Bump ropes from 1.{nth} to 2.{nth}", {"uv.lock": f"{nth}"})

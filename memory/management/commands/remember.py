@@ -34,7 +34,7 @@ _OF_CREDENTIAL = ("service", "credential")
 # Fields of an interaction, an outcome and a topic's stage: the option's help.
 _INTERACTION = {
     "topic": "what it is about; the topic's memory is updated, if the category topic is on",
-    "context": "what was said or done before, if it matters here",
+    "context": "what happened before, if it matters here",
     "intent": "what the person wanted",
     "effectiveness": "how well the response served that",
     "learnings": "what to learn from it",
@@ -225,7 +225,7 @@ class Command(AgentCommand):
             )
 
     def topic(self, agent: Agent, *, name: str, project: str | None, **options: Any) -> None:
-        side = agents_side(agent)  # the answer tells whether something is new, and so what the topic says already
+        side = agents_side(agent)  # "changed" in the answer shows whether the topic already had this
         fields: dict[str, Any] = {field: options[field] for field in (*_TOPIC, "session")}
         fields |= {field: tuple(options[field]) for field in _TOPIC_LISTS}
         stage = Stage(**fields, project=self.project(agent, project))

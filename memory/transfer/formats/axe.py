@@ -103,7 +103,7 @@ def _read(heading: str, data: bytes | None, path: str) -> Iterator[Part]:
     if data is None:
         yield LeftOut(key, "is too large")
         return
-    if 0 < data.count(b"\n") == data.count(b"\r\n"):  # if only some lines end so, that is part of what was said
+    if 0 < data.count(b"\n") == data.count(b"\r\n"):  # every line ends in CRLF; if only some do, it is content
         done.tell(LINE_ENDS)
         data = data.replace(b"\r\n", b"\n")
     done.moment(heading or "?")  # without a heading, a date that cannot be read
