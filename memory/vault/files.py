@@ -159,8 +159,11 @@ class Files:
                 self.keep(memory, old)
             there = None
         opened = shown(memory, self.silo.open(memory), self.rules)
+        if memory.discarded_at is not None and file is None:
+            old, there = self._left_by_a_killed_writer(memory, opened)
+            self.are_pages_stale |= there is not None  # they may list it
         path, expected = self._place(memory, opened, file, old, there)
-        if memory.discarded_at is not None and file is None and expected is None:
+        if memory.discarded_at is not None and file is None and expected is None and there is None:
             return  # it never had a file
         is_private = paths.is_private(memory.category, self.rules)
         data = rendering.rendered(memory, None if is_private else opened, self.version, changed_at)
@@ -176,6 +179,16 @@ class Files:
         other = naming.back(path) if naming.aside(path) == path else naming.aside(path)
         moved = self.read(other) if there is None else None
         return (other, moved) if moved is not None and self.as_written(memory, moved) else (path, there)
+
+    def _left_by_a_killed_writer(self, memory: Memory, opened: Opened) -> tuple[PurePosixPath | None, bytes | None]:
+        """The file of a memory that was discarded before its file had a row."""
+        for path in naming.candidates(memory, opened, self.rules):
+            found = self.read(path)
+            if found is None:
+                break
+            if self.as_written(memory, found):
+                return path, found
+        return None, None
 
     def _place(
         self, memory: Memory, opened: Opened, file: VaultFile | None, old: PurePosixPath | None, there: bytes | None

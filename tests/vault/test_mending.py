@@ -119,6 +119,16 @@ def test_a_rewritten_file_whose_row_was_not_is_its_own(ada: Agent, ferry: int, v
     assert differ(ada) == []
 
 
+def test_a_file_without_its_row_is_set_aside_with_its_memory(ada: Agent, vault: Path) -> None:
+    """A killed writer left it, and the memory was discarded before the next writer came."""
+    dying = mock.Mock(wraps=bulk, **{"insert.side_effect": KeyboardInterrupt})
+    with mock.patch("memory.vault.files.bulk", dying), pytest.raises(KeyboardInterrupt):
+        remember(ada, "A ferry leaves at nine.")
+    operations.discard(fresh(ada), [1], PERSON)
+    assert the_one(vault).relative_to(vault).parts[0] == ".discarded"
+    assert differ(fresh(ada)) == []
+
+
 def test_a_file_that_was_half_moved_is_its_own(ada: Agent, ferry: int, vault: Path) -> None:
     """Set aside without its row, then brought back while nothing of its category is moved."""
     dying = mock.Mock(wraps=bulk, **{"update.side_effect": KeyboardInterrupt})
