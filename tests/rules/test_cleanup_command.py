@@ -116,7 +116,7 @@ def test_interrupted_nothing_is_done(past: Agent) -> None:
     with mock.patch("memory.management.agent_command.input", side_effect=["d", KeyboardInterrupt], create=True):
         ran = clean(terminal=True)
     assert (ran.code, active(past), decided()) == (1, [1, 2, 3], {})
-    assert ran.err.endswith("error: interrupted\n")
+    assert ran.err.endswith("Nothing was decided.\nerror: interrupted\n")
 
 
 @pytest.mark.parametrize("args", [(), ("--dry-run",), ("--dry-run", "--discard", "1@1"), ("--json",)])

@@ -62,7 +62,11 @@ class Command(AgentCommand):
         is_agents = has_agents_key(agent)
         review = cleanup.review(agent, category=category, is_read=is_agents)
         if not (is_decided or dry_run or json) and is_agents and self.can_ask() and _is_interactive(agent):
-            kept, discarded = self._ask(agent, review)
+            try:
+                kept, discarded = self._ask(agent, review)
+            except KeyboardInterrupt:
+                self.say("Nothing was decided.")
+                raise
         elif dry_run or not is_decided:
             self._list(agent, review, json=json)
         if not (json or kept or discarded):
@@ -133,7 +137,7 @@ class Command(AgentCommand):
     # --- the questions
 
     def _ask(self, agent: Agent, review: cleanup.Review) -> tuple[Listed, Listed]:
-        """Ask about each memory. Returns those to keep and those to discard. After Ctrl-C nothing is decided."""
+        """Ask about each memory. Returns those to keep and those to discard."""
         kept: Listed = {}
         discarded: Listed = {}
         reads = _read(agent, review)
