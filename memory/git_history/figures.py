@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from itertools import islice
 
 from dulwich.diff_tree import CHANGE_ADD, CHANGE_MODIFY
 
@@ -17,6 +18,7 @@ from memory.git_history.stack import is_code, is_manifest
 DAY = 86_400  # seconds
 LONG = 14  # days after which a branch is long-lived
 _WIDE, _SEVERAL = 20, 3  # files of a commit that reaches far, and of one that is more than a small fix
+_LATEST = 5  # of so many decisions one is named
 _SCORES = {"feature": 2, "revert": 2, "refactoring": 1, "fix": 1, "performance": 1}
 _CHANGELOG = re.compile(r"(?:^|/)(?:changes|changelog|history|news|release[-_]?notes)(?:\.\w+)?$", re.IGNORECASE)
 
@@ -67,13 +69,13 @@ def _reasons(commit: Commit) -> dict[str, int]:
 
 
 def decisions(commits: Sequence[Commit], most: int) -> list[Commit]:
-    """The most important decisions about code that no later commit reverted.
+    """The most important of the latest decisions about code that no later commit reverted.
 
     A decision is a commit whose message names one, that removes something in many files, or that reverts a security
-    fix. Breaking changes, removals and reverts come first, then changes of several files, then the newest.
+    fix. Breaking changes, removals, reverts and those with a reason come first, then changes of several files.
     """
-    found = [commit for commit in _kept(commits) if _is_about_code(commit) and _decides(commit)]
-    return sorted(found, key=_weight, reverse=True)[:most]
+    found = (commit for commit in _kept(commits) if _is_about_code(commit) and _decides(commit))
+    return sorted(islice(found, _LATEST * most), key=_weight, reverse=True)[:most]
 
 
 def _decides(commit: Commit) -> bool:
@@ -85,7 +87,8 @@ def _decides(commit: Commit) -> bool:
 
 def _weight(commit: Commit) -> int:
     message = commit.message
-    weight = 4 * message.is_breaking + 2 * (message.is_removal or message.type == "revert")
+    weight = 4 * message.is_breaking + 3 * (message.is_removal or message.type == "revert")
+    weight += 2 * (message.decision not in ("", commit.subject))
     return weight + (len(commit.changes or ()) >= _SEVERAL)
 
 

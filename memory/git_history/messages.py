@@ -71,10 +71,14 @@ _DECIDES = re.compile(
 _EXPLAINS = re.compile(r"\b(?:because|instead of|rather than|so that|given that)\b", re.IGNORECASE)
 # Sentences that nobody understands without the one before them, or that are about the author.
 _UNCLEAR = re.compile(
-    r"(?:I have|I've|It|They|That|However|Also|But|And|So)\b|.*\b(?:here|above|below|these|those)\b",
+    r"(?:I have|I've|It|They|That|However|Also|But|And|So|Tests?|The comment)\b|.*\b(?:here|above|below|these|those)\b",
     re.DOTALL | re.IGNORECASE,
 )
-_REMOVES = re.compile(r"(?:remove|drop|delete|retire|deprecate|replace)(?:s|d|ed|ped)?\b", re.IGNORECASE)
+_ANY = re.compile("")
+_BEGINNING = 3  # paragraphs of a body that say what was decided; later ones are about details
+_REMOVES = re.compile(
+    r"(?:remove|drop|delete|retire|deprecate|replace)(?:s|d|ed|ped)?\b(?!.*\b(?:unused|trailing|dead)\b)", re.IGNORECASE
+)
 ROUTINE = frozenset(("merge", "release", "dependency"))
 MINOR = ROUTINE.union(("style", "test", "documentation"))  # types of commits that decide nothing
 _CODE = re.compile(r"```.*?(?:```|\Z)|^(?: {4}|\t|>)[^\n]*$", re.DOTALL | re.MULTILINE)
@@ -115,7 +119,7 @@ def read(subject: str, body: str = "", *, is_merge: bool = False) -> Message:
         is_squashed=bool(_SQUASHED.search(subject)),
         is_explained=bool(body),
         is_removal=bool(_REMOVES.match(_AREA.sub("", said["rest"] if said else subject))),
-        decision="" if is_minor else _decision(subject, body, is_fix=name == "fix"),
+        decision="" if is_minor or name == "fix" else _decision(subject, body),
         reverts=reverted[1] if reverted else "",
     )
 
@@ -134,16 +138,18 @@ def _of_words(text: str) -> str:
     return next((name for name, pattern in _WORDS if pattern.match(text)), "other")
 
 
-def _decision(subject: str, body: str, *, is_fix: bool) -> str:
-    """The first whole sentence of the body that names a choice; else the subject if it does; else a sentence that gives
-    a reason, but not of a fix: there it explains the fault."""
-    text = _CODE.sub("", body[:5_000])
-    paragraphs = (" ".join(paragraph.split()).lstrip("-*• ") for paragraph in _PARAGRAPH.split(text))
+def _decision(subject: str, body: str) -> str:
+    """A whole sentence from the beginning of the body: the reason, if the subject names a choice; else a sentence that
+    names one or gives a reason. If there is none, the subject, if it names a choice. A fix decides nothing: its
+    sentences are about the fault."""
+    text = _CODE.sub("", body[:5_000]).strip()
+    paragraphs = (" ".join(paragraph.split()).lstrip("-*• ") for paragraph in _PARAGRAPH.split(text)[:_BEGINNING])
     parts = (part for each in paragraphs for part in _SENTENCE.split(each))
     sentences = [part for part in parts if _WHOLE.fullmatch(part) and not _UNCLEAR.match(part)]
-    subjects = [subject] if not subject.endswith(("…", "...")) else []
-    patterns = (_DECIDES,) if is_fix else (_DECIDES, _EXPLAINS)
-    return next((part for pattern in patterns for part in sentences + subjects if pattern.search(part)), "")
+    is_decision = any(pattern.search(subject) for pattern in (_DECIDES, _EXPLAINS))
+    patterns = (_EXPLAINS, _DECIDES, _ANY) if is_decision else (_DECIDES, _EXPLAINS)
+    last = subject if is_decision and not subject.endswith(("…", "...")) else ""
+    return next((part for pattern in patterns for part in sentences if pattern.search(part)), last)
 
 
 def without_trailers(body: str) -> str:

@@ -163,11 +163,14 @@ class _Report:
                 yield 1 + nth, _reference(fact), f"{one_line(fact.subject)} ({reasons})"
 
     def decisions(self) -> _Fields:
+        """The newest first."""
         if self.parts.messages:
-            for nth, fact in enumerate(figures.decisions(self.facts, _DECISIONS)):
-                subject, decision = one_line(fact.subject).rstrip("."), fact.message.decision
-                is_subject = decision in ("", fact.subject)
-                yield 1 + nth, _reference(fact), subject if is_subject else f"{subject}. {decision}"
+            found = enumerate(figures.decisions(self.facts, _DECISIONS))
+            for nth, fact in sorted(found, key=lambda each: -each[1].at):
+                subject, reason = one_line(fact.subject).rstrip("."), fact.message.decision
+                is_subject = reason in ("", fact.subject)
+                unknown = "" if fact.message.is_explained else " (no reason given)"
+                yield 1 + nth, _reference(fact), f"{subject}{unknown}" if is_subject else f"{subject}. {reason}"
 
     def patterns(self) -> _Fields:
         texts = [", ".join(f"{of_path(path)} ({_why(types)})" for path, types in self.files)]

@@ -132,8 +132,14 @@ Signed-off-by: Ada Quay <ada@quay.test>"""
         ("Use knots instead of metres a sec...", "", ""),
         ("Bump ropes from 1.2 to 1.3", "Because of a bug in the old version.", ""),
         ("Fix winds", "The table was empty because nobody filled it.", ""),
-        ("Fix winds", "Winds are no longer measured in metres.", "Winds are no longer measured in metres."),
-        ("Deprecate metres", "Tables are long because pilots read them.", "Deprecate metres"),
+        ("Fix winds", "Winds are no longer measured in metres.", ""),
+        (
+            "Deprecate metres",
+            "Pilots think in knots. Tables are shorter because of it.",
+            "Tables are shorter because of it.",
+        ),
+        ("Deprecate metres", "Pilots think in knots.", "Pilots think in knots."),
+        ("Deprecate metres", "One.\n\nTwo.\n\nThree.\n\nA table is kept because pilots read it.", "Deprecate metres"),
     ],
 )
 def test_decisions_are_whole_sentences(subject: str, body: str, decision: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memory.git_history import report, stack
+from memory.git_history import figures, report, stack
 from memory.git_history.analysis import Analysis, Limits, Parts
 from memory.markdown import sections
 from memory.policy import tokens
@@ -236,18 +236,23 @@ def test_what_was_reverted_is_no_decision(work: Path) -> None:  # noqa: F811
     ]
 
 
-def test_removals_and_wide_changes_come_before_small_decisions(work: Path) -> None:  # noqa: F811
+def test_removals_and_wide_changes_are_taken_before_small_decisions(work: Path) -> None:  # noqa: F811
     wide = {f"winds{nth}.py": "1" for nth in range(3)}
     commit(work, "Drop support for metres", {"metres.py": "1"}, at=NOW - 40)
     commit(work, "Read winds by name\n\nNames are used instead of numbers.", wide, at=NOW - 30)
     commit(work, "Sort knots\n\nA list is used instead of a set.", {"knots.py": "1"}, at=NOW - 20)
     commit(work, 'Revert "sec: patch for CVE-2026-1"', {"gusts.py": "1"}, at=NOW - 10)
-    subjects = [line.partition(": ")[2].partition(". ")[0] for line in below(analysis(work), "Decisions")]
-    assert subjects == [
+    found = analysis(work)
+    assert [fact.subject for fact in figures.decisions(found.facts, 3)] == [
         'Revert "sec: patch for CVE-2026-1"',
-        "Drop support for metres",
         "Read winds by name",
-        "Sort knots",
+        "Drop support for metres",
+    ]
+    assert [line.partition(": ")[2] for line in below(found, "Decisions")] == [  # the newest first
+        'Revert "sec: patch for CVE-2026-1" (no reason given)',
+        "Sort knots. A list is used instead of a set.",
+        "Read winds by name. Names are used instead of numbers.",
+        "Drop support for metres (no reason given)",
     ]
     assert any("reverted security fix" in line for line in below(analysis(work), "Major Commits"))
 
