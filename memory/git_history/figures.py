@@ -18,7 +18,7 @@ from memory.git_history.stack import is_code, is_manifest
 DAY = 86_400  # seconds
 LONG = 14  # days after which a branch is long-lived
 _WIDE, _SEVERAL = 20, 3  # files of a commit that reaches far, and of one that is more than a small fix
-_LATEST = 5  # of so many decisions one is named
+_LATEST = 3  # of so many decisions one is named
 _SCORES = {"feature": 2, "revert": 2, "refactoring": 1, "fix": 1, "performance": 1}
 _CHANGELOG = re.compile(r"(?:^|/)(?:changes|changelog|history|news|release[-_]?notes)(?:\.\w+)?$", re.IGNORECASE)
 
@@ -64,7 +64,6 @@ def _reasons(commit: Commit) -> dict[str, int]:
         found |= {message.type: _SCORES[message.type]} if message.type in _SCORES else {}
         found |= {"in the changelog": 2} if any(map(_CHANGELOG.search, changes)) else {}
         found |= {f"{len(changes):,} files": 2} if len(changes) >= _WIDE else {}
-        found |= {"gives a reason": 1} if message.decision else {}
     return found
 
 

@@ -38,6 +38,7 @@ dependency (?:bump|dependabot)\b|lock ?file maintenance|.{0,20}\bdev dependencie
 dependency (?:upgrade|update|pin|unpin)\b.*?\b(?:(?:from|to) (?:version )?v?\d|dependenc|requirements\b)
 documentation (?:add|update|improve|fix|write|correct|clarify)?\s*(?:the )?(?:docs?|documentation|readme|changelog)\b
 documentation (?:some |slight(?:ly)? )*(?:doc )?improve(?:ments?)?\b.{0,50}\b(?:docs|documentation)\b|some slight doc\b
+documentation (?:add|update) \S+ changelog\b
 documentation (?:add|update|improve|fix)?\s*(?:docstrings?|comments?)\b|(?:fix|correct) (?:a )?typos?\b|document\b
 test (?:add|update|fix|write|improve|more)?\s*(?:the )?(?:(?:unit|regression|integration) )?tests?\b
 fix (?:hot|bug)?fix(?:e[sd])?\b|correct\b|resolve[sd]?\b|close[sd]? #\d|repair\b|patch\b|work ?around\b
@@ -54,7 +55,7 @@ chore (?:chore|remove|delete|drop|update|change|adjust|bump|upgrade)\w*\b
 _AREA = re.compile(r"\A\s*(?:\[[^\]]*\]|[\w./-]+:(?=\s)|:\w+:|\W)+\s*")  # [area], area: and :sparkles:
 _BREAKING = re.compile(r"^BREAKING[ -]CHANGE: ", re.MULTILINE)
 _TRAILER = re.compile(r"[A-Za-z][A-Za-z-]*(?:: | #)\S")
-_REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b", re.MULTILINE)
+_REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b\.?", re.MULTILINE)
 _SQUASHED = re.compile(r"\(#\d+\)\Z")
 # "injection" alone is no attack: dependency injection is a design.
 _SECURITY = re.compile(
@@ -117,7 +118,7 @@ def read(subject: str, body: str = "", *, is_merge: bool = False) -> Message:
         is_breaking=bool(said and said["breaking"]) or is_breaking,
         is_security=not is_minor and bool(_SECURITY.search(subject) or _SECURITY.search(first)),
         is_squashed=bool(_SQUASHED.search(subject)),
-        is_explained=bool(body),
+        is_explained=bool(_REVERTS.sub("", body).strip()),
         is_removal=bool(_REMOVES.match(_AREA.sub("", said["rest"] if said else subject))),
         decision="" if is_minor or name == "fix" else _decision(subject, body),
         reverts=reverted[1] if reverted else "",

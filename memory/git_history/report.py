@@ -104,6 +104,7 @@ class _Report:
         self.routine = [each for each in files if _main_type(each[1]) in ROUTINE]
         self.files = [each for each in files if each not in self.routine][:_FILES]
         self.people = Counter(fact.name for fact in self.facts) if self.parts.authors else Counter()
+        self.decided = figures.decisions(self.facts, _DECISIONS)
         self.conventional = sum(fact.message.is_conventional for fact in self.plain)
         self.tested = sum(any(map(is_test, fact.changes or ())) for fact in self.known)
         self.releases = [tag for tag in analysis.tags or () if is_release(tag.name)]
@@ -159,17 +160,17 @@ class _Report:
 
     def major(self) -> _Fields:
         if self.parts.messages:
-            for nth, (fact, reasons) in enumerate(figures.significant(self.facts, _MAJOR)):
+            others = [fact for fact in self.facts if fact not in self.decided]
+            for nth, (fact, reasons) in enumerate(figures.significant(others, _MAJOR)):
                 yield 1 + nth, _reference(fact), f"{one_line(fact.subject)} ({reasons})"
 
     def decisions(self) -> _Fields:
         """The newest first."""
         if self.parts.messages:
-            found = enumerate(figures.decisions(self.facts, _DECISIONS))
-            for nth, fact in sorted(found, key=lambda each: -each[1].at):
+            for nth, fact in sorted(enumerate(self.decided), key=lambda each: -each[1].at):
                 subject, reason = one_line(fact.subject).rstrip("."), fact.message.decision
                 is_subject = reason in ("", fact.subject)
-                unknown = "" if fact.message.is_explained else " (no reason given)"
+                unknown = "" if fact.message.is_explained else " (the commit says no more)"
                 yield 1 + nth, _reference(fact), f"{subject}{unknown}" if is_subject else f"{subject}. {reason}"
 
     def patterns(self) -> _Fields:

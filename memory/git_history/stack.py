@@ -48,7 +48,7 @@ _TOOL_FOLDERS = {".github/workflows": "GitHub Actions", ".circleci": "CircleCI"}
 _README = re.compile(r"readme(?:\.(?:md|markdown|rst|txt|adoc))?", re.IGNORECASE)
 MANIFESTS = ("pyproject.toml", "package.json", "Cargo.toml", "composer.json")  # that can have a description
 _DESCRIBED = re.compile(r'^\s*"?description"?\s*[=:]\s*"([^"\\\n]{10,300})"', re.MULTILINE)
-_NOT_TEXT = re.compile(r"<!--.*?-->|```.*?```|^#[^\n]*", re.DOTALL | re.MULTILINE)
+_NOT_TEXT = re.compile(r"<!--.*?-->|```.*?```|^#[^\n]*|^ *</?(?:p|div|h[1-6])\b[^<>]*>", re.DOTALL | re.MULTILINE)
 _NOT_PROSE = re.compile(r"[#=!<>|*\[`.:+~^-]")  # headings, badges, HTML, tables, lists, directives
 _UNDERLINED = re.compile(r"\A.*\n[=~^*#-]{3,}[ ]*(?:\n|\Z)")  # a heading above its line
 _LINK = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?|`([^`<]+?)(?: <[^>]*>)?`_{0,2}")

@@ -42,6 +42,7 @@ CASES = {
     "[release-plugin] prepare for next development iteration": "release",
     "Bump the ropes group across 1 directory with 9 updates (#12)": "dependency",
     "slight improvements in the docs of winds": "documentation",
+    "add v1.8.0 changelog (#3160)": "documentation",
     "v2.0.1": "release",
     "Version bump": "release",
     "Bump the version": "release",
@@ -63,6 +64,12 @@ CASES = {
 @pytest.mark.parametrize(("subject", "type"), CASES.items())
 def test_types(subject: str, type: str) -> None:
     assert read(subject).type == type
+
+
+def test_a_revert_alone_explains_nothing() -> None:
+    body = f"This reverts commit {'a' * 40}."
+    assert not read('Revert "winds"', body).is_explained
+    assert read('Revert "winds"', f"{body}\n\nPilots miss them.").is_explained
 
 
 def test_two_parents_make_a_merge() -> None:

@@ -173,6 +173,8 @@ def test_the_stack_is_told_by_names(work: Path) -> None:  # noqa: F811
          "Measures winds on every quay of the harbour of Kiel."),
         ("# Winds\nMeasures winds on every quay, in knots.\n", "Measures winds on every quay, in knots."),
         ("<p align=center>\n\n<!-- x\n\ny -->\n\n- a list of things that is long enough to be a text.", ""),
+        ('<p align="center">\n<img src="x">\n</p>\n<p align="center">\nMeasures winds in your harbour.\n</p>\n',
+         "Measures winds in your harbour."),
         ("# Winds", ""),
         ("word " * 200, ""),
     ],
@@ -249,12 +251,13 @@ def test_removals_and_wide_changes_are_taken_before_small_decisions(work: Path) 
         "Drop support for metres",
     ]
     assert [line.partition(": ")[2] for line in below(found, "Decisions")] == [  # the newest first
-        'Revert "sec: patch for CVE-2026-1" (no reason given)',
+        'Revert "sec: patch for CVE-2026-1" (the commit says no more)',
         "Sort knots. A list is used instead of a set.",
         "Read winds by name. Names are used instead of numbers.",
-        "Drop support for metres (no reason given)",
+        "Drop support for metres (the commit says no more)",
     ]
-    assert any("reverted security fix" in line for line in below(analysis(work), "Major Commits"))
+    assert any("reverted security fix" in reasons for _, reasons in figures.significant(found.facts, 7))
+    assert [line.partition(": ")[2] for line in below(found, "Major Commits")] == ["feat: winds (feature)"]
 
 
 def test_a_package_and_its_version_are_no_address(work: Path) -> None:  # noqa: F811
