@@ -27,14 +27,10 @@ class Among(_Lookup):
         if connection.vendor == "postgresql":
             return f"{left} = ANY(%s)", (*params, values)
         if isinstance(self.lhs.output_field, models.BinaryField):
-            listed = json.dumps([as_base64(value) for value in values])
+            listed = json.dumps([base64.b64encode(value).decode() for value in values])
             return f"{left} IN (SELECT from_base64(value) FROM json_each(%s))", (*params, listed)
         return f"{left} IN (SELECT value FROM json_each(%s))", (*params, json.dumps(values))
 
 
 for _field in (models.BigIntegerField, models.PositiveBigIntegerField, models.BigAutoField, models.BinaryField):
     _field.register_lookup(Among)
-
-
-def as_base64(value: bytes) -> str:
-    return base64.b64encode(value).decode("ascii")

@@ -17,7 +17,8 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from audit import bodies, bulk
+from audit import bodies
+from audit.bulk import ROWS_AT_ONCE
 from audit.errors import NotLocked
 from audit.models import ActorKind, AuditEntry, Change
 from config.keyring import keyring
@@ -129,8 +130,8 @@ def append(subject: Subject, after: Head, draft: Draft, touches: Sequence[Touch]
         "key_id": key.id,
     }
     entry["mac"] = entry_mac(key.secret, after.mac, entry, changes_digest(changes))
-    bulk.insert(AuditEntry, [entry])
-    bulk.insert(Change, changes)
+    AuditEntry.objects.create(**entry)
+    Change.objects.bulk_create([Change(**change) for change in changes], batch_size=ROWS_AT_ONCE)
     return Head(entry["seq"], entry["mac"], draft.at)
 
 

@@ -102,7 +102,7 @@ else:
     _PREPARED = env.switch("PREPARED_STATEMENTS", default=True)
     # A pooler by transactions gives the next statement another connection, which knows no cursor of this one.
     DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = not _PREPARED
-    # Parameters bound by the server allow statements that are prepared, and several sent together (audit/bulk.py).
+    # Parameters bound by the server allow statements that are prepared.
     DATABASES["default"].setdefault("OPTIONS", {}).update(
         server_side_binding=True, prepare_threshold=5 if _PREPARED else None
     )

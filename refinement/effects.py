@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from audit import bulk
 from audit.models import ActorKind, AuditEntry
 from audit.trail import Actor
 from config.errors import DomainError
@@ -51,12 +50,9 @@ class Cut:
 
     @property
     def shown(self) -> dict[str, int]:
-        """What the agent was shown in this batch; read when first asked for, as many calls do without."""
-        kept = vars(self.session)
-        if "shown" not in kept:
-            kept["shown"] = sessions.read_shown(self.session)
-        found: dict[str, int] = kept["shown"]
-        return found
+        """Number → version of what the agent was shown in this batch."""
+        shown: dict[str, int] = self.session.shown
+        return shown
 
     @property
     def actor(self) -> Actor:
@@ -220,9 +216,8 @@ def _own_edits(cut: Cut, versions: set[int]) -> set[int]:
     since = [version for version in versions if version > cut.session.shown_at]
     if not since:
         return set()
-    where, params = '"agent_id" = %s AND "session" = %s AND "actor_kind" = %s', [cut.agent.pk, cut.session.number]
-    entries = bulk.values(AuditEntry, ("seq",), where, [*params, ActorKind.AGENT.value], among=("seq", since))
-    return {seq for (seq,) in entries}
+    own = AuditEntry.objects.filter(agent_id=cut.agent.pk, session=cut.session.number, actor_kind=ActorKind.AGENT)
+    return set(own.filter(seq__among=since).values_list("seq", flat=True))
 
 
 def _refuse(error: type[errors.NumbersError], numbers: list[int]) -> None:
@@ -291,15 +286,9 @@ def _weight(cut: Cut, sources: list[Memory], content: str) -> int:
     """What an edit's result weighs: nothing when it repeats another core memory to the letter, for then it goes as
     an exact duplicate before the next session."""
     scope, project = sources[0].scope, sources[0].project
-    equal = bulk.values(
-        Memory,
-        ("number",),
-        '"agent_id" = %s AND "digest" = %s AND "discarded_at" IS NULL'
-        ' AND "kind" = %s AND "scope" = %s AND "project" = %s',
-        [cut.agent.pk, cut.silo.digest(content), Kind.CORE.value, scope, project],
-    )
-    repeated = {number for (number,) in equal} - {source.number for source in sources}
-    return 0 if repeated else tokens.count(content)
+    core = Memory.objects.of(cut.agent).active().core().filter(scope=scope, project=project)
+    equal = core.filter(digest=cut.silo.digest(content)).values_list("number", flat=True)
+    return 0 if set(equal) - {source.number for source in sources} else tokens.count(content)
 
 
 def mass(row: RefinementSession, agent: Agent) -> int:

@@ -16,7 +16,6 @@ from typing import Any
 
 from django.utils import timezone
 
-from audit import bulk
 from config.errors import DomainError
 from memory import errors
 from memory.models import Agent
@@ -150,25 +149,21 @@ def _record(
     row.tokens_after, row.memories_after = agent.core_tokens, agent.core_count
     taken = time.perf_counter() - started
     row.own_microseconds += round(taken * 1_000_000)
-    step = {
-        "session_id": row.pk,
-        "agent_id": row.agent_id,
-        "at": timezone.now(),
-        "tool": tool,
-        "result": result,
-        "memories": memories,
-        "core_tokens": row.tokens_after,
-        "microseconds": round(taken * 1_000_000),
-    }
-    with bulk.together():
-        # What the agent was shown is by far the largest of these, and most calls add nothing to it.
-        bulk.update(RefinementSession, [vars(row)], (*_COUNTED, "shown") if saw_more else _COUNTED)
-        bulk.insert(SessionStep, [step])
+    # What the agent was shown is by far the largest of these, and most calls add nothing to it.
+    row.save(update_fields=(*_COUNTED, "shown") if saw_more else _COUNTED)
+    SessionStep.objects.create(
+        session_id=row.pk,
+        agent_id=row.agent_id,
+        at=timezone.now(),
+        tool=tool,
+        result=result,
+        memories=memories,
+        core_tokens=row.tokens_after,
+        microseconds=round(taken * 1_000_000),
+    )
 
 
 _COUNTED = (
-    "id",
-    "agent_id",
     "summaries",
     "lost_tokens",
     "changes",

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import QuerySet
 
 from memory.models import Agent, Kind, Memory
+from memory.models.memories import MemoryQuerySet
 from memory.policy import switches
 from memory.policy.categories import UNREFINED
 from memory.recording import usage
@@ -66,11 +66,9 @@ def moment(at: datetime) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
-def refinable(agent: Agent) -> QuerySet[Memory]:
+def refinable(agent: Agent) -> MemoryQuerySet:
     """The agent's active core memories, without those that are never in a ledger."""
-    return Memory.objects.filter(agent_id=agent.pk, kind=Kind.CORE, discarded_at__isnull=True).exclude(
-        category__in=left_out(agent)
-    )
+    return Memory.objects.of(agent).active().core().exclude(category__in=left_out(agent))
 
 
 def left_out(agent: Agent) -> frozenset[str]:
@@ -87,7 +85,7 @@ def read(agent: Agent, silo: Silo) -> list[Entry]:
 def still_there(agent: Agent, numbers: Sequence[int]) -> list[Entry]:
     """The memories of a batch, read again, because earlier batches or other writers may have changed them."""
     silo = Silo.for_agent(agent)
-    memories = refinable(agent).filter(number__among=list(numbers)).order_by("origin", "number")
+    memories = refinable(agent).numbered(numbers).order_by("origin", "number")
     recalled = usage.times(agent, numbers)
     return [Entry(memory, silo.open(memory), recalled.get(memory.number, 0)) for memory in memories]
 

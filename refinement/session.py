@@ -6,7 +6,6 @@ memories never change at the same time from two sides, and no two locks are ever
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from contextlib import suppress
@@ -20,7 +19,6 @@ from django.db import models, transaction
 from django.db.models import F, Max
 from django.utils import timezone
 
-from audit import bulk
 from audit.models import Operation
 from audit.patience import wait_at_most
 from audit.trail import Actor
@@ -113,34 +111,23 @@ def _terms(session: RefinementSession) -> dict[str, Any]:
     }
 
 
-# Found with its agent, too: where rows lie by agent, one server is asked (docs/scaling.md).
-_THIS = '"id" = %s AND "agent_id" = %s'
-
-
 def row_of(session: RefinementSession) -> models.QuerySet[RefinementSession]:
+    """Found with its agent, too: rows may lie by agent on several servers (docs/scaling.md)."""
     return RefinementSession.objects.filter(pk=session.pk, agent_id=session.agent_id)
 
 
 def live(session: RefinementSession, agent: Agent) -> RefinementSession:
-    """The session as it stands, for its lease's holder; `shown` is left to `read_shown`. The caller holds the agent's
-    row locked.
+    """The session as it stands, for its lease's holder. The caller holds the agent's row locked.
 
     Raises SessionEnded; MemoryDisabled when memory was switched off meanwhile.
     """
     if not agent.memory_enabled:
         raise MemoryDisabled
-    [row] = bulk.select(RefinementSession, _THIS, [session.pk, session.agent_id], without=("shown",))
+    row = row_of(session).get()
     row.agent = agent
     if row.outcome != Outcome.OPEN or row.lease_token != session.lease_token:
         raise SessionEnded("This refinement session has ended. Nothing was changed.")
     return row
-
-
-def read_shown(session: RefinementSession) -> dict[str, int]:
-    """Number → version of what the agent was shown in this batch."""
-    [[shown]] = bulk.values(RefinementSession, ("shown",), _THIS, [session.pk, session.agent_id])
-    found: dict[str, int] = json.loads(shown)
-    return found
 
 
 def renew(session: RefinementSession) -> None:

@@ -10,12 +10,17 @@ from __future__ import annotations
 import time
 
 from django.db import OperationalError
-from django.db.backends.sqlite3 import base
+from django.db.backends.sqlite3 import base, features
 
 STEP = 0.001  # seconds
 
 
+class DatabaseFeatures(features.DatabaseFeatures):
+    max_query_params = 32_766  # since SQLite 3.32; Django assumes the 999 of older ones
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
+    features_class = DatabaseFeatures
     patience: float | None = None  # seconds, of who does not wait as long as others (audit/patience.py)
 
     def _start_transaction_under_autocommit(self) -> None:

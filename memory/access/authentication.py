@@ -11,7 +11,6 @@ from typing import TypeVar
 from django.db import transaction
 from django.utils import timezone
 
-from audit import joined
 from config.keyring import Key, keyring
 from memory.errors import Invalid, KeyRejected, NotFound
 from memory.models import Agent, AgentKey, ApiKey, TenantKey
@@ -62,7 +61,7 @@ def is_tenants(key: str) -> bool:
 
 def _proven(key: str, kind: type[K], path: tuple[str, ...]) -> K:
     prefix, secret = _parts(key, _FORMS[kind])
-    row = joined.one(kind, path, "prefix", prefix)
+    row = kind._default_manager.select_related("__".join(path)).filter(prefix=prefix).first()
     expected = bytes(row.mac) if row else b"\0" * 32
     owner_id = getattr(row, path[0]).pk if row else 0
     # Under every pepper of the keyring, so that a new one does not end the keys that are out.

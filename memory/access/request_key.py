@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from audit import bulk
 from memory.errors import KeyRejected
 from memory.models import AgentKey, TenantKey
 
@@ -37,6 +36,5 @@ def require_valid() -> None:
     key = _key.get()
     if key is None:
         return
-    rows = bulk.values(type(key), ("revoked_at",), '"id" = %s', [key.pk])
-    if not rows or rows[0][0] is not None:
+    if not type(key)._default_manager.filter(pk=key.pk, revoked_at__isnull=True).exists():
         raise KeyRejected("The key is not valid.")

@@ -80,7 +80,7 @@ def _figures(agent: Agent, request: int | None, entry: int | None) -> Figures:
     return Figures(
         request=request,
         entry=entry,
-        memories=Memory.objects.filter(agent_id=agent.pk).count(),
+        memories=Memory.objects.of(agent).count(),
         entries=AuditEntry.objects.filter(agent_id=agent.pk).count(),
         silo_key=silo_key,
         others=keys.wrapped_by(silo_key) - 1,

@@ -13,9 +13,9 @@ OF_MEMORIES = ("silo", "memories")  # kinds of scope under which memories are re
 
 def memories(agent: Agent, scope: Scope) -> QuerySet[Memory]:
     """The memories that may be read as they stand, in order of number, without what they say."""
-    rows = Memory.objects.filter(agent_id=agent.pk).defer("sealed", "digest").order_by("number")
+    rows = Memory.objects.of(agent).defer("sealed", "digest").order_by("number")
     if scope.kind == "memories":
-        return rows.filter(number__among=list(scope.numbers))
+        return rows.numbered(scope.numbers)
     return rows if scope.kind == "silo" else rows.none()
 
 

@@ -162,7 +162,7 @@ def _related(agent: Agent, numbers: Sequence[int]) -> list[Related]:
     notices = dict.fromkeys(_notices(agent, _open_while(agent, those)), "shown")
     notices |= dict.fromkeys(_notices(agent, _that_edited(agent, those)), "notice")
     why = notices | why
-    there = Memory.objects.filter(agent_id=agent.pk, number__among=list(why.keys() - set(numbers)))
+    there = Memory.objects.of(agent).numbered(why.keys() - set(numbers))
     states = there.filter(redacted_at__isnull=True).order_by("number").values_list("number", "discarded_at")
     return [Related(number, why[number], "discarded" if gone else "active") for number, gone in states]
 
@@ -192,7 +192,7 @@ def _that_edited(agent: Agent, numbers: Sequence[int]) -> set[int]:
 def _open_while(agent: Agent, numbers: Sequence[int]) -> set[int]:
     """The sessions that were open while one of these was active."""
     made = dict(_edits_of(agent, numbers).values_list("number").annotate(Min("seq")))
-    gone = Memory.objects.filter(agent_id=agent.pk, number__among=list(numbers), discarded_at__isnull=False)
+    gone = Memory.objects.of(agent).numbered(numbers).filter(discarded_at__isnull=False)
     left = dict(gone.values_list("number", "version"))
     lives = [(first, left.get(number, agent.audit_seq)) for number, first in made.items()]
     entries = AuditEntry.objects.filter(agent_id=agent.pk, session__isnull=False)
@@ -213,7 +213,7 @@ def _told_of(agent: Agent, numbers: Sequence[int]) -> set[int]:
     found = {session.memory for session in recorded_in(agent, numbers) if session.memory is not None}
     recordings = _edits_of(agent, numbers).filter(before_digest__isnull=True).values_list("seq", flat=True)
     after = Change.objects.filter(agent_id=agent.pk, seq__among=[seq + 1 for seq in recordings])
-    topics = Memory.objects.filter(agent_id=agent.pk, category="topic", number__in=after.values("number"))
+    topics = Memory.objects.of(agent).filter(category="topic", number__in=after.values("number"))
     return found | set(topics.values_list("number", flat=True))
 
 

@@ -88,8 +88,8 @@ def _asked(limits: Limits, parts: Parts) -> dict[str, Any]:
 
 def _unchanged(agent: Agent, done: HistoryAnalysis) -> Memory | None:
     """The memory of an analysis, if it is as the analysis wrote it."""
-    found = Memory.objects.filter(agent_id=agent.pk, number=done.memory, version=done.version)
-    return found.filter(discarded_at__isnull=True, constitutional=False).first()
+    found = Memory.objects.of(agent).active().filter(number=done.memory, version=done.version)
+    return found.filter(constitutional=False).first()
 
 
 def tags_of(analysis: Analysis) -> list[str]:

@@ -178,7 +178,7 @@ class Initialization:
         return f"; the vault is in it: unless you want to share it, add to .gitignore: {' '.join(lines)}"
 
     def _memories(self) -> str:
-        rows = Memory.objects.filter(agent_id=self.agent.pk, discarded_at__isnull=True).exclude(source=Source.SYSTEM)
+        rows = Memory.objects.of(self.agent).active().exclude(source=Source.SYSTEM)
         counts = dict(rows.values_list("category").annotate(Count("id")))
         off = switches.closed(self.agent)
         each = [f"{name}{' (off)' if name in off else ''} {counts[name]:,}" for name in SCOPES if name in counts]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Self
+
 from django.db import models
 from django.db.models import Q
 
@@ -30,6 +33,24 @@ class Source(models.TextChoices):
     SYSTEM = "system"
 
 
+class MemoryQuerySet(models.QuerySet["Memory"]):
+    def of(self, agent: Agent) -> Self:
+        return self.filter(agent_id=agent.pk)
+
+    def active(self) -> Self:
+        return self.filter(discarded_at__isnull=True)
+
+    def core(self) -> Self:
+        return self.filter(kind=Kind.CORE)
+
+    def journal(self) -> Self:
+        return self.filter(kind=Kind.JOURNAL)
+
+    def numbered(self, numbers: Iterable[int]) -> Self:
+        """Those with these numbers, however many."""
+        return self.filter(number__among=list(numbers))
+
+
 class Memory(models.Model):
     """One remembered text, sealed. Its agent reads it, and a person under a grant; it is kept for ever.
 
@@ -54,6 +75,8 @@ class Memory(models.Model):
     superseded_by = models.PositiveBigIntegerField(null=True)
     redacted_at = models.DateTimeField(null=True, help_text="its body was removed, here and in the trail, for good")
     version = models.PositiveBigIntegerField()
+
+    objects = MemoryQuerySet.as_manager()
 
     class Meta:
         verbose_name_plural = "memories"

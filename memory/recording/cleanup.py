@@ -224,7 +224,7 @@ def _facts(agent: Agent, memories: Sequence[Memory], *, is_read: bool) -> dict[i
         return {}
     uses = Recall.objects.filter(agent_id=agent.pk, number__among=numbers)
     used = {number: (times, at) for number, times, at in uses.values_list("number", "times", "last_at")}
-    sources = Memory.objects.filter(agent_id=agent.pk, superseded_by__among=numbers)
+    sources = Memory.objects.of(agent).filter(superseded_by__among=numbers)
     merged = set(sources.values_list("superseded_by", flat=True).distinct())
     silo = Silo.for_agent(agent) if is_read else None
     told = {memory.number: _told(silo.open(memory)) for memory in memories} if silo is not None else {}
@@ -273,7 +273,7 @@ def _times(many: int) -> str:
 
 def _mostly_kept(agent: Agent) -> frozenset[str]:
     """Categories in which most was decided to be kept. That something be discarded counts as long as it is."""
-    again = Memory.objects.filter(agent_id=agent.pk, number=OuterRef("number"), discarded_at__isnull=True)
+    again = Memory.objects.of(agent).active().filter(number=OuterRef("number"))
     decided = CleanupDecision.objects.filter(agent_id=agent.pk).exclude(Exists(again), is_kept=False)
     counts: dict[str, list[int]] = {}
     for category, is_kept, times in decided.values_list("category", "is_kept").annotate(times=Count("pk")):

@@ -65,7 +65,7 @@ def memories(days: Days, now: datetime, *, at_least: int = 0) -> QuerySet[Memory
     for category, each in days.items():
         lately = Q(kept_at__isnull=False, kept_at__gte=_ago(now, each))
         wanted |= Q(category=category, origin__lt=_ago(now, max(each, at_least))) & ~lately
-    rows = Memory.objects.filter(discarded_at__isnull=True, constitutional=False).exclude(source=Source.SYSTEM)
+    rows = Memory.objects.active().filter(constitutional=False).exclude(source=Source.SYSTEM)
     return rows.annotate(kept_at=Subquery(decided)).filter(wanted)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from django.utils import timezone
 
-from audit import bulk
 from audit.trail import Actor
 from memory.errors import Invalid, MemoryDisabled, NotFound, NotOpen, Taken
 from memory.markdown import sections
@@ -73,7 +72,7 @@ def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> Jo
 
 
 def _last_of(row: Agent, session: RecordedSession) -> Memory | None:
-    mine = Memory.objects.filter(agent_id=row.pk, number=session.numbers[-1], category="user_interaction")
+    mine = Memory.objects.of(row).filter(number=session.numbers[-1], category="user_interaction")
     return mine.filter(discarded_at__isnull=True).first()
 
 
@@ -226,8 +225,7 @@ def _before(row: Agent, session: RecordedSession) -> tuple[Memory | None, Before
 
 
 def _memory_of(row: Agent, session: RecordedSession) -> Memory | None:
-    mine = Memory.objects.filter(agent_id=row.pk, number=session.memory or 0)
-    return mine.filter(discarded_at__isnull=True).first()
+    return Memory.objects.of(row).active().filter(number=session.memory or 0).first()
 
 
 def _refer(row: Agent, number: int, session: RecordedSession, *, within: str = CATEGORY) -> str:
@@ -240,11 +238,6 @@ def _recordings(row: Agent, session: RecordedSession) -> list[dict[str, str]]:
     if "user_interaction" in switches.closed(row):
         return []
     numbers = session.numbers if len(session.numbers) <= READ else [session.numbers[0], *session.numbers[1 - READ :]]
-    active = '"agent_id" = %s AND "discarded_at" IS NULL'
-    memories = bulk.select(Memory, active, [row.pk], among=("number", numbers))
+    memories = Memory.objects.of(row).active().numbered(numbers).filter(category="user_interaction")
     silo = Silo.for_agent(row)
-    return [
-        sections.parted(silo.open(memory).content, "user_interaction")
-        for memory in sorted(memories, key=lambda memory: memory.number)
-        if memory.category == "user_interaction"
-    ]
+    return [sections.parted(silo.open(memory).content, "user_interaction") for memory in memories.order_by("number")]

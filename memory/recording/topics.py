@@ -86,7 +86,7 @@ def _found(row: Agent, silo: Silo, names: Iterable[str], project: str) -> dict[s
     """The memories of these topics, by their folded names. They are sealed, so that the tags of all topics of the
     project are opened."""
     wanted = {tag_of(name): folded(name) for name in names}
-    mine = Memory.objects.filter(agent_id=row.pk, category=CATEGORY, project=project, discarded_at__isnull=True)
+    mine = Memory.objects.of(row).active().filter(category=CATEGORY, project=project)
     found: dict[str, Memory] = {}
     for memory in mine.order_by("number"):
         for tag in wanted.keys() & set(silo.open_tags(memory)):

@@ -7,8 +7,9 @@ from datetime import datetime
 
 import structlog
 from django.db import DatabaseError
+from django.db.models import F
 
-from audit import bulk
+from audit.bulk import ROWS_AT_ONCE
 from audit.patience import hurried
 from memory.models import Agent, Recall
 
@@ -18,19 +19,23 @@ PATIENCE = 1  # seconds that noting a use waits for its turn to write
 
 
 def note(agent: Agent, numbers: Sequence[int], now: datetime) -> dict[int, int]:
-    """Note that these were handed out; how often each was by now, this time included. One statement.
+    """Note that these were handed out; how often each was by now, this time included. Rows are locked in order of
+    number, so that two notes never wait for each other.
 
     What was found is worth more than its being counted: while somebody else's import holds the database, or the
     database refuses, nothing is noted, the log says so, and the answer is empty.
     """
-    rows = [{"agent_id": agent.pk, "number": n, "times": 1, "first_at": now, "last_at": now} for n in numbers]
+    new = [Recall(agent_id=agent.pk, number=number, times=0, first_at=now, last_at=now) for number in sorted(numbers)]
+    used = Recall.objects.filter(agent_id=agent.pk, number__among=list(numbers))
     try:
         with hurried(PATIENCE):
-            told = bulk.tally(Recall, rows, key=("agent_id", "number"), counted=("times",), latest=("last_at",))
+            Recall.objects.bulk_create(new, batch_size=ROWS_AT_ONCE, ignore_conflicts=True)
+            before = dict(used.order_by("number").select_for_update().values_list("number", "times"))
+            used.update(times=F("times") + 1, last_at=now)
     except DatabaseError as failure:
         log.warning("use of memories not noted", agent=agent.pk, error=type(failure).__name__)
         return {}
-    return {number: times for _, number, times in told}
+    return {number: times + 1 for number, times in before.items()}
 
 
 def times(agent: Agent, numbers: Sequence[int] | None = None) -> dict[int, int]:

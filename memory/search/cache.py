@@ -16,7 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from audit import bulk
+from audit.bulk import streamed
 from memory.models import Agent, Memory, Source
 from memory.search import Document, Index
 from memory.search.own_words import to_be_found
@@ -116,12 +116,12 @@ def _catch_up(agent: Agent, held: _Held) -> None:
 def _take_in(agent: Agent, held: _Held) -> bool:
     """False when one of the memories it may hold was redacted. Per agent, versions are committed in order, so none
     below `seen` can be missed."""
-    if held.seen and not _is_behind(agent, held.seen):
+    changed = Memory.objects.of(agent).filter(version__gt=held.seen)
+    if held.seen and not changed.exists():
         return True
     silo = Silo.for_agent(agent)
-    changed = Memory.objects.filter(agent_id=agent.pk, version__gt=held.seen).order_by("version")
     seen = held.seen
-    with bulk.streamed(changed.values_list(*_COLUMNS), _ROWS) as rows:
+    with streamed(changed.order_by("version").values_list(*_COLUMNS), _ROWS) as rows:
         while batch := list(islice(rows, _ROWS)):
             if held.seen and any(row[_REDACTED_AT] is not None for row in batch):
                 return False
@@ -133,12 +133,6 @@ def _take_in(agent: Agent, held: _Held) -> bool:
     # Only now: the memories of one edit share a version, and what a failure left out would never be asked for again.
     held.seen = seen
     return True
-
-
-def _is_behind(agent: Agent, seen: int) -> bool:
-    """Whether anything changed since: seldom, so it is asked by a statement that Django need not compose anew."""
-    where = '"agent_id" = %s AND "version" > %s LIMIT 1'
-    return bool(bulk.values(Memory, ("version",), where, [agent.pk, seen]))
 
 
 def _document(silo: Silo, row: Sequence[Any]) -> Document:

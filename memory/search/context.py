@@ -80,7 +80,7 @@ def read(
     seen from there. Raises Invalid, and MemoryDisabled: an empty one would say that there is nothing to remember."""
     if not agent.memory_enabled:
         raise MemoryDisabled
-    memories = Memory.objects.filter(agent_id=agent.pk, discarded_at__isnull=True)
+    memories = Memory.objects.of(agent).active()
     recent = Q(kind=Kind.JOURNAL) & (Q(origin__gte=_journal_since(now or timezone.now())) | Q(constitutional=True))
     shown = memories.exclude(switches.hidden(agent)) if switches.closed(agent) else memories
     shown = shown.exclude(_of_others(agent, project)) if project is not None else shown

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from audit import bulk
 from memory.errors import Redacted
 from memory.models import Agent, Memory
 from memory.policy import switches
@@ -78,7 +77,7 @@ def as_stored(edited: Edited, drafts: Sequence[Draft]) -> list[Read]:
 def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read]:
     """The next memories by number. Redacted ones say nothing and are left out. Raises MemoryDisabled."""
     require_on(agent)
-    rows = Memory.objects.filter(agent_id=agent.pk, number__gt=after, redacted_at__isnull=True)
+    rows = Memory.objects.of(agent).filter(number__gt=after, redacted_at__isnull=True)
     rows = rows.exclude(switches.hidden(agent)) if switches.closed(agent) else rows
     wanted = {
         "kind": filters.kind,
@@ -123,8 +122,7 @@ def search(
             favour=favour,
             limit=limit,
         )
-    active, numbers = '"agent_id" = %s AND "discarded_at" IS NULL', [hit.number for hit in hits]
-    rows = bulk.select(Memory, active, [agent.pk], among=("number", numbers)) if hits else []
+    rows = Memory.objects.of(agent).active().numbered(hit.number for hit in hits) if hits else ()
     there = {memory.number: memory for memory in rows}
     silo = Silo.for_agent(agent)
     return [Read(there[hit.number], silo.open(there[hit.number]), hit.score) for hit in hits if hit.number in there]

@@ -95,7 +95,7 @@ def _states(agent: Agent) -> Iterator[Problem]:
 
 
 def _each_state(agent: Agent) -> Iterator[Problem]:
-    memories = Memory.objects.filter(agent_id=agent.pk).order_by("number")
+    memories = Memory.objects.of(agent).order_by("number")
     changes = Change.objects.filter(agent_id=agent.pk).order_by("number", "seq").values_list(*_OF_A_CHANGE)
     with streamed(memories) as rows, streamed(changes) as change_rows:
         yield from _side_by_side(agent, rows, groupby(change_rows, key=itemgetter(0)))

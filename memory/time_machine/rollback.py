@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
 
-from audit import bulk
 from audit.models import Change, Operation
 from audit.trail import Actor
 from memory import errors
@@ -255,10 +254,11 @@ def _figures(agent: Agent, plan: _Plan, entry: int | None) -> Figures:
     counts: Any = dict.fromkeys(("restored", "discarded", "rewritten", "protection_changed"), 0)
     tokens, protected = agent.core_tokens, []
     for memory, _, fields in plan.changes:
-        after = vars(memory) | fields
-        for name in _kinds_of_change(vars(memory), after):
+        before = {name: getattr(memory, name) for name in _COUNTED}
+        after = before | fields
+        for name in _kinds_of_change(before, after):
             counts[name] += 1
-        tokens += _core_weight(after) - _core_weight(vars(memory))
+        tokens += _core_weight(after) - _core_weight(before)
         if memory.constitutional:
             protected.append(memory.number)
     return Figures(
@@ -273,6 +273,9 @@ def _figures(agent: Agent, plan: _Plan, entry: int | None) -> Figures:
         rests=tokens > max(agent.budget_tokens, agent.core_tokens),
         **counts,
     )
+
+
+_COUNTED = ("kind", "tokens", "sealed", "constitutional", "discarded_at")
 
 
 def _changes_to_make(plan: _Plan, at: datetime | None) -> Iterator[_Change]:
@@ -305,7 +308,7 @@ def _core_weight(memory: Values) -> int:
 def _check(agent: Agent, plan: _Plan) -> None:
     """That the rows are what they were, and the counters what the rows give; else the transaction fails."""
     numbers = [memory.number for memory in plan.memories]
-    for row in bulk.select(Memory, '"agent_id" = %s', [agent.pk], among=("number", numbers)):
+    for row in Memory.objects.of(agent).numbered(numbers):
         target = plan.targets[row.number]
         is_right = snapshot(row) == target if target is not None else row.discarded_at is not None
         if not is_right:

@@ -80,7 +80,7 @@ class _Past:
 
     def look_up(self, numbers: set[int]) -> None:
         if numbers:
-            found = Memory.objects.filter(agent_id=self.agent.pk, number__among=sorted(numbers))
+            found = Memory.objects.of(self.agent).numbered(numbers)
             self._memories = {memory.number: memory for memory in found}
             self._undone = Undone(self.agent)
 
@@ -143,7 +143,7 @@ def _leave_out_repeats(
         was = past.memory(piece)
         if was is not None and past.stands(piece) and was.number not in changing:
             known[bytes(piece.text_digest), was.category, was.project] = _BEFORE.format(was.number)
-    there = Memory.objects.filter(agent_id=agent.pk, discarded_at=None)
+    there = Memory.objects.of(agent).active()
     for memory in among(there, "digest", digests.values()):
         if memory.number not in changing:
             known[bytes(memory.digest), memory.category, memory.project] = _LIKE.format(memory.number)

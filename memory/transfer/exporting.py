@@ -52,9 +52,9 @@ def memories(agent: Agent, *, with_discarded: bool = False) -> Generator[Read, N
     """The silo's memories in order of number; redacted ones say nothing, and are left out. For the agent's side alone;
     while memory is switched off, too."""
     silo = Silo.for_agent(agent)
-    wanted = Memory.objects.filter(agent_id=agent.pk, redacted_at__isnull=True).order_by("number")
+    wanted = Memory.objects.of(agent).filter(redacted_at__isnull=True).order_by("number")
     if not with_discarded:
-        wanted = wanted.filter(discarded_at__isnull=True)
+        wanted = wanted.active()
     with streamed(wanted, AT_ONCE) as rows:
         for memory in rows:
             yield Read(memory, silo.open(memory))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from audit import bulk
+from audit.bulk import ROWS_AT_ONCE
 from audit.models import Operation
 from audit.trail import Actor
 from memory import errors
@@ -107,7 +107,7 @@ def _revise(row: Agent, step: Step, actor: Actor, detail: Mapping[str, Any]) -> 
 def _require_as_written(row: Agent, steps: Sequence[Step]) -> None:
     """Validation (seed 004, "Cross-System Migration", 5)."""
     silo, numbers = Silo.for_agent(row), [step.number or 0 for step in steps]
-    rows = {m.number: m for m in bulk.select(Memory, '"agent_id" = %s', [row.pk], among=("number", numbers))}
+    rows = {memory.number: memory for memory in Memory.objects.of(row).numbered(numbers)}
     for step in steps:
         memory, draft = rows.get(step.number or 0), step.draft
         opened = None if memory is None else silo.open(memory)
@@ -120,20 +120,18 @@ def _note(row: Agent, steps: Sequence[Step]) -> None:
     known = [step.source for step in steps if step.known is not None]
     if known:
         ImportedPiece.objects.filter(agent_id=row.pk, source_digest__among=known).delete()
-    bulk.insert(
-        ImportedPiece,
-        [
-            {
-                "agent_id": row.pk,
-                "source_digest": step.source,
-                "file_digest": step.file,
-                "text_digest": step.text,
-                "number": step.number,
-                "version": step.version,
-            }
-            for step in steps
-        ],
-    )
+    pieces = [
+        ImportedPiece(
+            agent_id=row.pk,
+            source_digest=step.source,
+            file_digest=step.file,
+            text_digest=step.text,
+            number=step.number,
+            version=step.version,
+        )
+        for step in steps
+    ]
+    ImportedPiece.objects.bulk_create(pieces, batch_size=ROWS_AT_ONCE)
 
 
 def forget(agent: Agent) -> None:

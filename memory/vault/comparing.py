@@ -92,7 +92,7 @@ def all_of(now: Files, progress: Progress = lambda _: None) -> Compared:
 
 
 def _page(now: Files, after: int, limit: int, progress: Progress) -> Compared:
-    rows = Memory.objects.filter(agent_id=now.agent.pk, number__gt=after).order_by("number")
+    rows = Memory.objects.of(now.agent).filter(number__gt=after).order_by("number")
     numbers = list(rows.values_list("number", flat=True)[:limit])
     found = Compared(_twice(lambda: list(_of_memories(now, numbers))))
     progress(len(numbers))
@@ -115,7 +115,7 @@ def _twice(look: Callable[[], list[Difference]]) -> list[Difference]:
 
 
 def _of_memories(now: Files, numbers: Collection[int]) -> Iterator[Difference]:
-    memories = Memory.objects.filter(agent_id=now.agent.pk, number__among=list(numbers)).defer("sealed")
+    memories = Memory.objects.of(now.agent).numbered(numbers).defer("sealed")
     rows = VaultFile.objects.filter(agent_id=now.agent.pk, number__among=list(numbers))
     files = {row.number: row for row in rows.iterator()}
     for memory in memories.order_by("number"):
@@ -160,7 +160,7 @@ def _of_folder(now: Files, unknown: set[str]) -> Iterator[Difference]:
     faults: list[FileFault] = []
     there = {str(path) for path in now.disk.files(faults)}
     pages: dict[PurePosixPath, set[str]] = defaultdict(set)
-    categories = dict(Memory.objects.filter(agent_id=now.agent.pk).values_list("number", "category"))
+    categories = dict(Memory.objects.of(now.agent).values_list("number", "category"))
     for row in VaultFile.objects.filter(agent_id=now.agent.pk).iterator(chunk_size=2_000):
         line = Line.open(now.silo, row)
         there.discard(str(line.path))

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from pathlib import PurePosixPath
 from typing import Any
 
-from audit import bulk
+from audit.bulk import update_many
 from audit.models import AuditEntry, Change
 from audit.patience import not_awaited
 from memory.errors import FileFault, NoFile, SealBroken
@@ -30,8 +30,7 @@ from memory.writing.snapshots import restore
 
 AT_ONCE = 250  # files written before their rows are
 There, SetAside = VaultFile.State.THERE, VaultFile.State.SET_ASIDE
-_OF_NEW = ("agent_id", "number", "version", "rules_version", "state", "sealed_path", "digest")
-_OF_CHANGED = ("id", *_OF_NEW[2:])
+_CHANGEABLE = ("version", "rules_version", "state", "sealed_path", "digest")
 _BACK = 50  # versions in which a file is looked for that a killed writer left
 _IS_CHANGING = "somebody is writing to a file"
 
@@ -99,7 +98,7 @@ class Files:
         """Write the index pages again. Returns how many lines they have, 0 after a fault."""
         rows = VaultFile.objects.filter(agent_id=self.agent.pk, state=There).order_by("number")
         if self.closed:
-            mine = Memory.objects.filter(agent_id=self.agent.pk, category__in=self.closed)
+            mine = Memory.objects.of(self.agent).filter(category__in=self.closed)
             rows = rows.exclude(number__in=mine.values("number"))
         try:
             lines = (Line.open(self.silo, row) for row in rows.iterator(chunk_size=2_000))
@@ -121,8 +120,8 @@ class Files:
 
     def take(self, numbers: Sequence[int]) -> None:
         """Stage the files of at most AT_ONCE memories. `finish` gives them their places."""
-        memories = bulk.select(Memory, '"agent_id" = %s', [self.agent.pk], among=("number", numbers))
-        rows = bulk.select(VaultFile, '"agent_id" = %s', [self.agent.pk], among=("number", numbers))
+        memories = Memory.objects.of(self.agent).numbered(numbers)
+        rows = VaultFile.objects.filter(agent_id=self.agent.pk, number__among=list(numbers))
         files = {row.number: row for row in rows}
         times = self._times(memories)
         if redacted := [memory.number for memory in memories if memory.redacted_at is not None]:
@@ -139,7 +138,7 @@ class Files:
             except FileFault as fault:
                 self._note(fault)
 
-    def _times(self, memories: Sequence[Memory]) -> dict[int, datetime]:
+    def _times(self, memories: Iterable[Memory]) -> dict[int, datetime]:
         """When the topics among them last changed: their files say so."""
         versions = [memory.version for memory in memories if memory.category == "topic"]
         entries = AuditEntry.objects.filter(agent_id=self.agent.pk, seq__in=versions) if versions else None
@@ -267,24 +266,23 @@ class Files:
             gone = [each.before for each in changed if each.before is not None]
             index_pages.add(self.disk, added, gone)
         with not_awaited():  # a lost row does no harm: the file is found again
-            rows = [self._row(each) for each in done]
-            bulk.insert(VaultFile, [row for row in rows if row["id"] is None], _OF_NEW)
-            bulk.update(VaultFile, [row for row in rows if row["id"] is not None], _OF_CHANGED)
+            VaultFile.objects.bulk_create([self._row(each) for each in done if each.file is None])
+            update_many([self._row(each) for each in done if each.file is not None], _CHANGEABLE)
         if left:
             self.take(left)
             self.finish(again=True)
 
-    def _row(self, each: _Write) -> dict[str, Any]:
-        return {
-            "id": each.file.pk if each.file else None,
-            "agent_id": self.agent.pk,
-            "number": each.memory.number,
-            "version": each.memory.version,
-            "rules_version": self.version,
-            "state": each.state,
-            "sealed_path": each.line.seal(self.silo, each.memory.number),
-            "digest": self.silo.digest_of_file(each.data),
-        }
+    def _row(self, each: _Write) -> VaultFile:
+        return VaultFile(
+            pk=each.file.pk if each.file else None,
+            agent_id=self.agent.pk,
+            number=each.memory.number,
+            version=each.memory.version,
+            rules_version=self.version,
+            state=each.state,
+            sealed_path=each.line.seal(self.silo, each.memory.number),
+            digest=self.silo.digest_of_file(each.data),
+        )
 
     # --- what a file says
 

@@ -85,7 +85,7 @@ def owes(agent: Agent) -> bool:
 
 def owed(agent: Agent) -> QuerySet[VaultFile]:
     """Those files."""
-    redacted = Memory.objects.filter(agent_id=agent.pk, redacted_at__isnull=False).values("number")
+    redacted = Memory.objects.of(agent).filter(redacted_at__isnull=False).values("number")
     return VaultFile.objects.filter(agent_id=agent.pk, number__in=redacted)
 
 

@@ -19,7 +19,6 @@ from django.db import DatabaseError, transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
-from audit import bulk
 from audit.models import Change
 from audit.patience import not_awaited
 from memory.errors import FileFault
@@ -112,7 +111,7 @@ def bring_held(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
     begins = not (is_soon or state.seq) and VaultFile.objects.filter(agent_id=now.pk).exists()
     if files.are_pages_stale or begins:
         files.rebuild()
-    if bulk.values(Agent, ("vault_path",), '"id" = %s', [now.pk]) != [(now.vault_path,)]:
+    if not Agent.objects.filter(pk=now.pk, vault_path=now.vault_path).exists():
         forget(now)  # or the new vault would count these files as its own
         raise FileFault(*_ANOTHER_VAULT)
     if disk.put_aside:
@@ -120,9 +119,9 @@ def bring_held(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
     if files.fault is not None:
         raise files.fault
     if not is_soon:
-        followed = {"seq": now.audit_seq, "fault": "", "fault_at": None}
+        unchanged = Vault.objects.filter(agent_id=now.pk, seq=state.seq)  # else it begins again
         with not_awaited():  # if that is lost, everything is up to date when it is tried again
-            bulk.change(Vault, followed, '"agent_id" = %s AND "seq" = %s', [now.pk, state.seq])  # or it begins again
+            unchanged.update(seq=now.audit_seq, fault="", fault_at=None)
 
 
 def _remove_erased(disk: Disk, agent: Agent) -> None:
@@ -187,7 +186,7 @@ def files_of(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
     """The same for several memories: those that have one."""
     if not agent.vault_path:
         return {}
-    mine = Memory.objects.filter(agent_id=agent.pk, number__among=list(numbers))
+    mine = Memory.objects.of(agent).numbered(numbers)
     versions = dict(mine.values_list("number", "version"))
     rows = VaultFile.objects.filter(agent_id=agent.pk, number__among=list(numbers), state=VaultFile.State.THERE)
     silo, found = Silo.for_agent(agent), {}
@@ -221,7 +220,7 @@ def rewrite(agent: Agent, categories: Collection[str] | None = None) -> None:
     """The same, and write every file again, or those of some categories: their names or what they show changes."""
     rows = VaultFile.objects.filter(agent_id=agent.pk)
     if categories is not None:
-        mine = Memory.objects.filter(agent_id=agent.pk, category__in=categories)
+        mine = Memory.objects.of(agent).filter(category__in=categories)
         rows = rows.filter(number__in=mine.values("number"))
     rows.update(rules_version="")
     begin_anew(agent)

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db.models import Count, F, Max, Q, QuerySet, Sum
+from django.db.models import Count, F, Max, Q, Sum
 
-from audit import bulk
 from audit.trail import Head
 from memory.models import Agent, DueReason, Kind, Memory
 from memory.writing.signals import over_budget
@@ -71,7 +70,7 @@ class Counters:
         agent.audit_seq, agent.audit_mac, agent.audit_at = head.seq, head.mac, head.at
         if head.at is not None:
             _note_growth(agent, head.at)
-        bulk.update(Agent, [vars(agent)], _SAVED)
+        agent.save(update_fields=_SAVED)
 
     def _count(self, weight: Weight, sign: int) -> None:
         agent = self.agent
@@ -109,9 +108,8 @@ def repeats(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
     Equal texts are of one size, unless they were stored under different token counters.
     """
     sizes: dict[Group, Counter[int]] = defaultdict(Counter)
-    where, params = '"agent_id" = %s AND "kind" = %s AND "discarded_at" IS NULL', [agent.pk, Kind.CORE.value]
-    rows = bulk.values(Memory, ("tokens", *GROUP), where, params, among=("digest", list(digests)))
-    for tokens, digest, *rest in rows:
+    equal = Memory.objects.of(agent).active().core().filter(digest__among=list(digests))
+    for tokens, digest, *rest in equal.values_list("tokens", *GROUP):
         sizes[Group(bytes(digest), *rest)][tokens] += 1
     return sizes
 
@@ -122,12 +120,7 @@ def _repeated(sizes: Counter[int]) -> int:
     return sum(tokens * many for tokens, many in there.items()) - max(there, default=0)
 
 
-def _active_core(agent: Agent) -> QuerySet[Memory]:
-    return Memory.objects.filter(agent_id=agent.pk, kind=Kind.CORE, discarded_at__isnull=True)
-
-
 _SAVED = (
-    "id",
     "next_number",
     "core_count",
     "core_tokens",
@@ -162,7 +155,7 @@ def recount(agent: Agent) -> dict[str, int]:
     active = Q(discarded_at__isnull=True)
     core = active & Q(kind=Kind.CORE)
     constitutional = active & Q(constitutional=True)
-    totals = Memory.objects.filter(agent_id=agent.pk).aggregate(
+    totals = Memory.objects.of(agent).aggregate(
         core_count=Count("id", filter=core),
         core_tokens=Sum("tokens", filter=core, default=0),
         journal_count=Count("id", filter=active & Q(kind=Kind.JOURNAL)),
@@ -175,5 +168,5 @@ def recount(agent: Agent) -> dict[str, int]:
 
 def repeats_weight(agent: Agent) -> int:
     """Tokens of core memories that exactly repeat another one, as the rows have them."""
-    groups = _active_core(agent).values(*GROUP).annotate(all=Sum("tokens"), largest=Max("tokens"))
+    groups = Memory.objects.of(agent).active().core().values(*GROUP).annotate(all=Sum("tokens"), largest=Max("tokens"))
     return sum(group["all"] - group["largest"] for group in groups.filter(all__gt=F("largest")))

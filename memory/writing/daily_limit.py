@@ -52,7 +52,7 @@ def checked_lift(until: datetime | None) -> datetime | None:
 
 def _core(agent: Agent, since: datetime) -> QuerySet[Memory]:
     """Core memories that are older than the day."""
-    return Memory.objects.filter(agent_id=agent.pk, kind=Kind.CORE, created_at__lt=since)
+    return Memory.objects.of(agent).core().filter(created_at__lt=since)
 
 
 def _touched(agent: Agent, since: datetime, *operations: str) -> QuerySet[Change, Any]:

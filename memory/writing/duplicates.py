@@ -23,7 +23,8 @@ def find(agent: Agent) -> list[Memory]:
     The system's notices are left alone: each is dated by what it tells of.
     """
     return list(
-        Memory.objects.filter(agent_id=agent.pk, discarded_at__isnull=True)
+        Memory.objects.of(agent)
+        .active()
         .exclude(Q(source=Source.SYSTEM) | Q(category__in=switches.closed(agent)))
         .annotate(equal=Window(Count("id"), partition_by=list(_GROUP)))
         .filter(equal__gt=1)

@@ -30,9 +30,7 @@ from memory.writing.signals import edited
 from memory.writing.snapshots import snapshot
 
 _LAST = models.BigIntegerField.MAX_BIGINT  # the database holds no number beyond it
-_FIELDS = tuple(f.attname for f in Memory._meta.concrete_fields)
-_OF_NEW = tuple(name for name in _FIELDS if name != "id")
-_OF_CHANGED = tuple(name for name in _FIELDS if name != "number")
+_CHANGEABLE = tuple(f.attname for f in Memory._meta.concrete_fields if f.attname != "number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,24 +102,21 @@ class Edit:
             switches.require_open(self.agent, (draft.category,))
         number = self.agent.next_number
         self.agent.next_number += 1
-        given: dict[str, Any] = {
-            "agent_id": self.agent.pk,
-            "number": number,
-            "kind": draft.kind,
-            "category": draft.category,
-            "scope": scope_of(draft.category),
-            "project": draft.project,
-            "source": draft.source,
-            "origin": draft.origin or self.at,
-            "created_at": self.at,
-            "tokens": tokens.count(draft.content),
-            "sealed": silo.seal(number, draft.content, draft.tags),
-            "digest": silo.digest(draft.content),
-            "constitutional": False,
-            "version": self.seq,
-        }
-        in_order: Any = [given.get(name) for name in _FIELDS]
-        memory = Memory(*in_order)  # by name, making it took longer than sealing it
+        memory = Memory(
+            agent_id=self.agent.pk,
+            number=number,
+            kind=draft.kind,
+            category=draft.category,
+            scope=scope_of(draft.category),
+            project=draft.project,
+            source=draft.source,
+            origin=draft.origin or self.at,
+            created_at=self.at,
+            tokens=tokens.count(draft.content),
+            sealed=silo.seal(number, draft.content, draft.tags),
+            digest=silo.digest(draft.content),
+            version=self.seq,
+        )
         self._before[number] = self._weights[number] = None
         self._touched[number] = memory
         return memory
@@ -136,10 +131,10 @@ class Edit:
         counters = Counters(self.agent)
         counters.apply([(self._weights[m.number], Weight.of(m)) for m in memories])
         touches = [trail.Touch(m.number, self._before[m.number], snapshot(m)) for m in memories]
-        with bulk.together():
-            bulk.insert(Memory, [vars(m) for m in memories if self._before[m.number] is None], _OF_NEW)
-            bulk.update(Memory, [vars(m) for m in memories if self._before[m.number] is not None], _OF_CHANGED)
-            counters.save(trail.append(subject(self.agent), self.head, self._draft(), touches))
+        new = [memory for memory in memories if self._before[memory.number] is None]
+        Memory.objects.bulk_create(new, batch_size=bulk.ROWS_AT_ONCE)
+        bulk.update_many([m for m in memories if self._before[m.number] is not None], _CHANGEABLE)
+        counters.save(trail.append(subject(self.agent), self.head, self._draft(), touches))
         return Edited(self.seq, memories, self.agent)
 
     def _draft(self) -> trail.Draft:
@@ -211,10 +206,9 @@ def locked(agent: Agent) -> Iterator[Agent]:
 
 
 def _lock(agent: Agent) -> Agent:
-    rows = bulk.select(Agent, '"id" = %s', [agent.pk], lock=True)
-    if not rows:
+    row = Agent.objects.select_for_update().filter(pk=agent.pk).first()
+    if row is None:
         raise errors.NotFound("No such agent.")
-    [row] = rows
     if row.tenant_id == agent.tenant_id:  # already here, and needed for the label
         row.tenant = agent.tenant
     return row
@@ -265,8 +259,7 @@ def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
     found = held.memories if held is not None and held.is_present() else {}
     wanted = [n for n in numbers if n not in found and 0 < n <= _LAST]
     if wanted:
-        rows = bulk.select(Memory, '"agent_id" = %s', [agent.pk], among=("number", wanted))
-        found |= {memory.number: memory for memory in rows}
+        found |= {memory.number: memory for memory in Memory.objects.of(agent).numbered(wanted)}
     unknown = [number for number in numbers if number not in found]
     if unknown:
         raise errors.UnknownMemory(unknown)

@@ -241,7 +241,7 @@ def file_trimmed(agent: Agent, detail: dict[str, Any], actor: Actor) -> int | No
 
 def runs(agent: Agent) -> QuerySet[Memory]:
     """The entries of an agent's log that its journal holds, in no order: no credentials and the like."""
-    rows = Memory.objects.filter(agent_id=agent.pk, kind=Kind.JOURNAL, source=Source.RUN, discarded_at__isnull=True)
+    rows = Memory.objects.of(agent).active().journal().filter(source=Source.RUN)
     return rows.exclude(category__in=UNREFINED | switches.closed(agent))
 
 

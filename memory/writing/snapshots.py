@@ -24,9 +24,10 @@ _LEFT_OUT: dict[str, Any] = dict.fromkeys(_NAMES) | {"project": "", "constitutio
 
 def snapshot(memory: Memory) -> bytes:
     """The state of a memory. `version` is left out: it is the number of the entry that holds the snapshot."""
-    row = vars(memory)
-    fields = [key + form(value) for name, key, form, left_out in _FIELDS if (value := row[name]) != left_out]
-    return f"{{{','.join(fields)}}}".encode() + b"\0" + bytes(row["digest"]) + bytes(row["sealed"])
+    fields = [
+        key + form(value) for name, key, form, left_out in _FIELDS if (value := getattr(memory, name)) != left_out
+    ]
+    return f"{{{','.join(fields)}}}".encode() + b"\0" + bytes(memory.digest) + bytes(memory.sealed)
 
 
 def _time(at: datetime) -> str:

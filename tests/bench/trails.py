@@ -92,8 +92,8 @@ class _Pen:
             at = self.head.next_at()
             changes.append(self._change(number, VALUES[operation](at)))
             entries.append(self._entry(operation, at, changes[-1]))
-        bulk.insert(AuditEntry, entries)
-        bulk.insert(Change, changes)
+        AuditEntry.objects.bulk_create([AuditEntry(**entry) for entry in entries])
+        Change.objects.bulk_create([Change(**change) for change in changes])
 
     def _change(self, number: int, values: dict[str, Any]) -> dict[str, Any]:
         memory = self.memories[number]
@@ -129,11 +129,7 @@ class _Pen:
 
     def finish(self) -> None:
         """The rows as the last entries left them."""
-        bulk.update(
-            Memory,
-            [vars(memory) for memory in self.memories.values()],
-            ("id", "constitutional", "discarded_at", "version"),
-        )
+        bulk.update_many(list(self.memories.values()), ["constitutional", "discarded_at", "version"])
         head = {"audit_seq": self.head.seq, "audit_mac": self.head.mac, "audit_at": self.head.at}
         Agent.objects.filter(pk=self.agent.pk).update(**recount(self.agent), **head)
 

@@ -225,7 +225,13 @@ class Stop(Exception):
 
 
 @pytest.mark.parametrize(
-    "place", ["audit.trail.append", "audit.bulk.insert", "audit.bulk.update", "memory.writing.counters.Counters.save"]
+    "place",
+    [
+        "audit.trail.append",
+        "django.db.models.query.QuerySet.bulk_create",
+        "audit.bulk.update_many",
+        "memory.writing.counters.Counters.save",
+    ],
 )
 def test_an_edit_that_fails_part_way_leaves_nothing(ada: Agent, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     remember(ada, "one", "two")

@@ -19,7 +19,7 @@ from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from audit import bulk
+from audit.bulk import update_many
 from audit.models import Change
 from memory import errors
 from memory.agents import lifecycle, rule_changes
@@ -66,8 +66,9 @@ def crashing(after: int | None) -> Iterator[None]:
 
     steps = [(Disk, name) for name in ("stage", "publish", "move", "remove", "append")]
     with mock.patch.multiple(Disk, **{name: dying(getattr(Disk, name)) for _, name in steps}):
-        names = {"insert": dying(bulk.insert), "update": dying(bulk.update)}
-        with mock.patch.multiple("memory.vault.files.bulk", **names), suppress(Crash):
+        inserting = mock.patch.object(VaultFile.objects, "bulk_create", dying(VaultFile.objects.bulk_create))
+        updating = mock.patch("memory.vault.files.update_many", dying(update_many))
+        with inserting, updating, suppress(Crash):
             yield
 
 

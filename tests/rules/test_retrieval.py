@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from audit import bulk
 from memory import errors
 from memory.agents import rule_changes
 from memory.models import Agent, Recall, Source
@@ -278,7 +277,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise OperationalError("database is locked")
 
-    monkeypatch.setattr(bulk, "tally", refuse)
+    monkeypatch.setattr(usage, "hurried", refuse)
 
 
 def test_where_use_cannot_be_noted_what_was_found_is_given_all_the_same(ada: Agent, refusing: None) -> None:
@@ -299,12 +298,13 @@ def test_retrieval_takes_as_many_queries_for_many_as_for_few(ada: Agent, count: 
     retrieve(agent, "tea")  # the index is there then
     statements = asked(lambda: retrieve(agent, "tea"))
     told = [sql for sql in statements if not sql.startswith(("BEGIN", "SELECT set_config"))]
-    assert told == ["SELECT memory_memory", "SELECT memory_memory", "INSERT memory_recall"]  # newer, rows, use
+    use = ["INSERT memory_recall", "SELECT memory_recall", "UPDATE memory_recall"]
+    assert told == ["SELECT memory_memory", "SELECT memory_memory", *use]  # newer, rows
     assert len(usage.times(agent)) == count
 
 
 def test_a_tally_is_right_beyond_what_one_statement_takes(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "_sqlite_parameters", lambda: 12)
+    monkeypatch.setattr(connection.features, "max_query_params", 12)
     for times in (1, 2):
         assert usage.note(ada, range(9, 0, -1), NOW) == dict.fromkeys(range(1, 10), times)
 

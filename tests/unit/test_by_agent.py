@@ -103,7 +103,7 @@ def test_the_write_path_and_a_session_ask_for_rows_of_their_agent(ada: Agent) ->
 def test_a_row_is_changed_for_its_own_agent_alone(ada: Agent, bob: Agent) -> None:
     [number] = remember(ada, "tea")
     memory = row(ada, number)
-    given = vars(memory) | {"agent_id": bob.pk, "project": "tern"}
-    bulk.update(Memory, [given], ("id", "agent_id", "project"))
-    bulk.update(Memory, [given, given | {"id": 0}], ("id", "agent_id", "project"))
+    memory.agent_id, memory.project = bob.pk, "tern"
+    bulk.update_many([memory], ["project"])
+    bulk.update_many([memory, Memory(pk=0, agent_id=bob.pk, project="tern")], ["project"])
     assert row(ada, number).project == ""

@@ -10,7 +10,6 @@ from unittest import mock
 
 import pytest
 
-from audit import bulk
 from memory.agents import rule_changes
 from memory.errors import FileFault, MemoryDisabled
 from memory.models import Agent, Vault, VaultFile
@@ -121,8 +120,10 @@ def test_a_rewritten_file_whose_row_was_not_is_its_own(ada: Agent, ferry: int, v
 
 def test_a_file_without_its_row_is_set_aside_with_its_memory(ada: Agent, vault: Path) -> None:
     """A killed writer left it, and the memory was discarded before the next writer came."""
-    dying = mock.Mock(wraps=bulk, **{"insert.side_effect": KeyboardInterrupt})
-    with mock.patch("memory.vault.files.bulk", dying), pytest.raises(KeyboardInterrupt):
+    with (
+        mock.patch.object(VaultFile.objects, "bulk_create", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
         remember(ada, "A ferry leaves at nine.")
     operations.discard(fresh(ada), [1], PERSON)
     assert the_one(vault).relative_to(vault).parts[0] == ".discarded"
@@ -131,8 +132,7 @@ def test_a_file_without_its_row_is_set_aside_with_its_memory(ada: Agent, vault: 
 
 def test_a_file_that_was_half_moved_is_its_own(ada: Agent, ferry: int, vault: Path) -> None:
     """Set aside without its row, then brought back while nothing of its category is moved."""
-    dying = mock.Mock(wraps=bulk, **{"update.side_effect": KeyboardInterrupt})
-    with mock.patch("memory.vault.files.bulk", dying), pytest.raises(KeyboardInterrupt):
+    with mock.patch("memory.vault.files.update_many", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         operations.discard(ada, [ferry], PERSON)
     discarded = last_entry(ada).seq
     rule_changes.set_one(ada, PERSON, "memory_rules.categories.technical.enabled", "false")

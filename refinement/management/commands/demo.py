@@ -22,7 +22,7 @@ from config.environment import secret_key
 from config.errors import FAILED
 from memory.access import authentication
 from memory.agents import lifecycle
-from memory.models import Agent, DueReason, Kind, Memory
+from memory.models import Agent, DueReason, Memory
 from memory.silo.silo import Silo
 from memory.time_machine import replay
 from memory.transfer.formats import jsonl
@@ -106,10 +106,8 @@ class Command(Task):
         agent = authentication.agent_of_key(key)
         silo = Silo.for_agent(agent)
         self._print("\n[bold]Two merges, read with ada's own key[/]")
-        for result in Memory.objects.filter(agent=agent, number__gt=imported, kind=Kind.CORE).order_by("number")[
-            :SHOWN
-        ]:
-            for source in Memory.objects.filter(agent=agent, superseded_by=result.number).order_by("number"):
+        for result in Memory.objects.of(agent).core().filter(number__gt=imported).order_by("number")[:SHOWN]:
+            for source in Memory.objects.of(agent).filter(superseded_by=result.number).order_by("number"):
                 self._print(_line("[red]-[/]", source, silo))
             self._print(_line("[green]+[/]", result, silo) + "\n")
 
