@@ -1,4 +1,4 @@
-"""The processes of a worker, as django-q runs them, but that a worker does not go on when one of them was killed."""
+"""The processes of a worker: django-q2's own, except that a worker ends when one of its processes is killed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import os
 import signal
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import IO, Any, NoReturn
 
 import structlog
@@ -20,132 +19,81 @@ from config.errors import FAILED
 
 log = structlog.get_logger("palimpsest.worker")
 
-FILING_SECONDS = 3  # that what was done last is filed within
-LAST_SECONDS = 10  # after which a process that does not end is killed
+FILING_SECONDS = 3  # for the results of the last tasks
+LAST_SECONDS = 10  # a process that is asked to end is killed after this time
 
 
 class Sentinel(cluster.Sentinel):  # type: ignore[misc]
-    """Whoever waits for a task holds the lock of the queue between the processes, and so does whoever files a result.
+    """The process that starts the others and watches them.
 
-    One that is killed takes the lock with it: those who are left, and whoever came in its place, would wait for ever.
-    So the worker ends, and its supervisor starts another, whose queue is new.
+    A process that waits for a task, or that files a result, holds the lock of a queue between the processes. If it is
+    killed, nobody releases the lock: django-q2 starts another process, which waits for ever, like the rest. So the
+    worker ends, and its supervisor starts another one with new queues.
     """
 
-    def start(self) -> None:
-        # A supervisor may ask all processes at once to end. That one by itself, in the midst of a look at an event that
-        # the first process then sets, left it waiting for ever.
+    def guard(self) -> None:
+        # A supervisor may send SIGTERM to all processes of the worker. If it killed this process while it looks at
+        # `stop_event`, the first process, which then sets the event, would wait for ever.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        # Without a lock, which a killed process would take with it.
-        self.ending = cluster.get_mp_context().RawValue("b", 0)
-        threading.Thread(target=self._watch_first, args=[os.getppid()], daemon=True).start()
-        super().start()
+        threading.Thread(target=self._watch, args=[os.getppid()], daemon=True).start()
+        super().guard()
 
-    def _watch_first(self, parent: int) -> None:
-        """Where the first process was killed nobody is left who could ask this one to end."""
-        while os.getppid() == parent:
-            time.sleep(1)
-        log.error("the first process of the worker died: the worker ends")
-        self._let_finish()
-
-    def spawn_worker(self) -> None:
-        timer = cluster.Value("f", -1)
-        given = (self.ending, self.task_queue, self.result_queue, timer, self.timeout)
-        process = cluster.get_mp_context().Process(target=_worker, args=given, name=f"Process-{uuid.uuid4().hex}")
-        process.daemon, process.timer = cluster.Conf.DAEMONIZE_WORKERS, timer
-        self.pool.append(process)
-        process.start()
-
-    def spawn_pusher(self) -> Any:
-        return self.spawn_process(_pusher, self.task_queue, self.event_out, self.broker)
-
-    def spawn_monitor(self) -> Any:
-        return self.spawn_process(_monitor, self.result_queue, self.broker)
+    def _watch(self, first: int) -> None:
+        """End the worker when its first process or one of the others is killed. A thread of its own does it: if the
+        process was killed with its timer's lock, the guard waits for that lock."""
+        while not queue.is_ending():
+            if os.getppid() != first:
+                log.error("the first process of the worker died: the worker ends")
+                self._finish()
+            for process in [*self.pool, self.monitor, self.pusher]:
+                if process.exitcode:
+                    log.error("a process of the worker died: the worker ends", code=process.exitcode)
+                    self._finish()
+            time.sleep(0.5)
 
     def reincarnate(self, process: Any) -> None:
-        if process.exitcode:  # None: it took too long, and is ended now; 0: it ended by itself, its locks given back
-            self._give_up(process.exitcode)
-        super().reincarnate(process)
+        if not process.exitcode:  # else `_watch` ends the worker
+            super().reincarnate(process)
 
-    def _give_up(self, code: int) -> None:
-        log.error("a process of the worker died: the worker ends", code=code)
-        self._let_finish()
-
-    def _let_finish(self) -> NoReturn:
-        """What is under way may end by itself for STOP_SECONDS, and nothing new is begun; then all of it ends."""
-        self.ending.value = 1
-        self.pusher.terminate()
+    def _finish(self) -> NoReturn:
+        """Begin nothing new, give running tasks STOP_SECONDS to end, and end the worker."""
+        queue.begin_nothing_new()
+        self.pusher.kill()
         until = time.monotonic() + settings.STOP_SECONDS
-        while any(_is_busy(process) for process in self.pool) and time.monotonic() < until:
+        while any(process.is_alive() and process.timer.value > 0 for process in self.pool) and time.monotonic() < until:
             time.sleep(0.1)
-        self._end_now(FAILED)
+        self._end(FAILED)
 
     def stop(self) -> None:
-        """What is under way may end by itself for STOP_SECONDS, and nothing new is begun; then its sessions are closed,
-        for others to go on."""
-        self.ending.value = 1
-        stopped = threading.Event()
-        threading.Thread(target=self._end_in_time, args=[stopped], daemon=True).start()
+        queue.begin_nothing_new()
+        threading.Thread(target=self._end_in_time, daemon=True).start()
         super().stop()
-        stopped.set()
 
-    def _end_in_time(self, stopped: threading.Event) -> None:
-        """django-q waits for its queue to be empty, however long, and though nobody is left to empty it."""
-        until, alone = time.monotonic() + settings.STOP_SECONDS, 0.0
-        while not stopped.wait(0.5):
-            alone = 0.0 if any(process.is_alive() for process in list(self.pool)) else alone + 0.5
-            if alone >= FILING_SECONDS or time.monotonic() >= until:
-                self._end_now(0)
+    def _end_in_time(self) -> None:
+        """django-q2 waits without a limit: for running tasks, and for queues that nobody is left to empty."""
+        until = time.monotonic() + settings.STOP_SECONDS
+        while any(process.is_alive() for process in list(self.pool)) and time.monotonic() < until:
+            time.sleep(0.1)
+        time.sleep(FILING_SECONDS)
+        self._end(0)
 
-    def _end_now(self, code: int) -> NoReturn:
-        """Without waiting for the queues between the processes, which nobody empties any more."""
-        _end(list(self.pool))
-        for process in (self.pusher, self.monitor):
+    def _end(self, code: int) -> NoReturn:
+        """Have running sessions closed, kill what is left, and exit without waiting for the queues."""
+        pool = list(self.pool)
+        for process in pool:
+            process.terminate()
+        until = time.monotonic() + LAST_SECONDS
+        for process in pool:
+            process.join(max(0.0, until - time.monotonic()))
+        for process in [*pool, self.pusher, self.monitor]:
             process.kill()
         os._exit(code)
 
 
-def _worker(ending: Any, *given: Any) -> None:
-    queue.heed(ending)
-    os.nice(settings.WORKER_NICE)  # who asks for something waits for it; refinement can
-    cluster.worker(*given)
-
-
-def _pusher(*given: Any) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    cluster.pusher(*given)
-
-
-def _monitor(*given: Any) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    cluster.monitor(*given)
-
-
-def _end(pool: Iterable[Any]) -> None:
-    """Have processes close what they do, and end; kill what does not."""
-    for process in pool:
-        process.terminate()
-    until = time.monotonic() + LAST_SECONDS
-    for process in pool:
-        while process.is_alive() and time.monotonic() < until:
-            time.sleep(0.1)
-        process.kill()  # one that waits for a lost lock
-
-
-def _is_busy(process: Any) -> bool:
-    return bool(process.is_alive() and process.timer.value > 0)
-
-
-class Cluster(cluster.Cluster):  # type: ignore[misc]
-    def start(self) -> int:
-        cluster.Sentinel = Sentinel  # django-q has no setting for it
-        return int(super().start())
-
-
 def join_workers(first: Callable[[], None]) -> IO[bytes]:
-    """Be one of the workers that live: keep what is returned. Who finds no other on this machine does `first`.
+    """Register this worker until the returned file is closed. If no other worker lives on this machine, call `first`.
 
-    The system takes a lock away when the last process that has it dies, however it dies. A worker's processes share its
-    lock: as long as one of them is left the worker is not lost.
+    The system releases a file lock when the last process that holds it dies. All processes of a worker share its lock.
     """
     settings.VAR_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = (settings.VAR_DIR / "worker.lock").open("ab")

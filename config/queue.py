@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cache, partial, wraps
+from mmap import mmap
 from typing import Any
 
 import structlog
@@ -25,7 +26,7 @@ from django_q.models import OrmQ, Schedule
 from django_q.scheduler import scheduler
 from django_q.tasks import async_task
 
-from config.errors import ConfigurationError, DomainError
+from config.errors import USAGE, ConfigurationError, DomainError
 
 log = structlog.get_logger("palimpsest.queue")
 
@@ -44,24 +45,24 @@ class QueueUnreachable(DomainError):
     """The server that holds the queue does not answer."""
 
     code = "queue_unreachable"
+    exit_code = USAGE
 
 
 class Stopped(SystemExit):
     """The worker is to end: raised wherever its process is at work. What is under way is closed for others to go on."""
 
 
-_ending: Any = None  # in a process of a worker: `value` is set when the worker is to end
+_ending = mmap(-1, 1)  # shared by the processes of a worker, which are forked; a killed process leaves no lock
 
 
-def heed(ending: Any) -> None:
-    """From now on this process begins nothing new once `ending.value` is set."""
-    global _ending
-    _ending = ending
+def begin_nothing_new() -> None:
+    """From now on the processes of this worker begin nothing new: the worker is about to end."""
+    _ending[0] = 1
 
 
 def is_ending() -> bool:
-    """Whether nothing new is to be begun: the worker is about to end, and what waits is for others."""
-    return _ending is not None and bool(_ending.value)
+    """Whether to begin nothing new: waiting tasks are for other workers."""
+    return _ending[0] == 1
 
 
 def start_anew() -> None:

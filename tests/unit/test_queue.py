@@ -190,7 +190,8 @@ def test_the_worker_has_the_schedules_looked_through(monkeypatch: pytest.MonkeyP
             assert django_q.cluster.scheduler is queue.queue_due
 
     monkeypatch.setattr(django_q.cluster, "scheduler", scheduler)
-    monkeypatch.setattr(worker, "Cluster", Started)
+    monkeypatch.setattr(django_q.cluster, "Sentinel", django_q.cluster.Sentinel)
+    monkeypatch.setattr(django_q.cluster, "Cluster", Started)
     assert worker.Command().run() is None
 
 

@@ -1,67 +1,66 @@
-"""Carry out what waits in the queue: refinement of due agents, letters, the sweep."""
+"""Carry out the tasks of the queue: refinement of due agents, letters, the sweep."""
 
 from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 from importlib import import_module
 from typing import Any, NoReturn
 
-import django_q.cluster
 from django.conf import settings
+from django_q import cluster
 from django_q.signals import post_spawn
 
 from config import queue
 from config.commandline import Task
-from config.errors import FAILED, USAGE
-from config.pool import Cluster, join_workers
+from config.errors import FAILED
+from config.pool import Sentinel, join_workers
 
 
 class Command(Task):
     help = (
-        "Carry out what waits in the queue, until it is stopped: refine agents that are due, write to stewards, and "
-        "look every SWEEP_MINUTES who has become due. QUEUE_WORKERS processes work at the same time; start it on as "
-        "many machines as you like. SIGTERM or Ctrl-C lets what is under way end for STOP_SECONDS, and then closes "
-        "running sessions, whose agents another worker takes over; SIGTERM to every process of its group closes them "
-        "at once. When one of its processes is killed it ends with exit code 1: have it "
-        "started anew."
+        "Carry out the tasks of the queue until it is stopped: refine agents that are due, write to stewards, and look "
+        "every SWEEP_MINUTES which agents have become due. QUEUE_WORKERS processes work at the same time; start it on "
+        "as many machines as you like. SIGTERM or Ctrl-C gives running sessions STOP_SECONDS to end, and then closes "
+        "them: another worker continues with their agents. SIGTERM to every process of its group closes them at once. "
+        "When one of its processes is killed, it ends with exit code 1: have a supervisor restart it."
     )
     log_level = logging.INFO
 
     def run(self, **options: Any) -> int | None:
-        try:
-            queue.depth()
-        except queue.QueueUnreachable as failure:
-            self.fail(str(failure), USAGE)
+        queue.depth()
         queue.keep_schedules()
-        post_spawn.connect(_close_on_request)
-        django_q.cluster.scheduler = queue.queue_due
-        for module in ("refinement.tasks", "memory.tasks"):  # once for all processes, which then share them
+        post_spawn.connect(_prepare)
+        cluster.scheduler = queue.queue_due  # django-q2 has no setting for either
+        cluster.Sentinel = Sentinel
+        for module in ("refinement.tasks", "memory.tasks"):  # loaded once, for all processes
             import_module(module)
         gc.freeze()
-        cluster = Cluster()
+        first = cluster.Cluster()
         with join_workers(_give_again):
-            cluster.start()
-            cluster.sentinel.join()
-        return FAILED if cluster.sentinel.exitcode else None
+            first.start()
+            first.sentinel.join()
+        return FAILED if first.sentinel.exitcode else None
 
 
 def _give_again() -> None:
-    """A worker that is alone has what dead ones took done after all. What a worker elsewhere is doing, it does twice.
+    """Put back the tasks that dead workers took. A task that a worker on another machine carries out is done twice.
 
-    Redis keeps nothing of what was taken: a sweep wakes for those who stand in line.
+    Redis keeps no tasks that were taken: the sweep queues new ones for the agents that wait.
     """
     if not settings.REDIS_URL:
         queue.give_again()
     queue.put(queue.SWEEP)
 
 
-def _close_on_request(**_: Any) -> None:
-    """In each process that works: being asked to end closes its session, for others to go on with its agent."""
-    signal.signal(signal.SIGTERM, _end)
+def _prepare(**_: Any) -> None:
+    """In each process that carries out tasks: yield the processors to web processes; close the session on SIGTERM."""
+    os.nice(settings.WORKER_NICE)
+    signal.signal(signal.SIGTERM, _stop)
 
 
-def _end(*_: object) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would come in the midst of the closing
+def _stop(*_: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would interrupt the closing
     raise queue.Stopped(FAILED)
