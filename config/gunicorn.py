@@ -1,7 +1,7 @@
-"""gunicorn's own settings: an address that cannot be had is told in one line, and a good one once it is bound.
+"""Settings of gunicorn, for `manage.py serve` and for gunicorn by itself.
 
-What a broken request said is not logged, and it ends with its terminal. Its processes count requests into files of one
-folder, which is emptied once the address is had: one that is taken is another server's, whose files they are.
+Logs quote nothing of a request that cannot be read. The web processes count requests in files of one folder, which is
+emptied when the service starts.
 """
 
 from __future__ import annotations
@@ -9,51 +9,40 @@ from __future__ import annotations
 import gc
 import os
 import resource
-import signal
+import socket
+import struct
 import sys
 from pathlib import Path
 from typing import Any
 
-from gunicorn import glogging, sock  # type: ignore[import-untyped]
+from gunicorn import glogging  # type: ignore[import-untyped]
 
 from config import environment
 
 _FILES = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus-client when a worker first imports it
 _ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault(_FILES, str(Path(environment.text("VAR_DIR", str(_ROOT / "var"))) / "metrics"))
+SILENT_SECONDS = 20  # a client that sends nothing, or takes nothing, for this long is disconnected
 
 
 class _Logger(glogging.Logger):  # type: ignore[misc]
     def warning(self, msg: str, *args: Any, **kwargs: Any) -> None:
-        """Without the request line or header that could not be read: gunicorn quotes it."""
+        """Without the request line or header that cannot be read: gunicorn quotes it."""
         if msg.startswith("Invalid request"):
             msg, args = msg.partition(": ")[0], ()
         super().warning(msg, *args, **kwargs)
 
 
 logger_class = _Logger
-
-# One thread each, for connections that are kept alive: they cost nothing while they wait, and who asks of a worker is
-# answered in turn. Several threads would wait for SQLite's one place to write, which is not had in turn: one write of a
-# hundred took forty times as long as most. `--threads` and WEB_CONCURRENCY are the operator's.
-worker_class = "config.connections.Worker"
-threads = 1
+worker_class = "gthread"
+threads = 32  # a client that sends its request slowly occupies one; docs/configuration.md#in-front-of-it
 keepalive = 30  # seconds
-worker_connections = max(10, min(1_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 100))  # the rest is for files
-
-
-def on_starting(server: Any) -> None:
-    """Try the addresses: gunicorn itself would try for seconds and then only say that it cannot."""
-    if not {"GUNICORN_PID", "LISTEN_PID"} & os.environ.keys():  # else its sockets are handed down to it
-        for address in server.cfg.address:
-            if isinstance(address, tuple):
-                _try(address, server)
-    if "GUNICORN_PID" not in os.environ:  # by which a server that is taking over knows the one before it
-        _empty(Path(os.environ[_FILES]))
+# Connections of one process. The other files are for databases, memory files and logs.
+worker_connections = max(10, min(1_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 200))
 
 
 def post_worker_init(_: Any) -> None:
-    """What was loaded stays: to look through it for garbage stopped a process for a tenth of a second at times."""
+    """Exclude what is loaded from garbage collection, which stopped a process for a tenth of a second at times."""
     gc.collect()
     gc.freeze()
 
@@ -65,10 +54,12 @@ def child_exit(_: Any, worker: Any) -> None:
 
 
 def when_ready(server: Any) -> None:
-    if sys.stderr.isatty():  # the end of the terminal would otherwise be taken for "load the code anew"
-        signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    if "GUNICORN_PID" not in os.environ:  # gunicorn sets it for a new server that takes over from a running one
+        _empty(Path(os.environ[_FILES]))
     behind = " (to a proxy that ends TLS)" if environment.switch("SECURE_SSL_REDIRECT", default=False) else ""
     for listener in server.LISTENERS:
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # Linux passes them on to each connection
+            listener.sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", SILENT_SECONDS, 0))
         sys.stderr.write(
             f"Palimpsest answers{behind} at {listener}/readyz (stop with Ctrl-C); its admin at {listener}/admin/\n"
         )
@@ -84,12 +75,3 @@ def _empty(folder: Path) -> None:
             file.unlink(missing_ok=True)
     except OSError as failure:
         sys.exit(f"error: the folder {folder} cannot be used ({failure.strerror}): see VAR_DIR")
-
-
-def _try(address: tuple[str, int], server: Any) -> None:
-    kind = sock.TCP6Socket if ":" in address[0] else sock.TCPSocket
-    try:
-        kind(address, server.cfg, server.log).close()
-    except (OSError, OverflowError) as failure:
-        reason = getattr(failure, "strerror", None) or "no such port"
-        sys.exit(f"error: the address {address[0]}:{address[1]} cannot be had ({reason})")

@@ -255,7 +255,7 @@ UNFOLD: dict[str, Any] = {
 # Serving
 PUBLIC_URL = env.text("PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/")  # where people reach it: links in mail
 WEB_WORKERS = env.whole("WEB_WORKERS", 2)
-WEB_THREADS = env.whole("WEB_THREADS", 1)  # of each of them
+WEB_THREADS = env.whole("WEB_THREADS", 32)  # of each of them
 WORKER_NICE = env.whole("WORKER_NICE", 10)  # how far processes that refine yield to others of their machine
 STOP_SECONDS = env.whole("STOP_SECONDS", 30)  # that what is under way has to end by itself
 METRICS_TOKEN = env.text("METRICS_TOKEN")  # who shows it may read /metrics; without it there is no such address

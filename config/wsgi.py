@@ -1,4 +1,4 @@
-"""The web process. It refuses to start with silos it could not open or a trail left unguarded, and says so."""
+"""The web process. It refuses to start, and says why, if silos cannot be opened or the trail is unguarded."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gunicorn.http.errors import ParseException  # type: ignore[import-untyped]
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
-_GIVES_UP = 3  # the exit code after which gunicorn stops, too, instead of trying again for ever
-_ENDLESS = str(2**53)  # more than any body has: it ends where the server says so
+_GIVES_UP = 3  # after this exit code gunicorn stops, instead of starting another process for ever
+_ENDLESS = str(2**53)  # more than any body has: gunicorn ends it where its last chunk ends
 
 
 class _Chunks:
-    """A body in chunks. What is wrong with them is an OSError, as with every other body that does not come whole."""
+    """A body in chunks. A broken chunk raises OSError, as any other body that ends too early does."""
 
     def __init__(self, body: IO[bytes]) -> None:
         self._body = body
@@ -39,7 +39,7 @@ class _Chunks:
 
 
 class Handler(WSGIHandler):
-    """Django's, which would take a body in chunks, its length untold, for none. An answer to HEAD has no body."""
+    """Django's handler, which ignores a body in chunks, because it has no length, and gives HEAD a body."""
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> HttpResponseBase:
         if environ.get("wsgi.input_terminated") and "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "").lower():
@@ -47,7 +47,7 @@ class Handler(WSGIHandler):
             environ["wsgi.input"] = _Chunks(environ["wsgi.input"])
         response = super().__call__(environ, start_response)
         if environ["REQUEST_METHOD"] == "HEAD" and isinstance(response, HttpResponse):
-            response.content = b""  # its length is told already; gunicorn warns of a body
+            response.content = b""  # gunicorn warns of a body; the header with its length is already set
         return response
 
 
@@ -57,16 +57,17 @@ def _sound_application() -> WSGIHandler:
 
     try:
         require_sound()
-    except (
-        RefusesToStart
-    ) as refused:  # no other SystemExit: a worker that is slow to start is ended by one, and replaced
-        sys.stderr.write(f"{refused}\n")
-        sys.exit(_GIVES_UP)
+    except RefusesToStart as refused:  # no other SystemExit: gunicorn ends a worker that starts slowly by one
+        sys.exit(_refusal(refused))
     return Handler()
+
+
+def _refusal(reason: object) -> int:
+    sys.stderr.write(f"{reason}\n")
+    return _GIVES_UP
 
 
 try:
     application = _sound_application()
 except ImproperlyConfigured as wrong:
-    sys.stderr.write(f"Palimpsest does not start: {wrong}\n")
-    sys.exit(_GIVES_UP)
+    sys.exit(_refusal(f"Palimpsest does not start: {wrong}"))
