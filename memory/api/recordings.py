@@ -14,11 +14,11 @@ from memory.api.base import idempotency
 from memory.api.base.bodies import Body, List, Text
 from memory.api.base.file_field import WithFile, with_files
 from memory.api.base.views import AgentView
-from memory.models import Agent, RecordedSession
+from memory.models import RecordedSession
 from memory.policy import switches
 from memory.recording import recorder, sessions
 from memory.recording.interactions import MOST, Interaction
-from memory.recording.session_memory import Outcomes
+from memory.recording.session_memory import CATEGORY, Outcomes
 from memory.recording.significance import KINDS, LEVELS
 
 _NAMED = {"required": False, "allow_blank": True, "default": ""}
@@ -81,12 +81,9 @@ class Recordings(AgentView):
                 raise _Skipped(found.skipped)
             return _numbers(found)
 
-        def once(agent: Agent) -> list[int]:
-            ready = partial(recorder.ready, agent, interaction, requested=requested)
-            return idempotency.once_ready(request, agent, ready, keep)
-
+        ready = partial(recorder.ready, self.agent, interaction, requested=requested)
         try:
-            told = _told(recorder.as_it_stands(self.agent, once))
+            told = _told(idempotency.once_ready(request, self.agent, ready, keep))
             return Response(told | with_files(self.agent, [told["id"]])[0], status.HTTP_201_CREATED)
         except _Skipped as skipped:
             nothing = dict.fromkeys(("id", "session", "kind", "significance", "file", "no_file"))
@@ -136,7 +133,7 @@ class End(AgentView):
         given = self.given(EndIn)
         project = given.pop("project")
         if self.agent.memory_enabled:  # else it is that which is told
-            switches.require_open(self.agent, (sessions.CATEGORY,))
+            switches.require_open(self.agent, (CATEGORY,))
         edited = sessions.end_session(self.agent, name, self.actor, project=project, outcomes=Outcomes(**given))
         number = edited.memory.number if edited is not None and edited.memories else None
         [file] = [{"file": None, "no_file": None}] if number is None else with_files(self.agent, [number])

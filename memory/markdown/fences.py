@@ -9,10 +9,6 @@ _MARKS = "`~"
 _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}(?=[^`]*\Z)|~{3,})(?P<after>[^\n]*)", re.DOTALL)
 
 
-def may_be_in(text: str) -> bool:
-    return "```" in text or "~~~" in text
-
-
 def is_mark(line: str) -> bool:
     """Whether a line would open a fence."""
     return _FENCE.match(line) is not None
@@ -22,6 +18,8 @@ def fenced(lines: Sequence[str]) -> list[bool]:
     """Of each line whether it is of a fence, its marks included. A mark that no later one closes opens none: it would
     swallow all that follows."""
     marks = [_FENCE.match(line) for line in lines]
+    if not any(marks):
+        return [False] * len(lines)
     closing = _closing_after(marks)
     is_fenced, until = [], ""
     for at, found in enumerate(marks):

@@ -7,58 +7,28 @@ is all of its category's main section.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import starmap
+from collections.abc import Iterator, Mapping
 
-from memory.markdown import fences
+from memory.markdown import fences, templates
 
 ABSENT = "Not recorded"  # what a file shows for a section or a field without a value; never in a memory's text
-_STANDARD = ("Context", "Understanding", "Decision/Action", "Outcome", "Related Memories")
-_OF_KIND = {
-    "git_history": (
-        "Analysis Summary",
-        "Key Findings",
-        "Commit Analysis",
-        "Branch Evolution",
-        "Code Evolution Metrics",
-        "Development Insights",
-        "Recommendations",
-    ),
-    "user_interaction": (
-        "User Prompt",
-        "Agent Response",
-        "Context",
-        "Analysis",
-        "Technical Metadata",
-        "Related Interactions",
-    ),
-    "session": ("Session Overview", "Key Interactions", "Topic Evolution", "Outcomes", "Session Quality Metrics"),
-    "topic": (
-        "Topic Definition",
-        "Evolution History",
-        "User Interaction Patterns",
-        "Key Insights",
-        "Cross-References",
-    ),
-}
-_MAIN = {"git_history": "Analysis Summary", "user_interaction": "Context", "session": "Session Overview"}
-AROUND = ("Metadata", "Migration Information", "Tags", "Sealed")  # what else a file has
-_BEGINS = "## "
-ALL = frozenset({*_STANDARD, *AROUND}.union(*_OF_KIND.values()))
+AROUND = templates.AROUND
 _LIKE_A_HEADING = re.compile(
-    rf"^(\\*)(?=## (?:{'|'.join(re.escape(name) for name in sorted(ALL))})[ \t]*\r?$)", re.MULTILINE
+    rf"^(\\*)(?=## (?:{'|'.join(re.escape(name) for name in sorted(templates.SECTIONS))})[ \t]*\r?$)", re.MULTILINE
 )
 _LIKE_AN_ESCAPED = re.compile(_LIKE_A_HEADING.pattern.replace(r"^(\\*)", r"^\\(\\*)"), re.MULTILINE)
 
 
 def names(category: str) -> tuple[str, ...]:
     """The sections of a category's template, in order, without metadata and tags."""
-    return _OF_KIND.get(category, _STANDARD)
+    return tuple(templates.OF.get(category, templates.STANDARD))
 
 
 def main_section(category: str) -> str:
     """Where text goes that is in no section."""
-    return _MAIN.get(category, "Topic Definition" if category == "topic" else "Understanding")
+    if category == "user_interaction":
+        return "Context"
+    return names(category)[0] if category in templates.OF else "Understanding"
 
 
 def composed(sections: Mapping[str, str]) -> str:
@@ -89,18 +59,16 @@ def is_plain(text: str, category: str) -> bool:
     return not any(begun in known for _, begun in headed(text))
 
 
-# --- what a section tells under labels
+# --- the fields of a section
 
 
-def listed(facts: Mapping[str, str]) -> str:
-    """`- Label: value` for each field that has a value."""
-    return "\n".join(f"- {label}: {value}" for label, value in facts.items() if value)
-
-
-def absent(labels: Iterable[str]) -> list[str]:
-    """The line that names what nobody told."""
-    named = ", ".join(labels)
-    return [f"- {ABSENT}: {named}"] if named else []
+def filled(category: str, values: Mapping[str, str]) -> dict[str, str]:
+    """The sections with the fields that have a value: `- Field: value`."""
+    return {
+        section: "\n".join(f"- {field}: {values[field]}" for field in fields if values.get(field))
+        for section, fields in templates.OF[category].items()
+        if fields
+    }
 
 
 def fact(section: str, label: str) -> str:
@@ -123,53 +91,44 @@ def headed(text: str) -> Iterator[tuple[str, str]]:
 
 
 def parsed(text: str) -> Iterator[tuple[str, str, bool]]:
-    """The same, and whether the line is of a fence."""
-    parts = lines(text)
-    for line, is_fenced in zip(parts, _fenced(text, parts), strict=True):
+    """The same, and whether the line is part of a fence."""
+    for line, is_fenced in _with_fences(text):
         yield line, "" if is_fenced else _named(line), is_fenced
 
 
 def _named(line: str) -> str:
     """The name of the section that a line would begin; "" for any other line."""
-    if not line.startswith(_BEGINS):
-        return ""
-    name = line[len(_BEGINS) :].removesuffix("\n").removesuffix("\r").rstrip(" \t")
-    return name if name in ALL else ""
+    name = line.removeprefix("## ").removesuffix("\n").removesuffix("\r").rstrip(" \t")
+    return name if line.startswith("## ") and name in templates.SECTIONS else ""
 
 
 def lines(text: str) -> list[str]:
-    """With their ends: a line ends here as in `escaped`, whatever else Unicode takes for an end."""
+    """Lines with their ends. Only a line feed ends a line, whatever else Unicode takes for an end."""
     return re.split(r"(?<=\n)", text)
 
 
-def _fenced(text: str, parts: list[str]) -> list[bool]:
-    return fences.fenced(parts) if fences.may_be_in(text) else [False] * len(parts)
+def _with_fences(text: str) -> Iterator[tuple[str, bool]]:
+    parts = lines(text)
+    return zip(parts, fences.fenced(parts), strict=True)
 
 
 def escaped(text: str) -> str:
     """With a backslash before each line that looks like a heading of ours, or opens a fence that nothing closes and
-    would take in what is put behind it. What stands in a fence is as it was, but for what looks escaped."""
-    if not fences.may_be_in(text):
-        return _LIKE_A_HEADING.sub(r"\\\1", text)
-    parts = lines(text)
-    return "".join(starmap(_escaped, zip(parts, fences.fenced(parts), strict=True)))
+    would take in the text after it. In a fence only lines that look escaped get one."""
+    return "".join(f"\\{line}" if _is_to_escape(line, is_fenced) else line for line, is_fenced in _with_fences(text))
 
 
-def _escaped(line: str, is_fenced: bool) -> str:
-    if is_fenced:  # it was escaped there, too, once, and is read so
-        is_to_be = _LIKE_AN_ESCAPED.match(line) is not None
-    else:
-        is_to_be = _LIKE_A_HEADING.match(line) is not None or fences.is_mark(line.lstrip("\\"))
-    return f"\\{line}" if is_to_be else line
+def _is_to_escape(line: str, is_fenced: bool) -> bool:
+    if is_fenced:
+        return _LIKE_AN_ESCAPED.match(line) is not None
+    return _LIKE_A_HEADING.match(line) is not None or fences.is_mark(line.lstrip("\\"))
 
 
 def unescaped(text: str) -> str:
-    if not fences.may_be_in(text):
-        return _LIKE_AN_ESCAPED.sub(r"\1", text)
-    parts = lines(text)
-    return "".join(starmap(_unescaped, zip(parts, fences.fenced(parts), strict=True)))
+    return "".join(line[1:] if _is_escaped(line, is_fenced) else line for line, is_fenced in _with_fences(text))
 
 
-def _unescaped(line: str, is_fenced: bool) -> str:
-    is_escaped = line.startswith("\\") and not is_fenced and fences.is_mark(line.lstrip("\\"))
-    return line[1:] if is_escaped or _LIKE_AN_ESCAPED.match(line) else line
+def _is_escaped(line: str, is_fenced: bool) -> bool:
+    if _LIKE_AN_ESCAPED.match(line):
+        return True
+    return line.startswith("\\") and not is_fenced and fences.is_mark(line.lstrip("\\"))

@@ -6,24 +6,25 @@ side, and discards only what is suggested then. What is discarded is kept, and c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Any
 
-from django.db.models import Count, Exists, OuterRef
+from django.db.models import Count, Exists, OuterRef, Subquery
 from django.utils import timezone
 
 from audit.models import ActorKind
 from audit.trail import Actor
-from memory.errors import AgentsSide, Invalid, MemoryDisabled, Stale
+from config.wording import several
+from memory.errors import AgentsSide, Invalid, Stale
 from memory.models import Agent, CleanupDecision, Memory, Recall
 from memory.policy import settings_document, switches
 from memory.policy.categories import scope_of
 from memory.recording import overdue
 from memory.recording.significance import DECIDES
-from memory.silo.silo import Opened, Silo
+from memory.silo.silo import Silo
 from memory.writing import edits, operations
 
 LOOKED_AT = 10_000  # overdue memories, the oldest, of which suggestions are chosen
@@ -31,9 +32,6 @@ OFTEN = 5  # times recalled
 LATELY = timedelta(days=30)
 KEEPING_TAGS = frozenset({"important", "keep"})
 ENOUGH = 5  # decisions in a category, before it is known by them
-_NEVER = (0, None)
-_NOTHING = (False, False)
-_SETTING = "memory_rules.cleanup_guidance."
 
 
 class Importance(IntEnum):
@@ -61,14 +59,15 @@ class Facts:
         return Importance.MEDIUM if is_worth_a_look else Importance.LOW
 
     def words(self) -> str:
-        told = [
-            f"recalled {_times(self.recalled)}, last on {self.last_at:%Y-%m-%d}" if self.last_at else "never recalled",
-            "made of other memories" if self.is_merged else "",
-            "decided to be kept before" if self.was_kept else "",
-            "tagged to be kept" if self.is_tagged else "",
-            "tells of a decision or a preference" if self.decides else "",
-        ]
-        return "; ".join(filter(None, told))
+        times = "once" if self.recalled == 1 else f"{self.recalled:,} times"
+        told = {
+            f"recalled {times}, last on {self.last_at:%Y-%m-%d}" if self.last_at else "never recalled": True,
+            "made of other memories": self.is_merged,
+            "decided to be kept before": self.was_kept,
+            "tagged to be kept": self.is_tagged,
+            "tells of a decision or a preference": self.decides,
+        }
+        return "; ".join(words for words, is_so in told.items() if is_so)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +87,7 @@ class Suggestion:
 
     def as_record(self) -> dict[str, Any]:
         """As programs read it."""
-        return {name: getattr(self, name) for name in self.__slots__ if name != "importance"} | {
-            "importance": self.importance.name.lower()
-        }
+        return asdict(self) | {"importance": self.importance.name.lower()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +108,12 @@ class Decided:
     seq: int | None
 
 
-def suggestions(agent: Agent, *, now: datetime | None = None, category: str | None = None) -> list[Suggestion]:
-    """What is suggested now, at most `batch_cleanup_limit`. Raises Invalid, MemoryDisabled."""
-    return list(review(agent, now=now, category=category).suggestions)
-
-
 def review(agent: Agent, *, now: datetime | None = None, category: str | None = None, is_read: bool = False) -> Review:
-    """The same, with what else there is. `is_read`, for the agent's side alone: what memories say is looked at, too.
+    """At most `batch_cleanup_limit` suggestions, how many more there are, and how many are held back. With `is_read`,
+    for the agent's side alone, the content of memories counts, too.
 
-    Least important first, then oldest; after all others those of categories of whose memories most were decided to be
-    kept (of ENOUGH decisions at least). Raises Invalid, MemoryDisabled, Erased.
+    Least important first, then oldest. Categories of whose memories most were kept (of ENOUGH decisions at least) come
+    last. Raises Invalid, MemoryDisabled, Erased.
     """
     found, kept_back = _found(agent, now or timezone.now(), category, is_read=is_read)
     limit = _limit(agent)
@@ -188,67 +181,54 @@ def _remember(agent: Agent, kept: Mapping[int, bool], category_of: Mapping[int, 
 
 
 def _limit(agent: Agent) -> int:
-    limit: int = settings_document.value(switches.rules_of(agent), f"{_SETTING}batch_cleanup_limit")
+    limit: int = settings_document.value(switches.rules_of(agent), "memory_rules.cleanup_guidance.batch_cleanup_limit")
     return limit
 
 
 def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) -> tuple[list[Suggestion], int]:
-    """All that might be suggested, in order, and how many are held back: by four queries, whatever there is."""
-    if not agent.memory_enabled:
-        raise MemoryDisabled
+    """All suggestions in order, and how many are held back. The number of queries does not depend on theirs."""
+    switches.require_on(agent)
     if category is not None:
         scope_of(category)
     rules = switches.rules_of(agent)
     days = {name: each for name, each in overdue.retention(agent).items() if category in (None, name)}
     if not (days and overdue.is_on(rules, "suggest_cleanup_actions")):
         return [], 0
-    memories = _overdue(agent, days, now, is_read=is_read)
-    facts = _facts(agent, memories, is_read=is_read)
-    found = [_suggestion(memory, facts[memory.number], days, now) for memory in memories]
+    found = [_suggestion(memory, facts, days, now) for memory, facts in _overdue(agent, days, now, is_read=is_read)]
     offered = [each for each in found if each.importance != Importance.HIGH]
     if not overdue.is_on(rules, "preserve_important_memories"):
         offered = found
     cherished = _mostly_kept(agent) if offered else frozenset()
-    offered.sort(key=lambda each: (each.category in cherished, each.importance))  # what is oldest stays first
+    offered.sort(key=lambda each: (each.category in cherished, each.importance))  # the oldest stays first
     return offered, len(found) - len(offered)
 
 
-def _overdue(agent: Agent, days: Mapping[str, int], now: datetime, *, is_read: bool) -> list[Memory]:
-    rows = overdue.memories(days, now).filter(agent_id=agent.pk).order_by("origin", "number")
-    return list((rows.defer("digest") if is_read else rows.defer("digest", "sealed"))[:LOOKED_AT])
-
-
-def _facts(agent: Agent, memories: Sequence[Memory], *, is_read: bool) -> dict[int, Facts]:
-    numbers = [memory.number for memory in memories]
-    if not numbers:
-        return {}
-    uses = Recall.objects.filter(agent_id=agent.pk, number__among=numbers)
-    used = {number: (times, at) for number, times, at in uses.values_list("number", "times", "last_at")}
-    sources = Memory.objects.of(agent).filter(superseded_by__among=numbers)
-    merged = set(sources.values_list("superseded_by", flat=True).distinct())
+def _overdue(agent: Agent, days: Mapping[str, int], now: datetime, *, is_read: bool) -> Iterator[tuple[Memory, Facts]]:
+    recall = Recall.objects.filter(agent_id=agent.pk, number=OuterRef("number"))
+    rows = overdue.memories(days, now).filter(agent_id=agent.pk).order_by("origin", "number").defer("digest")
+    rows = rows.annotate(recalls=Subquery(recall.values("times")), recalled_at=Subquery(recall.values("last_at")))
+    merged = Memory.objects.of(agent).filter(superseded_by__isnull=False)
+    sources = set(merged.values_list("superseded_by", flat=True).distinct())
     silo = Silo.for_agent(agent) if is_read else None
-    told = {memory.number: _told(silo.open(memory)) for memory in memories} if silo is not None else {}
-    return {
-        memory.number: Facts(
-            recalled=used.get(memory.number, _NEVER)[0],
-            last_at=used.get(memory.number, _NEVER)[1],
-            is_tagged=told.get(memory.number, _NOTHING)[0],
-            decides=told.get(memory.number, _NOTHING)[1],
-            is_merged=memory.number in merged,
-            was_kept=vars(memory)["kept_at"] is not None,
+    for memory in (rows if is_read else rows.defer("sealed"))[:LOOKED_AT]:
+        opened = silo.open(memory) if silo is not None else None
+        known = vars(memory)
+        yield (
+            memory,
+            Facts(
+                recalled=known["recalls"] or 0,
+                last_at=known["recalled_at"],
+                is_tagged=opened is not None and any(tag.casefold() in KEEPING_TAGS for tag in opened.tags),
+                is_merged=memory.number in sources,
+                was_kept=known["kept_at"] is not None,
+                decides=opened is not None and DECIDES.search(opened.content) is not None,
+            ),
         )
-        for memory in memories
-    }
-
-
-def _told(opened: Opened) -> tuple[bool, bool]:
-    """Whether it is tagged to be kept, and whether it tells of a decision."""
-    is_tagged = any(tag.casefold() in KEEPING_TAGS for tag in opened.tags)
-    return is_tagged, DECIDES.search(opened.content) is not None
 
 
 def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: datetime) -> Suggestion:
     age, suggested = (now - memory.origin).days, days[memory.category]
+    are = "is" if suggested == 1 else "are"
     return Suggestion(
         memory.number,
         memory.version,
@@ -259,16 +239,8 @@ def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: date
         facts.importance(now),
         memory.tokens,
         facts.recalled,
-        f"{_days(age)} old, where {suggested:,} {'is' if suggested == 1 else 'are'} suggested; {facts.words()}",
+        f"{several(age, 'day')} old, where {suggested:,} {are} suggested; {facts.words()}",
     )
-
-
-def _days(many: int) -> str:
-    return "1 day" if many == 1 else f"{many:,} days"
-
-
-def _times(many: int) -> str:
-    return "once" if many == 1 else f"{many:,} times"
 
 
 def _mostly_kept(agent: Agent) -> frozenset[str]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 Period = tuple[datetime, datetime]  # from, and before
 
-_MONTHS = (
+_MONTHS = [
     "january",
     "february",
     "march",
@@ -21,7 +21,7 @@ _MONTHS = (
     "october",
     "november",
     "december",
-)
+]
 _YEAR = r"(?P<year>(?:19|20)\d\d)(?!\d)"
 _DAY = r"[0-3]?\d(?:st|nd|rd|th)?"
 # "may" and "march" are verbs, too.

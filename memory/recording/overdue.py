@@ -31,15 +31,13 @@ SYSTEM = Actor.system("cleanup")
 AT_ONCE = 500  # agents looked at, at most
 PATIENCE = 1  # seconds for an agent that somebody else holds
 _DAY = 24 * 60  # minutes
-_EARLIEST = datetime.min.replace(tzinfo=UTC)
+_MOST_DAYS = 700_000  # about as many as the calendar has
 Days = Mapping[str, int]
 
 
 def is_on(rules: Mapping[str, Any], name: str) -> bool:
-    """A switch of cleanup_guidance, which says nothing while it is off as a whole."""
-    return settings_document.is_on(rules, "cleanup_guidance", "enabled") and settings_document.is_on(
-        rules, "cleanup_guidance", name
-    )
+    """A switch of cleanup_guidance. None is on while cleanup_guidance is off as a whole."""
+    return all(settings_document.is_on(rules, "cleanup_guidance", each) for each in ("enabled", name))
 
 
 def retention(agent: Agent) -> dict[str, int]:
@@ -70,10 +68,7 @@ def memories(days: Days, now: datetime, *, at_least: int = 0) -> QuerySet[Memory
 
 
 def _ago(now: datetime, days: int) -> datetime:
-    try:
-        return now - timedelta(days=days)
-    except OverflowError:
-        return _EARLIEST
+    return now - timedelta(days=min(days, _MOST_DAYS))
 
 
 # --- notices
@@ -115,10 +110,7 @@ def remind(now: datetime | None = None) -> int:
                 with transaction.atomic():
                     wait_at_most(PATIENCE)
                     told += notify_overdue(agent, SYSTEM, now) is not None
-            except (
-                DomainError,
-                OperationalError,
-            ) as failure:  # its key is missing, an import holds it, …
+            except (DomainError, OperationalError) as failure:  # its key is missing, an import holds it, …
                 log.warning("cleanup notice not given", agent=agent.pk, error=type(failure).__name__)
     return told
 
@@ -156,9 +148,7 @@ def _counts(agents: list[Agent], now: datetime) -> dict[int, int]:
     counts: dict[int, int] = {}
     for (guidance, days), ids in alike.items():
         found = memories(dict(days), now, at_least=guidance).filter(agent_id__in=ids)
-        counts |= dict(
-            found.order_by().values("agent_id").annotate(number=Count("pk")).values_list("agent_id", "number")
-        )
+        counts |= dict(found.order_by().values_list("agent_id").annotate(Count("pk")))
     return counts
 
 

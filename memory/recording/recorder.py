@@ -1,44 +1,38 @@
-"""Recording interactions (seed 004, "Automatic Interaction Recording Process"): automatically, which a closed switch
-skips in silence; or because somebody asked for it, who is told of the switch.
+"""Recording interactions (seed 004, "Automatic Interaction Recording Process"). Automatic recording skips silently what
+is switched off. A recording that somebody requests raises an error instead.
 
-All that one interaction brings (its memories, the session memory of a talk that is over, its topic's) is one
-transaction, with the agent locked.
+One transaction writes everything that belongs to an interaction: its memories, the memory of a session that is over,
+and the memory of its topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 from django.db import transaction
 from django.utils import timezone
 
 from audit.trail import Actor
-from memory.errors import CategoryDisabled, Constitutional, DiscardShare, MemoryDisabled
+from memory.errors import Constitutional, DiscardShare
 from memory.models import Agent, Kind, RecordedSession
 from memory.policy import paths, settings_document, switches
 from memory.policy.validation import Draft
 from memory.recording import sessions, topics
-from memory.recording.interactions import Captured, Interaction, captured, contents, cut
+from memory.recording.interactions import CATEGORY, Captured, Interaction, captured, contents
 from memory.recording.references import reference
 from memory.recording.significance import is_worth_recording
+from memory.recording.texts import cut
 from memory.recording.topic_memory import MOST_OF_AN_ITEM, Stage, TopicFull
 from memory.writing import edits, operations
 
 log = structlog.get_logger("palimpsest.recording")
 
-T = TypeVar("T")
-CATEGORY = "user_interaction"
-REASONS = MEMORY_OFF, CATEGORY_OFF, RECORDING_OFF, BELOW_THRESHOLD = (
-    "memory_off",
-    "category_off",
-    "recording_off",
-    "below_threshold",
-)
+REASONS = ("memory_off", "category_off", "recording_off", "below_threshold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,82 +51,60 @@ class Recorded:
         return self.numbers[0] if self.numbers else None
 
 
-class RulesChanged(Exception):
-    """The agent's rules changed while an interaction was made ready under the former ones."""
-
-    def __init__(self, agent: Agent) -> None:
-        super().__init__()
-        self.agent = agent  # as it stands
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Ready:
-    """An interaction as it will be kept, neutral and masked, which may have taken a second: nothing is locked yet."""
+    """An interaction that is neutral and masked, which may take a second: the agent is not locked yet."""
 
     agent: Agent
-    kept: Captured | None
+    interaction: Interaction
+    requested: bool
+    kept: Captured | None = None
     skipped: str = ""
 
     def keep(self, actor: Actor) -> Recorded:
-        """Raises RulesChanged."""
+        """Raises what `record` raises."""
         if self.kept is None:
-            return _skipped(self.agent, self.skipped)
+            log.info("interaction not recorded", agent=self.agent.pk, reason=self.skipped)
+            return Recorded(skipped=self.skipped)
         with edits.locked(self.agent) as row:
             if (row.memory_enabled, row.rules) != (self.agent.memory_enabled, self.agent.rules):
-                raise RulesChanged(row)
+                return ready(row, self.interaction, requested=self.requested).keep(actor)
             return _recorded(row, self.kept, actor)
 
 
 def record(agent: Agent, interaction: Interaction, actor: Actor, *, requested: bool = False) -> Recorded:
     """Record an interaction: in journal memories of the category user_interaction, and in its session.
 
-    Unless it is requested, what is switched off skips it, and so does the threshold. Raises Invalid; where it is
-    requested MemoryDisabled and CategoryDisabled, too.
+    Unless it is requested, it is skipped if something is switched off, or if it is below the threshold. Raises Invalid;
+    if it is requested, MemoryDisabled and CategoryDisabled, too.
     """
-    return as_it_stands(agent, lambda row: ready(row, interaction, requested=requested).keep(actor))
+    return ready(agent, interaction, requested=requested).keep(actor)
 
 
 def ready(agent: Agent, interaction: Interaction, *, requested: bool = False) -> Ready:
-    """Raises what `record` does."""
-    reason = _closed(agent, requested=requested)
-    if reason:
-        return Ready(agent, None, reason)
+    """Raises what `record` raises."""
+    made = partial(Ready, agent, interaction, requested)
+    if reason := _closed(agent, requested=requested):
+        return made(skipped=reason)
     given = interaction.checked()
     given = replace(given, topic=topics.checked_topic(given.topic)) if given.topic else given
-    if not (requested or is_worth_recording(switches.rules_of(agent), given.prompt, given.response)):
-        return Ready(agent, None, BELOW_THRESHOLD)
-    return Ready(agent, captured(given, switches.rules_of(agent), requested=requested))
-
-
-def as_it_stands(agent: Agent, act: Callable[[Agent], T]) -> T:
-    """What `act` does, for the agent with the rules that it has by then."""
-    while True:
-        try:
-            return act(agent)
-        except RulesChanged as changed:
-            agent = changed.agent
+    rules = switches.rules_of(agent)
+    if not (requested or is_worth_recording(rules, given.prompt, given.response)):
+        return made(skipped="below_threshold")
+    return made(kept=captured(given, rules, requested=requested))
 
 
 def _closed(agent: Agent, *, requested: bool) -> str:
-    """Why nothing is recorded, or "". Raises MemoryDisabled and CategoryDisabled where it is requested."""
+    """Why nothing is recorded, or "". Raises MemoryDisabled and CategoryDisabled if it is requested."""
+    if requested:
+        switches.require(agent, CATEGORY)
+        return ""
     if not agent.memory_enabled:
-        if requested:
-            raise MemoryDisabled
-        return MEMORY_OFF
+        return "memory_off"
     if CATEGORY in switches.closed(agent):
-        if requested:
-            raise CategoryDisabled(CATEGORY)
-        return CATEGORY_OFF
-    return (
-        ""
-        if requested or settings_document.is_on(switches.rules_of(agent), "auto_recording", "enabled")
-        else RECORDING_OFF
-    )
-
-
-def _skipped(agent: Agent, reason: str) -> Recorded:
-    log.info("interaction not recorded", agent=agent.pk, reason=reason)
-    return Recorded(skipped=reason)
+        return "category_off"
+    is_recording = settings_document.is_on(switches.rules_of(agent), "auto_recording", "enabled")
+    return "" if is_recording else "recording_off"
 
 
 def _recorded(row: Agent, kept: Captured, actor: Actor) -> Recorded:

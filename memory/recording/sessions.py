@@ -7,12 +7,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from django.utils import timezone
 
 from audit.trail import Actor
-from memory.errors import Invalid, MemoryDisabled, NotFound, NotOpen, Taken
+from memory.errors import Invalid, NotFound, NotOpen, Taken
 from memory.markdown import sections
 from memory.models import Agent, Kind, Memory, RecordedSession
 from memory.policy import paths, settings_document, switches
@@ -20,14 +19,13 @@ from memory.policy.categories import DEFAULT_PROJECT
 from memory.policy.names import checked_project
 from memory.policy.validation import MAX_TAG, Draft
 from memory.recording import interactions, session_memory, topics
-from memory.recording.interactions import checked_name
 from memory.recording.references import reference
-from memory.recording.session_memory import Before, Outcomes
+from memory.recording.session_memory import CATEGORY, Before, Outcomes
+from memory.recording.texts import checked_name
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
 from memory.writing.edits import Edited
 
-CATEGORY = "session"
 QUIET = timedelta(minutes=30)  # after so long without a word, another session begins
 READ = 500  # memories of a session that are looked through: its first, and its last
 
@@ -47,8 +45,7 @@ def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> Record
     """
     name, project = checked_name(name), checked_project(project) or DEFAULT_PROJECT
     with edits.locked(agent) as row:
-        if not row.memory_enabled:
-            raise MemoryDisabled
+        switches.require_on(row)
         if name and RecordedSession.objects.filter(agent_id=row.pk, project=project, name=name).exists():
             raise Taken("There is, or was, a session of this name in the project. Choose another.")
         return _begun(row, name, project, actor, timezone.now())
@@ -72,17 +69,8 @@ def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> Jo
 
 
 def _last_of(row: Agent, session: RecordedSession) -> Memory | None:
-    mine = Memory.objects.of(row).filter(number=session.numbers[-1], category="user_interaction")
-    return mine.filter(discarded_at__isnull=True).first()
-
-
-def _named(row: Agent, name: str, project: str) -> RecordedSession | None:
-    """The session of this name, of which each project may have one. Raises Invalid where several have."""
-    mine = RecordedSession.objects.filter(agent_id=row.pk, name=name)
-    found = list(mine.filter(project=project) if project else mine.order_by("project"))
-    if len(found) > 1:
-        raise Invalid("project", f"is needed: {', '.join(each.project for each in found)} have a session of this name")
-    return found[0] if found else None
+    memory = _active(row, session.numbers[-1])
+    return memory if memory is not None and memory.category == "user_interaction" else None
 
 
 def _goes_on(row: Agent, last: RecordedSession, now: datetime) -> bool:
@@ -144,11 +132,10 @@ def end_session(
     Raises Invalid, NotFound, NotOpen, MemoryDisabled.
     """
     outcomes = outcomes or Outcomes()
-    given, name, project = outcomes.checked(goal), checked_name(name), checked_project(project)
+    given = outcomes.checked(goal)
     with edits.locked(agent) as row:
-        if not row.memory_enabled:
-            raise MemoryDisabled
-        session = _meant(row, name, project)
+        switches.require_on(row)
+        session = meant(row, name, project)
         if session.ended_at is None:
             return end(row, session, actor, given)
         raise NotOpen(
@@ -158,24 +145,19 @@ def end_session(
 
 
 def meant(agent: Agent, name: str, project: str = "") -> RecordedSession:
-    """The session of this name; without one the session that is open. Raises NotFound; Invalid, where there are
-    several to choose from, too."""
-    return _meant(agent, checked_name(name), checked_project(project))
-
-
-def _meant(agent: Agent, name: str, project: str) -> RecordedSession:
-    if name:
-        session = _named(agent, name, project)
-        if session is None:
-            raise NotFound("There is no recorded session of this name.")
-        return session
-    mine = RecordedSession.objects.filter(agent_id=agent.pk, ended_at__isnull=True).order_by("project")
-    found = list(mine.filter(project=project) if project else mine)
+    """The session of this name; without a name, the one that is open. Each project may have one. Raises NotFound;
+    Invalid, also if there are several."""
+    name, project = checked_name(name), checked_project(project)
+    mine = RecordedSession.objects.filter(agent_id=agent.pk).order_by("project")
+    mine = mine.filter(project=project) if project else mine
+    found = list(mine.filter(name=name) if name else mine.filter(ended_at__isnull=True))
     if not found:
-        raise NotFound("No recorded session is open.")
-    if len(found) > 1:
-        raise Invalid("session", f"is needed; open are {', '.join(f'{each.name} of {each.project}' for each in found)}")
-    return found[0]
+        raise NotFound("There is no recorded session of this name." if name else "No recorded session is open.")
+    if len(found) == 1:
+        return found[0]
+    if name:
+        raise Invalid("project", f"is needed: {', '.join(each.project for each in found)} have a session of this name")
+    raise Invalid("session", f"is needed; open are {', '.join(f'{each.name} of {each.project}' for each in found)}")
 
 
 def end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes | None = None) -> Edited | None:
@@ -195,7 +177,7 @@ def _kept(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes
     rules, recordings = switches.rules_of(row), _recordings(row, session)
     talked_of = topics.discussed(row, session_memory.topics_of(recordings), session.project)
     earlier, before = _before(row, session)
-    own = _memory_of(row, session)
+    own = _active(row, session.memory)
     said = Silo.for_agent(row).open(own).content if own is not None else ""
     outcomes = outcomes.going_on(said)
     text = session_memory.composed(session, recordings, outcomes, rules, titles=talked_of.titles, before=before)
@@ -207,9 +189,9 @@ def _kept(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes
         besides[earlier.number] = session_memory.followed(said, _refer(row, number or row.next_number, session))
     if number is not None:
         return operations.revise(row, number, actor, content=text, origin=session.last_at, besides=besides)
-    tags, kind = (tag_of(session.name),), Kind.JOURNAL
-    about: dict[str, Any] = {"project": session.project, "is_project_known": True, "tags": tags}
-    draft = Draft(text, kind=kind, category=CATEGORY, origin=session.last_at, **about)
+    draft = Draft(
+        text, Kind.JOURNAL, CATEGORY, session.project, (tag_of(session.name),), session.last_at, is_project_known=True
+    )
     return operations.remember(row, [draft], actor, besides=besides)
 
 
@@ -217,15 +199,15 @@ def _before(row: Agent, session: RecordedSession) -> tuple[Memory | None, Before
     """The memory of the session before it in its project, and what is told of that."""
     mine = RecordedSession.objects.filter(agent_id=row.pk, project=session.project, pk__lt=session.pk)
     earlier = mine.filter(memory__isnull=False).order_by("-pk").first()
-    memory = _memory_of(row, earlier) if earlier is not None else None
+    memory = _active(row, earlier.memory) if earlier is not None else None
     if earlier is None or memory is None:
         return None, Before()
     left_open = session_memory.left_open(Silo.for_agent(row).open(memory).content)
     return memory, Before(_refer(row, memory.number, earlier), left_open)
 
 
-def _memory_of(row: Agent, session: RecordedSession) -> Memory | None:
-    return Memory.objects.of(row).active().filter(number=session.memory or 0).first()
+def _active(row: Agent, number: int | None) -> Memory | None:
+    return Memory.objects.of(row).active().filter(number=number or 0).first()
 
 
 def _refer(row: Agent, number: int, session: RecordedSession, *, within: str = CATEGORY) -> str:

@@ -5,44 +5,28 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import asdict, dataclass
+from itertools import chain
 
 from memory.errors import Invalid
-from memory.markdown import sections
-from memory.masking.neutral import neutral
-from memory.masking.scanner import masked_together
+from memory.markdown import sections, templates
 from memory.policy.names import checked_project
 from memory.policy.validation import MAX_CONTENT
-from memory.recording.interactions import checked_name, cut, one_line
+from memory.recording.texts import checked_name, cleaned, cut
 
 CATEGORY = "topic"
 MOST_OF_AN_ITEM = 300  # characters
 _TEXT, _ITEMS = 1_000, 50  # characters of a text, items that are given at once
 _EARLIER, _EARLIER_ITEMS = "Earlier Stages", "Earlier Items"
-_REFERENCE = re.compile(r", \[?memory \d+(?:\]\([^()]*\))?\Z")  # as `references` has them
-_TELLS = re.compile(r"(\d+) in this memory's history")
-
-# Section → its labels; of those in _MANY there is a list.
-_LABELS: dict[str, tuple[str, ...]] = {
-    "Topic Definition": ("Topic", "Description", "Scope", "Related Topics"),
-    "Evolution History": (
-        "First Discussed",
-        _EARLIER,
-        _EARLIER_ITEMS,
-        "Development Stages",
-        "Current Understanding Level",
-    ),
-    "User Interaction Patterns": (
-        "Common Questions",
-        "Preferred Approaches",
-        "Expertise Level",
-        "Communication Style",
-    ),
-    "Key Insights": ("Important Concepts", "Best Practices", "Pitfalls to Avoid", "Resources Referenced", "Notes"),
-    "Cross-References": ("Related Sessions", "Connected Topics", "Project Context"),
-}
-_LISTS = {
+_REFERENCE = re.compile(r", \[?memory \d+(?:\]\([^()]*\))?\Z")  # as `references` writes them
+_COUNT = re.compile(r"(\d+) in this memory's history")
+# Attribute of a stage → its field. A text replaces the earlier one; items are added to a list.
+_FIELDS = {
+    "definition": "Description",
+    "scope": "Scope",
+    "level": "Current Understanding Level",
+    "expertise": "Expertise Level",
+    "style": "Communication Style",
     "related": "Related Topics",
     "questions": "Common Questions",
     "approaches": "Preferred Approaches",
@@ -51,21 +35,17 @@ _LISTS = {
     "pitfalls": "Pitfalls to Avoid",
     "resources": "Resources Referenced",
 }
-_TEXTS = {
-    "definition": "Description",
-    "scope": "Scope",
-    "level": "Current Understanding Level",
-    "expertise": "Expertise Level",
-    "style": "Communication Style",
-}
-_MANY = frozenset({*_LISTS.values(), "Development Stages", "Notes", "Related Sessions", "Connected Topics"})
-_OPTIONAL = frozenset({_EARLIER, _EARLIER_ITEMS, "Notes"})
-Told = dict[str, list[str]]  # label → what is told under it
+_LISTS = (
+    *("Related Topics", "Common Questions", "Preferred Approaches", "Important Concepts", "Best Practices"),
+    *("Pitfalls to Avoid", "Resources Referenced", "Development Stages", "Notes", "Related Sessions"),
+    "Connected Topics",
+)
+Told = dict[str, list[str]]  # field → its texts
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Stage:
-    """What there is new to a topic. Texts take the place of what was said, lists go on."""
+    """What is new about a topic."""
 
     project: str = ""
     session: str = ""
@@ -75,34 +55,26 @@ class Stage:
     level: str = ""
     expertise: str = ""
     style: str = ""
-    related: tuple[str, ...] = field(default=())
-    questions: tuple[str, ...] = field(default=())
-    approaches: tuple[str, ...] = field(default=())
-    insights: tuple[str, ...] = field(default=())
-    practices: tuple[str, ...] = field(default=())
-    pitfalls: tuple[str, ...] = field(default=())
-    resources: tuple[str, ...] = field(default=())
+    related: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
+    approaches: tuple[str, ...] = ()
+    insights: tuple[str, ...] = ()
+    practices: tuple[str, ...] = ()
+    pitfalls: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
 
     def checked(self) -> Stage:
         """The same, on one line each, neutral and masked. Raises Invalid."""
-        names = [each.name for each in fields(self) if each.name not in ("project", "session")]
-        texts: list[str] = []
-        sizes: list[int] = []
-        for name in names:
-            value = getattr(self, name)
+        project, session = checked_project(self.project), checked_name(self.session)
+        values = {name: value for name, value in asdict(self).items() if name not in ("project", "session")}
+        for name, value in values.items():
             if isinstance(value, tuple) and len(value) > _ITEMS:
                 raise Invalid(name, f"are {len(value)}; at most {_ITEMS} are allowed at once")
-            given = value if isinstance(value, tuple) else (value,)
-            texts += [neutral(one_line(each, name, _TEXT)) for each in given]
-            sizes.append(len(given))
-        clean = iter(masked_together(texts)[0])
-        told: dict[str, Any] = {}
-        for name, size in zip(names, sizes, strict=True):
-            is_list = isinstance(getattr(self, name), tuple)
-            told[name] = (
-                tuple(cut(next(clean), MOST_OF_AN_ITEM) for _ in range(size)) if is_list else cut(next(clean), _TEXT)
-            )
-        return replace(self, project=checked_project(self.project), session=checked_name(self.session), **told)
+        clean = cleaned(values, _TEXT)
+        for name, value in clean.items():
+            if isinstance(value, tuple):
+                clean[name] = tuple(cut(item, MOST_OF_AN_ITEM) for item in value)
+        return Stage(project, session, **clean)
 
 
 def folded(name: str) -> str:
@@ -113,26 +85,26 @@ def folded(name: str) -> str:
 
 
 def gone_on(text: str, name: str, given: Stage, day: str) -> str:
-    """What a topic's memory says with what is new to it. `text` is what it said, "" where it begins. Raises
-    TopicFull."""
+    """A topic's memory with what is new. `text` is the memory, "" for a new one. Raises TopicFull."""
     told = _read(text)
     where = f"{day}, session {given.session}" if given.session else day
     told["Topic"] = told["Topic"] or [name]
     told["Project Context"] = [given.project]
     told["First Discussed"] = told["First Discussed"] or [where]
-    for attribute, label in _TEXTS.items():
-        told[label] = [getattr(given, attribute)] if getattr(given, attribute) else told[label]
-    for attribute, label in _LISTS.items():
-        told[label] = _united([*told[label], *getattr(given, attribute)])
-    if given.session:
-        told["Related Sessions"] = _united([*told["Related Sessions"], given.session])
+    for attribute, field in _FIELDS.items():
+        value = getattr(given, attribute)
+        if field in _LISTS:
+            told[field] = _united([*told[field], *value])
+        elif value:
+            told[field] = [value]
+    told["Related Sessions"] = _united([*told["Related Sessions"], given.session])
     if given.stage:
         told["Development Stages"] = _united([*told["Development Stages"], f"{where}: {given.stage}"])
     return _composed(told)
 
 
 def connected(text: str, session: str, topics: Iterable[str]) -> str:
-    """What it says with references to a session's memory and to those of topics. Raises TopicFull."""
+    """A topic's memory with references to a session and to other topics. Raises TopicFull."""
     told = _read(text)
     told["Related Sessions"] = _united([*told["Related Sessions"], session])
     told["Connected Topics"] = _united([*told["Connected Topics"], *topics])
@@ -145,19 +117,19 @@ def title(text: str) -> str:
 
 
 def _read(text: str) -> Told:
-    """What a memory tells, by label. Lines that somebody wrote otherwise are kept as notes."""
-    told: Told = {label: [] for labels in _LABELS.values() for label in labels}
+    """The texts of each field. Lines that somebody wrote otherwise are kept as notes."""
+    told: Told = {field: [] for field in chain(*templates.OF[CATEGORY].values())}
     for section in sections.parted(text, CATEGORY).values():
-        label = "Notes"
+        current = "Notes"
         for line in section.splitlines():
             found = re.match(r"- ([^:]+):(?: (.*))?\Z", line)
             if found and found[1] == sections.ABSENT:
-                label = "Notes"
+                current = "Notes"
             elif found and found[1] in told:
-                label = found[1]
-                told[label] += [found[2]] if found[2] else []
-            elif line.startswith("  - ") and label in _MANY:
-                told[label].append(line[4:])
+                current = found[1]
+                told[current] += [found[2]] if found[2] else []
+            elif line.startswith("  - ") and current in _LISTS:
+                told[current].append(line[4:])
             elif line.strip():
                 told["Notes"].append(cut(" ".join(line.split()), MOST_OF_AN_ITEM))
     return told
@@ -173,43 +145,33 @@ def _united(texts: Iterable[str]) -> list[str]:
 
 
 class TopicFull(Invalid):
-    """A topic's memory has no room for what is new, and nothing in it may give way."""
+    """A topic's memory has no room for what is new, and no item that could be left out."""
 
 
 def _composed(told: Told) -> str:
-    """The memory's text. Where it has not room for all, the oldest stages give way, and then the oldest of the longest
-    list; how many did is told. Raises TopicFull where nothing can give way any more."""
+    """The memory's text. If it is too long, the oldest stages are left out, then the oldest items of the longest list,
+    and the text says how many. Raises TopicFull if nothing is left to leave out."""
     while len(text := _as_text(told)) > MAX_CONTENT:
         stages = told["Development Stages"]
-        most = stages if len(stages) > 1 else max((told[label] for label in _MANY), key=len)
-        if not most:
+        longest = stages if len(stages) > 1 else max((told[field] for field in _LISTS), key=len)
+        if not longest:
             raise TopicFull("topic", f"has more than {MAX_CONTENT:,} characters in its memory; say it in fewer")
-        del most[0]
-        label = _EARLIER if most is stages else _EARLIER_ITEMS
-        told[label] = [f"{_earlier(told[label]) + 1} in this memory's history"]
+        del longest[0]
+        field = _EARLIER if longest is stages else _EARLIER_ITEMS
+        before = _COUNT.match("".join(told[field]))
+        told[field] = [f"{int(before[1]) + 1 if before else 1} in this memory's history"]
     return text
 
 
-def _earlier(told: list[str]) -> int:
-    found = _TELLS.match("".join(told))
-    return int(found[1]) if found else 0
-
-
 def _as_text(told: Told) -> str:
-    return sections.composed(
-        {
-            section: _section({label: told[label] for label in labels if told[label] or label not in _OPTIONAL})
-            for section, labels in _LABELS.items()
-        }
-    )
+    found = {
+        section: "\n".join(_line(field, told[field]) for field in fields if told[field])
+        for section, fields in templates.OF[CATEGORY].items()
+    }
+    return sections.composed(found)
 
 
-def _section(told: Told) -> str:
-    """Each label that has something under it."""
-    return "\n".join(_line(label, texts) for label, texts in told.items() if texts)
-
-
-def _line(label: str, texts: list[str]) -> str:
-    if label in _MANY:
-        return "\n".join([f"- {label}:", *(f"  - {text}" for text in texts)])
-    return f"- {label}: {' '.join(texts)}"
+def _line(field: str, texts: list[str]) -> str:
+    if field in _LISTS:
+        return "\n".join([f"- {field}:", *(f"  - {text}" for text in texts)])
+    return f"- {field}: {' '.join(texts)}"

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from django.utils import timezone
 
 from audit.trail import Actor
-from memory.errors import Invalid, MemoryDisabled
+from memory.errors import Invalid
 from memory.masking.neutral import neutral
 from memory.masking.scanner import masked_together
 from memory.models import Agent, Memory
@@ -19,8 +20,8 @@ from memory.policy import settings_document, switches
 from memory.policy.categories import DEFAULT_PROJECT
 from memory.policy.validation import MAX_TAG, Draft, checked_words
 from memory.recording import topic_memory
-from memory.recording.interactions import cut
 from memory.recording.references import reference
+from memory.recording.texts import cut
 from memory.recording.topic_memory import CATEGORY, Stage, TopicFull, folded
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
@@ -39,9 +40,7 @@ def evolve(agent: Agent, topic: str, actor: Actor, stage: Stage | None = None) -
     given = (stage or Stage()).checked()
     project = given.project or DEFAULT_PROJECT
     with edits.locked(agent) as row:
-        if not row.memory_enabled:
-            raise MemoryDisabled
-        switches.require_open(row, (CATEGORY,))
+        switches.require(row, CATEGORY)
         return go_on(row, name, actor, replace(given, project=project))
 
 
@@ -123,9 +122,11 @@ class Discussed:
         return told
 
     def _beside(self, name: str) -> list[str]:
-        pairs = [*zip(self.flow, self.flow[1:], strict=False), *zip(self.flow[1:], self.flow, strict=False)]
-        found = dict.fromkeys(other for one, other in pairs if one == name and other != name)
-        return [other for other in found if other in self.memories][:_CONNECTED]
+        """The topics right before and after a topic, without itself."""
+        pairs = list(pairwise(self.flow))
+        found = [after for before, after in pairs if before == name]
+        found += [before for before, after in pairs if after == name]
+        return [each for each in dict.fromkeys(found) if each != name and each in self.memories][:_CONNECTED]
 
     def _reference(self, row: Agent, name: str) -> str:
         memory = self.memories[name]

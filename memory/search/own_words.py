@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memory.markdown import labels, sections
+from memory.markdown import labels, sections, templates
 from memory.markdown.sections import ABSENT
 
 _LABEL = re.compile(r"- (?:\*\*)?([A-Z][A-Za-z -]{1,40}?)(?:\*\*)?:(?=\s|\Z)")
@@ -15,7 +15,7 @@ _ABSENT = re.compile(rf"(?:- )?(?:\*\*)?{ABSENT}(?:\*\*)?(?::[^\n]*)?\s*\Z")
 
 def to_be_found(text: str, category: str) -> str:
     """By which a memory is searched for."""
-    if category not in labels.OF and "## " not in text:
+    if category not in templates.OF and "## " not in text:
         return text
     known, headings = labels.all_of(category), sections.names(category)
     return "".join(_own(text, known, frozenset(headings)))
@@ -34,7 +34,7 @@ def _own(text: str, known: frozenset[str], headings: frozenset[str]) -> Iterator
 
 def to_be_told(text: str, category: str) -> str:
     """What is handed out for a prompt: without what nobody told, and sections in which nothing else stands."""
-    if category not in labels.OF or ABSENT not in text:
+    if category not in templates.OF or ABSENT not in text:
         return text
     kept = "".join(line for line, _, is_fenced in sections.parsed(text) if is_fenced or not _ABSENT.match(line))
     if sections.is_plain(kept, category):

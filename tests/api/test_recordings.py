@@ -9,7 +9,7 @@ import pytest
 from memory.agents import rule_changes
 from memory.masking.scanner import masked_together
 from memory.models import Agent, Creation
-from memory.recording import interactions, recorder, session_memory, topic_memory, topics
+from memory.recording import interactions, recorder, texts, topics
 from memory.writing import edits
 from tests.api.calling import Answer, Caller
 from tests.conftest import House
@@ -96,7 +96,7 @@ def masking(monkeypatch: pytest.MonkeyPatch, house: House) -> list[bool]:
         found.append(house.ada.pk in edits._holding.by_agent)
         return masked_together(texts)
 
-    for module in (interactions, topics, topic_memory, session_memory):
+    for module in (interactions, topics, texts):
         monkeypatch.setattr(module, "masked_together", masked)
     return found
 

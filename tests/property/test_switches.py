@@ -295,7 +295,7 @@ class Switched(RuleBasedStateMachine):
             shown += [each.memory for each in reading.page(row, Filters(discarded=None), after=0, limit=200)]
             shown += [each.memory for each in reading.search(row, "", filters=Filters(), limit=200)]
             shown += [each.memory for each in retrieval.retrieve(row, " OR ".join(map(mark, CATEGORIES))).reads]
-            assert {each.category for each in cleanup.suggestions(row)}.isdisjoint(self.off)
+            assert {each.category for each in cleanup.review(row).suggestions}.isdisjoint(self.off)
         assert {memory.category for memory in shown if memory.source != "system"}.isdisjoint(self.off)
 
     @invariant()

@@ -49,7 +49,7 @@ def old(agent: Agent, *texts: str, days: float = 100, **values: Any) -> list[int
 
 
 def suggested(agent: Agent, **how: Any) -> list[int]:
-    return [each.number for each in cleanup.suggestions(fresh(agent), now=how.pop("now", NOW), **how)]
+    return [each.number for each in cleanup.review(fresh(agent), now=how.pop("now", NOW), **how).suggestions]
 
 
 def looked_through(agent: Agent, **how: Any) -> cleanup.Review:
@@ -63,14 +63,14 @@ def test_a_memory_older_than_its_categorys_days_is_suggested(ada: Agent) -> None
     for category, days in DAYS.items():
         remember(ada, "younger", category=category, origin=ago(days - 1))
         [older] = remember(ada, "older", category=category, origin=ago(days + 1))
-        [one] = cleanup.suggestions(fresh(ada), category=category, now=NOW)
+        [one] = cleanup.review(fresh(ada), category=category, now=NOW).suggestions
         assert (one.number, one.category, one.retention_days) == (older, category, days)
         assert (one.age_days, one.importance) == (days + 1, 0)
 
 
 def test_what_a_suggestion_says(ada: Agent) -> None:
     old(ada, "ZEBRA", project="shop")
-    [one] = cleanup.suggestions(fresh(ada), now=NOW)
+    [one] = cleanup.review(fresh(ada), now=NOW).suggestions
     assert one.as_record() == {
         "number": 1,
         "version": row(ada, 1).version,
@@ -128,7 +128,7 @@ def test_another_agents_memories_are_not_suggested(ada: Agent, bob: Agent) -> No
 def test_with_memory_off_nothing_is_suggested_or_decided(ada: Agent) -> None:
     old(ada, "tea")
     rule_changes.change(ada, PERSON, enabled=False)
-    for act in (lambda: cleanup.suggestions(fresh(ada)), lambda: decide(fresh(ada), [1], [], ME)):
+    for act in (lambda: cleanup.review(fresh(ada)), lambda: decide(fresh(ada), [1], [], ME)):
         with pytest.raises(errors.MemoryDisabled):
             act()
 
@@ -246,9 +246,8 @@ def test_queries_do_not_grow(ada: Agent, many: int) -> None:
     agent = fresh(ada)
     for is_read in (False, True):
         assert asked(lambda: review(agent, now=NOW, is_read=is_read)) == [  # noqa: B023
-            "SELECT memory_cleanupdecision",  # what is overdue, and when it was kept
-            "SELECT memory_recall",
             "SELECT memory_memory",  # which were made of others
+            "SELECT memory_cleanupdecision",  # what is overdue, when it was kept, and how often it was recalled
             "SELECT memory_cleanupdecision",  # what was decided of each category
         ]
 
@@ -327,7 +326,7 @@ def test_what_was_kept_is_suggested_again_after_as_many_days(ada: Agent) -> None
     old(ada, "one")
     decide(fresh(ada), [1], [], ME, now=NOW)
     assert suggested(ada, now=NOW + timedelta(days=89)) == []
-    [again] = cleanup.suggestions(fresh(ada), now=NOW + timedelta(days=91))
+    [again] = cleanup.review(fresh(ada), now=NOW + timedelta(days=91)).suggestions
     assert (again.importance, "decided to be kept before" in again.reason) == (Importance.MEDIUM, True)
     decide(fresh(ada), [1], [], ME, now=NOW + timedelta(days=91))
     assert suggested(ada, now=NOW + timedelta(days=92)) == []

@@ -1,0 +1,43 @@
+"""Texts that describe a conversation: on one line, and without secrets, brands and licences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from memory.errors import Invalid
+from memory.masking.neutral import neutral
+from memory.masking.scanner import holds_token, masked_together
+from memory.policy.validation import checked_content
+
+
+def one_line(text: object, field: str, most: int) -> str:
+    """Text on one line, or none. Raises Invalid."""
+    return " ".join(checked_content(text, field, most).split()) if text != "" else ""
+
+
+def cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def checked_name(name: object) -> str:
+    """A session's name, or none. It is kept in clear, so it must not look like a secret. Raises Invalid."""
+    if name == "":
+        return ""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
+        raise Invalid("session", "is up to 64 letters, digits and . _ -")
+    if holds_token(name):
+        raise Invalid("session", "looks like a secret, and a session's name is kept in clear: give it another")
+    return name
+
+
+def cleaned(fields: Mapping[str, str | tuple[str, ...]], most: int) -> dict[str, Any]:
+    """Fields of at most `most` characters, or of a list of such texts: neutral, and masked together. Raises Invalid."""
+    texts: dict[str, list[str]] = {}
+    for name, value in fields.items():
+        given = value if isinstance(value, tuple) else (value,)
+        texts[name] = [neutral(one_line(text, name, most)) for text in given]
+    masked = iter(masked_together([text for each in texts.values() for text in each])[0])
+    clean = {name: tuple(cut(next(masked), most) for _ in each) for name, each in texts.items()}
+    return {name: each if isinstance(fields[name], tuple) else each[0] for name, each in clean.items()}
