@@ -103,9 +103,13 @@ class Standing:
     until: datetime | None = None
     ended_at: datetime | None = None
 
+    @property
+    def decide_until(self) -> datetime:
+        return self.asked_at + LAPSES
+
     def at(self, now: datetime) -> AccessState:
         """Its state at this moment: a clock ends it without an entry."""
-        if self.state == AccessState.REQUESTED and now >= self.asked_at + LAPSES:
+        if self.state == AccessState.REQUESTED and now >= self.decide_until:
             return AccessState.LAPSED
         if self.state == AccessState.ACTIVE and (self.until is None or now >= self.until):
             return AccessState.EXPIRED

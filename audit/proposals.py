@@ -46,9 +46,13 @@ class Proposal:
     decided_by: str = ""
     settled_by: int = 0
 
+    @property
+    def decide_until(self) -> datetime:
+        return self.asked_at + LAPSES
+
     def at(self, now: datetime) -> ProposalState:
         """Its state at this moment: a clock ends it without an entry."""
-        is_over = self.state == ProposalState.OPEN and now >= self.asked_at + LAPSES
+        is_over = self.state == ProposalState.OPEN and now >= self.decide_until
         return ProposalState.LAPSED if is_over else self.state
 
 

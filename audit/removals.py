@@ -54,6 +54,10 @@ class Removal:
     def is_erasure(self) -> bool:
         return self.operation == Operation.ERASURE_REQUESTED
 
+    @property
+    def removes(self) -> str:
+        return "silo" if self.is_erasure else "memories"
+
     def at(self, _: datetime) -> RemovalState:
         """Its state at this moment: no clock ends it, for it may have to be answered by law."""
         return self.state

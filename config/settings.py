@@ -281,7 +281,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["memory.api.base.keys.Nobody"],
     "DEFAULT_PARSER_CLASSES": ["memory.api.base.bodies.StrictJSON"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_THROTTLE_CLASSES": ["memory.api.base.limits.PerKey"],
+    "DEFAULT_THROTTLE_CLASSES": ["memory.api.base.keys.PerKey"],
     "DEFAULT_SCHEMA_CLASS": "memory.api.base.schema.Schema",
     "EXCEPTION_HANDLER": "drf_standardized_errors.handler.exception_handler",
     "UNAUTHENTICATED_USER": None,

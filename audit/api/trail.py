@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from audit.models import ActorKind, AuditEntry, Operation
 from memory.api.base.bodies import Choice, Page
-from memory.api.base.views import AgentView, listed
+from memory.api.base.views import AgentView, listed, page_of
 from memory.time_machine import trail_view
 from memory.time_machine.trail_view import Filters, State, Step
 
@@ -38,11 +38,6 @@ class EntryOut(serializers.Serializer[Any]):
     session = serializers.IntegerField(allow_null=True)
     changes = serializers.IntegerField(help_text="memories it touched")
     detail = DetailField(help_text="numbers and names that belong to the operation, so free-form here")
-
-
-class EntriesOut(serializers.Serializer[Any]):
-    results = EntryOut(many=True)
-    next = serializers.CharField(allow_null=True)
 
 
 class StateOut(serializers.Serializer[Any]):
@@ -74,14 +69,13 @@ class OneEntryOut(EntryOut):
 
 
 class Trail(AgentView):
-    @extend_schema(operation_id="audit_list", parameters=[TrailQuery], responses=EntriesOut)
+    @extend_schema(operation_id="audit_list", parameters=[TrailQuery], responses=page_of("EntriesOut", EntryOut))
     def get(self, request: Request) -> Response:
         """The agent's trail, oldest first, without content."""
         asked = self.asked(TrailQuery)
         after, limit = asked.pop("cursor"), asked.pop("limit")
         found = trail_view.page(self.agent, Filters(**asked), after=after, limit=limit + 1)
-        page = found[:limit]
-        return listed(EntryOut(page, many=True).data, page[-1].seq if len(found) > limit else None)
+        return listed(found, limit, "seq", lambda page: EntryOut(page, many=True).data)
 
 
 class OneEntry(AgentView):
@@ -91,10 +85,9 @@ class OneEntry(AgentView):
         asked = self.asked(Page)
         entry: AuditEntry = trail_view.entry(self.agent, seq)
         found = trail_view.steps(self.agent, seq, after=asked["cursor"], limit=asked["limit"] + 1)
-        page = found[: asked["limit"]]
-        answer = listed([_shown(step) for step in page], page[-1].number if len(found) > len(page) else None)
-        answer.data |= EntryOut(entry).data | {"note": trail_view.note(self.agent, entry)}
-        return answer
+        response = listed(found, asked["limit"], "number", lambda page: map(_shown, page))
+        response.data |= EntryOut(entry).data | {"note": trail_view.note(self.agent, entry)}
+        return response
 
 
 def _shown(step: Step) -> dict[str, Any]:
@@ -105,8 +98,8 @@ def _state(state: State | None) -> dict[str, Any] | None:
     if state is None:
         return None
     shown = {name: value for name, value in state.fields.items() if name in _SHOWN}
-    said = state.opened
-    return shown | {"content": said.content if said else None, "tags": list(said.tags) if said else []}
+    opened = state.opened
+    return shown | {"content": opened.content if opened else None, "tags": list(opened.tags) if opened else []}
 
 
 _SHOWN = frozenset(StateOut().get_fields())

@@ -9,7 +9,6 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.access import request_key
 from memory.api.base.bodies import Body, Choice, List, Whole
 from memory.api.base.memory_out import CATEGORIES
 from memory.api.base.views import AgentView
@@ -66,17 +65,19 @@ class CleanupOut(serializers.Serializer[Any]):
 class DecidedOut(serializers.Serializer[Any]):
     kept = serializers.ListField(child=serializers.IntegerField())
     discarded = serializers.ListField(child=serializers.IntegerField())
-    entry = serializers.IntegerField(allow_null=True, help_text="of the trail; null where nothing was discarded")
+    entry = serializers.IntegerField(
+        source="seq", allow_null=True, help_text="of the trail; null where nothing was discarded"
+    )
 
 
 class Cleanup(AgentView):
     @extend_schema(operation_id="cleanup_list", parameters=[Asked], responses=CleanupOut)
     def get(self, request: Request) -> Response:
         """List memories older than is suggested for their category. Nothing is ever discarded by itself."""
-        request_key.require_valid()
         review = cleanup.review(self.agent, category=self.asked(Asked).get("category"), is_read=True)
-        suggested = [SuggestionOut(each.as_record()).data for each in review.suggestions]
-        return Response({"suggestions": suggested, "more": review.more, "kept_back": review.kept_back})
+        suggestions = [each.as_record() for each in review.suggestions]
+        found = {"suggestions": suggestions, "more": review.more, "kept_back": review.kept_back}
+        return Response(CleanupOut(found).data)
 
     @extend_schema(operation_id="cleanup_decide", request=DecisionIn, responses=DecidedOut)
     def post(self, request: Request) -> Response:
@@ -84,4 +85,4 @@ class Cleanup(AgentView):
         given = self.given(DecisionIn)
         expect = {each["id"]: each["version"] for each in given.get("expect", ())}
         done = cleanup.decide(self.agent, given.get("keep", ()), given.get("discard", ()), self.actor, expect=expect)
-        return Response({"kept": done.kept, "discarded": done.discarded, "entry": done.seq})
+        return Response(DecidedOut(done).data)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -14,10 +12,9 @@ from rest_framework.response import Response
 from memory.access import request_key
 from memory.api.base import idempotency
 from memory.api.base.bodies import Body, Choice, List, Page, Text, Whole
-from memory.api.base.errors import TooLate
-from memory.api.base.file_field import WithFile, with_files
-from memory.api.base.memory_out import CATEGORIES, MemoryOut, shown
-from memory.api.base.views import AgentView, listed
+from memory.api.base.errors import ChangedMeanwhile
+from memory.api.base.memory_out import CATEGORIES, MemoryOut, WithFile, shown, with_files
+from memory.api.base.views import AgentView, listed, page_of
 from memory.errors import Invalid, Stale
 from memory.models import Agent, Kind
 from memory.policy.validation import MAX_CONTENT, MAX_TAG, MAX_TAGS, Draft
@@ -90,11 +87,6 @@ class FoundOut(MemoryOut):
     score = serializers.FloatField()
 
 
-class MemoriesOut(serializers.Serializer[Any]):
-    results = MemoryOut(many=True)
-    next = serializers.CharField(allow_null=True)
-
-
 class FoundPageOut(serializers.Serializer[Any]):
     results = FoundOut(many=True)
 
@@ -106,16 +98,31 @@ class BatchOut(serializers.Serializer[Any]):
 _IF_MATCH = OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, description="the ETag it was read with")
 
 
-class Memories(AgentView):
-    @extend_schema(operation_id="memories_list", parameters=[ListQuery], responses=MemoriesOut)
+class _Storing(AgentView):
+    def store(self, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Store memories, once for each Idempotency-Key. Those that an earlier request stored are read."""
+        drafts = [Draft(**values).checked() for values in given]
+        reads: list[Read] = []
+
+        def remember() -> list[int]:
+            reads.extend(reading.as_stored(operations.remember(self.agent, drafts, self.actor), drafts))
+            return [read.memory.number for read in reads]
+
+        numbers = idempotency.once(self.request, self.agent, remember)
+        files = with_files(self.agent, numbers)
+        return [
+            shown(read) | file for read, file in zip(reads or reading.several(self.agent, numbers), files, strict=True)
+        ]
+
+
+class Memories(_Storing):
+    @extend_schema(operation_id="memories_list", parameters=[ListQuery], responses=page_of("MemoriesOut", MemoryOut))
     def get(self, request: Request) -> Response:
         """List memories by number. No content is asked for in an address, so not by tag or word: see search."""
         asked = self.asked(ListQuery)
         after, limit = asked.pop("cursor"), asked.pop("limit")
         found = reading.page(self.agent, Filters(**asked), after=after, limit=limit + 1)
-        return listed(
-            [shown(read) for read in found[:limit]], found[limit - 1].memory.number if len(found) > limit else None
-        )
+        return listed(found, limit, "memory.number", lambda page: map(shown, page))
 
     @extend_schema(
         operation_id="memories_create",
@@ -125,12 +132,11 @@ class Memories(AgentView):
     )
     def post(self, request: Request) -> Response:
         """Remember something."""
-        [read] = _remember(self, [self.given(MemoryIn)])
-        [told] = _stored(self.agent, [read])
-        return Response(told, status.HTTP_201_CREATED, headers={"ETag": _etag(read)})
+        [stored] = self.store([self.given(MemoryIn)])
+        return Response(stored, status.HTTP_201_CREATED, headers=_etag(stored))
 
 
-class Batch(AgentView):
+class Batch(_Storing):
     @extend_schema(
         operation_id="memories_create_batch",
         request=BatchIn,
@@ -139,34 +145,18 @@ class Batch(AgentView):
     )
     def post(self, request: Request) -> Response:
         """Remember up to 500 at once, all or none."""
-        read = _remember(self, self.given(BatchIn)["memories"])
-        return Response({"results": _stored(self.agent, read)}, status.HTTP_201_CREATED)
-
-
-def _remember(view: AgentView, given: list[dict[str, Any]]) -> list[Read]:
-    """Store, once for each Idempotency-Key. What was stored by an earlier request is read as it stands."""
-    drafts = [Draft(**values).checked() for values in given]
-    stored: list[Read] = []
-
-    def remember() -> list[int]:
-        stored.extend(reading.as_stored(operations.remember(view.agent, drafts, view.actor), drafts))
-        return [read.memory.number for read in stored]
-
-    numbers = idempotency.once(view.request, view.agent, remember)
-    return stored or reading.several(view.agent, numbers)
-
-
-def _stored(agent: Agent, read: list[Read]) -> list[dict[str, Any]]:
-    """What was stored, with the path of each one's file."""
-    files = with_files(agent, [each.memory.number for each in read])
-    return [shown(each) | file for each, file in zip(read, files, strict=True)]
+        return Response({"results": self.store(self.given(BatchIn)["memories"])}, status.HTTP_201_CREATED)
 
 
 class OneMemory(AgentView):
+    def handle_exception(self, exc: Exception) -> Response:
+        """Only a request with `If-Match` names a version that can be stale."""
+        return super().handle_exception(ChangedMeanwhile() if isinstance(exc, Stale) else exc)
+
     @extend_schema(operation_id="memories_read", responses=MemoryOut)
     def get(self, request: Request, number: int) -> Response:
         """Read a memory, discarded or not."""
-        return self._answer(reading.one(self.agent, number))
+        return _memory(self.agent, number)
 
     @extend_schema(operation_id="memories_revise", request=RevisionIn, responses=MemoryOut, parameters=[_IF_MATCH])
     def patch(self, request: Request, number: int) -> Response:
@@ -174,27 +164,22 @@ class OneMemory(AgentView):
         given = self.given(RevisionIn)
         if not given:
             raise Invalid("body", "names nothing to change: give content, tags, or both")
-        with _unless_changed():
-            operations.revise(self.agent, number, self.actor, expect=self._expected(number), **given)
-        return self._answer(reading.one(self.agent, number))
+        operations.revise(self.agent, number, self.actor, expect=self._expected(number), **given)
+        return _memory(self.agent, number)
 
     @extend_schema(operation_id="memories_discard", responses={204: None}, parameters=[_IF_MATCH])
     def delete(self, request: Request, number: int) -> Response:
         """Discard it. It is kept, and can be restored."""
-        with _unless_changed():
-            operations.discard(self.agent, [number], self.actor, expect=self._expected(number))
+        operations.discard(self.agent, [number], self.actor, expect=self._expected(number))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _expected(self, number: int) -> dict[int, int] | None:
-        """The version `If-Match` names. `*` is any."""
-        given = str(self.request.META.get("HTTP_IF_MATCH", "")).strip()
+        """The version that `If-Match` names. `*` is any."""
+        given = self.request.headers.get("If-Match", "").strip()
         if not given or given == "*":
             return None
         version = given.removeprefix("W/").strip('"')
         return {number: int(version) if version.isascii() and version.isdigit() and len(version) < 19 else 0}
-
-    def _answer(self, read: Read) -> Response:
-        return Response(shown(read), headers={"ETag": _etag(read)})
 
 
 class Restore(AgentView):
@@ -202,8 +187,7 @@ class Restore(AgentView):
     def post(self, request: Request, number: int) -> Response:
         """Bring a discarded memory back. One that is there is left alone."""
         operations.restore(self.agent, [number], self.actor)
-        read = reading.one(self.agent, number)
-        return Response(shown(read), headers={"ETag": _etag(read)})
+        return _memory(self.agent, number)
 
 
 class Search(AgentView):
@@ -211,20 +195,16 @@ class Search(AgentView):
     def post(self, request: Request) -> Response:
         """Find active memories, best first. The query is content: it travels in the body, and is kept nowhere."""
         given = self.given(SearchIn)
-        request_key.require_valid()  # the body may have come long after the key; edits ask under their lock
+        request_key.require_valid()  # the body may have come long after the key; edits check under their lock
         query, tags, limit = given.pop("q"), given.pop("tags", ()), given.pop("limit")
         found = reading.search(self.agent, query, filters=Filters(**given), tags=tags, limit=limit)
         return Response({"results": [shown(read) | {"score": read.score} for read in found]})
 
 
-def _etag(read: Read) -> str:
-    return f'"{read.memory.version}"'
+def _memory(agent: Agent, number: int) -> Response:
+    memory = shown(reading.one(agent, number))
+    return Response(memory, headers=_etag(memory))
 
 
-@contextmanager
-def _unless_changed() -> Iterator[None]:
-    """What the write path calls stale is, for who sent `If-Match`, a failed precondition."""
-    try:
-        yield
-    except Stale:
-        raise TooLate from None
+def _etag(memory: dict[str, Any]) -> dict[str, str]:
+    return {"ETag": f'"{memory["version"]}"'}

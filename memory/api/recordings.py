@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from memory.api.base import idempotency
 from memory.api.base.bodies import Body, List, Text
-from memory.api.base.file_field import WithFile, with_files
+from memory.api.base.memory_out import WithFile, with_files
 from memory.api.base.views import AgentView
 from memory.models import RecordedSession
 from memory.policy import switches
@@ -56,7 +56,7 @@ class RecordingOut(WithFile):
 
 
 class _Skipped(Exception):
-    """Nothing was made, so that the request's Idempotency-Key is not used up."""
+    """Ends a request that makes nothing, so that its Idempotency-Key can be used again."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -75,28 +75,28 @@ class Recordings(AgentView):
         requested = given.pop("requested")
         interaction = Interaction(**given | {"tools": tuple(given["tools"])})
 
-        def keep(ready: recorder.Ready) -> list[int]:
-            found = ready.keep(self.actor)
-            if found.skipped is not None:
-                raise _Skipped(found.skipped)
-            return _numbers(found)
+        ready = cache(partial(recorder.ready, self.agent, interaction, requested=requested))
 
-        ready = partial(recorder.ready, self.agent, interaction, requested=requested)
+        def make() -> list[int]:
+            return _numbers(ready().keep(self.actor))
+
         try:
-            told = _told(idempotency.once_ready(request, self.agent, ready, keep))
-            return Response(told | with_files(self.agent, [told["id"]])[0], status.HTTP_201_CREATED)
+            recorded = _recorded(idempotency.once(request, self.agent, make, prepare=ready))
         except _Skipped as skipped:
             nothing = dict.fromkeys(("id", "session", "kind", "significance", "file", "no_file"))
-            return Response(nothing | {"masked": 0, "skipped": skipped.reason}, status.HTTP_200_OK)
+            return Response(nothing | {"masked": 0, "skipped": skipped.reason})
+        return Response(recorded | with_files(self.agent, [recorded["id"]])[0], status.HTTP_201_CREATED)
 
 
 def _numbers(found: recorder.Recorded) -> list[int]:
-    """All that is answered, as numbers: a repeat of the request is answered by them."""
-    session = 0 if found.session is None else found.session.pk
-    return [found.numbers[0], session, KINDS.index(found.kind), LEVELS.index(found.significance), found.masked]
+    """The whole response as numbers, for a repeated request. Raises _Skipped."""
+    if found.session is None:
+        raise _Skipped(found.skipped or "")
+    level = LEVELS.index(found.significance)
+    return [found.numbers[0], found.session.pk, KINDS.index(found.kind), level, found.masked]
 
 
-def _told(numbers: list[int]) -> dict[str, Any]:
+def _recorded(numbers: list[int]) -> dict[str, Any]:
     number, session, kind, level, masked = numbers
     return {
         "id": number,
@@ -135,6 +135,6 @@ class End(AgentView):
         if self.agent.memory_enabled:  # else it is that which is told
             switches.require_open(self.agent, (CATEGORY,))
         edited = sessions.end_session(self.agent, name, self.actor, project=project, outcomes=Outcomes(**given))
-        number = edited.memory.number if edited is not None and edited.memories else None
-        [file] = [{"file": None, "no_file": None}] if number is None else with_files(self.agent, [number])
-        return Response({"id": number} | file)
+        if edited is None or not edited.memories:
+            return Response({"id": None, "file": None, "no_file": None})
+        return Response({"id": edited.memory.number} | with_files(self.agent, [edited.memory.number])[0])

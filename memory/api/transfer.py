@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from itertools import chain
 from typing import IO, Any, cast
@@ -13,11 +13,10 @@ from django.http import HttpResponseBase, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
-from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.api.base.bodies import Arriving, Body, Choice, Text
+from memory.api.base.bodies import Body, BodyParser, Choice, Text
 from memory.api.base.views import AgentView
 from memory.errors import Invalid
 from memory.transfer import exporting, importing
@@ -27,14 +26,14 @@ from memory.transfer.formats import jsonl
 from memory.transfer.importing import IMPORTS
 
 
-class Held(BaseParser):
-    """The body itself, of at most API_IMPORT_BYTES. It is here before anything is locked: others write meanwhile."""
+class ImportParser(BodyParser):
+    """Gives the body as bytes, at most API_IMPORT_BYTES. All of it is read before the agent is locked."""
 
     def __init__(self, media_type: str) -> None:
         self.media_type = media_type
 
     def parse(self, stream: IO[bytes], media_type: str | None = None, parser_context: Any = None) -> Any:
-        return Arriving(stream, media_type, parser_context).whole(settings.API_IMPORT_BYTES)
+        return self.read(stream, parser_context, settings.API_IMPORT_BYTES)
 
 
 class ExportQuery(Body):
@@ -89,20 +88,17 @@ class ImportedOut(serializers.Serializer[Any]):
     )
 
 
-def _kind(each: exporting.Export | importing.Import) -> str:
-    return each.media_type.partition(";")[0]
-
-
-def _form(kind: str, json: OpenApiTypes) -> OpenApiTypes:
-    """What the schema says of a body."""
-    return json if kind == "application/json" else OpenApiTypes.STR
+def _media_types(formats: Iterable[exporting.Export | importing.Import], json: OpenApiTypes) -> dict[str, OpenApiTypes]:
+    """The schema of a body in each media type; `json` of a JSON document."""
+    kinds = [each.media_type.partition(";")[0] for each in formats]
+    return {kind: json if kind == "application/json" else OpenApiTypes.STR for kind in kinds}
 
 
 class Export(AgentView):
     @extend_schema(
         operation_id="export",
         parameters=[ExportQuery],
-        responses={(200, kind): _form(kind, OpenApiTypes.OBJECT) for kind in map(_kind, EXPORTS.values())},
+        responses={(200, kind): schema for kind, schema in _media_types(EXPORTS.values(), OpenApiTypes.OBJECT).items()},
     )
     def get(self, request: Request) -> HttpResponseBase:
         """Every memory, in order of id, one JSON object a line or in another format; also while memory is switched
@@ -110,11 +106,11 @@ class Export(AgentView):
         asked = self.asked(ExportQuery)
         write = writer(asked["format"], with_discarded=asked["discarded"])
         chosen = EXPORTS[asked["format"]]
-        answer = StreamingHttpResponse(
+        response = StreamingHttpResponse(
             _Begun(self._pieces(write, with_discarded=asked["discarded"])), content_type=chosen.media_type
         )
-        answer["Content-Disposition"] = f'attachment; filename="{self.agent.slug}{chosen.ending}"'
-        return answer
+        response["Content-Disposition"] = f'attachment; filename="{self.agent.slug}{chosen.ending}"'
+        return response
 
     def _pieces(self, write: Writer, *, with_discarded: bool) -> Generator[bytes, None, None]:
         with closing(exporting.memories(self.agent, with_discarded=with_discarded)) as memories:
@@ -122,11 +118,10 @@ class Export(AgentView):
 
 
 class _Begun:
-    """Pieces of which the first is there already: what keeps them from beginning is told, not a 200 that breaks off.
+    """A body whose first piece is made at once, so that an error there is a response of its own.
 
-    They are closed with the answer, also when its client is given up. Left to the garbage, their cursor would be closed
-    whenever that is collected: in the midst of another request's statements on the same connection, whose lock this
-    thread has, and would wait for for ever.
+    It is closed with the response, also when the client goes away. If it were left to the garbage collector, its cursor
+    could be closed during another request's statement on the same connection, which would wait for itself.
     """
 
     def __init__(self, pieces: Generator[bytes, None, None]) -> None:
@@ -141,14 +136,14 @@ class _Begun:
 
 class Import(AgentView):
     def get_parsers(self) -> list[Any]:
-        """A body in the format's own type, and no other."""
+        """One parser, for the media type of the format."""
         asked = getattr(getattr(self, "request", None), "GET", {}).get("format") or ""  # a schema has no request
-        return [Held(IMPORTS.get(asked, IMPORTS["jsonl"]).media_type)]
+        return [ImportParser(IMPORTS.get(asked, IMPORTS["jsonl"]).media_type)]
 
     @extend_schema(
         operation_id="import",
         parameters=[ImportQuery],
-        request={kind: _form(kind, OpenApiTypes.ANY) for kind in map(_kind, IMPORTS.values())},
+        request=_media_types(IMPORTS.values(), OpenApiTypes.ANY),
         responses={201: ImportedOut},
     )
     def post(self, request: Request) -> Response:
@@ -156,9 +151,9 @@ class Import(AgentView):
         number. In other formats what is no memory is left out with the reason, and a file that is none of the format is
         refused."""
         asked = self.asked(ImportQuery)
-        body = cast(IO[bytes], request.data or io.BytesIO())  # without one the framework has an object of no fields
-        told = self._lines(body, asked["project"]) if asked["format"] == "jsonl" else self._file(body, **asked)
-        return Response(told, status.HTTP_201_CREATED)
+        body = io.BytesIO(cast(bytes, request.data or b""))  # without a body the framework gives an empty object
+        imported = self._lines(body, asked["project"]) if asked["format"] == "jsonl" else self._file(body, **asked)
+        return Response(imported, status.HTTP_201_CREATED)
 
     def _lines(self, body: IO[bytes], project: str) -> dict[str, Any]:
         if project:
@@ -180,6 +175,6 @@ class Import(AgentView):
             "tokens": done.tokens,
             "constitutional": done.constitutional,
             "left_out": done.left_out,
-            "named": [{"key": each.key, "why": each.why} for each in done.named],
+            "named": LeftOutOut(done.named, many=True).data,
             "transformed": [{"what": what, "memories": count} for what, count in done.transformed.most_common()],
         }

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import structlog
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers, status
-from rest_framework.exceptions import APIException
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.api.base.bodies import Page
+from memory.api.base.bodies import NumberOrNull, Page
 from memory.api.base.views import AgentView
-from memory.errors import FileFault
 from memory.models import Vault
 from memory.vault import comparing, writer
 from memory.vault.comparing import Compared
 
-log = structlog.get_logger("palimpsest.api")
-
-
-class VaultUnusable(APIException):
-    status_code = status.HTTP_503_SERVICE_UNAVAILABLE
-    default_code = FileFault.code
-    default_detail = "The agent's vault cannot be read or written; the service's log says why."
-
 
 class DifferenceOut(serializers.Serializer[Any]):
-    id = serializers.IntegerField(allow_null=True, help_text="of the memory; null: an index, or nobody knows of which")
+    id = NumberOrNull(
+        source="number", allow_null=True, help_text="of the memory; null: an index, or nobody knows of which"
+    )
     kind = serializers.ChoiceField(
         comparing.KINDS, help_text="what is not as it should be; `edited`: somebody wrote to it"
     )
@@ -55,30 +46,19 @@ class OneVault(AgentView):
     @extend_schema(operation_id="vault_read", parameters=[VaultQuery], responses=VaultOut)
     def get(self, request: Request) -> Response:
         """Compare files of the vault with the silo, a page of memories at a time; nothing is changed, nor held."""
-        asked = self.asked(VaultQuery)
-        found = self._compared(asked["cursor"], asked["limit"])
-        state = Vault.objects.filter(agent_id=self.agent.pk).first()
+        asked, has_vault = self.asked(VaultQuery), bool(self.agent.vault_path)
+        found = Compared()
+        if has_vault:
+            found = comparing.page(self.agent, after=asked["cursor"], limit=asked["limit"])
         is_last = found.after is None
         return Response(
             {
                 "path": self.agent.vault_path,
                 "is_there": writer.is_there(self.agent),
-                "is_behind": bool(self.agent.vault_path) and writer.is_behind(self.agent),
-                "fault": state.fault if state else "",
-                "differences": [
-                    {"id": each.number or None, "kind": each.kind, "path": each.path} for each in found.differences
-                ],
+                "is_behind": has_vault and writer.is_behind(self.agent),
+                "fault": Vault.objects.filter(agent_id=self.agent.pk).values_list("fault", flat=True).first() or "",
+                "differences": DifferenceOut(found.differences, many=True).data,
                 "unknown": found.unknown if is_last else None,
                 "next": None if is_last else str(found.after),
             }
         )
-
-    def _compared(self, after: int, limit: int) -> Compared:
-        """Raises VaultUnusable."""
-        if not self.agent.vault_path:
-            return Compared()
-        try:
-            return comparing.page(self.agent, after=after, limit=limit)
-        except FileFault as fault:
-            log.error("vault not used", agent=self.agent.pk, code=fault.code, reason=fault.reason)
-            raise VaultUnusable from None

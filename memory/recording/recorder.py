@@ -62,14 +62,18 @@ class Ready:
     skipped: str = ""
 
     def keep(self, actor: Actor) -> Recorded:
-        """Raises what `record` raises."""
+        """Prepares it again if the rules changed meanwhile. Raises what `record` raises."""
         if self.kept is None:
-            log.info("interaction not recorded", agent=self.agent.pk, reason=self.skipped)
-            return Recorded(skipped=self.skipped)
+            return self._skipped()
         with edits.locked(self.agent) as row:
+            now = self
             if (row.memory_enabled, row.rules) != (self.agent.memory_enabled, self.agent.rules):
-                return ready(row, self.interaction, requested=self.requested).keep(actor)
-            return _recorded(row, self.kept, actor)
+                now = ready(row, self.interaction, requested=self.requested)
+            return now._skipped() if now.kept is None else _recorded(row, now.kept, actor)
+
+    def _skipped(self) -> Recorded:
+        log.info("interaction not recorded", agent=self.agent.pk, reason=self.skipped)
+        return Recorded(skipped=self.skipped)
 
 
 def record(agent: Agent, interaction: Interaction, actor: Actor, *, requested: bool = False) -> Recorded:

@@ -11,6 +11,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.trail import Actor
 from memory.access.authentication import prefix_of
 from memory.agents import lifecycle
 from memory.api.base.bodies import Body, Choice, Text, Whole
@@ -74,87 +75,73 @@ def shown_key(key: str) -> dict[str, str]:
     return {"key": key, "prefix": prefix_of(key)}
 
 
+class FileOut(serializers.CharField):
+    def to_representation(self, value: Any) -> Any:
+        return value or None
+
+
+class ErasedOut(serializers.BooleanField):
+    def to_representation(self, value: Any) -> bool:
+        return not value
+
+
+class DueOut(serializers.CharField):
+    def to_representation(self, value: Any) -> str:
+        return schedule.why(value)
+
+
 class LogOut(serializers.Serializer[Any]):
-    file = serializers.CharField(allow_null=True, help_text="for whoever can read it; null: the journal")
+    file = FileOut(source="memory_path", allow_null=True, help_text="for whoever can read it; null: the journal")
     last_n = serializers.IntegerField(help_text="entries that gc keeps; 0: see max_entries")
     max_entries = serializers.IntegerField(help_text="0: all")
     context_tokens = serializers.IntegerField(allow_null=True, help_text="that gc sends to the model; null: all")
 
 
 class UsageOut(serializers.Serializer[Any]):
-    tokens = serializers.IntegerField(help_text="of core memory")
-    budget = serializers.IntegerField()
-    target = serializers.IntegerField()
-    memories = serializers.IntegerField(help_text="core")
-    journal = serializers.IntegerField()
-    constitutional = serializers.IntegerField()
+    tokens = serializers.IntegerField(source="core_tokens", help_text="of core memory")
+    budget = serializers.IntegerField(source="budget_tokens")
+    target = serializers.IntegerField(source="target_tokens")
+    memories = serializers.IntegerField(source="core_count", help_text="core")
+    journal = serializers.IntegerField(source="journal_count")
+    constitutional = serializers.IntegerField(source="constitutional_count")
     duplicate_tokens = serializers.IntegerField(help_text="of exact repeats")
 
 
 class AgentOut(serializers.Serializer[Any]):
     """An agent, as its side and its tenant see it: no prompts, no content."""
 
-    tenant = serializers.CharField()
-    agent = serializers.CharField()
+    tenant = serializers.CharField(source="tenant.slug")
+    agent = serializers.CharField(source="slug")
     model = serializers.CharField()
     language = serializers.CharField()
     retention = serializers.CharField()
-    has_steward = serializers.BooleanField()
+    has_steward = serializers.BooleanField(source="steward")
     is_steward_only = serializers.BooleanField()
     discard_share_lifted_until = serializers.DateTimeField(allow_null=True)
-    is_erased = serializers.BooleanField(help_text="its silo was erased: nothing of it is read or changed again")
+    is_erased = ErasedOut(source="wrapped_key", help_text="its silo was erased: nothing of it is read or changed again")
     memory_enabled = serializers.BooleanField()
     paused = serializers.BooleanField()
-    usage = UsageOut()
-    log = LogOut(help_text="of its runs")
-    due = serializers.CharField(allow_blank=True, help_text="why a refinement is due now; empty when none is")
+    usage = UsageOut(source="*")
+    log = LogOut(source="*", help_text="of its runs")
+    due = DueOut(source="*", allow_blank=True, help_text="why a refinement is due now; empty when none is")
     due_at = serializers.DateTimeField(allow_null=True)
     last_refined_at = serializers.DateTimeField(allow_null=True)
     audit_seq = serializers.IntegerField(help_text="the number of its last audit entry")
     created_at = serializers.DateTimeField()
 
 
-def shown_agent(agent: Agent) -> dict[str, Any]:
-    return {
-        "tenant": agent.tenant.slug,
-        "agent": agent.slug,
-        "model": agent.model,
-        "language": agent.language,
-        "retention": str(agent.retention),
-        "has_steward": bool(agent.steward),
-        "is_steward_only": agent.is_steward_only,
-        "discard_share_lifted_until": agent.discard_share_lifted_until,
-        "is_erased": not agent.wrapped_key,
-        "memory_enabled": agent.memory_enabled,
-        "paused": agent.paused,
-        "usage": {
-            "tokens": agent.core_tokens,
-            "budget": agent.budget_tokens,
-            "target": agent.target_tokens,
-            "memories": agent.core_count,
-            "journal": agent.journal_count,
-            "constitutional": agent.constitutional_count,
-            "duplicate_tokens": agent.duplicate_tokens,
-        },
-        "log": {
-            "file": agent.memory_path or None,
-            "last_n": agent.last_n,
-            "max_entries": agent.max_entries,
-            "context_tokens": agent.context_tokens,
-        },
-        "due": schedule.why(agent),
-        "due_at": agent.due_at,
-        "last_refined_at": agent.last_refined_at,
-        "audit_seq": agent.audit_seq,
-        "created_at": agent.created_at,
-    }
+def changed(agent: Agent, actor: Actor, settings: dict[str, Any]) -> Response:
+    """Change settings of an agent; the response is the agent."""
+    row = lifecycle.change(agent, actor, **settings)
+    row.tenant = agent.tenant
+    return Response(AgentOut(row).data)
 
 
 class OwnAgent(AgentView):
     @extend_schema(operation_id="agent_read", responses=AgentOut)
     def get(self, request: Request) -> Response:
         """Usage, budget, whether a refinement is due and why."""
-        return Response(shown_agent(self.agent))
+        return Response(AgentOut(self.agent).data)
 
     @extend_schema(operation_id="agent_change", request=AgentIn, responses=AgentOut)
     def patch(self, request: Request) -> Response:
@@ -163,9 +150,7 @@ class OwnAgent(AgentView):
         if "model" in given:
             parse_model(given["model"])
         daily_limit.checked_lift(given.get("discard_share_lifted_until"))
-        changed = lifecycle.change(self.agent, self.actor, **given)
-        changed.tenant = self.agent.tenant
-        return Response(shown_agent(changed))
+        return changed(self.agent, self.actor, given)
 
 
 class Keys(AgentView):
@@ -216,7 +201,8 @@ class Context(AgentView):
         form, within = asked["format"], {"max_tokens": asked.get("max_tokens"), "project": asked.get("project")}
         etag = context.etag(self.agent, form=form, **within)
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
-        if etag in {part.strip().removeprefix("W/") for part in request.META.get("HTTP_IF_NONE_MATCH", "").split(",")}:
+        known = request.headers.get("If-None-Match", "").split(",")
+        if etag in {part.strip().removeprefix("W/") for part in known}:
             return HttpResponse(status=status.HTTP_304_NOT_MODIFIED, headers=headers)
         block = context.read(self.agent, **within)
         if form == "text":

@@ -12,9 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.api.base.bodies import Body, Choice, Page, Text
-from memory.api.base.views import AgentView, listed
+from memory.api.base.views import AgentView, listed, newest_first, page_of
 from refinement import backlog, runtime, undone_sessions
-from refinement.api.agent import AgentOut, shown_agent
+from refinement.api.agent import AgentOut
 from refinement.llm import anthropic, openai
 from refinement.models import Driver, Mode, Outcome, RefinementSession
 
@@ -69,16 +69,6 @@ class SessionOut(serializers.Serializer[Any]):
     deleted = serializers.IntegerField()
     protected = serializers.IntegerField()
     promoted = serializers.IntegerField()
-
-
-class SessionsOut(serializers.Serializer[Any]):
-    results = SessionOut(many=True)
-    next = serializers.CharField(allow_null=True)
-
-
-def shown(session: RefinementSession) -> Any:
-    undone_sessions.note([session])
-    return SessionOut(session).data
 
 
 class BriefingQuery(Body):
@@ -140,17 +130,12 @@ class AbortIn(Body):
 
 
 class Sessions(AgentView):
-    @extend_schema(operation_id="sessions_list", parameters=[Page], responses=SessionsOut)
+    @extend_schema(operation_id="sessions_list", parameters=[Page], responses=page_of("SessionsOut", SessionOut))
     def get(self, request: Request) -> Response:
         """The sessions, newest first."""
         asked = self.asked(Page)
-        rows = RefinementSession.objects.filter(agent_id=self.agent.pk).order_by("-number")
-        if asked["cursor"]:
-            rows = rows.filter(number__lt=asked["cursor"])
-        found = list(rows[: asked["limit"] + 1])
-        page = found[: asked["limit"]]
-        undone_sessions.note(page)
-        return listed(SessionOut(page, many=True).data, page[-1].number if len(found) > len(page) else None)
+        found = newest_first(RefinementSession, self.agent, asked)
+        return listed(found, asked["limit"], "number", _shown)
 
     @extend_schema(operation_id="sessions_open", request=SessionIn, responses={201: SessionOut, 202: AgentOut})
     def post(self, request: Request) -> Response:
@@ -159,16 +144,15 @@ class Sessions(AgentView):
         if given["driver"] == Driver.SERVER:
             due = backlog.ask(self.agent)
             due.tenant = self.agent.tenant
-            return Response(shown_agent(due), status.HTTP_202_ACCEPTED)
-        session = runtime.begin(self.agent, mode=given["mode"])
-        return Response(shown(session), status.HTTP_201_CREATED)
+            return Response(AgentOut(due).data, status.HTTP_202_ACCEPTED)
+        return _answer(runtime.begin(self.agent, mode=given["mode"]), status.HTTP_201_CREATED)
 
 
 class OneSession(AgentView):
     @extend_schema(operation_id="sessions_read", responses=SessionOut)
     def get(self, request: Request, number: int) -> Response:
         """How a session stands: its state and figures, no content."""
-        return Response(shown(runtime.find(self.agent, number)))
+        return _answer(runtime.find(self.agent, number))
 
 
 class Briefing(AgentView):
@@ -176,10 +160,10 @@ class Briefing(AgentView):
     def get(self, request: Request, number: int) -> Response:
         """Messages and tools to give your model for the batch that is due. What it is shown, it may edit."""
         form = {"openai": openai.tool, "anthropic": anthropic.tool}[self.asked(BriefingQuery)["format"]]
-        told = runtime.briefing(runtime.find(self.agent, number))
-        messages = [{"role": message.role, "content": message.text} for message in told.messages]
-        tools = [form(tool) for tool in told.tools]
-        return Response({"messages": messages, "tools": tools, "batch": told.batch, "batches": told.batches})
+        briefing = runtime.briefing(runtime.find(self.agent, number))
+        messages = [{"role": message.role, "content": message.text} for message in briefing.messages]
+        tools = [form(tool) for tool in briefing.tools]
+        return Response({"messages": messages, "tools": tools, "batch": briefing.batch, "batches": briefing.batches})
 
 
 class Call(AgentView):
@@ -204,4 +188,13 @@ class Abort(AgentView):
     @extend_schema(operation_id="sessions_abort", request=AbortIn, responses=SessionOut)
     def post(self, request: Request, number: int) -> Response:
         """End the session early. What was done stays done."""
-        return Response(shown(runtime.abort(runtime.find(self.agent, number), self.given(AbortIn)["reason"])))
+        return _answer(runtime.abort(runtime.find(self.agent, number), self.given(AbortIn)["reason"]))
+
+
+def _answer(session: RefinementSession, status_code: int = status.HTTP_200_OK) -> Response:
+    return Response(_shown([session])[0], status_code)
+
+
+def _shown(sessions: list[RefinementSession]) -> list[Any]:
+    undone_sessions.note(sessions)
+    return list(SessionOut(sessions, many=True).data)

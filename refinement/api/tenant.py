@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
@@ -11,10 +9,10 @@ from rest_framework.response import Response
 
 from memory.agents import lifecycle
 from memory.api.base.bodies import Body, Text, Whole
-from memory.api.base.views import TenantView, listed
+from memory.api.base.views import TenantView, listed, page_of
 from memory.errors import NotFound
 from memory.models import Agent
-from refinement.api.agent import LANGUAGE, AgentOut, KeyOut, LogIn, shown_agent, shown_key
+from refinement.api.agent import LANGUAGE, AgentOut, KeyOut, LogIn, changed, shown_key
 from refinement.llm.catalog import parse as parse_model
 
 MAX_PAGE = 200
@@ -54,18 +52,32 @@ class AgentsQuery(Body):
     limit = serializers.IntegerField(min_value=1, max_value=MAX_PAGE, default=100)
 
 
-class AgentsOut(serializers.Serializer[Any]):
-    results = AgentOut(many=True)
-    next = serializers.CharField(allow_null=True)
-
-
 class LabelIn(Body):
     label = Text(  # type: ignore[assignment]  # a field's name, which DRF takes off the class
         max_length=100, required=False, allow_blank=True, default=""
     )
 
 
-class _OfTenant(TenantView):
+class Agents(TenantView):
+    @extend_schema(operation_id="agents_list", parameters=[AgentsQuery], responses=page_of("AgentsOut", AgentOut))
+    def get(self, request: Request) -> Response:
+        """The tenant's agents by name."""
+        asked = self.asked(AgentsQuery)
+        rows = Agent.objects.select_related("tenant").filter(tenant=self.tenant, slug__gt=asked["cursor"])
+        found = rows.order_by("slug")[: asked["limit"] + 1]
+        return listed(found, asked["limit"], "slug", lambda page: AgentOut(page, many=True).data)
+
+    @extend_schema(operation_id="agents_create", request=NewAgentIn, responses={201: NewAgentOut})
+    def post(self, request: Request) -> Response:
+        """Make an agent. Its first key is shown once; the runtime exchanges it for one of its own."""
+        given = self.given(NewAgentIn)
+        parse_model(given["model"])
+        agent, key = lifecycle.create(self.tenant.slug, given.pop("agent"), actor=self.actor, **given)
+        agent.refresh_from_db()
+        return Response(AgentOut(agent).data | shown_key(key), status.HTTP_201_CREATED)
+
+
+class _OneAgent(TenantView):
     def agent(self, slug: str) -> Agent:
         """The tenant's agent of that name. Raises NotFound, also for one of another tenant."""
         found = Agent.objects.select_related("tenant").filter(tenant=self.tenant, slug=slug).first()
@@ -74,45 +86,19 @@ class _OfTenant(TenantView):
         return found
 
 
-class Agents(_OfTenant):
-    @extend_schema(operation_id="agents_list", parameters=[AgentsQuery], responses=AgentsOut)
-    def get(self, request: Request) -> Response:
-        """The tenant's agents by name."""
-        asked = self.asked(AgentsQuery)
-        rows = Agent.objects.select_related("tenant").filter(tenant=self.tenant, slug__gt=asked["cursor"])
-        found = list(rows.order_by("slug")[: asked["limit"] + 1])
-        page = found[: asked["limit"]]
-        answer = listed([shown_agent(agent) for agent in page], None)
-        answer.data["next"] = page[-1].slug if len(found) > len(page) else None
-        return answer
-
-    @extend_schema(operation_id="agents_create", request=NewAgentIn, responses={201: NewAgentOut})
-    def post(self, request: Request) -> Response:
-        """Make an agent. Its first key is shown once; the runtime exchanges it for one of its own."""
-        given = self.given(NewAgentIn)
-        parse_model(given["model"])
-        slug = given.pop("agent")
-        made, key = lifecycle.create(self.tenant.slug, slug, model=given.pop("model"), actor=self.actor, **given)
-        made.refresh_from_db()
-        return Response(shown_agent(made) | shown_key(key), status.HTTP_201_CREATED)
-
-
-class OneAgent(_OfTenant):
+class OneAgent(_OneAgent):
     @extend_schema(operation_id="agents_read", responses=AgentOut)
     def get(self, request: Request, slug: str) -> Response:
         """An agent's settings and figures; no content."""
-        return Response(shown_agent(self.agent(slug)))
+        return Response(AgentOut(self.agent(slug)).data)
 
     @extend_schema(operation_id="agents_change", request=SettingsIn, responses=AgentOut)
     def patch(self, request: Request, slug: str) -> Response:
         """Set budget, target, cadence, limits, what is left of its log, or pause it."""
-        agent = self.agent(slug)
-        changed = lifecycle.change(agent, self.actor, **self.given(SettingsIn))
-        changed.tenant = agent.tenant
-        return Response(shown_agent(changed))
+        return changed(self.agent(slug), self.actor, self.given(SettingsIn))
 
 
-class AgentKeys(_OfTenant):
+class AgentKeys(_OneAgent):
     @extend_schema(operation_id="agents_key_issue", request=LabelIn, responses={201: KeyOut})
     def post(self, request: Request, slug: str) -> Response:
         """A key for an agent that remembers nothing yet. Once it does, its own side alone issues keys."""
@@ -120,7 +106,7 @@ class AgentKeys(_OfTenant):
         return Response(shown_key(key), status.HTTP_201_CREATED)
 
 
-class OneAgentKey(_OfTenant):
+class OneAgentKey(_OneAgent):
     @extend_schema(operation_id="agents_key_revoke", responses={204: None})
     def delete(self, request: Request, slug: str, prefix: str) -> Response:
         """End a key."""

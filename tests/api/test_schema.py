@@ -13,7 +13,7 @@ from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiYamlRenderer
 from drf_spectacular.validation import validate_schema
 
-from memory.api.base.examples import BY_OPERATION
+from memory.api.base.examples import OPERATIONS
 from tests.api.calling import Caller
 from tests.api.test_keys import address, is_tenants
 
@@ -64,7 +64,7 @@ def test_what_an_address_allows_is_what_the_schema_tells(schema: dict[str, Any],
 def test_every_operation_has_a_name_of_its_own_and_examples(schema: dict[str, Any]) -> None:
     names = [operation["operationId"] for _, operation in operations(schema)]
     assert len(names) == len(set(names))
-    assert set(names) == set(BY_OPERATION)
+    assert set(names) == set(OPERATIONS)
     for where, operation in operations(schema):
         told = {code: body for code, body in operation["responses"].items() if code.startswith("2") and code != "204"}
         bodies = [*told.values(), *([operation["requestBody"]] if "requestBody" in operation else [])]

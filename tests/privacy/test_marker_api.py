@@ -12,7 +12,7 @@ import pytest
 from django.db import OperationalError, connection
 
 from memory.access import tenants
-from memory.api.base.examples import BY_OPERATION
+from memory.api.base.examples import OPERATIONS
 from memory.search import cache
 from memory.silo.cipher import Cipher
 from refinement import gc_reports
@@ -86,7 +86,7 @@ class Fault(Exception):
 
 def test_every_address_has_a_row_here() -> None:
     assert {name for _, _, name in ADDRESSES} == set(BODIES)
-    assert len(BODIES) == len(BY_OPERATION)
+    assert len(BODIES) == len(OPERATIONS)
 
 
 @pytest.fixture

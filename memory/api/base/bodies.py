@@ -1,98 +1,76 @@
-"""Request bodies: strict JSON of bounded size, in which nothing unknown stands.
+"""Request bodies: strict JSON of limited size, without unknown fields.
 
-What is wrong is told by field and without the value. What a memory may say is for `memory.policy.validation` to check.
+Errors name the field and never repeat its value. `memory.policy.validation` checks what a memory may say.
 """
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping
-from email.message import Message
-from functools import cache
-from typing import IO, Any
+from itertools import islice
+from typing import IO, Any, cast
 
 from django.conf import settings
 from rest_framework import serializers, status
 from rest_framework.exceptions import APIException, ParseError, UnsupportedMediaType
 from rest_framework.parsers import BaseParser
-from rest_framework.utils.serializer_helpers import BindingDict
 
-DEEPEST = 20
-_AT_ONCE = 2**18  # bytes read at a time
-ERRORS = 10  # of one list that are told: who sends thousands is not answered with thousands
+DEEPEST = 20  # lists and objects in each other
+ERRORS = 10  # of one list in a response
+_ENDS_EARLY = "The body ends early."
 
 
 class TooLarge(APIException):
     status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
     default_code = "too_large"
 
-    def __init__(self, most: int) -> None:
-        super().__init__(f"The body is larger than {most:,} bytes.")
 
+class BodyParser(BaseParser):
+    """Reads a whole body, uncompressed and in UTF-8, into memory: nothing of it may reach a disk."""
 
-class BrokenOff(ParseError):
-    """Part of a body is no body: of an import cut between two lines nothing would show."""
-
-    default_detail = "The body breaks off."
-
-
-class Arriving:
-    """A body as it comes over the network, plain and in UTF-8. Raises UnsupportedMediaType."""
-
-    def __init__(self, stream: IO[bytes], media_type: str | None, context: Mapping[str, Any] | None) -> None:
-        headers = (context or {})["request"].META
-        told = Message()
-        told["Content-Type"] = media_type or ""
-        if str(told.get_param("charset", "utf-8")).lower() != "utf-8":
+    def read(self, stream: IO[bytes], context: Mapping[str, Any], limit: int) -> bytes:
+        """Raises UnsupportedMediaType, TooLarge, ParseError for a body that ends early."""
+        request = context["request"]
+        charset = request.content_params.get("charset", "utf-8")
+        encoding = request.headers.get("Content-Encoding", "identity")
+        if (charset.lower(), encoding.lower()) != ("utf-8", "identity"):
             raise UnsupportedMediaType("")
-        if headers.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
-            raise UnsupportedMediaType("")
-        self._stream = stream
-        self._told = 0 if "HTTP_TRANSFER_ENCODING" in headers else int(headers["CONTENT_LENGTH"])
-
-    def whole(self, most: int) -> io.BytesIO:
-        """All of it, in memory: what it says is not to lie on a disk. Raises TooLarge, BrokenOff."""
-        held = io.BytesIO()
-        while part := self._received(min(_AT_ONCE, most + 1 - held.tell())):
-            held.write(part)
-            if held.tell() > most:
-                raise TooLarge(most)
-        if held.tell() < self._told:
-            raise BrokenOff
-        held.seek(0)
-        return held
-
-    def _received(self, size: int) -> bytes:
+        length = 0 if "Transfer-Encoding" in request.headers else int(request.META["CONTENT_LENGTH"])
         try:
-            return self._stream.read(size)
+            body = stream.read(limit + 1)
         except OSError:
-            raise BrokenOff from None
+            raise ParseError(_ENDS_EARLY) from None
+        if len(body) > limit:
+            raise TooLarge(f"The body is larger than {limit:,} bytes.")
+        if len(body) < length:
+            raise ParseError(_ENDS_EARLY)
+        return body
 
 
-class StrictJSON(BaseParser):
-    """`application/json`, UTF-8, of at most API_BODY_BYTES; no NaN, no name twice, no half character, no deep nest."""
+class StrictJSON(BodyParser):
+    """`application/json` of at most API_BODY_BYTES: no NaN, no repeated name, no lone surrogate, no deep nesting."""
 
     media_type = "application/json"
 
     def parse(
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        text = Arriving(stream, media_type, parser_context).whole(settings.API_BODY_BYTES).getvalue()
-        problem = "is not JSON"
+        body = self.read(stream, parser_context or {}, settings.API_BODY_BYTES)
+        problem = ""
         try:
-            value = json.loads(text.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_object)
-            problem = "is nested too deeply" if _depth(value) > DEEPEST else ""
+            value = json.loads(body.decode(), parse_constant=_refuse, object_pairs_hook=_object)
             json.dumps(value, ensure_ascii=False).encode()
+            if _depth(value) > DEEPEST:
+                problem = "is nested too deeply"
         except UnicodeDecodeError:
             problem = "is not UTF-8"
         except UnicodeEncodeError:
-            problem = "holds half a surrogate pair, which is no character"
+            problem = "contains a lone surrogate, which is not a character"
         except RecursionError:
             problem = "is nested too deeply"
         except ValueError:
-            pass
-        if problem:  # not in the handlers: the errors there hold the body
+            problem = "is not JSON, or repeats a name in an object"
+        if problem:  # raised here, because an error in a handler would keep the body as its context
             raise ParseError(f"The body {problem}.")
         return value
 
@@ -109,22 +87,15 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _depth(value: Any) -> int:
-    """Of lists and objects within each other; what is deeper than allowed is not looked at."""
-    depth, level = 0, [value]
-    while level and depth <= DEEPEST:
-        level = [
-            each
-            for part in level
-            if isinstance(part, dict | list)
-            for each in (part.values() if isinstance(part, dict) else part)
-            if isinstance(each, dict | list)
-        ]
-        depth += 1
-    return depth
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return 0
+    return 1 + max(map(_depth, value), default=0)
 
 
 class Text(serializers.CharField):
-    """Text as it is: no number taken for one, nothing trimmed."""
+    """Text as it was sent: a number is not converted, white space is not removed."""
 
     default_error_messages = {"invalid": "must be text"}
 
@@ -138,7 +109,7 @@ class Text(serializers.CharField):
 
 
 class Whole(serializers.IntegerField):
-    """A whole number: no text, no float, no boolean taken for one."""
+    """A whole number: text, a float or a boolean is not converted."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**({"max_value": 2**53} | options))
@@ -149,8 +120,15 @@ class Whole(serializers.IntegerField):
         return super().to_internal_value(data)
 
 
+class NumberOrNull(serializers.IntegerField):
+    """A number in a response: 0, which stands for none, is null."""
+
+    def to_representation(self, value: Any) -> Any:
+        return value or None
+
+
 class Choice(serializers.ChoiceField):
-    """One of a few words; a wrong one is not repeated."""
+    """One of a few words. The error lists them and does not repeat what was sent."""
 
     def __init__(self, choices: Any, **options: Any) -> None:
         listed = ", ".join(str(choice) for choice in choices)
@@ -158,57 +136,37 @@ class Choice(serializers.ChoiceField):
 
 
 class List(serializers.ListField):
-    """A list of which its length is looked at first, and no more than a few errors are told."""
-
-    def to_internal_value(self, data: Any) -> list[Any]:
-        if isinstance(data, list) and self.max_length is not None and len(data) > self.max_length:
-            self.fail("max_length", max_length=self.max_length)
-        checked: list[Any] = super().to_internal_value(data)
-        return checked
+    """A list. Its length is checked first, and a response names at most `ERRORS` of its errors."""
 
     def run_child_validation(self, data: Any) -> list[Any]:
-        checked: list[Any] = []
-        errors: dict[Any, Any] = {}
-        for place, each in enumerate(data):
-            try:
-                checked.append(self.child.run_validation(each))
-            except serializers.ValidationError as wrong:
-                errors[place] = wrong.detail
-                if len(errors) == ERRORS:
-                    break
-        if errors:
-            raise serializers.ValidationError(errors)
+        if self.max_length is not None and len(data) > self.max_length:
+            self.fail("max_length", max_length=self.max_length)
+        try:
+            checked: list[Any] = super().run_child_validation(data)
+        except serializers.ValidationError as error:
+            errors = cast(dict[str, Any], error.detail)  # by position
+            raise serializers.ValidationError(dict(islice(errors.items(), ERRORS))) from None
         return checked
 
 
 class Body(serializers.Serializer[Any]):
-    """An object of the fields it names, and no other."""
+    """An object with the fields that it declares, and no other."""
 
-    default_error_messages = {"unknown": "is not a field here. Fields: {fields}", "invalid": "must be an object"}
-
-    @property
-    def fields(self) -> BindingDict:  # kept by the class, where DRF has each object make its own
-        return _fields(type(self))
+    default_error_messages = {
+        "unknown": "has unknown fields ({count}). Known fields: {fields}",
+        "invalid": "must be an object",
+    }
 
     def to_internal_value(self, data: Any) -> Any:
         unknown = [name for name in data if name not in self.fields] if isinstance(data, Mapping) else []
         if unknown:
-            told = self.error_messages["unknown"].format(fields=", ".join(self.fields))
-            raise serializers.ValidationError({"body": [f"{len(unknown)} name in it {told}"]}, code="unknown_field")
+            problem = self.error_messages["unknown"].format(count=len(unknown), fields=", ".join(self.fields))
+            raise serializers.ValidationError({"body": [problem]}, code="unknown_field")
         return super().to_internal_value(data)
 
 
-@cache
-def _fields(body: type[Body]) -> BindingDict:
-    """A body's fields, made once: checking keeps nothing in them, and copying them took longer than checking."""
-    made = BindingDict(body())
-    for name, field in body().get_fields().items():
-        made[name] = field
-    return made
-
-
 class Page(Body):
-    """Which part of a list: what follows `cursor`, so many."""
+    """Which part of a list: up to `limit` items after `cursor`."""
 
     cursor = serializers.IntegerField(min_value=0, max_value=2**53, default=0, help_text="`next` of the page before")
     limit = serializers.IntegerField(min_value=1, max_value=500, default=100)

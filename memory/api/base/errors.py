@@ -1,7 +1,7 @@
-"""Errors as the API tells them: one form, stable codes, no content.
+"""Errors of the API: one format, stable codes, no content.
 
-A domain error keeps its code and message; which status it is stands here, once. What nobody foresaw is a 500 that says
-nothing but that, and is logged by its type and place.
+A domain error keeps its code and message, and gets its status here. An unexpected error is a 500 without details, and
+is logged by its type and place.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import structlog
-from django.db import Error as DatabaseTrouble
+from django.db import Error as DatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from drf_standardized_errors.formatter import ExceptionFormatter
 from drf_standardized_errors.handler import ExceptionHandler
-from drf_standardized_errors.types import ErrorResponse
 from rest_framework import status
 from rest_framework.exceptions import APIException, ErrorDetail, MethodNotAllowed, UnsupportedMediaType, ValidationError
 from rest_framework.response import Response
@@ -25,6 +24,7 @@ from memory.api.base.keys import CHALLENGE
 from memory.errors import (
     CategoryDisabled,
     Erased,
+    FileFault,
     Invalid,
     KeyRejected,
     MemoryDisabled,
@@ -54,44 +54,31 @@ _STATUS = {
     ConfigurationError: status.HTTP_503_SERVICE_UNAVAILABLE,
 }
 
-_FRAMEWORKS: dict[type[APIException], str] = {
+_FRAMEWORKS: dict[type[APIException], str] = {  # the framework's own messages repeat what was sent
     MethodNotAllowed: "This address does not know that method.",
     UnsupportedMediaType: "The body's type, charset or encoding is not one this address takes.",
 }
-
-
-class Told(APIException):
-    """A domain error on its way out."""
-
-    def __init__(self, error: DomainError) -> None:
-        self.status_code = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 409)
-        self.field = error.field if isinstance(error, Invalid) else None
-        self.prompt = QUESTION if isinstance(error, MemoryDisabled | CategoryDisabled) else ""
-        if isinstance(error, ModelNotConfigured):  # over the API: of a setting alone
-            self.field = "model"
-        if self.status_code == status.HTTP_401_UNAUTHORIZED:
-            self.auth_header = CHALLENGE
-        super().__init__(error.problem if isinstance(error, Invalid) else str(error), error.code)
+_FILE = "A file of the agent, its memory file or its vault, cannot be used. The service's log says why."
 
 
 class Unavailable(APIException):
-    """The database cannot be used just now."""
+    """The database, or a file of the agent, cannot be used at present."""
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_code = "unavailable"
-    default_detail = "The service cannot answer just now. Try again."
+    default_detail = "The service cannot respond at present. Try again."
 
 
-class TooLate(APIException):
-    """`If-Match` names another state than the memory has."""
+class ChangedMeanwhile(APIException):
+    """`If-Match` names another version than the memory has."""
 
     status_code = status.HTTP_412_PRECONDITION_FAILED
     default_code = "changed_meanwhile"
-    default_detail = "It was changed meanwhile: read it again."
+    default_detail = "It has changed since you read it. Read it again."
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """What is refused before any address is looked up: nearly always another name than the service is known by."""
+    """A request that is refused before its address is looked up: in most cases, one to an unknown host name."""
     if not request.path_info.startswith("/api/"):
         return plain.bad_request(request, exception)
     detail = "The request cannot be read. Is the name in Host one of ALLOWED_HOSTS?"
@@ -100,37 +87,48 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 class Handler(ExceptionHandler):
+    """Gives each exception its status, and logs what is a fault of the service."""
+
     def convert_known_exceptions(self, exc: Exception) -> Exception:
+        if isinstance(exc, FileFault):
+            log.error("file not used", code=exc.code, reason=exc.reason)
+            return Unavailable(_FILE, FileFault.code)
         if isinstance(exc, DomainError):
-            return Told(exc)
-        if isinstance(exc, DatabaseTrouble):
+            return _refusal(exc)
+        if isinstance(exc, DatabaseError):
             log.error("database failed", exc_info=(type(exc), exc, exc.__traceback__))
             return Unavailable()
         if isinstance(exc, ValidationError):
             exc.status_code = status.HTTP_422_UNPROCESSABLE_ENTITY
-        if isinstance(exc, MethodNotAllowed | UnsupportedMediaType):  # the framework quotes what was sent
+        if isinstance(exc, MethodNotAllowed | UnsupportedMediaType):
             exc.detail = ErrorDetail(_FRAMEWORKS[type(exc)], exc.default_code)
         converted: Exception = super().convert_known_exceptions(exc)
         return converted
 
     def report_exception(self, exc: APIException, response: Response) -> None:
-        """By type and place alone (`config.logs`): Django's own report would hold the request."""
+        """By type and place alone (`config.logs`), because Django's own report would contain the request."""
         if self.exc is not exc and response.status_code >= status.HTTP_500_INTERNAL_SERVER_ERROR:
             log.error("request failed", exc_info=(type(self.exc), self.exc, self.exc.__traceback__))
 
 
-class Formatter(ExceptionFormatter):
-    def run(self) -> dict[str, Any]:
-        told = super().run()
-        if isinstance(self.exc, Told) and self.exc.field:
-            for error in told["errors"]:
-                error["attr"] = self.exc.field
-        if isinstance(self.exc, Told) and self.exc.prompt:
-            told["prompt"] = self.exc.prompt
-        return dict(told)
+def _refusal(error: DomainError) -> APIException:
+    """A domain error with its status. A dictionary as `detail` names the field."""
+    detail: Any = str(error)
+    if isinstance(error, Invalid):
+        detail = {error.field: error.problem}
+    elif isinstance(error, ModelNotConfigured):
+        detail = {"model": detail}
+    refusal = APIException(detail, error.code)
+    refusal.status_code = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 409)
+    if isinstance(error, KeyRejected):
+        refusal.auth_header = CHALLENGE  # type: ignore[attr-defined]  # read by the exception handler
+    return refusal
 
-    def format_error_response(self, error_response: ErrorResponse) -> dict[str, Any]:
-        return {
-            "type": error_response.type,
-            "errors": [{"code": e.code, "detail": e.detail, "attr": e.attr} for e in error_response.errors],
-        }
+
+class Formatter(ExceptionFormatter):
+    """Adds the question for a person to the response while memory, or a category, is switched off."""
+
+    def run(self) -> dict[str, Any]:
+        response: dict[str, Any] = super().run()
+        is_off = isinstance(self.original_exc, MemoryDisabled | CategoryDisabled)
+        return response | {"prompt": QUESTION} if is_off else response

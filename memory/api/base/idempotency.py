@@ -1,6 +1,6 @@
-"""Creating once, however often it is asked for: `Idempotency-Key`.
+"""`Idempotency-Key`: a repeated request creates nothing new.
 
-Kept for a day: a keyed digest of the key and of the body, and the numbers of what was made; never a body. The row is
+A row keeps, for a day, keyed digests of the key and of the body, and the numbers of what was made, but no body. It is
 written in the transaction that creates.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TypeVar
 
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
@@ -22,7 +21,6 @@ from memory.models import Agent, Creation
 from memory.silo.silo import Silo
 from memory.writing import edits
 
-T = TypeVar("T")
 KEPT = timedelta(days=1)
 MAX_KEY = 200  # characters
 
@@ -40,16 +38,16 @@ class KeyReused(APIException):
     default_detail = "This Idempotency-Key was used for another body."
 
 
-def once(request: Request, agent: Agent, make: Callable[[], list[int]]) -> list[int]:
-    """The numbers of what `make` made, now or when this key was first used. Raises KeyReused, Invalid."""
-    return once_ready(request, agent, lambda: None, lambda _: make())
+def once(
+    request: Request, agent: Agent, make: Callable[[], list[int]], *, prepare: Callable[[], object] = lambda: None
+) -> list[int]:
+    """The numbers of what `make` makes, or made when this key was first used.
 
-
-def once_ready(request: Request, agent: Agent, ready: Callable[[], T], make: Callable[[T], list[int]]) -> list[int]:
-    """The same, of what `ready` makes ready before the agent is locked: what takes long, and no repeat needs."""
-    key = str(request.META.get("HTTP_IDEMPOTENCY_KEY", ""))
+    `prepare` does the slow part before the agent is locked, and not for a repeat. Raises KeyReused, Invalid.
+    """
+    key = request.headers.get("Idempotency-Key", "")
     if not key:
-        return make(ready())
+        return make()
     if len(key) > MAX_KEY:
         raise Invalid("Idempotency-Key", f"is longer than {MAX_KEY} characters")
     silo = Silo.for_agent(agent)
@@ -58,12 +56,12 @@ def once_ready(request: Request, agent: Agent, ready: Callable[[], T], make: Cal
     made = _made_before(agent, digest, fingerprint)
     if made is not None:
         return made
-    what = ready()
+    prepare()
     with edits.locked(agent):
-        Creation.objects.filter(at__lt=timezone.now() - KEPT).delete()  # whoever's: who asks no more has none kept
+        Creation.objects.filter(at__lt=timezone.now() - KEPT).delete()  # of every agent: some never call again
         made = _made_before(agent, digest, fingerprint)
         if made is None:
-            made = make(what)
+            made = make()
             now = timezone.now()
             Creation.objects.create(agent=agent, key=digest, fingerprint=fingerprint, numbers=made, at=now)
         return made

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rest_framework import serializers
 
-from memory.models import Kind
+from memory.models import Agent, Kind
 from memory.policy.categories import SCOPES
 from memory.search.reading import Read
 from memory.transfer.exporting import record
+from memory.vault import writer
 
 CATEGORIES = sorted(SCOPES)
 
@@ -33,5 +35,19 @@ class MemoryOut(serializers.Serializer[Any]):
     version = serializers.IntegerField(help_text="the number of the audit entry that last touched it; its ETag")
 
 
+class WithFile(serializers.Serializer[Any]):
+    file = serializers.CharField(
+        allow_null=True, help_text="path of its file in the vault, on the service's machine, after it was read back"
+    )
+    no_file = serializers.CharField(allow_null=True, help_text="why there is no file, and what to do")
+
+
 def shown(read: Read) -> dict[str, Any]:
     return record(read.memory, read.opened, with_discarded=True) | {"version": read.memory.version}
+
+
+def with_files(agent: Agent, numbers: Sequence[int]) -> list[dict[str, str | None]]:
+    """The fields of `WithFile`, for each of these memories."""
+    files = writer.files_of(agent, numbers)
+    why = writer.why_no_file(agent) if len(files) < len(set(numbers)) else None
+    return [{"file": files.get(number), "no_file": None if number in files else why} for number in numbers]

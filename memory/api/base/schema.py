@@ -1,4 +1,4 @@
-"""The OpenAPI schema: every operation with whom it is for, examples, links, and the errors it may answer with."""
+"""The OpenAPI schema: every operation with its examples, its links and the errors that it may return."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiExample
 from rest_framework import serializers
 
-from memory.api.base import examples, links
 from memory.api.base.bodies import Body
+from memory.api.base.examples import examples, links
 from memory.api.base.views import AgentView, TenantView
 
 
@@ -56,7 +56,7 @@ class Schema(AutoSchema):
         return [self.path.removeprefix("/api/v1/").split("/")[0]]
 
     def get_examples(self) -> list[OpenApiExample]:
-        return list(examples.of(self.get_operation_id()))
+        return list(examples(self.get_operation_id()))
 
     def _map_serializer(self, serializer: Any, direction: Any, bypass_extensions: bool = False) -> dict[str, Any]:
         schema: dict[str, Any] = super()._map_serializer(serializer, direction, bypass_extensions)  # type: ignore[no-untyped-call]
@@ -66,7 +66,7 @@ class Schema(AutoSchema):
         bodies: dict[str, Any] = super()._get_response_bodies(direction)
         for code, body in bodies.items():
             body["description"] = body.get("description") or _SUCCESS[code]
-            if onward := links.of(self.get_operation_id(), code):
+            if onward := links(self.get_operation_id(), code):
                 body["links"] = onward
         for code, why in self._errors():
             told: dict[str, Any] = self._get_response_for_code(ErrorsOut, code)  # type: ignore[no-untyped-call]

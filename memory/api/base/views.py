@@ -1,10 +1,14 @@
-"""What every view of the API shares: whom it is for, and whose it is."""
+"""What every view of the API shares: whom it is for, and whose data it is about."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, cast
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Any, TypeVar, cast
 
+from django.db.models import Model, QuerySet
+from drf_spectacular.utils import inline_serializer
+from rest_framework import serializers
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,9 +20,12 @@ from memory.api.base.bodies import Body
 from memory.api.base.keys import AgentSide, Nobody, TenantSide
 from memory.models import Agent, AgentKey, Tenant, TenantKey
 
+T = TypeVar("T")
+M = TypeVar("M", bound=Model)
 
-class OneForm(DefaultContentNegotiation):
-    """Each address answers in its own form, whatever `Accept` asks for."""
+
+class OneFormat(DefaultContentNegotiation):
+    """Each address responds in its own format, whatever `Accept` says."""
 
     def select_renderer(self, request: Request, renderers: Any, format_suffix: str | None = None) -> tuple[Any, str]:
         return renderers[0], renderers[0].media_type
@@ -28,68 +35,84 @@ class View(APIView):
     """For nobody, until a subclass says for whom."""
 
     permission_classes: Any = [Nobody]
-    content_negotiation_class = OneForm
-    metadata_class = None  # the schema tells what there is; OPTIONS is a 405, and `Allow` does not name it
+    content_negotiation_class = OneFormat
+    metadata_class = None  # the schema describes each address; OPTIONS is a 405
     http_method_names = ("get", "head", "post", "put", "patch", "delete")
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         with request_key.request():
             return super().dispatch(request, *args, **kwargs)
 
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        super().initial(request, *args, **kwargs)
-        request_key.note(cast("AgentKey | TenantKey | None", request.auth))
-
-    @property
-    def actor(self) -> Actor:
-        caller: Any = self.request.user
-        actor: Actor = caller.actor
-        return actor
-
     def given(self, body: type[Body]) -> dict[str, Any]:
-        """The request's body, checked. Raises what is told as 422."""
-        checked = body(data=self.request.data)
-        checked.is_valid(raise_exception=True)
-        return dict(checked.validated_data)
+        """The checked request body. Raises ValidationError."""
+        return _checked(body, self.request.data)
 
     def asked(self, query: type[Body]) -> dict[str, Any]:
-        """The query string, checked likewise. A name given twice counts once, the last."""
-        checked = query(data=self.request.query_params.dict())
-        checked.is_valid(raise_exception=True)
-        return dict(checked.validated_data)
+        """The checked query string; of a repeated name the last value. Raises ValidationError."""
+        return _checked(query, self.request.query_params.dict())
+
+
+def _checked(body: type[Body], data: Any) -> dict[str, Any]:
+    checked = body(data=data)
+    checked.is_valid(raise_exception=True)
+    return dict(checked.validated_data)
 
 
 class AgentView(View):
     """For the holder of an agent's key: that agent, and no other."""
 
     permission_classes: Any = [AgentSide]
+    key: AgentKey
+    agent: Agent
+    actor: Actor
 
-    @property
-    def key(self) -> AgentKey:
-        return cast(AgentKey, self.request.auth)  # `AgentSide` lets nobody else in
-
-    @property
-    def agent(self) -> Agent:
-        return self.key.agent
+    def check_permissions(self, request: Request) -> None:
+        super().check_permissions(request)
+        self.key = cast(AgentKey, request.auth)  # `AgentSide` lets no other in
+        self.agent, self.actor = self.key.agent, Actor.agent(self.key.prefix)
 
 
 class TenantView(View):
     """For the holder of a tenant's key: metadata of that tenant's agents."""
 
     permission_classes: Any = [TenantSide]
+    key: TenantKey
+    tenant: Tenant
+    actor: Actor
 
-    @property
-    def tenant(self) -> Tenant:
-        return cast(TenantKey, self.request.auth).tenant
+    def check_permissions(self, request: Request) -> None:
+        super().check_permissions(request)
+        self.key = cast(TenantKey, request.auth)  # `TenantSide` lets no other in
+        self.tenant, self.actor = self.key.tenant, Actor.operator(self.key.prefix)
 
 
-def listed(results: Iterable[Any], cursor: int | None) -> Response:
-    """A page: `next` is the cursor of the one after it, null on the last."""
-    return Response({"results": list(results), "next": None if cursor is None else str(cursor)})
+def page_of(name: str, item: type[serializers.Serializer[Any]]) -> serializers.Serializer[Any]:
+    """The schema of a page of a list, as `listed` makes it."""
+    page: serializers.Serializer[Any] = inline_serializer(
+        name, {"results": item(many=True), "next": serializers.CharField(allow_null=True)}
+    )
+    return page
 
 
-def asked_page(found: Iterable[dict[str, Any]], asked: dict[str, Any]) -> Response:
-    """Of what was asked of the agent's side, by number: the first page of those in the state that is wanted."""
-    wanted = [each for each in found if asked.get("state", each["state"]) == each["state"]]
-    page = wanted[: asked["limit"]]
-    return listed(page, page[-1]["number"] if len(wanted) > len(page) else None)
+def newest_first(model: type[M], agent: Agent, asked: dict[str, Any]) -> QuerySet[M]:
+    """The agent's rows for `listed`, highest number first."""
+    rows = model._default_manager.filter(agent_id=agent.pk).order_by("-number")
+    rows = rows.filter(number__lt=asked["cursor"]) if asked["cursor"] else rows
+    return rows[: asked["limit"] + 1]
+
+
+def listed(found: Iterable[T], limit: int, cursor: str, shown: Callable[[list[T]], Iterable[Any]]) -> Response:
+    """A page of `limit` items. `found` has one more if another page follows.
+
+    `cursor` is the attribute of the page's last item that the next page begins after.
+    """
+    rows = list(found)
+    page = rows[:limit]
+    following = str(attrgetter(cursor)(page[-1])) if len(rows) > limit else None
+    return Response({"results": list(shown(page)), "next": following})
+
+
+def listed_requests(found: Iterable[Any], asked: dict[str, Any], out: type[serializers.Serializer[Any]]) -> Response:
+    """A page of what the agent's side was asked, by number: those in the `state` that the query names, if it does."""
+    wanted = [each for each in found if asked.get("state", each.state) == each.state]
+    return listed(wanted, asked["limit"], "number", lambda page: out(page, many=True).data)
