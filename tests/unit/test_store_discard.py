@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -27,6 +25,8 @@ def test_discarded_memories_are_gone_from_use_and_kept(ada: Agent, three: list[i
     assert active(ada) == [2]
     assert says(ada, 1).content == "tea"
     assert row(ada, 1).discarded_at == last_entry(ada).at
+    agent = steps.fresh(ada)
+    assert (agent.core_count, agent.core_tokens, agent.high_water_tokens) == (1, 2, 13)
 
 
 def test_discarding_is_one_entry_with_both_states_of_each(ada: Agent, three: list[int]) -> None:
@@ -39,65 +39,10 @@ def test_discarding_is_one_entry_with_both_states_of_each(ada: Agent, three: lis
     assert {row(ada, 1).version, row(ada, 3).version} == {edited.seq}
 
 
-def test_discarding_counts_down_but_leaves_the_high_water_mark(ada: Agent, three: list[int]) -> None:
-    operations.discard(ada, [3], ME)
-    agent = steps.fresh(ada)
-    assert (agent.core_count, agent.core_tokens, agent.high_water_tokens) == (2, 3, 13)
-
-
 def test_discarding_a_repeat_takes_its_weight_off_the_repeats(ada: Agent) -> None:
     remember(ada, "x" * 40, "x" * 40)
     operations.discard(ada, [1], ME)
     assert steps.fresh(ada).duplicate_tokens == 0
-
-
-@pytest.mark.parametrize(
-    ("numbers", "error", "named"),
-    [
-        ([1, 99, 77], errors.UnknownMemory, (77, 99)),
-        ([1, 2, 1], errors.Repeated, (1,)),
-        ([2, 4], errors.Discarded, (4,)),
-        ([1, 5], errors.Constitutional, (5,)),
-        ([1, 6], errors.Notice, (6,)),
-    ],
-)
-def test_a_discard_is_refused_whole_and_names_the_cause(
-    ada: Agent, three: list[int], numbers: list[int], error: type[errors.NumbersError], named: tuple[int, ...]
-) -> None:
-    remember(ada, "gone", "law")
-    operations.discard(ada, [4], ME)
-    steps.protect(ada, 5)
-    steps.tell(ada)
-    with refused(ada, error) as caught:
-        operations.discard(ada, numbers, ME)
-    assert caught.value.numbers == named
-
-
-def test_a_person_cannot_discard_a_constitutional_memory_either(ada: Agent, three: list[int]) -> None:
-    steps.protect(ada, 1)
-    with refused(ada, errors.Constitutional):
-        operations.discard(ada, [1], PERSON)
-
-
-def test_a_stale_discard_is_refused(ada: Agent, three: list[int]) -> None:
-    seen = {n: row(ada, n).version for n in three}
-    operations.revise(ada, 2, ME, content="mocha")
-    with refused(ada, errors.Stale) as caught:
-        operations.discard(ada, three, ME, expect=seen)
-    assert caught.value.numbers == (2,)
-
-
-def test_discarding_nothing_writes_nothing(ada: Agent) -> None:
-    before = steps.state(ada)
-    assert operations.discard(ada, [], ME).seq is None
-    assert steps.state(ada) == before
-
-
-def test_the_same_number_of_another_agent_is_left_alone(ada: Agent, bob: Agent, three: list[int]) -> None:
-    remember(bob, "bob's")
-    before = steps.state(bob)
-    operations.discard(ada, [1], ME)
-    assert steps.state(bob) == before
 
 
 def test_restored_memories_are_as_they_were(ada: Agent, three: list[int]) -> None:
@@ -141,12 +86,6 @@ def test_trim_keeps_the_newest_runs_by_origin(ada: Agent) -> None:
     assert last_entry(ada).changes == 2
 
 
-def test_trim_keeps_the_later_of_two_of_one_moment(ada: Agent) -> None:
-    runs(ada, 1, 1)
-    operations.trim(ada, 1, SYSTEM)
-    assert active(ada) == [2]
-
-
 def test_trim_touches_neither_core_nor_words_nor_notices(ada: Agent) -> None:
     remember(ada, "core")
     remember(ada, "said", kind="journal")
@@ -162,28 +101,6 @@ def test_constitutional_runs_stay_and_do_not_count(ada: Agent) -> None:
     assert active(ada) == [2, 3]
 
 
-def test_trim_with_room_left_writes_nothing(ada: Agent) -> None:
-    runs(ada, 1, 2)
-    before = steps.state(ada)
-    assert operations.trim(ada, 2, SYSTEM).seq is None
-    assert steps.state(ada) == before
-
-
 def test_trim_to_less_than_nothing_is_refused(ada: Agent) -> None:
     with refused(ada, errors.Invalid):
         operations.trim(ada, -1, SYSTEM)
-
-
-VERBS: dict[str, Callable[[Agent], Any]] = {
-    "discard": lambda agent: operations.discard(agent, [1], ME),
-    "restore": lambda agent: operations.restore(agent, [2], ME),
-    "trim": lambda agent: operations.trim(agent, 0, ME),
-}
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_memory_switched_off_refuses(ada: Agent, three: list[int], verb: str) -> None:
-    operations.discard(ada, [2], ME)
-    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
-    with refused(ada, errors.MemoryDisabled):
-        VERBS[verb](ada)

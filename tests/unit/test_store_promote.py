@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from memory import errors
 from memory.models import Agent
 from memory.writing import operations
 from tests import steps
-from tests.steps import ME, SESSION, SYSTEM, last_entry, refused, remember, row, says
+from tests.steps import ME, SESSION, SYSTEM, last_entry, remember, row, says
 
 
 @pytest.fixture
@@ -37,45 +36,10 @@ def test_promoting_into_a_repeat_counts_it_as_one(ada: Agent, log: int) -> None:
     assert (steps.fresh(ada).duplicate_tokens, steps.fresh(ada).high_water_tokens) == (10, 10)
 
 
-def test_promoting_a_core_memory_is_no_edit(ada: Agent, log: int) -> None:
-    operations.promote(ada, log, ME)
-    before = steps.state(ada)
-    assert operations.promote(ada, log, ME).seq is None
-    assert steps.state(ada) == before
-
-
 def test_a_constitutional_journal_memory_may_be_promoted(ada: Agent, log: int) -> None:
     steps.protect(ada, log)
     operations.promote(ada, log, ME)
     assert (row(ada, log).kind, row(ada, log).constitutional) == ("core", True)
-
-
-def test_a_notice_is_not_promoted(ada: Agent) -> None:
-    number = steps.tell(ada)
-    with refused(ada, errors.Notice):
-        operations.promote(ada, number, ME)
-
-
-def test_a_discarded_memory_is_not_promoted(ada: Agent, log: int) -> None:
-    operations.discard(ada, [log], ME)
-    with refused(ada, errors.Discarded):
-        operations.promote(ada, log, ME)
-
-
-def test_an_unknown_memory_is_not_promoted(ada: Agent, bob: Agent, log: int) -> None:
-    with refused(bob, errors.UnknownMemory):
-        operations.promote(bob, log, ME)
-
-
-def test_a_stale_promotion_is_refused(ada: Agent, log: int) -> None:
-    with refused(ada, errors.Stale):
-        operations.promote(ada, log, ME, expect={log: 1})
-
-
-def test_nothing_is_promoted_while_memory_is_off(ada: Agent, log: int) -> None:
-    Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
-    with refused(ada, errors.MemoryDisabled):
-        operations.promote(ada, log, ME)
 
 
 def test_a_notice_is_one_entry_with_its_detail(ada: Agent) -> None:
@@ -98,9 +62,3 @@ def test_a_notice_is_a_sealed_journal_memory_of_the_system(ada: Agent) -> None:
 def test_a_notice_passes_the_switch(ada: Agent) -> None:
     Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
     assert says(ada, steps.tell(ada, "closed")).content == "closed"
-
-
-@pytest.mark.parametrize("text", ["", "x" * 10_001])
-def test_a_notice_that_cannot_be_stored_is_refused(ada: Agent, text: str) -> None:
-    with refused(ada, errors.Invalid):
-        steps.tell(ada, text)
