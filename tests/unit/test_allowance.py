@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from refinement import allowance, backlog, schedule, tasks
 from refinement import session as sessions
 from refinement.errors import AllowanceSpent
 from refinement.llm.base import Usage
-from refinement.models import Driver, Share
+from refinement.models import Driver
 from tests.queueing import waiting, work
 from tests.refining import change
 from tests.steps import PERSON, fresh
@@ -39,11 +39,6 @@ def test_a_months_tokens_are_counted_when_sessions_end(ada: Agent, bob: Agent) -
     for tokens in (100, 20):
         uses(ada, tokens)
     assert (allowance.spent(ada.tenant_id), allowance.spent(bob.tenant_id)) == (120, 0)
-
-
-def test_a_runtimes_own_model_is_its_own(ada: Agent) -> None:
-    uses(ada, 100, Driver.RUNTIME)
-    assert allowance.spent(ada.tenant_id) == 0
 
 
 def test_a_month_begins_with_nothing(ada: Agent) -> None:
@@ -88,15 +83,6 @@ def test_the_service_has_an_allowance_for_whoever_has_none(ada: Agent, settings:
     settings.MONTH_TOKENS = 100
     assert not schedule.due().exists()
     allowed(ada, 101)
-    assert schedule.due().exists()
-
-
-def test_next_month_it_is_due_again(ada: Agent) -> None:
-    allowed(ada, 100)
-    uses(ada, 100)
-    due(ada)
-    assert not schedule.due().exists()
-    Share.objects.update(month=date(2020, 1, 1))
     assert schedule.due().exists()
 
 

@@ -21,10 +21,6 @@ def test_a_thousand_agents_do_not_come_back_in_the_same_minute() -> None:
     assert abs(sum((date - NOW - WEEK for date in dates), timedelta()) / 1_000) < timedelta(minutes=30), "on average"
 
 
-def test_the_same_is_the_same() -> None:
-    assert due_dates.following(NOW, WEEK, 7) == due_dates.following(NOW, WEEK, 7)
-
-
 @given(st.timedeltas(OFTENEST, RAREST), st.integers(1, 2**40))
 def test_it_is_about_the_cadence(every: timedelta, agent: int) -> None:
     wait = due_dates.following(NOW, every, agent) - NOW

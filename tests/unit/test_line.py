@@ -17,15 +17,14 @@ from audit.models import Operation
 from config.queue import QueueUnreachable
 from memory.agents import lifecycle
 from memory.consent import erasure, removal_requests
-from memory.errors import MemoryDisabled
 from memory.models import Agent, DueReason
 from memory.time_machine import rollback as history
 from memory.time_machine.rollback import What
 from memory.writing import operations
-from refinement import backlog, loop, schedule, scheduling, tasks
+from refinement import backlog, loop, scheduling, tasks
 from refinement import session as sessions
 from refinement.models import RefinementSession, Waiting
-from tests import queueing, refining, steps
+from tests import queueing, steps
 from tests.queueing import carry_out, waiting, work
 from tests.refining import change, fill, opened
 from tests.steps import ME, PERSON, entries, fresh, problems
@@ -57,11 +56,6 @@ def test_a_sweep_queues_who_is_due_longest_overdue_first(ada: Agent, bob: Agent)
     assert waiting() == [(REFINE, (bob.pk,)), (REFINE, (ada.pk,))]
 
 
-def test_nobody_is_queued_who_is_not_due(ada: Agent) -> None:
-    tasks.sweep()
-    assert waiting() == []
-
-
 def test_who_waits_is_not_queued_again(ada: Agent, bob: Agent) -> None:
     due(ada)
     tasks.sweep()
@@ -69,11 +63,6 @@ def test_who_waits_is_not_queued_again(ada: Agent, bob: Agent) -> None:
     tasks.sweep()
     backlog.ask(ada)
     assert waiting() == [(REFINE, (ada.pk,)), (REFINE, (bob.pk,))]
-
-
-def test_who_is_called_twice_stands_in_line_once(ada: Agent) -> None:
-    assert [backlog.call(ada), backlog.call(ada)] == [True, False]
-    assert waiting() == [(REFINE, (ada.pk,))]
 
 
 def in_line() -> set[int]:
@@ -171,13 +160,6 @@ def test_who_asks_again_after_a_while_is_queued_once_more(ada: Agent) -> None:
     assert len(waiting()) == 2
     work()
     assert [outcome for _, outcome in outcomes(ada)] == ["completed"]
-
-
-def test_who_may_not_ask_is_not_queued(ada: Agent) -> None:
-    change(ada, memory_enabled=False)
-    with pytest.raises(MemoryDisabled):
-        backlog.ask(ada)
-    assert waiting() == []
 
 
 def test_a_write_beyond_the_budget_queues_it_at_once_and_once(ada: Agent) -> None:
@@ -279,32 +261,12 @@ def test_an_erased_agent_is_nothing_to_do(ada: Agent) -> None:
     assert work()[0] == ("refine_agent", "not_due")
 
 
-def test_an_agent_that_is_not_there_is_nothing_to_do(db: None) -> None:
-    assert tasks.refine_agent(12345) == "not_due"
-    assert waiting() == []
-
-
-def test_stale_sessions_are_closed(ada: Agent) -> None:
-    held = opened(ada)
-    with time_machine.travel(timezone.now() + timedelta(hours=1)):
-        assert tasks.close_stale() == "closed"
-    assert held.row.outcome == "abandoned"
-
-
 def test_who_waits_is_woken_for_again_when_the_queue_lost_its_task(ada: Agent) -> None:
     due(ada)
     tasks.sweep()
     queueing.OrmQ.objects.all().delete()
     tasks.close_stale()
     assert waiting() == [(REFINE, (ada.pk,))]
-
-
-def test_a_queue_that_holds_its_task_is_left_alone(ada: Agent) -> None:
-    due(ada)
-    for _ in range(3):
-        tasks.sweep()
-        tasks.close_stale()
-    assert len(waiting()) == 1
 
 
 def test_whose_worker_died_stands_in_line_again(ada: Agent) -> None:
@@ -358,11 +320,3 @@ def test_a_worker_that_has_refined_somebody_wakes_for_the_next(ada: Agent, bob: 
     queueing.OrmQ.objects.all().delete()
     assert carry_out((REFINE, (ada.pk,)))[1] == "completed"
     assert set(waiting()) == {(REFINE, (bob.pk,))}
-
-
-def test_the_next_date_is_set_when_the_session_closes(ada: Agent) -> None:
-    due(ada)
-    tasks.refine_agent(ada.pk)
-    assert schedule.due().count() == 0
-    assert fresh(ada).due_reason == DueReason.WEEKLY
-    assert refining.sound(ada)

@@ -36,12 +36,6 @@ def test_it_tells_where_the_agent_stands(ada: Agent) -> None:
     )
 
 
-def test_it_tells_why_the_agent_is_due(ada: Agent) -> None:
-    change(ada, budget_tokens=10, target_tokens=10)
-    fill(ada, 1, 20)
-    assert preview(fresh(ada))["due"] == "over_budget"
-
-
 def test_it_tells_the_size_of_the_ledger_in_its_batches(ada: Agent, settings: object) -> None:
     fill(ada, 10, 100)
     settings.BATCH_TOKENS = 300  # type: ignore[attr-defined]

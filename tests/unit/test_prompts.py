@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-import pytest
-
 from memory.models import Agent
 from refinement import prompts
-from refinement.models import Mode
-from refinement.prompts import cadence
 from tests.refining import Held, change, entries, fill, opened
 from tests.steps import fresh, remember
 
@@ -65,25 +59,6 @@ def test_the_briefing_ends_with_the_ledger(ada: Agent) -> None:
     assert briefing.endswith('"content":"He said \\"no\\" & <b>left</b>."}')
 
 
-def test_the_briefing_tells_of_removed_duplicates(ada: Agent) -> None:
-    remember(ada, "Tea.", "Tea.", "Tea.")
-    briefing = told(ada, opened(ada))[1]
-    assert "2 exact duplicates were removed before this session." in briefing
-    assert briefing.startswith("Current core: 1 tokens in 1 memories;")
-
-
-def test_the_briefing_tells_of_batches(ada: Agent) -> None:
-    assert "This is batch 2 of 3;" in told(ada, opened(ada), batch=2, batches=3)[1]
-
-
-def test_the_briefing_tells_of_the_mode(ada: Agent) -> None:
-    assert "removes near-duplicates only" in told(ada, opened(ada, mode=Mode.DEDUPE_ONLY))[1]
-
-
-def test_that_changing_nothing_is_good_is_said(ada: Agent) -> None:
-    assert "Changing nothing is a good outcome" in told(ada, opened(ada))[0]
-
-
 def test_both_messages_are_marked_for_a_providers_cache(ada: Agent) -> None:
     messages = prompts.opening(ada, opened(ada).row, [], 1, 1)
     assert [message.stable for message in messages] == [True, True]
@@ -96,15 +71,3 @@ def test_a_later_batch_tells_what_is_there_and_left_to_cut(ada: Agent) -> None:
     briefing = told(ada, held)[1]
     assert "This session may cut 150 tokens in all" in briefing
     assert briefing.startswith("Current core: 900 tokens in 9 memories;")
-
-
-@pytest.mark.parametrize(
-    ("every", "words"),
-    [
-        (timedelta(days=7), "every 7 days, when you outgrow your budget, and on request"),
-        (timedelta(hours=36), "every 1.5 days, when you outgrow your budget, and on request"),
-        (None, "only when you outgrow your budget, or on request"),
-    ],
-)
-def test_the_cadence_in_words(every: timedelta | None, words: str) -> None:
-    assert cadence(every) == words

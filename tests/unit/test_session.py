@@ -16,12 +16,11 @@ from django.utils import timezone
 
 from audit.models import AuditEntry, Operation
 from config.queue import Stopped
-from memory.errors import MemoryDisabled
 from memory.models import Agent, Memory
 from memory.time_machine.rollback import What, roll_back
 from refinement import loop, schedule
 from refinement import session as sessions
-from refinement.errors import SessionEnded, SessionOpen
+from refinement.errors import SessionEnded
 from refinement.knife import Knife
 from refinement.models import Mode, Outcome, RefinementSession
 from tests.privacy import logbook
@@ -31,10 +30,7 @@ from tests.steps import PERSON, active, fresh, last_entry, remember, row, says
 LATER = timedelta(hours=1)  # a lease is shorter
 ENDINGS = [
     (Outcome.COMPLETED, "", "Refinement completed."),
-    (Outcome.DECLINED, "", "Refinement declined."),
     (Outcome.INCOMPLETE, "limit_steps", "Refinement ended early (limit steps)."),
-    (Outcome.INCOMPLETE, "floor", "Refinement ended early (floor)."),
-    (Outcome.INCOMPLETE, "no_tool_call", "Refinement ended early (no tool call)."),
     (Outcome.FAILED, "model_unavailable", "Refinement failed (model unavailable)."),
     (Outcome.ABANDONED, "lease_expired", "Refinement was abandoned (lease expired)."),
 ]
@@ -70,16 +66,6 @@ def test_opening_is_in_the_trail(ada: Agent) -> None:
     }
 
 
-def test_sessions_are_numbered_per_agent(ada: Agent, bob: Agent) -> None:
-    for agent in (ada, bob, ada):
-        sessions.close(opened(agent).session, Outcome.COMPLETED)
-    assert list(RefinementSession.objects.order_by("pk").values_list("agent", "number")) == [
-        (ada.pk, 1),
-        (bob.pk, 1),
-        (ada.pk, 2),
-    ]
-
-
 def test_exact_duplicates_are_removed_first(ada: Agent) -> None:
     remember(ada, "Tea.", "Tea.", "Coffee.", "Tea.")
     held = opened(ada)
@@ -92,28 +78,11 @@ def test_exact_duplicates_are_removed_first(ada: Agent) -> None:
     assert list(operations)[-2:] == [Operation.DEDUPLICATED, Operation.SESSION_OPENED]
 
 
-def test_a_second_session_is_refused(ada: Agent) -> None:
-    opened(ada)
-    with untouched(ada), pytest.raises(SessionOpen):
-        opened(ada)
-
-
 def test_the_database_refuses_a_second_open_session(ada: Agent) -> None:
     row = opened(ada).row
     row.pk, row.number = None, 2
     with transaction.atomic(), pytest.raises(IntegrityError), transaction.atomic():
         row.save(force_insert=True)
-
-
-def test_another_agents_session_is_no_hindrance(ada: Agent, bob: Agent) -> None:
-    opened(ada)
-    assert opened(bob).row.outcome == Outcome.OPEN
-
-
-def test_with_memory_off_none_opens(ada: Agent) -> None:
-    change(ada, memory_enabled=False)
-    with untouched(ada), pytest.raises(MemoryDisabled):
-        opened(ada)
 
 
 def test_a_session_that_fails_to_open_leaves_nothing(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,13 +160,6 @@ def test_a_lost_lease_is_not_renewed(ada: Agent) -> None:
         sessions.renew(held.session)
 
 
-def test_an_ended_session_is_not_renewed(ada: Agent) -> None:
-    held = opened(ada)
-    sessions.close(held.session, Outcome.COMPLETED)
-    with pytest.raises(SessionEnded):
-        sessions.renew(held.session)
-
-
 def test_a_stale_session_is_closed_as_abandoned_with_its_edits_intact(ada: Agent) -> None:
     fill(ada, 8, 20)
     held = opened(ada)
@@ -208,12 +170,6 @@ def test_a_stale_session_is_closed_as_abandoned_with_its_edits_intact(ada: Agent
     assert row(ada, 1).discarded_at is not None
     assert notice(ada).startswith("Refinement was abandoned (lease expired). Compressed 8 → 7")
     assert sound(ada)
-
-
-def test_a_live_session_is_not_stale(ada: Agent) -> None:
-    held = opened(ada)
-    assert sessions.close_stale() == []
-    assert held.row.outcome == Outcome.OPEN
 
 
 def test_a_session_renewed_at_the_last_moment_is_left_open_and_the_next_is_closed(
@@ -231,13 +187,6 @@ def test_a_session_renewed_at_the_last_moment_is_left_open_and_the_next_is_close
         monkeypatch.setattr(sessions.edits, "_lock", slow_lock)
         assert [row.pk for row in sessions.close_stale()] == [stale.session.pk]
     assert renewed.row.outcome == Outcome.OPEN
-
-
-def test_a_stale_session_is_closed_once(ada: Agent) -> None:
-    opened(ada)
-    with time_machine.travel(timezone.now() + LATER):
-        assert len(sessions.close_stale()) == 1
-        assert sessions.close_stale() == []
 
 
 def test_one_that_cannot_be_closed_does_not_keep_the_others_open(ada: Agent, bob: Agent) -> None:
@@ -343,21 +292,6 @@ def test_a_session_that_failed_tells_of_the_duplicates_it_removed(ada: Agent) ->
     assert (session.outcome, session.tokens_before, session.tokens_after) == (Outcome.FAILED, 150, 50)
     assert "Compressed 3 → 1 core memories; saved 100 tokens;" in notice(ada)
     assert "exact duplicates removed 2." in notice(ada)
-
-
-def test_an_agent_that_grew_is_told_so(ada: Agent) -> None:
-    fill(ada, 8, 20)
-    held = opened(ada)
-    fill(ada, 1, 500, "meanwhile")
-    sessions.close(held.session, Outcome.COMPLETED)
-    assert "Compressed 8 → 9 core memories; grew by 500 tokens;" in notice(ada)
-
-
-def test_closing_twice_changes_nothing_more(ada: Agent) -> None:
-    held = opened(ada)
-    sessions.close(held.session, Outcome.COMPLETED)
-    with untouched(ada):
-        assert sessions.close(held.session, Outcome.FAILED, "late").outcome == Outcome.COMPLETED
 
 
 def test_closing_stores_no_list_of_what_was_shown(ada: Agent) -> None:

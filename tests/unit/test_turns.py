@@ -42,10 +42,6 @@ def served(count: int) -> list[int | None]:
     return done
 
 
-def test_nobody_stands_in_line() -> None:
-    assert taken() is None
-
-
 def test_of_one_tenant_the_longest_overdue_goes_first() -> None:
     stands(1, 1, minutes=5)
     stands(2, 1, minutes=50)
