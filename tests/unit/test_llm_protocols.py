@@ -20,7 +20,6 @@ from refinement.llm.base import (
     ToolCall,
     Usage,
     arguments_of,
-    json_value,
     tool_calls,
 )
 from refinement.llm.ollama import Ollama, context_tokens
@@ -175,10 +174,6 @@ def test_openai_itself_gets_its_own_fields() -> None:
     assert "max_tokens" not in body
 
 
-def test_a_compatible_server_may_need_no_key() -> None:
-    assert "Authorization" not in OpenAI("", "http://127.0.0.1:1/v1").headers
-
-
 @pytest.mark.parametrize("opener", [OpenAI, Anthropic])
 def test_a_key_that_cannot_be_sent_is_refused_and_not_quoted(opener: Callable[[str], Model]) -> None:
     with pytest.raises(ModelNotConfigured) as caught:
@@ -197,11 +192,6 @@ def test_empty_texts_are_left_out() -> None:
     body = ask("anthropic", Say("ok"), quiet)[1].body
     assert "system" not in body
     assert [block["text"] for block in body["messages"][0]["content"]] == ["hi", "hello?"]
-
-
-def test_a_long_prompt_gets_a_context_that_holds_it() -> None:
-    body = ask("ollama", Say("ok"), (Message("user", "word " * 24_000),))[1].body
-    assert body["options"]["num_ctx"] == 65_536
 
 
 @pytest.mark.parametrize(
@@ -256,34 +246,14 @@ def test_a_server_may_leave_out_its_counts(provider: str) -> None:
     ("provider", "path", "said", "stop"),
     [
         ("openai", "choices.0.finish_reason", "length", "length"),
-        ("openai", "choices.0.finish_reason", "content_filter", "other"),
         ("openai", "choices.0.finish_reason", None, "other"),
         ("openai", "choices.0.finish_reason", "tool_calls", "other"),  # without a call
         ("anthropic", "stop_reason", "max_tokens", "length"),
-        ("anthropic", "stop_reason", "refusal", "other"),
         ("ollama", "done_reason", "length", "length"),
-        ("ollama", "done_reason", None, "other"),
     ],
 )
 def test_why_it_stopped(provider: str, path: str, said: str | None, stop: str) -> None:
     assert ask(provider, Broken(change(path, said)))[0].stop == stop
-
-
-@pytest.mark.parametrize(("said", "stop"), [("end", "tool_calls"), ("length", "length")])
-def test_the_stop_reason_agrees_with_the_calls(said: str, stop: str) -> None:
-    assert ask("openai", Say(calls=(Call("finish"),), stop=said))[0].stop == stop
-
-
-def test_blocks_of_other_types_are_ignored() -> None:
-    def thinking(wire: dict[str, Any]) -> dict[str, Any]:
-        return wire | {"content": [{"type": "thinking", "thinking": "hm", "text": 5}, *wire["content"]]}
-
-    assert ask("anthropic", Broken(thinking))[0].text == "hello"
-
-
-def test_counts_of_the_cache_may_be_null() -> None:
-    usage = {"input_tokens": 5, "output_tokens": 2, "cache_read_input_tokens": None}
-    assert ask("anthropic", Broken(change("usage", usage)))[0].usage == Usage(prompt=5, completion=2)
 
 
 def test_a_refusal_is_its_text() -> None:
@@ -317,12 +287,8 @@ def test_an_object_or_its_text_are_arguments(value: Any) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["{", "[]", 7, '{"a": NaN}', '{"a": 1e999}', '{"a": "\\ud800"}', '{"a":' * 9000, {"a": float("inf")}],
+    ["{", "[]", '{"a": NaN}', '{"a": "\\ud800"}', '{"a":' * 9000, {"a": float("inf")}, "9" * 10_000],
     ids=lambda value: str(value)[:12],
 )
 def test_nothing_else_is(value: Any) -> None:
     assert arguments_of(value) is None
-
-
-def test_json_with_too_many_digits_is_nothing() -> None:
-    assert json_value("9" * 10_000) is None

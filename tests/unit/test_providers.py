@@ -38,11 +38,6 @@ def failed(model: str = "openai/gpt", times: int = 2) -> Availability:
     return caller
 
 
-def test_one_failure_closes_nothing() -> None:
-    failed(times=1)
-    assert (waits("openai/gpt"), providers.shut()) == ([0], {})
-
-
 def test_two_in_a_row_close_the_model_and_no_other() -> None:
     failed()
     assert waits("openai/gpt", "openai/other", "anthropic/claude") == [FIRST.total_seconds(), 0, 0]
