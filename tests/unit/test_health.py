@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from django.test import Client
 from django_q.models import Schedule
 
 from config import queue
-from config import settings as module
 from refinement.providers import Availability
 from tests.conftest import House
 from tests.privacy import logbook
@@ -39,6 +37,9 @@ def test_alive_needs_nothing(client: Client, settings: Any, tmp_path: Path) -> N
     settings.KEYS_DIR = tmp_path
     response = client.get("/healthz")
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
+    response = client.head("/healthz")
+    assert (response.status_code, response.content) == (200, b"")
+    assert client.post("/healthz").status_code == 405
 
 
 def test_ready_when_database_and_keys_are(client: Client, db: None) -> None:
@@ -79,13 +80,9 @@ def test_unready_when_the_keys_are_missing(client: Client, db: None, settings: A
     told = response.json()
     assert [told[part] == "ok" for part in ("database", "keys", "queue")] == [True, False, True]
     assert "manage.py check" in told["keys"]
-
-
-def test_unready_when_a_key_is_not_one(client: Client, db: None, settings: Any) -> None:
     settings.SILO_KEYS = "c2VjcmV0"
     response = client.get("/readyz")
-    assert (response.status_code, response.json()["keys"]) == (503, "missing, or none: manage.py check says which")
-    assert b"c2VjcmV0" not in response.content
+    assert (response.status_code, b"c2VjcmV0" in response.content) == (503, False)
 
 
 def test_unready_when_the_queue_cannot_be_reached(
@@ -109,14 +106,11 @@ class RedisBroker:
 
 
 def test_unready_while_a_migration_is_not_applied(client: Client, db: None) -> None:
+    MigrationRecorder(connection).record_applied("refinement", "9999_to_come")
+    assert client.get("/readyz").status_code == 200
     MigrationRecorder(connection).record_unapplied("refinement", "0001_initial")
     response = client.get("/readyz")
     assert (response.status_code, response.json()["database"]) == (503, "not migrated: run manage.py migrate")
-
-
-def test_ready_beside_migrations_of_a_version_to_come(client: Client, db: None) -> None:
-    MigrationRecorder(connection).record_applied("refinement", "9999_to_come")
-    assert client.get("/readyz").status_code == 200
 
 
 def test_a_worker_that_looks_for_nobody_is_told(client: Client, db: None) -> None:
@@ -128,13 +122,6 @@ def test_a_worker_that_looks_for_nobody_is_told(client: Client, db: None) -> Non
         200,
         "no worker has looked who is due since 2026-01-02 03:04:05 UTC",
     )
-
-
-def test_a_worker_that_has_just_started_looks_at_once(client: Client, db: None) -> None:
-    queue.keep_schedules()
-    Schedule.objects.update(next_run=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
-    queue.keep_schedules()
-    assert client.get("/readyz").json()["workers"] == "ok"
 
 
 def test_a_provider_that_does_not_answer_is_told(client: Client, db: None) -> None:
@@ -153,24 +140,7 @@ def test_nobody_and_no_place_is_named(client: Client, house: House, settings: An
     assert not any(word in told for word in ("acme", "globex", "ada", "sqlite", "postgres", str(tmp_path), "silo"))
 
 
-@pytest.mark.parametrize("address", ADDRESSES)
-def test_head_is_answered_without_a_body(address: str, client: Client, db: None) -> None:
-    response = client.head(address)
-    assert (response.status_code, response.content) == (200, b"")
-
-
-@pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
-def test_other_methods_are_refused(method: str, client: Client, db: None) -> None:
-    for address in ADDRESSES:
-        assert getattr(client, method)(address).status_code == 405
-
-
-def test_the_root_leads_to_the_admin(client: Client) -> None:
-    answer = client.get("/")
-    assert (answer.status_code, answer["Location"]) == (302, "/admin/")
-
-
-@pytest.mark.parametrize("path", ["/healthz/", "/nowhere", "/api/v2/agent", "/static/x", "/%00", "/x//"])
+@pytest.mark.parametrize("path", ["/healthz/", "/api/v2/agent", "/%00"])
 def test_an_unknown_path_tells_nothing(path: str, client: Client) -> None:
     response = client.get(path)
     told = response.content.decode()
@@ -187,15 +157,6 @@ def test_answers_carry_the_house_headers(address: str, client: Client, db: None)
     assert headers["X-Frame-Options"] == "DENY"
     assert headers["Referrer-Policy"] == "same-origin"
     assert "Set-Cookie" not in headers
-
-
-def test_a_query_is_ignored(client: Client) -> None:
-    assert client.get("/healthz?debug=1&x=%ff").json() == {"status": "ok"}
-
-
-def test_debug_is_off_unless_it_is_asked_for() -> None:
-    assert module.env.switch("DEBUG", default=False) is module.DEBUG
-    assert "DEBUG" in os.environ or module.DEBUG is False
 
 
 @pytest.mark.parametrize(

@@ -52,15 +52,6 @@ def test_a_bad_key_is_refused_and_not_quoted(settings: Settings, bad: str) -> No
     assert bad == "," or bad not in str(caught.value)
 
 
-def test_a_key_file_that_is_no_text_is_refused(settings: Settings, tmp_path: Path) -> None:
-    for name in NAMES:
-        create_key_file(tmp_path, name)
-    (tmp_path / "pepper").write_bytes(b"\xff\xfe\x00")
-    settings.KEYS_DIR = tmp_path
-    with pytest.raises(KeysMissing, match="pepper key"):
-        keyring()
-
-
 def test_missing_keys_are_a_system_check(settings: Settings, tmp_path: Path) -> None:
     assert keys_are_there() == []
     settings.KEYS_DIR = tmp_path
@@ -102,10 +93,6 @@ def test_a_new_key_goes_before_the_old_ones(tmp_path: Path) -> None:
     assert newest != old
     assert stat.S_IMODE((tmp_path / "silo").stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["silo"]
-
-
-def test_a_key_file_that_is_not_there_reads_as_nothing(tmp_path: Path) -> None:
-    assert read_key_file(tmp_path, "silo") == ""
 
 
 @pytest.mark.parametrize("leak", [pickle.dumps, copy.copy, copy.deepcopy])

@@ -130,11 +130,6 @@ def test_an_erasure_is_mailed_likewise_and_settles_what_else_was_asked(stewarded
         steward_links.decide(token_of(other), approve=True)
 
 
-def test_a_removal_asked_in_the_stewards_name_is_mailed_to_nobody(stewarded: Agent) -> None:
-    removal_requests.ask_erasure(stewarded, Actor.operator("erase_agent"), reason="the contract ended", asked_by=SUE)
-    assert letters() == []
-
-
 def test_a_new_steward_is_mailed_the_removals_that_wait(stewarded: Agent) -> None:
     asked = removal_requests.ask_redaction(stewarded, [1], ADMIN, reason="request 2026-114").number
     letters()
@@ -157,32 +152,6 @@ def test_a_purpose_sets_no_direction_of_what_stands_around_it(stewarded: Agent) 
     ask(stewarded, purpose="to help\u202e you, \u2066and you\u200f alone \u05e9\u05dc\u05d5\u05dd")
     [message] = letters()
     assert message.body.endswith("    \u201cto help you, and you alone \u05e9\u05dc\u05d5\u05dd\u201d\n")
-
-
-@pytest.mark.parametrize(
-    ("scope", "told"),
-    [
-        (Scope("silo"), "everything it remembers, and all that it ever remembered"),
-        (Scope("memories", numbers=(3,)), "one memory and its history"),
-        (Scope("memories", numbers=tuple(range(1, 1_001))), "1,000 listed memories and their history"),
-        (Scope("session", session=7), "what session 7 changed, before and after"),
-        (Scope("entries", first=1, last=2_000), "what entries 1 to 2,000 of its trail changed, before and after"),
-    ],
-)
-def test_a_scope_in_words(scope: Scope, told: str) -> None:
-    assert wording.scope(scope) == told
-
-
-def test_of_many_numbers_some_are_listed() -> None:
-    assert wording.numbered(range(1, 24)).endswith("19, 20 and 3 more")
-    assert wording.numbered(()) == ""
-
-
-@pytest.mark.parametrize(
-    ("seconds", "told"), [(900, "15 minutes"), (3_600, "1 hour"), (3_660, "1 hour and 1 minute"), (14_400, "4 hours")]
-)
-def test_a_time_in_words(seconds: int, told: str) -> None:
-    assert wording.duration(seconds) == told
 
 
 def test_it_says_nothing_of_what_is_remembered(stewarded: Agent) -> None:
@@ -219,17 +188,6 @@ def test_what_is_over_when_its_turn_comes_is_not_sent(stewarded: Agent, time_mac
     assert work() == [("ask_steward", "over")] * 3
     assert (mail.outbox, ConsentLink.objects.count()) == ([], 0)
     assert grants.find(fresh(stewarded), other).state == "requested"  # a letter that is not sent writes nothing
-
-
-def test_what_was_erased_meanwhile_is_not_asked_about(stewarded: Agent) -> None:
-    ask(stewarded)
-    Agent.objects.update(wrapped_key=b"")
-    assert work()[-1] == ("ask_steward", "over")
-
-
-@pytest.mark.parametrize("numbers", [(1,), (99,), (10**18,)])
-def test_a_number_of_something_else_sends_nothing(stewarded: Agent, numbers: tuple[int]) -> None:
-    assert tasks.ask_steward(stewarded.pk, *numbers) == "unknown"
 
 
 def test_a_new_steward_gets_links_of_their_own(stewarded: Agent) -> None:
@@ -305,3 +263,11 @@ def test_a_letter_that_fails_is_tried_again_a_few_times(stewarded: Agent, settin
     assert SUE not in log.text
     assert marker not in log.text
     assert problems(stewarded) == []
+
+
+def test_scopes_numbers_and_times_in_words() -> None:
+    assert wording.scope(Scope("memories", numbers=(3,))) == "one memory and its history"
+    assert wording.scope(Scope("session", session=7)) == "what session 7 changed, before and after"
+    assert wording.scope(Scope("entries", first=1, last=2_000)).startswith("what entries 1 to 2,000 of its trail ")
+    assert wording.numbered(range(1, 24)).endswith("19, 20 and 3 more")
+    assert [wording.duration(seconds) for seconds in (900, 3_660)] == ["15 minutes", "1 hour and 1 minute"]

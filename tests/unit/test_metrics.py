@@ -61,19 +61,12 @@ def test_without_a_token_set_there_is_no_such_address(client: Client, settings: 
         assert (answer.status_code, answer.content) == (404, missing.content)
 
 
-@pytest.mark.parametrize("header", ["", "Bearer", "Bearer x", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer ü"])
-def test_who_does_not_show_it_is_told_nothing(header: str, client: Client) -> None:
-    answer = client.get("/metrics", headers={"Authorization": header})
-    assert (answer.status_code, answer.content) == (401, b"")
-    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
-
-
-def test_an_agents_key_is_not_the_operators(client: Client, house: House) -> None:
-    assert client.get("/metrics", headers={"Authorization": f"Bearer {house.ada_key}"}).status_code == 401
-
-
-def test_it_is_only_read(client: Client) -> None:
-    assert client.post("/metrics", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 405
+def test_who_does_not_show_it_is_told_nothing(client: Client, house: House) -> None:
+    agents_key = f"Bearer {house.ada_key}"
+    for header in ("", "Bearer", "Bearer x", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer ü", agents_key):
+        answer = client.get("/metrics", headers={"Authorization": header})
+        assert (answer.status_code, answer.content) == (401, b"")
+        assert answer.headers["WWW-Authenticate"].startswith("Bearer")
 
 
 def test_requests_are_counted_by_pattern(client: Client, house: House) -> None:
@@ -203,11 +196,8 @@ def test_a_queue_that_is_down_is_told(client: Client, monkeypatch: pytest.Monkey
     assert "palimpsest_queue_depth" not in text
 
 
-@pytest.mark.parametrize("many", [1, 30])
-def test_it_takes_six_queries_however_much_there_is(
-    many: int, client: Client, ada: Agent, django_assert_num_queries: Any
-) -> None:
-    for _ in range(many):
+def test_it_takes_six_queries_however_much_there_is(client: Client, ada: Agent, django_assert_num_queries: Any) -> None:
+    for _ in range(8):
         queue.put(queue.SWEEP)
         loop.refine(fresh(ada), trigger="manual")
     with django_assert_num_queries(6):  # sessions; who is due, stands in line, is shut; the next sweep; the queue
