@@ -14,28 +14,28 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/@-]{0,99}\Z")
 
 
-def checked_project(project: object) -> str:
-    """A project's id, or none. It is kept in clear, so that what looks like a secret is none. Raises Invalid."""
-    name = project_named(project)
+def checked_project(project: object, field: str = "project") -> str:
+    """A project's id, or none. It is kept in clear, so it must not look like a secret. Raises Invalid."""
+    name = project_named(project, field)
     if name and looks_secret(name):
-        raise Invalid("project", "looks like a secret, and a project's name is kept in clear: give it another")
+        raise Invalid(field, "looks like a secret, and a project's name is kept in clear: give it another")
     return name
 
 
 @lru_cache(maxsize=4096)
 def looks_secret(name: str) -> bool:
-    """Whether something in it would be masked: it is no name to be kept in clear. Asked of few names, over and over."""
+    """Whether something in it would be masked. The same few names are asked for again and again."""
     from memory.masking.scanner import holds_token  # its detectors bring requests with them
 
     return holds_token(name)
 
 
-def project_named(project: object) -> str:
-    """The id of one that may be there already, whatever it looks like. Raises Invalid."""
+def project_named(project: object, field: str = "project") -> str:
+    """The id of a project that may exist already, even if it looks like a secret. Raises Invalid."""
     if not isinstance(project, str):
-        raise Invalid("project", "must be text")
+        raise Invalid(field, "must be text")
     if project and (not _PROJECT.match(project) or ".." in project):
-        raise Invalid("project", "is up to 100 letters, digits and . _ / @ -, a letter or digit first, without '..'")
+        raise Invalid(field, "is up to 100 letters, digits and . _ / @ -, a letter or digit first, without '..'")
     return project
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from memory.errors import Invalid
 from memory.policy import settings_document
 from memory.policy.categories import COMMON, DEFAULT_PROJECT, PRIVATE, PROJECT, SCOPES
+from memory.policy.names import looks_secret
 
 INDEX = "index.md"
 PROJECTS = "projects"
@@ -88,9 +89,7 @@ def credential_name(service: str, project: str = "", kind: str = "key") -> str:
 
 def checked_service(name: str, field: str = "service") -> str:
     """What a credential's file may be called by: not the credential. Raises Invalid."""
-    from memory.masking.scanner import holds_token  # its detectors bring requests with them
-
-    if holds_token(name):
+    if looks_secret(name):
         raise Invalid(field, "looks like a secret, and its file is called by it: name what the secret is for")
     return name
 

@@ -32,26 +32,16 @@ class Surroundings:
 def identify(around: Surroundings, rules: Mapping[str, Any] | None = None) -> str:
     """The id of the project one is in, in the seed's order. Raises Invalid for an id that was said and is none."""
     rules = rules or {}
-    for field, said in (
-        (VARIABLE, around.override),
-        (settings_document.PROJECT_ID, settings_document.project_id(rules)),
-    ):
-        if said.strip():
-            return _checked(said.strip(), field)
+    said = {VARIABLE: around.override, settings_document.PROJECT_ID: settings_document.project_id(rules)}
+    for field, name in said.items():
+        if name.strip():
+            return checked_project(name.strip(), field)
     if not settings_document.is_on(rules, "project_support", "auto_detect_projects"):
         return DEFAULT_PROJECT
     method = settings_document.value(rules, "memory_rules.project_support.project_identification_method")
     found = [of_remote(around.remote)] if method != "directory_name" else []
     found += [of_directory(around.directory)] if method != "git_remote" else []
     return next(filter(None, found), DEFAULT_PROJECT)
-
-
-def _checked(said: str, field: str) -> str:
-    """Raises Invalid, which names where it was said."""
-    try:
-        return checked_project(said)
-    except Invalid as wrong:
-        raise Invalid(field, wrong.problem) from None
 
 
 def of_remote(url: str) -> str:

@@ -1,14 +1,14 @@
 """An agent's memory rules as one typed document: the keys, types and defaults of seed 004's settings.json.
 
-Kept is what differs from the defaults, unknown keys included; written out, a document is whole. The master switch is a
-column of the agent's row, for the write path asks it with every edit, and stands in a document that is written out.
+Only what differs from the defaults is kept, with unknown keys. A document that is written out is whole. The master
+switch is a column of the agent's row, because each edit asks for it; a document that is written out has it, too.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from memory.policy.categories import PRIVATE, SCOPES
 from memory.policy.names import checked_project, storable
 
 Document = dict[str, Any]
+Keys = tuple[str, ...]  # from the outermost to that of a value
 
 DEFAULTS: Document = json.loads((Path(__file__).parent / "defaults.json").read_text("utf-8"))
 PROJECT_ID = "memory_rules.project_support.project_id"
@@ -28,8 +29,58 @@ VERSION: str = DEFAULTS["version"]
 MOST_BYTES = 20_000  # of a document, as JSON: it is read with the agent's row
 DEEPEST = 10  # levels of what is unknown
 MOST_TOLD, LONGEST_TOLD = 20, 80  # unknown keys that an entry names, and characters of each
-_NOTHING = object()
-_SEMANTIC = re.compile(r"(0|[1-9]\d{0,5})(\.(0|[1-9]\d{0,5})){2}\Z")
+NOTHING = object()
+
+
+# --- walking through a document
+
+
+def values(document: Mapping[str, Any], known: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, Any, Any]]:
+    """Each value that is no object of settings: its keys, itself, and its default. An unknown key has one value,
+    whatever is in it."""
+    for name, inner in document.items():
+        default = known.get(name, NOTHING)
+        if isinstance(default, Mapping) and isinstance(inner, Mapping):
+            yield from values(inner, default, (*above, name))
+        else:
+            yield (*above, name), inner, default
+
+
+def _put(document: Document, keys: Keys, value: Any) -> None:
+    *above, last = keys
+    for name in above:
+        document = document.setdefault(name, {})
+    document[last] = value
+
+
+def _at(document: Mapping[str, Any], path: str) -> Any:
+    inner: Any = document
+    for name in path.split("."):
+        if not isinstance(inner, Mapping) or name not in inner:
+            return NOTHING
+        inner = inner[name]
+    return inner
+
+
+def _merged(default: Mapping[str, Any], kept: Mapping[str, Any]) -> Document:
+    merged = deepcopy(dict(default))
+    for keys, value, _ in values(kept, default):
+        _put(merged, keys, deepcopy(value))
+    return merged
+
+
+def _differing(document: Mapping[str, Any]) -> Document:
+    found: Document = {}
+    for keys, value, default in values(document, SETTINGS):
+        if default is NOTHING or value != default:
+            _put(found, keys, deepcopy(value))
+    return found
+
+
+SETTINGS = deepcopy(DEFAULTS)
+for _path, _default in OURS.items():
+    _put(SETTINGS, tuple(_path.split(".")), _default)
+PATHS = {".".join(keys): default for keys, default, _ in values(SETTINGS, SETTINGS)}
 
 
 # --- what a document says
@@ -43,15 +94,15 @@ def whole(kept: Mapping[str, Any], *, enabled: bool) -> Document:
 
 
 def value(kept: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path, such as memory_rules.cleanup_guidance_days. Raises Invalid where there is no such."""
-    for document in (kept, DEFAULTS):
-        found, there = _found(document, path)
-        if there and not isinstance(found, dict):
+    """The value at a dotted path, such as memory_rules.cleanup_guidance_days. Raises Invalid for an unknown path."""
+    for document in (kept, SETTINGS):
+        found = _at(document, path)
+        if found is not NOTHING and not isinstance(found, dict):
             return found
-    found, there = _found(_merged(DEFAULTS, kept), path)
-    if not there and path not in OURS:
+    found = _at(_merged(DEFAULTS, kept), path)
+    if found is NOTHING:
         raise Invalid(path, "is no setting")
-    return found if there else OURS[path]
+    return found
 
 
 def is_on(kept: Mapping[str, Any], *path: str) -> bool:
@@ -67,7 +118,7 @@ def closed_categories(kept: Mapping[str, Any]) -> frozenset[str]:
 
 
 def project_id(kept: Mapping[str, Any]) -> str:
-    """The project that a person has set; "" where none is."""
+    """The project that a person has set; "" if none is set."""
     found: str = value(kept, PROJECT_ID)
     return found
 
@@ -85,7 +136,7 @@ def read(text: bytes) -> Document:
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> Document:
-    """Of two values of a key JSON takes the last, and whoever wrote the file may mean the first."""
+    """JSON takes the last of two values of a key, and whoever wrote the file may mean the first."""
     if len(dict(pairs)) < len(pairs):
         raise Invalid("settings", "name a key twice in one object")
     return dict(pairs)
@@ -98,41 +149,39 @@ def _required(document: object) -> Document:
 
 
 def checked(document: object) -> Document:
-    """What to keep of a document that was given, and whose master switch is looked at elsewhere. Raises Invalid with
-    the path of the first key whose value is of a wrong type, or is none that there is."""
+    """What to keep of a document; the master switch is not in it. Raises Invalid with the path of the first key that
+    has a wrong value."""
     given = _required(document)
     _require_room(given)
-    _check(given, DEFAULTS, "")
-    kept = _differing(given, DEFAULTS)
-    rules = kept.get("memory_rules", {})
-    rules.pop("enabled", None)
-    if not rules:
-        kept.pop("memory_rules", None)
-    _require_storable(kept)
+    for keys, value, default in values(given, SETTINGS):
+        path = ".".join(keys)
+        if default is not NOTHING:
+            _check_value(value, default, path)
+        storable("settings", path)
+        _require_storable(value, path[:200], DEEPEST)
+    kept = _differing(given)
+    kept.get("memory_rules", {}).pop("enabled", None)
+    if kept.get("memory_rules") == {}:
+        del kept["memory_rules"]
     return kept
 
 
 def with_value(kept: Mapping[str, Any], path: str, text: str) -> Document:
-    """The document with one key set, to a value as it is typed at a command line: true, 5, some text, a JSON list. What
-    else it says is left as it is, also what could not be set any more. Raises Invalid."""
-    default, there = (OURS[path], True) if path in OURS else _found(DEFAULTS, path)
-    if not there or isinstance(default, dict) or path == MASTER:
+    """The document with one key set, to a value as it is typed at a command line: true, 5, some text, a JSON list. All
+    else stays as it is, also what could not be set any more. Raises Invalid."""
+    if path not in PATHS or path == MASTER:
         raise Invalid(path[:200], "is no setting" if path != MASTER else "is set by enable and disable")
-    value = _read(default, text)
-    _check_value(value, default, path)
-    _require_storable(value, path)
+    value = _read(PATHS[path], text)
+    _check_value(value, PATHS[path], path)
+    _require_storable(value, path, DEEPEST)
     document = deepcopy(dict(kept))
-    *above, last = path.split(".")
-    inner = document
-    for name in above:
-        inner = inner.setdefault(name, {})
-    inner[last] = value
+    _put(document, tuple(path.split(".")), value)
     _require_room(document)
-    return _differing(document, DEFAULTS)
+    return _differing(document)
 
 
 def _read(default: object, text: str) -> object:
-    """Text stays text where text is wanted; else it is read as JSON, and what it is not is told when it is checked."""
+    """Text, or JSON if the setting is no text. The check refuses what is neither."""
     if isinstance(default, str):
         return text
     try:
@@ -150,13 +199,14 @@ def _require_room(document: Document) -> None:
         raise Invalid("settings", f"has {size:,} bytes; at most {MOST_BYTES:,} are allowed")
 
 
-def _require_storable(value: object, path: str = "settings") -> None:
-    """Of what is nested no deeper than it may be."""
+def _require_storable(value: object, path: str, levels: int) -> None:
     if isinstance(value, str):
         storable(path, value)
     elif isinstance(value, dict | list):
+        if not levels:
+            raise Invalid(path, f"is nested deeper than {DEEPEST} levels")
         for inner in [*value, *value.values()] if isinstance(value, dict) else value:
-            _require_storable(inner, path)
+            _require_storable(inner, path, levels - 1)
 
 
 # --- what differs
@@ -180,147 +230,61 @@ def switched_on(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The seed's keys that differ, with their new values; and the paths of others."""
-    told: dict[str, Any] = {}
-    others: list[str] = []
-    for path, value, is_known in _differences(_merged(DEFAULTS, before), _merged(DEFAULTS, after), DEFAULTS):
-        if is_known:
-            told[path] = value
-        else:
-            others.append(path)
-    return told, others
+    was, now = (_as_json(_merged(DEFAULTS, kept)) for kept in (before, after))
+    changed = sorted(keys for keys in {*was, *now} if was.get(keys) != now.get(keys))
+    ours = {keys for keys, _, _ in values(DEFAULTS, DEFAULTS)}
+    told = {".".join(keys): json.loads(now[keys]) for keys in changed if keys in ours}
+    return told, [".".join(keys) for keys in changed if keys not in ours]
 
 
-def _differences(
-    was: Mapping[str, Any], is_now: Mapping[str, Any], default: Mapping[str, Any], above: str = ""
-) -> Iterator[tuple[str, Any, bool]]:
-    for name in sorted({*was, *is_now}):
-        before, after = was.get(name, _NOTHING), is_now.get(name, _NOTHING)
-        path, known = f"{above}.{name}" if above else name, default.get(name)
-        if isinstance(known, dict) and isinstance(before, Mapping) and isinstance(after, Mapping):
-            yield from _differences(before, after, known, path)
-        elif not _is_same(before, after):
-            yield path, None if after is _NOTHING else after, name in default
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """As JSON, where 1 is not true."""
-    return one is other or (one == other and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True))
-
-
-# --- walking
-
-
-def _merged(default: Mapping[str, Any], kept: Mapping[str, Any]) -> Document:
-    merged = {name: deepcopy(inner) for name, inner in default.items()}
-    for name, inner in kept.items():
-        below = merged.get(name)
-        is_both = isinstance(below, dict) and isinstance(inner, Mapping)
-        merged[name] = _merged(below, inner) if is_both and below is not None else deepcopy(inner)
-    return merged
-
-
-def _differing(document: Mapping[str, Any], default: Mapping[str, Any]) -> Document:
-    found: Document = {}
-    for name, inner in document.items():
-        if name in default and isinstance(inner, dict) and isinstance(default[name], dict):
-            below = _differing(inner, default[name])
-            if below:
-                found[name] = below
-        elif name not in default or inner != default[name]:
-            found[name] = deepcopy(inner)
-    return found
-
-
-def _found(document: Mapping[str, Any], path: str) -> tuple[Any, bool]:
-    inner: Any = document
-    for name in path.split("."):
-        if not isinstance(inner, Mapping) or name not in inner:
-            return None, False
-        inner = inner[name]
-    return inner, True
+def _as_json(document: Document) -> dict[Keys, str]:
+    """In JSON 1 is not true."""
+    return {keys: json.dumps(value, sort_keys=True) for keys, value, _ in values(document, DEFAULTS)}
 
 
 # --- types and values
 
-
-def _check(document: Mapping[str, Any], default: Mapping[str, Any], above: str) -> None:
-    for name, inner in document.items():
-        path = f"{above}.{name}" if above else str(name)
-        if name in default:
-            _check_value(inner, default[name], path)
-        elif path in OURS:
-            _check_value(inner, OURS[path], path)
-        elif _is_deeper(inner, DEEPEST):
-            raise Invalid(path[:200], f"is nested deeper than {DEEPEST} levels")
-
-
-def _is_deeper(value: object, levels: int) -> bool:
-    """Without a call for each level: what is nested without end is refused here."""
-    inner = [value]
-    for _ in range(levels):
-        inner = [
-            each
-            for outer in inner
-            if isinstance(outer, dict | list)
-            for each in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return any(isinstance(each, dict | list) for each in inner)
-
-
-_TYPES: dict[type, tuple[str, Callable[[object], bool]]] = {
-    bool: ("must be true or false", lambda value: isinstance(value, bool)),
-    int: ("must be a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
-    str: ("must be text", lambda value: isinstance(value, str)),
-    list: ("must be a list of texts", lambda value: isinstance(value, list) and all(isinstance(x, str) for x in value)),
-    dict: ("must be an object", lambda value: isinstance(value, dict)),
+_TYPES = {bool: "true or false", int: "a whole number", str: "text", list: "a list of texts", dict: "an object"}
+_CHOICES = {
+    "storage_location": ("common", "private", "project"),
+    "interaction_threshold": ("low", "medium", "high"),
+    "project_identification_method": ("git_remote_or_directory_name", "git_remote", "directory_name"),
+    "performance_mode": ("fast", "thorough"),
+    "index_update_frequency": ("realtime", "manual"),
+}
+_SEMANTIC = re.compile(r"(0|[1-9]\d{0,5})(\.(0|[1-9]\d{0,5})){2}\Z")
+_FIXED = {
+    f"memory_rules.categories.{category}.{name}"
+    for category, scope in SCOPES.items()
+    if scope == PRIVATE
+    for name in ("storage_location", "encryption_required")
 }
 
 
 def _check_value(given: object, default: object, path: str) -> None:
-    problem, is_right = _TYPES[type(default)]
-    if not is_right(given):
+    is_texts = not isinstance(given, list) or all(isinstance(each, str) for each in given)
+    if type(given) is not type(default) or not is_texts:
+        raise Invalid(path, f"must be {_TYPES[type(default)]}")
+    if problem := _number_problem(given) if isinstance(given, int) else _text_problem(given, path):
         raise Invalid(path, problem)
-    if isinstance(given, dict) and isinstance(default, dict):
-        _check(given, default, path)
-        return
-    for ending, (told, fits) in _VALUES.items():
-        if path.endswith(ending) and not fits(given):
-            raise Invalid(path, told)
-    if isinstance(given, int) and not isinstance(given, bool) and not 0 <= given <= 1_000_000:
-        raise Invalid(path, "must be from 0 to 1,000,000")
-    if isinstance(given, str) and (len(given) > 1_000 or not given.isprintable()):
-        raise Invalid(path, "must be at most 1,000 printable characters")
-    if path == PROJECT_ID:
-        _check_project(given, path)
-    if path.rpartition(".")[0] in _OF_PRIVATE and path.endswith((".storage_location", ".encryption_required")):
-        _check_private(given, path)
-
-
-def _check_private(given: object, path: str) -> None:
-    """What is private stays private, and sealed."""
-    if given not in (PRIVATE, True):
+    if path in _FIXED and given != default:
         raise Invalid(path, "stays as it is: what is private is sealed, and kept apart")
+    if path == PROJECT_ID:
+        checked_project(given, path)
 
 
-def _check_project(given: object, path: str) -> None:
-    try:
-        checked_project(given)
-    except Invalid as refused:
-        raise Invalid(path, refused.problem) from None
+def _number_problem(given: int) -> str:
+    return "" if 0 <= given <= 1_000_000 else "must be from 0 to 1,000,000"
 
 
-def _one_of(*choices: str) -> tuple[str, Callable[[object], bool]]:
-    return f"must be one of: {', '.join(choices)}", lambda given: given in choices
-
-
-_OF_PRIVATE = {f"memory_rules.categories.{name}" for name, scope in SCOPES.items() if scope == PRIVATE}
-_METHODS = ("git_remote_or_directory_name", "git_remote", "directory_name")
-_VALUES: dict[str, tuple[str, Callable[[object], bool]]] = {
-    "version": ("must be three numbers, such as 1.0.0", lambda given: bool(_SEMANTIC.match(str(given)))),
-    ".storage_location": _one_of("common", "private", "project"),
-    ".interaction_threshold": _one_of("low", "medium", "high"),
-    ".project_identification_method": _one_of(*_METHODS),
-    ".performance_mode": _one_of("fast", "thorough"),
-    ".index_update_frequency": _one_of("realtime", "manual"),
-    "storage.base_path": ("must name a folder", lambda given: bool(str(given).strip())),
-}
+def _text_problem(given: object, path: str) -> str:
+    choices = _CHOICES.get(path.rpartition(".")[2], (given,))
+    if given not in choices:
+        return f"must be one of: {', '.join(map(str, choices))}"
+    if not isinstance(given, str):
+        return ""
+    if path == "version" and not _SEMANTIC.match(given):
+        return "must be three numbers, such as 1.0.0"
+    if path == "storage.base_path" and not given.strip():
+        return "must name a folder"
+    return "" if len(given) <= 1_000 and given.isprintable() else "must be at most 1,000 printable characters"

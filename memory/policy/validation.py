@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from memory.errors import Invalid
 from memory.models import Kind, Source
@@ -46,15 +47,8 @@ class Draft:
             project = project or DEFAULT_PROJECT
         tags = checked_tags(self.tags)
         paths.require_names(category, tags)
-        return _Checked(
-            checked_content(self.content),
-            self.kind,
-            category,
-            project,
-            tags,
-            checked_origin(self.origin),
-            self.source,
-        )
+        content, origin = checked_content(self.content), checked_origin(self.origin)
+        return _Checked(content, self.kind, category, project, tags, origin, self.source)
 
 
 class _Checked(Draft):
@@ -104,20 +98,15 @@ def checked_origin(origin: object) -> datetime | None:
         return None
     if not isinstance(origin, datetime) or origin.tzinfo is None:
         raise Invalid("origin", "must be a date and time with its time zone")
-    try:
-        return origin.astimezone(UTC)
-    except OverflowError:
-        raise Invalid("origin", "lies outside the calendar") from None
+    return _in_utc("origin", origin)
 
 
-def parse_moment(field: str, text: object) -> datetime:
+def parse_moment(field: str, text: Any) -> datetime:
     """A moment from ISO 8601; without a time zone it is UTC. Raises Invalid."""
     try:
-        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
-        moment = None
-    if moment is None:
-        raise Invalid(field, "is not a date and time in ISO 8601, such as 2026-02-01T09:30:00Z")
+        moment = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        raise Invalid(field, "is not a date and time in ISO 8601, such as 2026-02-01T09:30:00Z") from None
     return _in_utc(field, moment)
 
 
