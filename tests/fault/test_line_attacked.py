@@ -16,7 +16,7 @@ from django.db import connection
 from django.utils import timezone
 
 from audit.trail import Actor
-from config.management.commands.worker import _end
+from config.management.commands.worker import _stop
 from config.queue import Stopped
 from memory.agents import lifecycle
 from memory.consent import erasure_hooks
@@ -178,7 +178,7 @@ def test_a_second_sigterm_does_not_come_in_the_midst_of_the_closing() -> None:
     before = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(Stopped):
-            _end()
+            _stop()
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before)
