@@ -6,6 +6,7 @@ Every refusal is `Invalid`, naming the field and what would be right, and quotin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -103,10 +104,11 @@ def checked_origin(origin: object) -> datetime | None:
 
 def parse_moment(field: str, text: Any) -> datetime:
     """A moment from ISO 8601; without a time zone it is UTC. Raises Invalid."""
-    try:
+    moment = None
+    with suppress(TypeError, ValueError):  # the error would quote the text
         moment = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        raise Invalid(field, "is not a date and time in ISO 8601, such as 2026-02-01T09:30:00Z") from None
+    if moment is None:
+        raise Invalid(field, "is not a date and time in ISO 8601, such as 2026-02-01T09:30:00Z")
     return _in_utc(field, moment)
 
 
