@@ -1,15 +1,14 @@
-"""The queue: tasks by name, with numbers for arguments and a code for a result; and nothing else in it.
+"""The queue: tasks by name, with numbers as arguments and a code as result. It holds nothing else.
 
-What waits lies in the database, or in Redis, and is delivered at least once: a task looks for itself whether there is
-still something to do. Where the queue is in the database a task is part of the transaction that queues it; where it is
-not, it is queued when that is committed.
+The queue is in the database, or in Redis, and delivers a task at least once: a task finds out itself whether there is
+still something to do. In the database a task is part of the transaction that queues it. In Redis it is queued when that
+transaction is committed.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import cache, partial, wraps
 from mmap import mmap
@@ -42,14 +41,14 @@ LATE = timedelta(minutes=2)  # for a sweep: a worker looks over its schedules ev
 
 
 class QueueUnreachable(DomainError):
-    """The server that holds the queue does not answer."""
+    """Redis does not answer."""
 
     code = "queue_unreachable"
     exit_code = USAGE
 
 
 class Stopped(SystemExit):
-    """The worker is to end: raised wherever its process is at work. What is under way is closed for others to go on."""
+    """The worker must end. A signal handler raises it anywhere; running sessions are closed for other workers."""
 
 
 _ending = mmap(-1, 1)  # shared by the processes of a worker, which are forked; a killed process leaves no lock
@@ -65,22 +64,22 @@ def is_ending() -> bool:
     return _ending[0] == 1
 
 
-def start_anew() -> None:
-    """Let go of a connection in the midst of whose statement `Stopped` came: it can be used for nothing more."""
+def reconnect() -> None:
+    """Close the connection: if `Stopped` interrupted a statement, nothing more can be done with it."""
     if not connection.in_atomic_block:
         connection.close()
 
 
 class NotATask(ConfigurationError):
-    """What was to be queued is none of the service's tasks."""
+    """Something that is no task of the service was about to be queued."""
 
     code = "not_a_task"
 
 
 def task(do: Callable[..., str]) -> Callable[..., str]:
-    """An entry point of the queue: it returns a code, whatever happens.
+    """Make a function a task: it returns a code, whatever happens.
 
-    What a task raises the queue would keep and log, with the text of every exception on the way.
+    django-q2 would log the text of an exception, which may quote content.
     """
 
     @wraps(do)
@@ -110,15 +109,15 @@ def put(name: str, *numbers: int) -> None:
 
 
 def _push(name: str, *numbers: int) -> None:
-    """What cannot be queued now is logged: the transaction it belongs to stands, and the sweep finds who is due."""
+    """Log a task that cannot be queued: its transaction is committed, and the sweep finds the agents that are due."""
     try:
         async_task(name, *numbers, broker=_broker())
-    except _unreachable():
+    except _redis_error():
         log.error("task not queued", operation=name, number=numbers[0] if numbers else 0)
 
 
 def put_later(name: str, *numbers: int, wait: timedelta) -> None:
-    """Queue a task after a while; it waits in the database."""
+    """Queue a task after a while. Until then it waits in the database."""
     Schedule.objects.create(func=name, args=str(numbers), next_run=timezone.now() + wait)
 
 
@@ -127,72 +126,89 @@ def is_put_later(name: str) -> bool:
 
 
 def depth() -> int:
-    """How many tasks wait that no worker has taken. Raises QueueUnreachable."""
-    with _reached():
+    """The number of tasks that no worker has taken. Raises QueueUnreachable."""
+    try:
         return int(_broker().queue_size())
+    except _redis_error():
+        raise QueueUnreachable("The queue cannot be reached: see that REDIS_URL is right.") from None
 
 
 def queue_due(broker: Broker | None = None) -> None:
-    """In the place of django-q's own pass over the schedules, which ends at the first row that cannot be queued and
-    leaves every other waiting: such rows are removed before."""
+    """Queue the tasks of the schedules that are due.
+
+    Rows that cannot be queued are removed first: django-q2's own function stops at the first such row.
+    """
     try:
-        _forget_foreign()
+        _remove_foreign()
         _bring_back()
-    except Exception as fault:  # of the database: the pass says so itself, and the next one finds it
+    except Exception as fault:  # the database failed: django-q2 logs it, too, and the next pass tries again
         log.error("schedules not looked through", exc_info=(type(fault), fault, fault.__traceback__))
     scheduler(broker=broker)
 
 
-def _forget_foreign() -> None:
-    """Remove the schedules that could only be refused."""
-    for row in Schedule.objects.values("pk", "func", "args", "kwargs", "hook", "intended_date_kwarg", "schedule_type"):
+def _remove_foreign() -> None:
+    """Remove the schedules of anything but our tasks."""
+    for row in Schedule.objects.all():
         if not _is_ours(row):
-            Schedule.objects.filter(pk=row["pk"]).delete()
-            log.error("schedule removed", code=NotATask.code, number=row["pk"])
+            Schedule.objects.filter(pk=row.pk).delete()
+            log.error("schedule removed", code=NotATask.code, number=row.pk)
 
 
 def _bring_back() -> None:
-    """What repeats is due within its minutes: a clock that was ahead would have it wait until it is as late again."""
+    """Make a repeated task due within its interval. The clock was ahead when a later date was set."""
     for row in Schedule.objects.filter(schedule_type=Schedule.MINUTES):
         now = timezone.now()
         if row.next_run > now + timedelta(minutes=row.minutes):
             Schedule.objects.filter(pk=row.pk).update(next_run=now)
 
 
-def _is_ours(row: dict[str, Any]) -> bool:
-    more = row["kwargs"] or row["hook"] or row["intended_date_kwarg"]
-    if row["func"] not in TASKS or more or row["schedule_type"] not in (Schedule.ONCE, Schedule.MINUTES):
+def _is_ours(row: Schedule) -> bool:
+    more = row.kwargs or row.hook or row.intended_date_kwarg
+    if more or row.schedule_type not in (Schedule.ONCE, Schedule.MINUTES):
         return False
     try:
-        numbers = ast.literal_eval(row["args"] or "()")
-    except Exception:  # noqa: BLE001  whatever a text that is no Python may raise
+        numbers = ast.literal_eval(row.args or "()")
+    except Exception:  # noqa: BLE001  a text that is no Python may raise anything
         return False
-    return all(type(number) is int for number in (numbers if isinstance(numbers, tuple) else (numbers,)))
+    return _is_known(row.func, numbers if isinstance(numbers, tuple) else (numbers,))
+
+
+def _is_known(name: str, numbers: Iterable[Any]) -> bool:
+    return name in TASKS and all(type(number) is int for number in numbers)
+
+
+def require_known(task: dict[str, Any], **_: Any) -> None:
+    """Refuse a task that is not ours: a schedule that was inserted by SQL could call any function. (Tasks in the queue
+    are signed.) Raises NotATask."""
+    if task["kwargs"] or not set(task) <= _PARTS or not _is_known(task["func"], task["args"]):
+        raise NotATask("It is no task of Palimpsest's.")
+
+
+_PARTS = {"id", "name", "func", "args", "kwargs", "started", "group", "cluster", "ack_failure"}
 
 
 def keep_schedules() -> None:
-    """See to it that each schedule is there once, however many workers start at the same time, and none that is not
-    ours."""
-    _forget_foreign()
+    """Make sure that each schedule is there once, however many workers start at the same time, and no foreign one."""
+    _remove_foreign()
     for name, func, minutes in (
         ("palimpsest: sweep", SWEEP, settings.SWEEP_MINUTES),
         ("palimpsest: close stale", CLOSE_STALE, STALE_MINUTES),
     ):
         rows = Schedule.objects.filter(name=name)
-        rows.filter(next_run__lt=timezone.now()).update(next_run=timezone.now())  # no worker was there to look
+        rows.filter(next_run__lt=timezone.now()).update(next_run=timezone.now())  # no worker ran at that time
         if not rows.update(func=func, schedule_type=Schedule.MINUTES, minutes=minutes, repeats=-1):
             Schedule.objects.create(name=name, func=func, schedule_type=Schedule.MINUTES, minutes=minutes)
         rows.filter(pk__gt=rows.aggregate(first=Min("pk"))["first"]).delete()
 
 
 def next_sweep() -> datetime | None:
-    """When a worker looks next who is due; in the past, when none does. None where no worker ever ran."""
+    """When a worker looks next which agents are due. It is in the past if no worker runs, and None if none ever ran."""
     moments: QuerySet[Schedule, datetime] = Schedule.objects.filter(func=SWEEP).values_list("next_run", flat=True)
     return moments.order_by("pk").first()
 
 
 def unattended() -> str:
-    """Why nothing that is queued is done, in words; empty while a worker looks regularly who is due."""
+    """Why queued tasks are not carried out; an empty text while a worker looks regularly which agents are due."""
     expected = next_sweep()
     if expected is None:
         return "no worker ever ran: start manage.py worker"
@@ -202,21 +218,8 @@ def unattended() -> str:
 
 
 def give_again() -> None:
-    """What workers took out of the database, and have not answered for, waits again."""
+    """Put back the tasks that workers took from the database and did not finish."""
     OrmQ.objects.filter(lock__gt=timezone.now()).update(lock=timezone.now())
-
-
-def require_known(task: dict[str, Any], **_: Any) -> None:
-    """Refuse what is none of our tasks: a schedule put in by SQL could otherwise call any function there is.
-
-    Raises NotATask. (What waits in the queue is signed.)
-    """
-    is_ours = task["func"] in TASKS and not task["kwargs"] and all(type(number) is int for number in task["args"])
-    if not is_ours or not set(task) <= _PARTS:
-        raise NotATask("It is no task of Palimpsest's.")
-
-
-_PARTS = {"id", "name", "func", "args", "kwargs", "started", "group", "cluster", "ack_failure"}
 
 
 @cache
@@ -224,17 +227,8 @@ def _broker() -> Broker:
     return get_broker()
 
 
-@cache
-def _unreachable() -> type[Exception]:
-    """What is raised of a Redis that cannot be reached. Its library is loaded then, and by a broker that needs it."""
+def _redis_error() -> type[Exception]:
+    """The base of the errors of Redis, whose library is loaded only where it is needed."""
     from redis.exceptions import RedisError
 
     return RedisError
-
-
-@contextmanager
-def _reached() -> Iterator[None]:
-    try:
-        yield
-    except _unreachable():
-        raise QueueUnreachable("The queue cannot be reached: see that REDIS_URL is right.") from None

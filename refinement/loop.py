@@ -17,7 +17,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from config.errors import DomainError
-from config.queue import Stopped, start_anew
+from config.queue import Stopped, reconnect
 from memory.errors import MemoryDisabled
 from memory.models import Agent
 from memory.policy import tokens
@@ -66,7 +66,7 @@ def drive(
     try:
         _work(session, report, failed)
     except Stopped:
-        start_anew()
+        reconnect()
         with suppress(Exception):
             sessions.close(session, Outcome.INCOMPLETE, WORKER_STOPPED)
         raise

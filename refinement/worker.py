@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from config.queue import Stopped, is_ending, start_anew
+from config.queue import Stopped, is_ending, reconnect
 from memory.models import Agent
 from refinement import backlog, loop, probe, providers, schedule, scheduling
 from refinement.errors import AgentBusy
@@ -48,7 +48,7 @@ def _refine(turn: Waiting) -> str:
         return NOT_DUE
     except Stopped:
         leave = scheduling.give_back
-        start_anew()
+        reconnect()
         raise
     finally:
         leave(turn)

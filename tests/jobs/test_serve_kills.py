@@ -96,15 +96,18 @@ class Writer:
                     self._post("refinement-sessions", {"driver": "server"})
 
     def _until_stored(self, said: str) -> None:
-        until = time.monotonic() + 90
+        until, last = time.monotonic() + 90, ""
         while time.monotonic() < until:
-            with suppress(httpx.HTTPError):
+            try:
                 answer = self._post("memories", {"content": said}, {"Idempotency-Key": said[-64:].replace(" ", "")})
                 if answer.status_code in (200, 201):
                     return
                 assert answer.status_code in (409, 503), answer.text
+                last = answer.text
+            except httpx.HTTPError as failure:
+                last = repr(failure)
             time.sleep(0.2)
-        raise TimeoutError("the service stores nothing any more")
+        raise TimeoutError(f"the service stores nothing any more: {last}")
 
     def _post(self, path: str, body: dict[str, Any], headers: dict[str, str] | None = None) -> httpx.Response:
         key = self._service.keys[self.agent]
@@ -164,9 +167,11 @@ def test_nothing_is_lost_or_doubled(supervised: Supervised) -> None:
         working = [pool.submit(writer.work, ended) for writer in writers]
         try:
             killed = kill(supervised, random.Random(SEED))
-            supervised.tend()
         finally:
             ended.set()
+        while not all(each.done() for each in working):
+            supervised.tend()
+            time.sleep(0.2)
         for each in working:
             each.result()
     supervised.tend()

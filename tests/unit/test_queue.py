@@ -156,7 +156,7 @@ def test_a_database_that_fails_ends_no_pass(monkeypatch: pytest.MonkeyPatch) -> 
         raise OperationalError("10.0.0.7 refused")
 
     put_in({"func": queue.SWEEP})
-    monkeypatch.setattr(queue, "_forget_foreign", fails)
+    monkeypatch.setattr(queue, "_remove_foreign", fails)
     with logbook.kept(logging.INFO) as log:
         queue.queue_due()
     assert queueing.waiting() == [(queue.SWEEP, ())]
