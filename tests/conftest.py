@@ -20,7 +20,7 @@ from audit import guards
 from audit.trail import Actor
 from memory.agents import lifecycle
 from memory.models import Agent
-from tests import environment
+from tests import database, environment
 
 pytest_plugins = ["tests.privacy.plugin", "tests.tampering"]
 
@@ -44,9 +44,11 @@ hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 def pytest_configure() -> None:
     if str(settings.KEYS_DIR) != str(environment.FOLDER / "keys"):
         raise pytest.UsageError("The tests run with keys of their own: keep '-p tests.environment' in addopts.")
-    database = settings.DATABASES["default"]
-    if database["ENGINE"].endswith("sqlite3"):  # a file, so that WAL, locks and other processes are real
-        database.setdefault("TEST", {})["NAME"] = str(environment.FOLDER / "test.sqlite3")
+    if names := database.missing():
+        raise pytest.UsageError(f"tests/database.py names files that do not exist: {', '.join(names)}")
+    default = settings.DATABASES["default"]
+    if default["ENGINE"].endswith("sqlite3"):  # a file, so that WAL, locks and other processes are real
+        default.setdefault("TEST", {})["NAME"] = str(environment.FOLDER / "test.sqlite3")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -55,6 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = getattr(item, "fixturenames", ())
         if "service" in fixtures and "scaled" not in fixtures:
             item.add_marker(pytest.mark.own_database)
+        if database.is_marked(item.path) or item.get_closest_marker("postgresql"):
+            item.add_marker(pytest.mark.database)
 
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures, which may suit one vendor alone
