@@ -32,10 +32,6 @@ def test_text_may_come_before_or_after_options(args: tuple[str, ...]) -> None:
     )
 
 
-def test_text_may_be_left_out() -> None:
-    assert parsed("remember", "store", "acme/ada", "--context", "why")["content"] is None
-
-
 def test_the_name_of_a_session_may_come_after_options() -> None:
     found = parsed("remember", "session", "acme/ada", "end", "--goal", "tea", "monday")
     assert (found["what"], found["goal"], found["name"]) == ("end", "tea", "monday")
@@ -52,14 +48,3 @@ def test_a_setting_may_come_after_options() -> None:
 def test_too_many_or_too_few_arguments_are_refused(args: tuple[str, ...]) -> None:
     with pytest.raises(CommandError):
         parsed("remember", "store", "acme/ada", "some text", *args)
-
-
-def test_a_missing_argument_is_named() -> None:
-    with pytest.raises(CommandError, match="QUERY"):
-        parsed("recall", "acme/ada", "--json")
-
-
-def test_a_variable_is_written_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parsed("recall", "--help")
-    assert "Needs PALIMPSEST_AGENT_KEY." in capsys.readouterr().out.replace("\n", " ")

@@ -69,8 +69,3 @@ def test_the_guide_works_as_it_stands(service: Installation, address: str, tmp_p
     assert "# What you remember" in done.stdout
     assert '"budget":9000' in done.stdout
     assert service.manage("verify_audit", "--all").code == 0
-
-
-def test_the_python_is_short() -> None:
-    [snippet] = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
-    assert len(snippet.splitlines()) <= 42

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,36 +28,6 @@ BAD_DATABASES = (
 )
 
 
-@pytest.mark.parametrize("url", BAD_DATABASES)
-def test_a_bad_database_is_told_without_its_password(url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("DATABASE_URL", url)
-    with pytest.raises(ImproperlyConfigured, match=r"^DATABASE_URL must be postgres://") as caught:
-        environment.database("DATABASE_URL", tmp_path / "db")
-    assert "s3cret" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("url", "name"),
-    [
-        ("postgres://u:p%23w@h:5433/db", "db"),
-        ("postgresql:///db", "db"),
-        ("postgres://u@h1:5432,h2:5433/db", "db"),
-        ("sqlite:////var/x.sqlite3", "/var/x.sqlite3"),
-        ("sqlite://:memory:", ":memory:"),
-    ],
-)
-def test_a_good_database_is_taken(url: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("DATABASE_URL", url)
-    assert environment.database("DATABASE_URL", tmp_path / "db")["NAME"] == name
-
-
-@pytest.mark.parametrize("url", ["foo", "redis://", "redis:/h", "http://h", "h:6379", "redis://h /0", "unix://h"])
-def test_a_bad_redis_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDIS_URL", url)
-    with pytest.raises(ImproperlyConfigured, match=r"^REDIS_URL must be redis://"):
-        environment.redis("REDIS_URL")
-
-
 BAD_MAIL = (
     "s3cret",
     "http://u:s3cret@h",
@@ -67,12 +38,40 @@ BAD_MAIL = (
 )
 
 
-@pytest.mark.parametrize("url", BAD_MAIL)
-def test_a_bad_mail_server_is_told_without_its_password(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EMAIL_URL", url)
-    with pytest.raises(ImproperlyConfigured, match=r"^EMAIL_URL must be smtp://") as caught:
-        environment.email("EMAIL_URL")
-    assert "s3cret" not in str(caught.value)
+# A variable, what reads it, and values that it refuses.
+BAD: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
+    "DATABASE_URL": (lambda name: environment.database(name, Path("none")), BAD_DATABASES),
+    "REDIS_URL": (environment.redis, ("s3cret", "redis://", "redis:/s3cret", "http://s3cret", "redis://s3cret /0")),
+    "EMAIL_URL": (environment.email, BAD_MAIL),
+    "DEBUG": (lambda name: environment.switch(name, default=False), ("maybe", "2", "tru e")),
+    "LEASE_SECONDS": (lambda name: environment.whole(name, 600), ("abc", "-1", "1.5", "9" * 10, "٣")),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_value_is_told_without_its_password(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, values = BAD[name]
+    for value in values:
+        monkeypatch.setenv(name, value)
+        with pytest.raises(ImproperlyConfigured, match=f"^{name} must be ") as caught:
+            read(name)
+        assert "s3cret" not in str(caught.value)
+
+
+def test_a_good_value_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    databases = {
+        "postgres://u:p%23w@h:5433/db": "db",
+        "postgresql:///db": "db",
+        "postgres://u@h1:5432,h2:5433/db": "db",
+        "sqlite:////var/x.sqlite3": "/var/x.sqlite3",
+        "sqlite://:memory:": ":memory:",
+    }
+    for url, name in databases.items():
+        monkeypatch.setenv("DATABASE_URL", url)
+        assert environment.database("DATABASE_URL", tmp_path / "db")["NAME"] == name
+    for url in ("", "redis://u:p@h:6379/0", "rediss://h:6380/1", "unix:///run/redis?db=1"):
+        monkeypatch.setenv("REDIS_URL", url)
+        assert environment.redis("REDIS_URL") == url
 
 
 @pytest.mark.parametrize(
@@ -120,32 +119,10 @@ def test_nobody_waits_for_ever_for_redis(url: str, patient: str) -> None:
     assert environment.patient(url) == patient
 
 
-@pytest.mark.parametrize(
-    "url", ["", "redis://h", "redis://u:p@h:6379/0", "rediss://h:6380/1", "unix:///run/redis?db=1"]
-)
-def test_a_good_redis_is_taken_as_it_is(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDIS_URL", url)
-    assert environment.redis("REDIS_URL") == url
-
-
 def test_the_data_folder_is_its_owners_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("DATABASE_URL", raising=False)
     environment.database("DATABASE_URL", tmp_path / "var" / "db")
     assert stat.S_IMODE((tmp_path / "var").stat().st_mode) == 0o700
-
-
-@pytest.mark.parametrize("value", ["maybe", "2", "tru e"])
-def test_a_switch_is_true_or_false(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DEBUG", value)
-    with pytest.raises(ImproperlyConfigured, match="DEBUG must be true or false"):
-        environment.switch("DEBUG", default=False)
-
-
-@pytest.mark.parametrize("value", ["abc", "-1", "1.5", "9" * 10, "٣"])
-def test_a_number_is_whole_and_not_without_measure(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEASE_SECONDS", value)
-    with pytest.raises(ImproperlyConfigured, match="LEASE_SECONDS must be a whole number"):
-        environment.whole("LEASE_SECONDS", 600)
 
 
 def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -161,13 +138,9 @@ def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch, tmp_path:
     ("name", "value"),
     [
         ("DATABASE_URL", BAD_DATABASES[1]),
-        ("REDIS_URL", "s3cret"),
         ("EMAIL_URL", BAD_MAIL[1]),
         ("LEASE_SECONDS", "abc"),
-        ("DEBUG", "maybe"),
-        ("VAR_DIR", "/dev/null/x"),
         ("KEYS_DIR", "/dev/null"),
-        ("KEYS_DIR", "/" + "x" * 300),
     ],
 )
 @pytest.mark.parametrize("command", ["check", "verify_audit"])

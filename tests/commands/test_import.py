@@ -43,52 +43,26 @@ def line(**values: Any) -> bytes:
 # What is wrong with a line → the line, the word that says so.
 BAD: dict[str, tuple[bytes, str]] = {
     "not json": (b'{"content": "' + SAID, "not JSON"),
-    "two values": (line() + b" " + line(), "not JSON"),
-    "a word": (SAID, "not JSON"),
-    "single quotes": (b"{'content': '" + SAID + b"'}", "not JSON"),
     "not utf-8": (b'{"content": "' + SAID + b' \xff"}', "not UTF-8"),
     "utf-16": (f'{{"content": "{MARKER}"}}'.encode("utf-16-le").replace(b"\n", b""), "line 2"),
-    "latin-1": (b'{"content": "' + SAID + b' caf\xe9"}', "not UTF-8"),
     "a list": (told([MARKER]), "not a JSON object"),
-    "a text": (told(MARKER), "not a JSON object"),
-    "null": (b"null", "not a JSON object"),
     "no content": (told({"text": MARKER}), "content: is missing"),
-    "null content": (line(content=None), "content: must be text"),
     "number content": (line(content=7), "content: must be text"),
-    "list content": (line(content=[MARKER]), "content: must be text"),
     "empty": (line(content=""), "content: is empty"),
-    "blank": (line(content=" \n\t "), "content: is empty"),
     "too long": (line(content=MARKER * 1_000), "at most 10,000"),
     "nul": (line(content=f"{MARKER}\0"), "NUL"),
     "half a surrogate": (line(content=f"{MARKER}\ud83e"), "surrogate"),
-    "half a surrogate in a tag": (line(tags=[f"{MARKER}\udd93"]), "surrogate"),
-    "nul in a tag": (line(tags=[f"{MARKER}\0"]), "NUL"),
     "bad date": (line(created_at=f"yesterday {MARKER}"), "created_at: is not a date"),
-    "a date that is not": (line(created_at="2026-02-30T10:00:00Z"), "created_at: is not a date"),
     "a number for a date": (line(created_at=1_767_225_600), "created_at: is not a date"),
-    "an empty date": (line(origin=""), "origin: is not a date"),
-    "a bad origin": (line(origin=MARKER), "origin: is not a date"),
-    "before the calendar": (line(created_at="0001-01-01T00:00:00+14:00"), "outside the calendar"),
     "after the calendar": (line(created_at="9999-12-31T23:59:59-14:00"), "outside the calendar"),
     "tags in a text": (line(tags=MARKER), "tags: must be a list"),
-    "tags in an object": (line(tags={MARKER: 1}), "tags: must be a list"),
-    "tags: an empty object": (line(tags={}), "tags: must be a list"),
-    "tags: an empty text": (line(tags=""), "tags: must be a list"),
-    "tags: false": (line(tags=False), "tags: must be a list"),
-    "tags: zero": (line(tags=0), "tags: must be a list"),
     "a tag that is a number": (line(tags=[1]), "tags: must each be text"),
     "an empty tag": (line(tags=[" "]), "tags: must each be text"),
     "a long tag": (line(tags=[MARKER * 5]), "tags: must each be text"),
-    "many tags": (line(tags=[f"{n}" for n in range(257)]), "tags: are 257"),
     "wrong kind": (line(kind=MARKER), "kind: is 'core' or 'journal'"),
-    "kind in a list": (line(kind=["core"]), "kind: must be text"),
     "unknown category": (line(category=MARKER), "category: unknown"),
-    "category by number": (line(category=1), "category: must be text"),
     "a project that climbs": (line(project=f"../{MARKER}"), "project:"),
-    "a project in an object": (line(project={}), "project:"),
-    "a long project": (line(project=MARKER * 10), "project:"),
     "deep": (b'{"content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not JSON"),
-    "deep beside content": (b'{"content": "' + SAID + b'", "x": ' + b"[" * 100_000, "not JSON"),
     "a huge number": (b'{"content": "' + SAID + b'", "id": ' + b"9" * 10_000 + b"}", "not JSON"),
     "over a megabyte": (line(pad="x" * jsonl.MAX_LINE), "longer than 1,000,000 bytes"),
 }
@@ -111,15 +85,9 @@ def test_a_bad_line_far_behind_undoes_the_batches_before_it(ada: Agent) -> None:
     assert steps.state(ada) == before
 
 
-def test_lines_are_counted_as_an_editor_counts_them(ada: Agent) -> None:
-    failed(put(b"", GOOD, b"  ", b"{", end=b"\r\n"), 2, "line 4")
-
-
 @pytest.mark.parametrize(
     "given",
     [
-        GOOD,
-        GOOD + b"\n",
         GOOD + b"\r\n",
         b"\xef\xbb\xbf" + GOOD,
         b"\n\n  \n" + GOOD + b"\n\t\n",
@@ -141,19 +109,11 @@ def test_the_result_is_one_line_of_json(ada: Agent) -> None:
     assert ran.out == '{"imported": 2, "tokens": 12}\n'
 
 
-def test_without_json_it_is_told_in_words(ada: Agent) -> None:
-    assert put(*[line()] * 1_200).out == "imported 1,200 memories, 7,200 tokens\n"
-
-
 @pytest.mark.parametrize("nothing", [b"", b"\n \r\n"])
 def test_nothing_to_import_is_no_edit(nothing: bytes, ada: Agent) -> None:
     before = steps.state(ada)
     assert put(nothing, more=("--json",)).json == {"imported": 0, "tokens": 0}
     assert steps.state(ada) == before
-
-
-def test_equal_lines_are_all_imported(ada: Agent) -> None:
-    assert put(line(), line(), more=("--json",)).json["imported"] == 2
 
 
 def test_a_file_is_read_as_standard_input_is(ada: Agent, tmp_path: Path) -> None:
@@ -166,10 +126,6 @@ def test_a_file_that_cannot_be_read_is_a_usage_error(ada: Agent, tmp_path: Path)
     missing = tmp_path / "none"
     failed(run("import_memories", "acme/ada", str(missing)), 2, f"file: {missing} cannot be read (No such file")
     failed(run("import_memories", "acme/ada", str(tmp_path)), 2, f"file: {tmp_path} cannot be read (Is a directory)")
-
-
-def test_a_format_there_is_none_of_is_a_usage_error(ada: Agent) -> None:
-    failed(put(GOOD, more=("--format", "csv")), 2, "--format")
 
 
 def test_unknown_keys_are_ignored_with_one_warning_that_quotes_nothing(ada: Agent) -> None:

@@ -12,10 +12,7 @@ from django.utils import timezone
 
 from memory.agents import lifecycle
 from memory.models import Agent
-from memory.policy.validation import Draft, parse_moment
 from memory.transfer.formats import jsonl
-from memory.writing import operations
-from refinement import session as sessions
 from refinement.llm import connections
 from refinement.models import RefinementSession, SessionStep
 from tests import refining, steps
@@ -65,14 +62,6 @@ def test_figures_are_as_the_script_implies(provider: str, ada: Agent, served: Mo
     scripted.figures(ran.json)
     scripted.outcome([json.loads(line) for line in jsonl.dump(steps.fresh(ada), with_discarded=True)])
     assert steps.problems(ada) == []
-
-
-def test_without_json_the_same_figures_are_one_to_a_line(ada: Agent, served: ModelServer) -> None:
-    fill(ada)
-    ran = refine()
-    told = dict(line.split("  ", 1) for line in ran.out.splitlines() if "  " in line)
-    assert told["outcome"].strip() == "completed"
-    assert {name: value.strip() for name, value in told.items()}["merged"] == "2"
 
 
 def declines(_: Turn) -> Action:
@@ -139,11 +128,6 @@ def test_memory_that_is_off_is_not_refined(ada: Agent) -> None:
     with refining.untouched(ada):
         failed(refine(), 1, "switched off")
         failed(refine("--dry-run"), 1, "switched off")
-
-
-@pytest.mark.parametrize("args", [[], ["acme/ada", "--all-due"]])
-def test_one_agent_or_all_due_must_be_named(args: list[str], ada: Agent) -> None:
-    failed(run("refine", *args), 2, "--all-due")
 
 
 def test_an_open_session_refuses_another(ada: Agent) -> None:
@@ -232,13 +216,6 @@ def test_all_due_goes_on_after_an_agent_whose_silo_does_not_open(ada: Agent, bob
     assert "does not open" in ran.err
 
 
-def test_all_due_closes_a_session_that_was_abandoned(ada: Agent) -> None:
-    stale = refining.opened(ada).session
-    RefinementSession.objects.filter(pk=stale.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
-    run("refine", "--all-due")
-    assert RefinementSession.objects.get(pk=stale.pk).outcome == "abandoned"
-
-
 def test_dedupe_only_offers_no_merge(ada: Agent, served: ModelServer) -> None:
     served.script = [Call("complete_refinement", {"summary": "Nothing."})]
     steps.remember(ada, f"{MARKER} drinks tea")
@@ -257,24 +234,3 @@ def test_the_timeline_holds_codes_and_counts_alone(ada: Agent, served: ModelServ
     assert refine().code == 0
     rows = list(SessionStep.objects.order_by("pk").values_list("tool", "result"))
     assert rows == [("unknown", "unknown_tool"), ("delete_memory", "bad_arguments"), ("complete_refinement", "ok")]
-
-
-def test_origin_dates_are_the_earliest_of_each_merge(ada: Agent, served: ModelServer) -> None:
-    newer = Draft(f"{MARKER} newer", origin=parse_moment("origin", "2026-01-02"))
-    older = Draft(f"{MARKER} older", origin=parse_moment("origin", "2020-01-01"))
-    operations.remember(ada, [newer, older, *(Draft(f"{MARKER} filler {n}") for n in "abcdefghij")], steps.ME)
-    merge = Call("consolidate_memories", {"ids_to_merge": [1, 2], "new_content": f"{MARKER} newer {MARKER} older"})
-    served.script = [merge, Call("complete_refinement", {"summary": "Merged."})]
-    assert refine("--json").json["merged"] == 2
-    assert steps.row(ada, 13).origin == steps.row(ada, 2).origin
-
-
-def test_a_lost_lease_ends_the_run_without_a_word_of_error(ada: Agent, served: ModelServer) -> None:
-    def meanwhile(turn: Turn) -> Action:
-        return tidy(turn)
-
-    served.script = meanwhile
-    fill(ada)
-    session = refining.opened(ada).session
-    sessions.close(session, "incomplete", "no_tool_call")
-    assert refine("--json").json["session"] == 2
