@@ -1,4 +1,4 @@
-"""docs/operations.md and the files it gives away, held against what the service is."""
+"""The settings, units, alerts and roles that docs/operations.md gives away work with the service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import yaml
-from django.core.management import get_commands, load_command_class
 from django.db import ProgrammingError, connection, transaction
 from django.test import Client
 
@@ -32,7 +31,6 @@ from tests.conftest import OPERATOR
 DOCS = ROOT / "docs"
 GUIDE = (DOCS / "operations.md").read_text("utf-8")
 UNITS = DOCS / "systemd"
-SHELL = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
 
 
 def settings_of(file: Path) -> dict[str, str]:
@@ -42,69 +40,6 @@ def settings_of(file: Path) -> dict[str, str]:
 
 
 SETTINGS = settings_of(UNITS / "palimpsest.env")
-
-
-# The guide
-
-
-@pytest.mark.parametrize("block", SHELL)
-def test_a_block_of_commands_is_shell(block: str) -> None:
-    assert subprocess.run(["/bin/sh", "-n"], input=block.encode(), check=False).returncode == 0
-
-
-def named_commands() -> set[tuple[str, str]]:
-    """The commands it names, each with an option, or none."""
-    calls = re.findall(r"(?:manage\.py|-u palimpsest palimpsest) ([a-z_]+)([^\n`|>;&]*)", GUIDE)
-    quoted = re.findall(r"`((?:create|rotate|verify|import|export)_[a-z_]+|refine)((?: [^`]*)?)`", GUIDE)
-    options = [(name, re.findall(r" (--[a-z-]+)", rest) or [""]) for name, rest in calls + quoted]
-    return {(name, option) for name, each in options for option in each}
-
-
-@pytest.mark.parametrize(("name", "option"), sorted(named_commands()))
-def test_a_command_that_is_named_is_there(name: str, option: str) -> None:
-    parser = load_command_class(get_commands()[name], name).create_parser("manage.py", name)
-    assert option in parser.format_help()
-
-
-def test_it_names_the_commands_one_needs() -> None:
-    assert {"create_keys", "migrate", "audit_heads", "verify_audit", "rotate_silo_keys", "check"} <= {
-        name for name, _ in named_commands()
-    }
-
-
-# Of other programs, of the shell, and of what stands for something
-_NOT_OURS = {"PASSWORD", "RELEASE", "COMMAND", "FILE", "PALIMPSEST_DIR", "ON_ERROR_STOP"}
-
-
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", GUIDE)) - _NOT_OURS))
-def test_a_variable_that_is_named_is_one(name: str) -> None:
-    assert re.search(rf'"{name}"', (ROOT / "config" / "settings.py").read_text("utf-8"))
-
-
-def test_each_setting_is_explained() -> None:
-    [table] = re.findall(r"## Settings for production\n(.*?)\n## ", GUIDE, re.DOTALL)
-    assert [name for name in SETTINGS if f"`{name}`" not in table] == []
-
-
-@pytest.mark.parametrize("file", sorted(set(re.findall(r"(?:docs/systemd/|tests/jobs/)[\w@.-]+\w", GUIDE))))
-def test_a_file_that_is_named_is_there(file: str) -> None:
-    assert (ROOT / file).exists()
-
-
-def lines_of_the_log() -> list[str]:
-    [table] = re.findall(r"\| `event` \|.*?\n\n", GUIDE, re.DOTALL)
-    cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)[1:]
-    return [line.removeprefix("… ") for cell in cells for line in re.findall(r"`([^`]+)`", cell)]
-
-
-@pytest.mark.parametrize("line", lines_of_the_log())
-def test_a_line_of_the_log_that_is_named_is_written(line: str) -> None:
-    sources = (path.read_text("utf-8") for app in _PACKAGES for path in (ROOT / app).rglob("*.py"))
-    assert line in _OF_OTHERS or any(f'"{line}"' in source or f'{line}"' in source for source in sources)
-
-
-_OF_OTHERS = {"HTTP 503", "readyz"}  # put together by config/logs.py
-_PACKAGES = ("audit", "memory", "refinement", "config")
 
 
 # The files it gives away
@@ -147,19 +82,6 @@ RULES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
-def test_a_rule_is_well_formed(rule: dict[str, Any]) -> None:
-    assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}
-    assert re.fullmatch(r"\d+[mh]", rule["for"])
-    assert rule["labels"]["severity"] in ("page", "ticket")
-    assert set(rule["annotations"]) == {"summary", "description"}
-    assert all(rule["expr"].count(left) == rule["expr"].count(right) for left, right in ("()", "{}", "[]"))
-
-
-def test_no_rule_is_called_as_another() -> None:
-    assert len({rule["alert"] for rule in RULES}) == len(RULES)
-
-
 @pytest.fixture
 def told(db: None, settings: Any) -> str:
     settings.ALLOWED_HOSTS, settings.METRICS_TOKEN = ["testserver"], "any"
@@ -181,12 +103,6 @@ _PARTS = ("_bucket", "_count", "_sum")
 def test_every_figure_a_rule_asks_for_is_told(told: str) -> None:
     asked = {name for rule in RULES for name in re.findall(r"palimpsest_\w+", rule["expr"])}
     assert asked - samples(told) == set()
-
-
-def test_the_outcomes_that_rules_ask_for_are_some() -> None:
-    asked = re.findall(r'outcome\W+"([^"]+)"', " ".join(rule["expr"] for rule in RULES))
-    assert {name for each in asked for name in each.split("|")} <= {*Outcome.values}
-    assert asked
 
 
 # The roles
@@ -233,7 +149,7 @@ REFUSED = (
 
 
 @pytest.mark.postgresql
-@pytest.mark.parametrize("statement", REFUSED)
-def test_the_role_that_owns_nothing_is_refused_the_rest(as_the_service: None, statement: str) -> None:
-    with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"), transaction.atomic():
-        connection.cursor().execute(statement)
+def test_the_role_that_owns_nothing_is_refused_the_rest(as_the_service: None) -> None:
+    for statement in REFUSED:
+        with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"), transaction.atomic():
+            connection.cursor().execute(statement)
