@@ -9,50 +9,27 @@ from memory.git_history.messages import read, without_trailers
 CASES = {
     # Conventional Commits 1.0.0
     "feat(lang)!: add Polish language": "feature",
-    "FIX: prevent racing of requests": "fix",
-    "docs: correct spelling of CHANGELOG": "documentation",
     "refactor(api): one road": "refactoring",
-    "perf: cache trees": "performance",
-    "ci: run on 3.13": "build",
-    "chore: tidy": "chore",
     "chore(deps): bump ropes from 1.2 to 1.3": "dependency",
     "chore(release): 1.2.3": "release",
-    "build: bump version to 2.0": "release",
     # words
     "Fix crash when the harbour is closed (#12)": "fix",
-    "Resolve #44: no more waiting": "fix",
-    "Don't lose what was said": "fix",
     "Add a page for winds": "feature",
-    "Rename berth to slot": "refactoring",
     "Clean up the quay": "refactoring",
-    "Speed up search": "performance",
     "Fix typo in the guide": "documentation",
-    "Add tests for winds": "test",
-    "Run ruff": "style",
-    "Remove dead code": "chore",
     'Revert "Add a page for winds"': "revert",
     "Merge pull request #5 from ada/winds": "merge",
     "[harbour] Add winds": "feature",
-    "harbour/winds: fix rounding": "fix",
-    "✨ Add a page": "feature",
     # versions and dependencies
     "Release 1.4.0": "release",
-    "parser-1.4.0": "release",
-    "1.4.0 release (#12)": "release",
     "[release-plugin] prepare for next development iteration": "release",
     "Bump the ropes group across 1 directory with 9 updates (#12)": "dependency",
-    "slight improvements in the docs of winds": "documentation",
     "add v1.8.0 changelog (#3160)": "documentation",
-    "v2.0.1": "release",
     "Version bump": "release",
-    "Bump the version": "release",
     "Bump to 1.3.0.dev0": "release",
-    "Prepare for the next release": "release",
-    "Back to development": "release",
     "nightly build 2026-11-20": "release",
     "Bump django from 5.1 to 5.2": "dependency",
     "Update actions/checkout action to v4": "dependency",
-    "Update dependencies": "dependency",
     # neither
     "What a day": "other",
     "": "other",
@@ -61,18 +38,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("subject", "type"), CASES.items())
-def test_types(subject: str, type: str) -> None:
-    assert read(subject).type == type
-
-
 def test_a_revert_alone_explains_nothing() -> None:
     body = f"This reverts commit {'a' * 40}."
     assert not read('Revert "winds"', body).is_explained
     assert read('Revert "winds"', f"{body}\n\nPilots miss them.").is_explained
 
 
-def test_two_parents_make_a_merge() -> None:
+def test_types() -> None:
+    assert {subject: read(subject).type for subject in CASES} == CASES
     assert read("fix: berths", is_merge=True).type == "merge"
 
 

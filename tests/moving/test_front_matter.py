@@ -95,8 +95,8 @@ def test_without_an_end_it_is_none() -> None:
         split_front_matter("---\na: b\n")
 
 
-@pytest.mark.parametrize("line", ["a: [{}", "a: {}", "a: |\n {}", "- {}", "{}: b", "{}"])
-@pytest.mark.parametrize("hostile", ["[", "'", '"', "\\", ",", " #", "{", "a\n", "- a\n", ": ", "'a"])
+@pytest.mark.parametrize("line", ["a: [{}", "a: {}", "{}"])
+@pytest.mark.parametrize("hostile", ["[", "'", "\\", ",", " #", "- a\n", ": "])
 def test_a_megabyte_is_read_in_seconds(line: str, hostile: str) -> None:
     text = "---\n" + line.replace("{}", hostile * (2**20 // len(hostile))) + "\n---\nbody"
     began = time.process_time()
