@@ -58,7 +58,8 @@ FILES = {
         for name in (
             *("access", "allowance", "asking_limits", "by_agent", "checks", "consent", "consent_growth"),
             *("duplicates", "editing", "ended_grants", "erasure", "grant_tokens"),
-            *("guards", "guards_migrations", "guards_redaction", "heads", "health", "indexes", "joined"),
+            *("guards", "guards_migrations", "guards_redaction", "heads", "health", "indexes"),
+            "bulk",
             *("letters", "line", "line_room", "logged_in_a_file", "metrics", "patience", "proposals", "providers"),
             *("queries", "queue", "read_notices", "redaction", "requests", "roles", "rowset", "schedule", "session"),
             *("silo", "store_consolidate", "store_discard", "store_promote", "store_protect", "store_refusals"),
