@@ -6,11 +6,13 @@ import hmac
 import secrets
 import time
 from base64 import b32encode
+from functools import reduce
+from operator import or_
 from urllib.parse import quote, urlencode
 
 from django.contrib.auth.password_validation import validate_password
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 from django.utils import timezone
 from django_otp.oath import TOTP
 
@@ -60,10 +62,9 @@ def _require_manager(by: Person) -> None:
         raise NotAllowed("Superusers alone do that.")
 
 
-def would_end(person: Person, *, tenant_id: int | None = None) -> str:
-    """What a change of either factor ends, in numbers; or leaving a tenant."""
-    asked = AccessRequest.objects.filter(person_id=person.pk)
-    asked = asked if tenant_id is None else asked.filter(tenant_id=tenant_id)
+def would_end(*of: Q) -> str:
+    """What a change of either factor ends, or leaving a tenant, in numbers: `of` says whose requests, any of these."""
+    asked = AccessRequest.objects.filter(reduce(or_, of))
     now = timezone.now()
     active = asked.filter(state=AccessState.ACTIVE, until__gt=now).count()
     requests = asked.filter(state=AccessState.REQUESTED, asked_at__gt=now - LAPSES).count()

@@ -13,14 +13,12 @@ from unfold.decorators import display
 
 from audit.consent import LAPSES, Scope
 from audit.models import AccessRequest, AccessState
-from audit.trail import Actor
-from config.errors import DomainError
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base import who_decides
-from memory.admin.base.actions import Deed, Told
+from memory.admin.base.actions import AdminAction, Result, actor_of
 from memory.admin.base.page import Scoped
-from memory.admin.base.scope import AgentOfRecord, TenantOfRecord, ids_seen_by
+from memory.admin.base.scope import OfAgent, OfTenant
 from memory.admin.plain_pages import reading
 from memory.consent import grants
 from memory.mail import wording
@@ -37,39 +35,38 @@ def state_now(row: AccessRequest) -> str:
     return row.state
 
 
-class Revoke(Deed):
-    name, label, needs, is_grave = "revoke", "Revoke", Action.SEE, True
+class Revoke(AdminAction):
+    name, label, needs, is_destructive = "revoke", "Revoke", Action.SEE, True
 
-    def offered(self, row: AccessRequest) -> bool:
+    def is_offered(self, row: AccessRequest) -> bool:
         return state_now(row) == AccessState.ACTIVE
 
-    def means(self, rows: Sequence[AccessRequest]) -> Iterable[str]:
-        running = [row for row in rows if self.offered(row)]
-        yield f"{several(len(running), 'grant')} ended now, by which nobody reads any more."
-        if rest := len(rows) - len(running):
+    def may(self, page: Any, request: HttpRequest, row: AccessRequest) -> bool:
+        """One's own; or any of a tenant whose agents one steers."""
+        is_own = row.person_id == request.user.pk and super().may(page, request, row)
+        return is_own or page.may(request, Action.STEER, row)
+
+    def preview(self, rows: Sequence[AccessRequest]) -> Iterable[str]:
+        running = sum(map(self.is_offered, rows))
+        yield f"{several(running, 'grant')} ended now, by which nobody reads any more."
+        if rest := len(rows) - running:
             yield f"{rest:,} of those chosen {'is' if rest == 1 else 'are'} not in force: told, and left as they are."
 
-    def may(self, page: Any, request: HttpRequest, row: AccessRequest) -> bool:
-        """One's own, or whichever of a tenant that one may steer."""
-        is_own = row.person_id == request.user.pk
-        return super().may(page, request, row) and (is_own or row.tenant_id in ids_seen_by(request, Action.STEER))
-
-    def do(self, rows: Sequence[AccessRequest], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
+    def run(self, page: Any, rows: Sequence[AccessRequest], by: Any, given: dict[str, Any]) -> Iterator[Result]:
         agents = Agent.objects.select_related("tenant").in_bulk([row.agent_id for row in rows])
-        for row in rows:
-            try:
-                grants.revoke(agents[row.agent_id], row.number, actor)
-                yield Told(f"{row.agent_label}: grant {row.number} is ended.")
-            except DomainError as refused:
-                yield Told(f"{row.agent_label}: {refused}", went_well=False)
+        return super().run(page, rows, by, {"agents": agents})
+
+    def do(self, row: AccessRequest, by: Any, given: dict[str, Any]) -> str:
+        grants.revoke(given["agents"][row.agent_id], row.number, actor_of(by))
+        return "the grant is ended."
 
 
 @register(AccessRequest)
 class AccessPage(Scoped):
     tenant = "tenant_id"
-    deeds = (Revoke(),)
+    row_actions = (Revoke(),)
     list_display = ("number", "agent_label", "person", "now", "covers", "asked_at", "until")
-    list_filter = ("state", TenantOfRecord, AgentOfRecord)
+    list_filter = ("state", OfTenant, OfAgent)
     ordering = ("-pk",)
     fieldsets: ClassVar[Any] = [
         (None, {"fields": ["number", "agent_label", "person", "purpose", "covers", "minutes"]}),
@@ -81,19 +78,18 @@ class AccessPage(Scoped):
         """By whom, and until when; for who runs the agent, also how."""
         if state_now(row) != AccessState.REQUESTED:
             return row.decided_by or "by nobody"
-        deed = f"access-requests/{row.number}/approve, or /deny,"
+        path = f"access-requests/{row.number}/approve, or /deny,"
         return (
             f"not yet. Until {localize(row.asked_at + LAPSES)} it waits for "
-            f"{who_decides.who(Agent.objects.get(pk=row.agent_id), deed)}. After that it is a no."
+            f"{who_decides.who(Agent.objects.get(pk=row.agent_id), path)}. After that it is a no."
         )
 
     def named(self, row: AccessRequest) -> str:
         return f"access request {row.number} to {row.agent_label}"
 
-    def beside(self, request: HttpRequest, row: AccessRequest) -> dict[str, Any]:
+    def related_pages(self, request: HttpRequest, row: AccessRequest) -> list[tuple[str, str]]:
         is_own = row.person_id == request.user.pk and state_now(row) == AccessState.ACTIVE
-        ways = [("Read", reading.address(row.agent_label, row.number))] if is_own else []
-        return super().beside(request, row) | {"ways": ways}
+        return [("Read", reading.address(row.agent_label, row.number))] if is_own else []
 
     @display(
         description="state",

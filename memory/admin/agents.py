@@ -1,142 +1,46 @@
-"""Agents: what they weigh, whether they are due, and what people may have done with them."""
+"""Agents: what they weigh, whether they are due, and the pages that add them and set them up.
+
+What decides who can read is the agent's side's to change: a tenant proposes it. Each change is an entry of the trail.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from django.contrib.admin import SimpleListFilter, register
 from django.db.models import F, QuerySet
+from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern, path, reverse
+from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import localize
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.decorators import display
+from unfold.decorators import action, display
 
 from audit.consent import LAPSES
-from audit.trail import Actor
-from config.queue import unattended
+from audit.proposals import PROPOSABLE
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin import ask_access, removal, switches, time_machine
-from memory.admin.agent_setup import Configuring, Withdraw
+from memory.admin import agent_actions, ask_access, removal, time_machine
+from memory.admin.agent_forms import TENANT_SETS, NewAgentForm, ProposalForm, SettingsForm
 from memory.admin.base import who_decides
-from memory.admin.base.actions import Deed, Told, each
+from memory.admin.base.actions import actor_of
 from memory.admin.base.agent_state import WHY, budget_bar
-from memory.admin.base.links import ask_access_address, time_machine_address
+from memory.admin.base.forms_pages import form_page, shown_once
 from memory.admin.base.page import Scoped
-from memory.admin.base.scope import OwnTenant, ids_seen_by
+from memory.admin.base.scope import OfTenant, seen_by
+from memory.admin.keys import LabelForm
 from memory.agents import lifecycle
 from memory.consent import proposals
-from memory.mail import wording
+from memory.errors import Invalid
+from memory.mail import letters, wording
 from memory.models import Agent, DueReason, Vault, VaultFile
-from memory.time_machine import replay
-from refinement import allowance, backlog, providers, schedule, scheduling, undone_sessions
+from refinement import allowance, providers, schedule, scheduling, undone_sessions
+from refinement.llm.base import ModelNotConfigured
+from refinement.llm.catalog import parse as parse_model
 from refinement.models import Outcome, RefinementSession, Waiting
-
-VERIFIED_AT_ONCE = 20_000  # entries, about a second's; more of them are for the command
-PROBLEMS = 5  # of a trail that are told
-
-
-class RefineNow(Deed):
-    name, label, needs = "refine_now", "Refine now", Action.STEER
-
-    def offered(self, row: Agent) -> bool:
-        return row.memory_enabled and bool(row.wrapped_key)
-
-    def means(self, rows: Sequence[Agent]) -> Iterable[str]:
-        tokens = sum(row.core_tokens for row in rows)
-        yield (
-            f"A worker has {several(len(rows), 'agent')} refine their own core memory, {tokens:,} tokens in all, "
-            "one session each."
-        )
-        yield "Each may merge, rewrite and discard; protected memories stay, and every session can be rolled back."
-        if paused := sum(row.paused for row in rows):
-            yield f"{several(paused, 'agent is', 'agents are')} paused, and refined once all the same."
-        if why := unattended():
-            yield f"It waits until a worker runs: {why}."
-
-    def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
-        def ask(row: Agent) -> str:
-            backlog.ask_for(row, actor)
-            later = unattended()
-            return f"it is refined once a worker runs: {later}." if later else _NEXT
-
-        yield from each(rows, ask)
-
-
-_NEXT = "a worker refines it next; its session is listed once it has begun."
-
-
-class Pause(Deed):
-    name, label, needs = "pause", "Pause", Action.STEER
-
-    def offered(self, row: Agent) -> bool:
-        return not row.paused
-
-    def means(self, rows: Sequence[Agent]) -> Iterable[str]:
-        yield f"{several(len(rows), 'agent')} no longer refined when due. What they remember and recall goes on."
-
-    def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
-        yield from each(rows, lambda row: _set_paused(row, actor, is_paused=True))
-
-
-class Resume(Deed):
-    name, label, needs = "resume", "Resume", Action.STEER
-
-    def offered(self, row: Agent) -> bool:
-        return row.paused
-
-    def means(self, rows: Sequence[Agent]) -> Iterable[str]:
-        due = sum(row.paused and bool(schedule.why(row)) for row in rows)
-        yield f"{several(len(rows), 'agent')} refined again when due, which {due:,} {'is' if due == 1 else 'are'} now."
-
-    def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
-        yield from each(rows, lambda row: _set_paused(row, actor, is_paused=False))
-
-
-def _set_paused(row: Agent, actor: Actor, *, is_paused: bool) -> str:
-    lifecycle.change(row, actor, paused=is_paused)
-    if is_paused:
-        return "paused."
-    if not schedule.due().filter(pk=row.pk).exists():
-        return "no longer paused."
-    backlog.call(row)
-    return "no longer paused, and due: a worker refines it next."
-
-
-class Verify(Deed):
-    name, label, needs = "verify", "Verify audit trail", Action.SEE
-
-    def means(self, rows: Sequence[Agent]) -> Iterable[str]:
-        entries = sum(row.audit_seq for row in rows)
-        yield (
-            f"{several(entries, 'entry', 'entries')} of {several(len(rows), 'trail')} are checked, each against the "
-            "one before it, and the memories and counters against them. No content is opened, nothing is changed."
-        )
-
-    def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
-        room = VERIFIED_AT_ONCE
-        for row in rows:
-            if row.audit_seq > room:
-                yield Told(
-                    f"{row.label}: not verified here, for it takes long. On the server: manage.py verify_audit "
-                    f"{row.label}",
-                    went_well=False,
-                )
-                continue
-            room -= row.audit_seq
-            yield _verified(row)
-
-
-def _verified(row: Agent) -> Told:
-    found = [problem for problem, _ in zip(replay.problems_of(row.pk), range(PROBLEMS), strict=False)]
-    if not found:
-        return Told(f"{row.label}: the trail is whole, all {several(row.audit_seq, 'entry', 'entries')} of it.")
-    told = "; ".join(f"entry {problem.seq}: {problem.problem}" if problem.seq else problem.problem for problem in found)
-    return Told(f"{row.label}: the trail is broken. {told}", went_well=False)
 
 
 class Needing(SimpleListFilter):
@@ -154,22 +58,24 @@ class Needing(SimpleListFilter):
 
 
 @register(Agent)
-class AgentPage(Configuring, Scoped):
-    tenant = "tenant"
-    deeds = (
-        RefineNow(),
-        Pause(),
-        Resume(),
-        Verify(),
-        switches.SwitchOn(),
-        switches.SwitchOff(),
-        Withdraw(),
+class AgentPage(Scoped):
+    tenant = "tenant_id"
+    row_actions = (
+        agent_actions.RefineNow(),
+        agent_actions.Pause(),
+        agent_actions.Resume(),
+        agent_actions.Verify(),
+        agent_actions.SwitchOn(),
+        agent_actions.SwitchOff(),
+        agent_actions.WithdrawProposal(),
         removal.AskErasure(),
         removal.Withdraw(),
     )
+    actions_list = ("add_agent",)
+    actions_detail = ("set_up", "propose", "keys", "hand_out_key", "time_machine", "ask")
     list_display = ("name", "weight", "share", "due", "last_refined_at", "state", "model")
     list_select_related = ("tenant",)
-    list_filter = (Needing, "paused", "memory_enabled", OwnTenant)
+    list_filter = (Needing, "paused", "memory_enabled", OfTenant)
     search_fields = ("slug", "tenant__slug")
     search_help_text = "the name of an agent or of its tenant"
     ordering = ("tenant__slug", "slug")
@@ -186,30 +92,126 @@ class AgentPage(Configuring, Scoped):
         ("Trail", {"fields": ["audit_seq", "audit_at", "created_at"]}),
     ]
 
-    def get_urls(self) -> list[URLPattern]:
-        own = [
-            path("<int:pk>/time-machine/", self._view(time_machine.shown), name="time_machine"),
-            path("<int:pk>/ask/", self._view(ask_access.shown), name="ask"),
-        ]
-        return [*own, *super().get_urls()]
-
-    def _view(self, view: Any) -> Any:
-        def scoped(request: HttpRequest, pk: int) -> HttpResponse:
-            answer: HttpResponse = view(self, request, pk)
-            return answer
-
-        return self.admin_site.admin_view(scoped)
-
     def named(self, row: Agent) -> str:
         return f"agent {row.label}"
 
-    def beside(self, request: HttpRequest, row: Agent) -> dict[str, Any]:
-        ways = []
-        if row.tenant_id in ids_seen_by(request, Action.STEER):
-            ways.append(("Time Machine", time_machine_address(row)))
-        if row.tenant_id in ids_seen_by(request, Action.ASK):
-            ways.append(("Ask for access", ask_access_address(row)))
-        return super().beside(request, row) | {"ways": ways}
+    def has_configure_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self._may(request, Action.CONFIGURE, object_id)
+
+    def has_steer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self._may(request, Action.STEER, object_id)
+
+    def has_ask_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self._may(request, Action.ASK, object_id)
+
+    def has_hand_out_permission(self, request: HttpRequest, object_id: str) -> bool:
+        agent = self.row_or_404(request, object_id)
+        is_empty = bool(agent.wrapped_key) and not agent.core_count + agent.journal_count
+        return is_empty and self.may(request, Action.CONFIGURE, agent)
+
+    def _may(self, request: HttpRequest, needs: Action, object_id: str | None) -> bool:
+        return self.may(request, needs, self.row_or_404(request, object_id) if object_id else None)
+
+    @action(description="Add an agent", url_path="new", permissions=["configure"])
+    def add_agent(self, request: HttpRequest) -> HttpResponse:
+        def save(given: dict[str, Any]) -> HttpResponse:
+            _require_model(given["model"])
+            tenant, slug = given.pop("tenant").slug, given.pop("agent")
+            made, key = lifecycle.create(tenant, slug, actor=actor_of(request.user), **given)
+            return _first_key(request, made, key, self.address_of(made))
+
+        return form_page(
+            self,
+            request,
+            NewAgentForm,
+            save,
+            title="Add an agent",
+            button="Add it",
+            back=reverse("admin:memory_agent_changelist"),
+            lines=["Its model, its steward and its language are its own side's to change, once it is there."],
+            warning=_about_stewards(),
+            tenants=seen_by(request, Action.CONFIGURE),
+            initial={"tenant": request.GET.get("tenant")},
+        )
+
+    @action(description="Settings", url_path="settings", permissions=["configure"])
+    def set_up(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        agent = self.row_or_404(request, object_id)
+
+        def save(given: dict[str, Any]) -> str:
+            lifecycle.change(agent, actor_of(request.user), **given)
+            return f"The settings of {agent.label} are saved."
+
+        return form_page(
+            self,
+            request,
+            SettingsForm,
+            save,
+            title=f"Settings of {agent.label}",
+            button="Save",
+            back=self.address_of(agent),
+            lines=["Its model, its steward and who may consent are its own side's to change."],
+            initial=model_to_dict(agent, TENANT_SETS),
+        )
+
+    @action(description="Propose a change", url_path="propose", permissions=["configure"])
+    def propose(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        agent = self.row_or_404(request, object_id)
+
+        def save(given: dict[str, Any]) -> str:
+            _require_model(given["model"])
+            proposals.propose(agent, actor_of(request.user), **given)
+            return "It is proposed to the agent's side. Until it decides you can withdraw it here."
+
+        return form_page(
+            self,
+            request,
+            ProposalForm,
+            save,
+            title=f"Propose a change of {agent.label}",
+            button="Propose it",
+            back=self.address_of(agent),
+            lines=[
+                "Its own side decides these, because they decide who can read. Nothing changes until its runtime or "
+                "its steward accepts, within 72 hours. A proposal that is open is replaced by this one."
+            ],
+            warning=ask_access.in_the_way(agent) or _about_stewards(),
+            initial=model_to_dict(agent, PROPOSABLE),
+        )
+
+    @action(description="Keys", url_path="keys", permissions=["configure"])
+    def keys(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        agent = self.row_or_404(request, object_id)
+        return redirect(f"{reverse('admin:memory_agentkey_changelist')}?agent={agent.label}")
+
+    @action(description="First key", url_path="first-key", permissions=["configure"])
+    def hand_out_key(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        agent = self.row_or_404(request, object_id)
+
+        def save(given: dict[str, Any]) -> HttpResponse:
+            key = lifecycle.first_key(agent, actor_of(request.user), **given)
+            return _first_key(request, agent, key, self.address_of(agent))
+
+        return form_page(
+            self,
+            request,
+            LabelForm,
+            save,
+            title=f"The first key of {agent.label}",
+            button="Make the key",
+            back=self.address_of(agent),
+            lines=["A key is handed out while the silo is empty. From then on its own side alone issues keys."],
+        )
+
+    hand_out_key.allowed_permissions = ["hand_out"]  # who sees the button; who opens the page is told why not
+
+    @action(description="Time Machine", url_path="time-machine", permissions=["steer"])
+    def time_machine(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return time_machine.page(self, request, self.row_or_404(request, object_id))
+
+    @action(description="Ask for access", url_path="ask", permissions=["ask"])
+    def ask(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return ask_access.page(self, request, self.row_or_404(request, object_id))
 
     @display(description="agent", ordering="slug")
     def name(self, agent: Agent) -> str:
@@ -291,6 +293,37 @@ class AgentPage(Configuring, Scoped):
             _link("audit_auditentry_changelist", "audit entries", agent),
             _link("audit_accessrequest_changelist", "access requests", agent),
         )
+
+
+def _first_key(request: HttpRequest, agent: Agent, key: str, back: str) -> HttpResponse:
+    return shown_once(
+        request,
+        title=f"The first key of {agent.label}",
+        secret=key,
+        lines=[
+            "The runtime sends it with every request: Authorization: Bearer KEY",
+            "It makes the silo its own by exchanging the key, which ends this one: "
+            'POST /api/v1/agent/keys with the body {"exchange": true}',
+        ],
+        back=back,
+    )
+
+
+def _about_stewards() -> str:
+    """What naming a steward means where no letter leaves the console."""
+    if not letters.are_printed():
+        return ""
+    return (
+        "Mail is written to the console here: while an agent has a steward, whatever would be asked of them is refused "
+        "until the operator sets EMAIL_URL, as to smtp+tls://USER:PASSWORD@HOST:587."
+    )
+
+
+def _require_model(model: str) -> None:
+    try:
+        parse_model(model)
+    except ModelNotConfigured as refusal:
+        raise Invalid("model", f"is not one that can be called. {str(refusal).rstrip('.')}") from None
 
 
 def _in_line(agent: Agent) -> str:

@@ -7,36 +7,32 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import reverse
-from unfold.widgets import (
-    UnfoldAdminIntegerFieldWidget,
-    UnfoldAdminRadioSelectWidget,
-    UnfoldAdminSelectWidget,
-    UnfoldAdminTextareaWidget,
-    UnfoldAdminTextInputWidget,
-)
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from unfold.widgets import UnfoldAdminRadioSelectWidget
 
 from audit.consent import LEAST_PURPOSE, MOST_NUMBERS, MOST_PURPOSE, Person, Scope, same_address
 from audit.models import AccessRequest
-from config.errors import DomainError
-from memory.access.roles import Action
-from memory.admin.base.scope import ids_seen_by
+from memory.admin.base import who_decides
+from memory.admin.base.forms_pages import AdminForm, form_page
 from memory.consent import grants
-from memory.errors import Invalid, MailNotSent
+from memory.errors import MailNotSent
 from memory.mail import letters
 from memory.models import Agent
 
 MOST_NUMBER = 2**53
-_FIELDS = {"purpose": "purpose", "seconds": "minutes", "numbers": "numbers", "entries": "first"}
+PLACES = {"silo": (), "memories": ("numbers",), "session": ("session",), "entries": ("first", "last")}
 
 
-class Ask(forms.Form):
+def place(label: str = "") -> forms.IntegerField:
+    return forms.IntegerField(required=False, min_value=1, max_value=MOST_NUMBER, label=label or None)
+
+
+class AskForm(AdminForm):
     purpose = forms.CharField(
         min_length=LEAST_PURPOSE,
         max_length=MOST_PURPOSE,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 4}),
+        widget=forms.Textarea({"rows": 4}),
         help_text=(
             f"why you need to read, in {LEAST_PURPOSE} characters or more. The agent's side decides by it; it is kept "
             "for ever. Name the fault or the question, not what a memory may say."
@@ -54,61 +50,39 @@ class Ask(forms.Form):
         widget=UnfoldAdminRadioSelectWidget,
         help_text="ask for as little as will do",
     )
-    numbers = forms.CharField(
-        required=False,
-        max_length=20_000,
-        widget=UnfoldAdminTextInputWidget,
-        help_text="of chosen memories, as 3, 17, 20-25",
-    )
-    session = forms.IntegerField(
-        required=False, min_value=1, max_value=MOST_NUMBER, widget=UnfoldAdminIntegerFieldWidget
-    )
-    first = forms.IntegerField(
-        required=False,
-        min_value=1,
-        max_value=MOST_NUMBER,
-        label="First entry",
-        widget=UnfoldAdminIntegerFieldWidget,
-    )
-    last = forms.IntegerField(
-        required=False, min_value=1, max_value=MOST_NUMBER, label="Last entry", widget=UnfoldAdminIntegerFieldWidget
-    )
-    minutes = forms.TypedChoiceField(
+    numbers = forms.CharField(required=False, max_length=20_000, help_text="of chosen memories, as 3, 17, 20-25")
+    session = place()
+    first = place("First entry")
+    last = place("Last entry")
+    seconds = forms.TypedChoiceField(
         label="For how long",
         coerce=int,
-        choices=[(15, "15 minutes"), (30, "30 minutes"), (60, "1 hour"), (120, "2 hours"), (240, "4 hours")],
-        initial=60,
-        widget=UnfoldAdminSelectWidget,
+        choices=[(900, "15 minutes"), (1800, "30 minutes"), (3600, "1 hour"), (7200, "2 hours"), (14400, "4 hours")],
+        initial=3600,
         help_text="from when it is consented to",
     )
 
+    def clean_numbers(self) -> tuple[int, ...]:
+        try:
+            return numbers_in(self.cleaned_data["numbers"])
+        except ValueError:
+            told = f"must be up to {MOST_NUMBERS:,} numbers and ranges, as 3, 17, 20-25"
+            raise forms.ValidationError(told) from None
+
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
-        needed = {"memories": ["numbers"], "session": ["session"], "entries": ["first", "last"]}
-        for name in needed.get(cleaned.get("kind", ""), []):
+        kind = cleaned.get("kind", "silo")
+        for name in PLACES[kind]:
             if not cleaned.get(name) and name not in self.errors:
                 self.add_error(name, "is needed for this")
-        if cleaned.get("kind") == "memories" and cleaned.get("numbers"):
-            try:
-                cleaned["listed"] = listed(cleaned["numbers"])
-            except ValueError:
-                self.add_error("numbers", f"must be up to {MOST_NUMBERS:,} numbers and ranges, as 3, 17, 20-25")
-        return cleaned
-
-    def scope(self) -> Scope:
-        given = self.cleaned_data
-        return {
-            "silo": lambda: Scope("silo"),
-            "memories": lambda: Scope("memories", numbers=tuple(given["listed"])),
-            "session": lambda: Scope("session", session=given["session"]),
-            "entries": lambda: Scope("entries", first=given["first"], last=given["last"]),
-        }[given["kind"]]()
+        places: dict[str, Any] = {name: cleaned.get(name) for name in PLACES[kind]}
+        return cleaned | {"scope": Scope(kind, **places)}
 
 
-def listed(text: str) -> list[int]:
-    """ "3, 17, 20-22" → [3, 17, 20, 21, 22]. Raises ValueError."""
+def numbers_in(text: str) -> tuple[int, ...]:
+    """ "3, 17, 20-22" → 3, 17, 20, 21, 22. Raises ValueError."""
     found: set[int] = set()
-    for part in filter(None, re.split(r"[,\s]+", text.strip())):
+    for part in filter(None, re.split(r"[,\s]+", text)):
         run = re.fullmatch(r"([0-9]{1,15})(?:-([0-9]{1,15}))?", part)
         if run is None:
             raise ValueError
@@ -116,69 +90,44 @@ def listed(text: str) -> list[int]:
         if not 0 < first <= last or last - first >= MOST_NUMBERS:
             raise ValueError
         found.update(range(first, last + 1))
-    if not 0 < len(found) <= MOST_NUMBERS:
+    if len(found) > MOST_NUMBERS:
         raise ValueError
-    return sorted(found)
+    return tuple(sorted(found))
 
 
-def shown(page: Any, request: HttpRequest, pk: int) -> HttpResponse:
+def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
     """The form, and what became of it."""
-    agent = Agent.objects.select_related("tenant").filter(pk=pk).first()
-    if agent is None or agent.tenant_id not in ids_seen_by(request, Action.ASK):
-        raise Http404
-    if request.method == "POST":
-        form = Ask(request.POST)
-        if form.is_valid() and (number := _asked(request, agent, form)):
-            messages.success(request, f"Asked, as request {number}. {_who_decides(agent)}")
-            row = AccessRequest.objects.get(agent_id=agent.pk, number=number)
-            return HttpResponseRedirect(reverse("admin:audit_accessrequest_change", args=[row.pk]))
-    else:
-        names = ("kind", "numbers", "session", "first", "last")
-        form = Ask(initial={name: request.GET[name] for name in names if name in request.GET})
     person: Any = request.user
-    context = page.admin_site.each_context(request) | {
-        "title": f"Ask to read {agent.label}",
-        "opts": page.opts,
-        "agent": agent,
-        "agent_address": page.address(agent),
-        "form": form,
-        "who_decides": _who_decides(agent),
-        "is_own_steward": same_address(agent.steward, person.email),
-        "in_the_way": in_the_way(agent),
-    }
-    return TemplateResponse(request, "admin/ask.html", context)
+    side = who_decides.who(agent)
+
+    def save(given: dict[str, Any]) -> HttpResponse:
+        asked = {name: given[name] for name in ("purpose", "scope", "seconds")}
+        number = grants.ask(agent, Person(person.pk, person.email), **asked).number
+        messages.success(request, f"Asked, as request {number}. It waits for {side}.")
+        row = AccessRequest.objects.get(agent_id=agent.pk, number=number)
+        return redirect("admin:audit_accessrequest_change", row.pk)
+
+    lines = [
+        f"Its side decides: you wait for {side}. A link is good for 72 hours.",
+        "Nothing is shown before that. Every read is recorded and told to the agent. The access ends by itself.",
+    ]
+    if same_address(agent.steward, person.email):
+        lines.append("You are its steward: nobody decides about their own request, so its runtime must.")
+    return form_page(
+        admin,
+        request,
+        AskForm,
+        save,
+        title=f"Ask to read {agent.label}",
+        button="Ask",
+        back=admin.address_of(agent),
+        lines=lines,
+        warning=in_the_way(agent),
+        initial=request.GET.dict(),
+    )
 
 
 def in_the_way(agent: Agent) -> str:
-    """Why its steward is asked nothing as things are, whatever is filled in: told before it is."""
+    """Why nothing can be asked of its steward as things are: told before the form is filled in."""
     is_refused = agent.steward and letters.are_printed()
     return f"As things are, this will be refused. {MailNotSent()}" if is_refused else ""
-
-
-def _asked(request: HttpRequest, agent: Agent, form: Ask) -> int:
-    """The request's number; 0 when it was refused, which the form then says."""
-    person: Any = request.user
-    given = form.cleaned_data
-    try:
-        standing = grants.ask(
-            agent,
-            Person(person.pk, person.email),
-            purpose=given["purpose"],
-            scope=form.scope(),
-            seconds=60 * given["minutes"],
-        )
-    except Invalid as wrong:
-        form.add_error(_FIELDS.get(wrong.field), wrong.problem)
-    except DomainError as refused:
-        form.add_error(None, str(refused))
-    else:
-        return standing.number
-    return 0
-
-
-def _who_decides(agent: Agent) -> str:
-    if not agent.steward:
-        return "Its runtime decides, over the API: it has no steward."
-    if agent.is_steward_only:
-        return "Its steward alone decides, by a link that is mailed now and good for 72 hours."
-    return "Its steward decides, by a link that is mailed now and good for 72 hours; or its runtime, over the API."

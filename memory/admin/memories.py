@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from django import forms
@@ -11,18 +11,19 @@ from django.contrib.admin import register
 from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from unfold.decorators import display
-from unfold.widgets import UnfoldAdminTextareaWidget
 
 from audit.trail import Actor
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin.base.actions import Deed, Told, of_each_agent
+from memory.admin.base.actions import AdminAction, MemoryAction
+from memory.admin.base.forms_pages import AdminForm
 from memory.admin.base.links import ask_access_address
 from memory.admin.base.page import Scoped
 from memory.admin.base.scope import OfAgent, OfTenant
 from memory.admin.removal import AskRedaction
 from memory.models import Agent, Memory, Recall, Source
 from memory.writing import operations
+from memory.writing.edits import Edited
 
 
 def _weighed(rows: Sequence[Memory]) -> str:
@@ -30,97 +31,85 @@ def _weighed(rows: Sequence[Memory]) -> str:
     return f"{several(len(rows), 'memory', 'memories')} of {several(agents, 'agent')}, {tokens:,} tokens"
 
 
-class Protect(Deed):
+class Protect(MemoryAction):
     name, label, needs = "protect", "Protect", Action.STEER
 
-    def offered(self, row: Memory) -> bool:
+    def is_offered(self, row: Memory) -> bool:
         return not (row.constitutional or row.discarded_at or row.source == Source.SYSTEM)
 
-    def means(self, rows: Sequence[Memory]) -> Iterable[str]:
+    def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
         yield f"{_weighed(rows)}: to be constitutional. No session discards, merges or rewrites them."
         if already := sum(row.constitutional for row in rows):
             yield f"{already:,} of them {'is' if already == 1 else 'are'} already."
         if gone := sum(row.discarded_at is not None for row in rows):
             yield f"{gone:,} of them {'is' if gone == 1 else 'are'} discarded, which is told and left out."
 
-    def do(self, rows: Sequence[Memory], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
-        def protect(agent: Agent, numbers: list[int]) -> str:
-            changed = operations.protect(agent, numbers, actor)
-            return _told(len(changed.memories), changed.seq, "protected")
-
-        yield from of_each_agent(rows, protect)
+    def do_to(self, agent: Agent, numbers: list[int], by: Actor, given: dict[str, Any]) -> str:
+        return _changed(operations.protect(agent, numbers, by), "protected")
 
 
-class WithReason(forms.Form):
+class WithReason(AdminForm):
     reason = forms.CharField(
         max_length=500,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+        widget=forms.Textarea({"rows": 3}),
         help_text="why; kept in the trail, where the agent and its steward find it. Do not repeat what a memory says.",
     )
 
 
-class RemoveProtection(Deed):
-    name, label, needs, form, is_grave = "unprotect", "Remove protection", Action.STEER, WithReason, True
+class RemoveProtection(MemoryAction):
+    name, label, needs, form, is_destructive = "unprotect", "Remove protection", Action.STEER, WithReason, True
 
-    def offered(self, row: Memory) -> bool:
+    def is_offered(self, row: Memory) -> bool:
         return row.constitutional
 
-    def means(self, rows: Sequence[Memory]) -> Iterable[str]:
+    def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
         yield f"{_weighed(rows)}: no longer constitutional. A session may discard, merge or rewrite them from now on."
 
-    def do(self, rows: Sequence[Memory], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
-        def unprotect(agent: Agent, numbers: list[int]) -> str:
-            changed = operations.unprotect(agent, numbers, actor, reason=given["reason"])
-            return _told(len(changed.memories), changed.seq, "no longer protected")
-
-        yield from of_each_agent(rows, unprotect)
+    def do_to(self, agent: Agent, numbers: list[int], by: Actor, given: dict[str, Any]) -> str:
+        return _changed(operations.unprotect(agent, numbers, by, reason=given["reason"]), "no longer protected")
 
 
-class Restore(Deed):
+class Restore(MemoryAction):
     name, label, needs = "restore", "Restore", Action.STEER
 
-    def offered(self, row: Memory) -> bool:
+    def is_offered(self, row: Memory) -> bool:
         return row.discarded_at is not None and row.redacted_at is None
 
-    def means(self, rows: Sequence[Memory]) -> Iterable[str]:
+    def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
         gone = [row for row in rows if row.discarded_at]
         core = sum(row.tokens for row in gone if row.kind == "core")
         yield f"{several(len(gone), 'discarded memory', 'discarded memories')} brought back, {core:,} tokens of core."
         if redacted := sum(row.redacted_at is not None for row in rows):
             yield f"{redacted:,} redacted, which nothing brings back: told, and left out."
 
-    def do(self, rows: Sequence[Memory], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
-        def restore(agent: Agent, numbers: list[int]) -> str:
-            changed = operations.restore(agent, numbers, actor)
-            return _told(len(changed.memories), changed.seq, "restored")
-
-        yield from of_each_agent(rows, restore)
+    def do_to(self, agent: Agent, numbers: list[int], by: Actor, given: dict[str, Any]) -> str:
+        return _changed(operations.restore(agent, numbers, by), "restored")
 
 
-def _told(count: int, entry: int | None, what: str) -> str:
-    if entry is None:
+def _changed(edit: Edited, what: str) -> str:
+    if edit.seq is None:
         return "nothing to change."
-    return f"{several(count, 'memory', 'memories')} {what}, as entry {entry} of its trail."
+    return f"{several(len(edit.memories), 'memory', 'memories')} {what}, as entry {edit.seq} of its trail."
 
 
-class AskToRead(Deed):
+class AskToRead(AdminAction):
     """Leads to where access is asked for, with these memories filled in."""
 
     name, label, needs = "ask_to_read", "Ask to read", Action.ASK
 
     def __call__(self, page: Any, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponse | None:
-        rows = self._rows(page, request, chosen)
+        rows = self.rows(page, request, chosen)
         if rows is None or len({row.agent_id for row in rows}) > 1:
             messages.warning(request, "Choose memories of one agent.")
             return None
         numbers = ",".join(str(row.number) for row in sorted(rows, key=lambda row: row.number))
-        return HttpResponseRedirect(f"{ask_access_address(rows[0].agent)}?kind=memories&numbers={numbers}")
+        return HttpResponseRedirect(f"{ask_access_address(rows[0].agent_id)}?kind=memories&numbers={numbers}")
 
 
 @register(Memory)
 class MemoryPage(Scoped):
-    tenant = "agent__tenant"
-    deeds = (Protect(), RemoveProtection(), Restore(), AskToRead(), AskRedaction())
+    tenant = "agent__tenant_id"
+    row_actions = (Protect(), RemoveProtection(), Restore(), AskToRead(), AskRedaction())
     list_display = (
         "number",
         "owner",

@@ -7,7 +7,6 @@ from typing import Any
 
 from django import forms
 from django.utils.formats import localize
-from unfold.widgets import UnfoldAdminTextareaWidget
 
 from audit.models import ActorKind
 from audit.removals import Removal, RemovalState, removals
@@ -15,44 +14,39 @@ from audit.trail import Actor
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base import who_decides
-from memory.admin.base.actions import LISTED, Deed, Told, each, of_each_agent
+from memory.admin.base.actions import LISTED, AdminAction, MemoryAction, actor_of, by_agent
+from memory.admin.base.forms_pages import AdminForm
 from memory.consent import erasure, redaction, removal_requests
 from memory.consent.removal_requests import REASON_CHARACTERS
 from memory.mail import wording
 from memory.models import Agent, Memory
 
 
-class WhyForGood(forms.Form):
+class WhyForGood(AdminForm):
     reason = forms.CharField(
         max_length=REASON_CHARACTERS,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+        widget=forms.Textarea({"rows": 3}),
         help_text="why; kept for ever, where the agent and its steward find it. Name a ticket, and nobody's data: do "
         "not repeat what is to go.",
     )
 
 
-class AskRedaction(Deed):
-    name, label, needs, form, is_grave = "ask_redaction", "Ask for removal", Action.REMOVE, WhyForGood, True
+class AskRedaction(MemoryAction):
+    name, label, needs, form, is_destructive = "ask_redaction", "Ask for removal", Action.REMOVE, WhyForGood, True
 
-    def offered(self, row: Memory) -> bool:
+    def is_offered(self, row: Memory) -> bool:
         return row.redacted_at is None
 
-    def means(self, rows: Sequence[Memory]) -> Iterable[str]:
-        chosen: dict[Agent, list[int]] = {}
-        for row in rows:
-            if self.offered(row):
-                chosen.setdefault(row.agent, []).append(row.number)
+    def preview(self, rows: Sequence[Memory]) -> Iterable[str]:
+        chosen = by_agent(filter(self.is_offered, rows))
         if left := len(rows) - sum(map(len, chosen.values())):
             yield f"{left:,} of them {'says' if left == 1 else 'say'} nothing any more: told, and left out."
         for agent, numbers in chosen.items():
             yield from _would_remove(agent, numbers)
         yield _NOTHING_YET
 
-    def do(self, rows: Sequence[Memory], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
-        def ask(agent: Agent, numbers: list[int]) -> str:
-            return _asked(agent, removal_requests.ask_redaction(agent, numbers, actor, reason=given["reason"]))
-
-        yield from of_each_agent(rows, ask)
+    def do_to(self, agent: Agent, numbers: list[int], by: Actor, given: dict[str, Any]) -> str:
+        return _asked(agent, removal_requests.ask_redaction(agent, numbers, by, reason=given["reason"]))
 
 
 def _would_remove(agent: Agent, numbers: list[int]) -> Iterator[str]:
@@ -75,14 +69,14 @@ def _left_behind(agent: Agent, former_vaults: Iterable[str]) -> Iterator[str]:
         yield f"{agent.label}: what is in a former vault is left, for somebody to remove by hand: {path}"
 
 
-class AskErasure(Deed):
-    name, label, needs, form, is_grave = "ask_erasure", "Ask for erasure", Action.REMOVE, WhyForGood, True
+class AskErasure(AdminAction):
+    name, label, needs, form, is_destructive = "ask_erasure", "Ask for erasure", Action.REMOVE, WhyForGood, True
 
-    def offered(self, row: Agent) -> bool:
+    def is_offered(self, row: Agent) -> bool:
         return bool(row.wrapped_key)
 
-    def means(self, rows: Sequence[Agent]) -> Iterable[str]:
-        for row in filter(self.offered, rows):
+    def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
+        for row in filter(self.is_offered, rows):
             figures = erasure.preview(row)
             yield (
                 f"{row.label}: the key to {several(figures.memories, 'memory', 'memories')} is destroyed for good once "
@@ -96,17 +90,17 @@ class AskErasure(Deed):
             yield from _left_behind(row, figures.former_vaults)
         yield _NOTHING_YET
 
-    def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
-        yield from each(rows, lambda row: _asked(row, removal_requests.ask_erasure(row, actor, reason=given["reason"])))
+    def do(self, row: Agent, by: Any, given: dict[str, Any]) -> str:
+        return _asked(row, removal_requests.ask_erasure(row, actor_of(by), reason=given["reason"]))
 
 
-class Withdraw(Deed):
+class Withdraw(AdminAction):
     name, label, needs = "withdraw_removals", "Withdraw requests of removal", Action.REMOVE
 
-    def offered(self, row: Agent) -> bool:
+    def is_offered(self, row: Agent) -> bool:
         return bool(removal_requests.waiting(row))
 
-    def means(self, rows: Sequence[Agent]) -> Iterable[str]:
+    def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         for row in rows:
             asked = removal_requests.waiting(row)
             yield f"{row.label}: of {several(len(asked), 'open request')}, those of yours end."
@@ -116,18 +110,13 @@ class Withdraw(Deed):
             if len(asked) > LISTED:
                 yield f"{row.label}: and {len(asked) - LISTED:,} more."
 
-    def do(self, rows: Sequence[Agent], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
-        def withdraw(row: Agent) -> str:
-            own = [
-                each
-                for each in removal_requests.waiting(row)
-                if (each.asker_kind, each.asker) == (actor.kind, actor.label)
-            ]
-            for request in own:
-                removal_requests.decline(row, request.number, actor)
-            return f"{several(len(own), 'request')} withdrawn." if own else "none of them is yours."
-
-        yield from each(rows, withdraw)
+    def do(self, row: Agent, by: Any, given: dict[str, Any]) -> str:
+        actor = actor_of(by)
+        waiting = removal_requests.waiting(row)
+        own = [each for each in waiting if (each.asker_kind, each.asker) == (actor.kind, actor.label)]
+        for request in own:
+            removal_requests.decline(row, request.number, actor)
+        return f"{several(len(own), 'request')} withdrawn." if own else "none of them is yours."
 
 
 _NOTHING_YET = "Now, nothing is removed: the agent's side is asked. Once it has agreed, nothing brings it back."

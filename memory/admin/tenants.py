@@ -6,17 +6,19 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.admin import register
 from django.db import transaction
 from django.db.models import Count, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.forms.models import model_to_dict
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.urls import reverse
-from unfold.decorators import display
+from unfold.decorators import action, display
 
 from config import queue
 from memory.access import tenants
-from memory.access.roles import manages
-from memory.admin.base.forms_pages import Sheet, SheetForm, button, done, offered, row_or_404
+from memory.admin.base.forms_pages import AdminForm, form_page
 from memory.admin.base.help_texts import LIMITS, WORK
 from memory.admin.base.page import OfService
 from memory.models import Tenant
@@ -29,7 +31,7 @@ def limit(largest: int = LARGEST) -> forms.IntegerField:
     return forms.IntegerField(min_value=0, max_value=largest, required=False)
 
 
-class LimitsForm(SheetForm):
+class LimitsForm(AdminForm):
     """Bounds of one refinement session. `otherwise` says what an empty one means, given the service's own default."""
 
     otherwise: ClassVar[str] = "{}"
@@ -47,24 +49,20 @@ class LimitsForm(SheetForm):
 
 
 class TenantForm(LimitsForm):
-    field_order = ("slug", "name", *WORK)
+    field_order = ("name", *WORK)
     name = forms.CharField(max_length=200, required=False, help_text="as people call it")
     sessions_at_once = limit()
     month_tokens = limit(2**53)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        for name, told in told_of_work().items():
-            self.fields[name].help_text = told
+        month_tokens = f"{settings.MONTH_TOKENS:,}" if settings.MONTH_TOKENS else "any number"
+        for name, (what, otherwise) in WORK.items():
+            usual = otherwise.format(f"{settings.TENANT_SESSIONS:,}", month_tokens)
+            self.fields[name].help_text = f"{what}; empty: {usual}"
 
 
-def told_of_work() -> dict[str, str]:
-    """Of each field, what it bounds and what holds where it is empty."""
-    usual = (f"{settings.TENANT_SESSIONS:,}", f"{settings.MONTH_TOKENS:,}" if settings.MONTH_TOKENS else "any number")
-    return {name: f"{what}; empty: {otherwise.format(*usual)}" for name, (what, otherwise) in WORK.items()}
-
-
-class NewTenantForm(SheetForm):
+class NewTenantForm(AdminForm):
     slug = forms.CharField(max_length=64, help_text="lower-case letters, digits, '-' and '_'; it stays as it is")
     name = forms.CharField(max_length=200, required=False, help_text="as people call it")
 
@@ -94,12 +92,11 @@ class TenantPage(OfService):
         counted: QuerySet[Tenant] = rows.annotate(agents_there=agents, people_there=people)
         return counted
 
-    def beside(self, request: HttpRequest, row: Tenant) -> dict[str, Any]:
-        ways = [
+    def related_pages(self, request: HttpRequest, row: Tenant) -> list[tuple[str, str]]:
+        return [
             ("Invite people", f"{reverse('admin:memory_membership_invite')}?tenant={row.pk}"),
             ("Add an agent", f"{reverse('admin:memory_agent_add_agent')}?tenant={row.pk}"),
         ]
-        return super().beside(request, row) | {"ways": ways}
 
     @display(description="agents")
     def agent_count(self, tenant: Any) -> int:
@@ -113,35 +110,41 @@ class TenantPage(OfService):
     def spent(self, tenant: Any) -> str:
         return f"{allowance.spent(tenant.pk):,}, in sessions that have ended"
 
-    @button("Add a tenant", "new")
+    @action(description="Add a tenant", url_path="new", permissions=["view"])
     def add_tenant(self, request: HttpRequest) -> HttpResponse:
-        if not manages(request.user):  # type: ignore[arg-type]
-            raise Http404
-        sheet = Sheet(
+        def save(given: dict[str, Any]) -> HttpResponse:
+            made = tenants.create(**given)
+            messages.success(request, f"{made.slug} is there. Next: invite its first owner, and add its first agent.")
+            return redirect(self.address_of(made))
+
+        return form_page(
+            self,
+            request,
+            NewTenantForm,
+            save,
             title="Add a tenant",
             button="Add it",
             back=reverse("admin:memory_tenant_changelist"),
-            said=["Then invite its first owner, who sets up its people."],
+            lines=["Then invite its first owner, who sets up its people."],
         )
 
-        def do(given: dict[str, Any]) -> HttpResponse:
-            made = tenants.create(**given)
-            told = f"{made.slug} is there. Next: invite its first owner, and add its first agent."
-            return done(request, told, reverse("admin:memory_tenant_change", args=[made.pk]))
-
-        return offered(self, request, sheet, do, NewTenantForm)
-
-    @button("Settings", "settings")
+    @action(description="Settings", url_path="settings")
     def set_up(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        tenant: Tenant = row_or_404(self, request, object_id)
-        back = reverse("admin:memory_tenant_change", args=[tenant.pk])
-        sheet = Sheet(title=f"Settings of {tenant.slug}", button="Save", back=back)
+        tenant: Tenant = self.row_or_404(request, object_id)
 
-        def do(given: dict[str, Any]) -> HttpResponse:
+        def save(given: dict[str, Any]) -> str:
             with transaction.atomic():
                 tenants.change(tenant, **given)
                 queue.put(queue.SWEEP)  # what waited for a limit waits no longer
-            return done(request, f"{tenant.slug} is changed.", back)
+            return f"{tenant.slug} is changed."
 
-        now = {name: getattr(tenant, name) for name in ("name", *WORK, *LIMITS)}
-        return offered(self, request, sheet, do, TenantForm, initial=now)
+        return form_page(
+            self,
+            request,
+            TenantForm,
+            save,
+            title=f"Settings of {tenant.slug}",
+            button="Save",
+            back=self.address_of(tenant),
+            initial=model_to_dict(tenant, ["name", *WORK, *LIMITS]),
+        )

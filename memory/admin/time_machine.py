@@ -1,35 +1,29 @@
 """The Time Machine's page: choose what is to be taken back, see in numbers what that means, confirm it.
 
-What is chosen stands in the address, so that a page that says what a rollback would mean can be looked at again; it is
-done by POST, and only if nothing was added to the trail since the numbers were shown.
+What is chosen stands in the address, so that the page with the numbers can be opened again. The rollback is a POST, and
+is done only if nothing was added to the trail since the numbers were shown.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC
 from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils.formats import localize
-from unfold.widgets import (
-    UnfoldAdminRadioSelectWidget,
-    UnfoldAdminSelectWidget,
-    UnfoldAdminTextareaWidget,
-    UnfoldAdminTextInputWidget,
-    UnfoldBooleanWidget,
-)
+from unfold.widgets import UnfoldAdminRadioSelectWidget
 
 from audit.models import AuditEntry
 from config.errors import DomainError
 from config.wording import several
-from memory.access.roles import Action
 from memory.admin.base.actions import actor_of
+from memory.admin.base.forms_pages import AdminForm
 from memory.admin.base.links import time_machine_address
-from memory.admin.base.scope import ids_seen_by
 from memory.errors import Conflicting, Constitutional
 from memory.models import Agent
 from memory.time_machine import rollback
@@ -49,17 +43,32 @@ KINDS = {
     "session": "one session",
     "import": "one import or migration, by its first entry",
 }
+IN_WORDS = {
+    "moment": "everything since {}",
+    "since_entry": "everything after entry {}",
+    "entry": "entry {}",
+    "session": "session {}",
+    "import": "the import that begins with entry {}",
+}
+BY_NUMBER: dict[str, Callable[[int], What]] = {
+    "since_entry": What.since_entry,
+    "entry": What.entry,
+    "session": What.session,
+    "import": What.imported,
+}
+FORMATS = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"]
+ADVICE = {
+    Conflicting.code: "Later entries changed some of the same memories: choose below what becomes of those.",
+    Constitutional.code: "It would change memories that are constitutional now: tick the box below, and say why.",
+}
 
 
-class Choose(forms.Form):
+class ChooseForm(AdminForm):
     """What is to be taken back."""
 
-    kind = forms.ChoiceField(choices=KINDS.items(), label="Take back", widget=UnfoldAdminSelectWidget)
+    kind = forms.ChoiceField(choices=KINDS.items(), label="Take back", initial="moment")
     at = forms.CharField(
-        max_length=40,
-        label="Which",
-        help_text="a number; or a date and time, as 2026-11-22 14:30:00 UTC",
-        widget=UnfoldAdminTextInputWidget,
+        max_length=40, label="Which", help_text="a number; or a date and time, as 2026-11-22 14:30:00 UTC"
     )
 
     def clean(self) -> dict[str, Any]:
@@ -74,24 +83,13 @@ class Choose(forms.Form):
 
 def _what(kind: str, at: str) -> What:
     if kind == "moment":
-        moment = forms.DateTimeField(input_formats=_FORMATS).clean(at.strip().removesuffix(" UTC"))
+        moment = forms.DateTimeField(input_formats=FORMATS).clean(at.strip().removesuffix(" UTC"))
         return What.moment(moment.astimezone(UTC))
     number: int = forms.IntegerField(min_value=0, max_value=MOST_NUMBER).clean(at)
-    return _BY_NUMBER[kind](number)
+    return BY_NUMBER[kind](number)
 
 
-_BY_NUMBER = {
-    "since_entry": What.since_entry,
-    "entry": What.entry,
-    "session": What.session,
-    "import": What.imported,
-}
-
-
-_FORMATS = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"]
-
-
-class Settle(forms.Form):
+class RollBackForm(AdminForm):
     """How it is to be done."""
 
     conflicts = forms.ChoiceField(
@@ -104,126 +102,83 @@ class Settle(forms.Form):
         label="Memories that later entries changed",
         widget=UnfoldAdminRadioSelectWidget,
     )
-    include_constitutional = forms.BooleanField(
-        required=False, label="Also memories that are constitutional now", widget=UnfoldBooleanWidget
-    )
+    include_constitutional = forms.BooleanField(required=False, label="Also memories that are constitutional now")
     reason = forms.CharField(
         max_length=500,
         required=False,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+        widget=forms.Textarea({"rows": 2}),
         help_text="kept in the trail; needed for constitutional memories. Do not repeat what a memory says.",
     )
     head = forms.IntegerField(
-        min_value=0, max_value=MOST_NUMBER, required=False, widget=forms.HiddenInput(attrs={"id": "head"})
+        min_value=0, max_value=MOST_NUMBER, required=False, widget=forms.HiddenInput({"id": "head"})
     )
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
-        if cleaned.get("include_constitutional") and not cleaned.get("reason", "").strip():
+        if cleaned.get("include_constitutional") and not cleaned.get("reason"):
             self.add_error("reason", "is needed for constitutional memories")
         return cleaned
 
+    def options(self) -> dict[str, Any]:
+        """What was chosen, as far as it is valid."""
+        given = self.cleaned_data if self.is_valid() else {}
+        return {
+            "skip_conflicts": given.get("conflicts") == "skip",
+            "force": given.get("conflicts") == "force",
+            "include_constitutional": bool(given.get("include_constitutional")),
+        }
 
-def shown(page: Any, request: HttpRequest, pk: int) -> HttpResponse:
+
+def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
     """The page of one agent."""
-    agent = Agent.objects.select_related("tenant").filter(pk=pk).first()
-    if agent is None or agent.tenant_id not in ids_seen_by(request, Action.STEER):
-        raise Http404
-    choose = Choose(request.GET) if "kind" in request.GET else Choose(initial={"kind": "moment"})
-    if not choose.is_bound or not choose.is_valid():
-        return _answer(page, request, agent, choose)
+    choose = ChooseForm(request.GET if "kind" in request.GET else None)
+    if not choose.is_valid():
+        return _answer(admin, request, agent, {"choose": choose} | _latest(agent))
     what: What = choose.cleaned_data["what"]
-    settle = Settle(request.POST) if request.method == "POST" else Settle()
-    if settle.is_bound and settle.is_valid():
-        return _confirmed(page, request, agent, choose, what, settle)
-    return _previewed(page, request, agent, choose, what, settle)
-
-
-def _confirmed(
-    page: Any, request: HttpRequest, agent: Agent, choose: Choose, what: What, settle: Settle
-) -> HttpResponse:
-    """Do it; or show why not, with the numbers as they are now."""
-    given = settle.cleaned_data
-    if "look" in request.POST:  # what the choices would mean
-        return _previewed(page, request, agent, choose, what, settle)
+    form, refusal = RollBackForm(request.POST or None), ""
+    if form.is_valid() and "look" not in request.POST:  # which shows what the choices would mean
+        try:
+            return _rolled_back(request, agent, what, form)
+        except DomainError as refused:
+            refusal = str(refused)
     try:
-        if what.kind == "session":
-            sessions.end_lapsed(agent)  # nobody drives it any more
-        done = rollback.roll_back(
-            agent,
-            what,
-            actor_of(request),
-            skip_conflicts=given["conflicts"] == "skip",
-            force=given["conflicts"] == "force",
-            include_constitutional=given["include_constitutional"],
-            reason=given["reason"].strip(),
-            head=given["head"],
-        )
+        figures = rollback.preview(agent, what, **form.options())
     except DomainError as refused:
-        return _previewed(page, request, agent, choose, what, settle, str(refused))
-    messages.success(request, f"{agent.label}: taken back, as entry {done.entry} of its trail. {_summary(done)}")
+        told = {"choose": choose, "refused": refusal or str(refused)}
+        return _answer(admin, request, agent, told | _latest(agent))
+    if not form.is_bound:
+        form = RollBackForm(initial={"head": figures.head})
+    at = localize(what.at) if what.kind == "moment" else what.at
+    told = {"figures": figures, "form": form, "refused": refusal, "advice": ADVICE.get(figures.refused, "")}
+    told |= {"what": IN_WORDS[what.kind].format(at), "told": _told(figures, agent)}
+    return _answer(admin, request, agent, told)
+
+
+def _rolled_back(request: HttpRequest, agent: Agent, what: What, form: RollBackForm) -> HttpResponse:
+    if what.kind == "session":
+        sessions.end_lapsed(agent)  # nobody drives it any more
+    given = {name: form.cleaned_data[name] for name in ("reason", "head")}
+    done = rollback.roll_back(agent, what, actor_of(request.user), **form.options(), **given)
+    figures = (
+        f"{done.restored:,} restored, {done.discarded:,} discarded, {done.rewritten:,} rewritten, protection changed "
+        f"on {done.protection_changed:,}; {done.tokens_before:,} → {done.tokens_after:,} core tokens."
+    )
+    messages.success(request, f"{agent.label}: taken back, as entry {done.entry} of its trail. {figures}")
     entry = AuditEntry.objects.only("pk").get(agent_id=agent.pk, seq=done.entry or 0)
-    return HttpResponseRedirect(reverse("admin:audit_auditentry_change", args=[entry.pk]))
+    return redirect("admin:audit_auditentry_change", entry.pk)
 
 
-def _previewed(
-    page: Any, request: HttpRequest, agent: Agent, choose: Choose, what: What, settle: Settle, refused: str = ""
-) -> HttpResponse:
-    given = settle.cleaned_data if settle.is_bound and settle.is_valid() else {}
-    try:
-        figures = rollback.preview(
-            agent,
-            what,
-            skip_conflicts=given.get("conflicts") == "skip",
-            force=given.get("conflicts") == "force",
-            include_constitutional=bool(given.get("include_constitutional")),
-        )
-    except DomainError as wrong:
-        return _answer(page, request, agent, choose, refused=refused or str(wrong))
-    if not settle.is_bound:
-        settle = Settle(initial={"head": figures.head})
-    return _answer(page, request, agent, choose, figures=figures, settle=settle, refused=refused)
-
-
-def _answer(page: Any, request: HttpRequest, agent: Agent, choose: Choose, **more: Any) -> HttpResponse:
-    figures: Figures | None = more.get("figures")
-    context = page.admin_site.each_context(request) | {
+def _answer(admin: Any, request: HttpRequest, agent: Agent, told: dict[str, Any]) -> HttpResponse:
+    context = admin.admin_site.each_context(request) | {
         "title": f"Time Machine of {agent.label}",
-        "opts": page.opts,
+        "opts": admin.opts,
         "agent": agent,
-        "agent_address": page.address(agent),
-        "here": time_machine_address(agent),
+        "agent_address": admin.address_of(agent),
+        "here": time_machine_address(agent.pk),
         "holds": f"{agent.core_count:,} core memories of {agent.core_tokens:,} tokens. Its trail has "
         f"{several(agent.audit_seq, 'entry', 'entries')}",
-        "choose": choose,
-        "what": _in_words(choose) if figures else "",
-        "told": _told(figures, agent) if figures else [],
-        "conflicts": figures.conflicts if figures else (),
-        "constitutional": figures.constitutional if figures else (),
-        "advice": _ADVICE.get(figures.refused, "") if figures else "",
-        "head": figures.head if figures else 0,
-        **more,
     }
-    if figures is None:
-        context |= {"entries": _entries(agent), "sessions": _sessions(agent)}
-    return TemplateResponse(request, "admin/time_machine.html", context)
-
-
-_ADVICE = {
-    Conflicting.code: "Later entries changed some of the same memories: choose below what becomes of those.",
-    Constitutional.code: "It would change memories that are constitutional now: tick the box below, and say why.",
-}
-
-
-def _in_words(choose: Choose) -> str:
-    kind, at = choose.cleaned_data["kind"], choose.cleaned_data["at"]
-    return {
-        "moment": f"everything since {localize(choose.cleaned_data['what'].at)}",
-        "since_entry": f"everything after entry {at}",
-        "entry": f"entry {at}",
-        "session": f"session {at}",
-        "import": f"the import that begins with entry {at}",
-    }[kind]
+    return TemplateResponse(request, "admin/time_machine.html", context | told)
 
 
 def _told(figures: Figures, agent: Agent) -> list[tuple[str, str]]:
@@ -246,11 +201,9 @@ def _told(figures: Figures, agent: Agent) -> list[tuple[str, str]]:
     return told
 
 
-def _summary(figures: Figures) -> str:
-    return (
-        f"{figures.restored:,} restored, {figures.discarded:,} discarded, {figures.rewritten:,} rewritten, protection "
-        f"changed on {figures.protection_changed:,}; {figures.tokens_before:,} → {figures.tokens_after:,} core tokens."
-    )
+def _latest(agent: Agent) -> dict[str, Any]:
+    """What there is to choose from."""
+    return {"entries": _entries(agent), "sessions": _sessions(agent)}
 
 
 def _entries(agent: Agent) -> list[dict[str, Any]]:
@@ -262,12 +215,17 @@ def _entries(agent: Agent) -> list[dict[str, Any]]:
             "entry": entry,
             "done": entry.operation.replace("_", " "),
             "by": undone.by(entry.seq),
-            "only": time_machine_address(agent, "entry", entry.seq),
-            "whole": time_machine_address(agent, "import", entry.detail["import"]) if "import" in entry.detail else "",
-            "after": time_machine_address(agent, "since_entry", entry.seq),
+            "is_import": "import" in entry.detail,
+            "only": time_machine_address(agent.pk, *_whole(entry)),
+            "after": time_machine_address(agent.pk, "since_entry", entry.seq),
         }
         for entry in entries.order_by("-seq")[:LATEST]
     ]
+
+
+def _whole(entry: AuditEntry) -> tuple[str, int]:
+    """What the entry is taken back with: the whole import that it is part of, or alone."""
+    return ("import", entry.detail["import"]) if "import" in entry.detail else ("entry", entry.seq)
 
 
 def _sessions(agent: Agent) -> list[dict[str, Any]]:
@@ -281,7 +239,7 @@ def _sessions(agent: Agent) -> list[dict[str, Any]]:
             "by": row.undone_by,
             "changed": row.changes + row.duplicates_removed,
             "tokens": f"{row.tokens_before:,} → {row.tokens_after:,}",
-            "address": time_machine_address(agent, "session", row.number),
+            "address": time_machine_address(agent.pk, "session", row.number),
         }
         for row in rows
     ]

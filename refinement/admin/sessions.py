@@ -6,16 +6,15 @@ from typing import Any, ClassVar
 
 from django.contrib.admin import register
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.utils.html import format_html, format_html_join
+from django.http import HttpRequest
+from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from memory.access.roles import Action
-from memory.admin.base.actions import Deed
-from memory.admin.base.links import ask_access_address, one_of, time_machine_address
+from memory.admin.base.links import ask_access_address, time_machine_address
 from memory.admin.base.page import Scoped
-from memory.admin.base.scope import OfAgent, OfTenant, ids_seen_by
+from memory.admin.base.scope import OfAgent, OfTenant
 from memory.models import DueReason
 from refinement import undone_sessions
 from refinement.models import Outcome, RefinementSession
@@ -24,24 +23,9 @@ STEPS = 500  # of a session's, that its page shows
 CHANGED = ("duplicates_removed", "changes", "protected", "promoted")  # what a session did to memories, in figures
 
 
-class RollBack(Deed):
-    """Leads to the Time Machine, which says in numbers what it would mean."""
-
-    name, label, needs, is_grave = "roll_back", "Roll back session", Action.STEER, True
-
-    def offered(self, row: RefinementSession) -> bool:
-        """Where there is something to take back."""
-        return row.outcome != Outcome.OPEN and not row.undone_by and any(getattr(row, count) for count in CHANGED)
-
-    def __call__(self, page: Any, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponse | None:
-        row = one_of(self._rows(page, request, chosen), request)
-        return row and HttpResponseRedirect(time_machine_address(row.agent, "session", row.number))
-
-
 @register(RefinementSession)
 class SessionPage(Scoped):
-    tenant = "agent__tenant"
-    deeds = (RollBack(),)
+    tenant = "agent__tenant_id"
     list_display = ("number", "owner", "result", "undone", "why", "opened_at", "weight", "changes")
     list_select_related = ("agent__tenant",)
     list_filter = ("outcome", "mode", "driver", "trigger", OfTenant, OfAgent)
@@ -91,11 +75,16 @@ class SessionPage(Scoped):
     def named(self, row: RefinementSession) -> str:
         return f"session {row.number} of {row.agent.label}"
 
-    def beside(self, request: HttpRequest, row: RefinementSession) -> dict[str, Any]:
-        ways = []
-        if row.agent.tenant_id in ids_seen_by(request, Action.ASK):
-            ways.append(("Ask to read it", f"{ask_access_address(row.agent)}?kind=session&session={row.number}"))
-        return super().beside(request, row) | {"ways": ways}
+    def related_pages(self, request: HttpRequest, row: RefinementSession) -> list[tuple[str, str]]:
+        """To the Time Machine, which says in numbers what a rollback would mean, and to ask for access."""
+        found = []
+        is_done = row.outcome != Outcome.OPEN and any(getattr(row, count) for count in CHANGED)
+        if is_done and not row.undone_by and self.may(request, Action.STEER, row):
+            found.append(("Roll back session", time_machine_address(row.agent_id, "session", row.number)))
+        if self.may(request, Action.ASK, row):
+            asked = f"?kind=session&session={row.number}"
+            found.append(("Ask to read it", ask_access_address(row.agent_id) + asked))
+        return found
 
     @display(description="agent")
     def owner(self, session: RefinementSession) -> str:
@@ -141,28 +130,15 @@ class SessionPage(Scoped):
     @display(description="steps")
     def timeline(self, session: RefinementSession) -> SafeString:
         steps = list(session.timeline.order_by("pk")[: STEPS + 1])
-        if not steps:
-            return format_html("No call was made.")
-        rows = format_html_join(
-            "",
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{} ms</td></tr>",
+        rows = [
             (
-                (
-                    f"{step.at:%H:%M:%S}",
-                    step.tool.replace("_", " "),
-                    step.result.replace("_", " "),
-                    step.memories,
-                    f"{step.core_tokens:,}",
-                    f"{step.microseconds / 1_000:,.1f}",
-                )
-                for step in steps[:STEPS]
-            ),
-        )
-        more = format_html("<p>The first {} calls are shown.</p>", STEPS) if len(steps) > STEPS else ""
-        return format_html(
-            '<div class="pal-wide" tabindex="0" role="region" aria-label="The session\'s calls">'
-            '<table class="pal-table"><thead><tr><th>at</th><th>call</th><th>result</th><th>memories</th>'
-            "<th>core tokens after</th><th>took</th></tr></thead><tbody>{}</tbody></table></div>{}",
-            rows,
-            more,
-        )
+                f"{step.at:%H:%M:%S}",
+                step.tool.replace("_", " "),
+                step.result.replace("_", " "),
+                step.memories,
+                f"{step.core_tokens:,}",
+                f"{step.microseconds / 1_000:,.1f} ms",
+            )
+            for step in steps[:STEPS]
+        ]
+        return render_to_string("admin/timeline.html", {"rows": rows, "is_cut": len(steps) > STEPS})

@@ -20,7 +20,7 @@ from django.urls import reverse
 
 from audit.models import ActorKind, AuditEntry, Operation
 from memory.access import authentication, tenants
-from memory.admin.agent_setup import NewAgentForm, SettingsForm
+from memory.admin.agent_forms import NewAgentForm, SettingsForm
 from memory.agents import lifecycle
 from memory.consent import proposals
 from memory.errors import KeyRejected
@@ -48,6 +48,11 @@ def page(agent: Agent, name: str) -> str:
 def new_agent(house: House, **instead: str) -> dict[str, str]:
     made = {"tenant": str(house.ada.tenant.pk), "agent": "eve", "model": "builtin/dedupe", "language": "english"}
     return made | SETTINGS | instead
+
+
+def revoke(client: Client, key: AgentKey | TenantKey, confirmed: str = "1") -> Any:
+    form = {"action": "revoke_key", "_selected_action": str(key.pk)} | ({"confirmed": "1"} if confirmed else {})
+    return client.post(reverse(f"admin:memory_{key._meta.model_name}_changelist"), form)
 
 
 def key_in(answer: Any) -> str:
@@ -86,8 +91,7 @@ def test_who_may_set_an_agent_up(role: str, may: bool, staff: Staff, ada: Agent,
     assert client.post(page(ada, "set_up"), SETTINGS).status_code == (302 if may else refused)
     assert client.post(page(ada, "hand_out_key"), {"label": "x"}).status_code == (200 if may else refused)
     key = AgentKey.objects.filter(agent=ada).order_by("pk").first()
-    revoke = reverse("admin:memory_agentkey_revoke", args=[key.pk])
-    assert client.post(revoke).status_code == (302 if may else 404)
+    assert revoke(client, key).status_code == (302 if may else 403)
     ada, key = fresh(ada), AgentKey.objects.get(pk=key.pk)
     assert (ada.budget_tokens, ada.target_tokens) == ((9_000, 4_000) if may else (8_000, 5_000))
     assert (key.revoked_at is not None) == may
@@ -102,16 +106,16 @@ def test_another_tenants_agent_is_as_one_that_is_not_there(
     role: str, staff: Staff, house: House, signed_in: SignedIn
 ) -> None:
     client, before = signed_in(staff[role]), AuditEntry.objects.filter(agent_id=house.bob.pk).count()
-    of_bob = AgentKey.objects.get(agent=house.bob).pk
+    of_bob = AgentKey.objects.get(agent=house.bob)
     tenants.issue_key("globex")
-    of_globex = TenantKey.objects.get().pk
+    of_globex = TenantKey.objects.get()
     for name in ("set_up", "keys", "hand_out_key"):
         for pk in (house.bob.pk, 99_999_999, "x", 10**30, "\0"):
             address = reverse(f"admin:memory_agent_{name}", args=[pk])
             assert client.get(address).status_code == 404
             assert client.post(address, SETTINGS).status_code == 404
-    for name, pk in (("agentkey", of_bob), ("tenantkey", of_globex), ("agentkey", 99_999_999)):
-        assert client.post(reverse(f"admin:memory_{name}_revoke", args=[pk])).status_code == 404
+    for key in (of_bob, of_globex, AgentKey(pk=99_999_999)):
+        assert revoke(client, key).status_code == (404 if role in ("owner", "admin") else 403)
     client.post(NEW_AGENT, new_agent(house, tenant=str(house.bob.tenant.pk)))
     client.post(NEW_KEY, {"tenant": str(house.bob.tenant.pk)})
     assert AuditEntry.objects.filter(agent_id=house.bob.pk).count() == before
@@ -133,9 +137,7 @@ def test_what_the_agents_side_decides_is_not_set_here(staff: Staff, ada: Agent, 
 
 def test_opening_a_page_changes_nothing(staff: Staff, house: House, signed_in: SignedIn) -> None:
     client = signed_in(staff["owner"])
-    key = AgentKey.objects.get(agent=house.ada)
     addresses = [page(house.ada, "set_up"), page(house.ada, "hand_out_key"), NEW_AGENT, NEW_KEY]
-    addresses.append(reverse("admin:memory_agentkey_revoke", args=[key.pk]))
     before = AuditEntry.objects.count(), AgentKey.objects.count()
     for address in addresses:
         assert client.get(address, new_agent(house) | {"label": "x", "post": "yes"}).status_code == 200
@@ -352,11 +354,10 @@ def test_the_keys_of_an_agent_are_listed_by_name_alone(staff: Staff, house: Hous
 
 def test_a_key_is_revoked_once_it_is_confirmed(staff: Staff, house: House, signed_in: SignedIn) -> None:
     client, key = signed_in(staff["admin"]), AgentKey.objects.get(agent=house.ada)
-    address = reverse("admin:memory_agentkey_revoke", args=[key.pk])
-    assert "never used" in client.get(address).content.decode()
+    assert "never used" in revoke(client, key, confirmed="").content.decode()
     assert authentication.is_key_of(house.ada, house.ada_key)
     for _ in range(2):
-        assert client.post(address).status_code == 302
+        assert revoke(client, key).status_code == 302
     assert not authentication.is_key_of(house.ada, house.ada_key)
     assert AuditEntry.objects.filter(agent_id=house.ada.pk, operation=Operation.KEY_REVOKED).count() == 1
 
@@ -371,8 +372,7 @@ def test_who_may_make_and_end_a_tenants_keys(
     if may:
         key = key_in(answer)
         assert authentication.tenant_key(key).tenant == house.ada.tenant
-        row = TenantKey.objects.get()
-        assert client.post(reverse("admin:memory_tenantkey_revoke", args=[row.pk])).status_code == 302
+        assert revoke(client, TenantKey.objects.get()).status_code == 302
         with pytest.raises(KeyRejected):
             authentication.tenant_key(key)
 

@@ -128,7 +128,7 @@ def test_the_models_replies_are_called_so(lived: House, staff: dict[str, Person]
 
 
 def test_the_time_machine_offers_no_session_twice(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    client, place = signed_in(staff["owner"]), time_machine_address(lived.ada)
+    client, place = signed_in(staff["owner"]), time_machine_address(lived.ada.pk)
     assert "Take back session 1" in read(client, place)
     entry = undo(lived.ada, What.session(1))
     told = read(client, place)

@@ -55,7 +55,9 @@ def test_who_proposed_it_takes_it_back_and_nobody_accepts_it_any_more(
     assert "acme/ada: its model: openai/gpt." in shown
     assert number(asked) == proposed, "shown, not done"
     done = withdraw(client, asked, confirmed="1")
-    assert [str(told) for told in get_messages(done.wsgi_request)] == [f"acme/ada: proposal {proposed} is withdrawn."]
+    assert [str(told) for told in get_messages(done.wsgi_request)] == [
+        f"agent acme/ada: proposal {proposed} is withdrawn."
+    ]
     entry = last_entry(asked)
     assert (entry.operation, entry.actor_kind, entry.actor_label) == ("change_declined", "person", staff["admin"].email)
     with pytest.raises(NotOpen):

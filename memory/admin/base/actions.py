@@ -1,12 +1,12 @@
-"""What people do to rows: chosen on a list or on a row's page, told in numbers, done when it is confirmed.
+"""Admin actions: chosen in a list or on a row's page, previewed in numbers, carried out when they are confirmed.
 
-Django's own actions are the road: whatever is posted goes through the page's scoped rows, and through here. A row of
-another tenant, or of one in which the person may not do it, is as one that is not there.
+They are Django's own: whatever is posted goes through the page's scoped queryset, and through here. A row of another
+tenant, or of one in which the person may not do this, gives the same 404 as a row that does not exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,68 +21,75 @@ from django.urls import reverse
 from audit.trail import Actor
 from config.errors import DomainError
 from memory.access.roles import Action
-from memory.admin.base.scope import ids_seen_by
+from memory.admin.base.forms_pages import AdminForm
 from memory.errors import NumbersError
 from memory.models import Agent
 
 MOST = 500  # rows at a time
-LISTED = 20  # of which the page names
+LISTED = 20  # of which the confirmation page names
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Result:
     """What became of some of the rows."""
 
     line: str
-    went_well: bool = True
+    ok: bool = True
 
 
-class Nothing(forms.Form):
-    """Most deeds ask for nothing but a yes."""
-
-
-class Deed:
-    """One thing that can be done. A subclass says what, to which rows it is offered, and what it will mean."""
+class AdminAction:
+    """What can be done to rows of a page. A subclass says what, to which rows it is offered, and what it will mean."""
 
     name: ClassVar[str]
     label: ClassVar[str]
     needs: ClassVar[Action]
-    form: ClassVar[type[forms.Form]] = Nothing
-    is_grave: ClassVar[bool] = False  # its button is red
-    do_not_call_in_templates = True  # which call whatever can be
+    form: ClassVar[type[forms.Form]] = AdminForm  # without fields: a confirmation
+    is_destructive: ClassVar[bool] = False  # its button is red
+    do_not_call_in_templates = True  # which call everything that can be called
 
-    def offered(self, row: Any) -> bool:
-        """Whether it makes sense for this row as it stands; what is posted all the same is answered in a line."""
+    def is_offered(self, row: Any) -> bool:
+        """Whether it makes sense for this row as it stands. If it is posted all the same, a message says why not."""
         return True
 
     def may(self, page: Any, request: HttpRequest, row: Any) -> bool:
-        """Whether whoever asks may do it to this row, whatever its state."""
-        return page.tenant_of(row) in ids_seen_by(request, self.needs)
+        """Whether this person may do it to this row, whatever its state."""
+        return bool(page.may(request, self.needs, row))
 
-    def means(self, rows: Sequence[Any]) -> Iterable[str]:
-        """What will happen, in numbers, a line each."""
+    def get_form(self, request: HttpRequest, rows: Sequence[Any]) -> type[forms.Form]:
+        return self.form
+
+    def preview(self, rows: Sequence[Any]) -> Iterable[str]:
+        """What will happen, in numbers, one line each."""
         raise NotImplementedError
 
-    def do(self, rows: Sequence[Any], actor: Actor, given: dict[str, Any]) -> Iterator[Told]:
+    def do(self, row: Any, by: Any, given: dict[str, Any]) -> str:
+        """Do it to one row, by this person, with the form's values; what was done. Raises DomainError."""
         raise NotImplementedError
+
+    def run(self, page: Any, rows: Sequence[Any], by: Any, given: dict[str, Any]) -> Iterator[Result]:
+        """Do it to one row after the other; a refusal does not keep the others waiting."""
+        for row in rows:
+            try:
+                yield Result(f"{page.named(row)}: {self.do(row, by, given)}")
+            except DomainError as refusal:
+                yield Result(f"{page.named(row)}: {refusal}", ok=False)
 
     def __call__(self, page: Any, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponse | None:
-        """One step of it: the page that asks, or the deed itself. None leads back to the list."""
-        rows = self._rows(page, request, chosen)
+        """The confirmation page; when it is confirmed, the action itself. None leads back to the list."""
+        rows = self.rows(page, request, chosen)
         if rows is None:
             messages.warning(request, f"Choose at most {MOST} at a time.")
             return None
         is_confirmed = "confirmed" in request.POST
-        form = self.form(request.POST if is_confirmed else None)
+        form = self.get_form(request, rows)(request.POST if is_confirmed else None)
         if not (is_confirmed and form.is_valid()):
-            return self._ask(page, request, rows, form)
-        for told in self._done(rows, request, form.cleaned_data):
-            (messages.success if told.went_well else messages.error)(request, told.line)
-        return HttpResponseRedirect(page.address(rows[0])) if "from_row" in request.POST else None
+            return self._confirmation(page, request, rows, form)
+        for result in self.run(page, rows, request.user, form.cleaned_data):
+            (messages.success if result.ok else messages.error)(request, result.line)
+        return HttpResponseRedirect(_after(page, request, rows[0])) if "from_row" in request.POST else None
 
-    def _rows(self, page: Any, request: HttpRequest, chosen: QuerySet[Any]) -> list[Any] | None:
-        """The rows that were chosen, every one of them the person's to do this to. None for too many; else raises
-        Http404."""
+    def rows(self, page: Any, request: HttpRequest, chosen: QuerySet[Any]) -> list[Any] | None:
+        """The chosen rows, if this person may do it to every one of them; None for too many. Raises Http404."""
         found = list(chosen[: MOST + 1])
         if len(found) > MOST:
             return None
@@ -92,68 +99,55 @@ class Deed:
             raise Http404
         return found
 
-    def _ask(self, page: Any, request: HttpRequest, rows: Sequence[Any], form: forms.Form) -> HttpResponse:
-        back = page.address(rows[0]) if "from_row" in request.POST else request.get_full_path()
+    def _confirmation(self, page: Any, request: HttpRequest, rows: Sequence[Any], form: forms.Form) -> HttpResponse:
+        from_row = "from_row" in request.POST
         context = page.admin_site.each_context(request) | {
             "title": self.label,
-            "deed": self,
-            "means": list(self.means(rows)),
+            "action": self,
+            "preview": list(self.preview(rows)),
             "rows": rows,
             "named": [page.named(row) for row in rows[:LISTED]],
             "more": max(0, len(rows) - LISTED),
             "form": form,
             "opts": page.opts,
-            "from_row": "from_row" in request.POST,
-            "back": back,
-            "checkbox": ACTION_CHECKBOX_NAME,
+            "from_row": from_row,
+            "back": page.address_of(rows[0]) if from_row else request.get_full_path(),
         }
-        return TemplateResponse(request, "admin/deed.html", context)
-
-    def _done(self, rows: Sequence[Any], request: HttpRequest, given: dict[str, Any]) -> Iterator[Told]:
-        try:
-            yield from self.do(rows, actor_of(request), given)
-        except DomainError as refused:  # which nobody caught for a row of its own
-            yield Told(str(refused), went_well=False)
+        return TemplateResponse(request, "admin/confirm.html", context)
 
 
-def actor_of(request: HttpRequest) -> Actor:
-    person: Any = request.user
-    return Actor.person(person.email)
+class MemoryAction(AdminAction):
+    """Done to the memories of one agent after the other, in one edit each."""
+
+    def do_to(self, agent: Agent, numbers: list[int], by: Actor, given: dict[str, Any]) -> str:
+        raise NotImplementedError
+
+    def run(self, page: Any, rows: Sequence[Any], by: Any, given: dict[str, Any]) -> Iterator[Result]:
+        for agent, numbers in by_agent(rows).items():
+            left = sorted(numbers)
+            while left:
+                try:
+                    yield Result(f"{agent.label}: {self.do_to(agent, left, actor_of(by), given)}")
+                    break
+                except DomainError as refusal:  # those that it is refused for are left out
+                    yield Result(f"{agent.label}: {refusal}", ok=False)
+                    refused = refusal.numbers if isinstance(refusal, NumbersError) else left
+                    left = [number for number in left if number not in refused] if refused else []
 
 
-def each(rows: Iterable[Agent], do: Callable[[Agent], str]) -> Iterator[Told]:
-    """Do it to one agent after the other; a refusal keeps none of the others waiting."""
-    for row in rows:
-        try:
-            yield Told(f"{row.label}: {do(row)}")
-        except DomainError as refused:
-            yield Told(f"{row.label}: {refused}", went_well=False)
-
-
-def of_each_agent(rows: Iterable[Any], do: Callable[[Agent, list[int]], str]) -> Iterator[Told]:
-    """Do it to the memories of one agent after the other, in one edit each; those that it is refused for are told, and
-    left out."""
+def by_agent(rows: Iterable[Any]) -> dict[Agent, list[int]]:
+    """The numbers of the chosen memories of each agent."""
     chosen: dict[Agent, list[int]] = {}
     for row in rows:
         chosen.setdefault(row.agent, []).append(row.number)
-    for agent, numbers in chosen.items():
-        left = sorted(numbers)
-        while left:
-            try:
-                yield Told(f"{agent.label}: {do(agent, left)}")
-                break
-            except NumbersError as refused:
-                yield Told(f"{agent.label}: {refused}", went_well=False)
-                left = [number for number in left if number not in refused.numbers] if refused.numbers else []
-            except DomainError as refused:
-                yield Told(f"{agent.label}: {refused}", went_well=False)
-                break
+    return chosen
 
 
-def buttons(page: Any, request: HttpRequest, row: Any) -> list[Deed]:
-    """What the person may do to this row, as it stands."""
-    return [deed for deed in page.deeds if deed.offered(row) and deed.may(page, request, row)]
+def actor_of(person: Any) -> Actor:
+    """Whoever is signed in, as the trail names them."""
+    return Actor.person(person.email)
 
 
-def list_address(page: Any) -> str:
-    return reverse(f"admin:{page.opts.app_label}_{page.opts.model_name}_changelist")
+def _after(page: Any, request: HttpRequest, row: Any) -> str:
+    """The row's page, or the overview where it is gone."""
+    return str(page.address_of(row)) if page.has_view_permission(request, row) else reverse("admin:index")

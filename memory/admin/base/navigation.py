@@ -1,50 +1,37 @@
-"""The admin's menu: what whoever is signed in may see."""
+"""The admin's menu: the lists that whoever is signed in may open."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.contrib import admin
+from django.db.models import Model
 from django.http import HttpRequest
 from django.urls import reverse
 
-from memory.access.roles import Action, manages
-from memory.admin.base.scope import ids_seen_by
+from audit.models import AccessRequest, AuditEntry
+from memory.models import Agent, AgentKey, Invitation, Membership, Memory, Person, Tenant, TenantKey
+from refinement.models import RefinementSession
 
-_SEEN = [
-    ("Agents", "smart_toy", "memory_agent"),
-    ("Memories", "notes", "memory_memory"),
-    ("Sessions", "cleaning_services", "refinement_refinementsession"),
-    ("Audit trail", "history", "audit_auditentry"),
-    ("Access", "visibility", "audit_accessrequest"),
-]
-
-
-_OF_ROLE = {
-    Action.CONFIGURE: [
-        ("Agents' keys", "key", "memory_agentkey"),
-        ("Tenants' keys", "vpn_key", "memory_tenantkey"),
-    ],
-    Action.STAFF: [
-        ("People", "group", "memory_membership"),
-        ("Invitations", "mail", "memory_invitation"),
-    ],
+MENU: dict[type[Model], tuple[str, str]] = {  # title and icon
+    Agent: ("Agents", "smart_toy"),
+    Memory: ("Memories", "notes"),
+    RefinementSession: ("Sessions", "cleaning_services"),
+    AuditEntry: ("Audit trail", "history"),
+    AccessRequest: ("Access", "visibility"),
+    AgentKey: ("Agents' keys", "key"),
+    TenantKey: ("Tenants' keys", "vpn_key"),
+    Membership: ("People", "group"),
+    Invitation: ("Invitations", "mail"),
+    Person: ("Everybody", "groups"),
+    Tenant: ("Tenants", "domain"),
 }
-_OF_SUPERUSERS = [("Everybody", "groups", "memory_person"), ("Tenants", "domain", "memory_tenant")]
 
 
 def sections(request: HttpRequest) -> list[dict[str, Any]]:
-    items = [_item("Overview", "dashboard", reverse("admin:index"))]
-    if ids_seen_by(request):
-        items += _lists(_SEEN)
-    for action, lists in _OF_ROLE.items():
-        items += _lists(lists) if ids_seen_by(request, action) else []
-    items += _lists(_OF_SUPERUSERS) if manages(request.user) else []  # type: ignore[arg-type]
+    items = [{"title": "Overview", "icon": "dashboard", "link": reverse("admin:index")}]
+    for model, (title, icon) in MENU.items():
+        if admin.site.get_model_admin(model).has_module_permission(request):
+            link = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+            items.append({"title": title, "icon": icon, "link": link})
     return [{"items": items}]
-
-
-def _lists(named: list[tuple[str, str, str]]) -> list[dict[str, Any]]:
-    return [_item(title, icon, reverse(f"admin:{name}_changelist")) for title, icon, name in named]
-
-
-def _item(title: str, icon: str, link: str) -> dict[str, Any]:
-    return {"title": title, "icon": icon, "link": link}

@@ -1,13 +1,14 @@
 """What every page of the admin shares: rows of other tenants do not exist, and no column holds what a memory says.
 
-Django's own admin scopes lists alone. Here a row is reached through `tenants` (memory/access/roles.py) by whatever
-address, filter or form; nothing is added, changed or removed but by a deed (memory/admin/base/actions.py); and a query
-may ask only for what the page offers, for `?digest=` would answer whether a memory says a certain thing.
+Django's own admin scopes lists alone. Here every row, by whatever address, filter or form, comes from one scoped
+queryset; nothing is added, changed or removed but by an action (memory/admin/base/actions.py); and a query may ask only
+for what the page offers, because `?digest=` would answer whether a memory says a certain thing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -17,7 +18,6 @@ from django.urls import reverse
 from unfold.admin import ModelAdmin
 
 from memory.access.roles import Action, manages
-from memory.admin.base.actions import buttons, list_address
 from memory.admin.base.help_texts import HELP, WHEN_EMPTY
 from memory.admin.base.scope import ids_seen_by
 
@@ -26,8 +26,8 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
     """A page over rows that belong to tenants, to look at. `tenant` is the way from a row to its tenant's id."""
 
     tenant: ClassVar[str]
-    action: ClassVar[Action] = Action.SEE  # that opens the page
-    deeds: ClassVar[Sequence[Any]] = ()  # what may be done to its rows (memory/admin/base/actions.py)
+    needs: ClassVar[Action] = Action.SEE  # to open the page
+    row_actions: ClassVar[Sequence[Any]] = ()  # memory/admin/base/actions.py
     change_form_outer_before_template = "admin/buttons.html"
     list_per_page = 50
     show_full_result_count = False
@@ -40,47 +40,47 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
         """What to do where its list is empty (templates/unfold/helpers/empty_results.html)."""
         return WHEN_EMPTY[str(self.opts.model_name)]
 
+    def may(self, request: HttpRequest, action: Action, row: Any = None) -> bool:
+        """Whether this person may do this: to this row, or to any."""
+        ids = ids_seen_by(request, action)
+        return bool(ids) if row is None else attrgetter(self.tenant.replace("__", "."))(row) in ids
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
-        return rows.filter(**{f"{self.tenant}__in": ids_seen_by(request, self.action)})
+        return rows.filter(**{f"{self.tenant}__in": ids_seen_by(request, self.needs)})
+
+    def row_or_404(self, request: HttpRequest, object_id: str) -> Any:
+        """A row of the page. Raises Http404 for another tenant's as for none."""
+        row = self.get_object(request, object_id)
+        if row is None:
+            raise Http404
+        return row
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         if any("\0" in value for _, values in request.GET.lists() for value in values):  # which PostgreSQL refuses
             return HttpResponseRedirect(request.path)
         return super().changelist_view(request, extra_context)
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> Any:
-        row = self.get_object(request, object_id) if object_id.isdecimal() else None
-        more = {} if row is None else self.beside(request, row)
-        return super().change_view(request, object_id, form_url, more | (extra_context or {}))
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any) -> Any:
+        row = context["original"]
+        offered = [each for each in self.row_actions if each.is_offered(row) and each.may(self, request, row)]
+        context |= {"title": self.named(row), "buttons": offered, "links": self.related_pages(request, row)}
+        return super().render_change_form(request, context, *args, **options)
 
-    def beside(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """What a row's page shows beside its fields."""
-        return {
-            "title": self.named(row),
-            "buttons": buttons(self, request, row),
-            "list_address": list_address(self),
-        }
-
-    def tenant_of(self, row: Any) -> int:
-        """The id of a row's tenant."""
-        *way, last = self.tenant.removesuffix("_id").split("__")
-        for step in way:
-            row = getattr(row, step)
-        return int(getattr(row, f"{last}_id"))
+    def related_pages(self, request: HttpRequest, row: Any) -> list[tuple[str, str]]:
+        """Other pages that a row's page leads to, by their labels."""
+        return []
 
     def named(self, row: Any) -> str:
         """A row in a line, for people."""
         return str(row)
 
-    def address(self, row: Any) -> str:
+    def address_of(self, row: Any) -> str:
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[row.pk])
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        offered = [deed for deed in self.deeds if ids_seen_by(request, deed.needs)]
-        return {deed.name: (deed, deed.name, deed.label) for deed in offered}
+        offered = [each for each in self.row_actions if self.may(request, each.needs)]
+        return {each.name: (each, each.name, each.label) for each in offered}
 
     def response_action(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
         if not all(_is_id(chosen) for chosen in request.POST.getlist(ACTION_CHECKBOX_NAME)):
@@ -88,7 +88,7 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
         return super().response_action(request, queryset)
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        own = bool(ids_seen_by(request, self.action))
+        own = self.may(request, self.needs)
         return own if obj is None else own and self.get_queryset(request).filter(pk=obj.pk).exists()
 
     def has_module_permission(self, request: HttpRequest) -> bool:
@@ -111,19 +111,16 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
     def get_form(self, request: HttpRequest, obj: Model | None = None, change: bool = False, **options: Any) -> Any:
         return super().get_form(request, obj, change, help_texts=HELP, **options)
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        return [name for _, options in self.fieldsets or [] for name in options["fields"]]
-
 
 class OfService(Scoped):
     """A page over what belongs to no tenant: for superusers alone."""
 
+    def may(self, request: HttpRequest, action: Action, row: Any = None) -> bool:
+        return manages(request.user)  # type: ignore[arg-type]  # who is signed in
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = ModelAdmin.get_queryset(self, request)
-        return rows if manages(request.user) else rows.none()  # type: ignore[arg-type]
-
-    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return manages(request.user)  # type: ignore[arg-type]
+        return rows if self.may(request, self.needs) else rows.none()
 
 
 def _is_id(text: str) -> bool:

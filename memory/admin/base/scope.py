@@ -1,4 +1,4 @@
-"""Whose rows whoever asks may see, and the filters by which lists are narrowed to some of those."""
+"""Whose rows a person may see, and the filters that narrow lists to some of those."""
 
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ def seen_by(request: HttpRequest, action: Action = Action.SEE) -> QuerySet[Tenan
 
 
 class OfTenant(SimpleListFilter):
-    """Rows of one of the tenants whoever asks may see."""
+    """Rows of one of the tenants that whoever asks may see."""
 
     title = parameter_name = "tenant"
-    lookup = "agent__tenant"
+
+    def __init__(self, request: HttpRequest, params: Any, model: Any, model_admin: Any) -> None:
+        self.lookup = f"{model_admin.tenant}__in"
+        super().__init__(request, params, model, model_admin)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:
         return list(seen_by(request).order_by("slug").values_list("slug", "slug")[:MOST])
@@ -39,26 +42,13 @@ class OfTenant(SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if not self.value():
             return queryset
-        return queryset.filter(**{f"{self.lookup}__in": seen_by(request).filter(slug=self.value()).values("pk")})
-
-
-class OwnTenant(OfTenant):
-    """Of agents themselves."""
-
-    lookup = "tenant"
-
-
-class TenantOfRecord(OfTenant):
-    """Of rows of the record, which carry ids."""
-
-    lookup = "tenant_id"
+        return queryset.filter(**{self.lookup: seen_by(request).filter(slug=self.value()).values("pk")})
 
 
 class OfAgent(SimpleListFilter):
     """Rows of one agent, `tenant/agent`."""
 
     title = parameter_name = "agent"
-    lookup = "agent"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:
         agents = Agent.objects.filter(tenant__in=ids_seen_by(request)).order_by("tenant__slug", "slug")
@@ -71,12 +61,5 @@ class OfAgent(SimpleListFilter):
         if not self.value():
             return queryset
         tenant, _, slug = str(self.value()).partition("/")
-        own = seen_by(request).filter(slug=tenant).values("pk")
-        agents = list(Agent.objects.filter(tenant__in=own, slug=slug).values_list("pk", flat=True))
-        return queryset.filter(**{f"{self.lookup}__in": agents})
-
-
-class AgentOfRecord(OfAgent):
-    """Of rows of the record, which carry ids."""
-
-    lookup = "agent_id"
+        agents = Agent.objects.filter(tenant__in=seen_by(request).filter(slug=tenant), slug=slug)
+        return queryset.filter(agent_id__in=list(agents.values_list("pk", flat=True)))

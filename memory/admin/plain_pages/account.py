@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib.auth import logout
 from django.core.exceptions import ValidationError
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
@@ -34,7 +35,7 @@ class FactorForm(NonceForm):
 
 @plain
 def own(request: HttpRequest) -> HttpResponse:
-    return render(request, "account/own.html", {"ends": people.would_end(_who(request))})
+    return render(request, "account/own.html", {"ends": people.would_end(Q(person_id=request.user.pk))})
 
 
 @plain
@@ -49,7 +50,7 @@ def password(request: HttpRequest) -> HttpResponse:
             tell(form, refusal)
         else:
             return _changed(request, "Your password is changed.")
-    return render(request, "account/password.html", {"form": form, "ends": people.would_end(person)})
+    return render(request, "account/password.html", {"form": form, "ends": people.would_end(Q(person_id=person.pk))})
 
 
 @plain
@@ -66,7 +67,7 @@ def factor(request: HttpRequest) -> HttpResponse:
             tell(form, refusal)
         else:
             return _changed(request, "Your second factor is replaced.")
-    told = {"form": form, "nonce": nonce, "ends": people.would_end(person)} | shown(new)
+    told = {"form": form, "nonce": nonce, "ends": people.would_end(Q(person_id=person.pk))} | shown(new)
     return render(request, "account/factor.html", told)
 
 

@@ -1,0 +1,105 @@
+"""Forms that make an agent, change its settings, or propose a change to its side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from memory.admin.base.forms_pages import AdminForm, OfTenantForm
+from memory.admin.base.help_texts import LIMITS
+from memory.admin.tenants import LARGEST, LimitsForm
+from memory.agents import lifecycle
+from memory.search.words import LANGUAGES
+
+TENANT_SETS = (
+    "budget_tokens",
+    "target_tokens",
+    "refine_every",
+    "paused",
+    "last_n",
+    "max_entries",
+    "context_tokens",
+    *LIMITS,
+)
+
+
+class Entries(forms.IntegerField):
+    """How many of a log; 0 where nothing is given."""
+
+    def clean(self, value: Any) -> int:
+        return super().clean(value) or 0
+
+
+class BudgetForm(LimitsForm):
+    otherwise = "its tenant's limit, or else {}"
+    budget_tokens = forms.IntegerField(
+        min_value=1, max_value=LARGEST, initial=8_000, help_text="core memory beyond it makes a refinement due"
+    )
+    target_tokens = forms.IntegerField(
+        min_value=1, max_value=LARGEST, initial=5_000, help_text="what a refinement aims for; no more than the budget"
+    )
+    refine_every = forms.DurationField(
+        required=False,
+        initial="7 00:00:00",
+        help_text="days and hours:minutes:seconds, such as 7 00:00:00; from one hour to ten years; empty: off",
+    )
+    last_n = Entries(
+        min_value=0,
+        max_value=LARGEST,
+        required=False,
+        help_text="newest entries of its log of runs that gc keeps; 0: the next",
+    )
+    max_entries = Entries(
+        min_value=0, max_value=LARGEST, required=False, help_text="… where that is 0; 0 too: gc trims nothing"
+    )
+    context_tokens = forms.IntegerField(
+        min_value=1,
+        max_value=lifecycle.MOST_CONTEXT,
+        required=False,
+        help_text="of its log that gc sends to the model; empty: all",
+    )
+
+
+class SettingsForm(BudgetForm):
+    """What a tenant may set, as over the API."""
+
+    field_order = TENANT_SETS
+    paused = forms.BooleanField(required=False, help_text="nothing is refined until it is resumed")
+
+
+class NewAgentForm(BudgetForm, OfTenantForm):
+    field_order = ("tenant", "agent", "model", "language", "steward", *TENANT_SETS)
+    agent = forms.CharField(max_length=64, help_text="its name: lower-case letters, digits, '-' and '_'")
+    model = forms.CharField(max_length=200, help_text="provider/model-name, such as builtin/dedupe")
+    language = forms.CharField(
+        max_length=32,
+        initial="english",
+        widget=forms.Select(choices=[(name, name) for name in sorted(LANGUAGES)]),
+        help_text="of its memories, for search; other: words are taken as they stand",
+    )
+    steward = forms.EmailField(required=False, help_text="who speaks for it until its runtime exchanges its key")
+
+
+class ProposalForm(AdminForm):
+    """What the agent's side decides, and others may propose to it."""
+
+    model = forms.CharField(max_length=200, help_text="provider/model-name; whoever runs it reads what is refined")
+    steward = forms.EmailField(required=False, help_text="the address of the person who speaks for the agent")
+    is_steward_only = forms.BooleanField(
+        required=False, label="Its steward alone consents", help_text="and not its runtime"
+    )
+    memory_path = forms.CharField(
+        max_length=1_000,
+        required=False,
+        label="Memory file",
+        help_text="its runs are logged there, not sealed, for whoever can read the file; under its tenant's folder of "
+        "the operator's, such as notes.md; empty: in its memory",
+    )
+    vault_path = forms.CharField(
+        max_length=1_000,
+        required=False,
+        label="Vault",
+        help_text="a folder with a file for each thing it remembers, for whoever can read them; what is private stays "
+        "sealed; under its tenant's folder of the operator's, such as vault; empty: none",
+    )
