@@ -15,16 +15,13 @@ from django.conf import settings
 from audit.models import AuditEntry
 from memory.errors import FileFault, Invalid
 from memory.models import Agent
-from memory.vault.disk import LOCK, Disk
-from memory.vault.holding import folder_at, held
+from memory.vault.disk import LOCK
+from memory.vault.holding import held, looked_at
+from memory.vault.holding import roots as roots
 
 ROOM = 10_000_000  # bytes that have to be free where one is begun
 LONGEST = 1_000  # bytes
 FIELD = "vault_path"
-
-
-def roots() -> tuple[Path, ...]:
-    return tuple(Path(root) for root in settings.VAULT_ROOTS)
 
 
 def own_folder(tenant: str, agent: str) -> Path:
@@ -79,7 +76,7 @@ def require_usable(path: str, agent: Agent) -> None:
     folder = Path(path)
     missing = [each for each in (folder / LOCK, folder, *folder.parents) if not each.exists()]
     try:
-        with held(folder, roots()) as disk:  # makes it, and writes to it
+        with held(folder) as disk:  # makes it, and writes to it
             disk.require_nobody_elses(mark_of(agent))
             free = shutil.disk_usage(path).free
     finally:
@@ -93,13 +90,9 @@ def require_usable(path: str, agent: Agent) -> None:
 def require_nobody_elses(path: str, agent: Agent) -> None:
     """That the folder, where there is one, has no mark but this agent's. Changes nothing. Raises FileFault,
     FileElsewhere."""
-    with folder_at(Path(path), roots()) as folder:
-        if folder is not None:
-            disk = Disk(folder, -1)
-            try:
-                disk.require_nobody_elses(mark_of(agent))
-            finally:
-                disk.close()
+    with looked_at(Path(path)) as disk:
+        if disk is not None:
+            disk.require_nobody_elses(mark_of(agent))
 
 
 def alternatives(agent: Agent) -> list[str]:

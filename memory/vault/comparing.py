@@ -18,7 +18,7 @@ from memory.run_log.files import Folder
 from memory.vault import base, index_pages, rendering
 from memory.vault.disk import LARGEST, NEW, Disk
 from memory.vault.files import Files
-from memory.vault.holding import folder_at
+from memory.vault.holding import looked_at
 from memory.vault.index_pages import Line
 
 BEHIND, MISSING, EDITED, MISPLACED, OLDER = "behind", "missing", "edited", "misplaced", "older"
@@ -50,28 +50,25 @@ class Compared:
 
 def whole(agent: Agent, progress: Progress = lambda _: None) -> Compared:
     """All differences, by number. Changes nothing. Raises MemoryDisabled, FileFault, FileElsewhere."""
-    with looked_at(agent) as now:
+    with _files(agent) as now:
         return all_of(now, progress)
 
 
 def page(agent: Agent, *, after: int = 0, limit: int = _ROWS) -> Compared:
     """Differences of the next `limit` memories, and on the last page of other files. Raises what `whole` does."""
-    with looked_at(agent) as now:
+    with _files(agent) as now:
         return _page(now, after, limit, lambda _: None)
 
 
 @contextmanager
-def looked_at(agent: Agent) -> Iterator[Files]:
-    """The agent's vault, without its lock. Raises MemoryDisabled, FileFault, FileElsewhere."""
+def _files(agent: Agent) -> Iterator[Files]:
+    """The agent's vault, without its lock."""
     switches.require_on(agent)
     path = Path(agent.vault_path)
-    with folder_at(path, base.roots()) as folder:
-        disk = Disk(folder, -1) if folder is not None else _Gone(Folder(path, None, ""), -1)
-        try:
-            disk.require_nobody_elses(base.mark_of(agent))
-            yield Files(Agent.objects.select_related("tenant").get(pk=agent.pk), disk)
-        finally:
-            disk.close()
+    with looked_at(path) as there:
+        disk = _Gone(Folder(path, None, ""), -1) if there is None else there
+        disk.require_nobody_elses(base.mark_of(agent))
+        yield Files(Agent.objects.select_related("tenant").get(pk=agent.pk), disk)
 
 
 class _Gone(Disk):

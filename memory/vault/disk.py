@@ -12,7 +12,7 @@ import re
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -28,7 +28,6 @@ NEW = ".palimpsest-new-"
 ANOTHERS, NO_MARK = "is another agent's vault", f"its {LOCK} is no mark of a vault"
 LARGEST = 4_000_000  # bytes of a file that is read: ours have some 200,000 at most
 _SYNCED_AT_ONCE = 16  # syncs that wait for the disk together are as quick as one
-_FEW = 4
 _BLOCK = 4_096  # bytes
 _MARK = re.compile(r"[0-9a-f]{32}")
 _MOST_OF_MARK = 1_000  # bytes
@@ -141,25 +140,26 @@ class Disk:
         """Give every staged file its place. They are on the disk when this returns. Returns the paths that were left
         out, because somebody changed the file there or has it open for writing."""
         try:
-            with told("write", self.path), ThreadPoolExecutor(_SYNCED_AT_ONCE) as together:
+            with told("write", self.path):
                 for start in range(0, len(self._staged), _OPEN):
-                    self._sync(self._staged[start : start + _OPEN], together)
+                    self._sync(self._staged[start : start + _OPEN])
                 refused = [each.path for each in self._staged if not self._put(each)]
                 self._sync_folders({each.path.parent.parts for each in self._staged})
         finally:
             self.drop_staged()
         return refused
 
-    def _sync(self, staged: Sequence[_Staged], together: Executor) -> None:
+    def _sync(self, staged: Sequence[_Staged]) -> None:
         numbers = [self._made(each.path.parent.parts).open(each.temporary, os.O_RDONLY) for each in staged]
         try:
-            list((map if len(numbers) <= _FEW else together.map)(os.fsync, numbers))
+            with ThreadPoolExecutor(_SYNCED_AT_ONCE) as together:
+                list(together.map(os.fsync, numbers))
         finally:
             for number in numbers:
                 os.close(number)
 
     def _put(self, each: _Staged) -> bool:
-        """Whether it has its place: a new one, where there is nothing; else where the file is as it was seen."""
+        """Give a file its place. False if the file there is not as expected, or somebody has it open for writing."""
         folder, name = self._made(each.path.parent.parts), each.path.name
         if each.replaces_all:
             return self._replaced(folder, each)
@@ -213,20 +213,16 @@ class Disk:
     def move(self, path: PurePosixPath, to: PurePosixPath) -> None:
         """To another folder or name of the vault. Raises FileFault where there is a file already."""
         with told("move", self._folder_of(path)):
-            folder = self._folder(path.parent.parts)
-            if folder is None:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-            target = self._made(to.parent.parts)
-            folder.move(path.name, target, to.name)
+            folder = self._opened(path.parent.parts, create=False)
+            folder.move(path.name, self._made(to.parent.parts), to.name)
             self._sync_folders((to.parent.parts, path.parent.parts))
 
     def remove(self, path: PurePosixPath) -> None:
         """One that is not there is removed already."""
         with told("remove", self._folder_of(path)), suppress(FileNotFoundError):
-            folder = self._folder(path.parent.parts)
-            if folder is not None:
-                folder.remove(path.name)
-                folder.sync()
+            folder = self._opened(path.parent.parts, create=False)
+            folder.remove(path.name)
+            folder.sync()
 
     def retire(self, path: PurePosixPath, expected: bytes) -> bool:
         """Remove a file that says what is expected. False if somebody changed it, or has it open for writing."""
@@ -270,12 +266,9 @@ class Disk:
 
         with told("read", self.path):
             for above, folders, names in os.walk(self.path, onerror=unless_gone, followlinks=False):
-                here = self.below(above)
+                here = PurePosixPath(Path(above).relative_to(self.path).as_posix())
                 folders.sort()
                 yield from (here / name for name in sorted(names) if name != LOCK and is_file(Path(above, name)))
-
-    def below(self, path: str) -> PurePosixPath:
-        return PurePosixPath(Path(path).relative_to(self.path).as_posix())
 
     def _folder_of(self, path: PurePosixPath) -> Path:
         return self.path / path.parent

@@ -9,18 +9,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from django.conf import settings
+
 from memory.errors import FileElsewhere, FileFault, VaultBusy
-from memory.run_log.files import Folder, lock, opened_below, told
+from memory.run_log.files import Folder, Place, lock, opened_below, told
 from memory.vault.disk import LOCK, Disk
 
 PATIENCE = 1.0  # seconds for which whoever edits a memory waits for its vault: what is missed is caught up with
 
 
+def roots() -> tuple[Path, ...]:
+    return tuple(Path(root) for root in settings.VAULT_ROOTS)
+
+
 @contextmanager
-def held(base: Path, roots: tuple[Path, ...]) -> Iterator[Disk]:
-    """A vault's folder, which lies under the operator's roots wherever links lead, locked against other writers of
-    ours. Raises FileFault, FileElsewhere, VaultBusy."""
-    with folder_at(base, roots, create=True) as folder:
+def held(base: Path) -> Iterator[Disk]:
+    """A vault's folder, locked against other writers of ours. Raises FileFault, FileElsewhere, VaultBusy."""
+    with _folder_at(base, create=True) as folder:
         if folder is None:
             raise FileFault(f"open {base}: there is no such folder", "there is no such folder")
         with told("lock", base):
@@ -34,37 +39,31 @@ def held(base: Path, roots: tuple[Path, ...]) -> Iterator[Disk]:
 
 
 @contextmanager
-def folder_at(base: Path, roots: tuple[Path, ...], *, create: bool = False) -> Iterator[Folder | None]:
-    """A vault's folder, open; None where there is none. It was chosen without links: from the root downward each part
-    is opened in the one before it, so that none that was put there since is followed. Raises FileFault,
-    FileElsewhere."""
-    trusted = _root_of(base, roots)
-    try:
-        with told("open", base):
-            folder = opened_below(trusted, base.relative_to(trusted) / LOCK, create=create)
-    except FileFault:
-        _require_no_link(base)  # which is what the system refused, if it is there
-        raise
+def looked_at(base: Path) -> Iterator[Disk | None]:
+    """A vault's folder without its lock, to read; None if it does not exist. Raises FileFault, FileElsewhere."""
+    with _folder_at(base) as folder:
+        disk = None if folder is None else Disk(folder, -1)
+        try:
+            yield disk
+        finally:
+            if disk is not None:
+                disk.close()
+
+
+@contextmanager
+def _folder_at(base: Path, *, create: bool = False) -> Iterator[Folder | None]:
+    """A folder below the operator's roots. From the root downward each part is opened in the one before it: no link
+    that was put there since the folder was chosen is followed."""
+    if os.path.realpath(base) != str(base):
+        raise FileElsewhere(f"{base}: a link leads elsewhere since it was chosen", "a link leads elsewhere")
+    trusted, below = Place(base, roots()).real()
+    with told("open", base):
+        folder = opened_below(trusted, below / LOCK, create=create)
     try:
         yield folder
     finally:
         if folder is not None:
             folder.close()
-
-
-def _root_of(base: Path, roots: tuple[Path, ...]) -> Path:
-    for root in roots:
-        trusted = Path(os.path.realpath(root))
-        if base.is_relative_to(trusted) and base != trusted:
-            return trusted
-    _require_no_link(base)
-    where = f"does not lie under {' or '.join(map(str, roots))} (VAULT_ROOTS)"
-    raise FileElsewhere(f"{base}: {where}", where)
-
-
-def _require_no_link(base: Path) -> None:
-    if Path(os.path.realpath(base)) != base:
-        raise FileElsewhere(f"{base}: a link leads elsewhere since it was chosen", "a link leads elsewhere")
 
 
 def _locked(folder: Folder) -> int:

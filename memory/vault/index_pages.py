@@ -6,6 +6,7 @@ A page has a line for each file. The writer adds new lines at the end; `rebuild`
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -78,15 +79,12 @@ def _head(page: PurePosixPath) -> str:
 
 def add(disk: Disk, added: Sequence[Line], gone: Sequence[Line]) -> None:
     """Add the lines of new files, and struck lines for those that left their place."""
-    texts: dict[PurePosixPath, str] = {}
+    texts: dict[PurePosixPath, str] = defaultdict(str)
     for page, text in [(line.page(), line.gone()) for line in gone] + [(line.page(), line.there()) for line in added]:
-        texts[page] = texts.get(page, "") + text
-    begun = [page for page in texts if not _is_there(disk, page)]
-    links = "".join(_to_page(page) for page in begun if page != TOP)
-    if links:
-        texts[TOP] = links + texts.get(TOP, "")
-        if TOP not in begun and not _is_there(disk, TOP):
-            begun.append(TOP)
+        texts[page] += text
+    begun = {page for page in {*texts, TOP} if texts and not _is_there(disk, page)}
+    if links := "".join(_to_page(page) for page in sorted(begun - {TOP})):
+        texts[TOP] = links + texts[TOP]
     for page, text in texts.items():
         disk.append(page, ((_head(page) if page in begun else "") + text).encode())
 

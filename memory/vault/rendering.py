@@ -12,13 +12,12 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
-from itertools import groupby
+from functools import cache, partial
 from pathlib import Path
 
 from django.conf import settings
 
-from memory.markdown import labels, sections
+from memory.markdown import labels, sections, templates
 from memory.markdown.sections import ABSENT
 from memory.models import Memory
 from memory.silo.silo import Opened
@@ -53,13 +52,9 @@ def rendered(memory: Memory, opened: Opened | None, version: str, changed_at: da
     said = sections.parted(opened.content, memory.category)
     values |= _of_tags(opened.tags) | _of_sections(said)
     for name in sections.names(memory.category):
-        text = visible(said.get(name, ""))
-        values[name] = (
-            sections.escaped(labels.completed(text, memory.category, name))
-            if text
-            else labels.absent(memory.category, name)
-        )
-    return _filled(_template_of(memory.category), values)
+        text = labels.completed(visible(said.get(name, "")), memory.category, name)
+        values[name] = sections.escaped(text) if text else labels.absent(memory.category, name)
+    return _filled(memory.category if memory.category in templates.OF else "standard", values)
 
 
 def _metadata(memory: Memory, version: str, changed_at: datetime) -> dict[str, str]:
@@ -75,37 +70,26 @@ def _metadata(memory: Memory, version: str, changed_at: datetime) -> dict[str, s
     }
 
 
-# Tags that say what a placeholder stands for: tag before its colon → placeholder.
-_TOLD_BY_TAGS = {
-    "session": "session",
-    "session-type": "session_type",
-    "topic": "topic",
-    "analysis": "analysis",
-    "range": "range",
-    "method": "method",
-    "privacy": "privacy",
-    "source-system": "source_system",
-    "migrated": "migration_date",
-    "migration": "migration_notes",
-    "transformed": "transformations",
-    "compatibility": "compatibility",
-    "preserved": "preserved",
+# Tags whose values fill the placeholders of the same name.
+_TAGS = {
+    *("session", "session-type", "topic", "analysis", "range", "method", "privacy", "source-system", "migrated"),
+    *("migration", "transformed", "compatibility", "preserved"),
 }
 # What sections say in a list that stands at another place of the file, too: placeholder → section and label.
 _TOLD_IN_SECTIONS = {
     "topic": ("Topic Definition", "Topic"),  # as it is written; its tag is folded
-    "session_type": ("Session Overview", "Session Type"),
+    "session-type": ("Session Overview", "Session Type"),
     "period": ("Session Overview", "Period"),
 }
 
 
 def _of_tags(tags: tuple[str, ...]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name, _, said in (tag.partition(":") for tag in tags):
-        if (place := _TOLD_BY_TAGS.get(name)) is not None:  # several of one name stand behind one another
-            found[place] = "; ".join(filter(None, (found.get(place), visible(_one_line(said)))))
+    for name, _, value in (tag.partition(":") for tag in tags):
+        if name in _TAGS:  # several of one name stand behind one another
+            found[name] = "; ".join(filter(None, (found.get(name), visible(_one_line(value)))))
     if "method" in found:
-        found.setdefault("source_system", "git_history_analysis")
+        found.setdefault("source-system", "git_history_analysis")
     return found | {"tags": sections.escaped(visible(tags_line(tags)))}
 
 
@@ -146,49 +130,32 @@ def _moment(at: datetime) -> str:
     return f"{at.replace(tzinfo=None).isoformat(timespec='seconds')}Z"  # strftime has years before 1000 short
 
 
-def _template_of(category: str) -> str:
-    return category if category in ("git_history", "user_interaction", "session", "topic") else "standard"
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A line of a template: text and the names of placeholders in turn, and its label where it is one of a list."""
-
-    parts: tuple[str, ...]
-    label: str
-
-    def filled(self, values: Mapping[str, str]) -> str:
-        literal, *rest = self.parts
-        pairs = zip(rest[::2], rest[1::2], strict=True)
-        return literal + "".join((values.get(name) or self._absent(name, values)) + after for name, after in pairs)
-
-    def _absent(self, name: str, values: Mapping[str, str]) -> str:
-        """What a title says where nobody told it: what is known of any memory."""
-        if not self.parts[0].startswith("# "):
-            return ABSENT
-        return values["recorded"] if name == "period" else f"memory {values['number']}"
-
-    def is_told(self, values: Mapping[str, str]) -> bool:
-        return all(values.get(name) for name in self.parts[1::2])
-
-
 def _filled(template: str, values: Mapping[str, str]) -> bytes:
-    """Each placeholder by its value, which is never looked through for others. Of a list's lines those that are told;
-    the labels of the others are in its last."""
-    told: list[str] = []
-    for is_list, lines in groupby(_lines(template), key=lambda line: bool(line.label)):
-        of_it = list(lines)
-        absent = ", ".join(line.label for line in of_it if is_list and not line.is_told(values))
-        told += [line.filled(values) for line in of_it if not is_list or line.is_told(values)]
-        told += [f"- **{ABSENT}**: {absent}\n"] if absent else []
-    return "".join(told).encode()
+    """The template with its values. A value is never searched for placeholders. A list has the lines that have a value,
+    and a last line names the others."""
+    lines: list[str] = []
+    missing: list[str] = []
+    for line in _lines(template):
+        label = _LABEL.match(line)
+        if label and not all(values.get(name) for name in _PLACEHOLDER.findall(line)):
+            missing.append(label[1])
+            continue
+        if missing and not label:
+            lines.append(f"- **{ABSENT}**: {', '.join(missing)}\n")
+            missing = []
+        lines.append(_PLACEHOLDER.sub(partial(_value, values), line))
+    return "".join(lines).encode()
+
+
+def _value(values: Mapping[str, str], place: re.Match[str]) -> str:
+    """If a title has no value, it says what is known of every memory. A section always has one."""
+    return values.get(place[1]) or (values["recorded"] if place[1] == "period" else f"memory {values['number']}")
 
 
 @cache
-def _lines(template: str) -> list[_Line]:
+def _lines(template: str) -> list[str]:
     path = Path(settings.BASE_DIR) / "templates" / "memory_rules" / f"{template}.md"
-    lines = path.read_text("utf-8").splitlines(keepends=True)
-    return [_Line(tuple(_PLACEHOLDER.split(line)), (_LABEL.match(line) or ("", ""))[1]) for line in lines]
+    return path.read_text("utf-8").splitlines(keepends=True)
 
 
 # --- read again

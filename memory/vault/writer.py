@@ -27,7 +27,7 @@ from memory.silo.silo import Silo
 from memory.vault import base, removing
 from memory.vault.disk import LOCK, Disk
 from memory.vault.files import Files
-from memory.vault.holding import folder_at, held
+from memory.vault.holding import held, looked_at
 from memory.vault.index_pages import Line
 
 CAUGHT_UP_AT_ONCE = 100  # vaults
@@ -141,7 +141,7 @@ def _changed_since(agent: Agent, seq: int) -> Iterator[int]:
 @contextmanager
 def opened(agent: Agent) -> Iterator[Disk]:
     """The agent's vault, held for one writer. Raises FileFault, FileElsewhere, VaultBusy."""
-    with held(Path(agent.vault_path), base.roots()) as disk:
+    with held(Path(agent.vault_path)) as disk:
         mark = base.mark_of(agent)
         if not disk.require_nobody_elses(mark):
             rewrite(agent)  # before it is marked: a writer may be killed in between
@@ -160,14 +160,8 @@ def is_behind(agent: Agent) -> bool:
 
 def _is_marked(agent: Agent) -> bool:
     try:
-        with folder_at(Path(agent.vault_path), base.roots()) as folder:
-            if folder is None:
-                return False
-            disk = Disk(folder, -1)
-            try:
-                return disk.whose() == base.mark_of(agent)
-            finally:
-                disk.close()
+        with looked_at(Path(agent.vault_path)) as disk:
+            return disk is not None and disk.whose() == base.mark_of(agent)
     except FileFault:
         return False
 
