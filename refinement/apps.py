@@ -8,10 +8,10 @@ class RefinementConfig(AppConfig):
     verbose_name = "Refinement"
 
     def ready(self) -> None:
-        from memory.consent import erasure_hooks
+        from memory.consent.signals import removing
         from memory.writing.signals import over_budget
         from refinement import backlog, gc_reports, session
 
-        erasure_hooks.register(session.end_unheard)
-        erasure_hooks.register(gc_reports.withdraw)
+        removing.connect(session.end_unheard)
+        removing.connect(gc_reports.withdraw)
         over_budget.connect(backlog.when_over_budget)

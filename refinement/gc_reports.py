@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
 from django.db.models import Max
 from django.utils import timezone
@@ -79,6 +80,6 @@ def sections(text: str) -> Sections:
     return Sections(found)
 
 
-def withdraw(agent: Agent, _why: str) -> None:
-    """Empty all reports, because they may quote content that is removed."""
+def withdraw(*, agent: Agent, **_: Any) -> None:
+    """Empty all reports, because they may quote content that is removed. Receives the signal `removing`."""
     GcReport.objects.filter(agent=agent, withdrawn_at=None).update(sealed=b"", withdrawn_at=timezone.now())

@@ -160,10 +160,10 @@ def close(session: RefinementSession, outcome: str, reason: str = "", words: str
         return row
 
 
-def end_unheard(agent: Agent, why: str) -> None:
+def end_unheard(*, agent: Agent, why: str, **_: Any) -> None:
     """End the agent's open session without its model's words, because content is removed that may be in them.
 
-    The caller holds the agent's row locked (`memory.consent.erasure_hooks`).
+    Receives the signal `removing`, with the agent's row locked.
     """
     for row in RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN):
         row.summaries = None

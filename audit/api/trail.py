@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from audit.models import ActorKind, AuditEntry, Operation
-from memory.api.base.bodies import Choice, Page
+from memory.api.base.bodies import Choice, FreeForm, Page
 from memory.api.base.views import AgentView, listed, page_of
 from memory.time_machine import trail_view
 from memory.time_machine.trail_view import Filters, State, Step
@@ -24,11 +23,6 @@ class TrailQuery(Page):
     since = serializers.DateTimeField(required=False)
 
 
-@extend_schema_field(OpenApiTypes.OBJECT)
-class DetailField(serializers.JSONField):
-    """Numbers and names that belong to the operation, hence free-form."""
-
-
 class EntryOut(serializers.Serializer[Any]):
     seq = serializers.IntegerField()
     at = serializers.DateTimeField()
@@ -37,7 +31,7 @@ class EntryOut(serializers.Serializer[Any]):
     operation = serializers.ChoiceField(Operation.values)
     session = serializers.IntegerField(allow_null=True)
     changes = serializers.IntegerField(help_text="memories it touched")
-    detail = DetailField(help_text="numbers and names that belong to the operation, so free-form here")
+    detail = FreeForm(help_text="numbers and names that belong to the operation, so free-form here")
 
 
 class StateOut(serializers.Serializer[Any]):

@@ -11,12 +11,13 @@ from typing import TypeVar
 from django.db import transaction
 from django.utils import timezone
 
-from config.keyring import Key, keyring
+from config.keyring import keyring
 from memory.errors import Invalid, KeyRejected, NotFound
-from memory.models import Agent, AgentKey, ApiKey, TenantKey
+from memory.models import Agent, AgentKey, TenantKey
 
 _ALPHABET = string.ascii_lowercase + string.digits
 _FORMS = {AgentKey: "pal", TenantKey: "palt"}
+_PURPOSES = {AgentKey: "agent-key", TenantKey: "tenant-key"}  # in the text of a MAC
 PREFIX_CHARACTERS = 12
 SECRET_BYTES = 32
 TOUCH_EVERY = timedelta(minutes=1)  # how often a key's last use is written
@@ -40,7 +41,7 @@ def agent_of_key(key: str) -> Agent:
 
 
 def agent_key(key: str) -> AgentKey:
-    """The same, as the key's row."""
+    """The row of an agent's key; notes its last use. Raises KeyRejected, whatever is wrong with it."""
     return _proven(key, AgentKey, ("agent", "tenant"))
 
 
@@ -49,26 +50,31 @@ def tenant_key(key: str) -> TenantKey:
     return _proven(key, TenantKey, ("tenant",))
 
 
+def either_key(key: str) -> AgentKey | TenantKey:
+    """The row of a key of either kind. Raises KeyRejected."""
+    return tenant_key(key) if key.startswith(f"{_FORMS[TenantKey]}_") else agent_key(key)
+
+
 def prefix_of(key: str) -> str:
     """A key's name, which is no secret."""
     return key.split("_")[1]
 
 
-def is_tenants(key: str) -> bool:
-    """Whether this has the form of a tenant's key, rather than of an agent's."""
-    return key.startswith(f"{_FORMS[TenantKey]}_")
-
-
 def _proven(key: str, kind: type[K], path: tuple[str, ...]) -> K:
-    prefix, secret = _parts(key, _FORMS[kind])
+    form, _, rest = key.partition("_")
+    prefix, _, secret = rest.partition("_")
+    if form != _FORMS[kind] or len(prefix) != PREFIX_CHARACTERS or not prefix.isalnum() or not secret.isascii():
+        raise KeyRejected("The key is not valid.")
     row = kind._default_manager.select_related("__".join(path)).filter(prefix=prefix).first()
     expected = bytes(row.mac) if row else b"\0" * 32
     owner_id = getattr(row, path[0]).pk if row else 0
-    # Under every pepper of the keyring, so that a new one does not end the keys that are out.
-    proven = [hmac.compare_digest(expected, _mac(p, kind, owner_id, prefix, secret)) for p in keyring().pepper]
-    if not any(proven) or row is None or row.revoked_at is not None:
+    is_right = is_proven(expected, f"{_PURPOSES[kind]}/{owner_id}/{prefix}/{secret}")
+    if not is_right or row is None or row.revoked_at is not None:
         raise KeyRejected("The key is not valid.")
-    _note_use(row)
+    now = timezone.now()
+    if row.last_used_at is None or now - row.last_used_at > TOUCH_EVERY:
+        with transaction.atomic():  # on SQLite it is at its beginning that a transaction waits its turn
+            kind._default_manager.filter(pk=row.pk).update(last_used_at=now)
     return row
 
 
@@ -85,24 +91,16 @@ def new_key(kind: type[K], owner_id: int) -> tuple[str, bytes, str]:
     by SQL is worth nothing."""
     prefix = "".join(secrets.choice(_ALPHABET) for _ in range(PREFIX_CHARACTERS))
     secret = secrets.token_urlsafe(SECRET_BYTES)
-    return prefix, _mac(keyring().pepper[0], kind, owner_id, prefix, secret), f"{_FORMS[kind]}_{prefix}_{secret}"
+    [mac, *_] = macs(f"{_PURPOSES[kind]}/{owner_id}/{prefix}/{secret}")
+    return prefix, mac, f"{_FORMS[kind]}_{prefix}_{secret}"
 
 
-def _mac(pepper: Key, kind: type[ApiKey], owner_id: int, prefix: str, secret: str) -> bytes:
-    purpose = "agent-key" if kind is AgentKey else "tenant-key"
-    return hmac.digest(pepper.secret, f"{purpose}/{owner_id}/{prefix}/{secret}".encode(), "sha256")
+def macs(text: str) -> list[bytes]:
+    """The MACs of a text under every pepper of the keyring, newest first: a new pepper ends no key, token or link."""
+    return [hmac.digest(pepper.secret, text.encode(), "sha256") for pepper in keyring().pepper]
 
 
-def _parts(key: str, form: str) -> tuple[str, str]:
-    given, _, rest = key.partition("_")
-    prefix, _, secret = rest.partition("_")
-    if given != form or len(prefix) != PREFIX_CHARACTERS or not prefix.isalnum() or not secret.isascii():
-        raise KeyRejected("The key is not valid.")
-    return prefix, secret
-
-
-def _note_use(row: AgentKey | TenantKey) -> None:
-    now = timezone.now()
-    if row.last_used_at is None or now - row.last_used_at > TOUCH_EVERY:
-        with transaction.atomic():  # on SQLite it is at its beginning that a transaction waits its turn
-            type(row).objects.filter(pk=row.pk).update(last_used_at=now)
+def is_proven(expected: bytes, text: str) -> bool:
+    """Whether this is a MAC of the text, compared in constant time."""
+    matches = [hmac.compare_digest(expected, mac) for mac in macs(text)]
+    return any(matches)

@@ -19,7 +19,7 @@ from audit.proposals import ProposalState
 from audit.proposals import proposals as proposed
 from memory.api.base.bodies import Choice, NumberOrNull, Page
 from memory.api.base.views import AgentView, listed, listed_requests, page_of
-from memory.consent import grants, proposals
+from memory.consent import grants, proposals, steps
 from refinement.llm.catalog import parse as parse_model
 
 
@@ -159,7 +159,7 @@ class Proposals(AgentView):
     )
     def get(self, request: Request) -> Response:
         """Changes of model, steward and memory file that others proposed, oldest first. At most one is open."""
-        asked, now = self.asked(ProposalQuery), grants.clock(self.agent)
+        asked, now = self.asked(ProposalQuery), steps.clock(self.agent)
         found = proposed(self.agent.pk, asked["cursor"] + 1).values()
         return listed_requests([replace(each, state=each.at(now)) for each in found], asked, ProposalOut)
 

@@ -14,7 +14,7 @@ from django.db import transaction
 from audit import disk
 from audit.models import AuditEntry, Operation
 from audit.trail import Actor
-from memory.consent import erasure_hooks, removal_requests
+from memory.consent import removal_requests, signals
 from memory.models import Agent, CleanupDecision, Creation, HistoryAnalysis, Memory, Recall, RecordedSession
 from memory.search import cache
 from memory.silo import keys
@@ -52,7 +52,7 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
     with edits.locked(agent) as row:
         edits.require_key(row)
         removal_requests.to_settle(row, request, actor, Operation.ERASURE_REQUESTED)
-        erasure_hooks.forget(row, "erasure")
+        signals.removing.send(Agent, agent=row, why="erasure")
         transaction.on_commit(lambda: _forget(row.pk))  # first: files take their time
         with edits.begin(row, Operation.ERASED, actor, is_notice=True) as edit:
             figures = _figures(edit.agent, request, edit.seq)

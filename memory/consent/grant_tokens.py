@@ -6,11 +6,10 @@ and each read by it is checked and recorded as any other (`memory.consent.grante
 
 from __future__ import annotations
 
-import hmac
 import re
 
 from audit.consent import Person, Standing, standings
-from config.keyring import Key, keyring
+from memory.access.authentication import is_proven, macs
 from memory.access.roles import Action, may
 from memory.consent import grants
 from memory.errors import KeyRejected, NotGranted
@@ -25,7 +24,7 @@ def make(agent: Agent, number: int, person: Person) -> str:
     """The token, for the page of whoever holds the grant. Raises NotGranted, Erased."""
     with grants.over_stays_over(agent), edits.locked(agent) as row:
         grants.in_force(row, number, person)
-        return f"palg_{row.pk}_{number}_{_mac(keyring().pepper[0], row.pk, number, person)}"
+        return f"palg_{row.pk}_{number}_{macs(_text(row.pk, number, person))[0].hex()}"
 
 
 def proven(agent: Agent, token: str) -> tuple[Standing, Person]:
@@ -50,8 +49,8 @@ def _proven(agent: Agent, token: str) -> tuple[Standing | None, Person]:
     agent_id, number, given = (int(form[1]), int(form[2]), form[3]) if form else (0, 0, "")
     standing = standings(agent.pk, number).get(number) if agent_id == agent.pk else None
     person = Person(standing.person_id, standing.person) if standing else Person(0, "")
-    right = [hmac.compare_digest(given, _mac(pepper, agent.pk, number, person)) for pepper in keyring().pepper]
-    return standing if any(right) else None, person
+    is_right = is_proven(bytes.fromhex(given), _text(agent.pk, number, person))
+    return standing if is_right else None, person
 
 
 def _may_read(agent: Agent, person: Person) -> bool:
@@ -60,6 +59,5 @@ def _may_read(agent: Agent, person: Person) -> bool:
     return account is not None and may(account, Action.ASK, agent.tenant)
 
 
-def _mac(pepper: Key, agent_id: int, number: int, person: Person) -> str:
-    told = f"grant-token/{agent_id}/{number}/{person.id}/{person.address}"
-    return hmac.digest(pepper.secret, told.encode(), "sha256").hex()
+def _text(agent_id: int, number: int, person: Person) -> str:
+    return f"grant-token/{agent_id}/{number}/{person.id}/{person.address}"

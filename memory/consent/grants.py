@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
-from audit import verify
 from audit.consent import (
     LEAST_PURPOSE,
     LONGEST,
@@ -32,15 +30,13 @@ from audit.consent import (
 )
 from audit.models import ASKS, READS, AccessRequest, AccessState, ActorKind, AuditEntry, Operation
 from audit.trail import Actor
-from config.queue import ASK_STEWARD, put
 from memory import errors
-from memory.consent import notices, request_limits, sides
+from memory.consent import notices, request_limits, steps
+from memory.consent.steps import SYSTEM, clock
 from memory.mail import letters
 from memory.models import Agent
 from memory.policy.validation import checked_words
 from memory.writing import edits
-
-SYSTEM = Actor.system("consent")
 
 
 def ask(
@@ -71,8 +67,7 @@ def ask(
         asked: dict[str, Any] = {"person_id": person.id, "person": person.address, "purpose": told}
         asked |= {"scope": scope.told(), "seconds": seconds}
         made = _step(row, Operation.ACCESS_REQUESTED, actor, asked)
-        if row.steward:
-            put(ASK_STEWARD, row.pk, made.number)
+        steps.ask_steward(row, made.number)
         return made
 
 
@@ -102,33 +97,24 @@ def deny(agent: Agent, number: int, actor: Actor) -> Standing:
     return _decide(agent, number, actor, Operation.ACCESS_DENIED)
 
 
-def require_open(agent: Agent, number: int) -> Standing:
-    """The request of this number, while nobody has decided about it. Raises NotOpen."""
-    close_stale(agent)
-    return _standing(agent, number, AccessState.REQUESTED)
-
-
 def _decide(agent: Agent, number: int, actor: Actor, operation: Operation) -> Standing:
     with edits.locked(agent) as row:
         edits.require_key(row)
-        _require_side(row, require_open(row, number), actor)
-        if operation == Operation.ACCESS_GRANTED and _is_altered(row, number):  # by such a grant nothing could be read
+        close_stale(row)
+        standing = _require_state(row, number, AccessState.REQUESTED)
+        steps.require_side(row, actor, is_stewards_alone=row.is_steward_only)
+        if actor.kind == ActorKind.STEWARD and same_address(actor.label, standing.person):
+            raise errors.ConsentNeeded("Nobody decides about their own request.")
+        if operation == Operation.ACCESS_GRANTED and steps.is_altered(row, number):  # nothing could be read by it
             raise errors.NotOpen("The agent's trail is not as it was written since this was asked.")
         return _step(row, operation, actor, {"request": number})
-
-
-def _require_side(agent: Agent, standing: Standing, actor: Actor) -> None:
-    """Raise ConsentNeeded unless this is the agent's side, and not who asks."""
-    sides.require(agent, actor)
-    if actor.kind == ActorKind.STEWARD and same_address(actor.label, standing.person):
-        raise errors.ConsentNeeded("Nobody decides about their own request.")
 
 
 def revoke(agent: Agent, number: int, actor: Actor, *, why: str = "") -> Standing:
     """End a grant now. The agent's side may, who holds it, and the people of its tenant. Raises NotOpen."""
     with over_stays_over(agent), edits.locked(agent) as row:
         close_stale(row)
-        _standing(row, number, AccessState.ACTIVE)
+        _require_state(row, number, AccessState.ACTIVE)
         return _step(row, Operation.ACCESS_REVOKED, actor, {"request": number} | ({"why": why} if why else {}))
 
 
@@ -188,12 +174,6 @@ def _note_ends(agent: Agent) -> None:
             close_stale(row)
 
 
-def clock(agent: Agent) -> datetime:
-    """Now, but never earlier than the agent's last entry: a clock that is set back revives nothing."""
-    now = timezone.now()
-    return max(now, agent.audit_at) if agent.audit_at else now
-
-
 def in_force(agent: Agent, number: int, person: Person) -> Standing:
     """The grant by which this person reads just now, as the trail proves it. The caller holds the agent's row locked,
     in `over_stays_over`.
@@ -202,24 +182,19 @@ def in_force(agent: Agent, number: int, person: Person) -> Standing:
     """
     edits.require_key(agent)
     refused = errors.NotGranted("No grant of yours is in force here.")
-    standing = standings(agent.pk, number).get(number) if number > 0 else None
+    standing = _standing(agent, number)
     if standing is None or (standing.person_id, standing.person) != (person.id, person.address):
         raise refused
     if standing.at(clock(agent)) != AccessState.ACTIVE or timezone.now() < (standing.decided_at or standing.asked_at):
         raise refused  # over; or granted by a clock that was ahead, which would make it longer
-    if _is_altered(agent, number):
+    if steps.is_altered(agent, number):
         raise errors.NotGranted("The agent's trail is not as it was written since this was asked: nothing is read.")
     return standing
 
 
-def _is_altered(agent: Agent, number: int) -> bool:
-    """Whether the trail, from the entry that asked on, is not as it was written."""
-    return any(verify.chain_since(agent.pk, agent.label, number, (agent.audit_seq, bytes(agent.audit_mac))))
-
-
 def find(agent: Agent, number: int) -> Standing:
     """The request of this number, whatever became of it. Raises NotFound."""
-    standing = standings(agent.pk, number).get(number) if number > 0 else None
+    standing = _standing(agent, number)
     if standing is None:
         raise errors.NotFound("There is no such access request.")
     return standing
@@ -231,14 +206,13 @@ def reads(agent: Agent, *, after: int, limit: int) -> list[AuditEntry]:
     return list(rows.order_by("seq")[:limit])
 
 
-def count_reads(agent: Agent, number: int) -> int:
-    """How often was read by the grant of this number."""
-    return notices.reads(agent, number).count()
+def _standing(agent: Agent, number: int) -> Standing | None:
+    return standings(agent.pk, number).get(number) if number > 0 else None
 
 
-def _standing(agent: Agent, number: int, state: AccessState) -> Standing:
-    """The request of this number, which is in this state. Raises NotOpen."""
-    standing = standings(agent.pk, number).get(number) if number > 0 else None
+def _require_state(agent: Agent, number: int, state: AccessState) -> Standing:
+    """The request of this number, if it is in this state. Raises NotOpen."""
+    standing = _standing(agent, number)
     if standing is None or standing.state != state:
         what = "grant in force" if state == AccessState.ACTIVE else "open request"
         raise errors.NotOpen(f"There is no {what} {number}.")

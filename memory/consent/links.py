@@ -7,7 +7,6 @@ It ends with the steward it was mailed to: who came after has a link of their ow
 
 from __future__ import annotations
 
-import hmac
 import secrets
 import string
 from collections.abc import Callable, Mapping
@@ -24,9 +23,9 @@ from audit.proposals import proposals as proposed
 from audit.removals import Removal, RemovalState, removals
 from audit.trail import Actor
 from config.errors import DomainError
-from config.keyring import keyring
 from memory import errors
-from memory.consent import grants, proposals, removal, removal_requests
+from memory.access.authentication import is_proven, macs
+from memory.consent import grants, proposals, removal, removal_requests, steps
 from memory.mail import letters
 from memory.models import Agent
 from memory.writing import edits
@@ -38,6 +37,7 @@ _MOST = 200  # characters that are looked at of a token
 
 
 Asked = Standing | Proposal | Removal
+_OPEN = (AccessState.REQUESTED, ProposalState.OPEN, RemovalState.OPEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +59,16 @@ def make(agent: Agent, number: int) -> str:
         edits.require_key(row)
         if not row.steward:
             raise errors.ConsentNeeded("This agent has no steward.")
-        _require_open(row, number)
+        asked = asked_by(row, number)
+        if asked is None or asked.at(steps.clock(row)) not in _OPEN:
+            raise errors.NotOpen(f"There is no open request {number}.")
         prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX))
         secret = secrets.token_hex(_SECRET)  # letters and digits: nothing a mail program would cut off
         link = ConsentLink(agent_id=row.pk, number=number, prefix=prefix, made_at=timezone.now())
-        link.mac = _macs(_told(link, secret))[0]
-        link.steward_mac = _macs(f"steward/{row.pk}/{row.steward}")[0]
+        link.mac = macs(_text(link, secret))[0]
+        link.steward_mac = macs(f"steward/{row.pk}/{row.steward}")[0]
         link.save(force_insert=True)
         return f"{prefix}_{secret}"
-
-
-def _require_open(agent: Agent, number: int) -> None:
-    asked = asked_by(agent, number)
-    if isinstance(asked, Removal):
-        if asked.state != RemovalState.OPEN:
-            raise errors.NotOpen(f"There is no open request {number}.")
-    elif isinstance(asked, Proposal):
-        proposals.require_open(agent, number)
-    else:
-        grants.require_open(agent, number)
 
 
 def asked_by(agent: Agent, number: int) -> Asked | None:
@@ -95,9 +86,8 @@ def look(token: str) -> Opened:
     asked = asked_by(agent, link.number)
     if asked is None or not (_is_mailed_to(link, agent.steward) or _has_replaced_itself(agent, link, asked)):
         raise errors.LinkBroken(_BROKEN)
-    if isinstance(asked, Standing):
-        return Opened(agent, asked, grants.at_present(agent, asked), _until(link))
-    return Opened(agent, asked, asked.at(grants.clock(agent)), _until(link))
+    state = grants.at_present(agent, asked) if isinstance(asked, Standing) else asked.at(steps.clock(agent))
+    return Opened(agent, asked, state, _until(link))
 
 
 def decide(token: str, *, approve: bool) -> Asked:
@@ -109,18 +99,13 @@ def decide(token: str, *, approve: bool) -> Asked:
             raise errors.LinkBroken("This link is too old to decide by.")
         actor = Actor.steward(row.steward)
         asked = asked_by(row, link.number)
+        if isinstance(asked, Removal) and approve:  # constitutional memories, too: the page shows which ones are
+            return removal.agree(row, asked, actor, include_constitutional=True)
         if isinstance(asked, Removal):
-            return _settle(row, asked, actor, approve=approve)
+            return removal_requests.decline(row, asked.number, actor)
         if isinstance(asked, Proposal):
             return (proposals.accept if approve else proposals.decline)(row, link.number, actor)
         return (grants.approve if approve else grants.deny)(row, link.number, actor)
-
-
-def _settle(agent: Agent, asked: Removal, actor: Actor, *, approve: bool) -> Removal:
-    """Constitutional memories are meant, too: the page says which of them are."""
-    if not approve:
-        return removal_requests.decline(agent, asked.number, actor)
-    return removal.agree(agent, asked, actor, include_constitutional=True)
 
 
 def _until(link: ConsentLink) -> datetime:
@@ -141,10 +126,10 @@ def _proven(token: str) -> tuple[Agent, ConsentLink]:
     is_formed = len(prefix) == _PREFIX and prefix.isalnum() and secret.isascii()
     link = ConsentLink.objects.filter(prefix=prefix).first() if is_formed else None
     expected = bytes(link.mac) if link else b"\0" * 32
-    told = _told(link, secret) if link else ""
-    proven = [hmac.compare_digest(expected, mac) for mac in _macs(told)]
-    agent = Agent.objects.select_related("tenant").filter(pk=link.agent_id).first() if link and any(proven) else None
-    if link is None or agent is None:
+    if not is_proven(expected, _text(link, secret) if link else "") or link is None:
+        raise errors.LinkBroken(_BROKEN)
+    agent = Agent.objects.select_related("tenant").filter(pk=link.agent_id).first()
+    if agent is None:
         raise errors.LinkBroken(_BROKEN)
     return agent, link
 
@@ -159,8 +144,7 @@ def _require_steward(agent: Agent, link: ConsentLink) -> None:
 
 
 def _is_mailed_to(link: ConsentLink, steward: str) -> bool:
-    expected = bytes(link.steward_mac)
-    return any(hmac.compare_digest(expected, mac) for mac in _macs(f"steward/{link.agent_id}/{steward}"))
+    return is_proven(bytes(link.steward_mac), f"steward/{link.agent_id}/{steward}")
 
 
 def _has_replaced_itself(agent: Agent, link: ConsentLink, asked: Asked) -> bool:
@@ -172,11 +156,6 @@ def _has_replaced_itself(agent: Agent, link: ConsentLink, asked: Asked) -> bool:
     return False
 
 
-def _told(link: ConsentLink, secret: str) -> str:
+def _text(link: ConsentLink, secret: str) -> str:
     """All that a link is worth, its time, too: an old one would decide again, were its row made younger."""
     return f"consent-link/{link.agent_id}/{link.number}/{link.prefix}/{link.made_at.isoformat()}/{secret}"
-
-
-def _macs(told: str) -> list[bytes]:
-    """Under every pepper of the keyring, newest first: a new one does not end the links that are out."""
-    return [hmac.digest(pepper.secret, told.encode(), "sha256") for pepper in keyring().pepper]

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from audit import verify
 from audit.consent import same_address
 from audit.models import ActorKind, Operation
 from audit.proposals import LAPSED, PROPOSABLE, REPLACED, Proposal, ProposalState, proposals
 from audit.trail import Actor
-from config.queue import ASK_STEWARD, put
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import request_limits
-from memory.consent.grants import SYSTEM, clock
+from memory.consent import request_limits, steps
+from memory.consent.steps import SYSTEM, clock
 from memory.mail import letters
 from memory.models import Agent
 from memory.run_log import runs
@@ -54,10 +52,9 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
         request_limits.require(row, actor, clock(row))
         letters.require_sent(row)
         _close(row)
-        made = _step(row, Operation.CHANGE_PROPOSED, actor, {"proposed": proposed})
-        if row.steward:
-            put(ASK_STEWARD, row.pk, made.number)
-        return made
+        number = steps.write(row, Operation.CHANGE_PROPOSED, actor, {"proposed": proposed})
+        steps.ask_steward(row, number)
+        return find(row, number)
 
 
 def _vault(row: Agent, given: str, actor: Actor) -> str:
@@ -73,11 +70,10 @@ def _vault(row: Agent, given: str, actor: Actor) -> str:
 def _require_proposable(settings: dict[str, Any]) -> None:
     for name, value in settings.items():
         if name not in PROPOSABLE:
-            raise errors.Invalid(name, f"is not proposed: {', '.join(PROPOSABLE)} are")
-        if name == "is_steward_only" and not isinstance(value, bool):
-            raise errors.Invalid(name, "must be true or false")
-        if name != "is_steward_only" and not isinstance(value, str):
-            raise errors.Invalid(name, "must be text")
+            raise errors.Invalid(name, f"cannot be proposed: {', '.join(PROPOSABLE)} can")
+        kind, what = (bool, "true or false") if name == "is_steward_only" else (str, "text")
+        if not isinstance(value, kind):
+            raise errors.Invalid(name, f"must be {what}")
 
 
 def _close(row: Agent) -> None:
@@ -86,7 +82,7 @@ def _close(row: Agent) -> None:
     for before in proposals(row.pk).values():
         if before.state == ProposalState.OPEN:
             why = LAPSED if before.at(now) == ProposalState.LAPSED else REPLACED
-            _step(row, Operation.CHANGE_DECLINED, SYSTEM, {"proposal": before.number, "why": why})
+            steps.write(row, Operation.CHANGE_DECLINED, SYSTEM, {"proposal": before.number, "why": why})
 
 
 def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
@@ -97,7 +93,7 @@ def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
         require_side(row, actor)
         if same_address(actor.label, proposal.proposer):
             raise errors.ConsentNeeded("Nobody accepts what they proposed.")
-        if any(verify.chain_since(row.pk, row.label, number, (row.audit_seq, bytes(row.audit_mac)))):
+        if steps.is_altered(row, number):
             raise errors.NotOpen("The agent's trail is not as it was written since this was proposed.")
         lifecycle.change(row, actor, proposal=number, **proposal.proposed)
         return find(row, number)
@@ -110,7 +106,8 @@ def decline(agent: Agent, number: int, actor: Actor) -> Proposal:
         proposal = require_open(row, number)
         if not is_own(proposal, actor):
             require_side(row, actor)
-        return _step(row, Operation.CHANGE_DECLINED, actor, {"proposal": number})
+        steps.write(row, Operation.CHANGE_DECLINED, actor, {"proposal": number})
+        return find(row, number)
 
 
 def is_own(proposal: Proposal, actor: Actor) -> bool:
@@ -120,11 +117,7 @@ def is_own(proposal: Proposal, actor: Actor) -> bool:
 
 def require_side(agent: Agent, actor: Actor) -> None:
     """Raise ConsentNeeded unless this is the agent's side. Without a steward its runtime alone is."""
-    is_runtime = actor.kind == ActorKind.AGENT and not _is_stewards_alone(agent)
-    is_steward = actor.kind == ActorKind.STEWARD and same_address(actor.label, agent.steward)
-    if not (is_runtime or is_steward):
-        side = "its steward alone decides" if _is_stewards_alone(agent) else "its runtime or its steward decides"
-        raise errors.ConsentNeeded(f"For this agent {side}.")
+    steps.require_side(agent, actor, is_stewards_alone=_is_stewards_alone(agent))
 
 
 def _is_stewards_alone(agent: Agent) -> bool:
@@ -133,15 +126,19 @@ def _is_stewards_alone(agent: Agent) -> bool:
 
 def find(agent: Agent, number: int) -> Proposal:
     """The proposal of this number, whatever became of it. Raises NotFound."""
-    found = proposals(agent.pk, number).get(number) if number > 0 else None
+    found = _proposal(agent, number)
     if found is None:
         raise errors.NotFound("There is no such proposal.")
     return found
 
 
+def _proposal(agent: Agent, number: int) -> Proposal | None:
+    return proposals(agent.pk, number).get(number) if number > 0 else None
+
+
 def require_open(agent: Agent, number: int) -> Proposal:
     """The proposal of this number, while nobody has decided about it. Raises NotOpen."""
-    found = proposals(agent.pk, number).get(number) if number > 0 else None
+    found = _proposal(agent, number)
     if found is None or found.at(clock(agent)) != ProposalState.OPEN:
         raise errors.NotOpen(f"There is no open proposal {number}.")
     return found
@@ -152,10 +149,3 @@ def open_one(agent: Agent) -> Proposal | None:
     now = clock(agent)
     found = [each for each in proposals(agent.pk).values() if each.at(now) == ProposalState.OPEN]
     return found[-1] if found else None
-
-
-def _step(agent: Agent, operation: Operation, actor: Actor, detail: dict[str, Any]) -> Proposal:
-    with edits.begin(agent, operation, actor, is_notice=True) as edit:
-        edit.detail = detail
-        edit.finish(always=True)
-    return find(agent, detail.get("proposal", edit.seq))

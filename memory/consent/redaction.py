@@ -20,7 +20,7 @@ from audit.bulk import streamed
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
 from memory import errors
-from memory.consent import erasure_hooks, removal_requests
+from memory.consent import removal_requests, signals
 from memory.models import Agent, Creation, HistoryAnalysis, Kind, Memory, RecordedSession
 from memory.search import cache
 from memory.vault import removing
@@ -70,7 +70,7 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
     """
     with edits.locked(agent) as row:
         asked = removal_requests.to_settle(row, request, actor, Operation.REDACTION_REQUESTED)
-        erasure_hooks.forget(row, "redaction")
+        signals.removing.send(Agent, agent=row, why="redaction")
         transaction.on_commit(lambda: cache.forget(row.pk))  # first: files take their time
         with edits.begin(row, Operation.REDACTED, actor, is_notice=True) as edit:
             memories = _memories(edit.agent, asked.memories)

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from audit import verify
 from audit.consent import same_address
 from audit.models import ActorKind, Operation
 from audit.removals import Removal, RemovalState, removals
 from audit.trail import Actor
-from config.queue import ASK_STEWARD, put
 from memory import errors
-from memory.consent import grants, request_limits, sides
+from memory.consent import request_limits, steps
 from memory.mail import addresses, letters
 from memory.models import Agent
 from memory.policy.validation import checked_words
@@ -65,12 +63,12 @@ def _ask(agent: Agent, operation: str, numbers: list[int], actor: Actor, reason:
             raise errors.ConsentNeeded("Its steward alone agrees for this agent, and nobody agrees to what they asked.")
         letters.require_sent(agent)
     if actor.kind == ActorKind.PERSON:  # an operator answers for how often a command is run
-        request_limits.require(agent, actor, grants.clock(agent))
+        request_limits.require(agent, actor, steps.clock(agent))
     detail: dict[str, Any] = {"reason": reason, "asked_by": asked_by}
-    made = _step(agent, operation, actor, detail | ({"memories": numbers} if numbers else {}))
-    if agent.steward and not letters.are_printed():
-        put(ASK_STEWARD, agent.pk, made.number)
-    return made
+    number = steps.write(agent, operation, actor, detail | ({"memories": numbers} if numbers else {}))
+    if not letters.are_printed():
+        steps.ask_steward(agent, number)
+    return find(agent, number)
 
 
 def _one_line(text: str, field: str) -> str:
@@ -89,11 +87,11 @@ def to_settle(agent: Agent, number: int, actor: Actor, *operations: str) -> Remo
     """The open request, of one of these operations, that the agent's side is about to settle. The caller holds the
     agent's row locked. Raises ConsentNeeded, NoRequest.
     """
-    sides.require(agent, actor)
+    steps.require_side(agent, actor, is_stewards_alone=agent.is_steward_only)
     asked = open_request(agent, number, *operations)
     if actor.kind == ActorKind.STEWARD and _is_by(asked.asker, asked.asked_by, actor.label):
         raise errors.ConsentNeeded("Nobody agrees to what they asked.")
-    if any(verify.chain_since(agent.pk, agent.label, number, (agent.audit_seq, bytes(agent.audit_mac)))):
+    if steps.is_altered(agent, number):
         raise errors.NoRequest("The agent's trail is not as it was written since this was asked.")
     return asked
 
@@ -104,7 +102,7 @@ def _is_by(asker: str, asked_by: str, address: str) -> bool:
 
 def open_request(agent: Agent, number: int, *operations: str) -> Removal:
     """The open request of this number, of one of these operations. Raises NoRequest."""
-    asked = removals(agent.pk, number).get(number) if number > 0 else None
+    asked = _removal(agent, number)
     if asked is None or asked.state != RemovalState.OPEN:
         raise errors.NoRequest(f"No such request, {number}, is open.")
     if asked.operation not in operations:
@@ -115,10 +113,14 @@ def open_request(agent: Agent, number: int, *operations: str) -> Removal:
 
 def find(agent: Agent, number: int) -> Removal:
     """The request of this number, whatever became of it. Raises NotFound."""
-    asked = removals(agent.pk, number).get(number) if number > 0 else None
+    asked = _removal(agent, number)
     if asked is None:
         raise errors.NotFound("There is no such request.")
     return asked
+
+
+def _removal(agent: Agent, number: int) -> Removal | None:
+    return removals(agent.pk, number).get(number) if number > 0 else None
 
 
 def decline(agent: Agent, number: int, actor: Actor) -> Removal:
@@ -127,11 +129,5 @@ def decline(agent: Agent, number: int, actor: Actor) -> Removal:
         asked = open_request(row, number, *_ASKED)
         if (actor.kind, actor.label) != (asked.asker_kind, asked.asker):
             to_settle(row, number, actor, *_ASKED)
-        return _step(row, Operation.REQUEST_DECLINED, actor, {"request": number})
-
-
-def _step(agent: Agent, operation: str, actor: Actor, detail: dict[str, Any]) -> Removal:
-    with edits.begin(agent, operation, actor, is_notice=True) as edit:
-        edit.detail = detail
-        edit.finish(always=True)
-    return find(agent, detail.get("request", edit.seq))
+        steps.write(row, Operation.REQUEST_DECLINED, actor, {"request": number})
+        return find(row, number)

@@ -35,7 +35,8 @@ class Runs(AgentView):
     @extend_schema(operation_id="runs_log", request=RunIn, responses={201: RunOut}, parameters=[idempotency.PARAMETER])
     def post(self, request: Request) -> Response:
         """Write down a run: in the agent's memory file, where it has one, else in its journal."""
-        task, result = self.given(RunIn).values()
+        given = self.given(RunIn)
+        task, result = given["task"], given["result"]
         logbook.body(task, result)  # before the file is created
         with logbook.locked_file(self.agent) as file:
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.api.base.bodies import Body, Choice, Page, Text
+from memory.api.base.bodies import Body, Choice, FreeForm, Page, Text
 from memory.api.base.views import AgentView, listed, newest_first, page_of
 from refinement import backlog, runtime, undone_sessions
 from refinement.api.agent import AgentOut
@@ -75,32 +74,22 @@ class BriefingQuery(Body):
     format = Choice(["openai", "anthropic"], default="openai", help_text="the form of the tools")
 
 
-@extend_schema_field(OpenApiTypes.OBJECT)
-class ToolField(serializers.JSONField):
-    """A tool in its provider's form: its arguments are a JSON Schema, hence free-form here."""
-
-
 class MessageOut(serializers.Serializer[Any]):
     role = serializers.ChoiceField(["system", "user"])
-    content = serializers.CharField()
+    content = serializers.CharField(source="text")
 
 
 class BriefingOut(serializers.Serializer[Any]):
     messages = MessageOut(many=True)
     tools = serializers.ListField(
-        child=ToolField(help_text="in the provider's form, with a JSON Schema of its arguments, so free-form here")
+        child=FreeForm(help_text="in the provider's form, with a JSON Schema of its arguments, so free-form here")
     )
     batch = serializers.IntegerField(help_text="from 1")
     batches = serializers.IntegerField()
 
 
-@extend_schema_field(OpenApiTypes.OBJECT)
-class ArgumentsField(serializers.JSONField):
-    """The arguments as the model gave them: each tool has its own, so free-form here; they are checked by the tool."""
-
-
 class CallIn(Body):
-    arguments = ArgumentsField(
+    arguments = FreeForm(
         allow_null=True, help_text="as the model gave them: each tool has its own, so free-form here; the tool checks"
     )
     reply = Text(
@@ -112,17 +101,19 @@ class CallIn(Body):
     )
 
 
-@extend_schema_field(OpenApiTypes.OBJECT)
-class ResultField(serializers.JSONField):
-    """What the tool answered, for the model to read: each has its own, so free-form here."""
+class ResultField(FreeForm):
+    def to_representation(self, value: Any) -> Any:
+        return json.loads(value)
 
 
 class CallOut(serializers.Serializer[Any]):
     ok = serializers.BooleanField()
     code = serializers.CharField()
-    result = ResultField(help_text="to be given to the model as it is: each tool has its own, so free-form here")
-    session_ended = serializers.BooleanField()
-    batch_done = serializers.BooleanField(help_text="ask for the next briefing")
+    result = ResultField(
+        source="text", help_text="to be given to the model as it is: each tool has its own, so free-form here"
+    )
+    session_ended = serializers.BooleanField(source="is_over")
+    batch_done = serializers.BooleanField(source="is_batch_done", help_text="ask for the next briefing")
 
 
 class AbortIn(Body):
@@ -161,8 +152,7 @@ class Briefing(AgentView):
         """Messages and tools to give your model for the batch that is due. What it is shown, it may edit."""
         form = {"openai": openai.tool, "anthropic": anthropic.tool}[self.asked(BriefingQuery)["format"]]
         briefing = runtime.briefing(runtime.find(self.agent, number))
-        messages = [{"role": message.role, "content": message.text} for message in briefing.messages]
-        tools = [form(tool) for tool in briefing.tools]
+        messages, tools = MessageOut(briefing.messages, many=True).data, [form(tool) for tool in briefing.tools]
         return Response({"messages": messages, "tools": tools, "batch": briefing.batch, "batches": briefing.batches})
 
 
@@ -173,15 +163,7 @@ class Call(AgentView):
         given = self.given(CallIn)
         arguments = given["arguments"] if isinstance(given["arguments"], dict) else None
         result = runtime.call(runtime.find(self.agent, number), tool, arguments, reply=given["reply"])
-        return Response(
-            {
-                "ok": result.ok,
-                "code": result.code,
-                "result": json.loads(result.text),
-                "session_ended": result.is_over,
-                "batch_done": result.is_batch_done,
-            }
-        )
+        return Response(CallOut(result).data)
 
 
 class Abort(AgentView):

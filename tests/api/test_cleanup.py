@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from memory.agents import rule_changes
 from memory.models import Agent
 from tests.api.calling import Caller
 from tests.conftest import House
 from tests.rules.test_cleanup import old
-from tests.steps import PERSON, active, last_entry, row
+from tests.steps import active, last_entry, row
 
 
 @pytest.fixture
@@ -89,9 +88,3 @@ def test_the_agents_key_alone(past: Agent, stranger: Caller, acme: Caller, house
         assert caller.get("cleanup").status == status
         assert caller.post("cleanup", {"discard": [1]}).status == status
     assert (active(past), active(house.bob)) == ([1, 2, 3], [])
-
-
-def test_with_memory_off_it_is_refused(past: Agent, runtime: Caller) -> None:
-    rule_changes.change(past, PERSON, enabled=False)
-    for answer in (runtime.get("cleanup"), runtime.post("cleanup", {"discard": [1]})):
-        assert (answer.status, answer.codes) == (409, ["memory_disabled"])

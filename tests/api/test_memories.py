@@ -7,6 +7,7 @@ import tarfile
 
 import pytest
 
+from memory.agents import rule_changes
 from memory.models import Agent, Creation
 from memory.transfer.export_formats import EXPORTS
 from memory.writing import operations
@@ -14,22 +15,8 @@ from tests import steps
 from tests.api.calling import Caller
 from tests.steps import ME, problems, remember
 
-KEYS = {
-    "id",
-    "kind",
-    "category",
-    "scope",
-    "project",
-    "tags",
-    "origin",
-    "created_at",
-    "tokens",
-    "constitutional",
-    "content",
-    "discarded_at",
-    "superseded_by",
-    "version",
-}
+KEYS = {"id", "kind", "category", "scope", "project", "tags", "origin", "created_at", "tokens", "constitutional"}
+KEYS |= {"content", "discarded_at", "superseded_by", "version"}
 
 
 def test_what_is_remembered_is_read_back(runtime: Caller, ada: Agent) -> None:
@@ -137,17 +124,26 @@ def test_no_query_is_refused_for_what_it_says(runtime: Caller, ada: Agent, query
 def test_while_memory_is_off_nothing_is_written_or_read(runtime: Caller, ada: Agent) -> None:
     steps.remember(ada, "tea")
     Agent.objects.filter(pk=ada.pk).update(memory_enabled=False)
-    for answer in (
-        runtime.post("memories", {"content": "x"}),
-        runtime.get("memories"),
-        runtime.get("memories/1"),
-        runtime.get("context"),
-        runtime.post("memories/search", {"q": "tea"}),
-        runtime.post("import", raw=b'{"content": "x"}\n', kind="application/x-ndjson"),
-        runtime.post("refinement-sessions", {}),
+    before = steps.state(ada)
+    for method, path, body in (
+        ("POST", "memories", {"content": "x"}),
+        ("GET", "memories", None),
+        ("GET", "memories/1", None),
+        ("GET", "context", None),
+        ("POST", "memories/search", {"q": "tea"}),
+        ("POST", "retrieve", {"query": "tea"}),
+        ("GET", "cleanup", None),
+        ("POST", "cleanup", {"discard": [1]}),
+        ("POST", "runs", {"task": "Brew", "result": "tea"}),
+        ("POST", "refinement-sessions", {}),
     ):
+        answer = runtime.ask(method, path, body)
         assert (answer.status, answer.codes) == (409, ["memory_disabled"])
+        assert answer.json["prompt"] == rule_changes.QUESTION
+    lines = runtime.post("import", raw=b'{"content": "x"}\n', kind="application/x-ndjson")
+    assert (lines.status, lines.codes) == (409, ["memory_disabled"])
     assert b'"tea"' in runtime.get("export").content  # 60-memory-rules: what there is can be taken away
+    assert steps.state(ada) == before
 
 
 def test_a_repeat_reads_nothing_back_while_memory_is_off(runtime: Caller, ada: Agent) -> None:

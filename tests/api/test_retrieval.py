@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from memory.agents import rule_changes
 from memory.models import Agent
 from tests.api.calling import Caller
 from tests.conftest import House
-from tests.steps import PERSON, remember
+from tests.steps import remember
 
 
 @pytest.fixture
@@ -67,10 +66,3 @@ def test_another_agents_side_finds_its_own_alone(tea: Agent, stranger: Caller, a
 
 def test_content_is_asked_for_in_no_address(tea: Agent, runtime: Caller) -> None:
     assert runtime.get("retrieve?query=tea").status == 405
-
-
-def test_with_memory_off_it_is_refused_with_the_question(tea: Agent, runtime: Caller) -> None:
-    rule_changes.change(tea, PERSON, enabled=False)
-    answer = runtime.post("retrieve", {"query": "tea"})
-    assert (answer.status, answer.codes) == (409, ["memory_disabled"])
-    assert answer.json["prompt"] == rule_changes.QUESTION

@@ -68,12 +68,6 @@ def test_a_run_is_logged_once_for_each_key(runtime: Caller, house: House) -> Non
     assert operations.runs(fresh(house.ada)).count() == 1
 
 
-def test_with_memory_off_no_run_is_logged(runtime: Caller, house: House) -> None:
-    Agent.objects.filter(pk=house.ada.pk).update(memory_enabled=False)
-    answer = log(runtime)
-    assert (answer.status, answer.codes) == (409, ["memory_disabled"])
-
-
 @pytest.mark.parametrize("body", [{"task": ""}, {"task": " \n "}, {"task": 5}, {"result": None}, {"more": "x"}])
 def test_what_is_no_run_is_refused(runtime: Caller, body: dict[str, Any]) -> None:
     assert log(runtime, **body).status == 422

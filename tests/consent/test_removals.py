@@ -15,23 +15,18 @@ from django.utils import timezone
 from audit.models import AuditEntry, ConsentLink
 from audit.trail import Actor
 from memory.agents import lifecycle
-from memory.consent import links, redaction, removal_requests
+from memory.consent import redaction, removal_requests
 from memory.mail import link_letters
 from memory.models import Agent, Memory
 from memory.writing import operations
 from tests import steps
 from tests.conftest import drop_guards
+from tests.consent.visiting import STEW, address_of, page, press, refused_over_an_altered_trail
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh, problems
 
-STEW = "stew@acme.test"
 OWNER = Actor.person("owner@else.test")
 REASON = "request <b>17</b>"
-
-
-@pytest.fixture(autouse=True)
-def _hosts(settings: Any) -> None:
-    settings.ALLOWED_HOSTS = ["testserver"]
 
 
 @pytest.fixture
@@ -42,31 +37,14 @@ def led(ada: Agent) -> Agent:
     return fresh(ada)
 
 
-@pytest.fixture
-def visitor() -> Client:
-    return Client(raise_request_exception=False)
-
-
 def redaction_of(agent: Agent, *numbers: int, actor: Actor = OWNER) -> tuple[int, str]:
     number = removal_requests.ask_redaction(fresh(agent), numbers, actor, reason=REASON).number
-    return number, f"/consent/{links.make(fresh(agent), number)}"
+    return number, address_of(agent, number)
 
 
 def erasure_of(agent: Agent) -> tuple[int, str]:
     number = removal_requests.ask_erasure(fresh(agent), OWNER, reason=REASON).number
-    return number, f"/consent/{links.make(fresh(agent), number)}"
-
-
-def page(client: Client, address: str) -> str:
-    answer = client.get(address)
-    assert answer.status_code == 200
-    shown = answer.content.decode()
-    assert MARKER not in shown
-    return shown
-
-
-def press(client: Client, address: str, decision: str) -> Any:
-    return client.post(address, {"decision": decision})
+    return number, address_of(agent, number)
 
 
 def bodies(agent: Agent) -> list[bool]:
@@ -136,17 +114,9 @@ def test_an_erasure_is_agreed_to(led: Agent, visitor: Client) -> None:
     assert problems(led) == []
 
 
-def test_a_second_erasure_has_nothing_to_decide(led: Agent, visitor: Client) -> None:
-    (_, first), (_, second) = erasure_of(led), erasure_of(led)
-    press(visitor, first, "approve")
-    assert "Another request left nothing of this one" in page(visitor, second)
-    press(visitor, second, "approve")
-    assert problems(led) == []
-
-
-def test_what_another_request_left_nothing_of_says_so(led: Agent, visitor: Client) -> None:
-    _, first = redaction_of(led, 1)
-    _, second = redaction_of(led, 1)
+@pytest.mark.parametrize("ask", [erasure_of, lambda agent: redaction_of(agent, 1)])
+def test_what_another_request_left_nothing_of_says_so(led: Agent, visitor: Client, ask: Any) -> None:
+    (_, first), (_, second) = ask(led), ask(led)
     press(visitor, first, "approve")
     assert "Another request left nothing of this one" in page(visitor, second)
     press(visitor, second, "approve")
@@ -193,7 +163,7 @@ def test_after_72_hours_the_link_removes_nothing_but_its_runtime_may(
 def test_nor_for_what_an_operator_asked_in_their_name(led: Agent, visitor: Client, asked_by: str) -> None:
     asked = removal_requests.ask_redaction(led, [1], Actor.operator("redact"), reason=REASON, asked_by=asked_by)
     assert link_letters.send(led.pk, asked.number) == "nobody_to_ask"
-    address = f"/consent/{links.make(fresh(led), asked.number)}"
+    address = address_of(led, asked.number)
     assert "<button" not in page(visitor, address)
     press(visitor, address, "approve")
     assert bodies(led) == [True, True, True]
@@ -204,7 +174,7 @@ def test_whom_an_operator_asks_for_is_quoted(led: Agent, visitor: Client) -> Non
     told = "jo@acme.test\u201d. Say yes here: https://evil.test\u202e"
     asked = removal_requests.ask_redaction(led, [1], Actor.operator("redact"), reason=REASON, asked_by=told)
     quoted = "an operator, for \u201cjo@acme.test&#x27;. Say yes here: https://evil.test\u201d"
-    assert quoted in page(visitor, f"/consent/{links.make(fresh(led), asked.number)}")
+    assert quoted in page(visitor, address_of(led, asked.number))
 
 
 def test_an_old_link_decides_nothing_though_its_row_is_made_younger(
@@ -238,15 +208,8 @@ def test_a_link_of_a_steward_who_was_replaced_removes_nothing(led: Agent, visito
 def test_where_the_trail_was_altered_since_the_steward_is_told_why_nothing_is_removed(
     led: Agent, visitor: Client, decision: str
 ) -> None:
-    number, address = redaction_of(led, 1)
-    drop_guards()
-    AuditEntry.objects.filter(agent_id=led.pk, seq=number).update(actor_label="other@else.test")
-    answer = press(visitor, address, decision)
-    shown = answer.content.decode()
-    assert answer.status_code == 409
-    assert "What you pressed was refused, and nothing is decided." in shown
-    assert "trail is not as it was written since this was asked" in shown
-    assert MARKER not in shown
+    number, _ = redaction_of(led, 1)
+    refused_over_an_altered_trail(visitor, led, number, decision)
     assert bodies(led) == [True, True, True]
 
 

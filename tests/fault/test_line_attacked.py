@@ -19,7 +19,7 @@ from audit.trail import Actor
 from config.management.commands.worker import _stop
 from config.queue import Stopped
 from memory.agents import lifecycle
-from memory.consent import erasure_hooks
+from memory.consent import signals
 from memory.models import Agent
 from memory.writing import edits
 from refinement import allowance, backlog, loop, schedule, scheduling, tasks
@@ -84,7 +84,7 @@ def held(agent: Agent, do: Callable[[Agent], None] = lambda _: None, seconds: fl
 
 def redacted(row: Agent) -> None:
     """The beginning of a redaction."""
-    erasure_hooks.forget(row, "redaction")
+    signals.removing.send(Agent, agent=row, why="redaction")
 
 
 @pytest.mark.postgresql

@@ -256,9 +256,8 @@ def test_edits_are_begun_by_the_verbs_and_by_what_ends_in_an_entry_of_its_own() 
         "memory/consent/granted_reads.py",  # read
         "memory/writing/duplicates.py",
         "memory/consent/erasure.py",
-        "memory/consent/proposals.py",
+        "memory/consent/steps.py",
         "memory/consent/redaction.py",
-        "memory/consent/removal_requests.py",
         "memory/agents/rule_changes.py",  # changed by a person
         "memory/time_machine/rollback.py",
         "refinement/session.py",  # opened, closed

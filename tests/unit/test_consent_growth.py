@@ -16,7 +16,7 @@ from audit.models import Operation
 from audit.proposals import proposals
 from audit.removals import removals
 from audit.trail import Actor
-from memory.consent import grants, request_limits
+from memory.consent import grants, notices, request_limits
 from memory.models import Agent
 from memory.time_machine.undone import told_of_reads
 from memory.writing import daily_limit, edits
@@ -52,7 +52,7 @@ ROADS: dict[str, Callable[[Agent], object]] = {
         daily_limit._touched(agent, timezone.now() - daily_limit.DAY, *daily_limit._LOSING)
     ),
     "reads": lambda agent: grants.reads(agent, after=0, limit=100),
-    "reads by one grant": lambda agent: grants.count_reads(agent, 9),
+    "reads by one grant": lambda agent: notices.reads(agent, 9).count(),
     "notices of reads": told_of_reads,
     "what is asked today": lambda agent: request_limits.require(agent, Actor.person(PAT.address), timezone.now()),
     "all that somebody asked": lambda _: grants.withdraw_all(PAT.id, "password"),

@@ -21,7 +21,7 @@ from audit.proposals import Proposal, ProposalState
 from audit.removals import Removal, RemovalState
 from config.errors import DomainError
 from config.plain import plain
-from memory.consent import grants, links, redaction
+from memory.consent import links, notices, redaction
 from memory.consent.links import Opened
 from memory.errors import LinkBroken
 from memory.mail import wording
@@ -131,7 +131,7 @@ def _request(opened: Opened, asked: Standing) -> dict[str, Any]:
         "scope": wording.scope(asked.scope),
         "numbers": wording.numbered(asked.scope.numbers),
         "duration": wording.duration(asked.seconds),
-        "reads": grants.count_reads(opened.agent, asked.number),
+        "reads": notices.reads(opened.agent, asked.number).count(),
     }
 
 

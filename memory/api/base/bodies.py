@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from itertools import islice
-from typing import IO, Any, cast
+from typing import IO, Any, NoReturn, cast
 
 from django.conf import settings
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.exceptions import APIException, ParseError, UnsupportedMediaType
 from rest_framework.parsers import BaseParser
@@ -130,9 +132,10 @@ class NumberOrNull(serializers.IntegerField):
 class Choice(serializers.ChoiceField):
     """One of a few words. The error lists them and does not repeat what was sent."""
 
-    def __init__(self, choices: Any, **options: Any) -> None:
-        listed = ", ".join(str(choice) for choice in choices)
-        super().__init__(choices, **({"error_messages": {"invalid_choice": f"must be one of: {listed}"}} | options))
+    default_error_messages = {"invalid_choice": "must be one of: {choices}"}
+
+    def fail(self, key: str, **details: Any) -> NoReturn:
+        super().fail(key, choices=", ".join(map(str, self.choices)), **details)
 
 
 class List(serializers.ListField):
@@ -147,6 +150,11 @@ class List(serializers.ListField):
             errors = cast(dict[str, Any], error.detail)  # by position
             raise serializers.ValidationError(dict(islice(errors.items(), ERRORS))) from None
         return checked
+
+
+@extend_schema_field(OpenApiTypes.OBJECT)
+class FreeForm(serializers.JSONField):
+    """An object whose fields the schema does not name. Its help text says why."""
 
 
 class Body(serializers.Serializer[Any]):

@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from memory.access import request_key
-from memory.access.authentication import agent_key, is_tenants, tenant_key
+from memory.access.authentication import either_key
 from memory.models import AgentKey, TenantKey
 
 CHALLENGE = 'Bearer realm="palimpsest"'  # with every 401 (RFC 6750, 3)
@@ -32,7 +32,7 @@ class KeyAuthentication(BaseAuthentication):
         scheme, _, key = str(request.META.get("HTTP_AUTHORIZATION", ""))[:MAX_HEADER].partition(" ")
         if scheme.lower() != "bearer" or not key:
             return None
-        row = tenant_key(key) if is_tenants(key) else agent_key(key)
+        row = either_key(key)
         request_key.note(row)
         return row, row
 

@@ -45,17 +45,15 @@ class View(APIView):
 
     def given(self, body: type[Body]) -> dict[str, Any]:
         """The checked request body. Raises ValidationError."""
-        return _checked(body, self.request.data)
+        checked = body(data=self.request.data)
+        checked.is_valid(raise_exception=True)
+        return dict(checked.validated_data)
 
     def asked(self, query: type[Body]) -> dict[str, Any]:
         """The checked query string; of a repeated name the last value. Raises ValidationError."""
-        return _checked(query, self.request.query_params.dict())
-
-
-def _checked(body: type[Body], data: Any) -> dict[str, Any]:
-    checked = body(data=data)
-    checked.is_valid(raise_exception=True)
-    return dict(checked.validated_data)
+        checked = query(data=self.request.query_params.dict())
+        checked.is_valid(raise_exception=True)
+        return dict(checked.validated_data)
 
 
 class AgentView(View):
