@@ -1,8 +1,7 @@
-"""Who stands in line to be refined: agents that are due, each once, until a worker has refined them.
+"""The agents that wait for refinement: those that are due, each once, until a worker has refined them.
 
-A task in the queue is a worker's wake-up: whose turn it is, it finds out when it takes one (`refinement.scheduling`).
-So the queue may deliver one twice, or lose it with its server: nobody is refined twice for it, and the next sweep wakes
-anew.
+A task of the queue only wakes a worker. The worker then chooses an agent (`refinement.scheduling`). So the queue may
+deliver a task twice, or lose it: no agent is refined twice, and the next sweep wakes workers again.
 """
 
 from __future__ import annotations
@@ -10,9 +9,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -29,23 +29,15 @@ from memory.writing import edits
 from refinement import providers, schedule, scheduling
 from refinement.models import Outcome, RefinementSession, Waiting
 
-AT_ONCE = 4  # wake-ups that wait at most: whoever takes a turn wakes the next. Letters wait behind them
+AT_ONCE = (
+    4  # wake-ups in the queue at most: each worker that takes an agent adds the next one. Letters wait behind them
+)
 ROWS = 1_000  # in one statement
-ASKED_AGAIN = timedelta(minutes=1)  # after which who asks is queued once more, should a worker have died with the task
-
-
-class Place(NamedTuple):
-    """Of an agent in line."""
-
-    agent_id: int
-    tenant_id: int
-    model: str
-    reason: str
-    due_at: datetime | None
+ASKED_AGAIN = timedelta(minutes=1)  # after which an agent that asks again gets a new task: the first may be lost
 
 
 def ask(agent: Agent) -> Agent:
-    """Have a worker refine the agent soon, because its own side asked: in its tenant's order, by its date.
+    """Have a worker refine the agent soon, because its own side asked.
 
     Raises MemoryDisabled, Erased, BackingOff, AllowanceSpent.
     """
@@ -56,10 +48,8 @@ def ask(agent: Agent) -> Agent:
 
 
 def ask_for(agent: Agent, actor: Actor) -> Agent:
-    """… because a person asked, which the trail keeps: also a paused one, or one that waits after trouble.
-
-    Raises MemoryDisabled, Erased.
-    """
+    """The same, because a person asked, which the trail records. Works for a paused agent, or one that waits after
+    trouble, too. Raises MemoryDisabled, Erased."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         if not row.memory_enabled:
@@ -70,7 +60,7 @@ def ask_for(agent: Agent, actor: Actor) -> Agent:
 
 
 def _call_again(agent: Agent) -> None:
-    """It is called anew if its task may be lost; what a person asked for goes to the front of its tenant's."""
+    """Call the agent, and a second time if its task may be lost. Agents that a person asked for come first."""
     waits = Waiting.objects.filter(pk=agent.pk, taken_at=None)
     waits.filter(since__lt=timezone.now() - ASKED_AGAIN).delete()
     if agent.due_reason == DueReason.MANUAL:
@@ -79,7 +69,7 @@ def _call_again(agent: Agent) -> None:
 
 
 def when_over_budget(*, agent: Agent, **_: Any) -> None:
-    """With the queue elsewhere, once it is committed: a sweep would wait for an import that stood in line before."""
+    """With Redis, call the agent after the commit: an import that calls it earlier would hold up a sweep."""
     if settings.REDIS_URL:
         transaction.on_commit(partial(call, agent))
     else:
@@ -87,55 +77,51 @@ def when_over_budget(*, agent: Agent, **_: Any) -> None:
 
 
 def call(agent: Agent) -> bool:
-    """Have an agent that is due stand in line, and wake a worker; False if it does already."""
-    place = Place(agent.pk, agent.tenant_id, agent.model, agent.due_reason, agent.due_at)
+    """Let an agent that is due wait, and wake a worker. False if it waits already."""
     with transaction.atomic():
-        called = bool(_stand([place]))
+        called = bool(_add([agent]))
         if called:
             put(REFINE_AGENT, agent.pk)
         return called
 
 
 def look(agent_id: int) -> None:
-    """Whoever has a wake-up of its own, and is due, stands in line: a sweep may have sent it away for want of room."""
-    _stand(_places(schedule.due().filter(pk=agent_id)))
+    """Let an agent with a task of its own wait, if it is due: a sweep may have removed it for want of room."""
+    _add(schedule.due().filter(pk=agent_id))
 
 
 def sweep() -> int:
-    """Have those that are due stand in line, as many as there is room for; how many came. Wakes workers.
+    """Let agents that are due wait, as many as there is room for, and wake workers. Returns how many were added.
 
-    Of each tenant, and of each provider it uses, first the one that a person asked for or that is longest overdue, then
-    the second of each, and so on. Of what does not answer a few stand there, to find out when it does again: however
-    long that takes, it does not keep the others out. Who is due no more, uses another model now, or has to make room,
-    goes.
+    Of each tenant, and of each provider it uses, the first agent comes first, then the second of each, and so on. The
+    first is one that a person asked for, or the longest overdue. For a provider or model that does not answer, only a
+    few agents wait, to find out when it answers again: so it does not keep others out. Agents that are not due any
+    more, that use another model now, or for which there is no room, are removed.
     """
     began = timezone.now()
     forget_lost()
     doubted = providers.doubted()
-    chosen = _places(_in_turn().exclude(_using(doubted))[: settings.SWEEP_AGENTS])
+    chosen = list(_in_turn().exclude(_using(doubted))[: settings.SWEEP_AGENTS])
     for name in doubted:
-        chosen += _places(_asked_first(schedule.due().filter(_using([name])))[:AT_ONCE])
-    stay = {(place.agent_id, place.model) for place in chosen}
+        chosen += schedule.due().filter(_using([name])).order_by(*_ASKED_FIRST)[:AT_ONCE]
+    stay = {(agent.pk, agent.model) for agent in chosen}
     before = Waiting.objects.filter(taken_at=None, since__lt=began).values_list("pk", "model")
     gone = sorted(pk for pk, _ in set(before) - stay)
     for start in range(0, len(gone), ROWS):
         Waiting.objects.filter(taken_at=None, pk__in=gone[start : start + ROWS]).delete()
-    came = _stand(chosen)
+    added = _add(chosen)
     wake()
-    return came
+    return added
 
 
 def _in_turn() -> QuerySet[Agent]:
     place = Window(RowNumber(), partition_by=[F("tenant_id"), _PROVIDER], order_by=_ASKED_FIRST)
-    return schedule.due().annotate(place=place).order_by("place", "due_at", "pk")
-
-
-def _asked_first(agents: QuerySet[Agent]) -> QuerySet[Agent]:
-    return agents.order_by(*_ASKED_FIRST)
+    columns = schedule.due().select_related(None).only("tenant_id", "model", "due_reason", "due_at")
+    return columns.annotate(place=place).order_by("place", "due_at", "pk")
 
 
 def _using(names: Iterable[str]) -> Q:
-    """Agents of these models, and of any model of these providers."""
+    """Agents of these models, and of all models of these providers."""
     found = Q(model__in=list(names))
     for provider in (name for name in names if "/" not in name):
         found |= Q(model__startswith=f"{provider}/")
@@ -148,16 +134,23 @@ _ASKED_FIRST: Any = [
 ]  # fmt: skip
 
 
-def _places(agents: QuerySet[Agent]) -> list[Place]:
-    rows = agents.select_related(None).values_list("pk", "tenant_id", "model", "due_reason", "due_at")
-    return [Place(*row) for row in rows]
-
-
-def _stand(places: Iterable[Place]) -> int:
-    """Put them in line who do not stand there yet; how many. Always in the same order: two sweeps must not wait for
-    each other."""
+def _add(agents: Iterable[Agent]) -> int:
+    """Let agents wait that do not wait yet; returns how many. Always in the same order, so that two sweeps do not
+    deadlock."""
     claim, now = secrets.randbits(62), timezone.now()
-    rows = [_waiting(place, claim, now) for place in sorted(places)]
+    rows = [
+        Waiting(
+            agent_id=agent.pk,
+            tenant_id=agent.tenant_id,
+            provider=providers.of(agent.model),
+            model=agent.model,
+            asked=agent.due_reason == DueReason.MANUAL,
+            due_at=agent.due_at,
+            since=now,
+            claim=claim,
+        )
+        for agent in sorted(agents, key=attrgetter("pk"))
+    ]
     if not rows:
         return 0
     with transaction.atomic():
@@ -165,46 +158,32 @@ def _stand(places: Iterable[Place]) -> int:
         return Waiting.objects.filter(claim=claim).count()
 
 
-def _waiting(place: Place, claim: int, now: datetime) -> Waiting:
-    return Waiting(
-        agent_id=place.agent_id,
-        tenant_id=place.tenant_id,
-        provider=providers.of(place.model),
-        model=place.model,
-        asked=place.reason == DueReason.MANUAL,
-        due_at=place.due_at,
-        since=now,
-        claim=claim,
-    )
-
-
 def wake() -> None:
-    """See to it that as many wake-ups wait as there are agents that could be refined now, `AT_ONCE` at most."""
-    there = depth()
-    if there < AT_ONCE:
-        for agent_id in list(_next_agents(AT_ONCE))[there:]:
+    """Queue as many wake-ups as there are agents that can be refined now, but at most `AT_ONCE`."""
+    queued = depth()
+    if queued < AT_ONCE:
+        for agent_id in _next_agents(AT_ONCE)[queued:]:
             put(REFINE_AGENT, agent_id)
 
 
 def go_on() -> None:
-    """Whoever takes a turn, or has ended one, has another woken for the next; when nobody is left in line, others that
-    are due are looked for.
+    """Wake another worker for the next agent. If nobody waits, look for others that are due.
 
-    A queue that cannot be reached is left to the next sweep: what was done is done.
+    If the queue cannot be reached, the next sweep does it.
     """
     with suppress(QueueUnreachable):
-        there = depth()
-        if there < AT_ONCE:
-            for agent_id in _next_agents(1):
-                put(REFINE_AGENT, agent_id)
-                return
+        queued = depth()
+        following = _next_agents(1) if queued < AT_ONCE else []
+        if following:
+            put(REFINE_AGENT, following[0])
+            return
         _wake_later()
-        if not there and _is_dry():
+        if not queued and _is_dry():
             put(SWEEP)
 
 
 def _wake_later() -> None:
-    """Have somebody woken for those whose provider is left alone, once it no longer is."""
+    """Have a worker woken for the agents whose provider is closed, when it opens again."""
     shut = providers.shut()
     waits = Waiting.objects.filter(taken_at=None).filter(_using(shut)).first() if shut else None
     if waits is not None and not is_put_later(REFINE_AGENT):
@@ -212,8 +191,7 @@ def _wake_later() -> None:
 
 
 def _is_dry() -> bool:
-    """Whether nobody in line can be refined now, but others can that are due: there was no room for all. Who waits for
-    its tenant, or for what does not answer, keeps nobody else waiting."""
+    """Whether no agent that waits can be refined now, but others that are due can: there was no room for all."""
     now = scheduling.closed()
     if scheduling.free(now).exists():
         return False
@@ -221,12 +199,12 @@ def _is_dry() -> bool:
     return others.filter(~Exists(Waiting.objects.filter(agent_id=OuterRef("pk")))).exists()
 
 
-def _next_agents(most: int) -> Any:
-    return scheduling.free().order_by("due_at").values_list("pk", flat=True)[:most]
+def _next_agents(most: int) -> list[int]:
+    return list(scheduling.free().order_by("due_at").values_list("pk", flat=True)[:most])
 
 
 def forget_lost() -> None:
-    """Whose worker died may stand in line again. Its session, if there was one, is another's to end."""
+    """Remove agents whose worker died, so that they can wait again. Another worker ends their open sessions."""
     now = timezone.now()
     driven = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome=Outcome.OPEN, lease_until__gte=now)
     opening = timedelta(seconds=settings.LEASE_SECONDS)  # an import may hold the agent for as long

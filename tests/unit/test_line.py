@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,7 +73,7 @@ def test_a_worker_that_is_to_end_begins_nothing_and_leaves_the_wake_up_to_others
 ) -> None:
     due(ada)
     tasks.sweep()
-    monkeypatch.setattr("config.queue._ending", SimpleNamespace(value=1))
+    monkeypatch.setattr("config.queue._ending", b"\x01")
     queueing.OrmQ.objects.all().delete()
     assert tasks.refine_agent(ada.pk) == "not_due"
     assert in_line() == {ada.pk}
