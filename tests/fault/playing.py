@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import pytest
+
 from memory.models import Agent, Memory
 from refinement.models import Outcome, RefinementSession
 from tests.model_server import Call
@@ -12,6 +14,7 @@ from tests.refining import notice, sound
 from tests.steps import fresh
 
 PROVIDERS = ("openai", "anthropic", "ollama")
+EACH_PROTOCOL = pytest.mark.parametrize("provider", PROVIDERS, indirect=True)
 DONE = Call("complete_refinement", {"summary": "Saved 999,999 tokens in 500 merges."})
 Play = Callable[..., RefinementSession]
 
