@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -84,14 +83,16 @@ def tree(module: str) -> ast.Module:
     return ast.parse((ROOT / module).read_text("utf-8"))
 
 
-def imported(module: str) -> Iterator[str]:
+@cache
+def imported(module: str) -> set[str]:
     """Every name a module imports, in full."""
+    found = set()
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
+            found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module} imports relatively"
-            yield from (f"{node.module}.{name.name}" for name in node.names)
+            found |= {f"{node.module}.{name.name}" for name in node.names}
+    return found
 
 
 def importers(*names: str) -> set[str]:
@@ -103,11 +104,10 @@ def importers(*names: str) -> set[str]:
     }
 
 
-def calls(module: str) -> Iterator[tuple[str, ast.Call]]:
+@cache
+def calls(module: str) -> list[tuple[str, ast.Call]]:
     """(dotted name as written, node) of every call."""
-    for node in ast.walk(tree(module)):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node
+    return [(ast.unparse(node.func), node) for node in ast.walk(tree(module)) if isinstance(node, ast.Call)]
 
 
 def callers(*names: str) -> set[str]:
@@ -145,7 +145,7 @@ def test_memories_leave_as_text_by_the_commands_of_the_agents_side_alone() -> No
     assert importers("memory.recording.retrieval") == retrieves
     for module in EXPORTS | RETRIEVES:
         asks = {f"memory.management.agents_side.{name}" for name in ("agents_side", "has_agents_key")}
-        assert asks & set(imported(module))
+        assert asks & imported(module)
 
 
 def test_the_api_shows_content_to_the_agents_side_alone() -> None:

@@ -24,20 +24,22 @@ def person(email: str, **values: bool) -> Person:
     return Person.objects.create_user(email, "a good long passphrase", **values)
 
 
-@pytest.mark.parametrize("action", Action)
-def test_what_a_role_may(ada: Agent, bob: Agent, action: Action) -> None:
+def test_what_a_role_may(ada: Agent, bob: Agent) -> None:
     people = [person(f"{role}@acme.test") for role in Role.values]
     for each, role in zip(people, Role.values, strict=True):
         Membership.objects.create(person=each, tenant=ada.tenant, role=role)
     people.append(Person.objects.create_superuser("root@acme.test", "a good long passphrase"))
-    assert tuple(may(each, action, ada.tenant) for each in people) == TABLE[action]
-    assert [may(each, action, bob.tenant) for each in people[:3]] == [False] * 3
-    for each in people:
-        assert set(tenant_ids(each)[action]) == set(tenants(each, action).values_list("pk", flat=True))
+    assert set(TABLE) == set(Action)
+    for action in Action:
+        assert tuple(may(each, action, ada.tenant) for each in people) == TABLE[action], action
+        assert [may(each, action, bob.tenant) for each in people[:3]] == [False] * 3
+        for each in people:
+            assert set(tenant_ids(each)[action]) == set(tenants(each, action).values_list("pk", flat=True))
     for each in people:
         each.is_active = False
-        assert tenant_ids(each)[action] == []
-        assert not tenants(each, action).exists()
+        for action in Action:
+            assert tenant_ids(each)[action] == []
+            assert not tenants(each, action).exists()
 
 
 def test_roles_are_of_a_tenant(ada: Agent, bob: Agent) -> None:
@@ -57,7 +59,7 @@ def test_an_address_is_one_person_in_whatever_case(db: None) -> None:
             Person(email=again, password="!").save()
 
 
-@pytest.mark.parametrize("email", ["", "pat", "pat@", "a b@c.test"])
-def test_an_address_must_be_one(db: None, email: str) -> None:
-    with pytest.raises(ValidationError):
-        person(email)
+def test_an_address_must_be_one(db: None) -> None:
+    for email in ("", "pat@", "a b@c.test"):
+        with pytest.raises(ValidationError):
+            person(email)
