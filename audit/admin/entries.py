@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.contrib.admin import register
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.decorators import display
 
@@ -20,6 +19,7 @@ from memory.models import Agent
 @register(AuditEntry)
 class EntryPage(Scoped):
     tenant = "tenant_id"
+    deferred = ("sealed", "sealed_digest")
     list_display = ("seq", "agent_label", "done", "who", "session", "changes", "at")
     list_filter = ("operation", "actor_kind", OfTenant, OfAgent)
     ordering = ("-pk",)
@@ -27,9 +27,6 @@ class EntryPage(Scoped):
         (None, {"fields": ["seq", "agent_label", "done", "who", "at", "session", "changes", "detail"]}),
         ("Proof", {"fields": ["key_id", "code"]}),
     ]
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[AuditEntry]:
-        return super().get_queryset(request).defer("sealed", "sealed_digest")
 
     def named(self, row: AuditEntry) -> str:
         return f"entry {row.seq} of {row.agent_label}"

@@ -8,7 +8,7 @@ from django import forms
 
 from memory.admin.base.forms_pages import AdminForm, OfTenantForm
 from memory.admin.base.help_texts import LIMITS
-from memory.admin.tenants import LARGEST, LimitsForm
+from memory.admin.tenants import LimitsForm, whole
 from memory.agents import lifecycle
 from memory.search.words import LANGUAGES
 
@@ -24,41 +24,23 @@ TENANT_SETS = (
 )
 
 
-class Entries(forms.IntegerField):
-    """How many of a log; 0 where nothing is given."""
-
-    def clean(self, value: Any) -> int:
-        return super().clean(value) or 0
-
-
 class BudgetForm(LimitsForm):
     otherwise = "its tenant's limit, or else {}"
-    budget_tokens = forms.IntegerField(
-        min_value=1, max_value=LARGEST, initial=8_000, help_text="core memory beyond it makes a refinement due"
-    )
-    target_tokens = forms.IntegerField(
-        min_value=1, max_value=LARGEST, initial=5_000, help_text="what a refinement aims for; no more than the budget"
-    )
+    budget_tokens = whole("core memory beyond it makes a refinement due", least=1, initial=8_000, required=True)
+    target_tokens = whole("what a refinement aims for; no more than the budget", least=1, initial=5_000, required=True)
     refine_every = forms.DurationField(
         required=False,
         initial="7 00:00:00",
         help_text="days and hours:minutes:seconds, such as 7 00:00:00; from one hour to ten years; empty: off",
     )
-    last_n = Entries(
-        min_value=0,
-        max_value=LARGEST,
-        required=False,
-        help_text="newest entries of its log of runs that gc keeps; 0: the next",
-    )
-    max_entries = Entries(
-        min_value=0, max_value=LARGEST, required=False, help_text="… where that is 0; 0 too: gc trims nothing"
-    )
-    context_tokens = forms.IntegerField(
-        min_value=1,
-        max_value=lifecycle.MOST_CONTEXT,
-        required=False,
-        help_text="of its log that gc sends to the model; empty: all",
-    )
+    last_n = whole("newest entries of its log of runs that gc keeps; 0: the next")
+    max_entries = whole("… where that is 0; 0 too: gc trims nothing")
+    context_tokens = whole("of its log that gc sends to the model; empty: all", least=1, most=lifecycle.MOST_CONTEXT)
+
+    def clean(self) -> dict[str, Any]:
+        """With 0 where no number of entries is given."""
+        cleaned: dict[str, Any] = super().clean() or {}
+        return cleaned | {name: cleaned.get(name) or 0 for name in ("last_n", "max_entries")}
 
 
 class SettingsForm(BudgetForm):

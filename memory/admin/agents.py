@@ -127,7 +127,6 @@ class AgentPage(Scoped):
             save,
             title="Add an agent",
             button="Add it",
-            back=reverse("admin:memory_agent_changelist"),
             lines=["Its model, its steward and its language are its own side's to change, once it is there."],
             warning=_about_stewards(),
             tenants=seen_by(request, Action.CONFIGURE),
@@ -148,8 +147,7 @@ class AgentPage(Scoped):
             SettingsForm,
             save,
             title=f"Settings of {agent.label}",
-            button="Save",
-            back=self.address_of(agent),
+            row=agent,
             lines=["Its model, its steward and who may consent are its own side's to change."],
             initial=model_to_dict(agent, TENANT_SETS),
         )
@@ -169,8 +167,8 @@ class AgentPage(Scoped):
             ProposalForm,
             save,
             title=f"Propose a change of {agent.label}",
+            row=agent,
             button="Propose it",
-            back=self.address_of(agent),
             lines=[
                 "Its own side decides these, because they decide who can read. Nothing changes until its runtime or "
                 "its steward accepts, within 72 hours. A proposal that is open is replaced by this one."
@@ -198,8 +196,8 @@ class AgentPage(Scoped):
             LabelForm,
             save,
             title=f"The first key of {agent.label}",
+            row=agent,
             button="Make the key",
-            back=self.address_of(agent),
             lines=["A key is handed out while the silo is empty. From then on its own side alone issues keys."],
         )
 
@@ -221,7 +219,6 @@ class AgentPage(Scoped):
     def weight(self, agent: Agent) -> SafeString:
         return budget_bar(agent)
 
-    @display(description="share")
     def share(self, agent: Agent) -> str:
         return f"{100 * agent.core_tokens / max(1, agent.budget_tokens):.0f}\N{NO-BREAK SPACE}%"
 

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.contrib.admin import register
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.formats import localize
@@ -54,15 +53,13 @@ class Revoke(AdminAction):
 
 class KeyPage(Scoped):
     needs = Action.CONFIGURE
+    deferred = ("mac",)
     row_actions = (Revoke(),)
     list_display = ("prefix", "owner", "label", "created_at", "last_used_at", "state")
     ordering = ("-pk",)
     fieldsets: ClassVar[Any] = [
         (None, {"fields": ["prefix", "owner", "label", "state", "created_at", "last_used_at", "revoked_at"]})
     ]
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return super().get_queryset(request).defer("mac").select_related(*self.list_select_related)
 
     def named(self, row: Any) -> str:
         return f"key {row} of {self.owner(row)}"
@@ -106,7 +103,6 @@ class TenantKeyPage(KeyPage):
             save,
             title="A new key of a tenant",
             button="Make the key",
-            back=back,
             lines=["For programs that set up a tenant's agents and watch them. It opens no silo."],
             tenants=seen_by(request, Action.CONFIGURE),
         )

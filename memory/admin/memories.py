@@ -109,6 +109,7 @@ class AskToRead(AdminAction):
 @register(Memory)
 class MemoryPage(Scoped):
     tenant = "agent__tenant_id"
+    deferred = ("sealed", "digest")
     row_actions = (Protect(), RemoveProtection(), Restore(), AskToRead(), AskRedaction())
     list_display = (
         "number",
@@ -131,11 +132,10 @@ class MemoryPage(Scoped):
         ("Trail", {"fields": ["version", "superseded_by"]}),
     ]
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Memory]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         recall = Recall.objects.filter(agent_id=OuterRef("agent_id"), number=OuterRef("number"))
         told = {name: Subquery(recall.values(name)) for name in ("times", "last_at")}
-        rows: QuerySet[Memory] = super().get_queryset(request).defer("sealed", "digest").annotate(**told)
-        return rows
+        return super().get_queryset(request).annotate(**told)
 
     def named(self, row: Memory) -> str:
         return f"memory {row.number} of {row.agent.label}"

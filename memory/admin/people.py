@@ -12,7 +12,7 @@ from django import forms
 from django.conf import settings
 from django.contrib.admin import register
 from django.core.mail import send_mail
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, OuterRef, Q
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -80,7 +80,6 @@ def _invite(page: Scoped, request: HttpRequest) -> HttpResponse:
         save,
         title="Invite somebody",
         button="Make the link",
-        back=reverse("admin:memory_membership_changelist"),
         lines=[
             "Whoever opens the link within 72 hours sets a password and a second factor, and takes the part.",
             "An earlier link for the same address and tenant ends with it.",
@@ -139,14 +138,10 @@ class PartPage(Scoped):
     actions_detail = ("change_role",)
     invite = _invite
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
-        return super().get_queryset(request).select_related("person", "tenant")
-
     @display(description="address", ordering="person__email")
     def address(self, part: Membership) -> str:
         return part.person.email
 
-    @display(description="name")
     def name(self, part: Membership) -> str:
         return part.person.name
 
@@ -172,8 +167,8 @@ class PartPage(Scoped):
             LastRoleForm if _may_leave_no_owner(request, [part]) else RoleForm,
             save,
             title=f"The role of {part.person} in {part.tenant}",
+            row=part,
             button="Change the role",
-            back=reverse("admin:memory_membership_change", args=[part.pk]),
             lines=["An owner sets up its people; an admin steers and configures its agents; an auditor looks."],
             initial={"role": part.role},
         )
@@ -214,6 +209,7 @@ class Reactivate(AdminAction):
 
 @register(Person)
 class PersonPage(OfService):
+    deferred = ("password",)
     row_actions = (Deactivate(), Reactivate())
     list_display = ("email", "name", "is_active", "is_superuser", "has_second_factor", "tenants", "last_login")
     list_filter = ("is_active", "is_superuser")
@@ -233,21 +229,18 @@ class PersonPage(OfService):
     actions_list = ("invite",)
     invite = _invite
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Person]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         factors = Authenticator.objects.filter(user=OuterRef("pk"), confirmed=True)
-        rows = super().get_queryset(request).defer("password")
-        counted: QuerySet[Person] = rows.annotate(is_enrolled=Exists(factors), part_count=Count("memberships"))
-        return counted
+        rows = super().get_queryset(request)
+        return rows.annotate(is_enrolled=Exists(factors), part_count=Count("memberships"))
 
     @display(description="second factor", boolean=True)
     def has_second_factor(self, person: Any) -> bool:
         return bool(person.is_enrolled)
 
-    @display(description="tenants")
     def tenants(self, person: Any) -> int:
         return int(person.part_count)
 
-    @display(description="parts")
     def parts(self, person: Person) -> str:
         held = person.memberships.select_related("tenant").order_by("tenant__slug")
         return ", ".join(f"{part.tenant.slug}: {part.role}" for part in held) or "none"
@@ -268,6 +261,7 @@ class Withdraw(AdminAction):
 class InvitationPage(Scoped):
     tenant = "tenant_id"
     needs = Action.STAFF
+    deferred = ("mac",)
     row_actions = (Withdraw(),)
     list_display = ("address", "of", "role", "state", "invited_by", "made_at")
     list_select_related = ("tenant", "invited_by")
@@ -276,9 +270,6 @@ class InvitationPage(Scoped):
     fieldsets: ClassVar[Any] = [(None, {"fields": ["address", "of", "role", "state", "invited_by", "made_at"]})]
     actions_list = ("invite",)
     invite = _invite
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Invitation]:
-        return super().get_queryset(request).defer("mac").select_related("tenant", "invited_by")
 
     @display(description="tenant", ordering="tenant__slug")
     def of(self, invitation: Invitation) -> str:

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.admin import register
 from django.db import transaction
-from django.db.models import Count, QuerySet
+from django.db.models import Count
 from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -27,20 +27,22 @@ from refinement import allowance
 LARGEST = 2**31 - 1
 
 
-def limit(largest: int = LARGEST) -> forms.IntegerField:
-    return forms.IntegerField(min_value=0, max_value=largest, required=False)
+def whole(help_text: str = "", *, least: int = 0, most: int = LARGEST, **options: Any) -> forms.IntegerField:
+    """A whole number, which may be left empty."""
+    given = {"required": False} | options
+    return forms.IntegerField(min_value=least, max_value=most, help_text=help_text, **given)
 
 
 class LimitsForm(AdminForm):
     """Bounds of one refinement session. `otherwise` says what an empty one means, given the service's own default."""
 
     otherwise: ClassVar[str] = "{}"
-    max_changes = limit()
-    max_steps = limit()
-    max_searches = limit()
-    max_failed_calls = limit()
-    max_seconds = limit()
-    max_model_tokens = limit(2**53)
+    max_changes = whole()
+    max_steps = whole()
+    max_searches = whole()
+    max_failed_calls = whole()
+    max_seconds = whole()
+    max_model_tokens = whole(most=2**53)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -51,8 +53,8 @@ class LimitsForm(AdminForm):
 class TenantForm(LimitsForm):
     field_order = ("name", *WORK)
     name = forms.CharField(max_length=200, required=False, help_text="as people call it")
-    sessions_at_once = limit()
-    month_tokens = limit(2**53)
+    sessions_at_once = whole()
+    month_tokens = whole(most=2**53)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -86,11 +88,10 @@ class TenantPage(OfService):
     actions_list = ("add_tenant",)
     actions_detail = ("set_up",)
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Tenant]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         rows = super().get_queryset(request)
         agents, people = Count("agents", distinct=True), Count("memberships", distinct=True)
-        counted: QuerySet[Tenant] = rows.annotate(agents_there=agents, people_there=people)
-        return counted
+        return rows.annotate(agents_there=agents, people_there=people)
 
     def related_pages(self, request: HttpRequest, row: Tenant) -> list[tuple[str, str]]:
         return [
@@ -124,7 +125,6 @@ class TenantPage(OfService):
             save,
             title="Add a tenant",
             button="Add it",
-            back=reverse("admin:memory_tenant_changelist"),
             lines=["Then invite its first owner, who sets up its people."],
         )
 
@@ -144,7 +144,6 @@ class TenantPage(OfService):
             TenantForm,
             save,
             title=f"Settings of {tenant.slug}",
-            button="Save",
-            back=self.address_of(tenant),
+            row=tenant,
             initial=model_to_dict(tenant, ["name", *WORK, *LIMITS]),
         )

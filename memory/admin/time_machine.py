@@ -20,14 +20,12 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget
 
 from audit.models import AuditEntry
 from config.errors import DomainError
-from config.wording import several
 from memory.admin.base.actions import actor_of
 from memory.admin.base.forms_pages import AdminForm
-from memory.admin.base.links import time_machine_address
 from memory.errors import Conflicting, Constitutional
 from memory.models import Agent
 from memory.time_machine import rollback
-from memory.time_machine.rollback import Figures, What
+from memory.time_machine.rollback import What
 from memory.time_machine.undone import Undone
 from refinement import session as sessions
 from refinement import undone_sessions
@@ -150,7 +148,7 @@ def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
         form = RollBackForm(initial={"head": figures.head})
     at = localize(what.at) if what.kind == "moment" else what.at
     told = {"figures": figures, "form": form, "refused": refusal, "advice": ADVICE.get(figures.refused, "")}
-    told |= {"what": IN_WORDS[what.kind].format(at), "told": _told(figures, agent)}
+    told |= {"what": IN_WORDS[what.kind].format(at)}
     return _answer(admin, request, agent, told)
 
 
@@ -174,72 +172,19 @@ def _answer(admin: Any, request: HttpRequest, agent: Agent, told: dict[str, Any]
         "opts": admin.opts,
         "agent": agent,
         "agent_address": admin.address_of(agent),
-        "here": time_machine_address(agent.pk),
-        "holds": f"{agent.core_count:,} core memories of {agent.core_tokens:,} tokens. Its trail has "
-        f"{several(agent.audit_seq, 'entry', 'entries')}",
     }
     return TemplateResponse(request, "admin/time_machine.html", context | told)
 
 
-def _told(figures: Figures, agent: Agent) -> list[tuple[str, str]]:
-    change = figures.tokens_after - figures.tokens_before
-    told = [
-        ("Restored", f"{figures.restored:,}"),
-        ("Discarded", f"{figures.discarded:,}"),
-        ("Rewritten", f"{figures.rewritten:,}"),
-        ("Protection set or cleared", f"{figures.protection_changed:,}"),
-        ("Core tokens", f"{figures.tokens_before:,} → {figures.tokens_after:,} ({change:+,})"),
-    ]
-    if figures.tokens_after > agent.budget_tokens:
-        told.append(("Over its budget of", f"{agent.budget_tokens:,}"))
-    if figures.rests:
-        told.append(
-            ("Refined again", "not for a day, unless it grows by a tenth or somebody asks; pause it to keep it")
-        )
-    if figures.redacted:
-        told.append(("Redacted since, and left so", f"{len(figures.redacted):,}"))
-    return told
-
-
 def _latest(agent: Agent) -> dict[str, Any]:
-    """What there is to choose from."""
-    return {"entries": _entries(agent), "sessions": _sessions(agent)}
-
-
-def _entries(agent: Agent) -> list[dict[str, Any]]:
-    """The latest entries, each with the addresses that take it back, or everything after it."""
+    """What there is to choose from: the latest entries and sessions, each with what undid it."""
     undone = Undone(agent)
-    entries = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0).defer("sealed", "sealed_digest")
-    return [
-        {
-            "entry": entry,
-            "done": entry.operation.replace("_", " "),
-            "by": undone.by(entry.seq),
-            "is_import": "import" in entry.detail,
-            "only": time_machine_address(agent.pk, *_whole(entry)),
-            "after": time_machine_address(agent.pk, "since_entry", entry.seq),
-        }
-        for entry in entries.order_by("-seq")[:LATEST]
-    ]
-
-
-def _whole(entry: AuditEntry) -> tuple[str, int]:
-    """What the entry is taken back with: the whole import that it is part of, or alone."""
-    return ("import", entry.detail["import"]) if "import" in entry.detail else ("entry", entry.seq)
-
-
-def _sessions(agent: Agent) -> list[dict[str, Any]]:
-    rows = RefinementSession.objects.filter(agent=agent).exclude(outcome=Outcome.OPEN)
-    rows = rows.defer("shown", "plan", "summaries").order_by("-number")[:SESSIONS]
+    changing = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0).defer("sealed", "sealed_digest")
+    entries = changing.order_by("-seq")[:LATEST]
+    ended = RefinementSession.objects.filter(agent=agent).exclude(outcome=Outcome.OPEN)
+    rows = ended.defer("shown", "plan", "summaries").order_by("-number")[:SESSIONS]
     undone_sessions.note(rows)
-    return [
-        {
-            "session": row,
-            "outcome": row.outcome.replace("_", " "),
-            "by": row.undone_by,
-            "changed": row.changes + row.duplicates_removed,
-            "tokens": f"{row.tokens_before:,} → {row.tokens_after:,}",
-            "address": time_machine_address(agent.pk, "session", row.number),
-        }
-        for row in rows
-    ]
+    return {
+        "entries": [(entry, entry.operation.replace("_", " "), undone.by(entry.seq)) for entry in entries],
+        "sessions": [(row, row.outcome.replace("_", " "), row.changes + row.duplicates_removed) for row in rows],
+    }

@@ -6,7 +6,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Count, F, FloatField, Q, Sum
+from django.db.models import Count, DateField, F, FloatField, Q, Sum
 from django.db.models.functions import Cast, TruncWeek
 from django.http import HttpRequest
 from django.urls import reverse
@@ -54,7 +54,8 @@ def _next(request: HttpRequest) -> list[tuple[str, str]]:
     return offered
 
 
-def _counts(agents: Any, tenants: list[int]) -> list[dict[str, Any]]:
+def _counts(agents: Any, tenants: list[int]) -> list[tuple[str, int, str, str]]:
+    """Figures, each with the list of its rows, and a note."""
     now = timezone.now()
     is_over, is_paused = Q(core_tokens__gt=F("budget_tokens")), Q(paused=True)
     told = agents.aggregate(
@@ -67,31 +68,16 @@ def _counts(agents: Any, tenants: list[int]) -> list[dict[str, Any]]:
         open=Count("pk", filter=Q(state=AccessState.REQUESTED, asked_at__gt=now - LAPSES)),
         granted=Count("pk", filter=Q(state=AccessState.ACTIVE, until__gt=now)),
     )
-    lists = {name: reverse(f"admin:{name}_changelist") for name in ("memory_agent", "audit_accessrequest")}
+    due = schedule.overdue().filter(tenant__in=tenants).count()
+    lists, requests = (reverse(f"admin:{name}_changelist") for name in ("memory_agent", "audit_accessrequest"))
+    why_not_due = f"{told['over_resting']:,} paused" if told["over_resting"] else ""
     return [
-        {"name": "agents", "count": told["all"], "address": lists["memory_agent"]},
-        {
-            "name": "over budget",
-            "count": told["over"],
-            "address": f"{lists['memory_agent']}?need=over",
-            "note": f"{told['over_resting']:,} paused" if told["over_resting"] else "",  # why they are not due
-        },
-        {
-            "name": "due for refinement",
-            "count": schedule.overdue().filter(tenant__in=tenants).count(),
-            "address": f"{lists['memory_agent']}?need=due",
-        },
-        {"name": "paused", "count": told["resting"], "address": f"{lists['memory_agent']}?paused__exact=1"},
-        {
-            "name": "open access requests",
-            "count": asked["open"],
-            "address": f"{lists['audit_accessrequest']}?state__exact=requested",
-        },
-        {
-            "name": "grants in force",
-            "count": asked["granted"],
-            "address": f"{lists['audit_accessrequest']}?state__exact=active",
-        },
+        ("agents", told["all"], lists, ""),
+        ("over budget", told["over"], f"{lists}?need=over", why_not_due),
+        ("due for refinement", due, f"{lists}?need=due", ""),
+        ("paused", told["resting"], f"{lists}?paused__exact=1", ""),
+        ("open access requests", asked["open"], f"{requests}?state__exact=requested", ""),
+        ("grants in force", asked["granted"], f"{requests}?state__exact=active", ""),
     ]
 
 
@@ -101,7 +87,6 @@ def _heaviest(agents: Any) -> list[dict[str, Any]]:
     return [
         {
             "agent": row,
-            "address": reverse("admin:memory_agent_change", args=[row.pk]),
             "bar": budget_bar(row),
             "share": f"{100 * row.core_tokens / row.budget_tokens:.0f}\N{NO-BREAK SPACE}%",
             "due": ", ".join(filter(None, (WHY.get(schedule.why(row)), "paused" if row.paused else None))),
@@ -112,16 +97,13 @@ def _heaviest(agents: Any) -> list[dict[str, Any]]:
 
 def _saved(tenants: list[int]) -> dict[str, Any]:
     """Core tokens that sessions saved, by the week they ended in."""
-    now = timezone.now()
-    first = _monday(now - timedelta(weeks=WEEKS - 1))
-    ended = RefinementSession.objects.filter(agent__tenant__in=tenants, closed_at__gte=first)
-    rows = ended.annotate(week=TruncWeek("closed_at")).values("week").order_by("week")
-    saved = {
-        row["week"].date(): row["saved"] for row in rows.annotate(saved=Sum(F("tokens_before") - F("tokens_after")))
-    }
-    weeks = [(first + timedelta(weeks=n)).date() for n in range(WEEKS)]
-    pairs = [(f"{week:%d %b}", saved.get(week, 0)) for week in weeks]
-    return _chart("Tokens saved per week", "tokens", pairs)
+    today = timezone.now().date()
+    monday = today - timedelta(days=today.weekday())
+    weeks = [monday - timedelta(weeks=n) for n in reversed(range(WEEKS))]
+    ended = RefinementSession.objects.filter(agent__tenant__in=tenants, closed_at__date__gte=weeks[0])
+    by_week = ended.values_list(TruncWeek("closed_at", output_field=DateField())).order_by()
+    saved = dict(by_week.annotate(saved=Sum(F("tokens_before") - F("tokens_after"))))
+    return _chart("Tokens saved per week", "tokens", [(f"{week:%d %b}", saved.get(week, 0)) for week in weeks])
 
 
 def _outcomes(tenants: list[int]) -> dict[str, Any]:
@@ -134,17 +116,7 @@ def _outcomes(tenants: list[int]) -> dict[str, Any]:
 
 def _chart(title: str, unit: str, pairs: list[tuple[str, int]]) -> dict[str, Any]:
     """A chart's data as Unfold's component takes it, and the pairs for the table beside it."""
-    dataset = {
-        "label": unit,
-        "data": [value for _, value in pairs],
-        "backgroundColor": "#7c5cb8",
-        "maxBarThickness": 28,
-    }
-    dataset["displayYAxis"] = True
+    look = {"backgroundColor": "#7c5cb8", "maxBarThickness": 28, "displayYAxis": True}
+    dataset = {"label": unit, "data": [value for _, value in pairs]} | look
     data = json.dumps({"labels": [label for label, _ in pairs], "datasets": [dataset]})
     return {"title": title, "unit": unit, "pairs": pairs, "data": data, "is_empty": not any(v for _, v in pairs)}
-
-
-def _monday(moment: Any) -> Any:
-    day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-    return day - timedelta(days=day.weekday())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.contrib.admin import register
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
@@ -26,6 +25,7 @@ CHANGED = ("duplicates_removed", "changes", "protected", "promoted")  # what a s
 @register(RefinementSession)
 class SessionPage(Scoped):
     tenant = "agent__tenant_id"
+    deferred = ("shown", "plan", "summaries")
     list_display = ("number", "owner", "result", "undone", "why", "opened_at", "weight", "changes")
     list_select_related = ("agent__tenant",)
     list_filter = ("outcome", "mode", "driver", "trigger", OfTenant, OfAgent)
@@ -57,9 +57,6 @@ class SessionPage(Scoped):
         ("Calls", {"fields": ["replies", "searches", "failed_calls", "floor_refusals"]}),
         ("Timeline", {"fields": ["timeline"]}),
     ]
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[RefinementSession]:
-        return super().get_queryset(request).defer("shown", "plan", "summaries")
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         found = super().get_changelist_instance(request)

@@ -16,6 +16,7 @@ from tests.conftest import House
 from tests.enrolling import enrol
 
 PASSWORD = "a good long passphrase"
+Enter = Callable[[str], Client]
 
 
 def code(person: Person, ahead: int = 0) -> str:
@@ -61,6 +62,23 @@ def signed_in(browser: Callable[[], Client]) -> Callable[[Person], Client]:
         return client
 
     return enter
+
+
+@pytest.fixture(autouse=True)
+def _database(db: None) -> None:
+    """Every test here needs it."""
+
+
+@pytest.fixture
+def enter(staff: dict[str, Person], signed_in: Callable[[Person], Client]) -> Enter:
+    """A client of somebody with this role."""
+    return lambda role: signed_in(staff[role])
+
+
+@pytest.fixture
+def client(enter: Enter) -> Client:
+    """The browser of acme's owner."""
+    return enter("owner")
 
 
 @pytest.fixture

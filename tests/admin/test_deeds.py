@@ -29,11 +29,10 @@ from memory.writing import operations
 from refinement import backlog, loop, schedule, scheduling
 from refinement.models import Provider, Waiting
 from tests import refining, steps
+from tests.admin.conftest import Enter
 from tests.conftest import OPERATOR, House
 from tests.privacy.marker import MARKER
 from tests.steps import fresh
-
-pytestmark = pytest.mark.django_db
 
 SignedIn = Callable[[Person], Client]
 WHY = "A customer was told an opening hour that is wrong."
@@ -149,11 +148,11 @@ def test_every_deed_there_is_stands_in_the_table() -> None:
 
 @pytest.mark.parametrize("role", EVERYBODY)
 @pytest.mark.parametrize("deed", sorted(TABLE))
-def test_who_may(deed: str, role: str, lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+def test_who_may(deed: str, role: str, lived: House, enter: Enter) -> None:
     """By the button on the row's page, in the list's choice, and by a forged form: all say the same."""
     allowed, _ = TABLE[deed]
     row = row_for(deed, lived.ada)
-    client = signed_in(staff[role])
+    client = enter(role)
     in_list, page = pages_of(row)
     may = role in allowed
     button = f'name="action" value="{deed}"'
@@ -178,10 +177,7 @@ def test_who_may(deed: str, role: str, lived: House, staff: dict[str, Person], s
 
 
 @pytest.mark.parametrize("deed", sorted(TABLE))
-def test_another_tenants_row_is_as_one_that_is_not_there(
-    deed: str, lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["owner"])
+def test_another_tenants_row_is_as_one_that_is_not_there(deed: str, lived: House, client: Client) -> None:
     theirs, own = row_for(deed, lived.bob), row_for(deed, lived.ada)
     missing = type(theirs)(pk=99_999_999)
     before = state(lived.ada, lived.bob)
@@ -192,10 +188,7 @@ def test_another_tenants_row_is_as_one_that_is_not_there(
 
 
 @pytest.mark.parametrize("chosen", ["x", "", "-1", "1.5", "9" * 30, "\u0661", "1 or 1=1", "\0"])
-def test_what_is_no_row_is_a_missing_page(
-    chosen: str, lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["owner"])
+def test_what_is_no_row_is_a_missing_page(chosen: str, lived: House, client: Client) -> None:
     form = {"action": "pause", "_selected_action": [chosen], "confirmed": "1"}
     assert client.post(reverse("admin:memory_agent_changelist"), form).status_code in (302, 404)
     assert not fresh(lived.ada).paused
@@ -216,8 +209,7 @@ def test_a_deed_without_the_token_of_its_form_is_refused(lived: House, staff: di
     assert not fresh(lived.ada).paused
 
 
-def test_nothing_happens_by_looking(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    client = signed_in(staff["owner"])
+def test_nothing_happens_by_looking(lived: House, client: Client) -> None:
     rows = {deed: row_for(deed, lived.ada) for deed in TABLE}
     before = state(lived.ada, lived.bob)
     for deed, row in rows.items():
@@ -231,8 +223,8 @@ def test_nothing_happens_by_looking(lived: House, staff: dict[str, Person], sign
 # --- what they come to
 
 
-def test_each_is_in_the_trail_with_the_person(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    clients = {role: signed_in(staff[role]) for role in ("admin", "owner")}
+def test_each_is_in_the_trail_with_the_person(lived: House, enter: Enter) -> None:
+    clients = {role: enter(role) for role in ("admin", "owner")}
     done = [deed for deed in sorted(TABLE) if deed not in IN_NO_TRAIL]
     for deed in done:
         role = "admin" if "admin" in TABLE[deed][0] else "owner"
@@ -244,11 +236,9 @@ def test_each_is_in_the_trail_with_the_person(lived: House, staff: dict[str, Per
     assert steps.problems(lived.ada) == []
 
 
-def test_refining_now_queues_it_though_it_is_paused(
-    lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
+def test_refining_now_queues_it_though_it_is_paused(lived: House, client: Client) -> None:
     lifecycle.change(fresh(lived.ada), RUNTIME, paused=True)
-    client = signed_in(staff["owner"])
+    assert "no worker ever ran" in post(client, "refine_now", lived.ada).content.decode()
     assert "it is refined once a worker runs" in said(confirm(client, "refine_now", lived.ada))
     queue.keep_schedules()
     answer = confirm(client, "refine_now", lived.ada)
@@ -257,8 +247,7 @@ def test_refining_now_queues_it_though_it_is_paused(
     assert Waiting.objects.filter(pk=lived.ada.pk).exists()
 
 
-def test_where_a_due_agent_stands_is_told(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    client = signed_in(staff["owner"])
+def test_where_a_due_agent_stands_is_told(lived: House, client: Client) -> None:
     page = pages_of(lived.ada)[1]
     refining.change(lived.ada, due_at=timezone.now(), due_reason="weekly")
     assert "called at the next sweep" in client.get(page).content.decode()
@@ -277,23 +266,18 @@ def test_where_a_due_agent_stands_is_told(lived: House, staff: dict[str, Person]
     assert "it is being refined" in client.get(page).content.decode()
 
 
-def test_that_a_tenant_is_at_its_limit_is_told(
-    lived: House, staff: dict[str, Person], signed_in: SignedIn, settings: Any
-) -> None:
+def test_that_a_tenant_is_at_its_limit_is_told(lived: House, enter: Enter, settings: Any) -> None:
     settings.TENANT_SESSIONS = 1
     other, _ = lifecycle.create(lived.ada.tenant.slug, "other", model="builtin/dedupe", actor=RUNTIME)
     for agent, days in ((other, 2), (lived.ada, 1)):
         refining.change(agent, due_at=timezone.now() - timedelta(days=days), due_reason="weekly")
     backlog.sweep()
     assert scheduling.take() is not None
-    page = signed_in(staff["owner"]).get(pages_of(lived.ada)[1]).content.decode()
+    page = enter("owner").get(pages_of(lived.ada)[1]).content.decode()
     assert "its tenant has as many sessions under way as it may" in page
 
 
-def test_who_is_due_is_counted_also_while_it_is_refined_or_waits_for_next_month(
-    lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["owner"])
+def test_who_is_due_is_counted_also_while_it_is_refined_or_waits_for_next_month(lived: House, client: Client) -> None:
     listed = reverse("admin:memory_agent_changelist") + "?need=due"
     refining.change(lived.ada, due_at=timezone.now(), due_reason="weekly")
     Tenant.objects.update(month_tokens=0)
@@ -302,40 +286,26 @@ def test_who_is_due_is_counted_also_while_it_is_refined_or_waits_for_next_month(
     assert lived.ada.label in client.get(listed).content.decode()
 
 
-def test_that_no_worker_runs_is_told_before_one_is_asked_for(
-    lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["owner"])
-    assert "no worker ever ran" in post(client, "refine_now", lived.ada).content.decode()
-    queue.keep_schedules()
-    assert "until a worker runs" not in post(client, "refine_now", lived.ada).content.decode()
-
-
-def test_several_memories_are_one_edit_and_those_refused_are_named(
-    lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
+def test_several_memories_are_one_edit_and_those_refused_are_named(lived: House, enter: Enter) -> None:
     rows = list(Memory.objects.filter(agent=lived.ada, kind="core").order_by("number"))
     gone = [row.number for row in rows if row.discarded_at]
     seq = fresh(lived.ada).audit_seq
-    answer = confirm(signed_in(staff["owner"]), "protect", *rows)
+    answer = confirm(enter("owner"), "protect", *rows)
     assert f"Already discarded: {gone[0]}" in said(answer)
     assert f"protected, as entry {seq + 1}" in said(answer)
     assert fresh(lived.ada).audit_seq == seq + 1
     assert Memory.objects.filter(agent=lived.ada, kind="core", constitutional=True).count() == len(rows) - len(gone)
 
 
-def test_a_superuser_acts_on_agents_of_several_tenants_each_for_itself(
-    lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    answer = confirm(signed_in(staff["superuser"]), "pause", lived.ada, lived.bob)
+def test_a_superuser_acts_on_agents_of_several_tenants_each_for_itself(lived: House, enter: Enter) -> None:
+    answer = confirm(enter("superuser"), "pause", lived.ada, lived.bob)
     assert "acme/ada: paused." in said(answer)
     assert "globex/bob: paused." in said(answer)
     assert fresh(lived.ada).paused
     assert fresh(lived.bob).paused
 
 
-def test_removing_protection_needs_a_reason(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    client = signed_in(staff["owner"])
+def test_removing_protection_needs_a_reason(lived: House, client: Client) -> None:
     row = row_for("unprotect", lived.ada)
     answer = post(client, "unprotect", row, confirmed="1", reason="   ")
     assert answer.status_code == 200
@@ -346,26 +316,17 @@ def test_removing_protection_needs_a_reason(lived: House, staff: dict[str, Perso
     assert entry.detail["reason"] == "asked for by the owner"
 
 
-def test_a_broken_trail_is_told_with_its_first_bad_entry(
-    lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["auditor"])
+def test_what_verifying_found_is_told(lived: House, enter: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = enter("auditor")
     assert "the trail is whole" in said(confirm(client, "verify", lived.ada))
     Agent.objects.filter(pk=lived.ada.pk).update(core_tokens=1)
     assert "the trail is broken" in said(confirm(client, "verify", lived.ada))
-
-
-def test_a_trail_too_long_to_verify_here_says_how(
-    lived: House, staff: dict[str, Person], signed_in: SignedIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr("memory.admin.agent_actions.VERIFIED_AT_ONCE", 3)
-    answer = confirm(signed_in(staff["auditor"]), "verify", lived.ada)
-    assert "manage.py verify_audit acme/ada" in said(answer)
+    assert "manage.py verify_audit acme/ada" in said(confirm(client, "verify", lived.ada)), "too long for a page"
 
 
-def test_an_erased_agent_is_left_as_it_is(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+def test_an_erased_agent_is_left_as_it_is(lived: House, client: Client) -> None:
     Agent.objects.filter(pk=lived.ada.pk).update(wrapped_key=b"")
-    client = signed_in(staff["owner"])
     for deed in ("refine_now", "protect", "restore"):
         answer = confirm(client, deed, row_for(deed, lived.ada))
         assert answer.status_code == 302
@@ -388,20 +349,18 @@ def test_ones_own_grant_may_be_ended_by_an_auditor_and_anothers_not(
     assert "There is no grant in force" in said(confirm(client, "revoke", own))
 
 
-def test_resuming_one_that_is_due_has_it_refined(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+def test_resuming_one_that_is_due_has_it_refined(lived: House, enter: Enter) -> None:
     lifecycle.change(fresh(lived.ada), RUNTIME, paused=True)
     schedule.ask(fresh(lived.ada))
     Waiting.objects.all().delete()
-    assert "a worker refines it next" in said(confirm(signed_in(staff["owner"]), "resume", lived.ada))
+    assert "a worker refines it next" in said(confirm(enter("owner"), "resume", lived.ada))
     assert Waiting.objects.filter(pk=lived.ada.pk).exists()
 
 
 @pytest.mark.parametrize("deed", ["revoke", "revoke_key"])
-def test_the_rows_of_many_agents_are_read_at_once(
-    deed: str, lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
+def test_the_rows_of_many_agents_are_read_at_once(deed: str, lived: House, enter: Enter) -> None:
     """Each is one edit of its agent's; nothing else is asked of the database for each."""
-    client, counted = signed_in(staff["superuser"]), []
+    client, counted = enter("superuser"), []
     for agents in ((lived.ada,), (lived.ada, lived.bob)):
         rows = [row_for(deed, agent) for agent in agents]
         with CaptureQueriesContext(connection) as captured:

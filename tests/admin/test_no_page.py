@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import pytest
 from django.test import Client
 from django.urls import reverse
 
-from memory.models import Agent, Person
+from memory.models import Agent
+from tests.admin.conftest import Enter
 from tests.conftest import House
-
-pytestmark = pytest.mark.django_db
-
-SignedIn = Callable[[Person], Client]
 
 
 def is_of_the_house(answer: Any) -> bool:
@@ -23,10 +18,7 @@ def is_of_the_house(answer: Any) -> bool:
     return "plain.css" in answer.content.decode() and "unsafe" not in policy and "no-store" in kept
 
 
-def test_a_missing_page_says_nothing_of_what_there_is(
-    house: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["owner"])
+def test_a_missing_page_says_nothing_of_what_there_is(house: House, client: Client) -> None:
     missing = Agent(pk=99_999_999)
     forms = [reverse("admin:memory_agent_set_up", args=[agent.pk]) for agent in (house.bob, missing)]
     answers = [client.get(address) for address in (*forms, "/admin/nothing/", "/nothing", "/reading/globex/bob/1/")]
@@ -36,10 +28,8 @@ def test_a_missing_page_says_nothing_of_what_there_is(
     assert reverse("admin:index") in answers[0].content.decode(), "the way on"
 
 
-def test_what_is_not_ones_own_to_do_looks_the_same_whatever_it_is(
-    house: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["auditor"])
+def test_what_is_not_ones_own_to_do_looks_the_same_whatever_it_is(house: House, enter: Enter) -> None:
+    client = enter("auditor")
     addresses = [reverse("admin:memory_agent_set_up", args=[house.ada.pk]), "/admin/memory/agentkey/"]
     answers = [client.get(address) for address in (*addresses, "/admin/memory/tenant/")]
     assert {answer.status_code for answer in answers} == {403}
@@ -47,8 +37,7 @@ def test_what_is_not_ones_own_to_do_looks_the_same_whatever_it_is(
     assert is_of_the_house(answers[0])
 
 
-def test_a_request_that_cannot_be_read(house: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    client = signed_in(staff["owner"])
+def test_a_request_that_cannot_be_read(house: House, client: Client) -> None:
     answers = [client.get("/admin/", HTTP_HOST="elsewhere.test"), client.get("/admin/memory/memory/?digest=0a1b2c")]
     assert {answer.status_code for answer in answers} == {400}
     assert len({answer.content for answer in answers}) == 1
@@ -56,10 +45,7 @@ def test_a_request_that_cannot_be_read(house: House, staff: dict[str, Person], s
     assert is_of_the_house(answers[1])
 
 
-def test_what_is_to_be_told_on_the_next_page_is_told_there(
-    house: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["owner"])
+def test_what_is_to_be_told_on_the_next_page_is_told_there(house: House, client: Client) -> None:
     form = {"action": "pause", "_selected_action": [str(house.ada.pk)], "confirmed": "1"}
     assert client.post("/admin/memory/agent/", form).status_code == 302
     assert "acme/ada: paused." not in client.get("/admin/nothing/").content.decode()

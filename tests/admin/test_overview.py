@@ -18,17 +18,15 @@ from audit.trail import Actor
 from config import queue
 from memory.agents import lifecycle
 from memory.consent import grants
-from memory.models import Agent, Person, Tenant
+from memory.models import Agent, Person
 from refinement import loop, schedule
 from refinement.admin import overview
 from refinement.models import Provider
 from tests import steps
-from tests.admin.conftest import enrolled
+from tests.admin.conftest import Enter
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.steps import fresh
-
-pytestmark = pytest.mark.django_db
 
 SignedIn = Callable[[Person], Client]
 RUNTIME = Actor.agent("runtime")
@@ -43,13 +41,13 @@ def shown(client: Client) -> dict[str, Any]:
 
 
 def counts(client: Client) -> dict[str, int]:
-    return {each["name"]: each["count"] for each in shown(client)["counts"]}
+    return {name: count for name, count, _, _ in shown(client)["counts"]}
 
 
-def test_what_needs_somebody_is_counted(house: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+def test_what_needs_somebody_is_counted(house: House, staff: dict[str, Person], enter: Enter) -> None:
     for agent in (house.ada, house.bob):
         steps.remember(agent, f"{MARKER} tea", f"{MARKER} tea", f"{MARKER} boats")
-    client = signed_in(staff["auditor"])
+    client = enter("auditor")
     nothing = {"over budget": 0, "due for refinement": 0, "paused": 0, "open access requests": 0, "grants in force": 0}
     assert counts(client) == nothing | {"agents": 1}
     lifecycle.change(fresh(house.ada), RUNTIME, paused=True, target_tokens=1, budget_tokens=1)
@@ -62,12 +60,10 @@ def test_what_needs_somebody_is_counted(house: House, staff: dict[str, Person], 
     lifecycle.change(fresh(house.ada), RUNTIME, paused=False)
     schedule.ask(fresh(house.ada))
     assert counts(client)["due for refinement"] == 1
-    assert counts(signed_in(staff["superuser"]))["agents"] == 2
+    assert counts(enter("superuser"))["agents"] == 2
 
 
-def test_the_charts_are_of_ones_own_sessions(
-    house: House, staff: dict[str, Person], signed_in: SignedIn, time_machine: Any
-) -> None:
+def test_the_charts_are_of_ones_own_sessions(house: House, enter: Enter, time_machine: Any) -> None:
     for agent in (house.ada, house.bob):
         steps.remember(agent, *[f"{MARKER} drinks tea"] * 3)
     saved = 0
@@ -76,22 +72,21 @@ def test_the_charts_are_of_ones_own_sessions(
         session.refresh_from_db()
         saved += session.tokens_before - session.tokens_after
     loop.refine(fresh(house.bob), trigger="manual")
-    weekly, outcomes = shown(signed_in(staff["owner"]))["charts"]
+    weekly, outcomes = shown(enter("owner"))["charts"]
     assert len(weekly["pairs"]) == overview.WEEKS
     assert weekly["pairs"][-1][1] == saved > 0
     assert [value for _, value in weekly["pairs"][:-1]] == [0] * (overview.WEEKS - 1)
     assert outcomes["pairs"] == [("completed", 2)]
     time_machine.move_to(timezone.now() + timedelta(weeks=overview.WEEKS))
-    weekly, outcomes = shown(signed_in(staff["admin"]))["charts"]
+    weekly, outcomes = shown(enter("admin"))["charts"]
     assert not any(value for _, value in weekly["pairs"])
     assert outcomes["pairs"] == []
 
 
 @pytest.mark.parametrize("count", [10, 1_000])
 def test_it_takes_few_queries_however_many_agents(
-    count: int, house: House, staff: dict[str, Person], signed_in: SignedIn, django_assert_max_num_queries: Any
+    count: int, house: House, client: Client, django_assert_max_num_queries: Any
 ) -> None:
-    client = signed_in(staff["owner"])
     now = timezone.now()
     rest = {"tenant": house.ada.tenant, "model": "builtin/dedupe", "due_at": now, "wrapped_key": b"x"}
     many = [Agent(slug=f"a{n}", core_tokens=n + 1, **rest) for n in range(count)]
@@ -103,57 +98,34 @@ def test_it_takes_few_queries_however_many_agents(
         assert client.get(reverse("admin:memory_agent_changelist")).status_code == 200
 
 
-def test_each_figure_leads_to_its_rows(house: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    client = signed_in(staff["owner"])
-    for each in shown(client)["counts"]:
-        answer = client.get(each["address"])
-        assert answer.status_code == 200, each["name"]
-        assert len(answer.context["cl"].result_list) == each["count"]
+def test_each_figure_leads_to_its_rows(house: House, client: Client) -> None:
+    for name, count, address, _ in shown(client)["counts"]:
+        answer = client.get(address)
+        assert answer.status_code == 200, name
+        assert len(answer.context["cl"].result_list) == count
 
 
-def test_an_empty_service_says_what_to_do_next(signed_in: SignedIn, db: None) -> None:
-    client = signed_in(enrolled("root@service.test", is_superuser=True))
-    page = client.get("/admin/").content.decode()
-    assert "Nothing is here yet" in page
-    assert reverse("admin:memory_tenant_add_tenant") in page
-    assert "manage.py create_agent" in page
-    Tenant.objects.create(slug="acme")
-    page = client.get("/admin/").content.decode()
-    assert "No agent yet" in page
-    assert reverse("admin:memory_agent_add_agent") in page
-
-
-def test_who_has_no_part_anywhere_is_told_how_to_get_one(
-    house: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    page = signed_in(staff["stranger"]).get("/admin/").content.decode()
-    assert "You have no part in any tenant yet" in page
-    assert "acme" not in page
-
-
-def test_every_list_leads_from_the_menu(house: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    page = signed_in(staff["superuser"]).get("/admin/").content.decode()
+def test_every_list_leads_from_the_menu(house: House, enter: Enter) -> None:
+    page = enter("superuser").get("/admin/").content.decode()
     for model in site._registry:
         assert reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist") in page
 
 
-def test_of_one_over_its_budget_and_not_due_it_is_told_that_it_is_paused(
-    house: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["auditor"])
+def test_of_one_over_its_budget_and_not_due_it_is_told_that_it_is_paused(house: House, enter: Enter) -> None:
+    client = enter("auditor")
     steps.remember(house.ada, f"{MARKER} tea")
     lifecycle.change(fresh(house.ada), RUNTIME, target_tokens=1, budget_tokens=1)
     assert shown(client)["heaviest"][0]["due"] == "over budget"
-    assert {each.get("note", "") for each in shown(client)["counts"]} == {""}
+    assert {note for *_, note in shown(client)["counts"]} == {""}
     lifecycle.change(fresh(house.ada), RUNTIME, paused=True)
     assert shown(client)["heaviest"][0]["due"] == "over budget, paused"
-    assert [each["note"] for each in shown(client)["counts"] if each.get("note")] == ["1 paused"]
+    assert [note for *_, note in shown(client)["counts"] if note] == ["1 paused"]
     assert (counts(client)["over budget"], counts(client)["due for refinement"]) == (1, 0)
     assert "(1 paused)" in client.get("/admin/").content.decode()
 
 
-def test_what_keeps_due_agents_waiting_is_told(house: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    client = signed_in(staff["auditor"])
+def test_what_keeps_due_agents_waiting_is_told(house: House, enter: Enter) -> None:
+    client = enter("auditor")
     assert "Due agents wait: no worker ever ran" in client.get("/admin/").content.decode()
     queue.keep_schedules()
     assert "Due agents wait" not in client.get("/admin/").content.decode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.urls import reverse
 from django.utils.formats import localize
 
@@ -15,13 +16,13 @@ from audit.trail import Actor
 from memory.consent import grants, proposals, redaction, removal_requests
 from memory.models import Agent, Memory, Person
 from memory.writing import operations
-from tests.admin.test_deeds import SignedIn, confirm, post, said
+from tests.admin.conftest import Enter
+from tests.admin.test_deeds import confirm, post, said
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.queueing import waiting
 from tests.steps import ME, fresh, problems, remember
 
-pytestmark = pytest.mark.django_db
 OWNER = "owner@acme.test"
 
 
@@ -42,10 +43,7 @@ def page(client: Any, agent: Agent) -> str:
     return shown
 
 
-def test_it_is_asked_with_what_goes_and_what_is_left(
-    kept: Agent, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["owner"])
+def test_it_is_asked_with_what_goes_and_what_is_left(kept: Agent, client: Client) -> None:
     shown = post(client, "ask_redaction", *rows(kept, 1, 3)).content.decode()
     for told in (
         "what 2 memories say is removed for good once its side agrees, 2 of them remembered now",
@@ -69,42 +67,33 @@ def test_it_is_asked_with_what_goes_and_what_is_left(
     assert problems(kept) == []
 
 
-def test_it_needs_a_reason(kept: Agent, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    client = signed_in(staff["owner"])
+def test_it_needs_a_reason(kept: Agent, client: Client) -> None:
     for deed, row in (("ask_redaction", rows(kept, 1)[0]), ("ask_erasure", kept)):
         answer = post(client, deed, row, confirmed="1", reason="  ")
         assert "This field is required" in answer.content.decode()
     assert removal_requests.waiting(kept) == []
 
 
-def test_where_there_is_a_steward_the_link_is_mailed(
-    kept: Agent, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
+def test_where_there_is_a_steward_the_link_is_mailed(kept: Agent, enter: Enter) -> None:
     Agent.objects.filter(pk=kept.pk).update(steward="sue@elsewhere.test", is_steward_only=True)
-    answer = confirm(signed_in(staff["owner"]), "ask_erasure", kept)
+    answer = confirm(enter("owner"), "ask_erasure", kept)
     [asked] = removal_requests.waiting(fresh(kept))
     assert "It waits for the link that is mailed to its steward." in said(answer)
     assert [numbers for _, numbers in waiting()] == [(kept.pk, asked.number)]
 
 
-def test_what_was_redacted_before_is_told_and_left_out(
-    kept: Agent, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
+def test_what_was_redacted_before_is_told_and_left_out(kept: Agent, client: Client) -> None:
     number = removal_requests.ask_redaction(kept, [1], Actor.person(OWNER), reason="request 17").number
     redaction.redact(fresh(kept), number, ME)
-    client = signed_in(staff["owner"])
     assert "1 of them says nothing any more" in post(client, "ask_redaction", *rows(kept, 1, 2)).content.decode()
     confirm(client, "ask_redaction", *rows(kept, 1, 2))
     [asked] = removal_requests.waiting(fresh(kept))
     assert asked.memories == (2,)
 
 
-def test_ones_own_requests_are_taken_back_and_no_others(
-    kept: Agent, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
+def test_ones_own_requests_are_taken_back_and_no_others(kept: Agent, client: Client) -> None:
     removal_requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17")
     theirs = removal_requests.ask_erasure(fresh(kept), Actor.operator("erase_agent"), reason="request 18").number
-    client = signed_in(staff["owner"])
     shown = post(client, "withdraw_removals", kept).content.decode()
     assert "of 2 open requests, those of yours end" in shown
     for number, (who, when) in {
@@ -117,21 +106,21 @@ def test_ones_own_requests_are_taken_back_and_no_others(
 
 
 def test_the_console_prints_no_link_and_nobody_is_asked_who_could_not_answer(
-    kept: Agent, staff: dict[str, Person], signed_in: SignedIn, settings: Any
+    kept: Agent, enter: Enter, settings: Any
 ) -> None:
     settings.EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
     Agent.objects.filter(pk=kept.pk).update(steward="sue@elsewhere.test", is_steward_only=True)
-    answer = confirm(signed_in(staff["owner"]), "ask_redaction", *rows(kept, 1))
+    answer = confirm(enter("owner"), "ask_redaction", *rows(kept, 1))
     assert removal_requests.waiting(fresh(kept)) == []
     assert "mail" in said(answer).lower()
 
 
-def test_of_many_requests_the_oldest_are_listed(kept: Agent, staff: dict[str, Person], signed_in: SignedIn) -> None:
+def test_of_many_requests_the_oldest_are_listed(kept: Agent, enter: Enter) -> None:
     asked = [
         removal_requests.ask_redaction(fresh(kept), [1], Actor.operator("redact"), reason="request 17").number
         for _ in range(23)
     ]
-    shown = page(signed_in(staff["owner"]), kept)
+    shown = page(enter("owner"), kept)
     assert [f"(entry {number})" in shown for number in asked] == [True] * 20 + [False] * 3
     assert "And 3 more." in shown
 
@@ -141,13 +130,12 @@ def test_of_many_requests_the_oldest_are_listed(kept: Agent, staff: dict[str, Pe
     [("", False, False, True), ("sue@elsewhere.test", False, True, True), ("sue@elsewhere.test", True, True, False)],
 )
 def test_who_decides_is_told_as_it_is_for_this_agent(
-    steward: str, alone: bool, link: bool, runtime: bool, kept: Agent, staff: dict[str, Person], signed_in: SignedIn
+    steward: str, alone: bool, link: bool, runtime: bool, kept: Agent, staff: dict[str, Person], client: Client
 ) -> None:
     """Of a request to read, of one to remove, and of a proposal."""
     Agent.objects.filter(pk=kept.pk).update(steward=steward, is_steward_only=alone)
     pat = Asking(staff["auditor"].pk, staff["auditor"].email)
     number = grants.ask(fresh(kept), pat, purpose="to see why it forgot her", scope=Scope("silo")).number
-    client = signed_in(staff["owner"])
     row = AccessRequest.objects.get(number=number)
     reading = client.get(reverse("admin:audit_accessrequest_change", args=[row.pk])).content.decode()
     removal_requests.ask_erasure(fresh(kept), Actor.person(OWNER), reason="request 17")
@@ -170,10 +158,7 @@ def test_who_decides_is_told_as_it_is_for_this_agent(
         (lambda agent, number: removal_requests.decline(agent, number, Actor.person(OWNER)), ("withdrawn", "")),
     ],
 )
-def test_what_became_of_the_last_request_is_told(
-    end: Any, told: tuple[str, str], kept: Agent, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["owner"])
+def test_what_became_of_the_last_request_is_told(end: Any, told: tuple[str, str], kept: Agent, client: Client) -> None:
     assert "asked by" not in page(client, kept)
     number = removal_requests.ask_erasure(kept, Actor.person(OWNER), reason="request 17").number
     end(fresh(kept), number)
@@ -183,10 +168,8 @@ def test_what_became_of_the_last_request_is_told(
     assert line in page(client, kept)
 
 
-def test_of_a_request_that_another_left_nothing_of_the_other_is_told(
-    kept: Agent, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
+def test_of_a_request_that_another_left_nothing_of_the_other_is_told(kept: Agent, enter: Enter) -> None:
     first = removal_requests.ask_redaction(kept, [1], Actor.person(OWNER), reason="request 17").number
     removal_requests.ask_redaction(fresh(kept), [1], Actor.person(OWNER), reason="request 18")
     redaction.redact(fresh(kept), first, ME)
-    assert f"(entry {first}): carried out on 2" in page(signed_in(staff["owner"]), kept)
+    assert f"(entry {first}): carried out on 2" in page(enter("owner"), kept)

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.staticfiles import finders
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import localize
 
 from memory.admin.base.links import time_machine_address
-from memory.models import Agent, Person
+from memory.models import Agent
 from memory.time_machine.rollback import What, roll_back
 from refinement import loop
 from refinement.models import RefinementSession
 from tests import refining, steps
+from tests.admin.conftest import Enter
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.steps import fresh
 
-pytestmark = pytest.mark.django_db
-
-SignedIn = Callable[[Person], Client]
 LIST = "/admin/refinement/refinementsession/"
 
 
@@ -64,10 +59,8 @@ def agents_page(agent: Agent) -> str:
     return reverse("admin:memory_agent_change", args=[agent.pk])
 
 
-def test_its_figures_count_the_duplicates_it_began_with_removing(
-    lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["auditor"])
+def test_its_figures_count_the_duplicates_it_began_with_removing(lived: House, enter: Enter) -> None:
+    client = enter("auditor")
     session = RefinementSession.objects.get(agent=lived.ada)
     assert session.repeated_tokens == 100
     assert "Repeated tokens 100" in read(client, page(lived.ada))
@@ -76,10 +69,8 @@ def test_its_figures_count_the_duplicates_it_began_with_removing(
 
 
 @pytest.mark.parametrize("role", ["owner", "auditor", "superuser"])
-def test_one_that_was_rolled_back_is_marked_wherever_it_is_told_of(
-    role: str, lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff[role])
+def test_one_that_was_rolled_back_is_marked_wherever_it_is_told_of(role: str, lived: House, enter: Enter) -> None:
+    client = enter(role)
     places = (LIST, page(lived.ada), agents_page(lived.ada))
     assert not any("by entry" in read(client, place) for place in places)
     entry = undo(lived.ada, What.session(1))
@@ -90,16 +81,13 @@ def test_one_that_was_rolled_back_is_marked_wherever_it_is_told_of(
         assert "by entry" not in read(client, place), (place, again)
 
 
-def test_another_tenants_rollback_marks_nothing(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
+def test_another_tenants_rollback_marks_nothing(lived: House, enter: Enter) -> None:
     undo(lived.bob, What.session(1))
-    assert "by entry" not in read(signed_in(staff["owner"]), LIST)
-    assert "by entry" in read(signed_in(staff["superuser"]), LIST)
+    assert "by entry" not in read(enter("owner"), LIST)
+    assert "by entry" in read(enter("superuser"), LIST)
 
 
-def test_only_what_can_be_taken_back_is_offered_to_be(
-    lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["owner"])
+def test_only_what_can_be_taken_back_is_offered_to_be(lived: House, client: Client) -> None:
     assert "Roll back session" in read(client, page(lived.ada))
     entry = undo(lived.ada, What.session(1))
     assert "Roll back session" not in read(client, page(lived.ada))
@@ -111,24 +99,8 @@ def test_only_what_can_be_taken_back_is_offered_to_be(
     assert "Roll back session" not in read(client, page(lived.ada)), "it changed nothing"
 
 
-def test_a_time_in_a_list_is_on_one_line(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    shown = signed_in(staff["owner"]).get(LIST).content.decode()
-    [cell] = re.findall(r'<td class="([^"]*field-opened_at[^"]*)"', shown)
-    assert "nowrap" in cell.split()
-    assert 'id="result_list"' in shown
-    rules = Path(finders.find("palimpsest/admin.css")).read_text()
-    assert re.search(r"#result_list \.nowrap \{ white-space: nowrap; \}", rules)
-
-
-def test_the_models_replies_are_called_so(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    """Steps are the calls of the timeline."""
-    client = signed_in(staff["owner"])
-    assert "model replies" in read(client, page(lived.ada)).lower()
-    assert "steps" not in read(client, LIST).lower()
-
-
-def test_the_time_machine_offers_no_session_twice(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    client, place = signed_in(staff["owner"]), time_machine_address(lived.ada.pk)
+def test_the_time_machine_offers_no_session_twice(lived: House, enter: Enter) -> None:
+    client, place = enter("owner"), time_machine_address(lived.ada.pk)
     assert "Take back session 1" in read(client, place)
     entry = undo(lived.ada, What.session(1))
     told = read(client, place)
@@ -137,9 +109,8 @@ def test_the_time_machine_offers_no_session_twice(lived: House, staff: dict[str,
 
 
 def test_a_list_takes_one_query_more_for_what_was_rolled_back(
-    lived: House, staff: dict[str, Person], signed_in: SignedIn, django_assert_max_num_queries: Any
+    lived: House, client: Client, django_assert_max_num_queries: Any
 ) -> None:
-    client = signed_in(staff["owner"])
     for number in range(1, 30):
         loop.refine(fresh(lived.ada), trigger="manual")
         if number % 3 == 0:
@@ -150,10 +121,8 @@ def test_a_list_takes_one_query_more_for_what_was_rolled_back(
     assert sum('FROM "audit_auditentry"' in query["sql"] for query in captured) == 1
 
 
-def test_an_agents_page_says_until_when_it_is_left_alone(
-    house: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client, ada, later = signed_in(staff["owner"]), house.ada, timezone.now() + timedelta(hours=5)
+def test_an_agents_page_says_until_when_it_is_left_alone(house: House, enter: Enter) -> None:
+    client, ada, later = enter("owner"), house.ada, timezone.now() + timedelta(hours=5)
     steps.remember(ada, refining.filler(50, "tea"))
     heavy = fresh(ada).core_tokens
     over = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -12,17 +11,14 @@ from django.utils import timezone
 
 from audit.models import AuditEntry
 from memory.admin.base.links import time_machine_address
-from memory.models import Memory, Person
+from memory.models import Memory
 from memory.writing import operations
 from refinement import loop
 from tests import steps
+from tests.admin.conftest import Enter
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.steps import fresh
-
-pytestmark = pytest.mark.django_db
-
-SignedIn = Callable[[Person], Client]
 
 
 @pytest.fixture
@@ -38,8 +34,8 @@ def active(house: House) -> list[int]:
     return list(rows.order_by("number").values_list("number", flat=True))
 
 
-def test_a_session_is_taken_back(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    client = signed_in(staff["admin"])
+def test_a_session_is_taken_back(lived: House, enter: Enter) -> None:
+    client = enter("admin")
     assert "session 1" in client.get(time_machine_address(lived.ada.pk)).content.decode().lower()
     before = active(lived)
     place = time_machine_address(lived.ada.pk, "session", 1)
@@ -57,10 +53,8 @@ def test_a_session_is_taken_back(lived: House, staff: dict[str, Person], signed_
     assert "taken back, as entry" in client.get(answer["Location"]).content.decode()
 
 
-def test_what_changed_since_it_was_shown_is_shown_again(
-    lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["admin"])
+def test_what_changed_since_it_was_shown_is_shown_again(lived: House, enter: Enter) -> None:
+    client = enter("admin")
     place = time_machine_address(lived.ada.pk, "session", 1)
     head = fresh(lived.ada).audit_seq
     steps.remember(fresh(lived.ada), f"{MARKER} new")
@@ -70,8 +64,8 @@ def test_what_changed_since_it_was_shown_is_shown_again(
     assert not AuditEntry.objects.filter(agent_id=lived.ada.pk, operation="rolled_back").exists()
 
 
-def test_conflicts_are_listed_and_settled(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    client = signed_in(staff["admin"])
+def test_conflicts_are_listed_and_settled(lived: House, enter: Enter) -> None:
+    client = enter("admin")
     operations.revise(fresh(lived.ada), 3, steps.ME, content=f"{MARKER} sails far")
     seq = fresh(lived.ada).audit_seq
     operations.revise(fresh(lived.ada), 3, steps.ME, content=f"{MARKER} sails further")
@@ -88,10 +82,7 @@ def test_conflicts_are_listed_and_settled(lived: House, staff: dict[str, Person]
     assert entry.detail["forced"] == [3]
 
 
-def test_constitutional_memories_need_the_box_and_a_reason(
-    lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["owner"])
+def test_constitutional_memories_need_the_box_and_a_reason(lived: House, client: Client) -> None:
     operations.protect(fresh(lived.ada), [3], steps.PERSON)
     place = time_machine_address(lived.ada.pk, "since_entry", 0)
     head = fresh(lived.ada).audit_seq
@@ -105,8 +96,7 @@ def test_constitutional_memories_need_the_box_and_a_reason(
     assert active(lived) == []
 
 
-def test_everything_since_a_moment(lived: House, staff: dict[str, Person], signed_in: SignedIn) -> None:
-    client = signed_in(staff["owner"])
+def test_everything_since_a_moment(lived: House, client: Client) -> None:
     place = time_machine_address(
         lived.ada.pk, "moment", (timezone.now() - timedelta(days=1)).strftime("%Y-%m-%d %H:%M")
     )
@@ -115,30 +105,30 @@ def test_everything_since_a_moment(lived: House, staff: dict[str, Person], signe
     assert active(lived) == []
 
 
+def test_a_time_as_it_is_shown_is_taken(lived: House, enter: Enter) -> None:
+    shown = f"{timezone.now():%Y-%m-%d %H:%M:%S} UTC"
+    steps.remember(fresh(lived.ada), f"{MARKER} tea")
+    page = enter("owner").get(time_machine_address(lived.ada.pk, "moment", shown)).content.decode()
+    assert f"To take back everything since {shown} would mean" in page
+
+
+MOMENTS = ("yesterday", "0001-01-01", "9999-12-31 23:59", "2026-02-30", "\0")
+NUMBERS = ("x", "-1", "9" * 30, "0", "999")
+
+
 @pytest.mark.parametrize(
     ("kind", "at"),
     [
-        ("entry", "x"),
-        ("entry", "-1"),
-        ("entry", "9" * 30),
-        ("entry", "0"),
-        ("entry", "999"),
+        *(("entry", at) for at in NUMBERS),
+        *(("moment", at) for at in MOMENTS),
         ("session", "999"),
         ("since_entry", "999"),
-        ("moment", "yesterday"),
-        ("moment", "0001-01-01"),
-        ("moment", "9999-12-31 23:59"),
-        ("moment", "2026-02-30"),
-        ("moment", "\0"),
         ("nothing", "1"),
         ("", ""),
     ],
 )
 @pytest.mark.parametrize("by", ["get", "post"])
-def test_what_makes_no_sense_is_told(
-    by: str, kind: str, at: str, lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["owner"])
+def test_what_makes_no_sense_is_told(by: str, kind: str, at: str, lived: House, client: Client) -> None:
     place = time_machine_address(lived.ada.pk, kind, at) if kind else f"{time_machine_address(lived.ada.pk)}?kind="
     before = active(lived)
     answer = getattr(client, by)(place, **({"data": {"head": "x", "conflicts": "none"}} if by == "post" else {}))
@@ -149,26 +139,20 @@ def test_what_makes_no_sense_is_told(
 
 
 @pytest.mark.parametrize(("role", "refused"), [("auditor", 403), ("stranger", 404)])
-def test_it_is_for_those_who_steer(
-    role: str, refused: int, lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff[role])
+def test_it_is_for_those_who_steer(role: str, refused: int, lived: House, enter: Enter) -> None:
+    client = enter(role)
     place = time_machine_address(lived.ada.pk, "session", 1)
     assert [client.get(place).status_code, client.post(place, {"head": 1}).status_code] == [refused, refused]
 
 
-def test_another_tenants_agent_is_as_one_that_is_not_there(
-    lived: House, staff: dict[str, Person], signed_in: SignedIn
-) -> None:
-    client = signed_in(staff["owner"])
+def test_another_tenants_agent_is_as_one_that_is_not_there(lived: House, client: Client) -> None:
     for place in (time_machine_address(lived.bob.pk, "session", 1), "/admin/memory/agent/99999999/time-machine/"):
         assert [client.get(place).status_code, client.post(place, {"head": 1}).status_code] == [404, 404]
 
 
 def test_it_takes_as_many_queries_however_long_the_trail(
-    lived: House, staff: dict[str, Person], signed_in: SignedIn, django_assert_max_num_queries: Any
+    lived: House, client: Client, django_assert_max_num_queries: Any
 ) -> None:
-    client = signed_in(staff["owner"])
     for number in range(60):
         steps.remember(fresh(lived.ada), f"{MARKER} {number}")
     with django_assert_max_num_queries(12):

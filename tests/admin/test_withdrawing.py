@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,13 +14,11 @@ from memory.agents import lifecycle
 from memory.consent import links, proposals
 from memory.errors import NotOpen
 from memory.models import Agent, Person
+from tests.admin.conftest import Enter
 from tests.api.calling import Caller
 from tests.conftest import House
 from tests.steps import ME, fresh, last_entry, problems
 
-pytestmark = pytest.mark.django_db
-
-SignedIn = Callable[[Person], Client]
 Staff = dict[str, Person]
 LIST = "/admin/memory/agent/"
 BUTTON = 'name="action" value="withdraw_proposal"'
@@ -47,9 +44,9 @@ def withdraw(client: Client, agent: Agent, **more: str) -> Any:
 
 
 def test_who_proposed_it_takes_it_back_and_nobody_accepts_it_any_more(
-    asked: Agent, house: House, staff: Staff, signed_in: SignedIn
+    asked: Agent, house: House, staff: Staff, enter: Enter
 ) -> None:
-    client, proposed, token = signed_in(staff["admin"]), number(asked), links.make(asked, number(asked))
+    client, proposed, token = enter("admin"), number(asked), links.make(asked, number(asked))
     shown = withdraw(client, asked).content.decode()
     assert "1 proposal withdrawn" in shown
     assert "acme/ada: its model: openai/gpt." in shown
@@ -70,16 +67,16 @@ def test_who_proposed_it_takes_it_back_and_nobody_accepts_it_any_more(
 
 
 @pytest.mark.parametrize("role", ["owner", "auditor", "superuser", "stranger"])
-def test_nobody_else_does(role: str, asked: Agent, staff: Staff, signed_in: SignedIn) -> None:
-    client, proposed = signed_in(staff[role]), number(asked)
+def test_nobody_else_does(role: str, asked: Agent, enter: Enter) -> None:
+    client, proposed = enter(role), number(asked)
     assert BUTTON not in client.get(reverse("admin:memory_agent_change", args=[asked.pk])).content.decode()
     for more in ({}, {"confirmed": "1"}):
         assert withdraw(client, asked, **more).status_code in (302, 403, 404)
     assert number(asked) == proposed
 
 
-def test_its_button_is_there_while_it_is_open(asked: Agent, staff: Staff, signed_in: SignedIn) -> None:
-    client, page = signed_in(staff["admin"]), reverse("admin:memory_agent_change", args=[asked.pk])
+def test_its_button_is_there_while_it_is_open(asked: Agent, enter: Enter) -> None:
+    client, page = enter("admin"), reverse("admin:memory_agent_change", args=[asked.pk])
     assert BUTTON in client.get(page).content.decode()
     proposals.accept(asked, number(asked), ME)
     assert BUTTON not in client.get(page).content.decode()

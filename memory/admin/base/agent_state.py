@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.utils.html import format_html
+from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
 from memory.models import Agent
@@ -18,15 +18,5 @@ WHY = {
 
 def budget_bar(agent: Agent) -> SafeString:
     """Core tokens as a part of the budget: yellow above the target, red above the budget."""
-    told = f"{agent.core_tokens:,} of {agent.budget_tokens:,} tokens, target {agent.target_tokens:,}"
-    return format_html(
-        '<span class="pal-nowrap"><meter min="0" low="{}" high="{}" max="{}" optimum="0" value="{}" title="{}"'
-        ' aria-label="{}"></meter> {}</span>',
-        agent.target_tokens,
-        agent.budget_tokens,
-        max(1, agent.core_tokens, agent.budget_tokens),
-        agent.core_tokens,
-        told,
-        told,
-        f"{agent.core_tokens:,} / {agent.budget_tokens:,}",
-    )
+    most = max(1, agent.core_tokens, agent.budget_tokens)
+    return render_to_string("admin/budget_bar.html", {"agent": agent, "most": most})

@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from unfold.widgets import (
     UnfoldAdminSelectWidget,
     UnfoldAdminTextareaWidget,
@@ -61,13 +62,14 @@ def form_page(
     save: Callable[[dict[str, Any]], HttpResponse | str],
     *,
     title: str,
-    button: str,
-    back: str,
+    row: Any = None,
+    button: str = "Save",
     lines: Sequence[str] = (),
     warning: str = "",
     **options: Any,
 ) -> HttpResponse:
-    """The page. When a valid form is POSTed, `save` returns what to tell at `back`, or an answer of its own."""
+    """The page of a list, or of a row. When a valid form is POSTed, `save` returns a message or its own answer."""
+    back = page.address_of(row) if row else reverse(f"admin:{page.opts.app_label}_{page.opts.model_name}_changelist")
     form = form_class(request.POST if request.method == "POST" else None, **options)
     if request.method == "POST" and form.is_valid():
         try:

@@ -28,6 +28,7 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
     tenant: ClassVar[str]
     needs: ClassVar[Action] = Action.SEE  # to open the page
     row_actions: ClassVar[Sequence[Any]] = ()  # memory/admin/base/actions.py
+    deferred: ClassVar[Sequence[str]] = ()  # columns that no page needs
     change_form_outer_before_template = "admin/buttons.html"
     list_per_page = 50
     show_full_result_count = False
@@ -46,15 +47,21 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
         return bool(ids) if row is None else attrgetter(self.tenant.replace("__", "."))(row) in ids
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return self._rows(request).filter(**{f"{self.tenant}__in": ids_seen_by(request, self.needs)})
+
+    def _rows(self, request: HttpRequest) -> QuerySet[Any]:
+        """Every row, of every tenant."""
         rows: QuerySet[Any] = super().get_queryset(request)
-        return rows.filter(**{f"{self.tenant}__in": ids_seen_by(request, self.needs)})
+        return rows.select_related(*self.list_select_related or [None]).defer(*self.deferred)
 
     def row_or_404(self, request: HttpRequest, object_id: str) -> Any:
-        """A row of the page. Raises Http404 for another tenant's as for none."""
-        row = self.get_object(request, object_id)
-        if row is None:
+        """A row of the page, read once a request. Raises Http404 for another tenant's as for none."""
+        known = request.__dict__.setdefault("_rows", {})
+        if object_id not in known:
+            known[object_id] = self.get_object(request, object_id)
+        if known[object_id] is None:
             raise Http404
-        return row
+        return known[object_id]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         if any("\0" in value for _, values in request.GET.lists() for value in values):  # which PostgreSQL refuses
@@ -119,8 +126,7 @@ class OfService(Scoped):
         return manages(request.user)  # type: ignore[arg-type]  # who is signed in
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        rows: QuerySet[Any] = ModelAdmin.get_queryset(self, request)
-        return rows if self.may(request, self.needs) else rows.none()
+        return self._rows(request) if self.may(request, self.needs) else self.model.objects.none()
 
 
 def _is_id(text: str) -> bool:

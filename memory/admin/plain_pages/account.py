@@ -40,7 +40,7 @@ def own(request: HttpRequest) -> HttpResponse:
 
 @plain
 def password(request: HttpRequest) -> HttpResponse:
-    person = _who(request)
+    person: Any = request.user
     form = PasswordForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         try:
@@ -56,7 +56,7 @@ def password(request: HttpRequest) -> HttpResponse:
 @plain
 def factor(request: HttpRequest) -> HttpResponse:
     """The new one counts, and the old one ends, when a code of each was right: not before."""
-    person = _who(request)
+    person: Any = request.user
     form = FactorForm(request.POST if request.method == "POST" else None, initial={"nonce": new_nonce()})
     nonce = form.shown_nonce()
     new = people.candidate(person, f"replacing/{person.pk}/{nonce}")
@@ -87,8 +87,3 @@ def _require_both_factors(person: Person, given: dict[str, Any]) -> None:
 def _changed(request: HttpRequest, told: str) -> HttpResponse:
     logout(request)
     return render(request, "account/changed.html", {"told": told})
-
-
-def _who(request: HttpRequest) -> Person:
-    person: Any = request.user
-    return Person.objects.get(pk=person.pk)

@@ -28,18 +28,6 @@ from memory.mail import wording
 from memory.mail.link_letters import askers
 
 
-class AnyToken:
-    """Whatever stands where a token should: what is none is told on the same page as one that was altered."""
-
-    regex = r"[\s\S]*"
-
-    def to_python(self, value: str) -> str:
-        return value
-
-    def to_url(self, value: str) -> str:
-        return value
-
-
 @plain
 @require_http_methods(["GET", "HEAD", "POST"])
 def link(request: HttpRequest, token: str) -> HttpResponse:
@@ -97,8 +85,7 @@ def _is_own(opened: Opened) -> bool:
 def _page(request: HttpRequest, opened: Opened, refused: str = "") -> HttpResponse:
     agent, asked = opened.agent, opened.asked
     template, shown = _shown(opened)
-    may_decide = _may_decide(opened)
-    may_revoke = opened.state == AccessState.ACTIVE
+    may_decide, may_revoke = _may_decide(opened), opened.state == AccessState.ACTIVE
     shown |= {
         "agent": agent.label,
         "state": opened.state.value,

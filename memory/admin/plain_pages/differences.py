@@ -7,10 +7,11 @@ the product of both lengths, and an agent may write what it likes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import SequenceMatcher
+from functools import partial
 from typing import Any
 
 from memory.consent.granted_reads import State, Step
@@ -99,7 +100,7 @@ def pieces(before: str, after: str) -> list[Piece]:
     """In order; without those added it reads as before, without those removed as after."""
     if before == after:
         return [Piece("same", before)] if before else []
-    for split in _SPLITS:
+    for split in (_WORDS.findall, partial(str.splitlines, keepends=True)):
         one, other = split(before), split(after)
         if len(one) * len(other) <= MOST:
             return list(_compared(one, other))
@@ -116,14 +117,3 @@ def _compared(one: list[str], other: list[str]) -> Iterator[Piece]:
 
 def _changed(before: str, after: str) -> list[Piece]:
     return [Piece(kind, text) for kind, text in (("removed", before), ("added", after)) if text]
-
-
-def _words(text: str) -> list[str]:
-    return _WORDS.findall(text)
-
-
-def _lines(text: str) -> list[str]:
-    return text.splitlines(keepends=True)
-
-
-_SPLITS: tuple[Callable[[str], list[str]], ...] = (_words, _lines)

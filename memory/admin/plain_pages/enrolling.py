@@ -18,7 +18,7 @@ from qrcode.image.svg import SvgPathImage
 
 from config.errors import DomainError
 from memory.accounts import people
-from memory.errors import Invalid
+from memory.admin.base.forms_pages import add_refusal
 from memory.models import Authenticator
 
 NONCE = 32  # characters
@@ -26,9 +26,9 @@ LONGEST_PASSWORD = 1_000  # characters
 _HEX = set(string.hexdigits)
 
 
-def code_field(label: str, told: str) -> forms.CharField:
+def code_field(label: str, told: str, widget: type[forms.TextInput] = forms.TextInput) -> forms.CharField:
     attrs = {"autocomplete": "one-time-code", "inputmode": "numeric", "pattern": "[0-9 ]*"}
-    return forms.CharField(label=label, max_length=7, help_text=told, widget=forms.TextInput(attrs))
+    return forms.CharField(label=label, max_length=7, help_text=told, widget=widget(attrs))
 
 
 def password_field(label: str, told: str = "", *, is_new: bool = True) -> forms.CharField:
@@ -72,13 +72,11 @@ def new_nonce() -> str:
 
 
 def tell(form: forms.Form, refusal: DomainError | ValidationError) -> None:
-    """Put a refusal at its field."""
+    """Show a refusal at its field. The password's own is Django's."""
     if isinstance(refusal, ValidationError):
         form.add_error("password", refusal)
-    elif isinstance(refusal, Invalid) and refusal.field in form.fields:
-        form.add_error(refusal.field, f"It {refusal.problem}.")
     else:
-        form.add_error(None, str(refusal))
+        add_refusal(form, refusal)
 
 
 def shown(factor: Authenticator) -> dict[str, Any]:

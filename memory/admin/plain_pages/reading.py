@@ -35,7 +35,6 @@ from memory.errors import Invalid, NotFound
 from memory.mail import wording
 from memory.models import Agent
 
-MAX = 2**63 - 1  # the database holds no number beyond it
 A_PAGE = 50  # memories, or entries, of a list
 LISTS = ("active", "discarded", "edits")
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
@@ -122,7 +121,7 @@ def _held(request: HttpRequest, label: str, number: int) -> Grant:
         agent = authentication.agent_named(label)
     except (NotFound, Invalid):
         raise Http404 from None
-    standing = standings(agent.pk, number).get(number) if number <= MAX else None
+    standing = standings(agent.pk, number).get(number)
     if standing is None or (standing.person_id, standing.person) != (person.id, person.address):
         raise Http404
     if not may(account, Action.ASK, agent.tenant):
@@ -139,13 +138,13 @@ def page(request: HttpRequest, grant: Grant) -> HttpResponse:
         return render(request, "reading/over.html", grant.told())
     which, after = _place(grant, request.GET)
     found = _listed(grant, which, after)
-    return render(
-        request,
-        "reading/grant.html",
-        grant.told()
-        | {"which": which, "lists": grant.lists, "after": after, "rows": found[:A_PAGE], "first_page": not after}
-        | {"next_after": _next_after(which, found), "readable": _readable(which, found[:A_PAGE])},
-    )
+    rows = found[:A_PAGE]
+    told = {"which": which, "lists": grant.lists, "after": after, "rows": rows}
+    if which != "edits":
+        told["readable"] = [row.number for row in rows if row.redacted_at is None]
+    if len(found) > A_PAGE:
+        told["next_after"] = rows[-1].seq if which == "edits" else rows[-1].number
+    return render(request, "reading/grant.html", grant.told() | told)
 
 
 def _listed(grant: Grant, which: str, after: int) -> list[Any]:
@@ -155,19 +154,6 @@ def _listed(grant: Grant, which: str, after: int) -> list[Any]:
         return list(grant_scope.entries(grant.agent, scope).filter(seq__gt=after)[: A_PAGE + 1])
     rows = grant_scope.memories(grant.agent, scope).filter(discarded_at__isnull=which == "active", number__gt=after)
     return list(rows[: A_PAGE + 1])
-
-
-def _next_after(which: str, found: list[Any]) -> int:
-    """After which number the next page begins; 0 where there is none."""
-    if len(found) <= A_PAGE:
-        return 0
-    last: int = getattr(found[A_PAGE - 1], "seq" if which == "edits" else "number")
-    return last
-
-
-def _readable(which: str, rows: list[Any]) -> list[int]:
-    """The memories of a page that say anything."""
-    return [] if which == "edits" else [row.number for row in rows if row.redacted_at is None]
 
 
 @posted
@@ -186,10 +172,13 @@ def entry(request: HttpRequest, grant: Grant) -> HttpResponse:
     seq, after = _number("entry", request.POST.get("seq", "")), request.POST.get("above", "")
     begun = _number("above", after) if after else 0
     steps = granted_reads.entry(grant.agent, grant.standing.number, grant.person, seq, after=begun)
-    told: dict[str, Any] = {"seq": seq}
-    told |= {"done": grant_scope.entries(grant.agent, grant.standing.scope).filter(seq=seq).first()}
-    told |= {"steps": [shown(step) for step in steps], "back": _back(grant, request)}
-    told |= {"next_above": steps[-1].number if len(steps) == granted_reads.MOST else 0}
+    told = {
+        "seq": seq,
+        "done": grant_scope.entries(grant.agent, grant.standing.scope).filter(seq=seq).first(),
+        "steps": [shown(step) for step in steps],
+        "next_above": steps[-1].number if len(steps) == granted_reads.MOST else 0,
+        "back": _back(grant, request),
+    }
     return render(request, "reading/entry.html", grant.told() | told)
 
 

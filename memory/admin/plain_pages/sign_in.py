@@ -5,7 +5,6 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import Any
 
-from django import forms
 from django.conf import settings
 from django.contrib.auth.signals import user_login_failed
 from django.core.exceptions import ValidationError
@@ -16,6 +15,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from config.plain import plain
 from memory.accounts import people
+from memory.admin.plain_pages.enrolling import code_field
 
 WRONG = "The address, the password or the code is not right. Each is checked; a code is good for once."
 
@@ -24,14 +24,7 @@ class SignIn(AuthenticationForm):  # type: ignore[misc]  # Unfold comes without 
     """Whoever has no second factor does not get in: `manage.py create_superuser` and an owner's invitation make one."""
 
     error_messages = {"invalid_login": WRONG, "inactive": WRONG}
-    code = forms.CharField(
-        label="Code",
-        max_length=7,
-        help_text="the six digits your authenticator app shows",
-        widget=UnfoldAdminTextInputWidget(
-            attrs={"autocomplete": "one-time-code", "inputmode": "numeric", "pattern": "[0-9 ]*"}
-        ),
-    )
+    code = code_field("Code", "the six digits your authenticator app shows", UnfoldAdminTextInputWidget)
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean()
