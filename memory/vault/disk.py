@@ -11,9 +11,9 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -31,7 +31,7 @@ _SYNCED_AT_ONCE = 16  # syncs that wait for the disk together are as quick as on
 _BLOCK = 4_096  # bytes
 _MARK = re.compile(r"[0-9a-f]{32}")
 _MOST_OF_MARK = 1_000  # bytes
-_OPEN = 64  # folders, or files: a system has a limit, and a vault may have a thousand projects
+_OPEN = 64  # files at once: a system has a limit
 _NO_FILE = (errno.ELOOP, errno.ENXIO)  # a link; a socket
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 _PATIENCE = 1.0  # seconds for somebody who opened a file just before another took its place
@@ -53,7 +53,6 @@ class Disk:
         self.path = folder.path
         self._lock = lock
         self._base = folder
-        self._folders: dict[tuple[str, ...], Folder] = {}
         self._staged: list[_Staged] = []
         self.put_aside: list[tuple[PurePosixPath, PurePosixPath]] = []  # from where to where, by `out_of_the_way`
 
@@ -92,27 +91,26 @@ class Disk:
             self.path.rmdir()
 
     def read(self, path: PurePosixPath, most: int = LARGEST) -> bytes | None:
-        """What a file says, up to so many bytes; None where there is none. Raises NoFile where something else is."""
-        with told("read", self._folder_of(path)):
-            folder = self._folder(path.parent.parts)
-            number = None if folder is None else _opened(folder, path.name)
-            if number is None:
-                return None
+        """What a file says, up to so many bytes; None if it does not exist. Raises NoFile if it is not a file."""
+        with told("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
+            number = _opened(folder, path.name)
             try:
-                return _said(number, most)
+                return None if number is None else _said(number, most)
             finally:
-                os.close(number)
+                if number is not None:
+                    os.close(number)
+        return None
 
     def is_free(self, path: PurePosixPath) -> bool:
         """Whether nothing has this name, be it no file."""
-        with told("read", self._folder_of(path)):
-            folder = self._folder(path.parent.parts)
-            return folder is None or not folder.exists(path.name)
+        with told("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
+            return not folder.exists(path.name)
+        return True
 
     def is_written(self, path: PurePosixPath) -> bool:
         """Whether another program has a file open for writing, as far as the system tells."""
-        with told("read", self._folder_of(path)):
-            number = _opened(self._made(path.parent.parts), path.name)
+        with told("read", self._folder_of(path)), self._in(path) as folder:
+            number = _opened(folder, path.name)
             if number is None:
                 return False
             try:
@@ -123,8 +121,7 @@ class Disk:
     def stage(self, path: PurePosixPath, data: bytes, *, expected: bytes | None, replaces_all: bool = False) -> None:
         """Write a temporary file beside the path. `publish` gives it its place if the file there still says what is
         `expected`, or anything with `replaces_all`."""
-        with told("write", self._folder_of(path)):
-            folder = self._made(path.parent.parts)
+        with told("write", self._folder_of(path)), self._in(path, create=True) as folder:
             temporary = NEW + hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
             number = _created(folder, temporary)
             self._staged.append(_Staged(path, temporary, expected, replaces_all))
@@ -144,14 +141,19 @@ class Disk:
                 for start in range(0, len(self._staged), _OPEN):
                     self._sync(self._staged[start : start + _OPEN])
                 refused = [each.path for each in self._staged if not self._put(each)]
-                self._sync_folders({each.path.parent.parts for each in self._staged})
+                for path in {each.path.parent: each.path for each in self._staged}.values():
+                    with self._in(path) as folder:
+                        folder.sync()
         finally:
             self.drop_staged()
         return refused
 
     def _sync(self, staged: Sequence[_Staged]) -> None:
-        numbers = [self._made(each.path.parent.parts).open(each.temporary, os.O_RDONLY) for each in staged]
+        numbers: list[int] = []
         try:
+            for each in staged:
+                with self._in(each.path) as folder:
+                    numbers.append(folder.open(each.temporary, os.O_RDONLY))
             with ThreadPoolExecutor(_SYNCED_AT_ONCE) as together:
                 list(together.map(os.fsync, numbers))
         finally:
@@ -160,21 +162,22 @@ class Disk:
 
     def _put(self, each: _Staged) -> bool:
         """Give a file its place. False if the file there is not as expected, or somebody has it open for writing."""
-        folder, name = self._made(each.path.parent.parts), each.path.name
-        if each.replaces_all:
-            return self._replaced(folder, each)
-        if each.expected is None:
-            return _linked(folder, each.temporary, name) or (
-                not folder.exists(name) and self._replaced(folder, each)  # where there are no links
-            )
-        old = _opened(folder, name)
-        if old is None:
-            return self._replaced(folder, each)
-        with os.fdopen(old, "rb") as file:
-            if is_written(old) or file.read(LARGEST) != each.expected:
-                return False
-            self._replaced(folder, each)
-            self._keep_what_came_last(each.path, each.expected, file)
+        name = each.path.name
+        with self._in(each.path) as folder:
+            if each.replaces_all:
+                return self._replaced(folder, each)
+            if each.expected is None:
+                return _linked(folder, each.temporary, name) or (
+                    not folder.exists(name) and self._replaced(folder, each)  # where there are no links
+                )
+            old = _opened(folder, name)
+            if old is None:
+                return self._replaced(folder, each)
+            with os.fdopen(old, "rb") as file:
+                if is_written(old) or file.read(LARGEST) != each.expected:
+                    return False
+                self._replaced(folder, each)
+                self._keep_what_came_last(each.path, each.expected, file)
         return True
 
     def _replaced(self, folder: Folder, each: _Staged) -> bool:
@@ -211,23 +214,21 @@ class Disk:
         raise FileFault(f"{self.path}: too many files that were found", "no free name")
 
     def move(self, path: PurePosixPath, to: PurePosixPath) -> None:
-        """To another folder or name of the vault. Raises FileFault where there is a file already."""
-        with told("move", self._folder_of(path)):
-            folder = self._opened(path.parent.parts, create=False)
-            folder.move(path.name, self._made(to.parent.parts), to.name)
-            self._sync_folders((to.parent.parts, path.parent.parts))
+        """To another folder or name of the vault. Raises FileFault if there is a file already."""
+        with told("move", self._folder_of(path)), self._in(path) as folder, self._in(to, create=True) as target:
+            folder.move(path.name, target, to.name)
+            target.sync()
+            folder.sync()
 
     def remove(self, path: PurePosixPath) -> None:
         """One that is not there is removed already."""
-        with told("remove", self._folder_of(path)), suppress(FileNotFoundError):
-            folder = self._opened(path.parent.parts, create=False)
+        with told("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             folder.remove(path.name)
             folder.sync()
 
     def retire(self, path: PurePosixPath, expected: bytes) -> bool:
         """Remove a file that says what is expected. False if somebody changed it, or has it open for writing."""
-        with told("remove", self._folder_of(path)):
-            folder = self._made(path.parent.parts)
+        with told("remove", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             number = _opened(folder, path.name)
             if number is None:
                 return True
@@ -240,9 +241,8 @@ class Disk:
         return True
 
     def append(self, path: PurePosixPath, data: bytes) -> None:
-        """To a file that can be made anew from others: not synced. What ends in the midst of a line is ended first."""
-        with told("write", self._folder_of(path)):
-            folder = self._made(path.parent.parts)
+        """To a file that can be made from others: not synced. What ends in the midst of a line is ended first."""
+        with told("write", self._folder_of(path)), self._in(path, create=True) as folder:
             number = folder.open(path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             try:
                 size = os.fstat(number).st_size
@@ -273,37 +273,14 @@ class Disk:
     def _folder_of(self, path: PurePosixPath) -> Path:
         return self.path / path.parent
 
-    def _folder(self, parts: tuple[str, ...]) -> Folder | None:
-        """None where there is none."""
-        try:
-            return self._opened(parts, create=False)
-        except FileNotFoundError:
-            return None
-
-    def _made(self, parts: tuple[str, ...]) -> Folder:
-        """… made where there is none."""
-        return self._opened(parts, create=True)
-
-    def _opened(self, parts: tuple[str, ...], *, create: bool) -> Folder:
-        """Those that were used last stay open."""
-        if not parts:
-            return self._base
-        folder = self._folders.pop(parts) if parts in self._folders else self._walked(parts, create=create)
-        self._folders[parts] = folder
-        if len(self._folders) > _OPEN:
-            self._folders.pop(next(iter(self._folders))).close()
-        return folder
-
-    def _walked(self, parts: tuple[str, ...], *, create: bool) -> Folder:
-        path = self.path.joinpath(*parts)
+    def _in(self, path: PurePosixPath, *, create: bool = False) -> closing[Folder]:
+        """The open folder of a file. Raises OSError."""
+        folder = self._folder_of(path)
         if self._base.number is None:  # where folders are not opened
-            path.mkdir(mode=0o700, parents=create, exist_ok=True) if create else path.stat()
-            return Folder(path, None, "")
-        return Folder(path, walked(os.dup(self._base.number), parts, create=create), "")
-
-    def _sync_folders(self, folders: Iterable[tuple[str, ...]]) -> None:
-        for parts in folders:
-            self._made(parts).sync()
+            folder.mkdir(mode=0o700, parents=create, exist_ok=True) if create else folder.stat()
+            return closing(Folder(folder, None, ""))
+        number = walked(os.dup(self._base.number), path.parent.parts, create=create)
+        return closing(Folder(folder, number, ""))
 
     def drop_staged(self) -> None:
         """Remove the temporary files that were not published."""
@@ -312,14 +289,8 @@ class Disk:
 
     def _drop(self, staged: _Staged) -> None:
         if staged.temporary:
-            with suppress(OSError):
-                self._made(staged.path.parent.parts).remove(staged.temporary)
-
-    def close(self) -> None:
-        self.drop_staged()
-        for folder in self._folders.values():
-            folder.close()
-        self._folders = {}
+            with suppress(OSError), self._in(staged.path) as folder:
+                folder.remove(staged.temporary)
 
 
 def _opened(folder: Folder, name: str) -> int | None:

@@ -34,7 +34,7 @@ def held(base: Path) -> Iterator[Disk]:
         try:
             yield disk
         finally:
-            disk.close()
+            disk.drop_staged()
             os.close(number)
 
 
@@ -42,12 +42,7 @@ def held(base: Path) -> Iterator[Disk]:
 def looked_at(base: Path) -> Iterator[Disk | None]:
     """A vault's folder without its lock, to read; None if it does not exist. Raises FileFault, FileElsewhere."""
     with _folder_at(base) as folder:
-        disk = None if folder is None else Disk(folder, -1)
-        try:
-            yield disk
-        finally:
-            if disk is not None:
-                disk.close()
+        yield None if folder is None else Disk(folder, -1)
 
 
 @contextmanager

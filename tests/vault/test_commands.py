@@ -190,17 +190,6 @@ def test_who_is_asked_reads_what_would_be_switched_on_in_no_color_of_errors(ada:
     assert "\x1b" not in ran.err
 
 
-@pytest.mark.parametrize(("answer", "is_on"), [("n\n", False), ("", False), ("y\n", True)])
-def test_what_is_off_is_asked_about_with_the_seeds_question(ada: Agent, site: Path, answer: str, is_on: bool) -> None:
-    rule_changes.change(ada, PERSON, enabled=False)
-    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
-        ran = rules("init", stdin=answer.encode())
-    assert ran.code == 0
-    assert "Memory rules are currently disabled. Enable memory functionality? (y/n)" in ran.err
-    assert fresh(ada).memory_enabled is is_on
-    assert len(ran.out.splitlines()) == (12 if is_on else 2)
-
-
 def test_where_nobody_can_be_asked_nothing_is_switched_on(ada: Agent, site: Path) -> None:
     rule_changes.change(ada, PERSON, enabled=False)
     ran = rules("init", "--json")
@@ -217,19 +206,16 @@ def vault(ada: Agent, site: Path) -> Path:
     return site / "memory"
 
 
-def test_a_memory_is_stored_and_its_file_told(ada: Agent, vault: Path) -> None:
-    ran = rules("store", "B it is", "--context", "A or B", "--decision", "B", "--category", "technical", "--tag", "x")
-    assert ran.json["file"] == str(vault / "common/technical/000001.md")
-    text = Path(ran.json["file"]).read_text()
-    assert "## Context\nA or B\n\n## Understanding\nB it is\n\n## Decision/Action\nB\n" in text
-    assert says(ada, 1).tags == ("x",)
-
-
 def test_a_category_of_a_project_takes_this_folders(ada: Agent, vault: Path) -> None:
     ran = rules("store", "-", "--category", "contextual", stdin=b"By standard input")
     assert (ran.json["project"], says(ada, 1).content) == ("git.test/acme/site", "By standard input")
-    assert rules("store", "Or another", "--project", "shop").json["category"] == "contextual"
-    assert rules("store", "Or none").json["category"] == "behavioral"
+    for args, category, project in (
+        (("--project", "shop"), "contextual", "shop"),
+        (("--category", "topic"), "topic", "git.test/acme/site"),
+        ((), "behavioral", ""),
+    ):
+        told = rules("store", "Or another", *args).json
+        assert (told["category"], told["project"]) == (category, project)
 
 
 def test_a_section_goes_where_its_category_has_it(ada: Agent, vault: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -70,17 +70,3 @@ def test_what_it_wrote_is_counted_as_mended(ada: Agent, three: list[int], vault:
     assert differ(ada) == [("behind", 4)]
     done = repair.repair(ada)
     assert (done.repaired, done.left, done.is_done) == (1, (), True)
-
-
-def test_what_cannot_be_written_is_not_done(ada: Agent, three: list[int], vault: Path) -> None:
-    (vault / memories(vault)[1]).unlink()
-    stage = Disk.stage
-
-    def refusing(self: Disk, path: PurePosixPath, data: bytes, *, expected: bytes | None, **options: bool) -> None:
-        if path.name != "index.md":
-            raise FileFault("denied", "permission denied")
-        stage(self, path, data, expected=expected, **options)
-
-    with mock.patch.object(Disk, "stage", refusing):
-        done = repair.repair(ada)
-    assert (done.repaired, done.is_done) == (0, False)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from memory.agents import rule_changes
+from memory.agents.rule_changes import change
 from memory.models import Agent
 from memory.policy.categories import SCOPES
 from memory.policy.validation import Draft
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from memory.vault import sealed
 from memory.writing import operations
 from tests.rules.talking import agreed
+from tests.rules.test_places import TREE
 from tests.steps import ME, PERSON, fresh, last_entry, remember
 from tests.vault.tree import differ, memories, the_one, tree
 
@@ -42,35 +43,12 @@ def test_a_memory_is_a_file_a_person_can_read(ada: Agent, vault: Path) -> None:
 def test_every_category_has_its_place(ada: Agent, vault: Path) -> None:
     for category in SCOPES:
         remember(ada, f"About {category}", category=category, project="site")
-    folders = sorted({str(Path(path).parent) for path in memories(vault)})
-    assert folders == [
-        "common/behavioral",
-        "common/technical",
-        "private/credentials",
-        "private/keys",
-        "private/personal",
-        "private/sensitive",
-        "projects/site/contextual",
-        "projects/site/git_history",
-        "projects/site/interactions",
-        "projects/site/sessions",
-        "projects/site/topics",
-    ]
+    assert {str(Path(path).parent) for path in memories(vault)} == set(TREE.values())
     assert [path for path in tree(vault) if path.endswith("index.md")] == [
         "index.md",
         "private/index.md",
         "projects/site/index.md",
     ]
-
-
-@pytest.mark.parametrize("category", ["personal", "credentials", "sensitive", "keys"])
-def test_what_is_private_is_sealed(ada: Agent, vault: Path, category: str) -> None:
-    remember(ada, "sesame opens the door", category=category, tags=["door"])
-    for path in tree(vault):
-        assert "sesame" not in path + (vault / path).read_text()
-        assert "door" not in path + (vault / path).read_text()
-    opened = sealed.open_file(fresh(ada), the_one(vault).read_bytes())
-    assert (opened.content, opened.tags) == ("sesame opens the door", ("door",))
 
 
 def test_a_credential_is_named_by_its_service(ada: Agent, vault: Path) -> None:
@@ -83,15 +61,6 @@ def test_a_credential_is_named_by_its_service(ada: Agent, vault: Path) -> None:
         "private/credentials/openai-api-key.md",
         "private/credentials/project-a-openai-api-key.md",
     ]
-
-
-def test_a_revision_rewrites_its_file(ada: Agent, vault: Path) -> None:
-    [number] = remember(ada, "The ferry leaves at 14:30.", category="technical")
-    path = the_one(vault)
-    operations.revise(ada, number, ME, content="The ferry leaves at 15:10.")
-    assert the_one(vault) == path
-    assert "15:10" in path.read_text()
-    assert "14:30" not in path.read_text()
 
 
 def test_what_is_discarded_is_set_aside_and_comes_back(ada: Agent, vault: Path) -> None:
@@ -119,26 +88,20 @@ def test_an_edit_that_is_refused_writes_nothing(ada: Agent, vault: Path) -> None
     assert tree(vault) == []
 
 
-def test_a_closed_categorys_files_stay_as_they_are(ada: Agent, vault: Path) -> None:
+@pytest.mark.parametrize(
+    "switch",
+    [lambda ada, is_on: off(ada, "technical", is_on=is_on), lambda ada, is_on: change(ada, PERSON, enabled=is_on)],
+    ids=["category", "memory"],
+)
+def test_files_of_what_is_off_stay_as_they_are(ada: Agent, vault: Path, switch: Callable[[Agent, bool], None]) -> None:
     [number] = remember(ada, "The ferry leaves at 14:30.", category="technical")
     seq = last_entry(ada).seq
-    off(ada, "technical")
+    switch(ada, False)
     before = tree(vault)
-    rollback.roll_back(ada, What.entry(seq), PERSON)  # which passes the switches
+    rollback.roll_back(fresh(ada), What.entry(seq), PERSON)  # which passes the switches
     assert tree(vault) == before
-    off(ada, "technical", is_on=True)
+    switch(fresh(ada), True)
     assert memories(vault) == [f".discarded/common/technical/{number:06}.md"]
-
-
-def test_while_memory_is_off_nothing_is_written(ada: Agent, vault: Path) -> None:
-    remember(ada, "The ferry leaves at 14:30.", category="technical")
-    seq = last_entry(ada).seq
-    rule_changes.change(ada, PERSON, enabled=False)
-    before = tree(vault)
-    rollback.roll_back(fresh(ada), What.entry(seq), PERSON)
-    assert tree(vault) == before
-    rule_changes.change(fresh(ada), PERSON, enabled=True)
-    assert memories(vault) == [".discarded/common/technical/000001.md"]
 
 
 def test_a_notice_of_the_system_has_no_file(ada: Agent, vault: Path) -> None:

@@ -35,16 +35,6 @@ def edit(path: Path, old: str = "14:30", new: str = "16:45") -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
-def test_a_file_that_went_is_written_again(ada: Agent, ferry: int, vault: Path) -> None:
-    path = the_one(vault)
-    before = path.read_bytes()
-    path.unlink()
-    assert differ(ada) == [("missing", ferry)]
-    assert repair.repair(ada).repaired == 1
-    assert path.read_bytes() == before
-    assert differ(ada) == []
-
-
 def test_all_of_a_vault_is_written_again(ada: Agent, ferry: int, vault: Path) -> None:
     remember(ada, "two", category="personal")
     repair.repair(ada)

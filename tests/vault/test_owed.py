@@ -20,7 +20,7 @@ from memory.vault.files import AT_ONCE
 from memory.writing import operations
 from tests.rules.talking import talk
 from tests.steps import ME, PERSON, fresh, remember
-from tests.vault.tree import differ, memories, tree
+from tests.vault.tree import differ, memories
 
 
 def has_file(agent: Agent, *numbers: int) -> list[bool]:
@@ -137,14 +137,6 @@ def test_a_memory_that_cannot_be_opened_keeps_no_other_waiting(ada: Agent, vault
         other = stored(ada, "two", "technical")
         assert has_file(ada, other) == [True]
         assert Vault.objects.get().fault == "a memory's seal is broken"
-
-
-def test_what_is_half_written_takes_no_place(ada: Agent, vault: Path) -> None:
-    with mock.patch("memory.vault.disk.write", side_effect=OSError(28, "No space left on device")):
-        stored(ada, "one", "technical")
-    assert tree(vault) == []
-    writer.catch_up()
-    assert len(memories(vault)) == 1
 
 
 def test_what_was_redacted_is_removed_as_far_as_can_be_and_keeps_nothing_waiting(ada: Agent, vault: Path) -> None:

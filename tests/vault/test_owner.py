@@ -150,23 +150,6 @@ def test_a_link_put_in_its_place_leads_nowhere(ada: Agent, vault: Path, root: Pa
     assert Vault.objects.get(agent_id=ada.pk).fault == "a link leads elsewhere"
 
 
-@pytest.mark.parametrize(
-    ("path", "why"),
-    [
-        (" ", "blank"),
-        ("notes /x", "blank"),
-        (".git/notes", "git keeps"),
-        ("repo/.git", "git keeps"),
-        ("/".join(["\u00e9" * 100] * 5), "bytes"),
-        ("a\nb", "control"),
-    ],
-)
-def test_paths_that_are_none(ada: Agent, vault: Path, path: str, why: str) -> None:
-    with pytest.raises(Invalid, match=why):
-        lifecycle.change(ada, ME, vault_path=path)
-    assert fresh(ada).vault_path == str(vault)
-
-
 @pytest.mark.parametrize("below", [False, True])
 @pytest.mark.django_db(transaction=True)
 def test_of_agents_who_want_one_place_at_once_one_has_it(root: Path, settings: Settings, below: bool) -> None:

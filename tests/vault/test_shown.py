@@ -45,17 +45,11 @@ def test_no_name_of_a_file_or_line_of_an_index_shows_one(ada: Agent, vault: Path
     assert "a1b2c3d4" not in said
 
 
-def test_a_vault_masks_nothing_where_a_person_says_so(ada: Agent, vault: Path) -> None:
+def test_a_vault_masks_nothing_until_a_person_says_so_again(ada: Agent, vault: Path) -> None:
     set_rules(ada, capture_settings__sensitive_data_masking=False)
     ada.refresh_from_db()
     remember(ada, SAID, category="technical")
     assert SECRET in the_one(vault).read_text()
-
-
-def test_files_are_masked_once_a_person_says_so_again(ada: Agent, vault: Path) -> None:
-    set_rules(ada, capture_settings__sensitive_data_masking=False)
-    ada.refresh_from_db()
-    remember(ada, SAID, category="technical")
     set_rules(ada, capture_settings__sensitive_data_masking=True)
     assert SECRET not in the_one(vault).read_text()
     assert differ(ada) == []

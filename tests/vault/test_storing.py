@@ -18,7 +18,7 @@ from memory.models import Agent, VaultFile
 from memory.vault import base, disk, writer
 from memory.writing import operations
 from tests.commands.calling import Ran, failed, run
-from tests.steps import ME, PERSON, active, fresh, remember
+from tests.steps import ME, PERSON, fresh, remember
 from tests.vault.conftest import KEY
 from tests.vault.tree import memories, tree
 
@@ -178,24 +178,6 @@ def test_what_was_not_written_as_it_was_said_is_not_confirmed(
     file = writer.file_of(fresh(begun.agent), number)
     assert file is not None
     assert "Retry three times." in Path(file).read_text()
-
-
-def test_without_a_vault_there_is_no_file_to_confirm(begun: Begun, root: Path) -> None:
-    assert rules("store", "Retry three times.", "--category", "technical").json["file"] is None
-    assert active(begun.agent) == [1]
-
-
-@pytest.mark.parametrize(
-    ("args", "category", "project"),
-    [
-        ((), "behavioral", ""),
-        (("--project", "shop"), "contextual", "shop"),
-        (("--category", "topic"), "topic", "git.example.org/acme/site"),
-    ],
-)
-def test_what_is_not_said_is_told_by_what_is(begun: Begun, args: tuple[str, ...], category: str, project: str) -> None:
-    told = rules("store", "Something.", *args).json
-    assert (told["category"], told["project"]) == (category, project)
 
 
 # --- credentials
