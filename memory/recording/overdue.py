@@ -8,28 +8,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
-import structlog
-from django.db import OperationalError, transaction
 from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from audit.models import AuditEntry, Operation
-from audit.patience import wait_at_most
 from audit.trail import Actor
-from config.errors import DomainError
 from config.queue import STALE_MINUTES
 from memory.models import Agent, CleanupDecision, Memory, Source
 from memory.policy import settings_document, switches
 from memory.policy.categories import SCOPES
+from memory.recording.automatic import attempt
 from memory.writing import edits, operations
-
-log = structlog.get_logger("palimpsest.memory")
 
 SYSTEM = Actor.system("cleanup")
 AT_ONCE = 500  # agents looked at, at most
-PATIENCE = 1  # seconds for an agent that somebody else holds
 _DAY = 24 * 60  # minutes
 _MOST_DAYS = 700_000  # about as many as the calendar has
 Days = Mapping[str, int]
@@ -103,16 +98,13 @@ def remind(now: datetime | None = None) -> int:
     agents = list(_in_turn(now)[:AT_ONCE])
     last = _last_notices([agent.pk for agent in agents])
     agents = [agent for agent in agents if _may_be_told(agent, last.get(agent.pk), now)]
-    counts, told = _counts(agents, now), 0
-    for agent in agents:
-        if counts.get(agent.pk):
-            try:
-                with transaction.atomic():
-                    wait_at_most(PATIENCE)
-                    told += notify_overdue(agent, SYSTEM, now) is not None
-            except (DomainError, OperationalError) as failure:  # its key is missing, an import holds it, …
-                log.warning("cleanup notice not given", agent=agent.pk, error=type(failure).__name__)
-    return told
+    counts = _counts(agents, now)
+    due = [agent for agent in agents if counts.get(agent.pk)]
+    return sum(attempt(agent.pk, partial(_is_told, agent, now), "cleanup notice not given") for agent in due)
+
+
+def _is_told(agent: Agent, now: datetime) -> bool:
+    return notify_overdue(agent, SYSTEM, now) is not None
 
 
 def _in_turn(now: datetime) -> QuerySet[Agent]:

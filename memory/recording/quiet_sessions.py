@@ -6,39 +6,28 @@ Automatic work: what is switched off is skipped without a word.
 
 from __future__ import annotations
 
-import structlog
-from django.db import OperationalError, transaction
+from functools import partial
+
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from audit.patience import wait_at_most
 from audit.trail import Actor
-from config.errors import DomainError
 from memory.models import Agent, RecordedSession
 from memory.recording import sessions
+from memory.recording.automatic import attempt
 from memory.writing import edits
-
-log = structlog.get_logger("palimpsest.recording")
 
 SYSTEM = Actor.system("recording")
 AT_ONCE = 200  # sessions
-PATIENCE = 1  # seconds for an agent that somebody else holds
-# In rules as they are kept. Whoever has a key of their own by this name has their sessions ended by the next one alone.
+# In rules as they are kept. If an agent has a key of its own by this name, the next session ends the one before it.
 _UNBOUNDED = '"session_boundary_detection": false'
 
 
 def end_quiet() -> int:
-    """End the sessions that are over; how many were. For a task that comes every five minutes: who is due is one query,
-    and those that fell silent last are the first, so that one that cannot be ended keeps none waiting."""
-    ended = 0
-    for session in list(_due()[:AT_ONCE]):
-        try:
-            with transaction.atomic():
-                wait_at_most(PATIENCE)
-                ended += _ended(session)
-        except (DomainError, OperationalError) as failure:  # its key is missing, an import holds it, …
-            log.warning("quiet session not ended", agent=session.agent_id, error=type(failure).__name__)
-    return ended
+    """End the sessions that are over, and return how many. For a task that runs every five minutes. One query finds
+    them; those that fell silent last come first, so that one that cannot be ended keeps none waiting."""
+    found = list(_due()[:AT_ONCE])
+    return sum(attempt(each.agent_id, partial(_ended, each), "quiet session not ended") for each in found)
 
 
 def _due() -> QuerySet[RecordedSession]:

@@ -113,11 +113,9 @@ def _closed(agent: Agent, *, requested: bool) -> str:
 
 def _recorded(row: Agent, kept: Captured, actor: Actor) -> Recorded:
     now = timezone.now()
-    joined = sessions.join(row, kept.said.session, kept.said.project, actor, now)
-    session = joined.session
+    session, before = sessions.join(row, kept.said.session, kept.said.project, actor, now)
     with edits.locked(row) as row:  # an older session's end may have been written meanwhile
         to, first = partial(_refer, row, session), row.next_number
-        before = joined.previous
         previous = to(before.number, before.origin) if before else ""
         told = contents(kept, session.name, previous=previous, parts_at=lambda place: to(first + place, now))
     besides = sessions.followed(row, before, to(first, now)) if before else {}

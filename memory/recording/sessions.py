@@ -5,7 +5,6 @@ Memory"). A session's name, times and numbers are kept in clear; what was said i
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
@@ -30,14 +29,6 @@ QUIET = timedelta(minutes=30)  # after so long without a word, another session b
 READ = 500  # memories of a session that are looked through: its first, and its last
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The session that an interaction belongs to, and the memory before it in the project, where that is there."""
-
-    session: RecordedSession
-    previous: Memory | None
-
-
 def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> RecordedSession:
     """Begin a session; older ones of the project are ended. Without a name it is named by the time.
 
@@ -51,9 +42,10 @@ def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> Record
         return _begun(row, name, project, actor, timezone.now())
 
 
-def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> Joined:
-    """The session of this project to record in, of an agent that is locked: the one that is named, else the one that
-    goes on, else a new one. One that is over has its memory first, and goes on when it is named."""
+def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> tuple[RecordedSession, Memory | None]:
+    """The session of this project to record in, of an agent that is locked: the named one, else the one that goes on,
+    else a new one; and the last interaction in the project, if its memory is there. A session that is over has its
+    memory first, and goes on if it is named."""
     project = project or DEFAULT_PROJECT
     mine = RecordedSession.objects.filter(agent_id=row.pk, project=project)
     last = mine.order_by("-last_at", "-pk").first()
@@ -65,7 +57,7 @@ def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> Jo
     else:
         found = last if last is not None and _goes_on(row, last, now) else None
     session = found if found is not None else _begun(row, name, project, actor, now)
-    return Joined(session, _last_of(row, last) if last is not None and last.numbers else None)
+    return session, _last_of(row, last) if last is not None and last.numbers else None
 
 
 def _last_of(row: Agent, session: RecordedSession) -> Memory | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 from memory.agents import rule_changes
 from memory.agents.rule_changes import Wanted
+from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent, Memory, RecordedSession
 from memory.recording.interactions import Interaction
 from memory.recording.recorder import Recorded, record
+from tests.commands.calling import Ran, run
 from tests.steps import ME, PERSON, fresh, says
 
 PROMPT = "From now on always use tabs, Ann."  # of medium significance
@@ -61,3 +64,13 @@ def sessions(agent: Agent) -> list[RecordedSession]:
 def of_category(agent: Agent, category: str) -> list[Memory]:
     rows = Memory.objects.filter(agent_id=agent.pk, category=category, discarded_at__isnull=True)
     return list(rows.order_by("number"))
+
+
+def rules(deed: str, *args: str, agent: str = "acme/ada", stdin: bytes = b"") -> Ran:
+    """A command of memory rules, such as `store` or `status`."""
+    return run(*COMMANDS[deed].split(), agent, *args, stdin=stdin)
+
+
+def at_a_terminal(answer: str, deed: str, *args: str) -> Ran:
+    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
+        return rules(deed, *args, stdin=answer.encode())

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from audit.trail import Actor
 from memory import errors
-from memory.agents import rule_changes
 from memory.models import Agent, CleanupDecision, Memory
 from memory.policy.settings_document import DEFAULTS
 from memory.recording import cleanup, usage
@@ -123,14 +122,6 @@ def test_what_is_never_suggested(ada: Agent) -> None:
 def test_another_agents_memories_are_not_suggested(ada: Agent, bob: Agent) -> None:
     old(bob, "tea")
     assert suggested(ada) == []
-
-
-def test_with_memory_off_nothing_is_suggested_or_decided(ada: Agent) -> None:
-    old(ada, "tea")
-    rule_changes.change(ada, PERSON, enabled=False)
-    for act in (lambda: cleanup.review(fresh(ada)), lambda: decide(fresh(ada), [1], [], ME)):
-        with pytest.raises(errors.MemoryDisabled):
-            act()
 
 
 def test_of_one_category(ada: Agent) -> None:

@@ -145,11 +145,6 @@ def test_at_a_terminal_alone_the_list_says_how_each_begins(past: Agent, terminal
     assert SAID not in clean("--json", terminal=terminal).out
 
 
-def test_what_is_no_answer_is_asked_again(past: Agent) -> None:
-    ran = clean(terminal=True, stdin="yes\nd\nq\n")
-    assert (ran.err.count("[d/k/S/q]"), active(past)) == (3, [2, 3])
-
-
 def test_what_was_discarded_is_told_with_what_brings_it_back(past: Agent) -> None:
     told = clean("--discard", seen(past, 1, 2)).err.splitlines()[-1]
     seq = last_entry(past).seq

@@ -5,21 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from memory.agents import rule_changes
-from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent
 from memory.policy.settings_document import DEFAULTS
-from tests.commands.calling import Ran, failed, run
+from tests.commands.calling import failed
+from tests.rules.talking import at_a_terminal, rules
 from tests.steps import PERSON, fresh, last_entry
-
-
-def rules(*args: str, stdin: bytes = b"") -> Ran:
-    deed, *more = args
-    return run(*COMMANDS[deed].split(), "acme/ada", *more, stdin=stdin)
 
 
 def without(category: str) -> dict[str, Any]:
@@ -29,15 +23,8 @@ def without(category: str) -> dict[str, Any]:
 @pytest.fixture
 def closed(ada: Agent) -> Agent:
     """With memory off, and technical memories too."""
-    rule_changes.change(
-        ada, PERSON, enabled=False, rules={"memory_rules": {"categories": {"technical": {"enabled": False}}}}
-    )
+    rule_changes.change(ada, PERSON, enabled=False, rules=without("technical"))
     return fresh(ada)
-
-
-def at_a_terminal(answer: str, *args: str) -> Ran:
-    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
-        return rules(*args, stdin=answer.encode())
 
 
 def test_what_is_on_is_shown(closed: Agent) -> None:

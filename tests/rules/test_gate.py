@@ -166,18 +166,6 @@ def test_what_is_as_it_was_is_no_entry(past: Agent) -> None:
     assert last_entry(past).seq == before
 
 
-def test_a_wrong_document_changes_nothing(past: Agent) -> None:
-    with refused(past, errors.Invalid):
-        rule_changes.change(past, PERSON, enabled=False, rules={"memory_rules": {"cleanup_guidance_days": "soon"}})
-
-
-def test_with_memory_off_nothing_is_written_or_read(past: Agent) -> None:
-    rule_changes.change(past, PERSON, enabled=False)
-    for act in (lambda: reading.one(fresh(past), 3), lambda: remember(fresh(past), "x")):
-        with pytest.raises(errors.MemoryDisabled):
-            act()
-
-
 def test_what_would_be_turned_on_is_told(past: Agent) -> None:
     assert rule_changes.turned_on(past, Wanted(True, {})) == [f"memory_rules.categories.{CATEGORY}.enabled"]
     assert rule_changes.turned_on(past, Wanted()) == []

@@ -8,14 +8,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from django.conf import settings as configured
 
 from memory.access import tenants
 from memory.agents import rule_changes
-from memory.management.commands.memory_rules import COMMANDS as ACTIONS
 from memory.markdown import sections
 from memory.masking.neutral import neutral
 from memory.models import Agent, Memory, RecordedSession
@@ -29,7 +27,7 @@ from tests import refining
 from tests.api.calling import Answer, Caller
 from tests.commands.calling import Ran, run
 from tests.conftest import House
-from tests.rules.talking import PROMPT, of_category, off, said, sessions, settings, talk
+from tests.rules.talking import PROMPT, at_a_terminal, of_category, off, rules, said, sessions, settings, talk
 from tests.rules.test_cleanup import DAYS, NOW, ago
 from tests.steps import ME, PERSON, active, fresh, remember, state
 
@@ -38,15 +36,6 @@ ON_START = "Memory rules are currently disabled. Enable memory functionality? (y
 ON_A_DEED = "Memory functionality is currently disabled. Would you like to enable it? (y/n)"
 LINE = {"content": "x", "category": "technical"}
 PATHS = {"master": settings_document.MASTER, "category": "memory_rules.categories.technical.enabled"}
-
-
-def rules(deed: str, *args: str, stdin: bytes = b"") -> Ran:
-    return run(*ACTIONS[deed].split(), "acme/ada", *args, stdin=stdin)
-
-
-def at_a_terminal(answer: str, deed: str, *args: str) -> Ran:
-    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
-        return rules(deed, *args, stdin=answer.encode())
 
 
 @pytest.fixture(autouse=True)

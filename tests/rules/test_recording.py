@@ -47,28 +47,22 @@ def test_by_default_nothing_is_recorded_automatically(ada: Agent) -> None:
     assert PROMPT not in log
 
 
-def test_with_memory_off_nothing_is_recorded_automatically(ada: Agent) -> None:
-    settings(ada, **AUTO)
+def test_what_is_off_or_below_the_threshold_is_skipped(ada: Agent) -> None:
+    settings(ada, **AUTO, auto_recording__interaction_threshold="high")
+    skips(ada, "below_threshold", prompt="When does the ferry leave?")
+    off(ada, "user_interaction", **AUTO)
+    skips(ada, "category_off")
     rule_changes.change(fresh(ada), PERSON, enabled=False)
     skips(ada, "memory_off")
     skips(ada, "memory_off", prompt="")  # nothing is even looked at
-
-
-def test_with_the_category_off_nothing_is_recorded_automatically(ada: Agent) -> None:
-    off(ada, "user_interaction", **AUTO)
-    skips(ada, "category_off")
-
-
-def test_what_matters_less_than_the_threshold_is_skipped(ada: Agent) -> None:
-    settings(ada, **AUTO, auto_recording__interaction_threshold="high")
-    skips(ada, "below_threshold", prompt="When does the ferry leave?")
-    assert overhear(ada, "No, from now on always use tabs.").number == 1
 
 
 def test_switched_on_it_records_automatically(ada: Agent) -> None:
     settings(ada, **AUTO)
     found = overhear(ada)
     assert (found.number, found.skipped, found.significance) == (1, None, "medium")
+    settings(ada, **AUTO, auto_recording__interaction_threshold="high")
+    assert overhear(ada, "No, from now on always use tabs.").number == 2
 
 
 def test_who_asks_needs_neither_switch_nor_threshold_of_recording(ada: Agent) -> None:

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from memory.agents import rule_changes
-from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent
-from tests.commands.calling import Ran, failed, run
+from tests.commands.calling import failed
 from tests.conftest import House
 from tests.privacy.marker import unique
-from tests.rules.talking import PROMPT, of_category, off, said, sessions, settings, talk
+from tests.rules.talking import PROMPT, at_a_terminal, of_category, off, rules, said, sessions, settings, talk
 from tests.steps import PERSON, active, entries, fresh, last_entry, state
 
 
 @pytest.fixture(autouse=True)
 def key(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
-
-
-def rules(deed: str, *args: str, stdin: bytes = b"") -> Ran:
-    return run(*COMMANDS[deed].split(), "acme/ada", *args, stdin=stdin)
-
-
-def at_a_terminal(answer: str, deed: str, *args: str) -> Ran:
-    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
-        return rules(deed, *args, stdin=answer.encode())
 
 
 # --- record

@@ -63,11 +63,6 @@ def test_while_memory_is_off_it_is_asked_about(tea: Agent) -> None:
     assert (rule_changes.QUESTION in ran.err, ran.out) == (True, "# What you remember of this\n- tea of a\n")
 
 
-def test_a_wrong_option_is_told(tea: Agent) -> None:
-    failed(retrieve("tea", "--limit", "0"), 2, "limit")
-    failed(retrieve("tea", "--project", "../b"), 2, "project")
-
-
 # --- where it is run
 
 

@@ -16,12 +16,11 @@ from django.db import connection, connections
 from memory.agents import lifecycle, rule_changes
 from memory.agents.rule_changes import Wanted
 from memory.errors import AgentsSide, NotAgreed
-from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent
 from memory.policy import settings_document, switches
-from tests.commands.calling import Ran, run
+from tests.commands.calling import run
 from tests.conftest import House
-from tests.rules.talking import off, settings
+from tests.rules.talking import off, rules, settings
 from tests.steps import ME, PERSON, SYSTEM, fresh, last_entry, problems, refused, remember
 
 RECORDING = "memory_rules.auto_recording.enabled"
@@ -29,10 +28,6 @@ RECORDING = "memory_rules.auto_recording.enabled"
 
 def path_of(category: str) -> str:
     return f"memory_rules.categories.{category}.enabled"
-
-
-def rules(deed: str, *args: str, stdin: bytes = b"") -> Ran:
-    return run(*COMMANDS[deed].split(), "acme/ada", *args, stdin=stdin)
 
 
 def turn_off(agent: Agent, path: str) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from memory.agents import rule_changes
-from memory.errors import CategoryDisabled, Constitutional, Invalid, MemoryDisabled
+from memory.errors import CategoryDisabled, Constitutional, Invalid
 from memory.markdown import sections
 from memory.models import Agent
 from memory.policy.validation import MAX_CONTENT, Draft
@@ -160,15 +159,6 @@ def test_what_cannot_be_kept_is_refused(ada: Agent) -> None:
         with refused(ada, Invalid) as caught:
             evolve(fresh(ada), topic, ME, Stage(**values))
         assert caught.value.field == field
-
-
-def test_a_closed_switch_is_told(ada: Agent) -> None:
-    off(ada, "topic")
-    with refused(ada, CategoryDisabled):
-        evolved(ada)
-    rule_changes.change(fresh(ada), PERSON, enabled=False)
-    with refused(ada, MemoryDisabled):
-        evolved(ada)
 
 
 def test_a_protected_one_stays(ada: Agent) -> None:

@@ -16,11 +16,11 @@ from pytest_django.fixtures import Settings
 from memory.agents import lifecycle, rule_changes
 from memory.consent import erasure, proposals, removal_requests
 from memory.errors import FileFault
-from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent
 from memory.vault.disk import Disk
-from tests.commands.calling import Ran, run
+from tests.commands.calling import Ran
 from tests.conftest import OPERATOR
+from tests.rules.talking import at_a_terminal, rules
 from tests.steps import ME, PERSON, fresh, last_entry, says
 from tests.vault.tree import memories
 
@@ -63,10 +63,6 @@ def key(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def ada(key: str) -> Agent:
     return Agent.objects.select_related("tenant").get(slug="ada")
-
-
-def rules(deed: str, *args: str, stdin: bytes = b"") -> Ran:
-    return run(*COMMANDS[deed].split(), "acme/ada", *args, stdin=stdin)
 
 
 def found(ran: Ran) -> dict[str, str]:
@@ -141,12 +137,11 @@ def test_with_its_key_an_agent_is_not_asked_and_so_not_too_often(ada: Agent, sit
     assert fresh(ada).vault_path == str(site / "c")
 
 
-@pytest.mark.parametrize(("answer", "args", "moves"), [("n\n", [], False), ("", [], False), ("y\n", [], True)])
-def test_another_vault_is_asked_about(ada: Agent, site: Path, answer: str, args: list[str], moves: bool) -> None:
+@pytest.mark.parametrize(("answer", "moves"), [("n\n", False), ("", False), ("y\n", True)])
+def test_another_vault_is_asked_about(ada: Agent, site: Path, answer: str, moves: bool) -> None:
     """As when init is run in a second project."""
     rules("init", "--vault")
-    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
-        ran = rules("init", "--vault", "second", "--json", stdin=answer.encode())
+    ran = at_a_terminal(answer, "init", "--vault", "second", "--json")
     assert ran.code == 0
     assert f"create one in {site / 'second'}? (y/n)" in ran.err
     assert fresh(ada).vault_path == str(site / ("second" if moves else "memory"))
@@ -184,8 +179,7 @@ def test_of_an_erased_agent_nothing_is_done(ada: Agent, site: Path, deed: list[s
 
 def test_who_is_asked_reads_what_would_be_switched_on_in_no_color_of_errors(ada: Agent, site: Path) -> None:
     rules("disable", "--category", "topic")
-    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
-        ran = rules("enable", "--category", "topic", stdin=b"y\n")
+    ran = at_a_terminal("y\n", "enable", "--category", "topic")
     assert "The category topic is currently switched off. Switch on? (y/n)" in ran.err
     assert "\x1b" not in ran.err
 
@@ -417,13 +411,11 @@ def test_while_memory_is_off_index_asks_and_does_nothing(ada: Agent, vault: Path
     before, seq = {each: (vault / each).read_bytes() for each in memories(vault)}, fresh(ada).audit_seq
     ran = rules("index", *args)
     assert (ran.code, ran.out, "Nothing was done." in ran.err) == (0, "", True)
-    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
-        declined = rules("index", *args, stdin=b"n\n")
+    declined = at_a_terminal("n\n", "index", *args)
     assert (declined.code, rule_changes.QUESTION in declined.err) == (0, True)
     assert {each: (vault / each).read_bytes() for each in memories(vault)} == before
     assert (fresh(ada).audit_seq, (vault / "index.md").exists()) == (seq, False)
-    with mock.patch("memory.management.agent_command.is_attended", return_value=True):
-        agreed = rules("index", *args, stdin=b"y\n")
+    agreed = at_a_terminal("y\n", "index", *args)
     assert (bool(agreed.out), fresh(ada).memory_enabled) == (True, True)
 
 

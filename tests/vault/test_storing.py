@@ -7,17 +7,18 @@ import stat
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memory.agents import lifecycle, rule_changes
-from memory.management.commands.memory_rules import COMMANDS
 from memory.models import Agent, VaultFile
 from memory.vault import base, disk, writer
 from memory.writing import operations
-from tests.commands.calling import Ran, failed, run
+from tests.commands.calling import failed, run
+from tests.rules.talking import rules as command
 from tests.steps import ME, PERSON, fresh, remember
 from tests.vault.conftest import KEY
 from tests.vault.tree import memories, tree
@@ -41,14 +42,13 @@ def begun(root: Path, transactional_db: None, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
     site = root / "site"
     site.mkdir()
-    for command in (["init", "-q"], ["remote", "add", "origin", REMOTE]):
-        subprocess.run(["git", *command], cwd=site, check=True, capture_output=True)
+    for args in (["init", "-q"], ["remote", "add", "origin", REMOTE]):
+        subprocess.run(["git", *args], cwd=site, check=True, capture_output=True)
     monkeypatch.chdir(site)
     return Begun(made, site)
 
 
-def rules(deed: str, *args: str) -> Ran:
-    return run(*COMMANDS[deed].split(), "acme/bea", *args)
+rules = partial(command, agent="acme/bea")
 
 
 def stored(*args: str) -> Path:

@@ -43,13 +43,6 @@ def test_a_line_that_is_there_twice_is_there_once_when_the_index_is_mended(
     assert (len(pages), after) == (2, [sorted(text.splitlines()) for text in before])
 
 
-def test_what_is_struck_is_gone_when_the_index_is_mended(ada: Agent, vault: Path) -> None:
-    remember(ada, "Green tea", "Black tea", category="technical")
-    operations.discard(ada, [2], ME)
-    rules("init")
-    assert "black-tea" not in (vault / "index.md").read_text()
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -73,10 +66,6 @@ def test_status_says_how_the_vault_is(ada: Agent, vault: Path) -> None:
     assert (
         rules("status").out.splitlines()[-1]
         == "1 file of another version: 'manage.py vault index acme/ada' writes it again"
-    )
-    vault.rename(vault.with_name("elsewhere"))
-    assert (
-        f"{vault}: the folder is gone; 'manage.py vault index acme/ada' writes its 1 file again" in rules("status").out
     )
 
 
