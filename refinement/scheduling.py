@@ -1,9 +1,9 @@
-"""Whose turn it is: what a worker does when it is woken.
+"""Chooses the agent that a worker refines next, among those that wait (`refinement.backlog`).
 
-Of the agents in line (`refinement.backlog`), the tenant's that has the fewest sessions under way, and of those the one
-that was served longest ago; of its agents the one that a person asked for, else the longest overdue. So a tenant with a
-thousand due agents delays another's single one by one session at most. Passed over are tenants and providers that have
-as many sessions under way as they may, and providers that do not answer (`refinement.providers`).
+It takes the tenant with the fewest sessions under way, and of those the one that was served longest ago. Of its agents
+it takes one that a person asked for, or else the longest overdue. So a tenant with a thousand due agents delays another
+tenant's single one by one session at most. Tenants and providers with as many sessions as they may have are passed
+over, and so are providers that do not answer (`refinement.providers`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.db import OperationalError, transaction
 from django.db.models import Min, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from audit.patience import alone, wait_at_most
@@ -26,15 +27,15 @@ from refinement import session as sessions
 from refinement.errors import AgentBusy
 from refinement.models import RefinementSession, Served, Waiting
 
-LOCK_SECONDS = 5  # that a worker waits for an agent's lock
+LOCK_SECONDS = 5  # a worker waits this long for an agent's lock
 NEVER = datetime.min.replace(tzinfo=UTC)
 LOCK = 0x70616C69  # of PostgreSQL's advisory locks: one worker at a time chooses
 
 
 def take() -> Waiting | None:
-    """The agent whose turn it is, taken; None when nobody can be refined now.
+    """Take the next agent; None if nothing can be refined now.
 
-    A transaction of its own, in which nobody else chooses. The caller gives it back, or ends it.
+    It is a transaction of its own, in which no other worker chooses. The caller gives the agent back, or ends its wait.
     """
     with transaction.atomic():
         alone(LOCK)
@@ -42,28 +43,26 @@ def take() -> Waiting | None:
             row.taken_at = timezone.now()
             if Waiting.objects.filter(pk=row.pk, claim=row.claim, taken_at=None).update(taken_at=row.taken_at):
                 Served.objects.update_or_create(tenant_id=row.tenant_id, defaults={"at": row.taken_at})
-                return row  # else it left the line a moment ago
+                return row  # else a sweep has just removed it
         return None
 
 
 def _next() -> Waiting | None:
     under_way = Counter(_taken().values_list("tenant_id", flat=True))
-    could = free()
+    waiting = free()
     served = Served.objects.filter(tenant_id=OuterRef("tenant_id")).values("at")
-    tenants: Iterable[Any] = could.values("tenant_id").annotate(
-        served=Subquery(served), first=Min("due_at"), line=Min("since")
+    tenants: Iterable[Any] = waiting.values("tenant_id").annotate(
+        served=Subquery(served), first=Coalesce(Min("due_at"), Min("since"))
     )
     if not tenants:
         return None
-    chosen = min(
-        tenants, key=lambda each: (under_way[each["tenant_id"]], each["served"] or NEVER, each["first"] or each["line"])
-    )
-    return could.filter(tenant_id=chosen["tenant_id"]).order_by("-asked", "due_at", "since", "pk").first()
+    chosen = min(tenants, key=lambda each: (under_way[each["tenant_id"]], each["served"] or NEVER, each["first"]))
+    return waiting.filter(tenant_id=chosen["tenant_id"]).order_by("-asked", "due_at", "since", "pk").first()
 
 
 class Closed(NamedTuple):
-    """Whose turn it cannot be now: tenants and providers that have as many sessions under way as they may, and what
-    does not answer."""
+    """What cannot be refined now: tenants and providers with as many sessions as they may have, and what does not
+    answer."""
 
     tenants: list[int]
     providers: set[str]
@@ -80,7 +79,7 @@ def closed() -> Closed:
 
 
 def free(now: Closed | None = None) -> QuerySet[Waiting]:
-    """Those in line who could be refined now."""
+    """The agents that wait and can be refined now."""
     waiting, now = Waiting.objects.filter(taken_at=None), now or closed()
     if now.tenants:
         waiting = waiting.exclude(tenant_id__in=now.tenants)
@@ -100,24 +99,19 @@ def _full_tenants(under_way: Counter[int]) -> list[int]:
 
 
 def give_back(turn: Waiting) -> None:
-    """It waits again: its model does not answer, or its worker is to end."""
+    """Let it wait again: its model does not answer, or its worker must end."""
     Waiting.objects.filter(pk=turn.pk, claim=turn.claim).update(taken_at=None)
 
 
 def end(turn: Waiting) -> None:
-    """It is refined, or need not be."""
+    """End its wait: it is refined, or need not be."""
     Waiting.objects.filter(pk=turn.pk, claim=turn.claim, taken_at__isnull=False).delete()
 
 
-def keep(_: Waiting) -> None:
-    """What holds the agent takes long: its turn is over when it counts as lost (`line.forget_lost`), and not before,
-    else workers would come back to it again and again."""
-
-
 def open_due(agent: Agent) -> RefinementSession | None:
-    """Open the agent's session if it is due; None when it is not, or is being refined.
+    """Open the agent's session; None if it is not due, or is being refined. Raises AgentBusy.
 
-    Looked at and opened under one lock: of two workers with the same agent, one finds nothing to do. Raises AgentBusy.
+    One lock covers the check and the opening, so that of two workers with the same agent one finds nothing to do.
     """
     try:
         with transaction.atomic():
@@ -126,5 +120,5 @@ def open_due(agent: Agent) -> RefinementSession | None:
                 if schedule.due().filter(pk=row.pk).exists():
                     return sessions.open_session(row, trigger=row.due_reason)
     except OperationalError:
-        raise AgentBusy("Something that takes long, an import perhaps, holds the agent.") from None
+        raise AgentBusy("Another operation, perhaps an import, holds the agent.") from None
     return None

@@ -1,4 +1,4 @@
-"""What workers are given to do for refinement. A task delivered twice does nothing the second time."""
+"""The tasks of refinement. A task that is delivered twice does nothing the second time."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from refinement import session as sessions
 
 @task
 def sweep() -> str:
-    """Have the agents that are due stand in line."""
+    """Let the agents that are due wait for a worker."""
     backlog.sweep()
     return "swept"
 
 
 @task
 def refine_agent(agent_id: int) -> str:
-    """Refine the agent whose turn it is, of all that stand in line; it need not be the one that is named."""
+    """Refine the next agent of all that wait. It need not be the named one."""
     return worker.refine_next(agent_id)
 
 
 @task
 def close_stale() -> str:
-    """End the sessions whose drivers are gone, and wake whoever may have been waiting for that.
+    """End the sessions whose drivers are gone, and wake workers for the agents that waited for that.
 
-    Agents are told of overdue memories, too, sessions of talk that fell silent have their memory, and vaults that are
-    behind follow: this comes regularly, however busy the service is.
+    It also does other regular work: it writes vault files that are missing, reminds agents of overdue memories, and
+    writes the memories of recorded conversations that have ended.
     """
     sessions.close_stale()
     backlog.forget_lost()
     backlog.wake()
-    with ExitStack() as each:  # where one fails the others are done all the same, and then the failure is told
+    with ExitStack() as each:  # all are called, and then a failure is raised
         each.callback(writer.catch_up)
         each.callback(overdue.remind)
         each.callback(quiet_sessions.end_quiet)

@@ -1,8 +1,6 @@
-"""What a worker does that is woken: refine the agent whose turn it is, and see to it that somebody goes on."""
+"""What a worker does when it is woken: it refines the next agent, and wakes another worker for the one after it."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import structlog
 
@@ -18,7 +16,7 @@ log = structlog.get_logger("palimpsest.refinement")
 
 
 def refine_next(agent_id: int) -> str:
-    """What became of it: the session's outcome, or that nobody was due. The agent that is named stands in line, too."""
+    """The outcome of the session, or `not_due` if nothing was to be done. The named agent waits with the others."""
     backlog.look(agent_id)
     try:
         return _refine_one()
@@ -28,7 +26,7 @@ def refine_next(agent_id: int) -> str:
 
 def _refine_one() -> str:
     while not is_ending() and (turn := scheduling.take()) is not None:
-        backlog.go_on()  # whoever is idle may take the next
+        backlog.go_on()  # an idle worker may take the next agent
         outcome = _refine(turn)
         if outcome != NOT_DUE:
             return outcome
@@ -36,22 +34,23 @@ def _refine_one() -> str:
 
 
 def _refine(turn: Waiting) -> str:
-    leave: Callable[[Waiting], None] = scheduling.end
     try:
         agent = Agent.objects.select_related("tenant").get(pk=turn.pk)
         if providers.is_doubted(agent.model) and not probe.answers(agent.model):
-            leave = scheduling.give_back
+            scheduling.give_back(turn)
             return NOT_DUE
-        return _open_and_drive(agent)
+        outcome = _open_and_drive(agent)
     except AgentBusy:
-        leave = scheduling.keep
-        return NOT_DUE
+        return NOT_DUE  # it counts as lost later (`backlog.forget_lost`): workers do not try it again and again
     except Stopped:
-        leave = scheduling.give_back
         reconnect()
+        scheduling.give_back(turn)
         raise
-    finally:
-        leave(turn)
+    except BaseException:
+        scheduling.end(turn)
+        raise
+    scheduling.end(turn)
+    return outcome
 
 
 def _open_and_drive(agent: Agent) -> str:
