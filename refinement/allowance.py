@@ -7,6 +7,7 @@ exceed the allowance, each by its own limit at most.
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q, Value
@@ -50,11 +51,9 @@ def is_used_up(tenant: Tenant, now: datetime | None = None) -> bool:
 
 def used_up(now: datetime) -> Q:
     """A filter for agents: the allowance of their tenant is used up."""
-    most = (
-        OuterRef("tenant__month_tokens")
-        if settings.MONTH_TOKENS is None
-        else Coalesce(OuterRef("tenant__month_tokens"), Value(settings.MONTH_TOKENS))
-    )
+    most: Any = OuterRef("tenant__month_tokens")
+    if settings.MONTH_TOKENS is not None:
+        most = Coalesce(most, Value(settings.MONTH_TOKENS))
     share = Share.objects.filter(tenant_id=OuterRef("tenant_id"), month=month_of(now))
     return Q(Exists(share.filter(model_tokens__gte=most))) | Q(tenant__month_tokens=0)
 

@@ -24,13 +24,13 @@ MAX_CALLS_PER_REPLY = 200
 def of(agent: Agent) -> dict[str, int]:
     """The limits of the agent's next session, by field name."""
     defaults = DEFAULTS | {"max_changes": max(MIN_DEFAULT_CHANGES, agent.core_count // 2)}
-    return {name: _first(getattr(agent, name), getattr(agent.tenant, name), given) for name, given in defaults.items()}
+    own = {name: getattr(agent, name) for name in defaults}
+    of_tenant = {name: getattr(agent.tenant, name) for name in defaults}
+    return defaults | _set(of_tenant) | _set(own)
 
 
-def _first(agents: int | None, tenants: int | None, default: int) -> int:
-    if agents is not None:
-        return agents
-    return default if tenants is None else tenants
+def _set(values: dict[str, int | None]) -> dict[str, int]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def within(session: RefinementSession, what: str) -> None:

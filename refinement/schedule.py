@@ -1,4 +1,4 @@
-"""When agents are due, and why (30-refinement, When)."""
+"""When agents are due, and why."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from refinement.models import Driver, Outcome, RefinementSession
 LEASE_EXPIRED, WORKER_STOPPED = "lease_expired", "worker_stopped"  # why a session ended: nobody drove it any more
 FIRST_RETRY = timedelta(hours=1)
 LONGEST_RETRY = timedelta(days=7)
+_DATES = ("failures_in_a_row", "last_refined_at", "quiet_until", "quiet_below_tokens", "due_at", "due_reason")
 
 
 def due(now: datetime | None = None) -> QuerySet[Agent]:
-    """The agents that are due, longest overdue first, in one query. An agent with an open session is not among
-    them, unless its lease has run out; a paused one, or one whose tenant has used up its month's model tokens, only
-    when a person asked."""
+    """The agents that are due, longest overdue first, in one query.
+
+    An agent with an open session is not due until the session's lease has run out. A paused agent, or one whose tenant
+    has used up its model tokens of the month, is due only if a person asked.
+    """
     now = now or timezone.now()
     held = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome=Outcome.OPEN, lease_until__gte=now)
     return (
@@ -36,16 +39,15 @@ def due(now: datetime | None = None) -> QuerySet[Agent]:
 
 
 def overdue(now: datetime | None = None) -> QuerySet[Agent]:
-    """… and those that are being refined, or wait for their tenant's next month: whose date has come, as people see
-    it."""
+    """The agents whose date has come, for people: also those that are being refined, or wait for the next month."""
     rows = Agent.objects.filter(due_at__lte=now or timezone.now(), memory_enabled=True)
     return rows.filter(Q(due_reason=DueReason.MANUAL) | Q(paused=False))
 
 
 def why(agent: Agent, now: datetime | None = None) -> str:
-    """The reason an agent is due, or an empty text."""
-    due = agent.due_at is not None and agent.due_at <= (now or timezone.now())
-    return agent.due_reason if due and agent.memory_enabled else ""
+    """The reason why an agent is due, or an empty text."""
+    is_due = agent.due_at is not None and agent.due_at <= (now or timezone.now())
+    return agent.due_reason if is_due and agent.memory_enabled else ""
 
 
 def ask(agent: Agent) -> Agent:
@@ -61,31 +63,29 @@ def ask(agent: Agent) -> Agent:
         if row.failures_in_a_row and row.quiet_until and now < row.quiet_until:  # each try may cost the operator money
             raise BackingOff(f"Refinement ended in trouble; ask again from {row.quiet_until:%Y-%m-%d %H:%M:%S} UTC on.")
         if allowance.is_used_up(row.tenant, now):
-            raise AllowanceSpent(f"The tenant's model tokens of this month are used up; {_from(now)}")
-        is_called = row.due_reason == DueReason.MANUAL and row.due_at is not None and row.due_at <= now
-        row.due_at, row.due_reason = now, DueReason.MANUAL if is_called else DueReason.AGENT  # a person's goes further
+            again = f"ask again from {allowance.next_month(now):%Y-%m-%d} on."
+            raise AllowanceSpent(f"The tenant's model tokens of this month are used up; {again}")
+        if why(row, now) != DueReason.MANUAL:  # a person's request has more rights: it stays
+            row.due_reason = DueReason.AGENT
+        row.due_at = now
         row.save(update_fields=["due_at", "due_reason"])
         return row
 
 
-def _from(now: datetime) -> str:
-    return f"ask again from {allowance.next_month(now):%Y-%m-%d} on."
-
-
 def put_off(agent: Agent) -> None:
-    """Have an agent whose session could not even be opened wait as after one that failed."""
+    """Let an agent whose session could not be opened wait as after a session that failed."""
     with edits.locked(agent) as row:
         row.failures_in_a_row += 1
         _wait(row, timezone.now(), retry_after(row.failures_in_a_row))
-        row.save(update_fields=["failures_in_a_row", "quiet_until", "due_at", "due_reason"])
+        row.save(update_fields=_DATES)
 
 
 def set_next(agent: Agent, session: RefinementSession) -> None:
-    """The next due date, set when a session closes."""
+    """Set the next due date, when a session closes."""
     now = session.closed_at or timezone.now()
     troubled = session.outcome in (Outcome.FAILED, Outcome.INCOMPLETE, Outcome.ABANDONED)
     if agent.failures_in_a_row and session.driver == Driver.RUNTIME and not troubled:
-        _keep_waiting(agent, now)  # a runtime's own model says nothing of the one that failed
+        _keep_waiting(agent, now)  # a runtime's own model says nothing about the model that failed
         return
     agent.failures_in_a_row = agent.failures_in_a_row + 1 if troubled else 0
     agent.last_refined_at = now
@@ -95,19 +95,10 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
         again = agent.failures_in_a_row == 1 and _was_the_workers_fault(session)
         _wait(agent, now, timedelta() if again else retry_after(agent.failures_in_a_row))
         if again and session.trigger == DueReason.MANUAL:
-            agent.due_reason = DueReason.MANUAL  # what a person asked for, of a paused agent perhaps
+            agent.due_reason = DueReason.MANUAL  # a person asked, perhaps for a paused agent
     elif session.tokens_after > agent.budget_tokens:
         _stay_quiet(agent, now)
-    agent.save(
-        update_fields=[
-            "failures_in_a_row",
-            "last_refined_at",
-            "quiet_until",
-            "quiet_below_tokens",
-            "due_at",
-            "due_reason",
-        ]
-    )
+    agent.save(update_fields=_DATES)
 
 
 def _weekly(agent: Agent, now: datetime) -> tuple[datetime | None, str]:
@@ -116,12 +107,12 @@ def _weekly(agent: Agent, now: datetime) -> tuple[datetime | None, str]:
 
 
 def retry_after(failures: int) -> timedelta:
-    """How long an agent waits after so many sessions in a row that ended in trouble."""
+    """How long an agent waits after so many failed sessions in a row."""
     return min(FIRST_RETRY * (1 << min(max(failures - 1, 0), 10)), LONGEST_RETRY)
 
 
 def _wait(agent: Agent, now: datetime, wait: timedelta) -> None:
-    """Growth meanwhile does not bring it forward. Who ended in trouble together does not come back together."""
+    """Wait, also if the memory grows. Dates are spread, so that agents which failed together do not return together."""
     until = now + wait + due_dates.spread(wait, f"{agent.pk}/{now.timestamp()}")
     agent.quiet_until = until
     agent.due_at, agent.due_reason = until, DueReason.RETRY
@@ -131,16 +122,16 @@ def _keep_waiting(agent: Agent, now: datetime) -> None:
     agent.last_refined_at = now
     if agent.quiet_until is not None:
         agent.due_at, agent.due_reason = max(now, agent.quiet_until), DueReason.RETRY
-    agent.save(update_fields=["last_refined_at", "due_at", "due_reason"])
+    agent.save(update_fields=_DATES)
 
 
 def _was_the_workers_fault(session: RefinementSession) -> bool:
-    """It died or was stopped: another takes over at once. The second time it may be the session that kills them."""
+    """The worker died or was stopped: another takes over at once. The second time the session itself may kill them."""
     return session.driver == Driver.SERVER and session.reason in (LEASE_EXPIRED, WORKER_STOPPED)
 
 
 def _stay_quiet(agent: Agent, now: datetime) -> None:
-    """Still over its budget: not due again for that before a day has passed, or memory grew by a tenth."""
+    """The agent is still over its budget. It is due again after a day, or when its memory has grown by a tenth."""
     cooldown.begin(agent, now, agent.core_tokens)
     if agent.quiet_until is not None and (agent.due_at is None or agent.quiet_until < agent.due_at):
         agent.due_at, agent.due_reason = agent.quiet_until, DueReason.OVER_BUDGET
