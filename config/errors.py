@@ -1,4 +1,4 @@
-"""The base of every domain error: a fact with a stable code and a message without content.
+"""The base of every domain error, with a stable code and a message without content.
 
 Interfaces translate these in one place each: commands to standard error and an exit code, the API to an error response,
 the admin to a message. No message may quote what a memory says.
@@ -6,27 +6,25 @@ the admin to a message. No message may quote what a memory says.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 FAILED, USAGE, MODEL = 1, 2, 3  # exit codes of commands: failed; configuration or usage; the model
 
 
 class DomainError(Exception):
-    """Something refused or failed for a reason worth telling. `code` is stable; `str(error)` is for people."""
+    """An operation was refused or failed. `code` is stable; `str(error)` is for people."""
 
     code = "error"
-    exit_code: ClassVar[int] = FAILED  # of a command that ends with it
+    exit_code = FAILED  # of a command that ends with it
 
 
 class ConfigurationError(DomainError):
-    """The service is not set up for what was asked: says what is missing and how to get it."""
+    """The service is not set up for an operation. The message says what is missing and how to get it."""
 
     code = "configuration"
     exit_code = USAGE
 
 
 class InvalidField(DomainError):
-    """A value that is wrong: names the field, what is wrong with it and what would be right."""
+    """A value is wrong. The message names the field, what is wrong with it, and what is right."""
 
     code = "invalid"
     exit_code = USAGE

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from audit.trail import Actor
-from config.errors import DomainError
+from config.errors import FAILED, MODEL, USAGE, DomainError
 from memory.errors import FileElsewhere, FileFault, MemoryDisabled
 from memory.models import Agent
 from memory.policy import switches
@@ -29,7 +29,6 @@ from refinement.llm import base, catalog
 from refinement.llm.base import LongText, Message, ModelError, ModelNotConfigured
 from refinement.models import GcReport
 
-FAILED, CONFIGURATION, MODEL = 1, 2, 3  # exit codes
 TEMPERATURE, MAX_TOKENS = 0.3, 4_096
 _KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
@@ -44,13 +43,13 @@ _PROVIDERS = ", ".join(ERROR_CLASSES)
 
 
 class GcFailed(DomainError):
-    """The log of one agent could not be processed, and nothing was trimmed. `exit` is the command's exit code."""
+    """The log of one agent could not be processed, and nothing was trimmed."""
 
     code = "gc_failed"
 
-    def __init__(self, message: str, exit: int) -> None:
+    def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
-        self.exit = exit
+        self.exit_code = exit_code
 
 
 class Output(Protocol):
@@ -120,7 +119,7 @@ def _log(agent: Agent, actor: Actor) -> Log:
     try:
         return log_of(agent, actor)
     except FileFault as fault:
-        raise GcFailed(str(fault), CONFIGURATION if isinstance(fault, FileElsewhere) else FAILED) from None
+        raise GcFailed(str(fault), USAGE if isinstance(fault, FileElsewhere) else FAILED) from None
 
 
 # --- the model
@@ -144,7 +143,7 @@ def _require_model(agent: Agent, agent_log: Log, model: str, options: Options) -
     if options.model and not agent_log.is_file and not options.may_choose_model(agent):
         raise GcFailed(
             "--model sends a silo's content to another model: set PALIMPSEST_AGENT_KEY to the agent's key",
-            CONFIGURATION,
+            USAGE,
         )
 
 
@@ -159,8 +158,8 @@ def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
     except ModelError as failure:
         allowance.add(agent.tenant_id, failure.usage.total, timezone.now())
         kind = _error_class(failure, model.partition("/")[0])
-        exit = FAILED if kind == "bad_request" else MODEL
-        raise GcFailed(f"{kind}: {_quoted(failure) if quotes else failure}", exit) from None
+        exit_code = FAILED if kind == "bad_request" else MODEL
+        raise GcFailed(f"{kind}: {_quoted(failure) if quotes else failure}", exit_code) from None
     except FileFault as fault:
         raise GcFailed(str(fault), FAILED) from None
 

@@ -13,15 +13,13 @@ from django.db.models import QuerySet
 
 from audit.trail import Actor
 from config.commandline import Task, drop_output, is_attended
-from config.errors import DomainError
+from config.errors import FAILED, USAGE, DomainError
 from memory.access.authentication import is_key_of
 from memory.consent import grant_tokens, granted_reads
 from memory.errors import KeyRejected, NotGranted
 from memory.models import Agent, Tenant
 from refinement import gc
 from refinement.gc_logs import Journal, Log
-
-FAILED, CONFIGURATION = gc.FAILED, gc.CONFIGURATION
 
 
 class Command(Task):
@@ -62,7 +60,7 @@ class Command(Task):
         if tenant and not all:
             return self._refuse("--tenant goes with --all; name the agent as TENANT/AGENT")
         if tenant and not Tenant.objects.filter(slug=tenant).exists():
-            return self._refuse(f'tenant "{tenant}" not found', CONFIGURATION)
+            return self._refuse(f'tenant "{tenant}" not found', USAGE)
         access = _Access(options["grant"])
         chosen = gc.Options(
             Actor.operator("gc"), options["dry_run"], options["model"], access.has_key_of, access.may_print
@@ -77,17 +75,15 @@ class Command(Task):
         found = list(_named(name))
         if len(found) > 1:
             labels = ", ".join(agent.label for agent in found)
-            return self._refuse(f'agent "{name}" is one of several tenants: name one of {labels}', CONFIGURATION)
+            return self._refuse(f'agent "{name}" is one of several tenants: name one of {labels}', USAGE)
         if not found:
-            return self._refuse(f'agent "{name}" not found', CONFIGURATION)
+            return self._refuse(f'agent "{name}" not found', USAGE)
         [agent] = found
         try:
             if not agent.memory_path:
                 access.require(agent)  # before anything is sent
             gc.collect(agent, name, options, self)
-        except gc.GcFailed as failure:
-            return self._refuse(str(failure), failure.exit)
-        except DomainError as failure:  # the silo was erased, or its key is missing
+        except DomainError as failure:
             return self._refuse(str(failure), failure.exit_code)
         return None
 
