@@ -19,7 +19,7 @@ from config.errors import FAILED
 
 log = structlog.get_logger("palimpsest.worker")
 
-FILING_SECONDS = 3  # for the results of the last tasks
+FILING_SECONDS = 3.0  # for the results of the last tasks
 LAST_SECONDS = 10  # a process that is asked to end is killed after this time
 
 
@@ -74,7 +74,7 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
         until = time.monotonic() + settings.STOP_SECONDS
         while any(process.is_alive() for process in list(self.pool)) and time.monotonic() < until:
             time.sleep(0.1)
-        time.sleep(FILING_SECONDS)
+        time.sleep(min(FILING_SECONDS, max(0.0, until - time.monotonic())))
         self._end(0)
 
     def _end(self, code: int) -> NoReturn:
