@@ -48,19 +48,11 @@ def serving(**environment: str) -> Iterator[Served]:
     refuses to serve then, as it should, and gunicorn ends.
     """
     options = ["--config", "python:tests.api.booted", "--bind", "127.0.0.1:0", "--workers", str(WORKERS)]
+    options += ["--no-control-socket", "--access-logfile", os.devnull]
     counts = tempfile.TemporaryDirectory()  # of its own: a server empties the folder when it starts
     own = {"DATABASE_URL": database_url(), "API_RATE": "1000000", "PROMETHEUS_MULTIPROC_DIR": counts.name}
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "gunicorn",
-            "config.wsgi",
-            *options,
-            "--no-control-socket",
-            "--access-logfile",
-            os.devnull,
-        ],
+        [sys.executable, "-m", "gunicorn", "config.wsgi", *options],
         cwd=settings.BASE_DIR,
         env=os.environ | own | environment,
         stderr=subprocess.PIPE,

@@ -197,11 +197,18 @@ def test_what_is_no_memory_is_left_out_with_the_reason(runtime: Caller, ada: Age
 
 @pytest.mark.parametrize(
     ("name", "body"),
-    [("mem0", b'{"results": []}'), ("letta", b'{"blocks": []}'), ("memory-store", b'{"data": []}'), ("axe", b"\n")],
+    [
+        ("jsonl", b"\n\n"),
+        ("mem0", b'{"results": []}'),
+        ("letta", b'{"blocks": []}'),
+        ("memory-store", b'{"data": []}'),
+        ("axe", b"\n"),
+    ],
 )
 def test_an_export_of_nothing_is_none_of_another_format(runtime: Caller, ada: Agent, name: str, body: bytes) -> None:
+    before = steps.state(ada)
     answer = put(runtime, name, body)
-    assert (answer.status, answer.json["imported"]) == (201, 0)
+    assert (answer.status, answer.json["imported"], steps.state(ada)) == (201, 0, before)
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -316,19 +323,12 @@ SHUT = {"letta": "contextual", "memory-store": "contextual", "axe": "behavioral"
 
 
 @pytest.mark.parametrize("name", IMPORTS)
-def test_nothing_is_written_while_memory_is_off(runtime: Caller, ada: Agent, name: str) -> None:
-    rule_changes.change(fresh(ada), PERSON, enabled=False)
-    before = steps.state(ada)
-    answer = put(runtime, name, OF_A_CATEGORY[name])
-    assert (answer.status, answer.codes) == (409, ["memory_disabled"])
-    assert steps.state(ada) == before
-
-
-@pytest.mark.parametrize("name", IMPORTS)
-def test_nothing_is_written_of_a_file_with_a_category_that_is_off(runtime: Caller, ada: Agent, name: str) -> None:
+@pytest.mark.parametrize("code", ["memory_disabled", "category_disabled"])
+def test_nothing_is_written_of_what_is_switched_off(runtime: Caller, ada: Agent, name: str, code: str) -> None:
     rules = {"memory_rules": {"categories": {SHUT.get(name, "technical"): {"enabled": False}}}}
-    rule_changes.change(fresh(ada), PERSON, rules=rules)
+    off: Any = {"enabled": False} if code == "memory_disabled" else {"rules": rules}
+    rule_changes.change(fresh(ada), PERSON, **off)
     before = steps.state(ada)
     answer = put(runtime, name, OF_A_CATEGORY[name])
-    assert (answer.status, answer.codes) == (409, ["category_disabled"])
+    assert (answer.status, answer.codes) == (409, [code])
     assert steps.state(ada) == before

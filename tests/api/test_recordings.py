@@ -27,16 +27,8 @@ def test_what_is_asked_for_is_recorded(runtime: Caller, house: House) -> None:
     answer = record(runtime, session="monday", topic="Tabs", tools=["editor"], response_seconds=2)
     assert (answer.status, answer.json) == (
         201,
-        {
-            "id": 1,
-            "session": "monday",
-            "kind": "statement",
-            "significance": "medium",
-            "masked": 0,
-            "skipped": None,
-            "file": None,
-            "no_file": "no vault: run manage.py project init acme/ada --vault",
-        },
+        {"id": 1, "session": "monday", "kind": "statement", "significance": "medium", "masked": 0, "skipped": None}
+        | {"file": None, "no_file": "no vault: run manage.py project init acme/ada --vault"},
     )
     assert "- Tools Used: editor" in said(house.ada, 1)
     assert problems(house.ada) == []
@@ -156,10 +148,9 @@ def test_a_session_is_ended(runtime: Caller, house: House) -> None:
     assert (answer.status, answer.json) == (200, {"id": 2, "file": None, "no_file": why})
     assert "- Session Goal: one style" in said(house.ada, 2)
     assert "- User Satisfaction: high" in said(house.ada, 2)
-    again = runtime.post("recorded-sessions/monday/end", {})
-    assert (again.status, again.codes) == (409, ["not_open"])
-    late = runtime.post("recorded-sessions/monday/end", {"goal": "more"})
-    assert (late.status, late.codes) == (409, ["not_open"])
+    for body in ({}, {"goal": "more"}):
+        again = runtime.post("recorded-sessions/monday/end", body)
+        assert (again.status, again.codes) == (409, ["not_open"])
     assert len(of_category(house.ada, "session")) == 1
 
 
