@@ -30,8 +30,8 @@ class EntryOut(serializers.Serializer[Any]):
     actor = serializers.CharField(source="actor_label")
     operation = serializers.ChoiceField(Operation.values)
     session = serializers.IntegerField(allow_null=True)
-    changes = serializers.IntegerField(help_text="memories it touched")
-    detail = FreeForm(help_text="numbers and names that belong to the operation, so free-form here")
+    changes = serializers.IntegerField(help_text="number of memories that it changed")
+    detail = FreeForm(help_text="numbers and names that belong to the operation; therefore free-form")
 
 
 class StateOut(serializers.Serializer[Any]):
@@ -44,7 +44,7 @@ class StateOut(serializers.Serializer[Any]):
     origin = serializers.DateTimeField()
     discarded_at = serializers.DateTimeField(allow_null=True)
     superseded_by = serializers.IntegerField(allow_null=True)
-    content = serializers.CharField(allow_null=True, help_text="null where it was redacted")
+    content = serializers.CharField(allow_null=True, help_text="null if it was redacted")
     tags = serializers.ListField(child=serializers.CharField())
 
 
@@ -55,9 +55,7 @@ class StepOut(serializers.Serializer[Any]):
 
 
 class OneEntryOut(EntryOut):
-    note = serializers.CharField(
-        allow_blank=True, help_text="what the edit dropped on purpose, or the steward it replaced"
-    )
+    note = serializers.CharField(allow_blank=True, help_text="what the edit dropped on purpose, or the old steward")
     results = StepOut(many=True)
     next = serializers.CharField(allow_null=True)
 
@@ -65,26 +63,26 @@ class OneEntryOut(EntryOut):
 class Trail(AgentView):
     @extend_schema(operation_id="audit_list", parameters=[TrailQuery], responses=page_of("EntriesOut", EntryOut))
     def get(self, request: Request) -> Response:
-        """The agent's trail, oldest first, without content."""
-        asked = self.asked(TrailQuery)
-        after, limit = asked.pop("cursor"), asked.pop("limit")
-        found = trail_view.page(self.agent, Filters(**asked), after=after, limit=limit + 1)
+        """List the entries of the agent's trail, oldest first, without content."""
+        query = self.query(TrailQuery)
+        after, limit = query.pop("cursor"), query.pop("limit")
+        found = trail_view.page(self.agent, Filters(**query), after=after, limit=limit + 1)
         return listed(found, limit, "seq", lambda page: EntryOut(page, many=True).data)
 
 
 class OneEntry(AgentView):
     @extend_schema(operation_id="audit_read", parameters=[Page], responses=OneEntryOut)
     def get(self, request: Request, seq: int) -> Response:
-        """One entry: what each memory it touched said before and after."""
-        asked = self.asked(Page)
+        """Read an entry, with each changed memory before and after."""
+        query = self.query(Page)
         entry: AuditEntry = trail_view.entry(self.agent, seq)
-        found = trail_view.steps(self.agent, seq, after=asked["cursor"], limit=asked["limit"] + 1)
-        response = listed(found, asked["limit"], "number", lambda page: map(_shown, page))
+        found = trail_view.steps(self.agent, seq, after=query["cursor"], limit=query["limit"] + 1)
+        response = listed(found, query["limit"], "number", lambda page: map(_as_json, page))
         response.data |= EntryOut(entry).data | {"note": trail_view.note(self.agent, entry)}
         return response
 
 
-def _shown(step: Step) -> dict[str, Any]:
+def _as_json(step: Step) -> dict[str, Any]:
     return {"id": step.number, "before": _state(step.before), "after": _state(step.after)}
 
 

@@ -22,67 +22,72 @@ class Asked(Body):
 
 
 class SeenIn(Body):
-    """A memory as it was listed."""
+    """A memory and its listed version."""
 
     id = Whole(min_value=1)
     version = Whole(min_value=1)
 
 
 class DecisionIn(Body):
-    """By number, and each for itself: there is no way to decide of all of them."""
+    """Each memory is named by its number. One decision for all memories is not possible."""
 
-    keep = List(child=Whole(min_value=1), max_length=MOST, required=False, help_text="not suggested again for a while")
-    discard = List(child=Whole(min_value=1), max_length=MOST, required=False, help_text="they can be restored")
+    keep = List(
+        child=Whole(min_value=1),
+        max_length=MOST,
+        required=False,
+        help_text="not suggested again for some time",
+    )
+    discard = List(child=Whole(min_value=1), max_length=MOST, required=False, help_text="can be restored")
     expect = List(
         child=SeenIn(),
         max_length=MOST,
         required=False,
-        help_text="what was seen, of each that is to be discarded: one that was changed since is refused (stale)",
+        help_text="the listed version of each memory to discard; a changed one is refused (stale_memory)",
     )
 
 
 class SuggestionOut(serializers.Serializer[Any]):
-    """A memory that is older than suggested; of nothing that it says."""
+    """A memory that is older than suggested, without its content."""
 
-    id = serializers.IntegerField(source="number", help_text="the memory's")
-    version = serializers.IntegerField(help_text="to be named in expect")
+    id = serializers.IntegerField(source="number", help_text="the memory's number")
+    version = serializers.IntegerField(help_text="pass it in `expect`")
     category = serializers.ChoiceField(CATEGORIES)
     project = serializers.CharField(allow_blank=True)
     age_days = serializers.IntegerField()
-    retention_days = serializers.IntegerField(help_text="for how many it is suggested to keep it")
+    retention_days = serializers.IntegerField(help_text="how many days its category suggests keeping it")
     importance = serializers.ChoiceField([each.name.lower() for each in cleanup.Importance])
     tokens = serializers.IntegerField()
-    recalled = serializers.IntegerField(help_text="how often retrieval handed it out")
+    recalled = serializers.IntegerField(help_text="how often retrieval returned it")
     reason = serializers.CharField()
 
 
 class CleanupOut(serializers.Serializer[Any]):
-    suggestions = SuggestionOut(many=True, help_text="at most batch_cleanup_limit, least important first")
-    more = serializers.IntegerField(help_text="that would be suggested after these")
-    kept_back = serializers.IntegerField(help_text="that are older than suggested, and important")
+    suggestions = SuggestionOut(many=True, help_text="at most `batch_cleanup_limit`, least important first")
+    more = serializers.IntegerField(help_text="how many more memories would be suggested after these")
+    kept_back = serializers.IntegerField(help_text="how many old memories are held back because they are important")
 
 
 class DecidedOut(serializers.Serializer[Any]):
     kept = serializers.ListField(child=serializers.IntegerField())
     discarded = serializers.ListField(child=serializers.IntegerField())
-    entry = serializers.IntegerField(
-        source="seq", allow_null=True, help_text="of the trail; null where nothing was discarded"
-    )
+    entry = serializers.IntegerField(source="seq", allow_null=True, help_text="audit entry, if anything was discarded")
 
 
 class Cleanup(AgentView):
     @extend_schema(operation_id="cleanup_list", parameters=[Asked], responses=CleanupOut)
     def get(self, request: Request) -> Response:
-        """List memories older than is suggested for their category. Nothing is ever discarded by itself."""
-        review = cleanup.review(self.agent, category=self.asked(Asked).get("category"), is_read=True)
+        """List memories that are older than their category suggests. Nothing is discarded automatically."""
+        review = cleanup.review(self.agent, category=self.query(Asked).get("category"), is_read=True)
         suggestions = [each.as_record() for each in review.suggestions]
         found = {"suggestions": suggestions, "more": review.more, "kept_back": review.kept_back}
         return Response(CleanupOut(found).data)
 
     @extend_schema(operation_id="cleanup_decide", request=DecisionIn, responses=DecidedOut)
     def post(self, request: Request) -> Response:
-        """Keep some of what is suggested, and discard some, each by its number and as it was seen; all or none."""
-        given = self.given(DecisionIn)
-        expect = {each["id"]: each["version"] for each in given.get("expect", ())}
-        done = cleanup.decide(self.agent, given.get("keep", ()), given.get("discard", ()), self.actor, expect=expect)
+        """Keep or discard suggested memories by number, in the listed version; all or none."""
+        payload = self.payload(DecisionIn)
+        expect = {each["id"]: each["version"] for each in payload.get("expect", ())}
+        done = cleanup.decide(
+            self.agent, payload.get("keep", ()), payload.get("discard", ()), self.actor, expect=expect
+        )
         return Response(DecidedOut(done).data)

@@ -13,7 +13,7 @@ from memory.access import request_key
 from memory.api.base import idempotency
 from memory.api.base.bodies import Body, Choice, List, Page, Text, Whole
 from memory.api.base.errors import ChangedMeanwhile
-from memory.api.base.memory_out import CATEGORIES, MemoryOut, WithFile, shown, with_files
+from memory.api.base.memory_out import CATEGORIES, MemoryOut, WithFile, as_json, with_files
 from memory.api.base.views import AgentView, listed, page_of
 from memory.errors import Invalid, Stale
 from memory.models import Agent, Kind
@@ -31,10 +31,10 @@ MAX_QUERY = 2_000
 
 
 class MemoryIn(Body):
-    """What is to be remembered."""
+    """A memory to store."""
 
     content = Text(max_length=MAX_CONTENT)
-    kind = Choice(Kind.values, required=False, help_text="core: permanent; journal: the dated log")
+    kind = Choice(Kind.values, required=False, help_text="`core`: permanent; `journal`: the dated log")
     category = Choice(CATEGORIES, required=False)
     project = Text(max_length=100, required=False, allow_blank=True)
     tags = List(child=Text(max_length=MAX_TAG), max_length=MAX_TAGS, required=False)
@@ -95,13 +95,13 @@ class BatchOut(serializers.Serializer[Any]):
     results = StoredOut(many=True)
 
 
-_IF_MATCH = OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, description="the ETag it was read with")
+_IF_MATCH = OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, description="the memory's ETag when it was read")
 
 
 class _Storing(AgentView):
-    def store(self, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def store(self, payload: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Store memories, once for each Idempotency-Key. Those that an earlier request stored are read."""
-        drafts = [Draft(**values).checked() for values in given]
+        drafts = [Draft(**values).checked() for values in payload]
         reads: list[Read] = []
 
         def remember() -> list[int]:
@@ -111,18 +111,19 @@ class _Storing(AgentView):
         numbers = idempotency.once(self.request, self.agent, remember)
         files = with_files(self.agent, numbers)
         return [
-            shown(read) | file for read, file in zip(reads or reading.several(self.agent, numbers), files, strict=True)
+            as_json(read) | file
+            for read, file in zip(reads or reading.several(self.agent, numbers), files, strict=True)
         ]
 
 
 class Memories(_Storing):
     @extend_schema(operation_id="memories_list", parameters=[ListQuery], responses=page_of("MemoriesOut", MemoryOut))
     def get(self, request: Request) -> Response:
-        """List memories by number. No content is asked for in an address, so not by tag or word: see search."""
-        asked = self.asked(ListQuery)
-        after, limit = asked.pop("cursor"), asked.pop("limit")
-        found = reading.page(self.agent, Filters(**asked), after=after, limit=limit + 1)
-        return listed(found, limit, "memory.number", lambda page: map(shown, page))
+        """List memories by number. To find them by tag or word, use search: a URL must not contain content."""
+        query = self.query(ListQuery)
+        after, limit = query.pop("cursor"), query.pop("limit")
+        found = reading.page(self.agent, Filters(**query), after=after, limit=limit + 1)
+        return listed(found, limit, "memory.number", lambda page: map(as_json, page))
 
     @extend_schema(
         operation_id="memories_create",
@@ -131,8 +132,8 @@ class Memories(_Storing):
         parameters=[idempotency.PARAMETER],
     )
     def post(self, request: Request) -> Response:
-        """Remember something."""
-        [stored] = self.store([self.given(MemoryIn)])
+        """Store a memory."""
+        [stored] = self.store([self.payload(MemoryIn)])
         return Response(stored, status.HTTP_201_CREATED, headers=_etag(stored))
 
 
@@ -144,8 +145,8 @@ class Batch(_Storing):
         parameters=[idempotency.PARAMETER],
     )
     def post(self, request: Request) -> Response:
-        """Remember up to 500 at once, all or none."""
-        return Response({"results": self.store(self.given(BatchIn)["memories"])}, status.HTTP_201_CREATED)
+        """Store up to 500 memories, all or none."""
+        return Response({"results": self.store(self.payload(BatchIn)["memories"])}, status.HTTP_201_CREATED)
 
 
 class OneMemory(AgentView):
@@ -155,37 +156,37 @@ class OneMemory(AgentView):
 
     @extend_schema(operation_id="memories_read", responses=MemoryOut)
     def get(self, request: Request, number: int) -> Response:
-        """Read a memory, discarded or not."""
+        """Read a memory, also a discarded one."""
         return _memory(self.agent, number)
 
     @extend_schema(operation_id="memories_revise", request=RevisionIn, responses=MemoryOut, parameters=[_IF_MATCH])
     def patch(self, request: Request, number: int) -> Response:
-        """Change what it says, or its tags."""
-        given = self.given(RevisionIn)
-        if not given:
+        """Change a memory's content or tags."""
+        payload = self.payload(RevisionIn)
+        if not payload:
             raise Invalid("body", "names nothing to change: give content, tags, or both")
-        operations.revise(self.agent, number, self.actor, expect=self._expected(number), **given)
+        operations.revise(self.agent, number, self.actor, expect=self._expected(number), **payload)
         return _memory(self.agent, number)
 
     @extend_schema(operation_id="memories_discard", responses={204: None}, parameters=[_IF_MATCH])
     def delete(self, request: Request, number: int) -> Response:
-        """Discard it. It is kept, and can be restored."""
+        """Discard a memory. It is kept and can be restored."""
         operations.discard(self.agent, [number], self.actor, expect=self._expected(number))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _expected(self, number: int) -> dict[int, int] | None:
         """The version that `If-Match` names. `*` is any."""
-        given = self.request.headers.get("If-Match", "").strip()
-        if not given or given == "*":
+        payload = self.request.headers.get("If-Match", "").strip()
+        if not payload or payload == "*":
             return None
-        version = given.removeprefix("W/").strip('"')
+        version = payload.removeprefix("W/").strip('"')
         return {number: int(version) if version.isascii() and version.isdigit() and len(version) < 19 else 0}
 
 
 class Restore(AgentView):
     @extend_schema(operation_id="memories_restore", request=None, responses=MemoryOut)
     def post(self, request: Request, number: int) -> Response:
-        """Bring a discarded memory back. One that is there is left alone."""
+        """Restore a discarded memory. An active memory does not change."""
         operations.restore(self.agent, [number], self.actor)
         return _memory(self.agent, number)
 
@@ -193,16 +194,16 @@ class Restore(AgentView):
 class Search(AgentView):
     @extend_schema(operation_id="memories_search", request=SearchIn, responses=FoundPageOut)
     def post(self, request: Request) -> Response:
-        """Find active memories, best first. The query is content: it travels in the body, and is kept nowhere."""
-        given = self.given(SearchIn)
+        """Find active memories, best first. The query is content: it is sent in the body and stored nowhere."""
+        payload = self.payload(SearchIn)
         request_key.require_valid()  # the body may have come long after the key; edits check under their lock
-        query, tags, limit = given.pop("q"), given.pop("tags", ()), given.pop("limit")
-        found = reading.search(self.agent, query, filters=Filters(**given), tags=tags, limit=limit)
-        return Response({"results": [shown(read) | {"score": read.score} for read in found]})
+        query, tags, limit = payload.pop("q"), payload.pop("tags", ()), payload.pop("limit")
+        found = reading.search(self.agent, query, filters=Filters(**payload), tags=tags, limit=limit)
+        return Response({"results": [as_json(read) | {"score": read.score} for read in found]})
 
 
 def _memory(agent: Agent, number: int) -> Response:
-    memory = shown(reading.one(agent, number))
+    memory = as_json(reading.one(agent, number))
     return Response(memory, headers=_etag(memory))
 
 

@@ -27,12 +27,12 @@ _TOLD = _NAMED | {"max_length": 500}
 
 
 class RecordingIn(Body):
-    prompt = Text(max_length=MOST, help_text="what was asked, whole; secrets in it are masked")
-    response = Text(max_length=MOST, **_NAMED, help_text="what was answered, whole; masked likewise")
-    session = Text(max_length=64, **_NAMED, help_text="its name: letters, digits and . _ -; default: the one going on")
+    prompt = Text(max_length=MOST, help_text="the whole prompt; secrets in it are masked")
+    response = Text(max_length=MOST, **_NAMED, help_text="the whole response; secrets in it are masked")
+    session = Text(max_length=64, **_NAMED, help_text="name: letters, digits and . _ -; default: the current session")
     project = Text(max_length=100, **_NAMED)
-    topic = Text(max_length=58, **_NAMED, help_text="whose memory goes on with it")
-    context = Text(**_LINE, help_text="what led to it")  # type: ignore[assignment]  # a field, not the property
+    topic = Text(max_length=58, **_NAMED, help_text="topic whose memory this extends")
+    context = Text(**_LINE, help_text="what led to the interaction")  # type: ignore[assignment]  # a field, not the property
     intent = Text(**_TOLD)
     effectiveness = Text(**_TOLD)
     learnings = Text(**_TOLD)
@@ -42,16 +42,17 @@ class RecordingIn(Body):
     tools = List(child=Text(max_length=64), max_length=20, required=False, default=list)
     metrics = Text(**_TOLD)
     requested = serializers.BooleanField(
-        default=False, help_text="somebody asked for it: it needs neither automatic recording nor the threshold"
+        default=False,
+        help_text="a person asked for this recording: automatic recording and the threshold are not needed",
     )
 
 
 class RecordingOut(WithFile):
-    id = serializers.IntegerField(allow_null=True, help_text="of the first journal memory; null where it was skipped")
+    id = serializers.IntegerField(allow_null=True, help_text="number of the first journal memory, if recorded")
     session = serializers.CharField(allow_null=True, help_text="the session's name")
     kind = serializers.ChoiceField(KINDS, allow_null=True)
     significance = serializers.ChoiceField(LEVELS, allow_null=True)
-    masked = serializers.IntegerField(help_text="secrets that are not kept")
+    masked = serializers.IntegerField(help_text="number of masked secrets")
     skipped = serializers.ChoiceField(recorder.REASONS, allow_null=True, help_text="why nothing was recorded")
 
 
@@ -70,10 +71,10 @@ class Recordings(AgentView):
         parameters=[idempotency.PARAMETER],
     )
     def post(self, request: Request) -> Response:
-        """Record an interaction: 201; or 200 with the reason, where a closed switch or the threshold skips it."""
-        given = self.given(RecordingIn)
-        requested = given.pop("requested")
-        interaction = Interaction(**given | {"tools": tuple(given["tools"])})
+        """Record an interaction (201). If a switch or the threshold skips it, return the reason (200)."""
+        payload = self.payload(RecordingIn)
+        requested = payload.pop("requested")
+        interaction = Interaction(**payload | {"tools": tuple(payload["tools"])})
 
         ready = cache(partial(recorder.ready, self.agent, interaction, requested=requested))
 
@@ -109,32 +110,32 @@ def _recorded(numbers: list[int]) -> dict[str, Any]:
 
 
 class EndIn(Body):
-    project = Text(max_length=100, **_NAMED, help_text="needed where sessions of several projects have the name")
-    goal = Text(**_TOLD, help_text="what it was for")
+    project = Text(max_length=100, **_NAMED, help_text="required if sessions of several projects have this name")
+    goal = Text(**_TOLD, help_text="the purpose of the session")
     achieved = Text(**_TOLD)
     understandings = Text(**_TOLD)
     follow_up = Text(**_TOLD)
     clarity = Text(**_TOLD)
     resolution = Text(**_TOLD)
     satisfaction = Text(**_TOLD)
-    depth = Text(**_TOLD, help_text="how far into the matter it went")
+    depth = Text(**_TOLD, help_text="how deep the discussion went")
 
 
 class EndOut(WithFile):
     id = serializers.IntegerField(
-        allow_null=True, help_text="of the session memory; null where nothing was recorded in the session"
+        allow_null=True, help_text="number of the session's memory; null if nothing was recorded in the session"
     )
 
 
 class End(AgentView):
     @extend_schema(operation_id="recorded_sessions_end", request=EndIn, responses=EndOut)
     def post(self, request: Request, name: str) -> Response:
-        """End a session of talk: its memory is made of its recordings, and of what is told here."""
-        given = self.given(EndIn)
-        project = given.pop("project")
+        """End a recorded session. Its memory is made from its recordings and from this request."""
+        payload = self.payload(EndIn)
+        project = payload.pop("project")
         if self.agent.memory_enabled:  # else it is that which is told
             switches.require_open(self.agent, (CATEGORY,))
-        edited = sessions.end_session(self.agent, name, self.actor, project=project, outcomes=Outcomes(**given))
+        edited = sessions.end_session(self.agent, name, self.actor, project=project, outcomes=Outcomes(**payload))
         if edited is None or not edited.memories:
             return Response({"id": None, "file": None, "no_file": None})
         return Response({"id": edited.memory.number} | with_files(self.agent, [edited.memory.number])[0])

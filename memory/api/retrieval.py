@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from memory.access import request_key
 from memory.api.base.bodies import Body, List, Text, Whole
-from memory.api.base.memory_out import shown
+from memory.api.base.memory_out import as_json
 from memory.api.base.views import AgentView
 from memory.api.memories import MAX_FOUND, MAX_QUERY, FoundOut
 from memory.policy.validation import MAX_TAG, MAX_TAGS
@@ -24,23 +24,23 @@ class RetrieveIn(Body):
         allow_blank=True,
         help_text='words, ranked; "quoted phrases" in order; -word excludes; tag:NAME; empty lists the newest',
     )
-    project = Text(max_length=100, required=False, allow_blank=True, help_text="that one is in; default: none")
+    project = Text(max_length=100, required=False, allow_blank=True, help_text="the current project; default: none")
     limit = Whole(
-        min_value=1, max_value=MAX_FOUND, required=False, help_text="default, and at most: search.max_results"
+        min_value=1, max_value=MAX_FOUND, required=False, help_text="at most `search.max_results`, the default"
     )
-    max_tokens = Whole(min_value=0, required=False, help_text="that the memories weigh at most")
+    max_tokens = Whole(min_value=0, required=False, help_text="most tokens of the memories together")
     tags = List(child=Text(max_length=MAX_TAG), max_length=MAX_TAGS, required=False)
 
 
 class RecalledOut(FoundOut):
-    recalled = serializers.IntegerField(help_text="how often it was handed out, this time included; 0: was not noted")
+    recalled = serializers.IntegerField(help_text="how often it was returned, including now; 0 if that is not recorded")
 
 
 class RetrievedOut(serializers.Serializer[Any]):
     results = RecalledOut(many=True, help_text="best first")
-    block = serializers.CharField(allow_blank=True, help_text="the same as a prompt takes it")
-    tokens = serializers.IntegerField(help_text="that they weigh")
-    left_out = serializers.IntegerField(help_text="memories that were found, and for which there was no room")
+    block = serializers.CharField(allow_blank=True, help_text="the same memories as text for a prompt")
+    tokens = serializers.IntegerField(help_text="tokens of these memories")
+    left_out = serializers.IntegerField(help_text="number of memories found that do not fit")
 
 
 class Retrieve(AgentView):
@@ -50,11 +50,11 @@ class Retrieve(AgentView):
 
         The query is content: it travels in the body, and is kept nowhere.
         """
-        given = self.given(RetrieveIn)
+        payload = self.payload(RetrieveIn)
         request_key.require_valid()  # the body may have come long after the key
-        found = retrieval.retrieve(self.agent, given.pop("query"), **given)
+        found = retrieval.retrieve(self.agent, payload.pop("query"), **payload)
         results = [
-            shown(read) | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
+            as_json(read) | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
             for read in found.reads
         ]
         return Response({"results": results, "block": found.block, "tokens": found.tokens, "left_out": found.left_out})

@@ -15,19 +15,19 @@ from memory.errors import PersonsOnly
 
 
 class RulesOut(serializers.Serializer[Any]):
-    """The settings document, whole; unknown keys are those of whoever put them there."""
+    """The whole settings document. Unknown keys are kept."""
 
-    version = serializers.CharField(help_text="of the rules")
+    version = serializers.CharField(help_text="version of the rules")
     memory_rules = serializers.DictField(
-        help_text="switches, categories, limits; `enabled` is the master switch; free-form, for it keeps unknown keys"
+        help_text="switches, categories and limits; free-form, because unknown keys are kept"
     )
-    storage = serializers.DictField(help_text="`base_path` of the vault; free-form, for it keeps unknown keys")
+    storage = serializers.DictField(help_text="`base_path` of the vault; free-form, because unknown keys are kept")
 
 
 class Rules(AgentView):
     @extend_schema(operation_id="rules_read", responses=RulesOut)
     def get(self, request: Request) -> Response:
-        """What the agent may remember, and where it is kept."""
+        """Read what the agent may remember and where it is stored."""
         return Response(rule_changes.whole(self.agent))
 
     @extend_schema(exclude=True)

@@ -37,7 +37,7 @@ class ImportParser(BodyParser):
 
 
 class ExportQuery(Body):
-    discarded = serializers.BooleanField(default=False, help_text="discarded memories too (jsonl alone)")
+    discarded = serializers.BooleanField(default=False, help_text="include discarded memories (only in jsonl)")
     format = Choice(
         choices=list(EXPORTS),
         default="jsonl",
@@ -55,12 +55,12 @@ class ImportQuery(Body):
         default="",
         allow_blank=True,
         max_length=100,
-        help_text="of memories of a project, where the format has no projects; else default-project",
+        help_text="project of project memories if the format has no projects; default: default-project",
     )
 
 
 class LeftOutOut(serializers.Serializer[Any]):
-    key = serializers.CharField(help_text="which part of the file, cut at 200 characters; empty for the file")
+    key = serializers.CharField(help_text="part of the file, at most 200 characters; empty for the whole file")
     why = serializers.CharField()
 
 
@@ -72,20 +72,18 @@ class DoneOut(serializers.Serializer[Any]):
 class ImportedOut(serializers.Serializer[Any]):
     imported = serializers.IntegerField()
     tokens = serializers.IntegerField()
-    constitutional = serializers.IntegerField(help_text="marked so there: the flag is not taken over")
+    constitutional = serializers.IntegerField(help_text="how many were marked constitutional; the flag is not imported")
     discarded = serializers.IntegerField(
-        required=False, help_text="of jsonl: lines left out, for they were discarded where they come from"
+        required=False, help_text="only jsonl: lines left out because their memories were discarded at the source"
     )
     ignored = serializers.ListField(
         child=serializers.CharField(),
         required=False,
-        help_text="of jsonl: keys that mean nothing here: a hundred at most, cut at 64 characters",
+        help_text="only jsonl: unknown keys, at most 100, each of at most 64 characters",
     )
-    left_out = serializers.IntegerField(required=False, help_text="of other formats: what is no memory")
-    named = LeftOutOut(many=True, required=False, help_text="of what was left out the first hundred")
-    transformed = DoneOut(
-        many=True, required=False, help_text="of other formats: what was done, a hundred things at most"
-    )
+    left_out = serializers.IntegerField(required=False, help_text="other formats: how many parts are not memories")
+    named = LeftOutOut(many=True, required=False, help_text="the first 100 parts that were left out")
+    transformed = DoneOut(many=True, required=False, help_text="other formats: at most 100 kinds of changes")
 
 
 def _media_types(formats: Iterable[exporting.Export | importing.Import], json: OpenApiTypes) -> dict[str, OpenApiTypes]:
@@ -101,13 +99,13 @@ class Export(AgentView):
         responses={(200, kind): schema for kind, schema in _media_types(EXPORTS.values(), OpenApiTypes.OBJECT).items()},
     )
     def get(self, request: Request) -> HttpResponseBase:
-        """Every memory, in order of id, one JSON object a line or in another format; also while memory is switched
-        off."""
-        asked = self.asked(ExportQuery)
-        write = writer(asked["format"], with_discarded=asked["discarded"])
-        chosen = EXPORTS[asked["format"]]
+        """Export every memory in order of id, as one JSON object a line or in another format. This works also while
+        memory is off."""
+        query = self.query(ExportQuery)
+        write = writer(query["format"], with_discarded=query["discarded"])
+        chosen = EXPORTS[query["format"]]
         response = StreamingHttpResponse(
-            _Begun(self._pieces(write, with_discarded=asked["discarded"])), content_type=chosen.media_type
+            _Begun(self._pieces(write, with_discarded=query["discarded"])), content_type=chosen.media_type
         )
         response["Content-Disposition"] = f'attachment; filename="{self.agent.slug}{chosen.ending}"'
         return response
@@ -137,8 +135,8 @@ class _Begun:
 class Import(AgentView):
     def get_parsers(self) -> list[Any]:
         """One parser, for the media type of the format."""
-        asked = getattr(getattr(self, "request", None), "GET", {}).get("format") or ""  # a schema has no request
-        return [ImportParser(IMPORTS.get(asked, IMPORTS["jsonl"]).media_type)]
+        name = getattr(getattr(self, "request", None), "GET", {}).get("format") or ""  # a schema has no request
+        return [ImportParser(IMPORTS.get(name, IMPORTS["jsonl"]).media_type)]
 
     @extend_schema(
         operation_id="import",
@@ -147,12 +145,11 @@ class Import(AgentView):
         responses={201: ImportedOut},
     )
     def post(self, request: Request) -> Response:
-        """Store the memories of a file, or none. Of JSON Lines, each line is one: the first that is bad is told by its
-        number. In other formats what is no memory is left out with the reason, and a file that is none of the format is
-        refused."""
-        asked = self.asked(ImportQuery)
+        """Import the memories of a file, all or none. In JSON Lines each line is a memory, and the error names the
+        first bad line. In other formats, parts that are not memories are left out with the reason."""
+        query = self.query(ImportQuery)
         body = io.BytesIO(cast(bytes, request.data or b""))  # without a body the framework gives an empty object
-        imported = self._lines(body, asked["project"]) if asked["format"] == "jsonl" else self._file(body, **asked)
+        imported = self._lines(body, query["project"]) if query["format"] == "jsonl" else self._file(body, **query)
         return Response(imported, status.HTTP_201_CREATED)
 
     def _lines(self, body: IO[bytes], project: str) -> dict[str, Any]:

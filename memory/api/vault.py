@@ -18,38 +18,36 @@ from memory.vault.comparing import Compared
 
 class DifferenceOut(serializers.Serializer[Any]):
     id = NumberOrNull(
-        source="number", allow_null=True, help_text="of the memory; null: an index, or nobody knows of which"
+        source="number", allow_null=True, help_text="number of the memory; null for an index page or an unknown memory"
     )
-    kind = serializers.ChoiceField(
-        comparing.KINDS, help_text="what is not as it should be; `edited`: somebody wrote to it"
-    )
-    path = serializers.CharField(allow_blank=True, help_text="below the vault's folder; empty: there is no file yet")
+    kind = serializers.ChoiceField(comparing.KINDS, help_text="what differs; `edited`: somebody changed the file")
+    path = serializers.CharField(allow_blank=True, help_text="path below the vault's folder; empty without a file")
 
 
 class VaultOut(serializers.Serializer[Any]):
-    """A folder with a file for each memory, for whoever can read it."""
+    """A folder with a file for each memory."""
 
-    path = serializers.CharField(allow_blank=True, help_text="its folder, on the service's machine; empty: none")
-    is_there = serializers.BooleanField(help_text="whether the folder is")
-    is_behind = serializers.BooleanField(help_text="its silo; it is tried again by itself")
-    fault = serializers.CharField(allow_blank=True, help_text="why, if it could not be written")
-    differences = DifferenceOut(many=True, help_text="between files and silo, looked for just now")
-    unknown = serializers.IntegerField(allow_null=True, help_text="files of others; null before the last page")
+    path = serializers.CharField(allow_blank=True, help_text="folder on the service's machine; empty for none")
+    is_there = serializers.BooleanField(help_text="whether the folder exists")
+    is_behind = serializers.BooleanField(help_text="whether the files are older than the silo; the service tries again")
+    fault = serializers.CharField(allow_blank=True, help_text="why it could not be written, if so")
+    differences = DifferenceOut(many=True, help_text="current differences between the files and the silo")
+    unknown = serializers.IntegerField(allow_null=True, help_text="number of foreign files; null before the last page")
     next = serializers.CharField(allow_null=True)
 
 
 class VaultQuery(Page):
-    """So many memories behind the one of number `cursor`; with the last of them, what else is in the folder."""
+    """Up to `limit` memories after number `cursor`. The last page also has the folder's other files."""
 
 
 class OneVault(AgentView):
     @extend_schema(operation_id="vault_read", parameters=[VaultQuery], responses=VaultOut)
     def get(self, request: Request) -> Response:
-        """Compare files of the vault with the silo, a page of memories at a time; nothing is changed, nor held."""
-        asked, has_vault = self.asked(VaultQuery), bool(self.agent.vault_path)
+        """Compare the vault's files with the silo, one page of memories at a time. Nothing is changed or locked."""
+        query, has_vault = self.query(VaultQuery), bool(self.agent.vault_path)
         found = Compared()
         if has_vault:
-            found = comparing.page(self.agent, after=asked["cursor"], limit=asked["limit"])
+            found = comparing.page(self.agent, after=query["cursor"], limit=query["limit"])
         is_last = found.after is None
         return Response(
             {

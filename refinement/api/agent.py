@@ -15,7 +15,7 @@ from audit.trail import Actor
 from memory.access.authentication import prefix_of
 from memory.agents import lifecycle
 from memory.api.base.bodies import Body, Choice, Text, Whole
-from memory.api.base.memory_out import MemoryOut, shown
+from memory.api.base.memory_out import MemoryOut, as_json
 from memory.api.base.views import AgentView
 from memory.models import Agent
 from memory.search import context, reading
@@ -25,53 +25,61 @@ from refinement import schedule
 from refinement.llm.catalog import parse as parse_model
 
 MAX_PROMPT = 20_000  # characters
-LANGUAGE = "of its memories, for search, in lower case, such as english; other: words are taken as they stand"
+LANGUAGE = "language of its memories, for search, in lower case, such as english; `other`: words are not stemmed"
 
 
 class LogIn(Body):
-    """What `gc` leaves of an agent's log of runs, and what it sends of it."""
+    """How much of an agent's log of runs `gc` keeps and sends to the model."""
 
-    last_n = Whole(min_value=0, max_value=lifecycle.MOST, required=False, help_text="entries of its log that gc keeps")
-    max_entries = Whole(min_value=0, max_value=lifecycle.MOST, required=False, help_text="… where last_n is 0; 0: all")
+    last_n = Whole(min_value=0, max_value=lifecycle.MOST, required=False, help_text="log entries that gc keeps")
+    max_entries = Whole(
+        min_value=0,
+        max_value=lifecycle.MOST,
+        required=False,
+        help_text="if `last_n` is 0; 0 for all",
+    )
     context_tokens = Whole(
         min_value=1,
         max_value=lifecycle.MOST_CONTEXT,
         required=False,
         allow_null=True,
-        help_text="that gc sends; null: all",
+        help_text="tokens that gc sends; null for all",
     )
 
 
 class AgentIn(LogIn):
-    """What the agent's side decides. A model is a provider and a name; where it runs is the operator's setting."""
+    """What the agent's side decides. A model is a provider and a name. The operator configures where it runs."""
 
     model = Text(max_length=200, required=False)
     system_prompt = Text(max_length=MAX_PROMPT, required=False, allow_blank=True)
     refinement_prompt = Text(
-        max_length=MAX_PROMPT, required=False, allow_blank=True, help_text="added to the safety rules, never instead"
+        max_length=MAX_PROMPT,
+        required=False,
+        allow_blank=True,
+        help_text="added to the safety rules; it does not replace them",
     )
     retention = serializers.DecimalField(3, 2, min_value=Decimal("0.50"), max_value=Decimal("1.00"), required=False)
     language = Text(max_length=32, required=False, help_text=LANGUAGE)
     steward = serializers.EmailField(required=False, allow_blank=True)
     is_steward_only = serializers.BooleanField(required=False)
     discard_share_lifted_until = serializers.DateTimeField(
-        required=False, allow_null=True, help_text="at most 24 hours from now; null: the daily share holds again"
+        required=False, allow_null=True, help_text="at most 24 hours from now; null restores the daily share"
     )
 
 
 class KeyIn(Body):
-    exchange = serializers.BooleanField(default=False, help_text="end every other key of the silo, this request's too")
+    exchange = serializers.BooleanField(default=False, help_text="revoke every earlier key, also this request's")
     label = Text(  # type: ignore[assignment]  # a field's name, which DRF takes off the class
         max_length=100, required=False, allow_blank=True, default=""
     )
 
 
 class KeyOut(serializers.Serializer[Any]):
-    key = serializers.CharField(help_text="shown this once")
-    prefix = serializers.CharField(help_text="its name: by this it is ended")
+    key = serializers.CharField(help_text="shown only once")
+    prefix = serializers.CharField(help_text="name of the key, to revoke it by")
 
 
-def shown_key(key: str) -> dict[str, str]:
+def key_json(key: str) -> dict[str, str]:
     return {"key": key, "prefix": prefix_of(key)}
 
 
@@ -91,24 +99,24 @@ class DueOut(serializers.CharField):
 
 
 class LogOut(serializers.Serializer[Any]):
-    file = FileOut(source="memory_path", allow_null=True, help_text="for whoever can read it; null: the journal")
-    last_n = serializers.IntegerField(help_text="entries that gc keeps; 0: see max_entries")
-    max_entries = serializers.IntegerField(help_text="0: all")
-    context_tokens = serializers.IntegerField(allow_null=True, help_text="that gc sends to the model; null: all")
+    file = FileOut(source="memory_path", allow_null=True, help_text="its memory file; null for the journal")
+    last_n = serializers.IntegerField(help_text="number of entries that gc keeps; 0: see `max_entries`")
+    max_entries = serializers.IntegerField(help_text="0 for all")
+    context_tokens = serializers.IntegerField(allow_null=True, help_text="tokens that gc sends; null for all")
 
 
 class UsageOut(serializers.Serializer[Any]):
-    tokens = serializers.IntegerField(source="core_tokens", help_text="of core memory")
+    tokens = serializers.IntegerField(source="core_tokens", help_text="tokens of core memory")
     budget = serializers.IntegerField(source="budget_tokens")
     target = serializers.IntegerField(source="target_tokens")
-    memories = serializers.IntegerField(source="core_count", help_text="core")
+    memories = serializers.IntegerField(source="core_count", help_text="number of core memories")
     journal = serializers.IntegerField(source="journal_count")
     constitutional = serializers.IntegerField(source="constitutional_count")
-    duplicate_tokens = serializers.IntegerField(help_text="of exact repeats")
+    duplicate_tokens = serializers.IntegerField(help_text="tokens of exact duplicates")
 
 
 class AgentOut(serializers.Serializer[Any]):
-    """An agent, as its side and its tenant see it: no prompts, no content."""
+    """An agent without its prompts and its content."""
 
     tenant = serializers.CharField(source="tenant.slug")
     agent = serializers.CharField(source="slug")
@@ -118,15 +126,15 @@ class AgentOut(serializers.Serializer[Any]):
     has_steward = serializers.BooleanField(source="steward")
     is_steward_only = serializers.BooleanField()
     discard_share_lifted_until = serializers.DateTimeField(allow_null=True)
-    is_erased = ErasedOut(source="wrapped_key", help_text="its silo was erased: nothing of it is read or changed again")
+    is_erased = ErasedOut(source="wrapped_key", help_text="its silo can no longer be read or changed")
     memory_enabled = serializers.BooleanField()
     paused = serializers.BooleanField()
     usage = UsageOut(source="*")
-    log = LogOut(source="*", help_text="of its runs")
-    due = DueOut(source="*", allow_blank=True, help_text="why a refinement is due now; empty when none is")
+    log = LogOut(source="*", help_text="log of its runs")
+    due = DueOut(source="*", allow_blank=True, help_text="why a refinement is due now; empty if none is due")
     due_at = serializers.DateTimeField(allow_null=True)
     last_refined_at = serializers.DateTimeField(allow_null=True)
-    audit_seq = serializers.IntegerField(help_text="the number of its last audit entry")
+    audit_seq = serializers.IntegerField(help_text="number of its last audit entry")
     created_at = serializers.DateTimeField()
 
 
@@ -140,29 +148,29 @@ def changed(agent: Agent, actor: Actor, settings: dict[str, Any]) -> Response:
 class OwnAgent(AgentView):
     @extend_schema(operation_id="agent_read", responses=AgentOut)
     def get(self, request: Request) -> Response:
-        """Usage, budget, whether a refinement is due and why."""
+        """Read usage, budget, and whether and why a refinement is due."""
         return Response(AgentOut(self.agent).data)
 
     @extend_schema(operation_id="agent_change", request=AgentIn, responses=AgentOut)
     def patch(self, request: Request) -> Response:
-        """Set what the agent's side decides. Each change is in the trail."""
-        given = self.given(AgentIn)
-        if "model" in given:
-            parse_model(given["model"])
-        daily_limit.checked_lift(given.get("discard_share_lifted_until"))
-        return changed(self.agent, self.actor, given)
+        """Change what the agent's side decides. Each change is in the trail."""
+        payload = self.payload(AgentIn)
+        if "model" in payload:
+            parse_model(payload["model"])
+        daily_limit.checked_lift(payload.get("discard_share_lifted_until"))
+        return changed(self.agent, self.actor, payload)
 
 
 class Keys(AgentView):
     @extend_schema(operation_id="agent_key_issue", request=KeyIn, responses={201: KeyOut})
     def post(self, request: Request) -> Response:
-        """Another key to this silo, or one in the place of all there were, which end: so a runtime makes it its own."""
-        given = self.given(KeyIn)
-        if given["exchange"]:
-            key = lifecycle.exchange_key(self.key, self.actor, label=given["label"])
+        """Issue another key to this silo. `exchange` revokes every earlier key, because others may have a copy."""
+        payload = self.payload(KeyIn)
+        if payload["exchange"]:
+            key = lifecycle.exchange_key(self.key, self.actor, label=payload["label"])
         else:
-            key = lifecycle.issue_key(self.agent, self.actor, label=given["label"])
-        return Response(shown_key(key), status.HTTP_201_CREATED)
+            key = lifecycle.issue_key(self.agent, self.actor, label=payload["label"])
+        return Response(key_json(key), status.HTTP_201_CREATED)
 
 
 class ContextQuery(Body):
@@ -172,7 +180,7 @@ class ContextQuery(Body):
         max_length=100,
         required=False,
         allow_blank=True,
-        help_text="that one is in: what is common, private, and its own; empty: of none; default: of all",
+        help_text="include common, private and this project's memories; empty: no project; default: all projects",
     )
 
 
@@ -191,14 +199,14 @@ class Context(AgentView):
         responses={
             (200, "application/json"): ContextOut,
             (200, "text/plain"): str,
-            304: OpenApiResponse(description="unchanged since the ETag given"),
+            304: OpenApiResponse(description="unchanged since the given ETag"),
         },
     )
     def get(self, request: Request) -> HttpResponse:
-        """The memory as a block for the agent's prompt: the core, then the journal of the last days."""
-        asked = self.asked(ContextQuery)
+        """Read the memory as a block for the agent's prompt: core memories, then the journal of the last days."""
+        query = self.query(ContextQuery)
         reading.require_on(self.agent)
-        form, within = asked["format"], {"max_tokens": asked.get("max_tokens"), "project": asked.get("project")}
+        form, within = query["format"], {"max_tokens": query.get("max_tokens"), "project": query.get("project")}
         etag = context.etag(self.agent, form=form, **within)
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
         known = request.headers.get("If-None-Match", "").split(",")
@@ -209,8 +217,8 @@ class Context(AgentView):
             headers |= {"X-Tokens": str(block.tokens), "X-Left-Out": str(block.left_out)}
             return HttpResponse(block.as_text(), content_type="text/plain; charset=utf-8", headers=headers)
         answer = {
-            "core": [shown(Read(*line)) for line in block.core],
-            "journal": [shown(Read(*line)) for line in block.journal],
+            "core": [as_json(Read(*line)) for line in block.core],
+            "journal": [as_json(Read(*line)) for line in block.journal],
             "tokens": block.tokens,
             "left_out": block.left_out,
             "left_out_tokens": block.left_out_tokens,

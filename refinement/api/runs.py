@@ -23,20 +23,20 @@ from refinement.models import GcReport
 
 
 class RunIn(Body):
-    task = Text(max_length=MAX_CONTENT, help_text="what was asked; kept on one line, of at most 2,000 characters")
-    result = Text(max_length=None, allow_blank=True, help_text="what came of it; its first 1,000 characters are kept")
+    task = Text(max_length=MAX_CONTENT, help_text="the task; kept on one line of at most 2,000 characters")
+    result = Text(max_length=None, allow_blank=True, help_text="the result; its first 1,000 characters are kept")
 
 
 class RunOut(serializers.Serializer[Any]):
-    id = serializers.IntegerField(allow_null=True, help_text="the journal memory's; null in a memory file")
+    id = serializers.IntegerField(allow_null=True, help_text="number of the journal memory; null for a file")
 
 
 class Runs(AgentView):
     @extend_schema(operation_id="runs_log", request=RunIn, responses={201: RunOut}, parameters=[idempotency.PARAMETER])
     def post(self, request: Request) -> Response:
-        """Write down a run: in the agent's memory file, where it has one, else in its journal."""
-        given = self.given(RunIn)
-        task, result = given["task"], given["result"]
+        """Log a run in the agent's memory file or, if it has none, in its journal."""
+        payload = self.payload(RunIn)
+        task, result = payload["task"], payload["result"]
         logbook.body(task, result)  # before the file is created
         with logbook.locked_file(self.agent) as file:
 
@@ -49,42 +49,42 @@ class Runs(AgentView):
 
 
 class ReportOut(serializers.Serializer[Any]):
-    """What a model said of the log. Its three sections apart; those it left out are named."""
+    """A model's report on the log, with its three sections."""
 
     id = serializers.IntegerField(source="number")
     at = serializers.DateTimeField()
     model = serializers.CharField()
-    entries = serializers.IntegerField(help_text="that the log had")
-    left_out = serializers.IntegerField(help_text="of them, the oldest, for want of room in the model's context")
-    is_withdrawn = serializers.BooleanField(help_text="emptied, since what it may quote was redacted")
+    entries = serializers.IntegerField(help_text="number of entries in the log")
+    left_out = serializers.IntegerField(help_text="number of oldest entries that did not fit into the model's context")
+    is_withdrawn = serializers.BooleanField(help_text="emptied because a memory that it may quote was redacted")
     patterns_found = serializers.CharField(allow_blank=True)
     repeated_work = serializers.CharField(allow_blank=True)
     recommendations = serializers.CharField(allow_blank=True)
-    missing = serializers.ListField(child=serializers.CharField(), help_text="sections the model left out")
-    text = serializers.CharField(allow_blank=True, help_text="all of it, as it came")
+    missing = serializers.ListField(child=serializers.CharField(), help_text="sections that the model left out")
+    text = serializers.CharField(allow_blank=True, help_text="the whole report")
 
 
 class Reports(AgentView):
     @extend_schema(operation_id="gc_reports_list", parameters=[Page], responses=page_of("ReportsOut", ReportOut))
     def get(self, request: Request) -> Response:
-        """What models said of the agent's log, newest first."""
-        asked = self.asked(Page)
-        found = newest_first(GcReport, self.agent, asked)
-        return listed(found, asked["limit"], "number", partial(_shown, self.agent))
+        """List the reports of models on the agent's log, newest first."""
+        query = self.query(Page)
+        found = newest_first(GcReport, self.agent, query)
+        return listed(found, query["limit"], "number", partial(_as_json, self.agent))
 
 
 class OneReport(AgentView):
     @extend_schema(operation_id="gc_reports_read", responses=ReportOut)
     def get(self, request: Request, number: int) -> Response:
-        """One of them."""
+        """Read a report."""
         switches.require_on(self.agent)
         report = GcReport.objects.filter(agent_id=self.agent.pk, number=number).first()
         if report is None:
             raise NotFound("There is no such report.")
-        return Response(_shown(self.agent, [report])[0])
+        return Response(_as_json(self.agent, [report])[0])
 
 
-def _shown(agent: Agent, reports: list[GcReport]) -> list[dict[str, Any]]:
+def _as_json(agent: Agent, reports: list[GcReport]) -> list[dict[str, Any]]:
     return [_report(*each) for each in zip(reports, gc_reports.opened(agent, reports), strict=True)]
 
 

@@ -20,9 +20,11 @@ from refinement.models import Driver, Mode, Outcome, RefinementSession
 
 class SessionIn(Body):
     driver = Choice(
-        Driver.values, default=Driver.RUNTIME, help_text="runtime: you call the tools; server: a worker does"
+        Driver.values,
+        default=Driver.RUNTIME,
+        help_text="`runtime`: you call the tools; `server`: a worker of the service does",
     )
-    mode = Choice(Mode.values, default=Mode.FULL, help_text="dedupe_only: for a session your runtime drives")
+    mode = Choice(Mode.values, default=Mode.FULL, help_text="`dedupe_only` is for sessions that your runtime drives")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if attrs["driver"] == Driver.SERVER and attrs["mode"] != Mode.FULL:
@@ -42,22 +44,18 @@ class SessionOut(serializers.Serializer[Any]):
     reason = serializers.CharField(allow_blank=True)
     opened_at = serializers.DateTimeField()
     closed_at = serializers.DateTimeField(allow_null=True)
-    undone_by = serializers.IntegerField(
-        allow_null=True, help_text="the entry of the trail that rolled it back whole; null while any of it stands"
-    )
-    lease_until = serializers.DateTimeField(help_text="given up for lost after this, unless a call renews it")
+    undone_by = serializers.IntegerField(allow_null=True, help_text="audit entry that rolled it back whole")
+    lease_until = serializers.DateTimeField(help_text="the session is abandoned then, unless a call renews the lease")
     budget_tokens = serializers.IntegerField()
     target_tokens = serializers.IntegerField()
     floor_tokens = serializers.IntegerField()
-    tokens_before = serializers.IntegerField(help_text="of core memory, exact duplicates and all")
+    tokens_before = serializers.IntegerField(help_text="tokens of core memory, including exact duplicates")
     tokens_after = serializers.IntegerField()
-    memories_before = serializers.IntegerField(help_text="in core memory, exact duplicates and all")
+    memories_before = serializers.IntegerField(help_text="number of core memories, including exact duplicates")
     memories_after = serializers.IntegerField()
-    repeated_tokens = serializers.IntegerField(
-        help_text="of the exact duplicates of core memories, which went as the session opened"
-    )
-    duplicates_removed = serializers.IntegerField(help_text="as the session opened; journal memories among them")
-    batch = serializers.IntegerField(help_text="from 0")
+    repeated_tokens = serializers.IntegerField(help_text="tokens of exact duplicates removed at the start")
+    duplicates_removed = serializers.IntegerField(help_text="removed at the start, also from the journal")
+    batch = serializers.IntegerField(help_text="counted from 0")
     batches = serializers.IntegerField()
     steps = serializers.IntegerField()
     max_steps = serializers.IntegerField()
@@ -71,7 +69,7 @@ class SessionOut(serializers.Serializer[Any]):
 
 
 class BriefingQuery(Body):
-    format = Choice(["openai", "anthropic"], default="openai", help_text="the form of the tools")
+    format = Choice(["openai", "anthropic"], default="openai", help_text="format of the tools")
 
 
 class MessageOut(serializers.Serializer[Any]):
@@ -82,22 +80,23 @@ class MessageOut(serializers.Serializer[Any]):
 class BriefingOut(serializers.Serializer[Any]):
     messages = MessageOut(many=True)
     tools = serializers.ListField(
-        child=FreeForm(help_text="in the provider's form, with a JSON Schema of its arguments, so free-form here")
+        child=FreeForm(help_text="in the provider's format, with a JSON Schema of its arguments; therefore free-form")
     )
-    batch = serializers.IntegerField(help_text="from 1")
+    batch = serializers.IntegerField(help_text="counted from 1")
     batches = serializers.IntegerField()
 
 
 class CallIn(Body):
     arguments = FreeForm(
-        allow_null=True, help_text="as the model gave them: each tool has its own, so free-form here; the tool checks"
+        allow_null=True,
+        help_text="as the model sent them; free-form, because tools differ",
     )
     reply = Text(
         max_length=64,
         required=False,
         allow_blank=True,
         default="",
-        help_text="names the model's reply the call is of: calls of one reply count as one step",
+        help_text="a name for the model's reply; calls of one reply count as one step",
     )
 
 
@@ -109,11 +108,9 @@ class ResultField(FreeForm):
 class CallOut(serializers.Serializer[Any]):
     ok = serializers.BooleanField()
     code = serializers.CharField()
-    result = ResultField(
-        source="text", help_text="to be given to the model as it is: each tool has its own, so free-form here"
-    )
+    result = ResultField(source="text", help_text="for the model, unchanged; free-form, because tools differ")
     session_ended = serializers.BooleanField(source="is_over")
-    batch_done = serializers.BooleanField(source="is_batch_done", help_text="ask for the next briefing")
+    batch_done = serializers.BooleanField(source="is_batch_done", help_text="whether to read the next briefing")
 
 
 class AbortIn(Body):
@@ -123,34 +120,34 @@ class AbortIn(Body):
 class Sessions(AgentView):
     @extend_schema(operation_id="sessions_list", parameters=[Page], responses=page_of("SessionsOut", SessionOut))
     def get(self, request: Request) -> Response:
-        """The sessions, newest first."""
-        asked = self.asked(Page)
-        found = newest_first(RefinementSession, self.agent, asked)
-        return listed(found, asked["limit"], "number", _shown)
+        """List the sessions, newest first."""
+        query = self.query(Page)
+        found = newest_first(RefinementSession, self.agent, query)
+        return listed(found, query["limit"], "number", _as_json)
 
     @extend_schema(operation_id="sessions_open", request=SessionIn, responses={201: SessionOut, 202: AgentOut})
     def post(self, request: Request) -> Response:
         """Open a session for your runtime to drive (201), or have a worker of the service refine the agent (202)."""
-        given = self.given(SessionIn)
-        if given["driver"] == Driver.SERVER:
+        payload = self.payload(SessionIn)
+        if payload["driver"] == Driver.SERVER:
             due = backlog.ask(self.agent)
             due.tenant = self.agent.tenant
             return Response(AgentOut(due).data, status.HTTP_202_ACCEPTED)
-        return _answer(runtime.begin(self.agent, mode=given["mode"]), status.HTTP_201_CREATED)
+        return _answer(runtime.begin(self.agent, mode=payload["mode"]), status.HTTP_201_CREATED)
 
 
 class OneSession(AgentView):
     @extend_schema(operation_id="sessions_read", responses=SessionOut)
     def get(self, request: Request, number: int) -> Response:
-        """How a session stands: its state and figures, no content."""
+        """Read a session's state and figures, without content."""
         return _answer(runtime.find(self.agent, number))
 
 
 class Briefing(AgentView):
     @extend_schema(operation_id="sessions_briefing", parameters=[BriefingQuery], responses=BriefingOut)
     def get(self, request: Request, number: int) -> Response:
-        """Messages and tools to give your model for the batch that is due. What it is shown, it may edit."""
-        form = {"openai": openai.tool, "anthropic": anthropic.tool}[self.asked(BriefingQuery)["format"]]
+        """Read messages and tools for your model, for the current batch. It may edit the memories that it is shown."""
+        form = {"openai": openai.tool, "anthropic": anthropic.tool}[self.query(BriefingQuery)["format"]]
         briefing = runtime.briefing(runtime.find(self.agent, number))
         messages, tools = MessageOut(briefing.messages, many=True).data, [form(tool) for tool in briefing.tools]
         return Response({"messages": messages, "tools": tools, "batch": briefing.batch, "batches": briefing.batches})
@@ -159,24 +156,24 @@ class Briefing(AgentView):
 class Call(AgentView):
     @extend_schema(operation_id="sessions_call", request=CallIn, responses=CallOut)
     def post(self, request: Request, number: int, tool: str) -> Response:
-        """Carry out one of the model's tool calls. A refused one changes nothing, and its answer says why."""
-        given = self.given(CallIn)
-        arguments = given["arguments"] if isinstance(given["arguments"], dict) else None
-        result = runtime.call(runtime.find(self.agent, number), tool, arguments, reply=given["reply"])
+        """Carry out a tool call of the model. A refused call changes nothing, and the response says why."""
+        payload = self.payload(CallIn)
+        arguments = payload["arguments"] if isinstance(payload["arguments"], dict) else None
+        result = runtime.call(runtime.find(self.agent, number), tool, arguments, reply=payload["reply"])
         return Response(CallOut(result).data)
 
 
 class Abort(AgentView):
     @extend_schema(operation_id="sessions_abort", request=AbortIn, responses=SessionOut)
     def post(self, request: Request, number: int) -> Response:
-        """End the session early. What was done stays done."""
-        return _answer(runtime.abort(runtime.find(self.agent, number), self.given(AbortIn)["reason"]))
+        """End the session early. Its edits are kept."""
+        return _answer(runtime.abort(runtime.find(self.agent, number), self.payload(AbortIn)["reason"]))
 
 
 def _answer(session: RefinementSession, status_code: int = status.HTTP_200_OK) -> Response:
-    return Response(_shown([session])[0], status_code)
+    return Response(_as_json([session])[0], status_code)
 
 
-def _shown(sessions: list[RefinementSession]) -> list[Any]:
+def _as_json(sessions: list[RefinementSession]) -> list[Any]:
     undone_sessions.note(sessions)
     return list(SessionOut(sessions, many=True).data)

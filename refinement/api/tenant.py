@@ -12,19 +12,19 @@ from memory.api.base.bodies import Body, Text, Whole
 from memory.api.base.views import TenantView, listed, page_of
 from memory.errors import NotFound
 from memory.models import Agent
-from refinement.api.agent import LANGUAGE, AgentOut, KeyOut, LogIn, changed, shown_key
+from refinement.api.agent import LANGUAGE, AgentOut, KeyOut, LogIn, changed, key_json
 from refinement.llm.catalog import parse as parse_model
 
 MAX_PAGE = 200
 
 
 class SettingsIn(LogIn):
-    """What a tenant may set: when and how much is refined, and left of the log. Who can read is the agent's side's."""
+    """What a tenant may set: when and how much is refined, and how much of the log is kept."""
 
     budget_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
     target_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
     refine_every = serializers.DurationField(
-        required=False, allow_null=True, help_text="from one hour to ten years; null: off"
+        required=False, allow_null=True, help_text="from one hour to ten years; null for never"
     )
     paused = serializers.BooleanField(required=False)
     max_changes = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
@@ -43,8 +43,8 @@ class NewAgentIn(SettingsIn):
 
 
 class NewAgentOut(AgentOut):
-    key = serializers.CharField(help_text="the agent's first key, shown this once")
-    prefix = serializers.CharField(help_text="the key's name: by this it is ended")
+    key = serializers.CharField(help_text="the agent's first key, shown only once")
+    prefix = serializers.CharField(help_text="name of the key, to revoke it by")
 
 
 class AgentsQuery(Body):
@@ -61,20 +61,20 @@ class LabelIn(Body):
 class Agents(TenantView):
     @extend_schema(operation_id="agents_list", parameters=[AgentsQuery], responses=page_of("AgentsOut", AgentOut))
     def get(self, request: Request) -> Response:
-        """The tenant's agents by name."""
-        asked = self.asked(AgentsQuery)
-        rows = Agent.objects.select_related("tenant").filter(tenant=self.tenant, slug__gt=asked["cursor"])
-        found = rows.order_by("slug")[: asked["limit"] + 1]
-        return listed(found, asked["limit"], "slug", lambda page: AgentOut(page, many=True).data)
+        """List the tenant's agents by name."""
+        query = self.query(AgentsQuery)
+        rows = Agent.objects.select_related("tenant").filter(tenant=self.tenant, slug__gt=query["cursor"])
+        found = rows.order_by("slug")[: query["limit"] + 1]
+        return listed(found, query["limit"], "slug", lambda page: AgentOut(page, many=True).data)
 
     @extend_schema(operation_id="agents_create", request=NewAgentIn, responses={201: NewAgentOut})
     def post(self, request: Request) -> Response:
-        """Make an agent. Its first key is shown once; the runtime exchanges it for one of its own."""
-        given = self.given(NewAgentIn)
-        parse_model(given["model"])
-        agent, key = lifecycle.create(self.tenant.slug, given.pop("agent"), actor=self.actor, **given)
+        """Create an agent. Its first key is shown only once. The runtime exchanges it for its own."""
+        payload = self.payload(NewAgentIn)
+        parse_model(payload["model"])
+        agent, key = lifecycle.create(self.tenant.slug, payload.pop("agent"), actor=self.actor, **payload)
         agent.refresh_from_db()
-        return Response(AgentOut(agent).data | shown_key(key), status.HTTP_201_CREATED)
+        return Response(AgentOut(agent).data | key_json(key), status.HTTP_201_CREATED)
 
 
 class _OneAgent(TenantView):
@@ -89,26 +89,26 @@ class _OneAgent(TenantView):
 class OneAgent(_OneAgent):
     @extend_schema(operation_id="agents_read", responses=AgentOut)
     def get(self, request: Request, slug: str) -> Response:
-        """An agent's settings and figures; no content."""
+        """Read an agent's settings and figures, without content."""
         return Response(AgentOut(self.agent(slug)).data)
 
     @extend_schema(operation_id="agents_change", request=SettingsIn, responses=AgentOut)
     def patch(self, request: Request, slug: str) -> Response:
-        """Set budget, target, cadence, limits, what is left of its log, or pause it."""
-        return changed(self.agent(slug), self.actor, self.given(SettingsIn))
+        """Change budget, target, cadence, limits and log, or pause the agent."""
+        return changed(self.agent(slug), self.actor, self.payload(SettingsIn))
 
 
 class AgentKeys(_OneAgent):
     @extend_schema(operation_id="agents_key_issue", request=LabelIn, responses={201: KeyOut})
     def post(self, request: Request, slug: str) -> Response:
-        """A key for an agent that remembers nothing yet. Once it does, its own side alone issues keys."""
-        key = lifecycle.first_key(self.agent(slug), self.actor, label=self.given(LabelIn)["label"])
-        return Response(shown_key(key), status.HTTP_201_CREATED)
+        """Issue a key for an agent without memories. Afterwards only the agent's side issues keys."""
+        key = lifecycle.first_key(self.agent(slug), self.actor, label=self.payload(LabelIn)["label"])
+        return Response(key_json(key), status.HTTP_201_CREATED)
 
 
 class OneAgentKey(_OneAgent):
     @extend_schema(operation_id="agents_key_revoke", responses={204: None})
     def delete(self, request: Request, slug: str, prefix: str) -> Response:
-        """End a key."""
+        """Revoke a key."""
         lifecycle.revoke_key(self.agent(slug), prefix, self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -176,5 +176,5 @@ class Body(serializers.Serializer[Any]):
 class Page(Body):
     """Which part of a list: up to `limit` items after `cursor`."""
 
-    cursor = serializers.IntegerField(min_value=0, max_value=2**53, default=0, help_text="`next` of the page before")
+    cursor = serializers.IntegerField(min_value=0, max_value=2**53, default=0, help_text="`next` of the previous page")
     limit = serializers.IntegerField(min_value=1, max_value=500, default=100)

@@ -28,7 +28,7 @@ PARAMETER = OpenApiParameter(
     "Idempotency-Key",
     str,
     OpenApiParameter.HEADER,
-    description="any text of up to 200 characters; a repeat within a day makes nothing new",
+    description="any text of up to 200 characters; repeating the request within a day creates nothing new",
 )
 
 

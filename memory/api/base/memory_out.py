@@ -19,7 +19,7 @@ CATEGORIES = sorted(SCOPES)
 class MemoryOut(serializers.Serializer[Any]):
     """A memory."""
 
-    id = serializers.IntegerField(help_text="its number within the agent")
+    id = serializers.IntegerField(help_text="number within the agent")
     kind = serializers.ChoiceField(Kind.values)
     category = serializers.ChoiceField(CATEGORIES)
     scope = serializers.CharField()
@@ -32,17 +32,15 @@ class MemoryOut(serializers.Serializer[Any]):
     content = serializers.CharField()
     discarded_at = serializers.DateTimeField(allow_null=True)
     superseded_by = serializers.IntegerField(allow_null=True)
-    version = serializers.IntegerField(help_text="the number of the audit entry that last touched it; its ETag")
+    version = serializers.IntegerField(help_text="number of the audit entry that last changed it; also its ETag")
 
 
 class WithFile(serializers.Serializer[Any]):
-    file = serializers.CharField(
-        allow_null=True, help_text="path of its file in the vault, on the service's machine, after it was read back"
-    )
+    file = serializers.CharField(allow_null=True, help_text="path of its file in the vault, on the service's machine")
     no_file = serializers.CharField(allow_null=True, help_text="why there is no file, and what to do")
 
 
-def shown(read: Read) -> dict[str, Any]:
+def as_json(read: Read) -> dict[str, Any]:
     return record(read.memory, read.opened, with_discarded=True) | {"version": read.memory.version}
 
 

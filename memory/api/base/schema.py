@@ -15,29 +15,27 @@ from memory.api.base.views import AgentView, TenantView
 
 class ErrorOut(serializers.Serializer[Any]):
     code = serializers.CharField(help_text="stable; see docs/api.md")
-    detail = serializers.CharField(help_text="for people; never quotes what was sent")
-    attr = serializers.CharField(allow_null=True, help_text="the field it is about")
+    detail = serializers.CharField(help_text="for people; never repeats what was sent")
+    attr = serializers.CharField(allow_null=True, help_text="the field with the error")
 
 
 class ErrorsOut(serializers.Serializer[Any]):
-    """How every error is told."""
+    """The body of every error."""
 
     type = serializers.ChoiceField(["validation_error", "client_error", "server_error"])
     errors = ErrorOut(many=True)  # type: ignore[assignment]  # a field's name, which DRF takes off the class
-    prompt = serializers.CharField(
-        required=False, help_text="what to ask a person, where memory or a category is switched off"
-    )
+    prompt = serializers.CharField(required=False, help_text="question for a person, if memory or a category is off")
 
 
 _WRITES = ("POST", "PATCH", "PUT", "DELETE")
-_SUCCESS = {"200": "as asked", "201": "made", "202": "will be done", "204": "done; there is nothing to say"}
+_SUCCESS = {"200": "success", "201": "created", "202": "accepted", "204": "success, without a body"}
 # Parts of addresses: what they are, and one.
 _PARTS: dict[str, tuple[str, Any]] = {
-    "number": ("the number of the memory, session, request or proposal within the agent", 1),
+    "number": ("number of the memory, session, request or proposal within the agent", 1),
     "seq": ("the entry's number", 5),
     "slug": ("the agent's name within the tenant", "ada"),
     "prefix": ("the part of the key between its two underscores", "k3v9x1m7q2aa"),
-    "name": ("the name of the session of talk", "20260201-093000"),
+    "name": ("name of the recorded session", "20260201-093000"),
     "tool": ("the tool's name, as the model called it", "delete_memory"),
 }
 
@@ -69,20 +67,20 @@ class Schema(AutoSchema):
             if onward := links(self.get_operation_id(), code):
                 body["links"] = onward
         for code, why in self._errors():
-            told: dict[str, Any] = self._get_response_for_code(ErrorsOut, code)  # type: ignore[no-untyped-call]
-            bodies[code] = told | {"description": why}
+            response: dict[str, Any] = self._get_response_for_code(ErrorsOut, code)  # type: ignore[no-untyped-call]
+            bodies[code] = response | {"description": why}
         return bodies
 
     def _errors(self) -> list[tuple[str, str]]:
         if not isinstance(self.view, AgentView | TenantView):
             return []
-        found = [("401", "no valid key"), ("403", "not this kind of key"), ("429", "too many requests")]
+        found = [("401", "no valid key"), ("403", "the wrong kind of key"), ("429", "too many requests")]
         if "{" in self.path:
-            found.append(("404", "there is none, or it is another's"))
+            found.append(("404", "not found, or of another agent"))
         if isinstance(self.view, AgentView) or self.method in _WRITES:
-            found.append(("409", "the state it is in does not allow it; the code says which"))
+            found.append(("409", "not possible in the present state; the code says why"))
         if self.method in _WRITES:
-            found += [("400", "not JSON"), ("413", "too large"), ("415", "another content type")]
+            found += [("400", "malformed body"), ("413", "too large"), ("415", "another content type")]
         if self.method in ("PATCH", "DELETE") and isinstance(self.view, AgentView):
-            found.append(("412", "changed meanwhile"))
-        return [*found, ("422", "a value that cannot be taken"), ("503", "the service cannot answer just now")]
+            found.append(("412", "changed since it was read"))
+        return [*found, ("422", "invalid value"), ("503", "the service cannot respond at present")]

@@ -43,15 +43,15 @@ class View(APIView):
         with request_key.request():
             return super().dispatch(request, *args, **kwargs)
 
-    def given(self, body: type[Body]) -> dict[str, Any]:
+    def payload(self, form: type[Body]) -> dict[str, Any]:
         """The checked request body. Raises ValidationError."""
-        checked = body(data=self.request.data)
+        checked = form(data=self.request.data)
         checked.is_valid(raise_exception=True)
         return dict(checked.validated_data)
 
-    def asked(self, query: type[Body]) -> dict[str, Any]:
+    def query(self, form: type[Body]) -> dict[str, Any]:
         """The checked query string; of a repeated name the last value. Raises ValidationError."""
-        checked = query(data=self.request.query_params.dict())
+        checked = form(data=self.request.query_params.dict())
         checked.is_valid(raise_exception=True)
         return dict(checked.validated_data)
 
@@ -92,14 +92,14 @@ def page_of(name: str, item: type[serializers.Serializer[Any]]) -> serializers.S
     return page
 
 
-def newest_first(model: type[M], agent: Agent, asked: dict[str, Any]) -> QuerySet[M]:
+def newest_first(model: type[M], agent: Agent, query: dict[str, Any]) -> QuerySet[M]:
     """The agent's rows for `listed`, highest number first."""
     rows = model._default_manager.filter(agent_id=agent.pk).order_by("-number")
-    rows = rows.filter(number__lt=asked["cursor"]) if asked["cursor"] else rows
-    return rows[: asked["limit"] + 1]
+    rows = rows.filter(number__lt=query["cursor"]) if query["cursor"] else rows
+    return rows[: query["limit"] + 1]
 
 
-def listed(found: Iterable[T], limit: int, cursor: str, shown: Callable[[list[T]], Iterable[Any]]) -> Response:
+def listed(found: Iterable[T], limit: int, cursor: str, to_json: Callable[[list[T]], Iterable[Any]]) -> Response:
     """A page of `limit` items. `found` has one more if another page follows.
 
     `cursor` is the attribute of the page's last item that the next page begins after.
@@ -107,10 +107,10 @@ def listed(found: Iterable[T], limit: int, cursor: str, shown: Callable[[list[T]
     rows = list(found)
     page = rows[:limit]
     following = str(attrgetter(cursor)(page[-1])) if len(rows) > limit else None
-    return Response({"results": list(shown(page)), "next": following})
+    return Response({"results": list(to_json(page)), "next": following})
 
 
-def listed_requests(found: Iterable[Any], asked: dict[str, Any], out: type[serializers.Serializer[Any]]) -> Response:
+def listed_requests(found: Iterable[Any], query: dict[str, Any], out: type[serializers.Serializer[Any]]) -> Response:
     """A page of what the agent's side was asked, by number: those in the `state` that the query names, if it does."""
-    wanted = [each for each in found if asked.get("state", each.state) == each.state]
-    return listed(wanted, asked["limit"], "number", lambda page: out(page, many=True).data)
+    wanted = [each for each in found if query.get("state", each.state) == each.state]
+    return listed(wanted, query["limit"], "number", lambda page: out(page, many=True).data)
