@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from tests.commands.calling import Installation
 from tests.commands.conftest import _made as _made
 from tests.commands.conftest import service as service
 from tests.commands.test_serve import Served, _children, served, until_ready
+from tests.commands.test_serve import scaled as scaled
 from tests.privacy.marker import MARKER
 
 KILLS, SEED = (int(os.environ.get(*each)) for each in (("KILLS", "6"), ("SEED", "1")))
@@ -119,23 +120,9 @@ class Writer:
         )
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def supervised(request: pytest.FixtureRequest, service: Installation) -> Iterator[Supervised]:
-    variables = dict(QUICK)
-    if request.param == "sqlite":
-        yield from _supervised(service, variables)
-        return
-    url, _ = servers.given()
-    if not url:
-        pytest.skip("needs DATABASE_URL of PostgreSQL, and REDIS_URL")
-    with servers.database(url, f"served_{os.getpid()}") as database_url, servers.redis_server() as redis:
-        variables |= {"DATABASE_URL": database_url, "REDIS_URL": redis.url}
-        assert service.manage("migrate", "--verbosity", "0", **variables).code == 0
-        yield from _supervised(service, variables)
-
-
-def _supervised(service: Installation, variables: dict[str, str]) -> Iterator[Supervised]:
-    supervised = Supervised(service, variables)
+@contextmanager
+def supervising(service: Installation, variables: dict[str, str]) -> Iterator[Supervised]:
+    supervised = Supervised(service, QUICK | variables)
     try:
         yield supervised
     finally:
@@ -160,7 +147,20 @@ def kill(supervised: Supervised, dice: random.Random) -> int:
     return killed
 
 
-def test_nothing_is_lost_or_doubled(supervised: Supervised) -> None:
+@pytest.mark.sqlite
+def test_on_sqlite(service: Installation) -> None:
+    with supervising(service, {}) as supervised:
+        loses_and_doubles_nothing(supervised)
+
+
+@pytest.mark.postgresql
+def test_on_postgresql_and_redis(service: Installation, scaled: dict[str, str]) -> None:
+    assert service.manage("migrate", "--verbosity", "0", **scaled).code == 0
+    with servers.redis_server() as redis, supervising(service, scaled | {"REDIS_URL": redis.url}) as supervised:
+        loses_and_doubles_nothing(supervised)
+
+
+def loses_and_doubles_nothing(supervised: Supervised) -> None:
     ended = threading.Event()
     writers = [Writer(supervised, number, SEED) for number in range(WRITERS)]
     with ThreadPoolExecutor(WRITERS) as pool:
