@@ -87,38 +87,27 @@ def test_it_takes_nothing_that_a_parser_refuses(value: Any, cut: int, put: str) 
             read(broken.encode())
 
 
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        (b"", "is empty"),
-        (b" \n\t ", "is empty"),
-        (b"\xef\xbb\xbf", "is empty"),
-        (b'{"results": [' + b'"x",' * 30_000, "is not JSON"),
-        (b'{"results": [1]} ' + SAID.encode(), "is not JSON"),
-        (b"[1] [2]", "is not JSON"),
-        (b"[1,]", "is not JSON"),
-        (b'{"a": 1,}', "is not JSON"),
-        (b'{"a" 1}', "is not JSON"),
-        (b"{1: 2}", "is not JSON"),
-        (b"[NaN]", "is not JSON"),
-        (b"[-Infinity]", "is not JSON"),
-        (b"[" * 100_000, "is not JSON"),
-        (b"[" * 100_000 + b"]" * 100_000, "is not JSON"),
-        (b'{"a":' * 100_000, "is not JSON"),
-        (b"[" * (MAX_DEPTH + 2) + b"]" * (MAX_DEPTH + 2), "is not JSON"),
-        (b"[" + b"7" * 5_000 + b"]", "is not JSON"),
-        (b'["' + SAID.encode() + b'\n"]', "is not JSON"),
-        (b'["' + SAID.encode() + b"\\x" + b'"]', "is not JSON"),
-        (SAID.encode() * 100_000, "is not JSON"),
-        (b'["' + SAID.encode() + b'\xff"]', "is not JSON"),
-        (b'["caf\xc3', "is not JSON"),
-        (json.dumps([SAID]).encode("utf-16"), "is not JSON"),
-        (json.dumps([SAID]).encode("utf-16-le"), "is not JSON"),
-    ],
-    ids=range(24),
-)
-def test_what_is_no_json_is_refused_by_name(data: bytes, why: str) -> None:
-    assert refused(data) == why
+def test_what_is_no_json_is_refused_by_name() -> None:
+    marker = SAID.encode()
+    for data in (b"", b" \n\t ", b"\xef\xbb\xbf"):
+        assert refused(data) == "is empty"
+    wrong = [
+        b'{"results": [1]} ' + marker,
+        b"[1] [2]",
+        b"[1,]",
+        b"{1: 2}",
+        b"[NaN]",
+        b"[" * 100_000 + b"]" * 100_000,
+        b'{"a":' * 100_000,
+        b"[" * (MAX_DEPTH + 2) + b"]" * (MAX_DEPTH + 2),
+        b"[" + b"7" * 5_000 + b"]",
+        b'["' + marker + b'\n"]',
+        marker * 100_000,
+        b'["' + marker + b'\xff"]',
+        json.dumps([SAID]).encode("utf-16"),
+    ]
+    for data in wrong:
+        assert refused(data) == "is not JSON", data[:20]
 
 
 def test_what_other_programs_write_is_read() -> None:

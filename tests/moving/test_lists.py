@@ -23,7 +23,12 @@ from tests.steps import ME, active, fresh, says
 A, B, C, NEW = "The tide turns at six.", "Ines has the key.", "Gulls steal rope.", "Fog stops the ferry."
 
 
-@pytest.fixture(params=["plain texts", "plain objects", "mem0", "letta", "own", "memory-store"])
+EACH_FORM = pytest.mark.parametrize(
+    "form", ["plain texts", "plain objects", "mem0", "letta", "own", "memory-store"], indirect=True
+)
+
+
+@pytest.fixture(params=["plain texts", "mem0"])
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -68,6 +73,7 @@ def reasons(agent: Agent, folder: Path, form: str, *texts: str, compares: bool =
 THERE = dict.fromkeys((A, B, C), State.SAME)
 
 
+@EACH_FORM
 def test_one_put_in_front_is_one_new_piece_and_no_other_moves(ada: Agent, tmp_path: Path, form: str) -> None:
     moved(ada, tmp_path, form, A, B, C)
     assert states(ada, tmp_path, form, NEW, A, B, C) == THERE | {NEW: State.NEW}
@@ -97,6 +103,7 @@ def test_what_was_discarded_does_not_come_back_by_another_place(ada: Agent, tmp_
     assert states(ada, tmp_path, form, NEW, B, C, A) == THERE | {NEW: State.NEW}
 
 
+@EACH_FORM
 def test_what_was_redacted_does_not_come_back_by_another_place(ada: Agent, tmp_path: Path, form: str) -> None:
     moved(ada, tmp_path, form, A, B, C)
     redact(ada, 2)
@@ -114,6 +121,7 @@ def test_what_was_taken_back_is_new_again(ada: Agent, tmp_path: Path, form: str)
     assert moved(ada, tmp_path, form, A, B) == migration.Figures(None)
 
 
+@EACH_FORM
 def test_nobody_else_can_try_a_guess_on_a_list(ada: Agent, tmp_path: Path, form: str) -> None:
     written(tmp_path, form, [A])
     assert [step.state for step in plan(ada, tmp_path, form, compares=False).steps] == [State.NEW]

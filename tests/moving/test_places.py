@@ -22,14 +22,10 @@ def test_settings_of_tools_are_not_opened(tmp_path: Path) -> None:
     ("folder", "path", "tags"),
     [
         (".claude", "CLAUDE.md", ("local",)),
-        (".claude", "rules/a.md", ("local",)),
-        (".claude", "projects/-quay/memory/MEMORY.md", ("local",)),
         (".copilot", "copilot-instructions.md", ("local",)),
-        (".copilot", "instructions/a.instructions.md", ("local",)),
         (".codeium", "windsurf/memories/global_rules.md", ("local",)),
         ("Documents/Cline/Rules", "a.md", ("local",)),
         ("project/.cursor", "rules/a.mdc", ()),
-        ("project/.claude", "rules/a.md", ()),
     ],
 )
 def test_a_tools_own_folder_is_read_where_it_is_given(
@@ -105,12 +101,8 @@ def test_a_systems_own_files_are_its_own_in_a_plain_folder(tmp_path: Path) -> No
     ("text", "told"),
     [
         ("{}", "is empty"),
-        ("", "is empty"),
-        ("7", "is no object and no text"),
-        ('{"text": 7}', "has no text"),
         ('{"a": "\\ud83d"}', "holds half a character"),
         ("[" * 100_000, "is not JSON"),
-        ('{"a": ' + "7" * 5_000 + "}", "is not JSON"),
         ('{"a": ' + '{"a": ' * 400 + "1" + "}" * 401, None),
     ],
 )
