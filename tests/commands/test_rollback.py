@@ -99,9 +99,8 @@ def test_a_constitutional_memory_needs_a_reason(past: Agent) -> None:
     assert (done.code, done.json["protection_changed"]) == (0, 2)
 
 
-@pytest.mark.parametrize(
-    ("more", "code", "word"),
-    [
+def test_what_cannot_be_is_told(past: Agent) -> None:
+    rows: Any = [
         ((), 2, "--entry"),
         (("--entry", "1", "--session", "1"), 2, "not allowed"),
         (("--entry", "x"), 2, "--entry"),
@@ -112,11 +111,10 @@ def test_a_constitutional_memory_needs_a_reason(past: Agent) -> None:
         (("--to", "2999-01-01"), 1, "No memory was changed"),
         (("--to-entry", "-1"), 1, "no entry -1"),
         (("--entry", "3", "--force", "--skip-conflicts"), 2, "not allowed"),
-    ],
-)
-def test_what_cannot_be_is_told(past: Agent, more: tuple[str, ...], code: int, word: str) -> None:
-    with refining.untouched(past):
-        failed(rollback(*more), code, word)
+    ]
+    for more, code, word in rows:
+        with refining.untouched(past):
+            failed(rollback(*more), code, word)
 
 
 # --- from one moment to another, and back (issue: byte-identical exports)

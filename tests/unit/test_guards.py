@@ -41,29 +41,27 @@ def refused(agent: Agent) -> Iterator[None]:
     assert steps.state(agent) == before
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
+def test_changing_or_removing_what_is_kept_for_ever_is_refused(ada: Agent) -> None:
+    rows: Any = [
         "UPDATE audit_auditentry SET actor_label = 'nobody'",
         "UPDATE audit_auditentry SET seq = seq",
         "UPDATE audit_change SET after = before",
         "DELETE FROM audit_auditentry",
         "DELETE FROM audit_change WHERE number = 1",
         "DELETE FROM memory_memory WHERE number = 1",
-    ],
-)
-def test_changing_or_removing_what_is_kept_for_ever_is_refused(ada: Agent, statement: str) -> None:
-    remember(ada, "tea")
-    with refused(ada):
-        run(statement)
+    ]
+    for statement in rows:
+        remember(ada, "tea")
+        with refused(ada):
+            run(statement)
 
 
-@pytest.mark.parametrize("table", TABLES)
 @pytest.mark.postgresql
-def test_truncate_is_refused(ada: Agent, table: str) -> None:
-    remember(ada, "tea")
-    with refused(ada):
-        run(f"TRUNCATE {table}")
+def test_truncate_is_refused(ada: Agent) -> None:
+    for table in TABLES:
+        remember(ada, "tea")
+        with refused(ada):
+            run(f"TRUNCATE {table}")
 
 
 @pytest.mark.postgresql
@@ -73,11 +71,11 @@ def test_truncate_cascade_from_another_table_is_refused(ada: Agent) -> None:
         run("TRUNCATE memory_tenant CASCADE")
 
 
-@pytest.mark.parametrize("model", [AuditEntry, Change, Memory])
-def test_a_querysets_delete_is_refused(ada: Agent, model: type[Memory]) -> None:
-    remember(ada, "tea")
-    with refused(ada), transaction.atomic():
-        model.objects.all().delete()
+def test_a_querysets_delete_is_refused(ada: Agent) -> None:
+    for model in [AuditEntry, Change, Memory]:
+        remember(ada, "tea")
+        with refused(ada), transaction.atomic():
+            model.objects.all().delete()
 
 
 def test_an_instances_delete_is_refused(ada: Agent) -> None:
@@ -118,45 +116,44 @@ def plain(transactional_db: None, ada: Agent) -> Iterator[sqlite3.Connection]:
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize("verb", ["REPLACE", "INSERT OR REPLACE"])
-@pytest.mark.parametrize("table", TABLES)
-def test_replace_by_id_is_refused(plain: sqlite3.Connection, ada: Agent, table: str, verb: str) -> None:
-    before = steps.state(ada)
-    with pytest.raises(sqlite3.IntegrityError, match="kept for ever"):
-        plain.execute(f"{verb} INTO {table} SELECT * FROM {table} LIMIT 1")
-    assert steps.state(ada) == before
+def test_replace_by_id_is_refused(plain: sqlite3.Connection, ada: Agent) -> None:
+    for verb in ["REPLACE", "INSERT OR REPLACE"]:
+        for table in TABLES:
+            before = steps.state(ada)
+            with pytest.raises(sqlite3.IntegrityError, match="kept for ever"):
+                plain.execute(f"{verb} INTO {table} SELECT * FROM {table} LIMIT 1")
+            assert steps.state(ada) == before
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize("table", TABLES)
-def test_replace_by_another_unique_key_is_refused(plain: sqlite3.Connection, ada: Agent, table: str) -> None:
-    columns = [row[1] for row in plain.execute(f"PRAGMA table_info({table})") if row[1] != "id"]
-    listed = ", ".join(columns)
-    with pytest.raises(sqlite3.IntegrityError, match="kept for ever"):
-        plain.execute(f"REPLACE INTO {table} (id, {listed}) SELECT id + 1000, {listed} FROM {table} LIMIT 1")
+def test_replace_by_another_unique_key_is_refused(plain: sqlite3.Connection, ada: Agent) -> None:
+    for table in TABLES:
+        columns = [row[1] for row in plain.execute(f"PRAGMA table_info({table})") if row[1] != "id"]
+        listed = ", ".join(columns)
+        with pytest.raises(sqlite3.IntegrityError, match="kept for ever"):
+            plain.execute(f"REPLACE INTO {table} (id, {listed}) SELECT id + 1000, {listed} FROM {table} LIMIT 1")
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize("column", ["number", "id", "rowid", "_rowid_", "oid", "ROWID", '"id"'])
-def test_update_or_replace_over_another_memory_is_refused(plain: sqlite3.Connection, ada: Agent, column: str) -> None:
+def test_update_or_replace_over_another_memory_is_refused(plain: sqlite3.Connection, ada: Agent) -> None:
     """By whatever name: `id` has several, and a trigger on one of them takes no notice of the others."""
-    before = steps.state(ada)
-    value = f"(SELECT min({column}) FROM memory_memory)"
-    with pytest.raises(sqlite3.IntegrityError, match="kept for ever"):
-        plain.execute(f"UPDATE OR REPLACE memory_memory SET {column} = {value} WHERE number = 2")
-    assert steps.state(ada) == before
+    for column in ["number", "id", "rowid", "_rowid_", "oid", "ROWID", '"id"']:
+        before = steps.state(ada)
+        value = f"(SELECT min({column}) FROM memory_memory)"
+        with pytest.raises(sqlite3.IntegrityError, match="kept for ever"):
+            plain.execute(f"UPDATE OR REPLACE memory_memory SET {column} = {value} WHERE number = 2")
+        assert steps.state(ada) == before
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize("statement", ["UPDATE audit_change SET number = 9", "DELETE FROM audit_auditentry"])
-def test_a_plain_client_is_refused_too(plain: sqlite3.Connection, ada: Agent, statement: str) -> None:
-    with pytest.raises(sqlite3.IntegrityError, match="kept for ever"):
-        plain.execute(statement)
+def test_a_plain_client_is_refused_too(plain: sqlite3.Connection, ada: Agent) -> None:
+    for statement in ["UPDATE audit_change SET number = 9", "DELETE FROM audit_auditentry"]:
+        with pytest.raises(sqlite3.IntegrityError, match="kept for ever"):
+            plain.execute(statement)
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
+def test_a_row_that_must_not_be_is_refused(ada: Agent) -> None:
+    rows: Any = [
         "UPDATE memory_memory SET constitutional = true, discarded_at = created_at",
         "UPDATE memory_memory SET constitutional = true, source = 'system'",
         "UPDATE memory_memory SET kind = 'other'",
@@ -168,12 +165,11 @@ def test_a_plain_client_is_refused_too(plain: sqlite3.Connection, ada: Agent, st
         "UPDATE memory_agent SET retention = 0.49",
         "UPDATE memory_agent SET target_tokens = budget_tokens + 1",
         "UPDATE memory_agent SET slug = 'ada', tenant_id = (SELECT min(id) FROM memory_tenant)",
-    ],
-)
-def test_a_row_that_must_not_be_is_refused(ada: Agent, statement: str) -> None:
-    remember(ada, "tea", "coffee")
-    with refused(ada):
-        run(statement)
+    ]
+    for statement in rows:
+        remember(ada, "tea", "coffee")
+        with refused(ada):
+            run(statement)
 
 
 def test_an_entry_that_leaves_one_out_is_refused(ada: Agent) -> None:
@@ -187,14 +183,14 @@ def test_an_entry_that_leaves_one_out_is_refused(ada: Agent) -> None:
     AuditEntry.objects.create(**apart | {"seq": last["seq"] + 1})
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_missing_triggers_are_reported_and_put_back(ada: Agent, table: str) -> None:
-    drop_guards(table)
-    gone = [name for name, guarded in guards.triggers() if guarded == table]
-    assert guards.missing() == gone
-    assert [problem.problem.split()[1] for problem in verify.missing_guards()] == gone
-    guards.put_back()
-    assert guards.missing() == []
+def test_missing_triggers_are_reported_and_put_back(ada: Agent) -> None:
+    for table in TABLES:
+        drop_guards(table)
+        gone = [name for name, guarded in guards.triggers() if guarded == table]
+        assert guards.missing() == gone
+        assert [problem.problem.split()[1] for problem in verify.missing_guards()] == gone
+        guards.put_back()
+        assert guards.missing() == []
 
 
 @pytest.mark.django_db(transaction=True)

@@ -122,38 +122,40 @@ def test_a_data_key_put_back_after_an_erasure_is_found(past: Agent) -> None:
 # --- altered
 
 
-@pytest.mark.parametrize("column", columns(Change, "agent_id", "seq"))
-def test_an_altered_column_of_what_is_left_of_a_change_is_found(redacted: Agent, column: str) -> None:
-    for change in list(covered(redacted).filter(number=3).values()):
-        for value in others(Change, column, change[column]):
-            with undone():
-                changes(redacted).filter(pk=change["id"]).update(**{column: value})
-                assert found(redacted)[0].seq == change["seq"], value
-
-
-@pytest.mark.parametrize("side", ["before", "after"])
-def test_heads_of_other_snapshots_of_a_memory_are_found(redacted: Agent, side: str) -> None:
-    heads = {bytes(each) for change in covered(redacted) for each in (change.before, change.after) if each is not None}
-    for change in covered(redacted):
-        for head in heads:
-            if change.before is not None and head != bytes(getattr(change, side)):
+def test_an_altered_column_of_what_is_left_of_a_change_is_found(redacted: Agent) -> None:
+    for column in columns(Change, "agent_id", "seq"):
+        for change in list(covered(redacted).filter(number=3).values()):
+            for value in others(Change, column, change[column]):
                 with undone():
-                    changes(redacted).filter(pk=change.pk).update(**{side: head})
-                    assert first(redacted) == (change.seq, "altered")
+                    changes(redacted).filter(pk=change["id"]).update(**{column: value})
+                    assert found(redacted)[0].seq == change["seq"], (column, value)
 
 
-@pytest.mark.parametrize("column", columns(AuditEntry, "agent_id", "seq"))
-def test_an_altered_column_of_its_entry_is_found(redacted: Agent, column: str) -> None:
+def test_heads_of_other_snapshots_of_a_memory_are_found(redacted: Agent) -> None:
+    for side in ["before", "after"]:
+        heads = {
+            bytes(each) for change in covered(redacted) for each in (change.before, change.after) if each is not None
+        }
+        for change in covered(redacted):
+            for head in heads:
+                if change.before is not None and head != bytes(getattr(change, side)):
+                    with undone():
+                        changes(redacted).filter(pk=change.pk).update(**{side: head})
+                        assert first(redacted) == (change.seq, "altered")
+
+
+def test_an_altered_column_of_its_entry_is_found(redacted: Agent) -> None:
     """A detail that names less, among others: what it named is wiped then, too, which comes first."""
-    entry = entries(redacted).filter(seq=BY).values().get()
-    values = others(AuditEntry, column, entry[column])
-    if column == "detail":
-        values += [entry["detail"] | {"redacted": {}}, entry["detail"] | {"notes": []}]
-        values += [entry["detail"] | {"redacted": {number: [] for number in entry["detail"]["redacted"]}}]
-    for value in values:
-        with undone():
-            entries(redacted).filter(seq=BY).update(**{column: value})
-            assert (BY, "altered") in all_called(redacted), value
+    for column in columns(AuditEntry, "agent_id", "seq"):
+        entry = entries(redacted).filter(seq=BY).values().get()
+        values = others(AuditEntry, column, entry[column])
+        if column == "detail":
+            values += [entry["detail"] | {"redacted": {}}, entry["detail"] | {"notes": []}]
+            values += [entry["detail"] | {"redacted": {number: [] for number in entry["detail"]["redacted"]}}]
+        for value in values:
+            with undone():
+                entries(redacted).filter(seq=BY).update(**{column: value})
+                assert (BY, "altered") in all_called(redacted), (column, value)
 
 
 def test_its_entry_taken_away_is_found(redacted: Agent) -> None:
@@ -199,9 +201,8 @@ def test_a_redaction_made_up_and_taken_away_again_is_found(redacted: Agent) -> N
     assert {(3, "wiped"), (6, "wiped"), (8, "wiped")} <= all_called(redacted)
 
 
-@pytest.mark.parametrize(
-    "detail",
-    [
+def test_a_redaction_of_another_form_is_found_and_no_other_is_doubted_for_it(redacted: Agent) -> None:
+    rows: Any = [
         {},
         [],
         5,
@@ -216,9 +217,8 @@ def test_a_redaction_made_up_and_taken_away_again_is_found(redacted: Agent) -> N
         {"redacted": {"1": []}, "notes": [[]]},
         {"redacted": {"1": []}, "notes": []},
         {"redacted": {"1": ["00"]}, "notes": [1]},
-    ],
-    ids=str,
-)
-def test_a_redaction_of_another_form_is_found_and_no_other_is_doubted_for_it(redacted: Agent, detail: Any) -> None:
-    entry = forge(redacted, LAST + 1, operation="redacted", detail=detail)
-    assert {seq for seq, _ in all_called(redacted)} == {entry.seq}
+    ]
+    for detail in rows:
+        with undone():
+            entry = forge(redacted, LAST + 1, operation="redacted", detail=detail)
+            assert {seq for seq, _ in all_called(redacted)} == {entry.seq}
