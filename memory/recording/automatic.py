@@ -15,13 +15,13 @@ PATIENCE = 1  # seconds for an agent that somebody else holds
 log = structlog.get_logger("palimpsest.recording")
 
 
-def attempt(agent_id: int, act: Callable[[], bool], problem: str) -> bool:
-    """What `act` returns. False after a fault, such as a missing key: the log says `problem`, and the next task tries
+def attempt(agent_id: int, act: Callable[[], bool], work: str) -> bool:
+    """What `act` returns. False after a fault, such as a missing key: the log names the `work`, and the next task tries
     again."""
     try:
         with transaction.atomic():
             wait_at_most(PATIENCE)
             return act()
     except (DomainError, OperationalError) as failure:
-        log.warning(problem, agent=agent_id, error=type(failure).__name__)
+        log.warning("automatic work failed", operation=work, agent=agent_id, error=type(failure).__name__)
         return False

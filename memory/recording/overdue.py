@@ -100,7 +100,7 @@ def remind(now: datetime | None = None) -> int:
     agents = [agent for agent in agents if _may_be_told(agent, last.get(agent.pk), now)]
     counts = _counts(agents, now)
     due = [agent for agent in agents if counts.get(agent.pk)]
-    return sum(attempt(agent.pk, partial(_is_told, agent, now), "cleanup notice not given") for agent in due)
+    return sum(attempt(agent.pk, partial(_is_told, agent, now), "cleanup notice") for agent in due)
 
 
 def _is_told(agent: Agent, now: datetime) -> bool:

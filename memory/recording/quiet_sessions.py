@@ -27,7 +27,7 @@ def end_quiet() -> int:
     """End the sessions that are over, and return how many. For a task that runs every five minutes. One query finds
     them; those that fell silent last come first, so that one that cannot be ended keeps none waiting."""
     found = list(_due()[:AT_ONCE])
-    return sum(attempt(each.agent_id, partial(_ended, each), "quiet session not ended") for each in found)
+    return sum(attempt(each.agent_id, partial(_ended, each), "end of a quiet session") for each in found)
 
 
 def _due() -> QuerySet[RecordedSession]:
