@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import closing
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ ROWS_AT_ONCE = 2_000
 _FOUND_BY = ("id", "agent_id")
 
 
-def update_many(rows: Sequence[models.Model], fields: Sequence[str]) -> None:
+def update_many(rows: Sequence[models.Model], fields: Collection[str]) -> None:
     """Write these fields of existing rows of one model, of each row its own values.
 
     PostgreSQL gets one statement with an array for each column, and SQLite one for as many rows as its parameters

@@ -82,14 +82,13 @@ def _consolidate(cut: Cut, call: tools.ConsolidateMemories) -> None:
     _rewrites(cut, sources, call.new_content, call.dropping)
     edited = operations.consolidate(
         cut.agent,
-        [m.number for m in sources],
+        sources,
         call.new_content,
         cut.actor,
         category=call.category,
         dropping=call.dropping,
         session=cut.session.number,
     )
-    cut.agent = edited.agent
     new = edited.memories[0]
     cut.session.merged += len(sources)
     cut.answer = {
@@ -107,13 +106,12 @@ def _update(cut: Cut, call: tools.UpdateMemory) -> None:
     _rewrites(cut, [memory], call.content, call.dropping)
     edited = operations.revise(
         cut.agent,
-        call.id,
+        memory,
         cut.actor,
         content=call.content,
         dropping=call.dropping,
         session=cut.session.number,
     )
-    cut.agent = edited.agent
     if edited.seq is None:
         cut.session.changes -= 1
         _nothing_done(cut, {"id": call.id, "unchanged": True})
@@ -128,7 +126,7 @@ def _delete(cut: Cut, call: tools.DeleteMemory) -> None:
         _has_a_double(cut, memory)
     _has_changes_left(cut, 1)
     _cuts(cut, breaker.loss([memory.tokens]), 1)
-    cut.agent = operations.discard(cut.agent, [call.id], cut.actor, session=cut.session.number).agent
+    operations.discard(cut.agent, [memory], cut.actor, session=cut.session.number)
     cut.session.deleted += 1
     cut.answer = {"id": call.id, "saved": memory.tokens}
 
@@ -137,8 +135,7 @@ def _protect(cut: Cut, call: tools.ProtectMemory) -> None:
     [memory] = _shown(cut, edits.fetch(cut.agent, [call.id]))
     if not memory.constitutional and cut.session.protected >= limits.MAX_PROTECTIONS:
         raise BadCall(f"At most {limits.MAX_PROTECTIONS} memories can be protected in one session.", "protection_full")
-    edited = operations.protect(cut.agent, [call.id], cut.actor, session=cut.session.number)
-    cut.agent = edited.agent
+    edited = operations.protect(cut.agent, [memory], cut.actor, session=cut.session.number)
     if edited.seq is None:
         _nothing_done(cut, {"id": call.id, "constitutional": True, "already": True})
         return
@@ -150,8 +147,7 @@ def _protect(cut: Cut, call: tools.ProtectMemory) -> None:
 def _promote(cut: Cut, call: tools.PromoteMemory) -> None:
     [memory] = _shown(cut, edits.fetch(cut.agent, [call.id]))
     _has_changes_left(cut, 1)
-    edited = operations.promote(cut.agent, memory.number, cut.actor, session=cut.session.number)
-    cut.agent = edited.agent
+    edited = operations.promote(cut.agent, memory, cut.actor, session=cut.session.number)
     if edited.seq is None:
         _nothing_done(cut, {"id": call.id, "kind": Kind.CORE, "already": True})
         return
@@ -172,8 +168,9 @@ def _complete(cut: Cut, call: tools.CompleteRefinement) -> None:
     row = cut.session
     if row.batch + 1 < row.batches:
         sessions.add_summary(cut.agent, row, call.summary)
+        row.batch += 1
         cut.is_batch_done = True
-        cut.answer = {"batch_done": row.batch + 1, "batches": row.batches}
+        cut.answer = {"batch_done": row.batch, "batches": row.batches}
         return
     cut.ends = (Outcome.COMPLETED, "", " ".join(call.summary.split()))
 
@@ -326,8 +323,9 @@ def _showable(agent: Agent, memory: Memory) -> bool:
 
 
 def _show(cut: Cut, memory: Memory) -> dict[str, Any]:
+    record = ledger.Entry(memory, cut.silo.open(memory)).record()
     _seen(cut, memory)
-    return ledger.Entry(memory, cut.silo.open(memory)).record()
+    return record
 
 
 def _seen(cut: Cut, memory: Memory) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +41,7 @@ class Result:
 
 
 class Knife:
-    """One session's tools, for the holder of its lease."""
+    """One session's tools, for the holder of its lease. Each method is a transaction of its own."""
 
     def __init__(self, session: RefinementSession) -> None:
         self._session = session
@@ -49,41 +50,25 @@ class Knife:
         """Note what the agent is shown in a batch: these memories, at these versions, it may edit. Returns the
         session as it stands."""
         with self._locked() as (agent, row):
-            row.batch, row.batches = batch, batches
-            row.shown = {str(entry.memory.number): entry.memory.version for entry in entries}
-            row.shown_at = agent.audit_seq
-            row.save(update_fields=["batch", "batches", "shown", "shown_at"])
+            show(agent, row, batch, batches, entries)
             return row
 
     def begin_step(self) -> None:
         """Count one reply of the model. Raises LimitReached, SessionEnded."""
         with self._locked() as (_, row):
-            limits.within(row, "steps")
-            limits.in_time(row)
-            row.steps += 1
-            row.save(update_fields=["steps"])
-        sessions.renew(self._session)
+            count_step(row)
+            row.save(update_fields=["steps", "lease_until"])
 
     def call(self, name: str, arguments: Mapping[str, Any] | None) -> Result:
-        """Make one call. Never raises a domain error: what is refused is told in the result."""
-        started = time.perf_counter()
-        known = name if name in tools.TOOLS else "unknown"
+        """Make one call. Never raises a domain error: the result says why a call is refused."""
         try:
             with self._locked() as (agent, row):
-                limits.in_time(row)
-                call = tools.parse(row.mode, name, arguments)
-                cut = Cut(agent, row, Silo.for_agent(agent))
-                EFFECTS[name](cut, call)
-                return self._done(cut, known, started)
+                return carry_out(agent, row, name, arguments)
         except SessionEnded as ended:
             return refusal(ended, over=True)
         except errors.MemoryDisabled as off:
             sessions.close(self._session, Outcome.INCOMPLETE, off.code)
             return refusal(off, over=True)
-        except LimitReached as reached:
-            return self._over(reached, known, started)
-        except DomainError as refused:
-            return self._refused(refused, known, started)
 
     @contextmanager
     def _locked(self) -> Iterator[tuple[Agent, RefinementSession]]:
@@ -91,42 +76,66 @@ class Knife:
         with edits.locked(self._session.agent) as agent:
             yield agent, sessions.live(self._session, agent)
 
-    def _done(self, cut: Cut, tool: str, started: float) -> Result:
-        row = cut.session
-        row.floor_refusals = 0 if cut.memories else row.floor_refusals
-        _record(row, cut.agent, tool, "ok", cut.memories, started, saw_more=cut.saw_more)
-        reason = _why_over(row)
-        if reason and not cut.ends:
-            cut.ends = (Outcome.INCOMPLETE, reason, "")
-        if cut.ends:
-            outcome, reason, words = cut.ends
-            ended = sessions.close(self._session, outcome, reason, words)
-            return _success({"session": ended.outcome, "session_ended": True, **sessions.figures(ended)}, is_over=True)
-        return _success(cut.answer | _standing(row, cut.agent), is_batch_done=cut.is_batch_done)
 
-    def _refused(self, refused: DomainError, tool: str, started: float) -> Result:
-        """Count a refused call; too many, or three at the floor in a row, end the session."""
-        try:
-            with self._locked() as (agent, row):
-                shown = present(row, agent, refused)
-                row.failed_calls += 1
-                row.floor_refusals += isinstance(refused, FloorReached)
-                _record(row, agent, tool, refused.code, 0, started, saw_more=bool(shown.get("present")))
-                reason = _why_over(row)
-                if reason:
-                    sessions.close(self._session, Outcome.INCOMPLETE, reason)
-                return refusal(refused, over=bool(reason), **shown, **({} if reason else _standing(row, agent)))
-        except (SessionEnded, errors.MemoryDisabled) as ended:
-            return refusal(ended, over=True)
+# The caller of these holds the agent's row locked, and its live session.
 
-    def _over(self, reached: LimitReached, tool: str, started: float) -> Result:
-        try:
-            with self._locked() as (agent, row):
-                _record(row, agent, tool, reached.code, 0, started)
-                sessions.close(self._session, Outcome.INCOMPLETE, f"limit_{reached.limit}")
-        except (SessionEnded, errors.MemoryDisabled):
-            pass  # somebody else ended it first: the answer is the same
+
+def show(agent: Agent, row: RefinementSession, batch: int, batches: int, entries: Sequence[ledger.Entry]) -> None:
+    row.batch, row.batches = batch, batches
+    row.shown = {str(entry.memory.number): entry.memory.version for entry in entries}
+    row.shown_at = agent.audit_seq
+    row.save(update_fields=["batch", "batches", "shown", "shown_at", "lease_until"])
+
+
+def count_step(row: RefinementSession) -> None:
+    """Count one reply of the model and renew the lease. The caller saves the row. Raises LimitReached."""
+    limits.within(row, "steps")
+    limits.in_time(row)
+    row.steps += 1
+    row.lease_until = sessions.lease_end()
+
+
+def carry_out(agent: Agent, row: RefinementSession, name: str, arguments: Mapping[str, Any] | None) -> Result:
+    """Make one call and save the session's counts. A refused call counts, and nothing else of it is written."""
+    started = time.perf_counter()
+    tool = name if name in tools.TOOLS else "unknown"
+    try:
+        cut = Cut(agent, copy(row), Silo.for_agent(agent))
+        limits.in_time(row)
+        call = tools.parse(row.mode, name, arguments)
+        EFFECTS[name](cut, call)
+    except LimitReached as reached:
+        _record(row, agent, tool, reached.code, 0, started)
+        sessions.end(agent, row, Outcome.INCOMPLETE, f"limit_{reached.limit}")
         return refusal(reached, over=True)
+    except DomainError as refused:
+        return _refused(agent, row, refused, tool, started)
+    return _done(cut, tool, started)
+
+
+def _done(cut: Cut, tool: str, started: float) -> Result:
+    agent, row = cut.agent, cut.session
+    row.floor_refusals = 0 if cut.memories else row.floor_refusals
+    _record(row, agent, tool, "ok", cut.memories, started, saw_more=cut.saw_more)
+    reason = _why_over(row)
+    if reason and not cut.ends:
+        cut.ends = (Outcome.INCOMPLETE, reason, "")
+    if cut.ends:
+        sessions.end(agent, row, *cut.ends)
+        return _success({"session": row.outcome, "session_ended": True, **sessions.figures(row)}, is_over=True)
+    return _success(cut.answer | _standing(row, agent), is_batch_done=cut.is_batch_done)
+
+
+def _refused(agent: Agent, row: RefinementSession, refused: DomainError, tool: str, started: float) -> Result:
+    """Count a refused call; too many, or three at the floor in a row, end the session."""
+    shown = present(row, agent, refused)
+    row.failed_calls += 1
+    row.floor_refusals += isinstance(refused, FloorReached)
+    _record(row, agent, tool, refused.code, 0, started, saw_more=bool(shown.get("present")))
+    reason = _why_over(row)
+    if reason:
+        sessions.end(agent, row, Outcome.INCOMPLETE, reason)
+    return refusal(refused, over=bool(reason), **shown, **({} if reason else _standing(row, agent)))
 
 
 def _why_over(row: RefinementSession) -> str:
@@ -178,6 +187,11 @@ _COUNTED = (
     "tokens_after",
     "memories_after",
     "own_microseconds",
+    "batch",
+    "steps",
+    "last_reply",
+    "reply_calls",
+    "lease_until",
 )
 
 

@@ -10,15 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import F
-
+from memory.errors import MemoryDisabled
 from memory.models import Agent
 from memory.silo.silo import Silo
 from memory.writing import edits
-from refinement import ledger, limits, prompts, tools
+from refinement import knife, ledger, limits, prompts, tools
 from refinement import session as sessions
 from refinement.errors import LimitReached, SessionEnded, UnknownSession
-from refinement.knife import Knife, Result, refusal
+from refinement.knife import Result, refusal
 from refinement.llm.base import Message, Tool
 from refinement.models import Driver, Mode, Outcome, RefinementSession
 
@@ -47,20 +46,21 @@ def find(agent: Agent, number: int) -> RefinementSession:
     return row
 
 
-def briefing(session: RefinementSession) -> Briefing:
-    """The batch that is due, as it stands now; what is shown may be edited. Raises SessionEnded."""
-    agent = session.agent
-    plan = _driven(session, agent).plan or _worked_out(agent)
+def briefing(agent: Agent, number: int) -> Briefing:
+    """The batch that is due, as it stands now; what is shown may be edited. Raises UnknownSession, SessionEnded."""
+    plan = _driven(agent, number).plan or _worked_out(agent)
     with edits.locked(agent) as locked:
-        row = _driven(session, locked)
+        row = _driven(locked, number)
+        if not locked.memory_enabled:
+            raise MemoryDisabled
         if not row.plan:
             row.plan = plan
             row.save(update_fields=["plan"])
         batch = min(row.batch, len(row.plan) - 1)
         entries = ledger.still_there(locked, row.plan[batch])
-        shown = Knife(row).show(batch, len(row.plan), entries)
-        sessions.renew(row)
-        messages = prompts.opening(locked, shown, entries, batch + 1, len(row.plan))
+        row.lease_until = sessions.lease_end()
+        knife.show(locked, row, batch, len(row.plan), entries)
+        messages = prompts.opening(locked, row, entries, batch + 1, len(row.plan))
         return Briefing(tuple(messages), tools.schemas(row.mode), batch + 1, len(row.plan))
 
 
@@ -70,49 +70,50 @@ def _worked_out(agent: Agent) -> list[list[int]]:
     return [[entry.memory.number for entry in entries] for entries in worked]
 
 
-def call(session: RefinementSession, tool: str, arguments: Mapping[str, Any] | None, *, reply: str = "") -> Result:
-    """Carry out one call. Calls of one `reply` of the model count as one step, and of one reply there are only so many
-    (`limits`); without it, each counts.
+def call(agent: Agent, number: int, tool: str, arguments: Mapping[str, Any] | None, *, reply: str = "") -> Result:
+    """Carry out one call, in one transaction. Calls of one `reply` of the model count as one step, and of one reply
+    there are only so many (`limits`); without it, each counts.
 
-    What is refused is told in the result; raises SessionEnded for a session that is over.
+    The result says why a call is refused. Raises UnknownSession, MemoryDisabled, and SessionEnded for a session that
+    is over.
     """
-    with edits.locked(session.agent) as agent:
-        row = _driven(session, agent)
-        reply = reply and Silo.for_agent(agent).digest(f"reply/{reply}").hex()  # a runtime may call it what it likes
-    knife = Knife(row)
-    try:
-        _count(row, knife, reply)
-    except LimitReached as reached:
-        sessions.close(row, Outcome.INCOMPLETE, f"limit_{reached.limit}")
-        return refusal(reached, over=True)
-    result = knife.call(tool, arguments)
-    if result.is_batch_done:
-        sessions.row_of(row).filter(batch=row.batch).update(batch=row.batch + 1)
-    return result
+    with edits.locked(agent) as locked:
+        row = _driven(locked, number)
+        if not locked.memory_enabled:
+            raise MemoryDisabled
+        # A runtime may name a reply as it likes.
+        reply = reply and Silo.for_agent(locked).digest(f"reply/{reply}").hex()
+        try:
+            _count(row, reply)
+        except LimitReached as reached:
+            sessions.end(locked, row, Outcome.INCOMPLETE, f"limit_{reached.limit}")
+            return refusal(reached, over=True)
+        return knife.carry_out(locked, row, tool, arguments)
 
 
-def _count(row: RefinementSession, knife: Knife, reply: str) -> None:
-    """A reply's first call is a step; the others renew the lease alone. Raises LimitReached, SessionEnded."""
-    counted = sessions.row_of(row)
+def _count(row: RefinementSession, reply: str) -> None:
+    """The first call of a reply is a step; the others only renew the lease. Raises LimitReached."""
     if not reply or reply != row.last_reply:
-        knife.begin_step()
-        counted.update(last_reply=reply, reply_calls=1)
-        return
-    if not counted.filter(reply_calls__lt=limits.MAX_CALLS_PER_REPLY).update(reply_calls=F("reply_calls") + 1):
+        knife.count_step(row)
+        row.last_reply, row.reply_calls = reply, 1
+    elif row.reply_calls >= limits.MAX_CALLS_PER_REPLY:
         raise LimitReached("calls_per_reply", limits.MAX_CALLS_PER_REPLY)
-    sessions.renew(row)
+    else:
+        row.reply_calls += 1
+        row.lease_until = sessions.lease_end()
 
 
-def abort(session: RefinementSession, reason: str = "") -> RefinementSession:
-    """End the session early. What was done stays. Raises SessionEnded."""
-    with edits.locked(session.agent) as agent:
-        return sessions.close(_driven(session, agent), Outcome.INCOMPLETE, "aborted", " ".join(reason.split()))
+def abort(agent: Agent, number: int, reason: str = "") -> RefinementSession:
+    """End the session early. What was done stays. Raises UnknownSession, SessionEnded."""
+    with edits.locked(agent) as locked:
+        row = _driven(locked, number)
+        sessions.end(locked, row, Outcome.INCOMPLETE, "aborted", " ".join(reason.split()))
+        return row
 
 
-def _driven(session: RefinementSession, agent: Agent) -> RefinementSession:
-    """The session as it stands, if the runtime drives it and it is open."""
-    row = sessions.row_of(session).get()
-    row.agent = agent
+def _driven(agent: Agent, number: int) -> RefinementSession:
+    """The session as it stands, if the runtime drives it and it is open. Raises UnknownSession, SessionEnded."""
+    row = find(agent, number)
     if row.outcome != Outcome.OPEN:
         raise SessionEnded(f"Session {row.number} has ended. Nothing was changed.")
     if row.driver != Driver.RUNTIME:

@@ -19,7 +19,7 @@ from django.db.models import Min, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from audit.patience import alone, wait_at_most
+from audit.patience import alone
 from memory.models import Agent, Tenant
 from memory.writing import edits
 from refinement import providers, schedule
@@ -114,11 +114,9 @@ def open_due(agent: Agent) -> RefinementSession | None:
     One lock covers the check and the opening, so that of two workers with the same agent one finds nothing to do.
     """
     try:
-        with transaction.atomic():
-            wait_at_most(LOCK_SECONDS)
-            with edits.locked(agent) as row:
-                if schedule.due().filter(pk=row.pk).exists():
-                    return sessions.open_session(row, trigger=row.due_reason)
+        with edits.locked(agent, seconds=LOCK_SECONDS) as row:
+            if schedule.due().filter(pk=row.pk).exists():
+                return sessions.open_session(row, trigger=row.due_reason)
     except OperationalError:
         raise AgentBusy("Another operation, perhaps an import, holds the agent.") from None
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from contextlib import suppress
+from copy import copy
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -20,7 +21,6 @@ from django.db.models import F, Max
 from django.utils import timezone
 
 from audit.models import Operation
-from audit.patience import wait_at_most
 from audit.trail import Actor
 from memory.errors import MemoryDisabled, SealBroken, SiloKeyMissing
 from memory.models import Agent, DueReason
@@ -53,10 +53,10 @@ def open_session(
         if not agent.memory_enabled:
             raise MemoryDisabled
         _end_stale(agent)
+        before = copy(agent)
         number = (RefinementSession.objects.filter(agent=agent).aggregate(last=Max("number"))["last"] or 0) + 1
         removed = duplicates.remove(agent, session=number)
-        left = removed.agent if removed.seq else agent
-        session = _new_session(agent, left, number, trigger, mode, driver)
+        session = _new_session(before, agent, number, trigger, mode, driver)
         session.duplicates_removed = sum(m.discarded_at is not None for m in removed.memories)
         session.own_microseconds = round((time.perf_counter() - started) * 1_000_000)
         session.save(force_insert=True)
@@ -86,7 +86,7 @@ def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: s
         memories_after=agent.core_count,
         repeated_tokens=before.core_tokens - agent.core_tokens,
         lease_token=secrets.token_hex(16),
-        lease_until=_lease_end(now),
+        lease_until=lease_end(now),
         **limits.of(agent) | _left_of_the_month(agent, trigger, driver),
     )
 
@@ -133,7 +133,7 @@ def live(session: RefinementSession, agent: Agent) -> RefinementSession:
 def renew(session: RefinementSession) -> None:
     """Put the lease's end off. By compare-and-set: raises SessionEnded when it is no longer the caller's."""
     held = row_of(session).filter(outcome=Outcome.OPEN, lease_token=session.lease_token)
-    if not held.update(lease_until=_lease_end(timezone.now())):
+    if not held.update(lease_until=lease_end()):
         raise SessionEnded("This refinement session has ended, or was given up for lost.")
 
 
@@ -156,7 +156,7 @@ def close(session: RefinementSession, outcome: str, reason: str = "", words: str
     with edits.locked(session.agent) as agent:
         row = row_of(session).get()
         if row.outcome == Outcome.OPEN:
-            _end(agent, row, outcome, reason, words)
+            end(agent, row, outcome, reason, words)
         return row
 
 
@@ -167,7 +167,7 @@ def end_unheard(*, agent: Agent, why: str, **_: Any) -> None:
     """
     for row in RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN):
         row.summaries = None
-        _end(agent, row, Outcome.INCOMPLETE, why, "")
+        end(agent, row, Outcome.INCOMPLETE, why)
 
 
 def close_stale() -> list[RefinementSession]:
@@ -176,10 +176,8 @@ def close_stale() -> list[RefinementSession]:
     ended = []
     for session in stale:
         try:
-            with transaction.atomic():
-                wait_at_most(LOCK_SECONDS)
-                with edits.locked(session.agent) as agent:
-                    ended += _end_stale(agent)
+            with edits.locked(session.agent, seconds=LOCK_SECONDS) as agent:
+                ended += _end_stale(agent)
         except SessionOpen:
             continue  # renewed at the last moment, or the next one has begun
         except Exception as failure:  # whatever is wrong with one agent must not keep the others waiting
@@ -204,11 +202,12 @@ def _end_stale(agent: Agent) -> list[RefinementSession]:
             f"Refinement session {row.number} of this agent is open; unless its driver goes on, it is given up for "
             f"lost at {row.lease_until:%H:%M:%S} UTC."
         )
-    _end(agent, row, Outcome.ABANDONED, schedule.LEASE_EXPIRED, "")
+    end(agent, row, Outcome.ABANDONED, schedule.LEASE_EXPIRED)
     return [row]
 
 
-def _end(agent: Agent, row: RefinementSession, outcome: str, reason: str, words: str) -> None:
+def end(agent: Agent, row: RefinementSession, outcome: str, reason: str = "", words: str = "") -> None:
+    """End an open session, as `close` does. The caller holds the agent's row locked, and `row` is as it stands."""
     row.outcome, row.reason = outcome, reason
     row.tokens_after, row.memories_after = agent.core_tokens, agent.core_count
     row.closed_at = timezone.now()
@@ -216,15 +215,14 @@ def _end(agent: Agent, row: RefinementSession, outcome: str, reason: str, words:
     row.shown, row.plan, row.summaries = {}, [], None
     row.save()
     try:
-        with transaction.atomic():
-            operations.notify(
-                agent,
-                notice(row, " ".join(said)),
-                operation=Operation.SESSION_CLOSED,
-                actor=SYSTEM,
-                detail=figures(row),
-                session=row.number,
-            )
+        operations.notify(
+            agent,
+            notice(row, " ".join(said)),
+            operation=Operation.SESSION_CLOSED,
+            actor=SYSTEM,
+            detail=figures(row),
+            session=row.number,
+        )
     except (SealBroken, SiloKeyMissing):  # nothing can be sealed for it, and the session ends all the same
         with edits.begin(agent, Operation.SESSION_CLOSED, SYSTEM, session=row.number, is_notice=True) as edit:
             edit.detail = figures(row)
@@ -295,5 +293,6 @@ def add_summary(agent: Agent, session: RefinementSession, words: str) -> None:
     session.summaries = Silo.for_agent(agent).seal_text("summary", session.number, "\n".join(said))
 
 
-def _lease_end(now: datetime) -> datetime:
-    return now + timedelta(seconds=settings.LEASE_SECONDS)
+def lease_end(now: datetime | None = None) -> datetime:
+    """The end of a lease that begins now."""
+    return (now or timezone.now()) + timedelta(seconds=settings.LEASE_SECONDS)

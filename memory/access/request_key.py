@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from memory.errors import KeyRejected
-from memory.models import AgentKey, TenantKey
+from memory.models import Agent, AgentKey, TenantKey
 
 _key: ContextVar[AgentKey | TenantKey | None] = ContextVar("key", default=None)
 
@@ -31,10 +31,15 @@ def note(key: AgentKey | TenantKey | None) -> None:
     _key.set(key)
 
 
-def require_valid() -> None:
-    """Raise KeyRejected when the key has ended meanwhile. The write path asks with the agent's row locked."""
+def require_valid(row: Agent | None = None) -> None:
+    """Raise KeyRejected when the key has ended meanwhile. The write path asks with the agent's `row` locked.
+
+    The end of an agent's key is an entry of its trail. If that has not grown, the key is not read again.
+    """
     key = _key.get()
     if key is None:
+        return
+    if row is not None and isinstance(key, AgentKey) and (key.agent_id, key.agent.audit_seq) == (row.pk, row.audit_seq):
         return
     if not type(key)._default_manager.filter(pk=key.pk, revoked_at__isnull=True).exists():
         raise KeyRejected("The key is not valid.")

@@ -245,7 +245,8 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
     Who may set which is for the edge to say: the agent's side its voice, a tenant the rest. `proposal` is the number
     of the one that is accepted by this (`memory.consent.proposals`). Raises Invalid.
     """
-    with transaction.atomic(), edits.locked(agent) as row:
+    with edits.locked(agent) as row:
+        before = copy(row)
         if "vault_path" in settings:
             settings["vault_path"] = _kept(settings["vault_path"], is_agreed=bool(proposal))
         changed = {name: value for name, value in settings.items() if getattr(row, name) != value}
@@ -253,22 +254,22 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
             return row
         with edits.begin(row, Operation.AGENT_CHANGED, actor, is_notice=True) as edit:
             for name, value in changed.items():
-                setattr(edit.agent, name, value)
-            _clean(edit.agent, "agent", changed)
+                setattr(row, name, value)
+            _clean(row, "agent", changed)
             if "refine_every" in changed:
-                _set_cadence(edit.agent)
+                _set_cadence(row)
             if changed.get("vault_path"):
-                _require_nobody_elses(edit.agent)
-            if "vault_path" in changed:  # the next one is begun anew; what the last one holds stays there
-                _require_nothing_owed(row)
+                _require_nobody_elses(row)
+            if "vault_path" in changed:  # the next vault begins empty; what the last one holds stays there
+                _require_nothing_owed(before)
                 writer.forget(row)
-            _save(edit.agent, changed)
+            _save(row, changed)
             edit.detail = {"changed": {name: _told(name, value) for name, value in sorted(changed.items())}}
             edit.detail |= {"proposal": proposal} if proposal else {}
-            edit.note = row.steward if "steward" in changed and row.wrapped_key else ""
+            edit.note = before.steward if "steward" in changed and row.wrapped_key else ""
             edit.finish(always=True)
-            letters.of_change(row, edit.seq, changed)
-        return edit.agent
+            letters.of_change(before, edit.seq, changed)
+        return row
 
 
 def _kept(path: str, *, is_agreed: bool) -> str:

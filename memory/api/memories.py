@@ -104,8 +104,8 @@ class _Storing(AgentView):
         drafts = [Draft(**values).checked() for values in payload]
         reads: list[Read] = []
 
-        def remember() -> list[int]:
-            reads.extend(reading.as_stored(operations.remember(self.agent, drafts, self.actor), drafts))
+        def remember(agent: Agent) -> list[int]:
+            reads.extend(reading.as_stored(operations.remember(agent, drafts, self.actor), drafts))
             return [read.memory.number for read in reads]
 
         numbers = idempotency.once(self.request, self.agent, remember)

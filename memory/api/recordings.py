@@ -14,7 +14,7 @@ from memory.api.base import idempotency
 from memory.api.base.bodies import Body, List, Text
 from memory.api.base.memory_out import WithFile, with_files
 from memory.api.base.views import AgentView
-from memory.models import RecordedSession
+from memory.models import Agent, RecordedSession
 from memory.policy import switches
 from memory.recording import recorder, sessions
 from memory.recording.interactions import MOST, Interaction
@@ -78,8 +78,8 @@ class Recordings(AgentView):
 
         ready = cache(partial(recorder.ready, self.agent, interaction, requested=requested))
 
-        def make() -> list[int]:
-            return _numbers(ready().keep(self.actor))
+        def make(agent: Agent) -> list[int]:
+            return _numbers(ready().keep(agent, self.actor))
 
         try:
             recorded = _recorded(idempotency.once(request, self.agent, make, prepare=ready))

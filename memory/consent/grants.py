@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from django.db import transaction
 from django.utils import timezone
 
 from audit.consent import (
@@ -162,7 +161,7 @@ def over_stays_over(agent: Agent) -> Iterator[None]:
     try:
         yield
     except (errors.NotGranted, errors.NotOpen):
-        if not transaction.get_connection().needs_rollback:  # else whoever holds the lock is in such a block, too
+        if not agent.is_locked:  # else whoever locked it is in such a block, too
             _note_ends(agent)
         raise
 

@@ -95,9 +95,9 @@ class RemovalCommand(Task):
         if not self.agrees(lambda: self.show(figures, as_json=False), yes=options["yes"]):
             self.say("nothing was removed")
             return FAILED
-        with edits.locked(agent):  # the request and the removal are one transaction
-            number = self.request(agent, options).number if number is None else number
-            done = self.remove(agent, number, actor, options)
+        with edits.locked(agent) as row:  # the request and the removal are one transaction
+            number = self.request(row, options).number if number is None else number
+            done = self.remove(row, number, actor, options)
         self.show(done, as_json=options["json"])
         self.stdout.flush()
         return None

@@ -91,6 +91,9 @@ class Agent(RefinementLimits):
     audit_mac = models.BinaryField(default=b"", max_length=32, editable=False)
     audit_at = models.DateTimeField(null=True, editable=False)
 
+    # Whether this object is the row that `edits.locked` locked, in its transaction.
+    is_locked = False
+
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["tenant", "slug"], name="agent_slug_in_tenant"),

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import structlog
-from django.db import transaction
 from django.utils import timezone
 
 from audit.trail import Actor
@@ -61,11 +60,11 @@ class Ready:
     kept: Captured | None = None
     skipped: str = ""
 
-    def keep(self, actor: Actor) -> Recorded:
+    def keep(self, agent: Agent, actor: Actor) -> Recorded:
         """Prepares it again if the rules changed meanwhile. Raises what `record` raises."""
         if self.kept is None:
             return self._skipped()
-        with edits.locked(self.agent) as row:
+        with edits.locked(agent) as row:
             now = self
             if (row.memory_enabled, row.rules) != (self.agent.memory_enabled, self.agent.rules):
                 now = ready(row, self.interaction, requested=self.requested)
@@ -82,7 +81,7 @@ def record(agent: Agent, interaction: Interaction, actor: Actor, *, requested: b
     Unless it is requested, it is skipped if something is switched off, or if it is below the threshold. Raises Invalid;
     if it is requested, MemoryDisabled and CategoryDisabled, too.
     """
-    return ready(agent, interaction, requested=requested).keep(actor)
+    return ready(agent, interaction, requested=requested).keep(agent, actor)
 
 
 def ready(agent: Agent, interaction: Interaction, *, requested: bool = False) -> Ready:
@@ -114,10 +113,9 @@ def _closed(agent: Agent, *, requested: bool) -> str:
 def _recorded(row: Agent, kept: Captured, actor: Actor) -> Recorded:
     now = timezone.now()
     session, before = sessions.join(row, kept.said.session, kept.said.project, actor, now)
-    with edits.locked(row) as row:  # an older session's end may have been written meanwhile
-        to, first = partial(_refer, row, session), row.next_number
-        previous = to(before.number, before.origin) if before else ""
-        told = contents(kept, session.name, previous=previous, parts_at=lambda place: to(first + place, now))
+    to, first = partial(_refer, row, session), row.next_number
+    previous = to(before.number, before.origin) if before else ""
+    told = contents(kept, session.name, previous=previous, parts_at=lambda place: to(first + place, now))
     besides = sessions.followed(row, before, to(first, now)) if before else {}
     tags = [sessions.tag_of(session.name), f"kind:{kept.kind}", f"significance:{kept.level}"]
     tags.append(f"preserved:{kept.preserved}")
@@ -156,7 +154,6 @@ def _evolve(row: Agent, kept: Captured, session: RecordedSession, actor: Actor) 
         insights=(learned,) if learned else (),
     )
     try:
-        with transaction.atomic():
-            topics.go_on(row, said.topic, actor, stage)
+        topics.go_on(row, said.topic, actor, stage)
     except (Constitutional, DiscardShare, TopicFull) as refused:
         log.info("topic not evolved", agent=row.pk, reason=refused.code)

@@ -134,6 +134,8 @@ def roll_back(
         figures = _figures(edit.agent, plan, edit.seq)
         if figures.constitutional and not include_constitutional:
             raise errors.Constitutional(figures.constitutional)
+        if not plan.changes:
+            raise errors.NothingToUndo("There is nothing left of it to undo: every memory is as it was before.")
         for change in plan.changes:
             edit.put(change.memory, change.now, change.fields)
         if figures.rests:
@@ -141,8 +143,6 @@ def roll_back(
             edit.agent.save(update_fields=cooldown.FIELDS)
         edit.detail = _detail(plan, figures, skipped=skip_conflicts, reason=reason)
         edited = edit.finish()
-        if edited.seq is None:
-            raise errors.NothingToUndo("There is nothing left of it to undo: every memory is as it was before.")
         _check(edited.agent, plan)
     return figures
 

@@ -30,7 +30,7 @@ def store(
     with edits.locked(agent) as row:
         detail = {"import": row.audit_seq + 1}  # a rollback of the import finds its entries by it
         while batch := list(islice(drafts, at_once)):
-            edited = operations.remember(agent, batch, actor, operation=Operation.IMPORTED, detail=detail)
+            edited = operations.remember(row, batch, actor, operation=Operation.IMPORTED, detail=detail)
             done.imported += len(batch)
             done.tokens += sum(memory.tokens for memory in edited.memories)
             advance(len(batch))

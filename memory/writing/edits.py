@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from threading import local
 from typing import Any
 
 from django.db import models, transaction
 
 from audit import bulk, trail
+from audit.patience import wait_at_most
 from audit.trail import Actor
 from memory import errors
 from memory.access import request_key
@@ -30,7 +31,10 @@ from memory.writing.signals import edited
 from memory.writing.snapshots import snapshot
 
 _LAST = models.BigIntegerField.MAX_BIGINT  # the database holds no number beyond it
-_CHANGEABLE = tuple(f.attname for f in Memory._meta.concrete_fields if f.attname != "number")
+
+
+# Numbers of memories, or the memories that the caller has read since it locked the agent.
+Those = Sequence[int | Memory]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +66,20 @@ class Edit:
     _before: dict[int, bytes | None] = field(default_factory=dict)
     _weights: dict[int, Weight | None] = field(default_factory=dict)
     _touched: dict[int, Memory] = field(default_factory=dict)
+    _added: list[Memory] = field(default_factory=list)
+    _changed: set[str] = field(default_factory=lambda: {"version"})  # fields of memories
 
     @property
     def seq(self) -> int:
         return self.head.seq + 1
 
-    def take(self, numbers: Sequence[int], expect: Mapping[int, int] | None = None) -> list[Memory]:
-        """The memories of these numbers, in that order.
+    def take(self, those: Those, expect: Mapping[int, int] | None = None) -> list[Memory]:
+        """These memories, in that order.
 
         Raises UnknownMemory or Repeated, and Stale when one is not at the version `expect` gives for it.
         """
-        found = fetch(self.agent, numbers)
+        memories = [each for each in those if isinstance(each, Memory)]
+        found = memories or fetch(self.agent, [each for each in those if isinstance(each, int)])
         stale = [m.number for m in found if expect is not None and expect.get(m.number, m.version) != m.version]
         if stale:
             raise errors.Stale(stale)
@@ -94,14 +101,14 @@ class Edit:
         for name, value in values.items():
             setattr(memory, name, value)
         memory.version = self.seq
+        self._changed |= values.keys()
         self._touched[memory.number] = memory
 
     def add(self, draft: Draft, silo: Silo) -> Memory:
         """A new memory from a checked draft, with the agent's next number. Raises CategoryDisabled."""
         if not self.passes:
             switches.require_open(self.agent, (draft.category,))
-        number = self.agent.next_number
-        self.agent.next_number += 1
+        number = self.agent.next_number + len(self._added)
         memory = Memory(
             agent_id=self.agent.pk,
             number=number,
@@ -119,6 +126,7 @@ class Edit:
         )
         self._before[number] = self._weights[number] = None
         self._touched[number] = memory
+        self._added.append(memory)
         return memory
 
     def finish(self, *, always: bool = False) -> Edited:
@@ -126,19 +134,18 @@ class Edit:
         memories = tuple(self._touched.values())
         if not memories and not always:
             return Edited(None, (), self.agent)
-        are_new = all(before is None for before in self._before.values())
-        edited.send(Edit, agent=self.agent, seq=self.seq, memories=memories, are_new=are_new)
+        edited.send(Edit, agent=self.agent, seq=self.seq, memories=memories, are_new=len(self._added) == len(memories))
+        sealed = Silo.for_agent(self.agent).seal_text("note", self.seq, self.note) if self.note else None
         counters = Counters(self.agent)
         counters.apply([(self._weights[m.number], Weight.of(m)) for m in memories])
         touches = [trail.Touch(m.number, self._before[m.number], snapshot(m)) for m in memories]
-        new = [memory for memory in memories if self._before[memory.number] is None]
-        Memory.objects.bulk_create(new, batch_size=bulk.ROWS_AT_ONCE)
-        bulk.update_many([m for m in memories if self._before[m.number] is not None], _CHANGEABLE)
-        counters.save(trail.append(subject(self.agent), self.head, self._draft(), touches))
+        self.agent.next_number += len(self._added)
+        Memory.objects.bulk_create(self._added, batch_size=bulk.ROWS_AT_ONCE)
+        bulk.update_many([m for m in memories if self._before[m.number] is not None], self._changed)
+        counters.save(trail.append(subject(self.agent), self.head, self._draft(sealed), touches))
         return Edited(self.seq, memories, self.agent)
 
-    def _draft(self) -> trail.Draft:
-        sealed = Silo.for_agent(self.agent).seal_text("note", self.seq, self.note) if self.note else None
+    def _draft(self, sealed: bytes | None) -> trail.Draft:
         distinct = self.agent.core_tokens - self.agent.duplicate_tokens
         return trail.Draft(self.actor, self.operation, self.at, self.session, self.detail, sealed, distinct)
 
@@ -147,62 +154,34 @@ def subject(agent: Agent) -> trail.Subject:
     return trail.Subject(agent.pk, agent.tenant_id, agent.label)
 
 
-@dataclass(slots=True)
-class _Held:
-    """An agent's row, locked by this thread, and the memories read since the last edit: both as they stand."""
-
-    agent: Agent
-    block: transaction.Atomic  # that holds the lock
-    savepoints: list[str]
-    memories: dict[int, Memory] = field(default_factory=dict)
-
-    def take(self, agent: Agent) -> None:
-        self.agent, self.savepoints, self.memories = agent, _savepoints(), {}
-
-    def is_locked(self) -> bool:
-        """False once its block was left. (An interrupt may come at any moment, also just before this is let go.)"""
-        return self.block in transaction.get_connection().atomic_blocks
-
-    def is_present(self) -> bool:
-        """False once a savepoint was left in which this was read or written: it may have been rolled back."""
-        return self.is_locked() and _savepoints()[: len(self.savepoints)] == self.savepoints
-
-
-def _savepoints() -> list[str]:
-    return [savepoint for savepoint in transaction.get_connection().savepoint_ids if savepoint is not None]
-
-
-class _Holding(local):
-    def __init__(self) -> None:
-        self.by_agent: dict[int, _Held] = {}
-
-
-_holding = _Holding()
+_locked_here: ContextVar[frozenset[int]] = ContextVar("locked agents", default=frozenset())
 
 
 @contextmanager
-def locked(agent: Agent) -> Iterator[Agent]:
-    """The agent's row as it stands, locked for this block, which is one transaction. Raises NotFound, KeyRejected.
+def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
+    """The agent's row as it stands, locked in a transaction, which is this block.
 
-    Edits made inside it are part of the transaction, and neither lock nor read again what cannot have changed. An edit
-    that is refused there takes the transaction with it, unless it stands in a savepoint of its own.
+    What is called in the block gets this row, and is part of the transaction. To lock the same agent again by another
+    object is a RuntimeError. Raises NotFound, KeyRejected, and OperationalError if PostgreSQL waits for the lock longer
+    than `seconds`.
     """
-    pk, by_agent = agent.pk, _holding.by_agent
-    held = by_agent.get(pk)
-    if held is not None and held.is_locked():
-        with transaction.atomic(savepoint=False):
-            if not held.is_present():
-                held.take(_lock(agent))
-            yield held.agent
+    if agent.is_locked:
+        yield agent
         return
-    block = transaction.atomic()
-    with block:
-        held = by_agent[pk] = _Held(_lock(agent), block, _savepoints())
+    if agent.pk in _locked_here.get():
+        raise RuntimeError("This agent is locked already. Pass on the row that `locked` gave.")
+    with transaction.atomic():
+        if seconds is not None:
+            wait_at_most(seconds)
+        row = _lock(agent)
+        request_key.require_valid(row)
+        token = _locked_here.set(_locked_here.get() | {row.pk})
+        row.is_locked = True
         try:
-            request_key.require_valid()
-            yield held.agent
+            yield row
         finally:
-            by_agent.pop(pk, None)
+            row.is_locked = False
+            _locked_here.reset(token)
 
 
 def _lock(agent: Agent) -> Agent:
@@ -218,9 +197,10 @@ def _lock(agent: Agent) -> Agent:
 def begin(
     agent: Agent, operation: str, actor: Actor, *, session: int | None = None, is_notice: bool = False
 ) -> Iterator[Edit]:
-    """An edit of one agent's memory: one transaction, the row locked, the switch checked.
+    """An edit of one agent's memory: the row locked, unless this is the locked row, and the switch checked.
 
-    The system's own notices pass the switches (60-memory-rules, Switches). Raises MemoryDisabled, Erased.
+    An edit that is refused before it is finished has written nothing, and the locked row is as it was. The system's own
+    notices pass the switches (60-memory-rules, Switches). Raises MemoryDisabled, Erased.
     """
     with locked(agent) as row:
         if not is_notice:
@@ -228,13 +208,7 @@ def begin(
         if not (row.memory_enabled or is_notice):
             raise errors.MemoryDisabled
         head = trail.Head(row.audit_seq, bytes(row.audit_mac), row.audit_at)
-        edit = Edit(_copied(row), actor, operation, session, head, head.next_at(), passes=is_notice)
-        held = _holding.by_agent[agent.pk]
-        try:
-            yield edit
-            held.take(edit.agent)
-        finally:
-            held.memories = {}  # the edit has changed them, or was about to
+        yield Edit(row, actor, operation, session, head, head.next_at(), passes=is_notice)
 
 
 def require_key(row: Agent) -> None:
@@ -243,23 +217,13 @@ def require_key(row: Agent) -> None:
         raise errors.Erased(f"The silo of {row.label} was erased: nothing of it is read or changed again.")
 
 
-def _copied(row: Agent) -> Agent:
-    """For an edit to change: if it is refused, the row it was made of is as it was."""
-    copy = Agent.__new__(Agent)
-    copy.__dict__ = dict(row.__dict__)
-    return copy
-
-
 def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
     """The agent's memories of these numbers, in that order. Raises UnknownMemory or Repeated."""
     repeated = [number for number, times in Counter(numbers).items() if times > 1] if len(numbers) > 1 else []
     if repeated:
         raise errors.Repeated(repeated)
-    held = _holding.by_agent.get(agent.pk)
-    found = held.memories if held is not None and held.is_present() else {}
-    wanted = [n for n in numbers if n not in found and 0 < n <= _LAST]
-    if wanted:
-        found |= {memory.number: memory for memory in Memory.objects.of(agent).numbered(wanted)}
+    wanted = [number for number in numbers if 0 < number <= _LAST]
+    found = {memory.number: memory for memory in Memory.objects.of(agent).numbered(wanted)} if wanted else {}
     unknown = [number for number in numbers if number not in found]
     if unknown:
         raise errors.UnknownMemory(unknown)

@@ -21,7 +21,7 @@ from memory.policy.categories import UNREFINED, scope_of
 from memory.policy.validation import MAX_CONTENT, Draft, checked_content, checked_tags
 from memory.silo.silo import Silo
 from memory.writing import daily_limit, edits
-from memory.writing.edits import Edit, Edited
+from memory.writing.edits import Edit, Edited, Those
 
 
 def remember(
@@ -47,7 +47,7 @@ def remember(
 
 def revise(
     agent: Agent,
-    number: int,
+    one: int | Memory,
     actor: Actor,
     *,
     content: str | None = None,
@@ -67,7 +67,7 @@ def revise(
     tags = None if tags is None else checked_tags(tags)
     with edits.begin(agent, Operation.REVISED, actor, session=session) as edit:
         edit.detail |= detail or {}
-        [memory] = _editable(edit, [number], expect)
+        [memory] = _editable(edit, [one], expect)
         silo = Silo.for_agent(edit.agent)
         _refer(edit, besides or {}, silo)
         opened = silo.open(memory)
@@ -77,7 +77,7 @@ def revise(
             edit.note = _dropping_note(dropping)
             edit.change(
                 memory,
-                sealed=silo.seal(number, content, tags),
+                sealed=silo.seal(memory.number, content, tags),
                 digest=silo.digest(content),
                 tokens=tokens.count(content),
             )
@@ -101,7 +101,7 @@ def _refer(edit: Edit, besides: Mapping[int, str], silo: Silo) -> None:
 
 def discard(
     agent: Agent,
-    numbers: Sequence[int],
+    those: Those,
     actor: Actor,
     *,
     session: int | None = None,
@@ -112,7 +112,7 @@ def discard(
     Constitutional, Notice, Stale, DiscardShare."""
     with edits.begin(agent, Operation.DISCARDED, actor, session=session) as edit:
         edit.detail |= detail or {}
-        for memory in _editable(edit, numbers, expect):
+        for memory in _editable(edit, those, expect):
             edit.change(memory, discarded_at=edit.at)
         return edit.finish()
 
@@ -132,7 +132,7 @@ def restore(agent: Agent, numbers: Sequence[int], actor: Actor) -> Edited:
 
 def protect(
     agent: Agent,
-    numbers: Sequence[int],
+    those: Those,
     actor: Actor,
     *,
     session: int | None = None,
@@ -147,7 +147,7 @@ def protect(
     if by_agent and session is None:
         raise errors.ProtectionRefused("An agent protects memories only during its refinement session.")
     with edits.begin(agent, Operation.PROTECTED, actor, session=session) as edit:
-        memories = _active(edit.take(numbers, expect))
+        memories = _active(edit.take(those, expect))
         _no_notices(memories)
         if by_agent:
             _core_only(memories)
@@ -171,7 +171,7 @@ def unprotect(agent: Agent, numbers: Sequence[int], actor: Actor, *, reason: str
 
 def consolidate(
     agent: Agent,
-    numbers: Sequence[int],
+    those: Those,
     content: str,
     actor: Actor,
     *,
@@ -186,10 +186,10 @@ def consolidate(
     Raises Invalid, UnknownMemory, Repeated, Discarded, Constitutional, NotCore, Apart, Private, Stale, DiscardShare.
     """
     content = checked_content(content, "new_content")
-    if len(numbers) < 2:
+    if len(those) < 2:
         raise errors.Invalid("ids_to_merge", "must name two or more memories")
     with edits.begin(agent, Operation.CONSOLIDATED, actor, session=session) as edit:
-        sources = _editable(edit, numbers, expect)
+        sources = _editable(edit, those, expect)
         _core_only(sources)
         _one_place(sources)
         silo = Silo.for_agent(edit.agent)
@@ -202,7 +202,7 @@ def consolidate(
 
 def promote(
     agent: Agent,
-    number: int,
+    one: int | Memory,
     actor: Actor,
     *,
     session: int | None = None,
@@ -213,7 +213,7 @@ def promote(
     Raises UnknownMemory, Discarded, Notice, Stale.
     """
     with edits.begin(agent, Operation.PROMOTED, actor, session=session) as edit:
-        [memory] = _active(edit.take([number], expect))
+        [memory] = _active(edit.take([one], expect))
         _no_notices([memory])
         edit.change(memory, kind=Kind.CORE)
         return edit.finish()
@@ -266,9 +266,9 @@ def reword(edit: Edit, notice: Memory, text: str) -> None:
     edit.change(notice, sealed=silo.seal(notice.number, text, ()), digest=silo.digest(text), tokens=tokens.count(text))
 
 
-def _editable(edit: Edit, numbers: Sequence[int], expect: Mapping[int, int] | None) -> list[Memory]:
+def _editable(edit: Edit, those: Those, expect: Mapping[int, int] | None) -> list[Memory]:
     """Memories that may be rewritten or discarded: by the agent outside its sessions, within the day's share."""
-    memories = _active(edit.take(numbers, expect))
+    memories = _active(edit.take(those, expect))
     _no_notices(memories)
     _refuse(errors.Constitutional, [m.number for m in memories if m.constitutional])
     if edit.actor.kind == ActorKind.AGENT and edit.session is None:

@@ -40,8 +40,8 @@ class Runs(AgentView):
         logbook.body(task, result)  # before the file is created
         with logbook.locked_file(self.agent) as file:
 
-            def write() -> list[int]:
-                number = logbook.log_run(self.agent, task, result, self.actor, file)
+            def write(agent: Agent) -> list[int]:
+                number = logbook.log_run(agent, task, result, self.actor, file)
                 return [] if number is None else [number]
 
             numbers = idempotency.once(request, self.agent, write)

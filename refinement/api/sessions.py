@@ -148,7 +148,7 @@ class Briefing(AgentView):
     def get(self, request: Request, number: int) -> Response:
         """Read messages and tools for your model, for the current batch. It may edit the memories that it is shown."""
         form = {"openai": openai.tool, "anthropic": anthropic.tool}[self.query(BriefingQuery)["format"]]
-        briefing = runtime.briefing(runtime.find(self.agent, number))
+        briefing = runtime.briefing(self.agent, number)
         messages, tools = MessageOut(briefing.messages, many=True).data, [form(tool) for tool in briefing.tools]
         return Response({"messages": messages, "tools": tools, "batch": briefing.batch, "batches": briefing.batches})
 
@@ -159,7 +159,7 @@ class Call(AgentView):
         """Carry out a tool call of the model. A refused call changes nothing, and the response says why."""
         payload = self.payload(CallIn)
         arguments = payload["arguments"] if isinstance(payload["arguments"], dict) else None
-        result = runtime.call(runtime.find(self.agent, number), tool, arguments, reply=payload["reply"])
+        result = runtime.call(self.agent, number, tool, arguments, reply=payload["reply"])
         return Response(CallOut(result).data)
 
 
@@ -167,7 +167,7 @@ class Abort(AgentView):
     @extend_schema(operation_id="sessions_abort", request=AbortIn, responses=SessionOut)
     def post(self, request: Request, number: int) -> Response:
         """End the session early. Its edits are kept."""
-        return _answer(runtime.abort(runtime.find(self.agent, number), self.payload(AbortIn)["reason"]))
+        return _answer(runtime.abort(self.agent, number, self.payload(AbortIn)["reason"]))
 
 
 def _answer(session: RefinementSession, status_code: int = status.HTTP_200_OK) -> Response:

@@ -85,7 +85,7 @@ def masking(monkeypatch: pytest.MonkeyPatch, house: House) -> list[bool]:
     found: list[bool] = []
 
     def masked(texts: list[str]) -> tuple[list[str], int]:
-        found.append(house.ada.pk in edits._holding.by_agent)
+        found.append(house.ada.pk in edits._locked_here.get())
         return masked_together(texts)
 
     for module in (interactions, topics, texts):

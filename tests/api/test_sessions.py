@@ -286,7 +286,7 @@ def test_batches_are_worked_out_while_others_write(driver: Driver, ada: Agent, m
     batches, held = ledger.batches, []
 
     def worked_out(entries: Any) -> Any:
-        held.append(ada.pk in edits._holding.by_agent)
+        held.append(ada.pk in edits._locked_here.get())
         RefinementSession.objects.update(plan=[[2], [1]])  # another first briefing, which was sooner
         return batches(entries)
 

@@ -94,7 +94,7 @@ def test_one_runtime_cannot_have_a_failing_model_called_again_and_again(server: 
             agent.refresh_from_db()
             if agent.failures_in_a_row:
                 session = runtime.begin(agent)
-                runtime.call(session, "decline_refinement", {"reason": "no"})
+                runtime.call(agent, session.number, "decline_refinement", {"reason": "no"})
             clock.shift(6 * MINUTE)
     failed = RefinementSession.objects.filter(outcome="failed").count()
     assert (failed, refused) == (1, 5)
@@ -173,7 +173,7 @@ def test_one_agent_does_not_keep_a_provider_from_all_others(server: ModelServer)
         for minute in range(10):
             hostile.refresh_from_db()
             if hostile.failures_in_a_row:
-                runtime.call(runtime.begin(hostile), "decline_refinement", {"reason": "no"})
+                runtime.call(hostile, runtime.begin(hostile).number, "decline_refinement", {"reason": "no"})
             with suppress(BackingOff, SessionOpen):
                 backlog.ask(hostile)
             tasks.close_stale() if minute % 5 else tasks.sweep()

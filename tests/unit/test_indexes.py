@@ -53,9 +53,9 @@ def test_an_edit_that_was_rolled_back_was_never_found(ada: Agent) -> None:
     remember(ada, "a kettle")
     assert found(ada, "kettle") == [1]
     with transaction.atomic():
-        with edits.locked(ada):
-            operations.remember(ada, [Draft("a phantom")], ME)
-            operations.discard(ada, [1], ME)
+        with edits.locked(ada) as row:
+            operations.remember(row, [Draft("a phantom")], ME)
+            operations.discard(row, [1], ME)
             assert (found(ada, "phantom"), found(ada, "kettle")) == ([2], [])
         assert (found(ada, "phantom"), found(ada, "kettle")) == ([2], [])
         transaction.set_rollback(True)

@@ -39,15 +39,15 @@ class KeyReused(APIException):
 
 
 def once(
-    request: Request, agent: Agent, make: Callable[[], list[int]], *, prepare: Callable[[], object] = lambda: None
+    request: Request, agent: Agent, make: Callable[[Agent], list[int]], *, prepare: Callable[[], object] = lambda: None
 ) -> list[int]:
-    """The numbers of what `make` makes, or made when this key was first used.
+    """The numbers of what `make` made for the agent, now or when this key was first used.
 
     `prepare` does the slow part before the agent is locked, and not for a repeat. Raises KeyReused, Invalid.
     """
     key = request.headers.get("Idempotency-Key", "")
     if not key:
-        return make()
+        return make(agent)
     if len(key) > MAX_KEY:
         raise Invalid("Idempotency-Key", f"is longer than {MAX_KEY} characters")
     silo = Silo.for_agent(agent)
@@ -57,11 +57,11 @@ def once(
     if made is not None:
         return made
     prepare()
-    with edits.locked(agent):
+    with edits.locked(agent) as row:
         Creation.objects.filter(at__lt=timezone.now() - KEPT).delete()  # of every agent: some never call again
         made = _made_before(agent, digest, fingerprint)
         if made is None:
-            made = make()
+            made = make(row)
             now = timezone.now()
             Creation.objects.create(agent=agent, key=digest, fingerprint=fingerprint, numbers=made, at=now)
         return made
