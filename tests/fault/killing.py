@@ -80,7 +80,7 @@ def session(points: Points) -> None:
 
     sessions.open_session = points.during("open", sessions.open_session)
     duplicates.remove = points.during("dedupe", duplicates.remove)
-    sessions.close = points.during("close", sessions.close)
+    sessions.end = points.during("close", sessions.end)
     knife.Knife.show = points.during("brief", knife.Knife.show)  # type: ignore[method-assign]
     knife.Knife.begin_step = points.during("step", knife.Knife.begin_step)  # type: ignore[method-assign]
     knife.Knife.call = points.during("{0}", knife.Knife.call)  # type: ignore[method-assign]
