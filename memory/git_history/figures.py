@@ -18,7 +18,7 @@ from memory.git_history.stack import is_code, is_manifest
 DAY = 86_400  # seconds
 LONG = 14  # days after which a branch is long-lived
 _WIDE, _SEVERAL = 20, 3  # files of a commit that reaches far, and of one that is more than a small fix
-_LATEST = 3  # of so many decisions one is named
+_LATEST = 3  # decisions that are compared for each one that is listed
 _SCORES = {"feature": 2, "revert": 2, "refactoring": 1, "fix": 1, "performance": 1}
 _CHANGELOG = re.compile(r"(?:^|/)(?:changes|changelog|history|news|release[-_]?notes)(?:\.\w+)?$", re.IGNORECASE)
 

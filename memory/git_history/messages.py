@@ -70,13 +70,13 @@ _DECIDES = re.compile(
     re.IGNORECASE,
 )
 _EXPLAINS = re.compile(r"\b(?:because|instead of|rather than|so that|given that)\b", re.IGNORECASE)
-# Sentences that nobody understands without the one before them, or that are about the author.
+# Sentences that need the one before them, or that are about the author or about tests.
 _UNCLEAR = re.compile(
-    r"(?:I have|I've|It|They|That|However|Also|But|And|So|Tests?|The comment)\b|.*\b(?:here|above|below|these|those)\b",
+    r"(?:I have|I've|It|They|That|However|Also|But|And|So|Tests?)\b|.*\b(?:here|above|below|these|those)\b",
     re.DOTALL | re.IGNORECASE,
 )
 _ANY = re.compile("")
-_BEGINNING = 3  # paragraphs of a body that say what was decided; later ones are about details
+_BEGINNING = 3  # paragraphs of a body; later ones describe details
 _REMOVES = re.compile(
     r"(?:remove|drop|delete|retire|deprecate|replace)(?:s|d|ed|ped)?\b(?!.*\b(?:unused|trailing|dead)\b)", re.IGNORECASE
 )
@@ -120,7 +120,7 @@ def read(subject: str, body: str = "", *, is_merge: bool = False) -> Message:
         is_squashed=bool(_SQUASHED.search(subject)),
         is_explained=bool(_REVERTS.sub("", body).strip()),
         is_removal=bool(_REMOVES.match(_AREA.sub("", said["rest"] if said else subject))),
-        decision="" if is_minor or name == "fix" else _decision(subject, body),
+        decision="" if is_minor or name == "fix" else _decision(subject, body),  # the text of a fix explains the bug
         reverts=reverted[1] if reverted else "",
     )
 
@@ -140,9 +140,11 @@ def _of_words(text: str) -> str:
 
 
 def _decision(subject: str, body: str) -> str:
-    """A whole sentence from the beginning of the body: the reason, if the subject names a choice; else a sentence that
-    names one or gives a reason. If there is none, the subject, if it names a choice. A fix decides nothing: its
-    sentences are about the fault."""
+    """The sentence that explains a decision, or else a subject that names one, or "".
+
+    If the subject names a decision, the sentence is its reason. Otherwise it names a decision or gives a reason itself.
+    Only the first paragraphs of the body count.
+    """
     text = _CODE.sub("", body[:5_000]).strip()
     paragraphs = (" ".join(paragraph.split()).lstrip("-*• ") for paragraph in _PARAGRAPH.split(text)[:_BEGINNING])
     parts = (part for each in paragraphs for part in _SENTENCE.split(each))

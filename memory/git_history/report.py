@@ -160,12 +160,13 @@ class _Report:
 
     def major(self) -> _Fields:
         if self.parts.messages:
-            others = [fact for fact in self.facts if fact not in self.decided]
+            listed = {fact.id for fact in self.decided}
+            others = [fact for fact in self.facts if fact.id not in listed]
             for nth, (fact, reasons) in enumerate(figures.significant(others, _MAJOR)):
                 yield 1 + nth, _reference(fact), f"{one_line(fact.subject)} ({reasons})"
 
     def decisions(self) -> _Fields:
-        """The newest first."""
+        """Decisions, the newest first."""
         if self.parts.messages:
             for nth, fact in sorted(enumerate(self.decided), key=lambda each: -each[1].at):
                 subject, reason = one_line(fact.subject).rstrip("."), fact.message.decision

@@ -53,7 +53,7 @@ def test_each_setting_has_its_default() -> None:
 
 
 _NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-_TEXTS = st.text(st.characters(codec="utf-8"))  # others are no JSON: see the test of those
+_TEXTS = st.text(st.characters(codec="utf-8"))  # other text is not valid JSON; another test covers it
 
 
 @given(wrong=st.none() | st.booleans() | _NUMBERS | _TEXTS | st.lists(st.integers()) | st.just({}))
