@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from django.db import connection as default_connection
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -23,13 +25,19 @@ class Among(_Lookup):
 
     def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, tuple[Any, ...]]:
         left, params = self.process_lhs(compiler, connection)
-        values = list(self.rhs)
+        wanted = "value"
         if connection.vendor == "postgresql":
-            return f"{left} = ANY(%s)", (*params, values)
+            return f"{left} = ANY(%s)", (*params, parameter(self.rhs))
         if isinstance(self.lhs.output_field, models.BinaryField):
-            listed = json.dumps([base64.b64encode(value).decode() for value in values])
-            return f"{left} IN (SELECT from_base64(value) FROM json_each(%s))", (*params, listed)
-        return f"{left} IN (SELECT value FROM json_each(%s))", (*params, json.dumps(values))
+            wanted = "from_base64(value)"
+        return f"{left} IN (SELECT {wanted} FROM json_each(%s))", (*params, parameter(self.rhs))
+
+
+def parameter(values: Iterable[int] | Iterable[bytes]) -> list[int | bytes] | str:
+    """What the SQL of `among` takes for these values: an array, or JSON on SQLite."""
+    if default_connection.vendor == "postgresql":
+        return list(values)
+    return json.dumps([base64.b64encode(value).decode() if isinstance(value, bytes) else value for value in values])
 
 
 for _field in (models.BigIntegerField, models.PositiveBigIntegerField, models.BigAutoField, models.BinaryField):

@@ -18,7 +18,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from audit import bodies
-from audit.bulk import ROWS_AT_ONCE
+from audit.bulk import insert_many
 from audit.errors import NotLocked
 from audit.models import ActorKind, AuditEntry, Change
 from config.keyring import keyring
@@ -130,8 +130,8 @@ def append(subject: Subject, after: Head, draft: Draft, touches: Sequence[Touch]
         "key_id": key.id,
     }
     entry["mac"] = entry_mac(key.secret, after.mac, entry, changes_digest(changes))
-    AuditEntry.objects.create(**entry)
-    Change.objects.bulk_create([Change(**change) for change in changes], batch_size=ROWS_AT_ONCE)
+    insert_many([AuditEntry(**entry)])
+    insert_many([Change(**change) for change in changes])
     return Head(entry["seq"], entry["mac"], draft.at)
 
 

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from django.db.models import Count, F, Max, Q, Sum
 
+from audit.bulk import Prepared, update_many
+from audit.lookups import parameter
 from audit.trail import Head
 from memory.models import Agent, DueReason, Kind, Memory
 from memory.writing.signals import over_budget
@@ -70,7 +72,7 @@ class Counters:
         agent.audit_seq, agent.audit_mac, agent.audit_at = head.seq, head.mac, head.at
         if head.at is not None:
             _note_growth(agent, head.at)
-        agent.save(update_fields=_SAVED)
+        update_many([agent], _SAVED)
 
     def _count(self, weight: Weight, sign: int) -> None:
         agent = self.agent
@@ -102,15 +104,26 @@ class Counters:
         return sum(map(_repeated, sizes.values())) - before
 
 
+_core = Memory.objects.active().core().defer("sealed")
+_equal_to_one = Prepared(lambda: _core.filter(agent_id=0, digest=b""))
+_equal_to_any = Prepared(lambda: _core.filter(agent_id=0, digest__among=[b""]))
+
+
 def repeats(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
     """How many active core memories of each size there are in each group with one of these digests.
 
     Equal texts are of one size, unless they were stored under different token counters.
     """
     sizes: dict[Group, Counter[int]] = defaultdict(Counter)
-    equal = Memory.objects.of(agent).active().core().filter(digest__among=list(digests))
-    for tokens, digest, *rest in equal.values_list("tokens", *GROUP):
-        sizes[Group(bytes(digest), *rest)][tokens] += 1
+    is_one = len(digests) == 1
+    equal = (
+        _equal_to_one(Kind.CORE, agent.pk, *digests)
+        if is_one
+        else _equal_to_any(Kind.CORE, agent.pk, parameter(digests))
+    )
+    for memory in equal:
+        weight = Weight.of(memory)
+        sizes[weight.group][weight.tokens] += 1
     return sizes
 
 

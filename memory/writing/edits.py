@@ -17,6 +17,7 @@ from typing import Any
 from django.db import models, transaction
 
 from audit import bulk, trail
+from audit.lookups import parameter
 from audit.patience import wait_at_most
 from audit.trail import Actor
 from memory import errors
@@ -140,9 +141,10 @@ class Edit:
         counters.apply([(self._weights[m.number], Weight.of(m)) for m in memories])
         touches = [trail.Touch(m.number, self._before[m.number], snapshot(m)) for m in memories]
         self.agent.next_number += len(self._added)
-        Memory.objects.bulk_create(self._added, batch_size=bulk.ROWS_AT_ONCE)
-        bulk.update_many([m for m in memories if self._before[m.number] is not None], self._changed)
-        counters.save(trail.append(subject(self.agent), self.head, self._draft(sealed), touches))
+        with bulk.together():
+            bulk.insert_many(self._added)
+            bulk.update_many([m for m in memories if self._before[m.number] is not None], self._changed)
+            counters.save(trail.append(subject(self.agent), self.head, self._draft(sealed), touches))
         return Edited(self.seq, memories, self.agent)
 
     def _draft(self, sealed: bytes | None) -> trail.Draft:
@@ -184,10 +186,14 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
             _locked_here.reset(token)
 
 
+_locking = bulk.Prepared(lambda: Agent.objects.select_for_update().filter(pk=0))
+
+
 def _lock(agent: Agent) -> Agent:
-    row = Agent.objects.select_for_update().filter(pk=agent.pk).first()
-    if row is None:
+    rows = _locking(agent.pk)
+    if not rows:
         raise errors.NotFound("No such agent.")
+    [row] = rows
     if row.tenant_id == agent.tenant_id:  # already here, and needed for the label
         row.tenant = agent.tenant
     return row
@@ -217,13 +223,19 @@ def require_key(row: Agent) -> None:
         raise errors.Erased(f"The silo of {row.label} was erased: nothing of it is read or changed again.")
 
 
+# Without statistics, PostgreSQL reads all memories of an agent to find those in an array, but not to find one.
+_one = bulk.Prepared(lambda: Memory.objects.filter(agent_id=0, number=0))
+_several = bulk.Prepared(lambda: Memory.objects.filter(agent_id=0, number__among=[0]))
+
+
 def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
     """The agent's memories of these numbers, in that order. Raises UnknownMemory or Repeated."""
     repeated = [number for number, times in Counter(numbers).items() if times > 1] if len(numbers) > 1 else []
     if repeated:
         raise errors.Repeated(repeated)
     wanted = [number for number in numbers if 0 < number <= _LAST]
-    found = {memory.number: memory for memory in Memory.objects.of(agent).numbered(wanted)} if wanted else {}
+    rows = _one(agent.pk, *wanted) if len(wanted) == 1 else _several(agent.pk, parameter(wanted))
+    found = {memory.number: memory for memory in rows}
     unknown = [number for number in numbers if number not in found]
     if unknown:
         raise errors.UnknownMemory(unknown)
