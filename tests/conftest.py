@@ -20,7 +20,7 @@ from audit import guards
 from audit.trail import Actor
 from memory.agents import lifecycle
 from memory.models import Agent
-from tests import database, environment
+from tests import environment
 
 pytest_plugins = ["tests.privacy.plugin", "tests.tampering"]
 
@@ -44,8 +44,6 @@ hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 def pytest_configure() -> None:
     if str(settings.KEYS_DIR) != str(environment.FOLDER / "keys"):
         raise pytest.UsageError("The tests run with keys of their own: keep '-p tests.environment' in addopts.")
-    if names := database.missing():
-        raise pytest.UsageError(f"tests/database.py names files that do not exist: {', '.join(names)}")
     default = settings.DATABASES["default"]
     if default["ENGINE"].endswith("sqlite3"):  # a file, so that WAL, locks and other processes are real
         default.setdefault("TEST", {})["NAME"] = str(environment.FOLDER / "test.sqlite3")
@@ -57,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = getattr(item, "fixturenames", ())
         if "service" in fixtures and "scaled" not in fixtures:
             item.add_marker(pytest.mark.own_database)
-        if database.is_marked(item.path) or item.get_closest_marker("postgresql"):
+        if item.get_closest_marker("postgresql"):
             item.add_marker(pytest.mark.database)
 
 

@@ -27,6 +27,8 @@ from tests.admin.conftest import PASSWORD, Enter, enrolled, sign_in
 from tests.admin.test_people import NEW, code_of, nonce_of
 from tests.conftest import House
 
+pytestmark = pytest.mark.database
+
 SignedIn = Callable[[Person], Client]
 Browser = Callable[[], Client]
 NONCE = "0" * 32

@@ -28,6 +28,8 @@ from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.steps import fresh
 
+pytestmark = pytest.mark.database
+
 SignedIn = Callable[[Person], Client]
 RUNTIME = Actor.agent("runtime")
 

@@ -19,6 +19,8 @@ from tests.api.calling import Caller
 from tests.conftest import House
 from tests.steps import ME, fresh, last_entry, problems
 
+pytestmark = pytest.mark.database
+
 Staff = dict[str, Person]
 LIST = "/admin/memory/agent/"
 BUTTON = 'name="action" value="withdraw_proposal"'

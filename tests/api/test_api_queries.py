@@ -15,6 +15,8 @@ from tests import refining, steps
 from tests.api.calling import Caller
 from tests.unit.test_queries import ADD, LOCK, RECORD, REPEATS, TAKE, asked
 
+pytestmark = pytest.mark.database
+
 KEY = ["SELECT memory_agentkey"]  # with its agent and tenant
 AGAIN = ["SELECT memory_agentkey"]  # whether the key has ended meanwhile; not for an edit, if the trail has not grown
 FIRST_USE = ["UPDATE memory_agentkey"]  # noted at most once a minute

@@ -20,6 +20,8 @@ from tests.api.calling import Answer, Caller
 from tests.conftest import OPERATOR
 from tests.steps import ME, problems
 
+pytestmark = pytest.mark.database
+
 NOW = datetime(2100, 5, 5, 12, tzinfo=UTC)  # after whatever was done before the test
 OLD = 60  # core memories from before the day: 30 of them may go
 

@@ -23,6 +23,8 @@ from tests.api.calling import BASE, Answer
 from tests.conftest import OPERATOR, House
 from tests.steps import ME, fresh
 
+pytestmark = pytest.mark.database
+
 
 class Slow(FakePayload):
     """A body before whose last part something happens."""

@@ -32,6 +32,8 @@ from tests import steps
 from tests.conftest import OPERATOR, House
 from tests.steps import problems
 
+pytestmark = pytest.mark.database
+
 SECONDS = int(os.environ.get("SCHEMATHESIS_SECONDS", "0"))
 SEED = int(os.environ.get("SCHEMATHESIS_SEED", time.time() if SECONDS else 7))
 application = WSGIHandler()

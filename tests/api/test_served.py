@@ -17,7 +17,7 @@ from tests.api.serving import Served, serving
 from tests.conftest import OPERATOR
 from tests.privacy.marker import MARKER
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.database, pytest.mark.django_db(transaction=True)]
 
 BODY_BYTES = 100_000
 

@@ -21,6 +21,8 @@ from tests.conftest import drop_guards
 from tests.steps import ME, fresh
 from tests.tampering import LAST, SECRET, changes, entries, forge, memories, rechain
 
+pytestmark = pytest.mark.database
+
 OWNER = Actor.person("owner@acme.test")
 Attack = Callable[[Agent], object]
 

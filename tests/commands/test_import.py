@@ -24,6 +24,8 @@ from tests.commands.calling import Ran, failed, run
 from tests.conftest import OPERATOR, House
 from tests.privacy.marker import MARKER
 
+pytestmark = pytest.mark.database
+
 GOOD = b'{"content": "good"}'
 SAID = MARKER.encode()
 

@@ -21,6 +21,8 @@ from tests.commands.calling import Ran, failed, run
 from tests.model_server import BAD_JSON, Action, Call, ModelServer, Say, Status, Turn, tidy
 from tests.privacy.marker import MARKER
 
+pytestmark = pytest.mark.database
+
 Providers = ("openai", "anthropic", "ollama")
 DRY = ["due", "tokens", "target", "budget", "floor", "memories", "constitutional", "duplicates", "batches"]
 DRY += ["ledger_tokens", "max_steps", "max_searches", "max_failed_calls", "max_seconds", "max_model_tokens"]

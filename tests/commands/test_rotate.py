@@ -18,6 +18,8 @@ from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 
+pytestmark = pytest.mark.database
+
 
 @pytest.fixture(autouse=True)
 def folder(settings: Any, tmp_path: Path) -> Path:

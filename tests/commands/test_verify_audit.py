@@ -13,6 +13,8 @@ from tests.commands.calling import Ran, failed, run
 from tests.conftest import drop_guards
 from tests.privacy.marker import MARKER
 
+pytestmark = pytest.mark.database
+
 
 @pytest.fixture
 def trail(ada: Agent) -> Agent:

@@ -25,7 +25,7 @@ from tests.api.serving import Served, serving
 from tests.conftest import OPERATOR
 from tests.steps import problems
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.database, pytest.mark.django_db(transaction=True)]
 
 TEXTS = ("tea is hot", "milk is white", "sugar is sweet", "the kettle is red")
 

@@ -22,7 +22,7 @@ from tests.fault.test_writers import at_once, whole
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh, remember
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.database, pytest.mark.django_db(transaction=True)]
 
 PAT, STEW = Person(1, "pat@else.test"), "stew@acme.test"
 ADMIN = Actor.person("admin@else.test")

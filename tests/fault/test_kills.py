@@ -17,6 +17,8 @@ import pytest
 from tests.fault.killing import TEXTS
 from tests.model_server import Action, Call, ModelServer, Slow, Turn
 
+pytestmark = pytest.mark.database
+
 KILLS = int(os.environ.get("KILLS", "14"))
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = {

@@ -30,6 +30,8 @@ from refinement.monitoring import health
 from tests import refining, steps
 from tests.model_server import Call, ModelServer, Slow
 
+pytestmark = pytest.mark.database
+
 ME = Actor.operator("tests")
 MINUTE = timedelta(minutes=1)
 DONE = Call("complete_refinement", {"summary": "Nothing to do."})

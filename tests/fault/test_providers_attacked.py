@@ -23,7 +23,7 @@ from refinement.models import Provider, RefinementSession, Waiting
 from tests import queueing, refining
 from tests.model_server import NO_PAUSES, Action, Call, ModelServer, Slow, Status, Turn
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.database, pytest.mark.django_db]
 ME = Actor.operator("tests")
 MINUTE = timedelta(minutes=1)
 DONE = Call("complete_refinement", {"summary": "Nothing to do."})

@@ -17,7 +17,7 @@ from tests import refining, steps
 from tests.fault.test_writers import at_once, whole
 from tests.steps import ME, PERSON, fresh, remember
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.database, pytest.mark.django_db(transaction=True)]
 
 
 def seq(agent: Agent) -> int:

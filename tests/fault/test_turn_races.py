@@ -21,7 +21,7 @@ from refinement import backlog, scheduling
 from refinement.models import RefinementSession, Served, Waiting
 from tests.refining import change
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.database, pytest.mark.django_db(transaction=True)]
 ME = Actor.operator("tests")
 WORKERS = 8
 

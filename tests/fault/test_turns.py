@@ -11,7 +11,7 @@ from django.db import OperationalError, connection, transaction
 
 from memory.models import Tenant
 
-pytestmark = [pytest.mark.sqlite, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.database, pytest.mark.sqlite, pytest.mark.django_db(transaction=True)]
 WRITERS, EACH = 4, 30
 
 

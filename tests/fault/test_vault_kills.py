@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.database
+
 KILLS = int(os.environ.get("KILLS", "40"))
 ROOT = Path(__file__).resolve().parents[2]
 UNWANTED = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "SILO_KEYS", "AUDIT_KEY", "PEPPER_KEY", "HEADS_KEY")

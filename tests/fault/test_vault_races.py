@@ -33,7 +33,7 @@ from tests.fault.test_writers import at_once, start, whole
 from tests.steps import ME, PERSON, fresh, remember, says
 from tests.vault.tree import in_clear
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.database, pytest.mark.django_db(transaction=True)]
 
 THREADS, PROCESSES, EDITS = 4, 2, 12
 

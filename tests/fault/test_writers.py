@@ -29,7 +29,7 @@ from tests.conftest import OPERATOR, House
 from tests.fault import writer
 from tests.steps import ME, problems, remember, row
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.database, pytest.mark.django_db(transaction=True)]
 
 THREADS, PROCESSES, EDITS, KILLS = 4, 3, 25, 40
 

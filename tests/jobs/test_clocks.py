@@ -17,6 +17,8 @@ from refinement.models import Outcome, RefinementSession
 from tests import queueing
 from tests.refining import change, entries, fill, opened, sound
 
+pytestmark = pytest.mark.database
+
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 HOURS = timedelta(hours=5)
 AFTER = timedelta(minutes=20)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from django.db.migrations import (
     AddConstraint,
     AddField,
@@ -15,6 +16,8 @@ from django.db.migrations import (
 )
 from django.db.migrations.loader import MigrationLoader
 from django.db.models import NOT_PROVIDED
+
+pytestmark = pytest.mark.database
 
 OURS = ("audit", "memory", "refinement")
 FIRST = {(app, "0001_initial") for app in OURS}

@@ -28,6 +28,8 @@ from tests.commands.conftest import _made as _made
 from tests.commands.conftest import service as service
 from tests.conftest import OPERATOR
 
+pytestmark = pytest.mark.database
+
 DOCS = ROOT / "docs"
 GUIDE = (DOCS / "operations.md").read_text("utf-8")
 UNITS = DOCS / "systemd"

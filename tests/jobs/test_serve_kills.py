@@ -29,6 +29,8 @@ from tests.commands.test_serve import Served, _children, served, until_ready
 from tests.commands.test_serve import scaled as scaled
 from tests.privacy.marker import MARKER
 
+pytestmark = pytest.mark.database
+
 KILLS, SEED = (int(os.environ.get(*each)) for each in (("KILLS", "6"), ("SEED", "1")))
 WRITERS, AGENTS = 10, 5
 QUICK = {"LEASE_SECONDS": "8", "MODEL_CALL_SECONDS": "5", "STOP_SECONDS": "2", "API_RATE": "1000000"}

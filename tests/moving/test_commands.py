@@ -285,6 +285,24 @@ def test_init_takes_in_what_a_person_agrees_to(ada: Agent, site: Path) -> None:
     assert "12. Index: 3 files listed" in ran.out
 
 
+def test_init_shows_the_first_before_it_asks(ada: Agent, site: Path) -> None:
+    for n in range(30):
+        (site / f".cursor/rules/{n}.mdc").write_text(f"Quay {n}.\n")
+    ran = at_a_terminal("skip\n", "init")
+    assert "  10  .cursor" in ran.err
+    assert "  11  .cursor" not in ran.err
+    assert "… and 23 more ('manage.py project migrate acme/ada --dry-run' lists all)" in ran.err
+    few = [line for line in run("project", "migrate", "acme/ada", "--dry-run").out.splitlines() if "  33  " in line]
+    assert len(few) == 1
+
+
+@pytest.mark.parametrize("answers", ["\n", "skip\n", "all\nn\n"])
+def test_init_takes_nothing_in_without_a_yes(ada: Agent, site: Path, answers: str) -> None:
+    ran = at_a_terminal(answers, "init")
+    assert "10. Migrated: nothing" in ran.out
+    assert active(ada) == []
+
+
 @pytest.mark.parametrize(
     ("setting", "step", "told"),
     [

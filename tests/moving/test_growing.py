@@ -17,6 +17,8 @@ from tests.moving import pieces
 from tests.moving.test_migrating import redact
 from tests.steps import ME, active, fresh, says
 
+pytestmark = pytest.mark.database
+
 TIDES, QUAYS, GULLS = (f"# {name}\n\n" + f"{name} are told here. " * 200 for name in ("Tides", "Quays", "Gulls"))
 SHORT, LONG = TIDES + "\n" + QUAYS, "\n".join((TIDES, QUAYS, GULLS))
 

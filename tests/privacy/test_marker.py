@@ -33,6 +33,8 @@ from tests.model_server import BAD_JSON, Action, Broken, Call, Cut, ModelServer,
 from tests.privacy.marker import MARKER
 from tests.privacy.watch import Watch
 
+pytestmark = pytest.mark.database
+
 PROTOCOLS = ("openai", "anthropic", "ollama")
 
 

@@ -23,6 +23,8 @@ from tests.conftest import House
 from tests.privacy.marker import unique
 from tests.privacy.watch import Watch
 
+pytestmark = pytest.mark.database
+
 # What each is sent, with M for the marker; None is no body. What names an agent or a key is metadata, and not content.
 BODIES: dict[str, Any] = {
     "GET agent": None,

@@ -13,6 +13,8 @@ from tests import refining, steps
 from tests.privacy.marker import MARKER
 from tests.privacy.plugin import left
 
+pytestmark = pytest.mark.database
+
 
 def test_a_log_is_searched(db: None, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"said " + gzip.compress(MARKER.encode()))

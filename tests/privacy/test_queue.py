@@ -25,6 +25,8 @@ from tests.model_server import ModelServer, tidy
 from tests.privacy.test_marker import Fault, echo, hostile, remembered
 from tests.privacy.watch import Watch
 
+pytestmark = pytest.mark.database
+
 
 @pytest.fixture
 def server(settings: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 import time_machine
 from django.db import transaction
 from django.utils import timezone
@@ -28,6 +29,8 @@ from tests.conftest import OPERATOR
 from tests.property.effort import walks
 from tests.refining import Held, change, entries, everything, filler, opened, sound
 from tests.steps import ME, PERSON, fresh, remember
+
+pytestmark = pytest.mark.database
 
 NUMBERS = st.one_of(
     st.integers(1, 40),

@@ -6,6 +6,7 @@ import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from memory.writing import operations
 from memory.writing.snapshots import restore, snapshot
 from tests import steps
 from tests.steps import ME
+
+pytestmark = pytest.mark.database
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=300) | st.text(max_size=300)
 STORABLE = st.text(st.characters(codec="utf-8"), max_size=300)

@@ -31,6 +31,8 @@ from tests.conftest import OPERATOR
 from tests.property.effort import walks
 from tests.steps import ME, PERSON, SESSION, SYSTEM
 
+pytestmark = pytest.mark.database
+
 WHO = st.sampled_from(["ada", "bob"])
 TEXT = st.sampled_from(["tea", "milk", "a longer text about tea", "x" * 400]) | st.text(
     st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=40

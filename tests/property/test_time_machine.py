@@ -31,6 +31,8 @@ from tests.conftest import OPERATOR
 from tests.property.effort import walks
 from tests.steps import ME, PERSON, SYSTEM, fresh
 
+pytestmark = pytest.mark.database
+
 WHO = st.sampled_from(["ada", "bob"])
 TEXT = st.sampled_from(["tea", "milk", "a longer text about tea", "x" * 40, "y" * 80])
 PICK = st.integers(0, 99)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.time_machine.undone import Runs
+
+pytestmark = pytest.mark.database
 
 LAST = 30
 

@@ -21,6 +21,8 @@ from refinement import tasks
 from tests.rules.talking import of_category, off, said, sessions, settings, talk
 from tests.steps import PERSON, fresh, last_entry, problems, state
 
+pytestmark = pytest.mark.database
+
 
 def silent(minutes: float = 31) -> None:
     """All sessions, since so many minutes."""

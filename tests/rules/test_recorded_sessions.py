@@ -23,6 +23,8 @@ from tests.conftest import House
 from tests.rules.talking import of_category, off, said, sessions, settings, talk
 from tests.steps import ME, PERSON, fresh, problems, refused, row, says
 
+pytestmark = pytest.mark.database
+
 
 def long_ago(agent: Agent, minutes: float) -> None:
     """The last session's last word was so long ago."""

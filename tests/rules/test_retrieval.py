@@ -28,6 +28,8 @@ from tests.rules.talking import talk
 from tests.steps import ME, PERSON, fresh, remember, tell
 from tests.unit.test_queries import asked
 
+pytestmark = pytest.mark.database
+
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 

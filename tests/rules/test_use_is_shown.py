@@ -21,6 +21,8 @@ from refinement import ledger
 from tests.admin.conftest import enrolled, sign_in
 from tests.steps import ME, PERSON, fresh, remember
 
+pytestmark = pytest.mark.database
+
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 

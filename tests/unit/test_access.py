@@ -21,6 +21,8 @@ from tests import steps
 from tests.conftest import OPERATOR, House
 from tests.unit.test_queries import asked
 
+pytestmark = pytest.mark.database
+
 
 def test_an_agents_key_opens_its_own_agent(house: House) -> None:
     assert authentication.agent_of_key(house.ada_key) == house.ada

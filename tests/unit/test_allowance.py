@@ -19,6 +19,8 @@ from tests.queueing import waiting, work
 from tests.refining import change
 from tests.steps import PERSON, fresh
 
+pytestmark = pytest.mark.database
+
 
 def uses(agent: Agent, tokens: int, driver: str = Driver.SERVER) -> None:
     """In one session."""

@@ -222,8 +222,9 @@ def test_only_the_write_path_writes_memories() -> None:
     assert writers("Memory") == WRITES_MEMORIES
 
 
-def test_many_rows_are_updated_at_once_in_two_places() -> None:
-    assert callers("update_many") == {"memory/writing/edits.py", "memory/vault/files.py"}
+def test_rows_are_written_past_the_orm_in_a_few_places() -> None:
+    assert callers("insert_many") == {"audit/trail.py", "memory/writing/edits.py"}
+    assert callers("update_many") == {"memory/writing/counters.py", "memory/writing/edits.py", "memory/vault/files.py"}
 
 
 @pytest.mark.parametrize("model", ["AuditEntry", "Change"])

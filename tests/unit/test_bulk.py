@@ -12,6 +12,8 @@ from audit.bulk import update_many
 from memory.models import Agent, CleanupDecision, Memory
 from tests.steps import remember
 
+pytestmark = pytest.mark.database
+
 MOMENT = datetime(2026, 2, 1, 9, 30, 0, 123456, tzinfo=UTC)
 
 

@@ -21,6 +21,8 @@ from refinement.models import Outcome, SessionStep
 from tests.refining import fill, filler, opened
 from tests.steps import PERSON, fresh, remember, row
 
+pytestmark = pytest.mark.database
+
 OURS = ("audit", "memory", "refinement")
 BY_AGENT = {
     "memory_memory", "memory_creation", "audit_auditentry", "audit_change", "audit_accessrequest",

@@ -15,7 +15,7 @@ from memory.models import Agent
 from memory.silo import keys
 from memory.silo.checks import silos_open
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.database, pytest.mark.django_db]
 
 
 def problems() -> list[str | None]:

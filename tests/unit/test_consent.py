@@ -22,6 +22,8 @@ from tests.asking import EVE, PAT, PURPOSE, SILO, STEWARD, ask, granted, read, s
 from tests.conftest import drop_guards
 from tests.steps import ME, fresh, last_entry, problems, refused, remember
 
+pytestmark = pytest.mark.database
+
 
 @pytest.fixture
 def past(ada: Agent) -> Agent:

@@ -25,6 +25,8 @@ from tests.bench import trails
 from tests.growth import growth
 from tests.steps import fresh
 
+pytestmark = pytest.mark.database
+
 ENTRIES = 3_000
 INDEXES = ("consent", "reads", "asks", "own_edits")
 

@@ -17,6 +17,8 @@ from memory.writing import duplicates, operations
 from tests import steps
 from tests.steps import ME, SESSION, active, last_entry, problems, remember, row, says
 
+pytestmark = pytest.mark.database
+
 OLD, MIDDLE, NEW = (datetime(year, 1, 1, tzinfo=UTC) for year in (2020, 2021, 2022))
 
 

@@ -20,6 +20,8 @@ from memory.writing import edits, operations
 from tests import steps
 from tests.steps import ME, problems, remember
 
+pytestmark = pytest.mark.database
+
 
 @contextmanager
 def undone() -> Iterator[None]:

@@ -24,6 +24,8 @@ from tests.conftest import drop_guards
 from tests.fault.test_writers import at_once, database_url
 from tests.steps import ME, remember
 
+pytestmark = pytest.mark.database
+
 TABLES = ["audit_auditentry", "audit_change", "memory_memory"]
 
 

@@ -21,6 +21,8 @@ from audit import guards
 from tests.fault.test_writers import database_url
 from tests.roads import KEPT, roads
 
+pytestmark = pytest.mark.database
+
 OURS = ("audit", "memory", "refinement")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -21,6 +21,8 @@ from memory.writing import operations
 from tests.steps import ME, SESSION, last_entry, problems, remember
 from tests.tampering import changes, columns, entries, others, sql
 
+pytestmark = pytest.mark.database
+
 HEADS = {"before": Head("before"), "after": Head("after")}
 NAMED, OTHER = 1, 2  # the memory that the redaction names, and one that it does not
 

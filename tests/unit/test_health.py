@@ -22,6 +22,8 @@ from tests.conftest import House
 from tests.privacy import logbook
 from tests.privacy.marker import unique
 
+pytestmark = pytest.mark.database
+
 ADDRESSES = ("/healthz", "/readyz")
 NEVER = "no worker ever ran: start manage.py worker"
 

@@ -16,6 +16,8 @@ from memory.silo import keys
 from memory.writing import edits, operations
 from tests.steps import ME, fresh, remember
 
+pytestmark = pytest.mark.database
+
 
 @pytest.fixture(autouse=True)
 def _nothing_opened() -> Iterator[None]:

@@ -28,6 +28,8 @@ from tests.queueing import carry_out, waiting, work
 from tests.refining import change, fill, opened
 from tests.steps import ME, PERSON, entries, fresh, problems
 
+pytestmark = pytest.mark.database
+
 REFINE = "refinement.tasks.refine_agent"
 LATE = timezone.now() - timedelta(hours=1)
 GIVEN_UP = timedelta(seconds=settings.LEASE_SECONDS + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from django.utils import timezone
 
 from memory.agents import lifecycle
@@ -16,6 +17,8 @@ from tests.queueing import waiting, work
 from tests.refining import change
 from tests.steps import ME
 from tests.unit.test_line import LATE, due, in_line
+
+pytestmark = pytest.mark.database
 
 
 def test_no_more_stand_in_line_than_there_is_room_for(ada: Agent, bob: Agent, settings: Any) -> None:

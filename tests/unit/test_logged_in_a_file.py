@@ -20,6 +20,8 @@ from memory.writing import operations
 from tests.queueing import work
 from tests.steps import ME, entries, fresh, last_entry, problems, refused, remember
 
+pytestmark = pytest.mark.database
+
 ADMIN = Actor.person("admin@acme.test")
 MODEL = "openai/gpt-4.1"
 

@@ -29,7 +29,7 @@ from tests.privacy.marker import MARKER
 from tests.steps import fresh
 from tests.unit.test_health import RedisBroker
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.database, pytest.mark.django_db]
 
 TOKEN = "scrape-me"
 FULL, PLAIN = f"{MARKER} the team always meets at 09:45 on the quay", f"{MARKER} the team meets at 09:45 on the quay"

@@ -7,6 +7,8 @@ from django.db import connection, transaction
 
 from audit.patience import not_awaited
 
+pytestmark = pytest.mark.database
+
 
 @pytest.mark.django_db(transaction=True)
 def test_a_commit_is_not_waited_for_and_the_next_one_is() -> None:

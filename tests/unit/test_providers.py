@@ -15,7 +15,7 @@ from refinement import providers
 from refinement.models import Provider
 from refinement.providers import FIRST, LONGEST, Availability
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.database, pytest.mark.django_db]
 SECOND = timedelta(seconds=1)
 
 

@@ -16,6 +16,8 @@ from memory.policy.validation import Draft
 from memory.writing import duplicates, edits, operations
 from tests.steps import ME, PERSON, SESSION, SYSTEM, remember
 
+pytestmark = pytest.mark.database
+
 Verb = Callable[[Agent, list[int]], Any]
 
 

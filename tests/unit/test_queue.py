@@ -28,7 +28,7 @@ from tests import queueing
 from tests.privacy import logbook
 from tests.privacy.marker import unique
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.database, pytest.mark.django_db]
 
 
 @pytest.fixture(autouse=True)

@@ -28,6 +28,8 @@ from refinement.models import Outcome, RefinementSession
 from tests import steps
 from tests.steps import ME, PERSON, SESSION, fresh, last_entry, problems, refused, remember, row
 
+pytestmark = pytest.mark.database
+
 OWNER = Actor.person("owner@acme.test")
 
 

@@ -18,6 +18,8 @@ from tests.conftest import drop_guards
 from tests.queueing import waiting
 from tests.steps import ME, fresh, last_entry, refused, remember
 
+pytestmark = pytest.mark.database
+
 OWNER = Actor.person("owner@acme.test")
 SUE = "sue@elsewhere.test"
 

@@ -9,6 +9,8 @@ from django.db import IntegrityError, transaction
 from memory.access.roles import Action, may, tenant_ids, tenants
 from memory.models import Agent, Membership, Person, Role
 
+pytestmark = pytest.mark.database
+
 TABLE = {  # 50-admin: owner, admin, auditor, superuser
     Action.SEE: (True, True, True, True),
     Action.STEER: (True, True, False, True),

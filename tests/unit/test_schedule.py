@@ -18,6 +18,8 @@ from refinement.models import Driver, Outcome
 from tests.refining import change, fill, filler, opened
 from tests.steps import PERSON, fresh, remember
 
+pytestmark = pytest.mark.database
+
 HOUR, DAY, WEEK = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
 LATE = timezone.now() - HOUR
 CLOSED_WELL = [Outcome.COMPLETED, Outcome.DECLINED]

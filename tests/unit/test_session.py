@@ -27,6 +27,8 @@ from tests.privacy import logbook
 from tests.refining import Held, change, everything, fill, filler, notice, opened, protected, sound, untouched
 from tests.steps import PERSON, active, fresh, last_entry, remember, row, says
 
+pytestmark = pytest.mark.database
+
 LATER = timedelta(hours=1)  # a lease is shorter
 ENDINGS = [
     (Outcome.COMPLETED, "", "Refinement completed."),

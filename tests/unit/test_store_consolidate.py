@@ -12,6 +12,8 @@ from memory.writing import operations
 from tests import steps
 from tests.steps import ME, SESSION, active, last_entry, refused, remember, row, says
 
+pytestmark = pytest.mark.database
+
 OLD, NEW = datetime(2024, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC)
 
 

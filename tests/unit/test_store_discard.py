@@ -12,6 +12,8 @@ from memory.writing import operations
 from tests import steps
 from tests.steps import ME, PERSON, SESSION, SYSTEM, active, last_entry, refused, remember, row, says
 
+pytestmark = pytest.mark.database
+
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 
 

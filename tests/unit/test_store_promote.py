@@ -9,6 +9,8 @@ from memory.writing import operations
 from tests import steps
 from tests.steps import ME, SESSION, SYSTEM, last_entry, remember, row, says
 
+pytestmark = pytest.mark.database
+
 
 @pytest.fixture
 def log(ada: Agent) -> int:

@@ -11,6 +11,8 @@ from memory.writing import operations
 from tests import steps
 from tests.steps import ME, PERSON, SESSION, SYSTEM, last_entry, refused, remember, row
 
+pytestmark = pytest.mark.database
+
 
 @pytest.fixture
 def law(ada: Agent) -> int:

@@ -14,6 +14,8 @@ from memory.writing import operations
 from tests import steps
 from tests.steps import ME, PERSON, SESSION, refused, remember, row
 
+pytestmark = pytest.mark.database
+
 # Each edits memory `number`, where the agent has another core memory 1.
 VERBS: dict[str, Callable[..., Any]] = {
     "consolidate": lambda agent, number, **more: operations.consolidate(agent, [1, number], "both", ME, **more),

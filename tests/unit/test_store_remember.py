@@ -10,6 +10,8 @@ from memory.writing import operations
 from tests import steps
 from tests.steps import ME, last_entry, remember, row, says
 
+pytestmark = pytest.mark.database
+
 
 def test_what_is_remembered_reads_back_as_it_was_given(ada: Agent) -> None:
     [number] = remember(ada, "  Tea, with milk.\n", tags=("drink", "habit"))

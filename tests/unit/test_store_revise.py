@@ -8,6 +8,8 @@ from memory.writing import operations
 from tests import steps
 from tests.steps import ME, SESSION, last_entry, remember, row, says
 
+pytestmark = pytest.mark.database
+
 
 @pytest.fixture
 def tea(ada: Agent) -> int:

@@ -17,6 +17,8 @@ from refinement.models import Outcome, RefinementSession
 from tests.refining import Held, fill, filler, opened
 from tests.steps import ME, PERSON, fresh, last_entry, remember
 
+pytestmark = pytest.mark.database
+
 
 def refined(agent: Agent, *deleting: int) -> Held:
     """A session that removes two exact duplicates, deletes these and is over."""

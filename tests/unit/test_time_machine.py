@@ -20,6 +20,8 @@ from memory.writing.snapshots import snapshot
 from tests import steps
 from tests.steps import ME, PERSON, SESSION, fresh, last_entry, problems, refused, remember, row, says
 
+pytestmark = pytest.mark.database
+
 
 def now(agent: Agent) -> dict[int, bytes]:
     """Every memory's whole state."""

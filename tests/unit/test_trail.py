@@ -17,6 +17,8 @@ from memory.writing.snapshots import snapshot
 from tests import steps
 from tests.steps import ME, last_entry, remember
 
+pytestmark = pytest.mark.database
+
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DRAFT = Draft(ME, "remembered", NOW)
 

@@ -27,6 +27,8 @@ from refinement.models import RefinementSession
 from tests import refining, steps
 from tests.privacy.marker import MARKER
 
+pytestmark = pytest.mark.database
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 

@@ -14,7 +14,7 @@ from memory.models import Tenant
 from refinement import scheduling
 from refinement.models import Provider, Served, Waiting
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.database, pytest.mark.django_db]
 NOON = datetime.fromisoformat("2026-11-22T12:00:00+00:00")
 
 

@@ -22,6 +22,8 @@ from tests import steps
 from tests.steps import problems, remember
 from tests.tampering import entries, found, memories
 
+pytestmark = pytest.mark.database
+
 
 @pytest.mark.postgresql
 def test_a_verification_cut_short_leaves_no_cursor_open(past: Agent) -> None:

@@ -38,6 +38,8 @@ from tests.tampering import (
     undone,
 )
 
+pytestmark = pytest.mark.database
+
 # --- one column of one row
 
 

@@ -12,6 +12,8 @@ from memory.models import Agent, Memory
 from tests.steps import problems
 from tests.tampering import changes, columns, entries, found, sql, undone
 
+pytestmark = pytest.mark.database
+
 
 def test_a_snapshot_that_cannot_be_read_ends_nothing(past: Agent) -> None:
     changes(past).filter(seq=5, number=3).update(after=b"marmalade")

@@ -16,6 +16,8 @@ from tests import steps
 from tests.steps import ME, problems, remember
 from tests.tampering import LAST, called, changes, columns, found, memories, others, undone
 
+pytestmark = pytest.mark.database
+
 
 def test_an_altered_column_of_any_memory_is_found(past: Agent) -> None:
     for column in columns(Memory, "redacted_at"):

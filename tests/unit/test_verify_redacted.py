@@ -30,6 +30,8 @@ from tests.tampering import (
     undone,
 )
 
+pytestmark = pytest.mark.database
+
 OWNER = Actor.person("owner@acme.test")
 NAMED, NOTED = (1, 3), [5]  # memories that are redacted, entries that lose their notes
 BY, LAST = 11, 12  # the redaction's entry, the last

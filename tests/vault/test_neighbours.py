@@ -13,6 +13,8 @@ from memory.vault import sealed, writer
 from tests.steps import ME, PERSON, fresh, remember, says
 from tests.vault.tree import the_one
 
+pytestmark = pytest.mark.database
+
 
 @pytest.fixture
 def bob(ada: Agent) -> Agent:

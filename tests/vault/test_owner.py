@@ -21,6 +21,8 @@ from tests.steps import ME, fresh, last_entry, remember
 from tests.vault.test_removing import OWNER
 from tests.vault.tree import memories
 
+pytestmark = pytest.mark.database
+
 
 def mark(vault: Path) -> str:
     return (vault / LOCK).read_text()
