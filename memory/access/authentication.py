@@ -6,11 +6,12 @@ import hmac
 import secrets
 import string
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db import transaction
 from django.utils import timezone
 
+from audit.bulk import Prepared
 from config.keyring import keyring
 from memory.errors import Invalid, KeyRejected, NotFound
 from memory.models import Agent, AgentKey, TenantKey
@@ -18,10 +19,15 @@ from memory.models import Agent, AgentKey, TenantKey
 _ALPHABET = string.ascii_lowercase + string.digits
 _FORMS = {AgentKey: "pal", TenantKey: "palt"}
 _PURPOSES = {AgentKey: "agent-key", TenantKey: "tenant-key"}  # in the text of a MAC
+_OWNERS = {AgentKey: "agent_id", TenantKey: "tenant_id"}
 PREFIX_CHARACTERS = 12
 SECRET_BYTES = 32
 TOUCH_EVERY = timedelta(minutes=1)  # how often a key's last use is written
 K = TypeVar("K", AgentKey, TenantKey)
+_WITH_PREFIX: dict[type[Any], Prepared[Any]] = {
+    AgentKey: Prepared(lambda: AgentKey.objects.select_related("agent__tenant").filter(prefix="")),
+    TenantKey: Prepared(lambda: TenantKey.objects.select_related("tenant").filter(prefix="")),
+}
 
 
 def agent_named(label: str) -> Agent:
@@ -42,12 +48,12 @@ def agent_of_key(key: str) -> Agent:
 
 def agent_key(key: str) -> AgentKey:
     """The row of an agent's key; notes its last use. Raises KeyRejected, whatever is wrong with it."""
-    return _proven(key, AgentKey, ("agent", "tenant"))
+    return _proven(key, AgentKey)
 
 
 def tenant_key(key: str) -> TenantKey:
     """The row of a tenant's key; notes its last use. Raises KeyRejected, whatever is wrong with it."""
-    return _proven(key, TenantKey, ("tenant",))
+    return _proven(key, TenantKey)
 
 
 def either_key(key: str) -> AgentKey | TenantKey:
@@ -60,14 +66,15 @@ def prefix_of(key: str) -> str:
     return key.split("_")[1]
 
 
-def _proven(key: str, kind: type[K], path: tuple[str, ...]) -> K:
+def _proven(key: str, kind: type[K]) -> K:
     form, _, rest = key.partition("_")
     prefix, _, secret = rest.partition("_")
     if form != _FORMS[kind] or len(prefix) != PREFIX_CHARACTERS or not prefix.isalnum() or not secret.isascii():
         raise KeyRejected("The key is not valid.")
-    row = kind._default_manager.select_related("__".join(path)).filter(prefix=prefix).first()
+    rows: list[K] = _WITH_PREFIX[kind](prefix)
+    row = rows[0] if rows else None
     expected = bytes(row.mac) if row else b"\0" * 32
-    owner_id = getattr(row, path[0]).pk if row else 0
+    owner_id = getattr(row, _OWNERS[kind], 0)
     is_right = is_proven(expected, f"{_PURPOSES[kind]}/{owner_id}/{prefix}/{secret}")
     if not is_right or row is None or row.revoked_at is not None:
         raise KeyRejected("The key is not valid.")
