@@ -18,6 +18,7 @@ from refinement import gc_reports
 from refinement.models import GcReport
 from tests.api.calling import Caller
 from tests.conftest import House
+from tests.privacy import logbook
 from tests.privacy.marker import MARKER
 from tests.steps import PERSON, fresh, says
 
@@ -58,9 +59,12 @@ def test_a_file_that_cannot_be_written_is_told_without_its_place(
 ) -> None:
     settings.VAULT_ROOTS = [str(tmp_path)]
     Agent.objects.filter(pk=house.ada.pk).update(memory_path=str(tmp_path))
-    answer = log(runtime)
+    with logbook.kept() as lines:
+        answer = log(runtime)
     assert answer.status == 503
     assert str(tmp_path).encode() not in answer.content
+    [fault] = [line for line in lines.text.splitlines() if '"logger": "palimpsest.api"' in line]  # and no traceback
+    assert f'"agent": {house.ada.pk}, "code": "memory_file_elsewhere"' in fault
 
 
 def test_a_run_is_logged_once_for_each_key(runtime: Caller, house: House) -> None:

@@ -91,7 +91,6 @@ class Handler(ExceptionHandler):
 
     def convert_known_exceptions(self, exc: Exception) -> Exception:
         if isinstance(exc, FileFault):
-            log.error("file not used", code=exc.code, reason=exc.reason)
             return Unavailable(_FILE, FileFault.code)
         if isinstance(exc, DomainError):
             return _refusal(exc)
@@ -107,7 +106,10 @@ class Handler(ExceptionHandler):
 
     def report_exception(self, exc: APIException, response: Response) -> None:
         """By type and place alone (`config.logs`), because Django's own report would contain the request."""
-        if self.exc is not exc and response.status_code >= status.HTTP_500_INTERNAL_SERVER_ERROR:
+        if isinstance(self.exc, FileFault):
+            view: Any = self.context["view"]
+            log.error("file not used", agent=view.agent.pk, code=self.exc.code, reason=self.exc.reason)
+        elif self.exc is not exc and response.status_code >= status.HTTP_500_INTERNAL_SERVER_ERROR:
             log.error("request failed", exc_info=(type(self.exc), self.exc, self.exc.__traceback__))
 
 
