@@ -74,21 +74,27 @@ def call(agent: Agent, number: int, tool: str, arguments: Mapping[str, Any] | No
     """Carry out one call, in one transaction. Calls of one `reply` of the model count as one step, and of one reply
     there are only so many (`limits`); without it, each counts.
 
-    The result says why a call is refused. Raises UnknownSession, MemoryDisabled, and SessionEnded for a session that
-    is over.
+    The result says why a call is refused. Raises UnknownSession, SessionEnded for a session that is over, and
+    MemoryDisabled, after which the session is over.
     """
     with edits.locked(agent) as locked:
         row = _driven(locked, number)
-        if not locked.memory_enabled:
-            raise MemoryDisabled
-        # A runtime may name a reply as it likes.
-        reply = reply and Silo.for_agent(locked).digest(f"reply/{reply}").hex()
-        try:
-            _count(row, reply)
-        except LimitReached as reached:
-            sessions.end(locked, row, Outcome.INCOMPLETE, f"limit_{reached.limit}")
-            return refusal(reached, over=True)
-        return knife.carry_out(locked, row, tool, arguments)
+        if locked.memory_enabled:
+            return _carry_out(locked, row, tool, arguments, reply)
+        sessions.end(locked, row, Outcome.INCOMPLETE, MemoryDisabled.code)
+    raise MemoryDisabled  # outside the transaction, which has ended the session
+
+
+def _carry_out(
+    agent: Agent, row: RefinementSession, tool: str, arguments: Mapping[str, Any] | None, reply: str
+) -> Result:
+    reply = reply and Silo.for_agent(agent).digest(f"reply/{reply}").hex()  # a runtime may name a reply as it likes
+    try:
+        _count(row, reply)
+    except LimitReached as reached:
+        sessions.end(agent, row, Outcome.INCOMPLETE, f"limit_{reached.limit}")
+        return refusal(reached, over=True)
+    return knife.carry_out(agent, row, tool, arguments)
 
 
 def _count(row: RefinementSession, reply: str) -> None:

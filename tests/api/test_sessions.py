@@ -8,6 +8,7 @@ import pytest
 import time_machine
 from django.utils import timezone
 
+from memory.agents import rule_changes
 from memory.consent import redaction, removal_requests
 from memory.models import Agent
 from memory.time_machine.rollback import What, roll_back
@@ -191,6 +192,20 @@ def test_after_its_end_every_call_is_refused(
         driver.abort(),
     ):
         assert (answer.status, answer.codes) == (409, ["session_ended"])
+
+
+@pytest.mark.parametrize("reply", ["the one before", "another"])
+def test_a_call_while_memory_is_off_is_refused_and_ends_the_session(driver: Driver, ada: Agent, reply: str) -> None:
+    driver.brief()
+    assert driver.call("search_memories", reply="the one before", query="tea").json["ok"]
+    rule_changes.change(ada, PERSON, enabled=False)
+    refused = driver.call("delete_memory", reply=reply, id=1)
+    assert (refused.status, refused.codes) == (409, ["memory_disabled"])
+    assert refused.json["prompt"] == rule_changes.QUESTION
+    read = driver.read()
+    assert (read["outcome"], read["reason"], read["deleted"]) == ("incomplete", "memory_disabled", 0)
+    assert driver.call("delete_memory", reply=reply, id=1).codes == ["session_ended"]
+    assert problems(ada) == []
 
 
 def test_the_service_is_asked_to_drive(runtime: Caller, ada: Agent) -> None:
