@@ -167,10 +167,11 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
     object is a RuntimeError. Raises NotFound, KeyRejected, and OperationalError if PostgreSQL waits for the lock longer
     than `seconds`.
     """
-    if agent.is_locked:
+    is_open = transaction.get_connection().in_atomic_block  # else nothing is locked, whatever an interrupt left behind
+    if is_open and agent.is_locked:
         yield agent
         return
-    if agent.pk in _locked_here.get():
+    if is_open and agent.pk in _locked_here.get():
         raise RuntimeError("This agent is locked already. Pass on the row that `locked` gave.")
     with transaction.atomic():
         if seconds is not None:

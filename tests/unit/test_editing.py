@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
+from copy import copy
 from types import FrameType
 from typing import Any
 
@@ -171,6 +173,22 @@ def test_an_interrupt_at_any_step_leaves_nothing_to_be_taken_for_present(ada: Ag
     assert step > 100
     assert problems(ada) == []
     assert len(contents(ada)) == step - 1 + 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_outside_a_transaction_nothing_counts_as_locked(ada: Agent) -> None:
+    """An interrupt can come between a mark and the block that removes it; and a copy of the row keeps its mark."""
+    with edits.locked(ada) as row:
+        left = copy(row)
+
+    def edit() -> None:
+        edits._locked_here.set(frozenset({ada.pk}))
+        for each in (ada, left):
+            operations.remember(each, [Draft("one")], ME)
+
+    copy_context().run(edit)
+    assert contents(ada) == [1, 2]
+    assert problems(ada) == []
 
 
 def test_what_a_savepoint_undid_cannot_be_built_upon(ada: Agent) -> None:
