@@ -25,6 +25,11 @@ class RulesOut(serializers.Serializer[Any]):
 
 
 class Rules(AgentView):
+    @property
+    def allowed_methods(self) -> list[str]:
+        """The methods in `Allow`: PATCH is always refused."""
+        return ["GET", "HEAD"]
+
     @extend_schema(operation_id="rules_read", responses=RulesOut)
     def get(self, request: Request) -> Response:
         """Read what the agent may remember and where it is stored."""
