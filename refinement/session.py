@@ -130,13 +130,6 @@ def live(session: RefinementSession, agent: Agent) -> RefinementSession:
     return row
 
 
-def renew(session: RefinementSession) -> None:
-    """Put the lease's end off. By compare-and-set: raises SessionEnded when it is no longer the caller's."""
-    held = row_of(session).filter(outcome=Outcome.OPEN, lease_token=session.lease_token)
-    if not held.update(lease_until=lease_end()):
-        raise SessionEnded("This refinement session has ended, or was given up for lost.")
-
-
 def count_model_calls(session: RefinementSession, usage: Usage, calls: int, milliseconds: int) -> None:
     """Add what one request cost, in `calls` to the server (retries are calls); those that failed cost too."""
     row_of(session).update(

@@ -81,7 +81,7 @@ def test_set_back_a_session_whose_driver_is_gone_is_taken_over_when_the_clock_ha
 def test_set_back_while_it_drives_the_lease_is_renewed_by_the_clock_as_it_is(ada: Agent, clock: Any) -> None:
     held = opened(ada)
     clock.move_to(NOON - HOURS)
-    sessions.renew(held.session)
+    held.knife.begin_step()
     clock.move_to(NOON - HOURS + AFTER)
     assert [ended.outcome for ended in sessions.close_stale()] == [Outcome.ABANDONED]
 

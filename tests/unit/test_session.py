@@ -159,7 +159,7 @@ def test_a_lost_lease_is_not_renewed(ada: Agent) -> None:
     held = opened(ada)
     RefinementSession.objects.update(lease_token="somebody else's")
     with pytest.raises(SessionEnded):
-        sessions.renew(held.session)
+        held.knife.begin_step()
 
 
 def test_a_stale_session_is_closed_as_abandoned_with_its_edits_intact(ada: Agent) -> None:
