@@ -114,6 +114,15 @@ def test_nobody_changes_their_own_role_or_deactivates_themselves(staff: Staff, e
     assert root.get("/admin/").status_code == 200
 
 
+def test_who_removes_a_part_comes_back_to_the_list_if_it_is_still_theirs(staff: Staff, enter: Enter) -> None:
+    Membership.objects.create(person=enrolled("second@acme.test"), tenant=Tenant.objects.get(slug="acme"), role="owner")
+    client, listed = enter("owner"), "/admin/memory/membership/"
+    assert act(client, "remove", part_of(staff["auditor"])).headers["Location"] == listed
+    for person, place in ((staff["admin"], f"{listed}?q=acme"), (staff["owner"], "/admin/")):
+        form = {"action": "remove", "_selected_action": str(part_of(person).pk), "confirmed": "1"}
+        assert client.post(f"{listed}?q=acme", form).headers["Location"] == place
+
+
 def test_a_tenant_keeps_an_owner_unless_a_superuser_says_otherwise(staff: Staff, signed_in: SignedIn) -> None:
     part = part_of(staff["owner"])
     word = {"even_the_last_owner": "on"}

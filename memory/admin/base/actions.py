@@ -22,6 +22,7 @@ from audit.trail import Actor
 from config.errors import DomainError
 from memory.access.roles import Action
 from memory.admin.base.forms_pages import AdminForm
+from memory.admin.base.scope import forget_tenants
 from memory.errors import NumbersError
 from memory.models import Agent
 
@@ -86,7 +87,7 @@ class AdminAction:
             return self._confirmation(page, request, rows, form)
         for result in self.run(page, rows, request.user, form.cleaned_data):
             (messages.success if result.ok else messages.error)(request, result.line)
-        return HttpResponseRedirect(_after(page, request, rows[0])) if "from_row" in request.POST else None
+        return HttpResponseRedirect(_after(page, request, rows[0]))
 
     def rows(self, page: Any, request: HttpRequest, chosen: QuerySet[Any]) -> list[Any] | None:
         """The chosen rows, if this person may do it to every one of them; None for too many. Raises Http404."""
@@ -149,5 +150,11 @@ def actor_of(person: Any) -> Actor:
 
 
 def _after(page: Any, request: HttpRequest, row: Any) -> str:
-    """The row's page, or the overview where it is gone."""
-    return str(page.address_of(row)) if page.has_view_permission(request, row) else reverse("admin:index")
+    """Where the person came from: the row's page, or the list. The list where the row is gone; the overview where the
+    action ended the person's own part."""
+    forget_tenants(request)
+    if not page.has_view_permission(request):
+        return reverse("admin:index")
+    if "from_row" not in request.POST:
+        return request.get_full_path()
+    return str(page.address_of(row) if page.has_view_permission(request, row) else page.list_address)

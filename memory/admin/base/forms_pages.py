@@ -15,7 +15,6 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.template.response import TemplateResponse
-from django.urls import reverse
 from unfold.widgets import (
     UnfoldAdminSelectWidget,
     UnfoldAdminTextareaWidget,
@@ -69,7 +68,7 @@ def form_page(
     **options: Any,
 ) -> HttpResponse:
     """The page of a list, or of a row. When a valid form is POSTed, `save` returns a message or its own answer."""
-    back = page.address_of(row) if row else reverse(f"admin:{page.opts.app_label}_{page.opts.model_name}_changelist")
+    back = page.address_of(row) if row else page.list_address
     form = form_class(request.POST if request.method == "POST" else None, **options)
     if request.method == "POST" and form.is_valid():
         try:

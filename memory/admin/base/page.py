@@ -82,6 +82,10 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
         """A row in a line, for people."""
         return str(row)
 
+    @property
+    def list_address(self) -> str:
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+
     def address_of(self, row: Any) -> str:
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[row.pk])
 

@@ -22,6 +22,11 @@ def ids_seen_by(request: HttpRequest, action: Action = Action.SEE) -> list[int]:
     return known[action]
 
 
+def forget_tenants(request: HttpRequest) -> None:
+    """Ask the database again, because an action may have changed the person's own part."""
+    request.__dict__.pop("_tenants", None)
+
+
 def seen_by(request: HttpRequest, action: Action = Action.SEE) -> QuerySet[Tenant]:
     """The same, as rows."""
     return Tenant.objects.filter(pk__in=ids_seen_by(request, action))
