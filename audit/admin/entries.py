@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from django.contrib.admin import register
+from django.db.models import Exists, OuterRef
 from django.http import HttpRequest
 from unfold.decorators import display
 
 from audit.models import AuditEntry, Operation
 from memory.access.roles import Action
+from memory.admin.base.actions import LinkAction
 from memory.admin.base.links import ask_access_address, time_machine_address
 from memory.admin.base.page import Scoped
 from memory.admin.base.scope import OfAgent, OfTenant
 from memory.models import Agent
 
 
+class RollBackEntry(LinkAction):
+    """Leads to the Time Machine, which says in numbers what a rollback would mean."""
+
+    name, label, needs, is_destructive = "roll_back_entry", "Roll back this entry", Action.STEER, True
+
+    def is_offered(self, row: Any) -> bool:
+        return bool(row.has_agent and row.changes) and row.operation != Operation.REDACTED
+
+    def address(self, rows: Sequence[AuditEntry]) -> str:
+        return time_machine_address(rows[0].agent_id, "entry", rows[0].seq)
+
+
+class RollBackBefore(LinkAction):
+    """The same, for this entry and all later ones."""
+
+    name, label, needs, is_destructive = "roll_back_before", "Roll back to before this entry", Action.STEER, True
+
+    def is_offered(self, row: Any) -> bool:
+        return bool(row.has_agent)
+
+    def address(self, rows: Sequence[AuditEntry]) -> str:
+        return time_machine_address(rows[0].agent_id, "since_entry", rows[0].seq - 1)
+
+
 @register(AuditEntry)
 class EntryPage(Scoped):
     tenant = "tenant_id"
     deferred = ("sealed", "sealed_digest")
+    row_actions = (RollBackEntry(), RollBackBefore())
     list_display = ("seq", "agent_label", "done", "who", "session", "changes", "at")
     list_filter = ("operation", "actor_kind", OfTenant, OfAgent)
     ordering = ("-pk",)
@@ -31,20 +59,15 @@ class EntryPage(Scoped):
     def named(self, row: AuditEntry) -> str:
         return f"entry {row.seq} of {row.agent_label}"
 
-    def related_pages(self, request: HttpRequest, row: AuditEntry) -> list[tuple[str, str]]:
-        """To the Time Machine, which says in numbers what a rollback would mean, and to ask for access."""
-        found: list[tuple[str, str]] = []
-        if not Agent.objects.filter(pk=row.agent_id).exists():
-            return found
-        if self.may(request, Action.STEER, row):
-            before = time_machine_address(row.agent_id, "since_entry", row.seq - 1)
-            found.append(("Roll back to before this entry", before))
-            if row.changes and row.operation != Operation.REDACTED:
-                found.append(("Roll back this entry", time_machine_address(row.agent_id, "entry", row.seq)))
-        if row.changes and self.may(request, Action.ASK, row):
-            asked = f"?kind=entries&first={row.seq}&last={row.seq}"
-            found.append(("Ask to read it", ask_access_address(row.agent_id) + asked))
-        return found
+    def get_queryset(self, request: HttpRequest) -> Any:
+        """With whether the agent is still there, which its trail outlives."""
+        agents = Agent.objects.filter(pk=OuterRef("agent_id"))
+        return super().get_queryset(request).annotate(has_agent=Exists(agents))
+
+    def related_pages(self, request: HttpRequest, row: Any) -> list[tuple[str, str]]:
+        asked = f"{ask_access_address(row.agent_id)}?kind=entries&first={row.seq}&last={row.seq}"
+        is_offered = row.has_agent and row.changes and self.may(request, Action.ASK, row)
+        return [("Ask to read it", asked)] if is_offered else []
 
     @display(description="what", ordering="operation")
     def done(self, entry: AuditEntry) -> str:

@@ -6,16 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from django import forms
-from django.contrib import messages
 from django.contrib.admin import register
-from django.db.models import F, OuterRef, QuerySet, Subquery
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.db.models import F, OuterRef, Subquery
+from django.http import HttpRequest
 from unfold.decorators import display
 
 from audit.trail import Actor
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin.base.actions import AdminAction, MemoryAction
+from memory.admin.base.actions import LinkAction, MemoryAction
 from memory.admin.base.forms_pages import AdminForm
 from memory.admin.base.links import ask_access_address
 from memory.admin.base.page import Scoped
@@ -92,18 +91,15 @@ def _changed(edit: Edited, what: str) -> str:
     return f"{several(len(edit.memories), 'memory', 'memories')} {what}, as entry {edit.seq} of its trail."
 
 
-class AskToRead(AdminAction):
+class AskToRead(LinkAction):
     """Leads to where access is asked for, with these memories filled in."""
 
     name, label, needs = "ask_to_read", "Ask to read", Action.ASK
+    same, warning = "agent_id", "Choose memories of one agent."
 
-    def __call__(self, page: Any, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponse | None:
-        rows = self.rows(page, request, chosen)
-        if rows is None or len({row.agent_id for row in rows}) > 1:
-            messages.warning(request, "Choose memories of one agent.")
-            return None
-        numbers = ",".join(str(row.number) for row in sorted(rows, key=lambda row: row.number))
-        return HttpResponseRedirect(f"{ask_access_address(rows[0].agent_id)}?kind=memories&numbers={numbers}")
+    def address(self, rows: Sequence[Memory]) -> str:
+        numbers = ",".join(map(str, sorted(row.number for row in rows)))
+        return f"{ask_access_address(rows[0].agent_id)}?kind=memories&numbers={numbers}"
 
 
 @register(Memory)

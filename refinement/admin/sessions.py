@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from django.contrib.admin import register
@@ -11,6 +12,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from memory.access.roles import Action
+from memory.admin.base.actions import LinkAction
 from memory.admin.base.links import ask_access_address, time_machine_address
 from memory.admin.base.page import Scoped
 from memory.admin.base.scope import OfAgent, OfTenant
@@ -22,10 +24,24 @@ STEPS = 500  # of a session's, that its page shows
 CHANGED = ("duplicates_removed", "changes", "protected", "promoted")  # what a session did to memories, in figures
 
 
+class RollBack(LinkAction):
+    """Leads to the Time Machine, which says in numbers what a rollback would mean."""
+
+    name, label, needs, is_destructive = "roll_back", "Roll back session", Action.STEER, True
+
+    def is_offered(self, row: RefinementSession) -> bool:
+        """Where there is something to take back."""
+        return row.outcome != Outcome.OPEN and not row.undone_by and any(getattr(row, count) for count in CHANGED)
+
+    def address(self, rows: Sequence[RefinementSession]) -> str:
+        return time_machine_address(rows[0].agent_id, "session", rows[0].number)
+
+
 @register(RefinementSession)
 class SessionPage(Scoped):
     tenant = "agent__tenant_id"
     deferred = ("shown", "plan", "summaries")
+    row_actions = (RollBack(),)
     list_display = ("number", "owner", "result", "undone", "why", "opened_at", "weight", "changes")
     list_select_related = ("agent__tenant",)
     list_filter = ("outcome", "mode", "driver", "trigger", OfTenant, OfAgent)
@@ -73,15 +89,8 @@ class SessionPage(Scoped):
         return f"session {row.number} of {row.agent.label}"
 
     def related_pages(self, request: HttpRequest, row: RefinementSession) -> list[tuple[str, str]]:
-        """To the Time Machine, which says in numbers what a rollback would mean, and to ask for access."""
-        found = []
-        is_done = row.outcome != Outcome.OPEN and any(getattr(row, count) for count in CHANGED)
-        if is_done and not row.undone_by and self.may(request, Action.STEER, row):
-            found.append(("Roll back session", time_machine_address(row.agent_id, "session", row.number)))
-        if self.may(request, Action.ASK, row):
-            asked = f"?kind=session&session={row.number}"
-            found.append(("Ask to read it", ask_access_address(row.agent_id) + asked))
-        return found
+        asked = f"{ask_access_address(row.agent_id)}?kind=session&session={row.number}"
+        return [("Ask to read it", asked)] if self.may(request, Action.ASK, row) else []
 
     @display(description="agent")
     def owner(self, session: RefinementSession) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin import site
+from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 from django.db import connection
 from django.test import Client
@@ -27,7 +28,7 @@ from memory.consent import grants, proposals, removal_requests
 from memory.models import Agent, AgentKey, Invitation, Membership, Memory, Person, Tenant, TenantKey
 from memory.writing import operations
 from refinement import backlog, loop, schedule, scheduling
-from refinement.models import Provider, Waiting
+from refinement.models import Provider, RefinementSession, Waiting
 from tests import refining, steps
 from tests.admin.conftest import Enter
 from tests.conftest import OPERATOR, House
@@ -52,6 +53,9 @@ TABLE: dict[str, tuple[set[str], type[Any]]] = {
     "unprotect": (STEERS, Memory),
     "restore": (STEERS, Memory),
     "ask_to_read": (SEES, Memory),
+    "roll_back": (STEERS, RefinementSession),
+    "roll_back_entry": (STEERS, AuditEntry),
+    "roll_back_before": (STEERS, AuditEntry),
     "revoke": (STEERS, AccessRequest),
     "ask_redaction": ({"owner"}, Memory),
     "ask_erasure": ({"owner"}, Agent),
@@ -63,8 +67,8 @@ TABLE: dict[str, tuple[set[str], type[Any]]] = {
 }
 OF_SUPERUSERS = {"deactivate", "reactivate"}  # tests/admin/test_people.py
 OF_ONES_OWN = {"revoke", "withdraw_proposal"}  # lists offer them to whoever may have one
-LEADS_ON = {"ask_to_read"}  # to a page that asks
-IN_NO_TRAIL = {"ask_to_read", "verify", "remove", "withdraw"}
+LEADS_ON = {"ask_to_read", "roll_back", "roll_back_entry", "roll_back_before"}  # to a page that asks
+IN_NO_TRAIL = LEADS_ON | {"verify", "remove", "withdraw"}
 
 
 @pytest.fixture
@@ -106,6 +110,9 @@ def row_for(deed: str, agent: Agent) -> Any:
         "restore": lambda: memories.filter(discarded_at__isnull=False).first(),
         "ask_to_read": lambda: memories.get(number=4),
         "ask_redaction": lambda: memories.get(number=4),
+        "roll_back": lambda: RefinementSession.objects.get(agent=agent),
+        "roll_back_entry": lambda: AuditEntry.objects.filter(agent_id=agent.pk, changes=1).last(),
+        "roll_back_before": lambda: AuditEntry.objects.filter(agent_id=agent.pk, changes=1).last(),
         "revoke": lambda: AccessRequest.objects.get(agent_id=agent.pk),
         "revoke_key": lambda: AgentKey.objects.get(agent=agent),
         "remove": lambda: Membership.objects.get_or_create(tenant=agent.tenant, person=someone(), role="admin")[0],
@@ -234,6 +241,7 @@ def test_each_is_in_the_trail_with_the_person(lived: House, enter: Enter) -> Non
         entries = AuditEntry.objects.filter(agent_id=lived.ada.pk, seq__gt=seq)
         assert ("person", f"{role}@acme.test") in set(entries.values_list("actor_kind", "actor_label")), deed
     assert steps.problems(lived.ada) == []
+    assert not LogEntry.objects.exists(), "Django's own history has nothing of it"
 
 
 def test_refining_now_queues_it_though_it_is_paused(lived: House, client: Client) -> None:

@@ -117,6 +117,23 @@ class AdminAction:
         return TemplateResponse(request, "admin/confirm.html", context)
 
 
+class LinkAction(AdminAction):
+    """Leads to a page about the chosen rows, which have one value of `same`. That page asks before it does anything."""
+
+    same: ClassVar[str] = "pk"
+    warning: ClassVar[str] = "Choose one."
+
+    def address(self, rows: Sequence[Any]) -> str:
+        raise NotImplementedError
+
+    def __call__(self, page: Any, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponse | None:
+        rows = self.rows(page, request, chosen)
+        if rows is None or len({getattr(row, self.same) for row in rows}) > 1:
+            messages.warning(request, self.warning)
+            return None
+        return HttpResponseRedirect(self.address(rows))
+
+
 class MemoryAction(AdminAction):
     """Done to the memories of one agent after the other, in one edit each."""
 
