@@ -29,6 +29,7 @@ from memory.admin.base import who_decides
 from memory.admin.base.actions import actor_of
 from memory.admin.base.agent_state import WHY, budget_bar
 from memory.admin.base.forms_pages import form_page, shown_once
+from memory.admin.base.links import ask_access_address, time_machine_address
 from memory.admin.base.page import Scoped
 from memory.admin.base.scope import OfTenant, seen_by
 from memory.admin.keys import LabelForm
@@ -94,6 +95,19 @@ class AgentPage(Scoped):
 
     def named(self, row: Agent) -> str:
         return f"agent {row.label}"
+
+    def get_actions_detail(self, request: HttpRequest, object_id: str) -> list[Any]:
+        """What stands in the header, which a phone folds away: without what stands beside the buttons."""
+        shown = super().get_actions_detail(request, object_id)
+        return [each for each in shown if each.path not in ("time-machine", "ask")]
+
+    def related_pages(self, request: HttpRequest, row: Agent) -> list[tuple[str, str]]:
+        found = []
+        if self.may(request, Action.STEER, row):
+            found.append(("Time Machine", time_machine_address(row.pk)))
+        if self.may(request, Action.ASK, row):
+            found.append(("Ask for access", ask_access_address(row.pk)))
+        return found
 
     def has_configure_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return self._may(request, Action.CONFIGURE, object_id)
