@@ -9,11 +9,11 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.html import format_html
 from unfold.widgets import UnfoldAdminRadioSelectWidget
 
 from audit.consent import LEAST_PURPOSE, MOST_NUMBERS, MOST_PURPOSE, Person, Scope, same_address
 from audit.models import AccessRequest
-from memory.admin.base import who_decides
 from memory.admin.base.forms_pages import AdminForm, form_page
 from memory.consent import grants
 from memory.errors import MailNotSent
@@ -98,18 +98,23 @@ def numbers_in(text: str) -> tuple[int, ...]:
 def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
     """The form, and what became of it."""
     person: Any = request.user
-    side = who_decides.who(agent)
+    who = _who_decides(agent)
 
     def save(given: dict[str, Any]) -> HttpResponse:
         asked = {name: given[name] for name in ("purpose", "scope", "seconds")}
         number = grants.ask(agent, Person(person.pk, person.email), **asked).number
-        messages.success(request, f"Asked, as request {number}. It waits for {side}.")
+        messages.success(request, f"Asked, as request {number}. {who}")
         row = AccessRequest.objects.get(agent_id=agent.pk, number=number)
         return redirect("admin:audit_accessrequest_change", row.pk)
 
-    lines = [
-        f"Its side decides: you wait for {side}. A link is good for 72 hours.",
-        "Nothing is shown before that. Every read is recorded and told to the agent. The access ends by itself.",
+    lines: list[str] = [
+        format_html(
+            'You ask the side of <a href="{}">{}</a> for consent to read. {} Nothing is shown before that; every read '
+            "is recorded and told to the agent; it ends by itself.",
+            admin.address_of(agent),
+            agent.label,
+            who,
+        )
     ]
     if same_address(agent.steward, person.email):
         lines.append("You are its steward: nobody decides about their own request, so its runtime must.")
@@ -125,6 +130,14 @@ def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
         warning=in_the_way(agent),
         initial=request.GET.dict(),
     )
+
+
+def _who_decides(agent: Agent) -> str:
+    if not agent.steward:
+        return "Its runtime decides, over the API: it has no steward."
+    if agent.is_steward_only:
+        return "Its steward alone decides, by a link that is mailed now and good for 72 hours."
+    return "Its steward decides, by a link that is mailed now and good for 72 hours; or its runtime, over the API."
 
 
 def in_the_way(agent: Agent) -> str:

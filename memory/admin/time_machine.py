@@ -148,7 +148,7 @@ def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
         form = RollBackForm(initial={"head": figures.head})
     at = localize(what.at) if what.kind == "moment" else what.at
     told = {"figures": figures, "form": form, "refused": refusal, "advice": ADVICE.get(figures.refused, "")}
-    told |= {"what": IN_WORDS[what.kind].format(at)}
+    told |= {"what": IN_WORDS[what.kind].format(at), "change": f"{figures.tokens_after - figures.tokens_before:+,}"}
     return _answer(admin, request, agent, told)
 
 

@@ -78,6 +78,25 @@ def test_what_is_wrong_is_told(wrong: dict[str, str], lived: House, enter: Enter
     assert not AccessRequest.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("side", "told"),
+    [
+        ({}, "Its runtime decides, over the API: it has no steward."),
+        ({"steward": "sue@else.test"}, "Its steward decides, by a link that is mailed now"),
+        ({"steward": "sue@else.test", "is_steward_only": True}, "Its steward alone decides, by a link"),
+    ],
+)
+def test_who_decides_is_told_before_and_after_asking(
+    side: dict[str, Any], told: str, lived: House, client: Client, settings: Any
+) -> None:
+    settings.DEBUG = True  # mail to the console is for trying it out
+    Agent.objects.filter(pk=lived.ada.pk).update(**side)
+    page = client.get(ask_access_address(lived.ada.pk)).content.decode()
+    assert told in page
+    assert f'<a href="/admin/memory/agent/{lived.ada.pk}/change/">acme/ada</a>' in page
+    assert told in client.get(client.post(ask_access_address(lived.ada.pk), ASKED)["Location"]).content.decode()
+
+
 def test_another_tenants_agent_is_as_one_that_is_not_there(lived: House, client: Client) -> None:
     for pk in (lived.bob.pk, 99_999_999):
         place = ask_access_address(pk)

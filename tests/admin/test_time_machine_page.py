@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -42,6 +43,7 @@ def test_a_session_is_taken_back(lived: House, enter: Enter) -> None:
     page = client.get(place)
     told = page.content.decode()
     assert "To take back session 1 would mean" in told
+    assert re.search(r"<dt>Core tokens</dt><dd>\d+ → \d+ \(\+\d+\)</dd>", told)
     assert MARKER not in told
     assert active(lived) == before
     answer = client.post(place, {"head": fresh(lived.ada).audit_seq, "conflicts": "", "reason": "too much"})

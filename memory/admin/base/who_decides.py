@@ -6,9 +6,9 @@ from memory.mail import letters
 from memory.models import Agent
 
 
-def who(agent: Agent, path: str = "") -> str:
+def who(agent: Agent, path: str) -> str:
     """`path` is where its runtime says yes, below `/api/v1/`."""
-    runtime = f"its runtime: POST /api/v1/{path} with the agent's key" if path else "its runtime, over the API"
+    runtime = f"its runtime: POST /api/v1/{path} with the agent's key"
     link = "the link that is mailed to its steward"
     if agent.steward and agent.is_steward_only:
         return link
