@@ -267,13 +267,18 @@ class InvitationPage(Scoped):
     list_select_related = ("tenant", "invited_by")
     list_filter = ("role", OfTenant)
     ordering = ("-pk",)
-    fieldsets: ClassVar[Any] = [(None, {"fields": ["address", "of", "role", "state", "invited_by", "made_at"]})]
+    fieldsets: ClassVar[Any] = [(None, {"fields": ["address", "of", "role", "state", "inviter", "made_at"]})]
     actions_list = ("invite",)
     invite = _invite
 
     @display(description="tenant", ordering="tenant__slug")
     def of(self, invitation: Invitation) -> str:
         return invitation.tenant.slug
+
+    @display(description="invited by")
+    def inviter(self, invitation: Invitation) -> str:
+        """In words: a link would lead to the list of everybody, which is for superusers."""
+        return str(invitation.invited_by)
 
     @display(description="state", label={"open": "info", "used": "success", "over": "warning"})
     def state(self, invitation: Invitation) -> str:

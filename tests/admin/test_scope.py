@@ -26,6 +26,7 @@ from tests.steps import fresh
 pytestmark = pytest.mark.database
 
 OTHERWISE = re.compile(r"\d [ap]\.m\.|\b(?:noon|midnight)\b|\b[A-Z][a-z]{2,8}\.? \d{1,2}, 20\d\d")
+DESCRIBED = re.compile(r'aria-describedby="([^"]+)"')
 LINK = re.compile(r'href="(/admin/[^"#]*|\?[^"#]*)"')
 OF_OWNERS = {AgentKey, TenantKey, Membership, Invitation}
 OF_SUPERUSERS = {Tenant, Person}
@@ -45,6 +46,7 @@ def lived(house: House) -> House:
     outsider = Person.objects.create_user("bob@globex.test")
     Membership.objects.create(person=outsider, tenant=house.bob.tenant, role=Role.OWNER)
     invitations.invite(house.bob.tenant, "more@globex.test", Role.ADMIN, root)
+    invitations.invite(house.ada.tenant, "more@acme.test", Role.ADMIN, root)
     return house
 
 
@@ -82,9 +84,12 @@ def test_a_crawl_finds_nothing_of_another_tenant_and_no_word(role: str, lived: H
     pages = crawled(enter(role))
     assert len(pages) > 40
     assert any("acme/ada" in page for page in pages.values())
+    assert any("Invited by" in page and "made@service.test" in page for page in pages.values()) == (role == "owner")
     for address, page in pages.items():
         assert not re.search(r"globex|\bbob\b", page), address
         assert MARKER not in page, address
+        described = {each for ids in DESCRIBED.findall(page) for each in ids.split()}
+        assert not {each for each in described if f'id="{each}"' not in page}, address
 
 
 def test_a_superuser_sees_every_tenant_and_no_word(lived: House, enter: Enter) -> None:

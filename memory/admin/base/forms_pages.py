@@ -42,6 +42,8 @@ class AdminForm(forms.Form):
         for field in self.fields.values():
             themed = _CLASSES.get(type(field.widget), UnfoldAdminTextInputWidget)
             field.widget.attrs.setdefault("class", themed().attrs["class"])
+            if themed is UnfoldAdminSelectWidget:
+                field.widget.template_name = themed.template_name  # with an arrow
 
 
 class OfTenantForm(AdminForm):
@@ -78,6 +80,7 @@ def form_page(
         else:
             return _told(request, done, back) if isinstance(done, str) else done
     told = {"title": title, "button": button, "back": back, "lines": lines, "warning": warning, "form": form}
+    told["opts"] = page.opts  # the theme makes the way back to the list of it
     return TemplateResponse(request, "admin/form.html", page.admin_site.each_context(request) | told)
 
 
