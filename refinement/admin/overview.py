@@ -97,10 +97,10 @@ def _heaviest(agents: Any) -> list[dict[str, Any]]:
 
 def _saved(tenants: list[int]) -> dict[str, Any]:
     """Core tokens that sessions saved, by the week they ended in."""
-    today = timezone.now().date()
-    monday = today - timedelta(days=today.weekday())
-    weeks = [monday - timedelta(weeks=n) for n in reversed(range(WEEKS))]
-    ended = RefinementSession.objects.filter(agent__tenant__in=tenants, closed_at__date__gte=weeks[0])
+    today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    first = today - timedelta(days=today.weekday(), weeks=WEEKS - 1)
+    weeks = [(first + timedelta(weeks=n)).date() for n in range(WEEKS)]
+    ended = RefinementSession.objects.filter(agent__tenant__in=tenants, closed_at__gte=first)
     by_week = ended.values_list(TruncWeek("closed_at", output_field=DateField())).order_by()
     saved = dict(by_week.annotate(saved=Sum(F("tokens_before") - F("tokens_after"))))
     return _chart("Tokens saved per week", "tokens", [(f"{week:%d %b}", saved.get(week, 0)) for week in weeks])

@@ -132,6 +132,9 @@ class OfService(Scoped):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return self._rows(request) if self.may(request, self.needs) else self.model.objects.none()
 
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return self.may(request, self.needs)  # every row is theirs
+
 
 def _is_id(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 19

@@ -18,7 +18,7 @@ from qrcode.image.svg import SvgPathImage
 
 from config.errors import DomainError
 from memory.accounts import people
-from memory.admin.base.forms_pages import add_refusal
+from memory.errors import Invalid
 from memory.models import Authenticator
 
 NONCE = 32  # characters
@@ -72,11 +72,13 @@ def new_nonce() -> str:
 
 
 def tell(form: forms.Form, refusal: DomainError | ValidationError) -> None:
-    """Show a refusal at its field. The password's own is Django's."""
+    """Show a refusal at its field, as a sentence. The password's own is Django's."""
     if isinstance(refusal, ValidationError):
         form.add_error("password", refusal)
+    elif isinstance(refusal, Invalid) and refusal.field in form.fields:
+        form.add_error(refusal.field, f"It {refusal.problem}.")
     else:
-        add_refusal(form, refusal)
+        form.add_error(None, str(refusal))
 
 
 def shown(factor: Authenticator) -> dict[str, Any]:
