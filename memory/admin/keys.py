@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib.admin import register
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 from django.utils.formats import localize
 from django.utils.text import Truncator
 from unfold.decorators import action, display
@@ -87,9 +86,9 @@ class TenantKeyPage(KeyPage):
     list_filter = (OfTenant,)
     actions_list = ("add_key",)
 
-    @action(description="New key", url_path="new")
+    @action(description="New key", url_path="new", permissions=["view"])
     def add_key(self, request: HttpRequest) -> HttpResponse:
-        back = reverse("admin:memory_tenantkey_changelist")
+        back = self.list_address
 
         def save(given: dict[str, Any]) -> HttpResponse:
             key = tenants.issue_key(given["tenant"].slug, label=given["label"])

@@ -59,7 +59,7 @@ def _may_leave_no_owner(request: HttpRequest, parts: Sequence[Membership]) -> bo
     return bool(person.is_superuser) and any(part.role == Role.OWNER for part in parts)
 
 
-@action(description="Invite somebody", url_path="invite")
+@action(description="Invite somebody", url_path="invite", permissions=["view"])
 def _invite(page: Scoped, request: HttpRequest) -> HttpResponse:
     """Invite an address. The link is shown once, and mailed where mail is sent."""
 

@@ -107,9 +107,7 @@ class RollBackForm(AdminForm):
         widget=forms.Textarea({"rows": 2}),
         help_text="kept in the trail; needed for constitutional memories. Do not repeat what a memory says.",
     )
-    head = forms.IntegerField(
-        min_value=0, max_value=MOST_NUMBER, required=False, widget=forms.HiddenInput({"id": "head"})
-    )
+    head = forms.IntegerField(min_value=0, max_value=MOST_NUMBER, widget=forms.HiddenInput({"id": "head"}))
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}

@@ -270,7 +270,7 @@ def link_of(page: str) -> str:
 @pytest.mark.parametrize(("role", "may"), [("owner", True), ("superuser", True), ("admin", False), ("auditor", False)])
 def test_who_may_invite(role: str, may: bool, acme: Tenant, enter: Enter) -> None:
     client = enter(role)
-    invite(client, acme)
+    assert client.get(INVITE).status_code == invite(client, acme).status_code == (200 if may else 403)
     assert Invitation.objects.exists() == may
     assert withdraw(client, 99).status_code == (404 if may else 403)
 

@@ -45,6 +45,7 @@ def test_a_session_is_taken_back(lived: House, enter: Enter) -> None:
     assert "To take back session 1 would mean" in told
     assert re.search(r"<dt>Core tokens</dt><dd>\d+ → \d+ \(\+\d+\)</dd>", told)
     assert MARKER not in told
+    assert client.post(place, {"conflicts": ""}).status_code == 200, "nobody has seen the numbers"
     assert active(lived) == before
     answer = client.post(place, {"head": fresh(lived.ada).audit_seq, "conflicts": "", "reason": "too much"})
     entry = AuditEntry.objects.filter(agent_id=lived.ada.pk).latest("seq")
