@@ -142,7 +142,9 @@ def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
     except DomainError as refused:
         told = {"choose": choose, "refused": refusal or str(refused)}
         return _answer(admin, request, agent, told | _latest(agent))
-    if not form.is_bound:
+    if "look" in request.POST:
+        form = RollBackForm(request.POST.dict() | {"head": figures.head})
+    elif not form.is_bound:
         form = RollBackForm(initial={"head": figures.head})
     at = localize(what.at) if what.kind == "moment" else what.at
     told = {"figures": figures, "form": form, "refused": refusal, "advice": ADVICE.get(figures.refused, "")}
