@@ -140,26 +140,24 @@ def test_a_large_body_that_stands_still_is_given_up(served: Served, key: str) ->
     assert not Memory.objects.exists()
 
 
-def test_an_answer_that_is_not_taken_is_given_up(served: Served, key: str) -> None:
-    """By clients enough for every thread; the next is answered."""
+def test_an_answer_that_is_not_taken_is_given_up(key: str) -> None:
+    """By clients enough for every thread, of which each of the two processes has one here; the next is answered."""
     lines = b"".join(json.dumps({"content": f"{MARKER} {n} " + "x" * 9_900}).encode() + b"\n" for n in range(600))
     stored = (
         post(key, body=lines).replace(b"/memories ", b"/import ").replace(b"application/json", b"application/x-ndjson")
     )
-    with socket.create_connection(served.address, timeout=60) as connection:
-        connection.sendall(stored)
-        assert status(connection) == 201
     asked = f"GET /api/v1/export HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
-    with ExitStack() as opened:
-        for _ in range(2):
+    with serving(SILENT_SECONDS="2", GUNICORN_CMD_ARGS="--threads 1") as service, ExitStack() as opened:
+        with socket.create_connection(service.address, timeout=60) as connection:
+            connection.sendall(stored)
+            assert status(connection) == 201
+        for _ in range(3):
             deaf = opened.enter_context(socket.socket())
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            deaf.connect(served.address)
+            deaf.connect(service.address)
             deaf.sendall(asked)
         time.sleep(0.5)
-        with socket.create_connection(served.address, timeout=30) as quick:
-            quick.sendall(post(key))
-            assert status(quick) == 201
+        assert quick_requests(service, key, 2, 60) == [201] * 2
 
 
 def test_requests_one_after_the_other_on_one_connection(served: Served, key: str) -> None:

@@ -84,6 +84,7 @@ def test_a_bad_line_stops_the_import_and_nothing_is_stored(name: str, ada: Agent
 def test_a_bad_line_far_behind_undoes_the_batches_before_it(ada: Agent) -> None:
     before = steps.state(ada)
     failed(put(*[GOOD] * (jsonl.BATCH + 1), b"{"), 2, f"line {jsonl.BATCH + 2}")
+    failed(put(b"", GOOD, b"  ", b"{", end=b"\r\n"), 2, "line 4")
     assert steps.state(ada) == before
 
 

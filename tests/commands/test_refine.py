@@ -236,3 +236,15 @@ def test_the_timeline_holds_codes_and_counts_alone(ada: Agent, served: ModelServ
     assert refine().code == 0
     rows = list(SessionStep.objects.order_by("pk").values_list("tool", "result"))
     assert rows == [("unknown", "unknown_tool"), ("delete_memory", "bad_arguments"), ("complete_refinement", "ok")]
+
+
+@pytest.mark.parametrize("args", [[], ["acme/ada", "--all-due"]])
+def test_one_agent_or_all_due_must_be_named(args: list[str], ada: Agent) -> None:
+    failed(run("refine", *args), 2, "--all-due")
+
+
+def test_all_due_closes_a_session_that_was_abandoned(ada: Agent) -> None:
+    stale = refining.opened(ada).session
+    RefinementSession.objects.filter(pk=stale.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
+    run("refine", "--all-due")
+    assert RefinementSession.objects.get(pk=stale.pk).outcome == "abandoned"

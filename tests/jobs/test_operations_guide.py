@@ -105,6 +105,9 @@ _PARTS = ("_bucket", "_count", "_sum")
 def test_every_figure_a_rule_asks_for_is_told(told: str) -> None:
     asked = {name for rule in RULES for name in re.findall(r"palimpsest_\w+", rule["expr"])}
     assert asked - samples(told) == set()
+    outcomes = re.findall(r'outcome\W+"([^"]+)"', " ".join(rule["expr"] for rule in RULES))
+    assert outcomes
+    assert {name for each in outcomes for name in each.split("|")} <= {*Outcome.values}
 
 
 # The roles

@@ -118,7 +118,11 @@ def test_where_nobody_can_be_asked_nothing_is_stored(ada: Agent, site: Path) -> 
     before = state(ada)
     assert "--how" in rules("migrate").err
     assert "pass --yes to confirm" in rules("migrate", "--how", "all").err
+    assert "Nothing was stored." in rules("migrate", "--how", "select", "--yes").err
     assert state(ada) == before
+    assert steps("--migrate", "all")["Migrated"] == "nothing"
+    assert active(ada) == []
+    assert steps("--migrate", "all", "--yes")["Migrated"].startswith("3 memories stored")
 
 
 def test_what_is_selected_alone(ada: Agent, site: Path) -> None:
@@ -265,6 +269,13 @@ def test_what_a_memory_says_already_is_left_out(ada: Agent, site: Path) -> None:
 
 def steps(*args: str) -> dict[str, str]:
     return {each["step"]: each["found"] for each in rules("init", "--json", *args).json["steps"]}
+
+
+def test_a_number_of_any_length_in_metadata_stops_nothing(ada: Agent, site: Path) -> None:
+    metadata = '{"n": 1' + "0" * 400 + "}"
+    entry = '{"id": "a", "memory": "m", "user_id": "u", "metadata": ' + metadata + "}"
+    (site / "mem0.json").write_text(f'{{"results": [{entry}]}}')
+    assert migrate("--json").json["stored"] == 4
 
 
 def test_init_says_what_there_is_and_takes_nothing_in_unasked(ada: Agent, site: Path) -> None:

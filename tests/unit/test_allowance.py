@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from refinement import allowance, backlog, schedule, tasks
 from refinement import session as sessions
 from refinement.errors import AllowanceSpent
 from refinement.llm.base import Usage
-from refinement.models import Driver
+from refinement.models import Driver, Share
 from tests.queueing import waiting, work
 from tests.refining import change
 from tests.steps import PERSON, fresh
@@ -43,6 +43,11 @@ def test_a_months_tokens_are_counted_when_sessions_end(ada: Agent, bob: Agent) -
     assert (allowance.spent(ada.tenant_id), allowance.spent(bob.tenant_id)) == (120, 0)
 
 
+def test_a_runtime_pays_for_its_own_model(ada: Agent) -> None:
+    uses(ada, 100, Driver.RUNTIME)
+    assert allowance.spent(ada.tenant_id) == 0
+
+
 def test_a_month_begins_with_nothing(ada: Agent) -> None:
     with time_machine.travel(datetime(2026, 11, 30, 23, 59, tzinfo=UTC)):
         uses(ada, 100)
@@ -64,6 +69,8 @@ def test_once_it_is_used_up_nobody_is_due(ada: Agent, bob: Agent) -> None:
     assert [agent.pk for agent in schedule.due()] == [bob.pk]
     tasks.sweep()
     assert waiting() == [("refinement.tasks.refine_agent", (bob.pk,))]
+    Share.objects.update(month=date(2020, 1, 1))
+    assert {agent.pk for agent in schedule.due()} == {ada.pk, bob.pk}, "of another month"
 
 
 def test_what_a_person_asks_for_is_begun_all_the_same(ada: Agent) -> None:

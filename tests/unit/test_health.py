@@ -42,6 +42,7 @@ def test_alive_needs_nothing(client: Client, settings: Any, tmp_path: Path) -> N
     response = client.head("/healthz")
     assert (response.status_code, response.content) == (200, b"")
     assert client.post("/healthz").status_code == 405
+    assert client.get("/")["Location"] == "/admin/"
 
 
 def test_ready_when_database_and_keys_are(client: Client, db: None) -> None:

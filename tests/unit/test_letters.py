@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from django.core.mail.backends.locmem import EmailBackend
 from django.utils import timezone
 from django_q.models import Schedule
 
+from audit.models import ActorKind
 from audit.trail import Actor
 from memory import tasks
 from memory.agents import lifecycle
@@ -69,6 +71,14 @@ def test_a_letter_says_what_when_and_by_whom(stewarded: Agent) -> None:
         f"That was done by the agent's own runtime, on {entry.at:%d %B %Y at %H:%M} UTC. "
         f"It is entry {entry.seq} of the agent's trail.\n"
     )
+
+
+def test_every_kind_of_actor_is_named(stewarded: Agent) -> None:
+    for number, kind in enumerate(ActorKind):
+        lifecycle.change(fresh(stewarded), Actor(kind, "x"), model=f"openai/{number}")
+    work()
+    bodies = [message.body for message in mail.outbox]
+    assert len({re.search("That was done by (.*), on", body)[1] for body in bodies}) == len(ActorKind)  # type: ignore[index]
 
 
 def test_a_model_that_would_break_a_header_is_refused(stewarded: Agent) -> None:

@@ -262,6 +262,13 @@ def test_an_erased_agent_is_nothing_to_do(ada: Agent) -> None:
     assert work()[0] == ("refine_agent", "not_due")
 
 
+def test_stale_sessions_are_closed(ada: Agent) -> None:
+    held = opened(ada)
+    with time_machine.travel(timezone.now() + timedelta(hours=1)):
+        assert tasks.close_stale() == "closed"
+    assert held.row.outcome == "abandoned"
+
+
 def test_who_waits_is_woken_for_again_when_the_queue_lost_its_task(ada: Agent) -> None:
     due(ada)
     tasks.sweep()

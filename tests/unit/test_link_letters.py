@@ -190,6 +190,15 @@ def test_what_is_over_when_its_turn_comes_is_not_sent(stewarded: Agent, time_mac
     assert grants.find(fresh(stewarded), other).state == "requested"  # a letter that is not sent writes nothing
 
 
+def test_an_erased_agent_or_an_unknown_request_sends_nothing(stewarded: Agent) -> None:
+    ask(stewarded)
+    Agent.objects.update(wrapped_key=b"")
+    assert work() == [("ask_steward", "over")]
+    for number in (1, 99, 10**18):
+        assert tasks.ask_steward(stewarded.pk, number) == "unknown"
+    assert mail.outbox == []
+
+
 def test_a_new_steward_gets_links_of_their_own(stewarded: Agent) -> None:
     requested, decided = ask(stewarded), ask(stewarded, Person(2, "eve@acme.test"))
     proposed = proposals.propose(fresh(stewarded), ADMIN, model="openai/gpt-4.1").number

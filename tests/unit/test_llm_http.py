@@ -37,6 +37,7 @@ def test_calls_share_a_connection() -> None:
             OpenAI(key, server.openai_url).complete(REQUEST)
         assert server.connections == 1
         assert [one.headers["authorization"] for one in server.requests] == ["Bearer one", "Bearer two", "Bearer three"]
+        assert server.requests[0].headers["accept-encoding"] == "identity"
 
 
 def test_a_connection_closed_by_the_server_is_opened_again() -> None:
@@ -121,6 +122,7 @@ def test_a_certificate_nobody_vouches_for_is_not(secure: str) -> None:
         ("Wed, 01 Jul 2026 11:00:00 GMT", 0.0),
         ("soon", None),
         ("-5", None),
+        ("nan", None),
         ("9" * 5000, None),
     ],
 )
@@ -138,6 +140,9 @@ def test_a_usable_address_is_taken_without_its_slash(address: str) -> None:
     "address",
     [
         "marker",
+        "ftp://marker.example",
+        "https://marker.example:0",
+        "https://marker.example:99999",
         "https://user:marker@models.example",
         "https://models.example/v1?key=marker",
         "https://[marker",
@@ -150,6 +155,10 @@ def test_an_address_that_cannot_be_used_is_refused_and_not_quoted(address: str) 
         http.checked_address(address, "It")
     assert "marker" not in str(caught.value)
     assert caught.value.__context__ is None
+
+
+def test_the_newline_at_the_end_of_a_key_file_is_not_part_of_the_key() -> None:
+    assert http.checked_key("sk-1\n", "It") == "sk-1"
 
 
 @pytest.mark.parametrize("key", ["sk 1", "sk-\r\nX: 1", "sk-é"])

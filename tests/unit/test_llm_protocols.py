@@ -174,6 +174,10 @@ def test_openai_itself_gets_its_own_fields() -> None:
     assert "max_tokens" not in body
 
 
+def test_a_compatible_server_may_need_no_key() -> None:
+    assert "Authorization" not in OpenAI("", "http://127.0.0.1:1/v1").headers
+
+
 @pytest.mark.parametrize("opener", [OpenAI, Anthropic])
 def test_a_key_that_cannot_be_sent_is_refused_and_not_quoted(opener: Callable[[str], Model]) -> None:
     with pytest.raises(ModelNotConfigured) as caught:
@@ -254,6 +258,20 @@ def test_a_server_may_leave_out_its_counts(provider: str) -> None:
 )
 def test_why_it_stopped(provider: str, path: str, said: str | None, stop: str) -> None:
     assert ask(provider, Broken(change(path, said)))[0].stop == stop
+
+
+@pytest.mark.parametrize(("said", "stop"), [("end", "tool_calls"), ("length", "length")])
+def test_why_it_stopped_beside_a_call(said: str, stop: str) -> None:
+    assert ask("openai", Say(calls=(Call("finish"),), stop=said))[0].stop == stop
+
+
+def test_blocks_of_other_types_and_counts_that_are_null_are_ignored() -> None:
+    def thinking(wire: dict[str, Any]) -> dict[str, Any]:
+        usage = {"input_tokens": 5, "output_tokens": 2, "cache_read_input_tokens": None}
+        return wire | {"content": [{"type": "thinking", "thinking": "hm", "text": 5}, *wire["content"]], "usage": usage}
+
+    reply, _ = ask("anthropic", Broken(thinking))
+    assert (reply.text, reply.usage) == ("hello", Usage(prompt=5, completion=2))
 
 
 def test_a_refusal_is_its_text() -> None:

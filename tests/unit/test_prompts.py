@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memory.models import Agent
 from refinement import prompts
+from refinement.models import Mode
 from tests.refining import Held, change, entries, fill, opened
 from tests.steps import fresh, remember
 
@@ -51,6 +52,15 @@ def test_the_briefing_shows_where_the_session_stands_and_what_it_may_do(ada: Age
         "400000 model tokens, 5 protections." in briefing
     )
     assert "Due because: manual. You are asked every 7 days, when you outgrow your budget, and on request." in briefing
+
+
+def test_the_briefing_tells_of_duplicates_batches_and_the_mode(ada: Agent) -> None:
+    remember(ada, "Tea.", "Tea.", "Tea.")
+    briefing = told(ada, opened(ada, mode=Mode.DEDUPE_ONLY), batch=2, batches=3)[1]
+    assert briefing.startswith("Current core: 1 tokens in 1 memories;")
+    assert "2 exact duplicates were removed before this session." in briefing
+    assert "removes near-duplicates only" in briefing
+    assert "This is batch 2 of 3;" in briefing
 
 
 def test_the_briefing_ends_with_the_ledger(ada: Agent) -> None:

@@ -14,7 +14,7 @@ from memory.agents import due_dates, lifecycle
 from memory.models import Agent, DueReason
 from refinement import schedule
 from refinement import session as sessions
-from refinement.models import Driver, Outcome
+from refinement.models import Driver, Outcome, RefinementSession
 from tests.refining import change, fill, filler, opened
 from tests.steps import PERSON, fresh, remember
 
@@ -86,6 +86,7 @@ def test_after_a_session_the_next_is_due_in_a_week(ada: Agent, outcome: str) -> 
     assert closed(ada, outcome) == (WEEK, DueReason.WEEKLY)
     assert closed(ada, outcome, refine_every=DAY) == (DAY, DueReason.WEEKLY)
     assert closed(ada, outcome, refine_every=None)[0] is None
+    assert fresh(ada).last_refined_at == RefinementSession.objects.latest("pk").closed_at
 
 
 @pytest.mark.parametrize("outcome", TROUBLED)

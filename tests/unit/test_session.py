@@ -287,6 +287,14 @@ def test_what_a_session_saved_is_what_its_rollback_restores(ada: Agent) -> None:
     assert (agent.core_tokens, agent.core_count) == (row.tokens_before, row.memories_before)
 
 
+def test_an_agent_that_grew_meanwhile_is_told_so(ada: Agent) -> None:
+    fill(ada, 8, 20)
+    held = opened(ada)
+    fill(ada, 1, 500, "meanwhile")
+    sessions.close(held.session, Outcome.COMPLETED)
+    assert "Compressed 8 → 9 core memories; grew by 500 tokens;" in notice(ada)
+
+
 def test_a_session_that_failed_tells_of_the_duplicates_it_removed(ada: Agent) -> None:
     remember(ada, *[filler(50, "same")] * 3)
     change(ada, model="nobody/nothing")

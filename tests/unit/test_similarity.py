@@ -76,6 +76,10 @@ def test_the_fullest_wording_stands_for_its_group() -> None:
     assert group.fullest == 2
 
 
+def test_no_group_where_neither_wording_has_everything() -> None:
+    assert near_groups(["The office always closes at noon.", "The office really closes at noon."]) == []
+
+
 def test_a_stand_in_keeps_every_adverb() -> None:
     fuller, plain = SAME[1], BASE
     assert stand_in(plain, ["Something else.", fuller]) == 1

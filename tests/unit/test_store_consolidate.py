@@ -38,6 +38,8 @@ def test_the_result_has_the_earliest_origin_and_all_tags_in_order(ada: Agent, pa
     assert row(ada, 3).origin == OLD
     assert row(ada, 3).created_at == last_entry(ada).at
     assert says(ada, 3).tags == ("a", "b", "c")
+    operations.consolidate(ada, [3, *remember(ada, "z", origin=NEW)], "all", ME, category="technical")
+    assert (row(ada, 5).origin, row(ada, 5).category) == (OLD, "behavioral"), "as its sources"
 
 
 def test_it_is_one_entry_with_a_change_for_each(ada: Agent, pair: list[int]) -> None:
@@ -83,8 +85,11 @@ def test_a_source_that_does_not_belong_is_named(
 
 def test_the_result_stays_in_its_project(ada: Agent) -> None:
     remember(ada, "one", "two", project="site", category="topic")
+    elsewhere = remember(ada, "one", project="shop", category="topic")
+    with refused(ada, errors.Apart):
+        operations.consolidate(ada, [1, *elsewhere], "both", ME)
     operations.consolidate(ada, [1, 2], "both", ME)
-    assert (row(ada, 3).project, row(ada, 3).category, row(ada, 3).scope) == ("site", "topic", "project")
+    assert (row(ada, 4).project, row(ada, 4).category, row(ada, 4).scope) == ("site", "topic", "project")
 
 
 def test_sources_of_two_categories_need_one_given(ada: Agent, pair: list[int]) -> None:

@@ -88,6 +88,12 @@ def test_trim_keeps_the_newest_runs_by_origin(ada: Agent) -> None:
     assert last_entry(ada).changes == 2
 
 
+def test_trim_keeps_the_later_of_two_of_one_moment(ada: Agent) -> None:
+    runs(ada, 1, 1)
+    operations.trim(ada, 1, SYSTEM)
+    assert active(ada) == [2]
+
+
 def test_trim_touches_neither_core_nor_words_nor_notices(ada: Agent) -> None:
     remember(ada, "core")
     remember(ada, "said", kind="journal")

@@ -49,10 +49,12 @@ def budget(agent: Agent, tokens: int) -> None:
 
 def test_an_agent_may_not_protect_more_than_half_its_budget(ada: Agent) -> None:
     budget(ada, 20)
-    remember(ada, "x" * 20, "y" * 21)
+    remember(ada, "x" * 20, "y" * 20, "z")
     operations.protect(ada, [1], ME, session=SESSION)
+    assert [m.number for m in operations.protect(ada, [1, 2], ME, session=SESSION).memories] == [2]
+    assert steps.fresh(ada).constitutional_tokens == 10
     with refused(ada, errors.ProtectionFull):
-        operations.protect(ada, [2], ME, session=SESSION)
+        operations.protect(ada, [3], ME, session=SESSION)
 
 
 def test_several_at_once_are_weighed_together(ada: Agent) -> None:
