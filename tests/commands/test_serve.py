@@ -189,6 +189,7 @@ def scaled() -> Iterator[dict[str, str]]:
         yield {"DATABASE_URL": database_url, "REDIS_URL": redis_url}
 
 
+@pytest.mark.postgresql
 def test_the_same_on_postgresql_and_redis(serve: Any, service: Installation, scaled: dict[str, str]) -> None:
     assert service.manage("migrate", "--verbosity", "0", **scaled).code == 0
     refines_by_itself(serve(**scaled))
