@@ -27,6 +27,8 @@ _WORDS = tuple(
     for name, pattern in (
         line.split(maxsplit=1)
         for line in r"""
+documentation (?:add|update|improve)\w*\b.*\b(?:in|to|of) (?:the )?(?:docs|documentation|readme)\b|.*\btypos?\b
+test (?:add|update|improve)\w*\b.*\b(?:tests|test (?:fixtures?|cases?|suite|coverage|files?|data))\b
 merge merge (?:branch|pull request|remote-tracking|tag|commit)\b|merged? in\b
 revert revert(?:s|ed)?\b|back out\b|roll back\b
 release (?:release[ds]?|releasing|tag|version)\b[ :]*(?:\S+ )?v?\d|nightly\b|version bump\b|start version\b
@@ -39,7 +41,7 @@ dependency (?:upgrade|update|pin|unpin)\b.*?\b(?:(?:from|to) (?:version )?v?\d|d
 documentation (?:add|update|improve|fix|write|correct|clarify)?\s*(?:the )?(?:docs?|documentation|readme|changelog)\b
 documentation (?:some |slight(?:ly)? )*(?:doc )?improve(?:ments?)?\b.{0,50}\b(?:docs|documentation)\b|some slight doc\b
 documentation (?:add|update) \S+ changelog\b
-documentation (?:add|update|improve|fix)?\s*(?:docstrings?|comments?)\b|(?:fix|correct) (?:a )?typos?\b|document\b
+documentation (?:add|update|improve|fix)?\s*(?:docstrings?|comments?)\b|document\b
 test (?:add|update|fix|write|improve|more)?\s*(?:the )?(?:(?:unit|regression|integration) )?tests?\b
 fix (?:hot|bug)?fix(?:e[sd])?\b|correct\b|resolve[sd]?\b|close[sd]? #\d|repair\b|patch\b|work ?around\b
 fix (?:prevent|handle|avoid|don'?t|do not)\b
@@ -129,9 +131,11 @@ def _type(subject: str) -> tuple[str, bool]:
     said = _CONVENTIONAL.match(subject)
     named = _OF_CONVENTIONAL.get(said["type"].lower()) if said else None
     if said is None or named is None:
-        return _of_words(_AREA.sub("", subject) or subject), False
+        named = _of_words(subject)  # an area can be a type: "lint: add a flag"
+        return named if named in MINOR else _of_words(_AREA.sub("", subject) or subject), False
     if named in ("build", "chore", "fix"):  # these words also stand before releases and dependencies
-        named = _OF_SCOPE.get(said["scope"]) or ("release" if _of_words(said["rest"]) == "release" else named)
+        is_release = said["type"].lower() in ("build", "chore") and _of_words(said["rest"]) == "release"
+        named = _OF_SCOPE.get(said["scope"]) or ("release" if is_release else named)
     return named, True
 
 

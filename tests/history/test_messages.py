@@ -30,6 +30,14 @@ CASES = {
     "nightly build 2026-11-20": "release",
     "Bump django from 5.1 to 5.2": "dependency",
     "Update actions/checkout action to v4": "dependency",
+    # what a prefix names, and words that say more than "add" and "update"
+    "ci: update Go version support to 1.25+ across CI and docs": "build",
+    "chore: bump version to 1.2.3": "release",
+    "lint: add --fix flag to fix linting": "style",
+    "harbour: add winds": "feature",
+    "fixed typo in history.md": "documentation",
+    "Update ropes in docs to 3.7": "documentation",
+    "Add explicit UTF-8 encoding to remaining test fixture": "test",
     # neither
     "What a day": "other",
     "": "other",
