@@ -96,8 +96,8 @@ class Analysis:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the first commit of the project is one of these."""
-        return not self.is_shallow and any(not fact.parents for fact in self.facts)
+        """Whether the main line began within these. A history that was merged into it has its own first commit."""
+        return not self.is_shallow and not figures.main_line(self.facts)[-1].parents
 
     @property
     def newest(self) -> Commit:

@@ -20,6 +20,8 @@ LONG = 14  # days after which a branch is long-lived
 _WIDE, _SEVERAL = 20, 3  # files of a commit that reaches far, and of one that is more than a small fix
 _LATEST = 3  # decisions that are compared for each one that is listed
 _SCORES = {"feature": 2, "revert": 2, "refactoring": 1, "fix": 1, "performance": 1}
+LISTED = 3  # branches that are named
+_BOT_BRANCH = re.compile(r"(?:origin/)?(?:dependabot|renovate|snyk)\b")  # of programs that update dependencies
 _CHANGELOG = re.compile(r"(?:^|/)(?:changes|changelog|history|news|release[-_]?notes)(?:\.\w+)?$", re.IGNORECASE)
 
 
@@ -117,12 +119,14 @@ def folders(commits: Iterable[Commit], most: int) -> list[tuple[str, int]]:
 @dataclass(frozen=True, slots=True)
 class Branches:
     """`merged` has, for each branch that a merge commit brought into the main line, its commits and its age in days.
-    `squashed` counts the commits of the main line that are squashed pull requests. `unmerged` has the name of each
-    other branch, its commits that the head does not have, and the time of the newest."""
+    `squashed` counts the commits of the main line that are squashed pull requests, and `unmerged` the other branches.
+    `newest` has the name of each of the newest of these that people made, its commits that the head does not have, and
+    the time of the last one."""
 
     merged: tuple[tuple[int, float], ...]
     squashed: int
-    unmerged: tuple[tuple[str, int, int], ...]
+    unmerged: int
+    newest: tuple[tuple[str, int, int], ...]
 
 
 def main_line(commits: Sequence[Commit]) -> list[Commit]:
@@ -135,19 +139,19 @@ def main_line(commits: Sequence[Commit]) -> list[Commit]:
     return line
 
 
-def branches(repository: Repository, commits: Sequence[Commit], is_late: Callable[[], bool]) -> Branches:
-    """`is_late` says that there is no time left for further branches."""
+def branches(repository: Repository, commits: Sequence[Commit], is_late: Callable[[], bool]) -> Branches | None:
+    """None if `is_late` says that there is no time left."""
     line, since = main_line(commits), min(commit.at for commit in commits)
     squashed = [commit for commit in line if commit.message.is_squashed and not commit.is_merge]
-    merged, unmerged = [], []
+    merged = []
     for commit in reversed(line):
         for parent in commit.parents[1:] if not is_late() else ():
-            if times := repository.beside(parent, commit.parents[0], since):
+            if times := repository.beside(parent, commit.parents[0]):
                 merged.append((len(times), max(0, commit.at - min(times)) / DAY))
-    for name, tip in _open(repository, commits, squashed, since):
-        if not is_late():
-            unmerged.append((name, len(repository.beside(tip.id, commits[0].id, since)), tip.at))
-    return Branches(tuple(merged), len(squashed), tuple(sorted(unmerged, key=lambda each: (-each[2], each[0]))))
+    found = sorted(_open(repository, commits, squashed, since), key=lambda each: (-each[1].at, each[0]))
+    of_people = [each for each in found if not _BOT_BRANCH.match(each[0])][:LISTED]
+    newest = tuple((name, len(repository.beside(tip.id, commits[0].id)), tip.at) for name, tip in of_people)
+    return None if is_late() else Branches(tuple(merged), len(squashed), len(found), newest)
 
 
 def _open(

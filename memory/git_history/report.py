@@ -1,7 +1,8 @@
 """The memory of an analysis, in the sections of the seed's Git History template.
 
-Each line has a rank. The memory has room for 800 tokens: lines are taken by rank until it is full. An empty field is
-left out. A line names its commit if it is about one.
+Each line has a rank. The memory has room for 800 tokens: lines are taken by rank until it is full. Tokenizers of models
+need up to one token for three bytes of ids and paths. An empty field is left out. A line names its commit if it is
+about one.
 """
 
 from __future__ import annotations
@@ -13,31 +14,35 @@ from itertools import groupby, pairwise
 from statistics import median
 from typing import NamedTuple
 
+from dulwich.diff_tree import CHANGE_ADD, CHANGE_DELETE
+
 from memory.git_history import figures
 from memory.git_history.analysis import Analysis
 from memory.git_history.figures import DAY, LONG, Branches, day
 from memory.git_history.messages import ROUTINE
 from memory.git_history.repository import Commit, Tag
-from memory.git_history.stack import Shape, is_test
+from memory.git_history.stack import Shape, is_manifest, is_test
 from memory.markdown import sections
 from memory.masking.neutral import neutral
 from memory.masking.scanner import masked_together
 from memory.policy import tokens
 
-MOST_TOKENS = 800
+MOST_TOKENS, _DENSE = 800, 3  # tokens of a memory, and bytes of a token
 KIND = "history"  # of analysis
 METHOD = "log, tags, branches and trees, read with dulwich"
 PRESERVED = "figures and commits; the repository has the rest"
-_MAJOR, _DECISIONS, _FILES, _LISTED, _PEOPLE, _WEEKS = 7, 5, 7, 3, 5, 13
+_MAJOR, _DECISIONS, _FILES, _LISTED, _PEOPLE, _WEEKS = 7, 5, 5, 3, 5, 13
 _SUBJECT, _LINE = 110, 1_000  # characters
 # The host ends in letters, or is four numbers: "config-yaml@1.2.3" is a package and its version.
 _ADDRESS = re.compile(
     r"[\w.+'-]+@(?:[\w-]+(?:\.[\w-]+)*\.[A-Za-z][\w-]+|\d{1,3}(?:\.\d{1,3}){3})\b|<[^<>\s]+@[^<>\s]*>"
 )
 _ACCOUNT = re.compile(r"(?<![\w/.@])@[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})\b(?!/)")
-_VERSION = re.compile(r"(?:\A|[^\d.])v?\d{1,6}\.\d{1,6}(?:\.\d{1,6})*(?![-.+_]?[A-Za-z\d])")
-_NIGHTLY = re.compile(r"nightly|snapshot|canary|\d{4}-?\d\d-?\d\d|(?:alpha|beta|rc|dev|pre)[\d.-]*\Z", re.IGNORECASE)
-_BOT_BRANCH = re.compile(r"(?:origin/)?(?:dependabot|renovate|snyk)\b")
+_VERSION = re.compile(r"(?:\A|[^\d.])v?\d{1,6}\.\d{1,6}(?:\.\d{1,6})*(?:-[A-Za-z]{2,}\Z|(?![-.+_]?[A-Za-z\d]))")
+_NIGHTLY = re.compile(
+    r"nightly|snapshot|canary|\d{4}-?\d\d-?\d\d|(?:alpha|beta|rc|dev|pre(?:view)?|next)[\d.-]*\Z", re.IGNORECASE
+)
+_IN_SERIES = re.compile(r"(?<![A-Za-z])v(?=\d)|(?<=\d)\.[\d.]+")  # what does not tell one series from another
 _HOT, _FIXING, _TESTED, _CONVENTIONAL, _SMALL = 0.25, 0.4, 0.5, 0.8, 5
 _ENOUGH = 10  # commits for a recommendation
 
@@ -61,7 +66,8 @@ def render(analysis: Analysis, project: str) -> str:
     lines = [line._replace(text=text) for line, text in zip(found, texts, strict=True) if text]
     taken: list[int] = []
     for nth in sorted(range(len(lines)), key=lambda nth: lines[nth].rank):
-        if tokens.count(_composed([lines[each] for each in sorted([*taken, nth])])) <= MOST_TOKENS:
+        text = _composed([lines[each] for each in sorted([*taken, nth])])
+        if max(tokens.count(text), len(text.encode()) / _DENSE) <= MOST_TOKENS:
             taken.append(nth)
     return _composed([lines[each] for each in sorted(taken)])
 
@@ -103,7 +109,9 @@ class _Report:
         files = figures.most_changed(self.facts) if self.parts.files else []
         self.routine = [each for each in files if _main_type(each[1]) in ROUTINE]
         self.files = [each for each in files if each not in self.routine][:_FILES]
-        self.people = Counter(fact.name for fact in self.facts) if self.parts.authors else Counter()
+        self.people = Counter(
+            fact.name for fact in self.facts if self.parts.authors and not fact.name.endswith("[bot]")
+        )
         self.decided = figures.decisions(self.facts, _DECISIONS)
         self.conventional = sum(fact.message.is_conventional for fact in self.plain)
         self.tested = sum(any(map(is_test, fact.changes or ())) for fact in self.known)
@@ -133,27 +141,28 @@ class _Report:
     def findings(self) -> _Fields:
         a = self.analysis
         if a.now is not None:
-            before = f"{a.before.files:,} files before, " if a.before else ""
-            yield 4, "Project Evolution", f"{'begun within this time, ' * a.is_whole}{before}{a.now.files:,} files now"
+            files = f"{a.before.files:,} files before these commits, {a.now.files:,} now" if a.before else ""
+            begun = f"{'begun within this time, ' * a.is_whole}{several(a.now.files, 'file')} now"
+            yield 4, "Project Evolution", files or begun
         merges = several(len(self.facts) - len(self.plain), "merge commit")
         explained = _counted(sum(fact.message.is_explained for fact in self.plain), self.plain)
-        texts = f"Conventional Commits {_counted(self.conventional, self.plain)}", f"with an explanation {explained}"
-        yield 7, "Development Patterns", f"{merges}; {', '.join(texts)}"
+        conventional = f"{_counted(self.conventional, self.plain)} of the others follow Conventional Commits"
+        yield 7, "Development Patterns", f"{merges}; {conventional}, {explained} say more than their subject"
         if a.tags is not None:
             yield 2, "Milestones", "; ".join(self.milestones(a.tags)) or "no tags"
         if a.now is not None:
             touched = ", ".join(f"{of_path(name)}/ {times:,}" for name, times in figures.folders(self.facts, 5))
             size = several(a.now.folders, "folder")
-            yield 3, "Architecture Insights", f"commits by folder: {touched}; {size}" if touched else size
+            yield 3, "Architecture Insights", f"commits by folder: {touched}; {size} in all" if touched else size
 
     def milestones(self, tags: tuple[Tag, ...]) -> Iterator[str]:
         """Releases: the newest of each series (v1, v2 and parser-1 are three) in this time, or else the newest."""
         if self.releases:
             recent = [tag for tag in self.releases if tag.at >= self.analysis.oldest.at]
-            series = {tag.name.partition(".")[0]: tag for tag in recent or self.releases[-1:]}
+            series = {_IN_SERIES.sub("", tag.name): tag for tag in recent or self.releases[-1:]}
             newest = sorted(series.values(), reverse=True)[:_LISTED]
             names = (f"{one_line(tag.name)} ({tag.commit[:10]} {day(tag.at)})" for tag in newest)
-            these = f"{len(recent):,} in this time: " if recent else "none in this time, the last is "
+            these = f"{len(recent):,} in this time, the newest: " if recent else "none in this time, the last is "
             yield f"{several(len(self.releases), 'release')}, {these}{', '.join(names)}"
         if others := len(tags) - len(self.releases):
             yield several(others, "other tag")
@@ -161,8 +170,9 @@ class _Report:
     def major(self) -> _Fields:
         if self.parts.messages:
             listed = {fact.id for fact in self.decided}
-            others = [fact for fact in self.facts if fact.id not in listed]
-            for nth, (fact, reasons) in enumerate(figures.significant(others, _MAJOR)):
+            found = figures.significant(self.facts, _MAJOR + len(listed))
+            others = [each for each in found if each[0].id not in listed]
+            for nth, (fact, reasons) in enumerate(others[:_MAJOR]):
                 yield 1 + nth, _reference(fact), f"{one_line(fact.subject)} ({reasons})"
 
     def decisions(self) -> _Fields:
@@ -171,7 +181,7 @@ class _Report:
             for nth, fact in sorted(enumerate(self.decided), key=lambda each: -each[1].at):
                 subject, reason = one_line(fact.subject).rstrip("."), fact.message.decision
                 is_subject = reason in ("", fact.subject)
-                unknown = "" if fact.message.is_explained else " (the commit says no more)"
+                unknown = "" if fact.message.is_explained else " (the commit gives no reason)"
                 yield 1 + nth, _reference(fact), f"{subject}{unknown}" if is_subject else f"{subject}. {reason}"
 
     def patterns(self) -> _Fields:
@@ -181,17 +191,17 @@ class _Report:
         yield 1, "Most Changed Files", "; ".join(filter(None, texts))
         if self.parts.messages:
             ranked = sorted(self.types.items(), key=lambda each: (each[0] == "other", -each[1], each[0]))
-            yield 3, "Common Commit Types", ", ".join(f"{name} {many:,}" for name, many in ranked)
+            yield 4, "Common Commit Types", ", ".join(f"{name} {many:,}" for name, many in ranked)
         if self.people:
             ranked = sorted(self.people.items(), key=lambda each: (-each[1], each[0]))
             shares = ", ".join(f"{one_line(name)} {many / len(self.facts):.0%}" for name, many in ranked[:_PEOPLE])
-            yield 2, "Author Patterns", f"{several(len(ranked), 'person', 'people')}: {shares}"
+            yield 2, "Author Patterns", f"{several(len(ranked), 'person', 'people')} (by name, without bots): {shares}"
 
     def branches(self) -> _Fields:
         a = self.analysis
-        yield 6, "Main Branches", f"{one_line(a.branch)} (checked out)" if a.branch else "a detached head"
+        yield 8, "Main Branches", f"{one_line(a.branch)} (checked out)" if a.branch else "a detached head"
         if a.branches is not None:
-            yield 4, "Feature Branches", "; ".join(_features(a.branches))
+            yield 2, "Feature Branches", "; ".join(_features(a.branches))
         if a.tags is not None:
             days = sorted({day(tag.at) for tag in self.releases})[-_ENOUGH:]
             gaps = [(after - before).days for before, after in pairwise(days)]
@@ -203,17 +213,31 @@ class _Report:
         a = self.analysis
         if a.now is not None:
             start = f"{a.before.files:,} files ({day(a.oldest.at)}) → " if a.before else ""
-            yield 5, "File Count Growth", f"{start}{several(a.now.files, 'file')} ({day(a.newest.at)})"
+            yield 8, "File Count Growth", f"{start}{several(a.now.files, 'file')} ({day(a.newest.at)})"
             yield 6, "Complexity Trends", _complexity(a.now) + (f"; before {_complexity(a.before)}" if a.before else "")
-            yield 0, "Technology Stack", "; ".join(filter(None, _stack(a.now, a.before)))
+            yield 0, "Technology Stack", "; ".join(filter(None, self.stack(a.now, a.before)))
+
+    def stack(self, now: Shape, before: Shape | None) -> Iterator[str]:
+        yield ", ".join(f"{name} {several(many, 'file')}" for name, many in now.languages.most_common(4))
+        yield ", ".join(sorted(now.tools))
+        old, new = before.tools if before else now.tools, now.tools
+        for word, kind, names in (("new", CHANGE_ADD, new - old), ("removed", CHANGE_DELETE, old - new)):
+            found = [f"{name}{self.of_tool(name, kind)}" for name in sorted(names)]
+            yield f"{word} in this time: {', '.join(found)}" if found else ""
+
+    def of_tool(self, name: str, kind: str) -> str:
+        """The newest commit that added or removed a tool's manifest; "" if it is not known."""
+        for fact in self.known:
+            if any(each == kind and is_manifest(path, name) for path, each in (fact.changes or {}).items()):
+                return f" ({_reference(fact)})"
+        return ""
 
     def insights(self) -> _Fields:
         yield 3, "Project Velocity", _velocity(sorted(fact.at for fact in self.facts))
         if self.parts.messages:
-            texts = [f"of {several(len(self.plain), 'commit')} without merges"]
-            texts += [f"{name} {_counted(self.types[name], self.plain)}" for name in ("fix", "refactoring", "revert")]
+            texts = [f"{name} {_counted(self.types[name], self.plain)}" for name in ("fix", "refactoring", "revert")]
             texts += [f"with tests {_counted(self.tested, self.known)}"] if self.known else []
-            yield 4, "Quality Indicators", ", ".join(texts)
+            yield 4, "Quality Indicators", f"of {several(len(self.plain), 'commit')} (no merges): {', '.join(texts)}"
         if self.people:
             most = max(self.people.values()) / len(self.facts)
             many = several(len(self.people), "person", "people")
@@ -243,7 +267,7 @@ class _Report:
 
     def future(self) -> Iterator[str]:
         a = self.analysis
-        for name, _, at in _of_people(a.branches)[:2]:
+        for name, _, at in a.branches.newest[:2] if a.branches else ():
             if (days := (a.newest.at - at) // DAY) >= LONG:
                 yield f"branch {one_line(name)} is not merged, its last commit is {days:,} days before the head"
         more = a.now.files / a.before.files - 1 if a.now and a.before and a.before.files else 0
@@ -262,7 +286,8 @@ def is_release(name: str) -> bool:
 def _why(types: Counter[str]) -> str:
     """In how many commits a file changed, and the type of most of these."""
     name = _main_type(types)
-    return f"{types.total():,}{f', mostly {name}' if name not in ('', 'other') and types.total() > 1 else ''}"
+    mostly = f", mostly {name}" if name not in ("", "other") and types.total() > 1 else ""
+    return several(types.total(), "commit") + mostly
 
 
 def _main_type(types: Counter[str]) -> str:
@@ -281,27 +306,13 @@ def _features(found: Branches) -> Iterator[str]:
     if not ages and not found.squashed:
         yield "none merged in this time"
     if found.unmerged:
-        shown = _of_people(found)[:_LISTED]
-        names = ", ".join(f"{one_line(name)} ({several(many, 'commit')}, last {day(at)})" for name, many, at in shown)
-        yield f"{len(found.unmerged):,} not merged{f': {names}' if names else ''}"
-
-
-def _of_people(found: Branches | None) -> list[tuple[str, int, int]]:
-    """The branches that are not merged, without those of programs that update dependencies."""
-    return [each for each in (found.unmerged if found else ()) if not _BOT_BRANCH.match(each[0])]
+        each = (f"{one_line(name)} ({several(many, 'commit')}, last {day(at)})" for name, many, at in found.newest)
+        names = ", ".join(each)
+        yield f"{found.unmerged:,} with commits in this time are not merged{f': {names}' if names else ''}"
 
 
 def _complexity(of: Shape) -> str:
     return f"{of.files / (of.folders + 1):.1f} files per folder, tests {_counted(of.tests, range(of.files))}"
-
-
-def _stack(now: Shape, before: Shape | None) -> Iterator[str]:
-    yield ", ".join(f"{name} {several(many, 'file')}" for name, many in now.languages.most_common(6))
-    yield ", ".join(sorted(now.tools))
-    if before is not None:
-        old, new = {*before.languages, *before.tools}, {*now.languages, *now.tools}
-        yield f"new: {', '.join(sorted(new - old))}" if new - old else ""
-        yield f"removed: {', '.join(sorted(old - new))}" if old - new else ""
 
 
 def _velocity(times: list[int]) -> str:
@@ -311,7 +322,7 @@ def _velocity(times: list[int]) -> str:
     weeks = Counter((times[-1] - at) // (7 * DAY) for at in times)
     last = [f"{weeks[nth]}" for nth in reversed(range(min(_WEEKS, max(weeks) + 1)))]
     pace = f"{len(times) * 7 / max(span, 7):.1f} commits a week, on {len(days):,} of {several(span, 'day')}"
-    return f"{pace}; longest pause {several(pause, 'day')}; by week, the last one at the end: {' '.join(last)}"
+    return f"{pace}; longest pause {several(pause, 'day')}; commits by week, the newest last: {' '.join(last)}"
 
 
 def _reference(commit: Commit) -> str:

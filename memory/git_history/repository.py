@@ -113,12 +113,12 @@ class Repository:
             for entry in self._repo.get_walker(include=[ObjectID(start.encode())], since=since):
                 yield self._parsed(entry.commit, self._changes(entry) if reads_files else None)
 
-    def beside(self, tip: str, other: str, since: int) -> list[int]:
-        """The times of the commits that are ancestors of `tip` and not of `other`, without those before `since`."""
+    def beside(self, tip: str, other: str) -> list[int]:
+        """The times of the commits that are ancestors of `tip` and not of `other`."""
         names = [ObjectID(name.encode()) for name in (tip, other)]
         with readable():
             try:
-                found = self._repo.get_walker(include=names[:1], exclude=names[1:], since=since)
+                found = self._repo.get_walker(include=names[:1], exclude=names[1:])
                 return [entry.commit.commit_time for entry in found]
             except KeyError:
                 return []

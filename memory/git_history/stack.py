@@ -94,9 +94,10 @@ def is_code(path: str) -> bool:
     return _extension(path) in _CODE and not is_test(path) and not _BESIDE_CODE.match(path)
 
 
-def is_manifest(path: str) -> bool:
-    """Whether the name of a file shows a tool, and the file is not deep in the tree."""
-    return path.rpartition("/")[2] in _TOOLS and path.count("/") <= _DEEPEST
+def is_manifest(path: str, tool: str = "") -> bool:
+    """Whether the name of a file shows a tool (this one, if it is named), and the file is not deep in the tree."""
+    found = _TOOLS.get(path.rpartition("/")[2])
+    return found is not None and tool in ("", found) and path.count("/") <= _DEEPEST
 
 
 def language(path: str) -> str:

@@ -89,7 +89,8 @@ def test_most_changed_files_and_folders(both: Both) -> None:
     assert dict(figures.folders(both.found.facts, 1_000)) == theirs
 
 
-def test_velocity_and_quality(both: Both) -> None:
+def test_velocity_and_quality(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "MOST_TOKENS", 5_000)
     insights = sections.parted(report.render(both.found, "x"), "git_history")["Development Insights"]
     times = plain_git.times(both.folder, both.these)
     days = sorted({date.fromisoformat(day) for day in plain_git.days(both.folder, both.these)})
@@ -97,7 +98,7 @@ def test_velocity_and_quality(both: Both) -> None:
     per_week = len(times) * 7 / max(span, 7)
     assert f"- Project Velocity: {per_week:.1f} commits a week, on {len(days)} of {span} days; " in insights
     assert f"longest pause {max(pauses, default=0)} day" in insights
-    weeks = [int(each) for each in insights.split("at the end: ")[1].split("\n")[0].split()]
+    weeks = [int(each) for each in insights.split("the newest last: ")[1].split("\n")[0].split()]
     counted = Counter((max(times) - at) // (7 * DAY) for at in times)
     assert weeks == [counted[nth] for nth in reversed(range(len(weeks)))]
     assert sum(weeks) == len(times) or len(weeks) == 13
@@ -113,14 +114,23 @@ def test_authors(both: Both) -> None:
 
 def test_branches_that_were_merged(both: Both) -> None:
     assert both.found.branches is not None
-    assert len(both.found.branches.merged) > 3
-    assert not both.is_whole or list(both.found.branches.merged) == plain_git.merged(both.folder)
+    merged, theirs = list(both.found.branches.merged), plain_git.merged(both.folder)
+    assert len(merged) > 3
+    assert merged == (theirs if both.is_whole else theirs[-len(merged) :])  # also those that began before these commits
 
 
-def test_branches_that_were_not(harbour: Path) -> None:
-    found = analysis(harbour).branches
-    assert found is not None
-    assert {name: many for name, many, _ in found.unmerged} == plain_git.unmerged(harbour) != {}
+@pytest.mark.parametrize("commits", [1_000_000, 6])
+def test_branches_that_were_not(harbour: Path, monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
+    monkeypatch.setattr(figures, "LISTED", 100)
+    found, theirs = analysis(harbour, commits=commits), plain_git.unmerged(harbour)
+    assert found.branches is not None
+    last = {name: int(git(harbour, "log", "-1", "--format=%ct", name)) for name in theirs}
+    recent = {name: many for name, many in theirs.items() if last[name] >= found.oldest.at}
+    assert {name: many for name, many, _ in found.branches.newest} == recent != {}
+    assert found.branches.unmerged == len(recent)
+    if commits == 6:  # a branch is older than the analyzed commits
+        assert any(int(git(harbour, "rev-list", "--count", f"--since={found.oldest.at}", f"HEAD..{name}")) < many
+                   for name, many in recent.items())  # fmt: skip
 
 
 def test_tags(both: Both) -> None:

@@ -91,7 +91,7 @@ def test_a_detached_head(work: Path) -> None:
     assert (found.branch, len(found.facts)) == ("", 1)
     assert "a detached head" in report.render(found, "work")
     assert found.branches is not None
-    assert [name for name, _, _ in found.branches.unmerged] == ["main"]
+    assert [name for name, _, _ in found.branches.newest] == ["main"]
 
 
 def test_another_worktree(work: Path, tmp_path: Path) -> None:
