@@ -22,7 +22,9 @@ _LATEST = 3  # decisions that are compared for each one that is listed
 _SCORES = {"feature": 2, "revert": 2, "refactoring": 1, "fix": 1, "performance": 1}
 LISTED = 3  # branches that are named
 _BOT_BRANCH = re.compile(r"(?:origin/)?(?:dependabot|renovate|snyk)\b")  # of programs that update dependencies
-_CHANGELOG = re.compile(r"(?:^|/)(?:changes|changelog|history|news|release[-_]?notes)(?:\.\w+)?$", re.IGNORECASE)
+_IN_LOG = "in the changelog"
+_OBVIOUS = (*_SCORES, _IN_LOG)  # reasons that the subject says, or that say little
+CHANGELOG = re.compile(r"(?:^|/)(?:changes|changelog|history|news|release[-_]?notes)(?:\.\w+)?$", re.IGNORECASE)
 
 
 def day(at: int) -> date:
@@ -35,11 +37,16 @@ def moment(at: int) -> datetime:
 
 
 def significant(commits: Sequence[Commit], most: int) -> list[tuple[Commit, str]]:
-    """The most important commits and the reasons, the most important first. Releases, dependencies, tests and
-    documentation do not count, nor do commits that a later one reverted."""
+    """The most important commits, the most important first, with the reasons that their subjects do not say.
+
+    Releases, dependencies, tests and documentation do not count, nor do commits that a later one reverted.
+    """
     scored = [(_reasons(commit), commit) for commit in _kept(commits)]
     ranked = sorted(
-        ((sum(found.values()), commit.at, commit, ", ".join(found)) for found, commit in scored),
+        (
+            (sum(found.values()), commit.at, commit, ", ".join(why for why in found if why not in _OBVIOUS))
+            for found, commit in scored
+        ),
         key=lambda each: (-each[0], -each[1]),
     )
     return [(commit, reasons) for score, _, commit, reasons in ranked[:most] if score]
@@ -64,7 +71,7 @@ def _reasons(commit: Commit) -> dict[str, int]:
         found["migration"] = 1
     if is_about_code:
         found |= {message.type: _SCORES[message.type]} if message.type in _SCORES else {}
-        found |= {"in the changelog": 2} if any(map(_CHANGELOG.search, changes)) else {}
+        found |= {_IN_LOG: 2} if any(map(CHANGELOG.search, changes)) else {}
         found |= {f"{len(changes):,} files": 2} if len(changes) >= _WIDE else {}
     return found
 

@@ -20,7 +20,7 @@ from memory.git_history import figures
 from memory.git_history.analysis import Analysis
 from memory.git_history.figures import DAY, LONG, Branches, day
 from memory.git_history.messages import ROUTINE
-from memory.git_history.repository import Commit, Tag
+from memory.git_history.repository import Commit
 from memory.git_history.stack import Shape, is_manifest, is_test
 from memory.markdown import sections
 from memory.masking.neutral import neutral
@@ -31,7 +31,7 @@ MOST_TOKENS, _DENSE = 800, 3  # tokens of a memory, and bytes of a token
 KIND = "history"  # of analysis
 METHOD = "log, tags, branches and trees, read with dulwich"
 PRESERVED = "figures and commits; the repository has the rest"
-_MAJOR, _DECISIONS, _FILES, _LISTED, _PEOPLE, _WEEKS = 7, 5, 5, 3, 5, 13
+_MAJOR, _DECISIONS, _FILES, _LISTED, _PEOPLE = 7, 8, 5, 3, 5
 _SUBJECT, _LINE = 110, 1_000  # characters
 # The host ends in letters, or is four numbers: "config-yaml@1.2.3" is a package and its version.
 _ADDRESS = re.compile(
@@ -88,7 +88,7 @@ def covered(analysis: Analysis) -> str:
     absent *= analysis.parts.files or analysis.parts.patterns
     parts = {
         f"{several(many, 'commit')} from {day(analysis.oldest.at)} to {day(analysis.newest.at)}": True,
-        f"no commit in the last {days}, so these are the newest": analysis.is_older,
+        f"the newest; there is none in the {days} before this analysis": analysis.is_older,
         f"all of the last {days}": is_complete and not analysis.is_older,
         f"the newest; there are more in the last {days}": many == limits.commits
         and not is_complete
@@ -107,8 +107,7 @@ class _Report:
         self.known = [fact for fact in self.plain if fact.changes is not None]
         self.types = Counter(fact.message.type for fact in self.facts)
         files = figures.most_changed(self.facts) if self.parts.files else []
-        self.routine = [each for each in files if _main_type(each[1]) in ROUTINE]
-        self.files = [each for each in files if each not in self.routine][:_FILES]
+        self.files = [each for each in files if _main_type(each[1]) not in ROUTINE][:_FILES]
         self.people = Counter(
             fact.name for fact in self.facts if self.parts.authors and not fact.name.endswith("[bot]")
         )
@@ -143,29 +142,31 @@ class _Report:
         if a.now is not None:
             files = f"{a.before.files:,} files before these commits, {a.now.files:,} now" if a.before else ""
             begun = f"{'begun within this time, ' * a.is_whole}{several(a.now.files, 'file')} now"
-            yield 4, "Project Evolution", files or begun
+            yield 7, "Project Evolution", files or begun
         merges = several(len(self.facts) - len(self.plain), "merge commit")
         explained = _counted(sum(fact.message.is_explained for fact in self.plain), self.plain)
         conventional = f"{_counted(self.conventional, self.plain)} of the others follow Conventional Commits"
         yield 7, "Development Patterns", f"{merges}; {conventional}, {explained} say more than their subject"
         if a.tags is not None:
-            yield 2, "Milestones", "; ".join(self.milestones(a.tags)) or "no tags"
+            yield 2, "Milestones", self.milestones() or "no releases"
         if a.now is not None:
             touched = ", ".join(f"{of_path(name)}/ {times:,}" for name, times in figures.folders(self.facts, 5))
-            size = several(a.now.folders, "folder")
-            yield 3, "Architecture Insights", f"commits by folder: {touched}; {size} in all" if touched else size
+            yield 2, "Architecture Insights", f"commits by folder: {touched}" if touched else ""
 
-    def milestones(self, tags: tuple[Tag, ...]) -> Iterator[str]:
+    def milestones(self) -> str:
         """Releases: the newest of each series (v1, v2 and parser-1 are three) in this time, or else the newest."""
-        if self.releases:
-            recent = [tag for tag in self.releases if tag.at >= self.analysis.oldest.at]
-            series = {_IN_SERIES.sub("", tag.name): tag for tag in recent or self.releases[-1:]}
-            newest = sorted(series.values(), reverse=True)[:_LISTED]
-            names = (f"{one_line(tag.name)} ({tag.commit[:10]} {day(tag.at)})" for tag in newest)
-            these = f"{len(recent):,} in this time, the newest: " if recent else "none in this time, the last is "
-            yield f"{several(len(self.releases), 'release')}, {these}{', '.join(names)}"
-        if others := len(tags) - len(self.releases):
-            yield several(others, "other tag")
+        if not self.releases:
+            return ""
+        recent = [tag for tag in self.releases if tag.at >= self.analysis.oldest.at]
+        series = {_IN_SERIES.sub("", tag.name): tag for tag in recent or self.releases[-1:]}
+        newest = sorted(series.values(), reverse=True)[:_LISTED]
+        names = ", ".join(f"{one_line(tag.name)} ({tag.commit[:10]} {day(tag.at)})" for tag in newest)
+        these = (
+            f"{len(recent):,} in this time, the newest of each series: "
+            if recent
+            else "none in this time, the last is "
+        )
+        return f"{several(len(self.releases), 'release')}, {these}{names}"
 
     def major(self) -> _Fields:
         if self.parts.messages:
@@ -173,22 +174,18 @@ class _Report:
             found = figures.significant(self.facts, _MAJOR + len(listed))
             others = [each for each in found if each[0].id not in listed]
             for nth, (fact, reasons) in enumerate(others[:_MAJOR]):
-                yield 1 + nth, _reference(fact), f"{one_line(fact.subject)} ({reasons})"
+                yield 1 + nth, _reference(fact), one_line(fact.subject) + (f" ({reasons})" if reasons else "")
 
     def decisions(self) -> _Fields:
         """Decisions, the newest first."""
         if self.parts.messages:
             for nth, fact in sorted(enumerate(self.decided), key=lambda each: -each[1].at):
                 subject, reason = one_line(fact.subject).rstrip("."), fact.message.decision
-                is_subject = reason in ("", fact.subject)
-                unknown = "" if fact.message.is_explained else " (the commit gives no reason)"
-                yield 1 + nth, _reference(fact), f"{subject}{unknown}" if is_subject else f"{subject}. {reason}"
+                yield 1 + nth, _reference(fact), subject if reason in ("", fact.subject) else f"{subject}. {reason}"
 
     def patterns(self) -> _Fields:
-        texts = [", ".join(f"{of_path(path)} ({_why(types)})" for path, types in self.files)]
-        names = ", ".join(f"{of_path(path)} ({types.total():,})" for path, types in self.routine[:_LISTED])
-        texts += [f"mostly by dependency updates and releases: {names}"] if names else []
-        yield 1, "Most Changed Files", "; ".join(filter(None, texts))
+        files = ", ".join(f"{of_path(path)} ({_why(types)})" for path, types in self.files)
+        yield 1, "Most Changed Files", f"besides dependency updates and releases: {files}" if files else ""
         if self.parts.messages:
             ranked = sorted(self.types.items(), key=lambda each: (each[0] == "other", -each[1], each[0]))
             yield 4, "Common Commit Types", ", ".join(f"{name} {many:,}" for name, many in ranked)
@@ -218,7 +215,7 @@ class _Report:
             yield 0, "Technology Stack", "; ".join(filter(None, self.stack(a.now, a.before)))
 
     def stack(self, now: Shape, before: Shape | None) -> Iterator[str]:
-        yield ", ".join(f"{name} {several(many, 'file')}" for name, many in now.languages.most_common(4))
+        yield ", ".join(name for name, _ in now.languages.most_common(4))
         yield ", ".join(sorted(now.tools))
         old, new = before.tools if before else now.tools, now.tools
         for word, kind, names in (("new", CHANGE_ADD, new - old), ("removed", CHANGE_DELETE, old - new)):
@@ -233,11 +230,11 @@ class _Report:
         return ""
 
     def insights(self) -> _Fields:
-        yield 3, "Project Velocity", _velocity(sorted(fact.at for fact in self.facts))
+        yield 5, "Project Velocity", _velocity(sorted(fact.at for fact in self.facts))
         if self.parts.messages:
             texts = [f"{name} {_counted(self.types[name], self.plain)}" for name in ("fix", "refactoring", "revert")]
             texts += [f"with tests {_counted(self.tested, self.known)}"] if self.known else []
-            yield 4, "Quality Indicators", f"of {several(len(self.plain), 'commit')} (no merges): {', '.join(texts)}"
+            yield 8, "Quality Indicators", f"of {several(len(self.plain), 'commit')} (no merges): {', '.join(texts)}"
         if self.people:
             most = max(self.people.values()) / len(self.facts)
             many = several(len(self.people), "person", "people")
@@ -245,13 +242,17 @@ class _Report:
 
     def recommendations(self) -> _Fields:
         """Only what follows from the figures."""
-        yield 5, "Areas for Attention", "; ".join(self.attention())
+        yield 6, "Areas for Attention", "; ".join(self.attention())
         yield 6, "Best Practices", "; ".join(self.practices())
         yield 7, "Future Considerations", "; ".join(self.future())
 
     def attention(self) -> Iterator[str]:
         for path, types in self.files[:2]:
-            if len(self.known) >= _ENOUGH and types.total() >= _HOT * len(self.known):
+            if (
+                _main_type(types) != "documentation"
+                and len(self.known) >= _ENOUGH
+                and types.total() >= _HOT * len(self.known)
+            ):
                 yield f"{of_path(path)} changes in {types.total() / len(self.known):.0%} of the commits"
         if self.parts.messages and self.types["fix"] >= max(_FIXING * len(self.plain), _ENOUGH / 2):
             yield f"{self.types['fix'] / len(self.plain):.0%} of the commits fix something"
@@ -319,10 +320,7 @@ def _velocity(times: list[int]) -> str:
     days = sorted({day(at) for at in times})
     span = (days[-1] - days[0]).days + 1
     pause = max(((after - before).days - 1 for before, after in pairwise(days)), default=0)
-    weeks = Counter((times[-1] - at) // (7 * DAY) for at in times)
-    last = [f"{weeks[nth]}" for nth in reversed(range(min(_WEEKS, max(weeks) + 1)))]
-    pace = f"{len(times) * 7 / max(span, 7):.1f} commits a week, on {len(days):,} of {several(span, 'day')}"
-    return f"{pace}; longest pause {several(pause, 'day')}; commits by week, the newest last: {' '.join(last)}"
+    return f"{len(times) * 7 / max(span, 7):.1f} commits a week, longest pause {several(pause, 'day')}"
 
 
 def _reference(commit: Commit) -> str:

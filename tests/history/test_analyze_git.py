@@ -144,7 +144,7 @@ def test_an_old_history_is_analyzed_too(ada: Agent, tmp_path: Path) -> None:
     commit(old, "long ago", {"a": "1"}, at=1_000_000_000)
     ran = analyze("--project-dir", str(old))
     assert ran.json["commits"] == 1
-    assert "no commit in the last 90 days, so these are the newest" in ran.err
+    assert "the newest; there is none in the 90 days before this analysis" in ran.err
 
 
 # --- init

@@ -96,12 +96,8 @@ def test_velocity_and_quality(both: Both, monkeypatch: pytest.MonkeyPatch) -> No
     days = sorted({date.fromisoformat(day) for day in plain_git.days(both.folder, both.these)})
     span, pauses = (days[-1] - days[0]).days + 1, [(later - day).days - 1 for day, later in pairwise(days)]
     per_week = len(times) * 7 / max(span, 7)
-    assert f"- Project Velocity: {per_week:.1f} commits a week, on {len(days)} of {span} days; " in insights
-    assert f"longest pause {max(pauses, default=0)} day" in insights
-    weeks = [int(each) for each in insights.split("the newest last: ")[1].split("\n")[0].split()]
-    counted = Counter((max(times) - at) // (7 * DAY) for at in times)
-    assert weeks == [counted[nth] for nth in reversed(range(len(weeks)))]
-    assert sum(weeks) == len(times) or len(weeks) == 13
+    pace = f"{per_week:.1f} commits a week, longest pause {max(pauses, default=0)} day"
+    assert f"- Project Velocity: {pace}" in insights
     tested = sum(any(map(is_test, paths)) for paths in plain_git.changed(both.folder, both.these))
     assert f"with tests {tested:,} (" in insights
 

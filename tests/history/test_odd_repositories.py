@@ -260,7 +260,7 @@ def test_a_project_without_commits_in_the_days_falls_back_to_the_newest(work: Pa
         found = all_of(analyze(repository, Limits(1, 1, 60), Parts(), now=NOW + 3 * DAY))
     assert (len(found.facts), found.is_older) == (1, True)
     said = report.covered(found)
-    assert said.endswith("; no commit in the last 1 day, so these are the newest")
+    assert said.endswith("; the newest; there is none in the 1 day before this analysis")
     assert said in report.render(found, "work")
 
 
