@@ -228,7 +228,7 @@ class Stop(Exception):
     "place",
     [
         "audit.trail.append",
-        "django.db.models.query.QuerySet.bulk_create",
+        "audit.bulk.insert_many",
         "audit.bulk.update_many",
         "memory.writing.counters.Counters.save",
     ],

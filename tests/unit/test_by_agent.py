@@ -90,7 +90,6 @@ def test_the_write_path_and_a_session_ask_for_rows_of_their_agent(ada: Agent) ->
             held.call("delete_memory", id=last),
         ]
         sessions.count_model_calls(held.session, Usage(1, 1, 1), 1, 1)
-        sessions.renew(held.session)
         sessions.close(held.session, Outcome.COMPLETED)
         context.read(fresh(ada))
         roll_back(fresh(ada), What.session(held.session.number), PERSON)
