@@ -23,8 +23,6 @@ _AGAIN = 200  # secrets that are searched for in all texts
 _PLAIN = dict.fromkeys("“”„‟«»", '"') | dict.fromkeys("‘’‚‛", "'") | {"İ": "i"}
 _ESCAPED = tuple('"\\/bfnrtu')  # what follows a backslash in JSON
 
-Masked = tuple[str, list[str]]  # a text, and the secret behind each of its places
-
 
 def masked(text: str) -> tuple[str, int]:
     """The text with `[masked: KIND]` for each secret, and the number of secrets."""
@@ -33,9 +31,18 @@ def masked(text: str) -> tuple[str, int]:
 
 
 def masked_together(texts: Sequence[str]) -> tuple[list[str], int]:
-    """The same for several texts: a secret that is found in one text is masked in all of them."""
-    done, count = _mask(texts)
-    return [text for text, _ in done], count
+    """The same for several texts: a secret that is found in one text is masked in all of them.
+
+    They are masked until nothing more is found, so that masking a masked text changes nothing.
+    """
+    done, count = list(texts), 0
+    for _ in range(_PASSES):
+        found = _find(done)
+        if not any(found):
+            break
+        count += sum(map(len, found))
+        done = [_replace(text, spans) for text, spans in zip(done, found, strict=True)]
+    return done, count
 
 
 def holds_token(text: str) -> bool:
@@ -43,34 +50,12 @@ def holds_token(text: str) -> bool:
     return masked(text)[1] > 0
 
 
-def taken_out(texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Each `[masked: KIND]` of the masked texts with the secret behind it. A place that was in the text stands for
-    itself."""
-    return [pair for text, hidden in _mask(texts)[0] for pair in zip(PLACE.findall(text), hidden, strict=True)]
-
-
-def _mask(texts: Iterable[str]) -> tuple[list[Masked], int]:
-    """Mask until nothing more is found, so that masking a masked text changes nothing."""
-    done: list[Masked] = [(text, PLACE.findall(text)) for text in texts]
-    count = 0
-    for _ in range(_PASSES):
-        found = _find([text for text, _ in done])
-        if not any(found):
-            break
-        count += sum(map(len, found))
-        done = [_replace(text, hidden, spans) for (text, hidden), spans in zip(done, found, strict=True)]
-    return done, count
-
-
-def _replace(text: str, hidden: Iterable[str], spans: Iterable[Span]) -> Masked:
-    parts: list[str] = []
-    secrets: list[str] = []
-    at, before = 0, iter(hidden)
+def _replace(text: str, spans: Iterable[Span]) -> str:
+    parts, at = [], 0
     for begin, end, kind in spans:
-        secrets += [*islice(before, len(PLACE.findall(text, at, begin))), text[begin:end]]
         parts += [text[at:begin], f"[masked: {kind}]"]
         at = end
-    return "".join([*parts, text[at:]]), [*secrets, *before]
+    return "".join([*parts, text[at:]])
 
 
 def _find(texts: Iterable[str]) -> list[list[Span]]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from memory.masking import tokens
 from memory.masking.pairs import HIDDEN
-from memory.masking.scanner import PLACE, _view, holds_token, masked, masked_together, taken_out
+from memory.masking.scanner import PLACE, _view, holds_token, masked, masked_together
 from tests.rules.test_masking import INNOCENT, PAIRS, PLACED, TOKENS
 
 FORMS = [around.replace("§", secret) for around, secret in PAIRS + PLACED]
@@ -83,13 +83,14 @@ def test_nor_does_it_among_other_texts(texts: list[str]) -> None:
 
 @settings(max_examples=300)
 @given(TEXTS)
-def test_each_place_has_its_secret(text: str) -> None:
+def test_all_but_the_secrets_stays_in_its_order(text: str) -> None:
     found, count = masked(text)
-    told = taken_out([text])
-    assert len(told) == count + len(PLACE.findall(text))
-    back = iter(secret for _, secret in told)
-    assert PLACE.sub(lambda _: next(back), found) == text
     assert holds_token(text) == (count > 0)
+    assert len(PLACE.findall(found)) >= count
+    at = 0
+    for part in PLACE.split(found):
+        at = text.index(part, at) + len(part)
+    assert text.endswith(part)
 
 
 @settings(max_examples=400)
