@@ -13,7 +13,6 @@ from audit.trail import Actor
 from memory import errors
 from memory.models import Agent, ImportedPiece, Memory
 from memory.silo.silo import Silo
-from memory.transfer.comparing import among
 from memory.transfer.steps import State, Step
 from memory.writing import edits, operations
 
@@ -73,12 +72,8 @@ def leave(agent: Agent, steps: Sequence[Step]) -> int:
 
 
 def _require_as_planned(row: Agent, steps: Sequence[Step]) -> None:
-    there = {
-        bytes(piece.source_digest): bytes(piece.text_digest)
-        for piece in among(
-            ImportedPiece.objects.filter(agent_id=row.pk), "source_digest", (step.source for step in steps)
-        )
-    }
+    pieces = ImportedPiece.objects.filter(agent_id=row.pk, source_digest__among={step.source for step in steps})
+    there = {bytes(piece.source_digest): bytes(piece.text_digest) for piece in pieces}
     if any(there.get(step.source) != step.known for step in steps):
         raise errors.Moved("Some of it was migrated meanwhile: look again. Nothing was stored.")
 

@@ -7,9 +7,10 @@ Nothing is stored here. A plan holds content: it is for whoever may read it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from memory.errors import Invalid
@@ -49,7 +50,9 @@ def planned(
     masked in what is not private; None means as the settings say.
     """
     silo, plan = Silo.for_agent(agent), Plan()
-    shaping = _Shaping(switches.rules_of(agent), silo, project, now, masks, where)
+    # Most tags belong to many pieces, and masking takes most of the time of a plan.
+    masked_tag = lru_cache(_MAX_TAGS_KNOWN)(lambda tag: _cut(masked(tag)[0]))
+    shaping = _Shaping(switches.rules_of(agent), silo, project, now, masks, where, masked_tag)
     for item in items:
         if isinstance(item.part, LeftOut):
             plan.left_out.append(item.part)
@@ -70,7 +73,7 @@ class _Shaping:
     now: datetime
     masks: bool | None
     where: str
-    _masked_tags: dict[str, str] = field(default_factory=dict)
+    masked_tag: Callable[[str], str]
     _seen: Counter[str] = field(default_factory=Counter)
 
     def at_home(self, key: str) -> str:
@@ -111,15 +114,7 @@ class _Shaping:
         if settings_document.value(self.rules, f"{SETTINGS}.cross_system_compatibility"):
             notes.append(f"compatibility:{_STAYS}")
         tags = (*found.tags[: MAX_TAGS - len(notes)], *notes)
-        return tuple(self._masked_tag(tag) for tag in tags) if self._is_masked(found) else tags
-
-    def _masked_tag(self, tag: str) -> str:
-        """Most tags belong to many pieces, and masking takes most of the time of a plan."""
-        if (found := self._masked_tags.get(tag)) is None:
-            found = _cut(masked(tag)[0])
-            if len(self._masked_tags) < _MAX_TAGS_KNOWN:
-                self._masked_tags[tag] = found
-        return found
+        return tuple(map(self.masked_tag, tags)) if self._is_masked(found) else tags
 
     def _is_masked(self, found: Found) -> bool:
         if SCOPES.get(found.category) == PRIVATE:

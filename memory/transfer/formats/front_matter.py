@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 from frontmatter.default_handlers import YAMLHandler
 
-LINE = "---"
 MAX_LENGTH = 2**16  # characters of front matter
 Value = str | tuple[str, ...]
 # Tools write values that are no YAML, or mean something else there: `globs: **/*.ts`, `globs: "a", "b"`,
