@@ -21,7 +21,7 @@ from memory.transfer.importing import IMPORTS
 from memory.writing import edits
 from tests import steps
 from tests.api.calling import Answer, Caller
-from tests.moving.tables import SYSTEMS
+from tests.moving.test_systems import TREES
 from tests.privacy.marker import MARKER
 from tests.steps import PERSON, fresh, remember
 
@@ -59,7 +59,7 @@ IN = "memory/common/technical/tea.md"
 
 
 def test_what_another_system_kept_is_remembered(runtime: Caller, ada: Agent) -> None:
-    body = (SYSTEMS / "mem0/tree/exports/get-all.json").read_bytes()
+    body = (TREES / "mem0/tree/exports/get-all.json").read_bytes()
     answer = put(runtime, "mem0", body, project="harbour-desk")
     assert answer.status == 201
     told = answer.json

@@ -17,7 +17,7 @@ from memory.transfer.formats.found import Part
 from memory.transfer.importing import IMPORTS
 from tests import steps
 from tests.commands.calling import failed, run
-from tests.moving.tables import SYSTEMS
+from tests.moving.test_systems import TREES
 from tests.privacy.marker import MARKER
 from tests.steps import PERSON, fresh
 
@@ -36,7 +36,7 @@ def put(name: str, stdin: bytes, *more: str) -> object:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_or_a_pipe(ada: Agent, name: str) -> None:
-    path = SYSTEMS / FILES[name]
+    path = TREES / FILES[name]
     of_file = run("import_memories", "acme/ada", str(path), "--format", name, "--json")
     of_pipe = run("import_memories", "acme/ada", "-", "--format", name, "--json", stdin=path.read_bytes())
     assert of_file.code == of_pipe.code == 0
@@ -46,7 +46,7 @@ def test_a_file_or_a_pipe(ada: Agent, name: str) -> None:
 
 
 def test_what_was_left_out_and_what_was_done_is_told(ada: Agent) -> None:
-    ran = run("import_memories", "acme/ada", str(SYSTEMS / FILES["mem0"]), "--format", "mem0", "--project", "desk")
+    ran = run("import_memories", "acme/ada", str(TREES / FILES["mem0"]), "--format", "mem0", "--project", "desk")
     assert ran.code == 0
     assert ran.out == "imported 7 memories, 76 tokens\n"
     assert "warning: left out: number has no text\n" in ran.err

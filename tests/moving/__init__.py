@@ -10,5 +10,5 @@ docs/migration-sources.md:
 - `left_out`: what looks like a memory and is none, and why.
 - `no_memory`: files of the tree that are in neither list, for nobody would take them for a memory.
 
-`odd.py` makes what git cannot hold.
+`test_odd.py` makes what git cannot hold.
 """

@@ -14,8 +14,7 @@ from tests.commands.calling import run
 from tests.history.repositories import git
 from tests.history.test_odd_repositories import commit
 from tests.moving.calling import at_a_terminal, rules, with_a_vault  # noqa: F401  a fixture
-from tests.moving.tables import SYSTEMS as TREES
-from tests.moving.test_systems import APART, ASKED, NAMED_ALONE, table
+from tests.moving.test_systems import APART, ASKED, NAMED_ALONE, TREES, table
 from tests.rules import talking
 from tests.steps import active, fresh, problems, row, says
 

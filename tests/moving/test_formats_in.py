@@ -1,59 +1,19 @@
-"""What other systems keep in one file, read: as the tables have it."""
+"""What other systems keep in one file, where no table has it."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import json
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from memory.errors import Invalid
-from memory.transfer.formats import axe, jsonl, letta, mem0, memory_store, tree_files
-from memory.transfer.formats.found import Found, LeftOut, Part, Reader
+from memory.transfer.formats import letta, mem0
+from memory.transfer.formats.found import Found, LeftOut
 from memory.transfer.formats.json_file import MAX_ENTRY as MOST
-from memory.transfer.formats.parting import Names
 from memory.transfer.reading import looked_at
-from tests.moving.tables import SYSTEMS, agree, expected
-
-
-def read(reader: Reader, system: str, *files: str) -> Iterator[Part]:
-    for path in files:
-        with (SYSTEMS / system / "tree" / path).open("rb") as file:
-            names = Names()
-            yield from (replace(part, key=names.name(part.key)) for part in reader(file, path))
-
-
-READERS: dict[str, Reader] = {
-    "mem0": mem0.parts,
-    "letta": letta.parts,
-    "anthropic": memory_store.parts,
-    "axe": axe.parts,
-    "own": jsonl.parts,
-}
-
-
-@pytest.mark.parametrize("system", READERS)
-def test_a_file_is_read_as_the_tables_have_it(system: str) -> None:
-    tree = SYSTEMS / system / "tree"
-    for path in tree.rglob("*.json" if system == "anthropic" else "*"):
-        if path.is_file():
-            file = str(path.relative_to(tree))
-            agree(read(READERS[system], system, file), expected(system, file))
-
-
-def test_the_frameworks_files() -> None:
-    root = SYSTEMS / "framework/tree"
-    paths = sorted(path.relative_to(root) for path in root.rglob("*.md"))
-    parts = [
-        part
-        for path in paths
-        for part in tree_files.read((root / path).read_bytes(), str(path), path.relative_to("memory"))  # type: ignore[arg-type]
-    ]
-    agree(parts, expected("framework"))
 
 
 def test_an_agent_may_have_more_to_say_than_an_entry_holds() -> None:

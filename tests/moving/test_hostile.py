@@ -13,7 +13,7 @@ from memory.policy.validation import Draft
 from memory.transfer.formats.found import HERE, Found
 from memory.transfer.reading import looked_at
 from memory.transfer.systems.table import SYSTEMS
-from tests.moving.tables import SYSTEMS as TREES
+from tests.moving.test_systems import TREES
 
 PLACES = [
     ".cursor/rules/a.mdc",

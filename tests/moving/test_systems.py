@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memory.transfer.formats.found import Found, LeftOut
+from memory.transfer.formats.found import HERE, Found, LeftOut
 from memory.transfer.reading import Look, looked_at, unique
 from memory.transfer.systems.table import SYSTEMS
-from tests.moving.tables import SYSTEMS as TREES
-from tests.moving.tables import agrees
+
+TREES = Path(__file__).parent / "systems"
 
 # What is asked for: systems by name, and folders that are plain. Nothing: all systems, as they find their files.
 ASKED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -33,7 +34,6 @@ ASKED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "plain": (("plain",), ("notes",)),
     "windsurf": ((), ()),
 }
-FOUND_BY_THEMSELVES = {"anthropic", "axe", "letta", "mem0", "own"}
 APART = {"mixed", "cline-file"}  # trees with files of the same names as others have
 # What is told where its system is named, and otherwise is nobody's.
 NAMED_ALONE = {
@@ -48,6 +48,19 @@ NAMED_ALONE = {
 def table(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((TREES / name / "expected.json").read_text("utf-8"))
     return found
+
+
+def agrees(memory: Found, told: dict[str, Any]) -> None:
+    assert memory.key == told["key"]
+    assert memory.category == told["category"], memory.key
+    wanted = told.get("project_id") or (HERE if told["project"] else "")
+    assert memory.project == wanted, memory.key
+    assert memory.content.startswith(told["begins"]), memory.key
+    assert list(memory.tags) == told["tags"], memory.key
+    assert sorted(memory.transformed) == sorted(told["transformed"]), memory.key
+    assert memory.kind == told.get("kind", "core"), memory.key
+    date = None if told["date"] is None else datetime.fromisoformat(told["date"])
+    assert memory.date == date, memory.key
 
 
 def read(look: Look) -> tuple[list[Found], dict[str, str]]:
@@ -75,20 +88,7 @@ def test_a_tree_is_read_as_its_table_says(name: str) -> None:
     assert not (named | left_out.keys()) & set(told.get("no_memory", []))
 
 
-@pytest.mark.parametrize("name", sorted(FOUND_BY_THEMSELVES))
-def test_files_are_known_by_their_form(name: str) -> None:
-    told = table(name)
-    with looked_at(TREES / name / "tree") as look:
-        memories, left_out = read(look)
-    alone = {each["key"] for each in told["memories"] if each["key"].partition("#")[0] in NAMED_ALONE}
-    assert [memory.key for memory in memories] == [each["key"] for each in told["memories"] if each["key"] not in alone]
-    left = {each["key"]: each["why"] for each in told["left_out"]}
-    assert left_out == {key: why for key, why in left.items() if key.partition("#")[0] not in NAMED_ALONE} | {
-        key: why for key, why in left_out.items() if key == "memories/empty.md"
-    }
-
-
-def test_all_trees_in_one_folder(tmp_path: Path) -> None:
+def test_all_trees_in_one_folder_are_found_by_place_and_form(tmp_path: Path) -> None:
     names = sorted(ASKED.keys() - APART)
     for name in names:
         shutil.copytree(TREES / name / "tree", tmp_path, dirs_exist_ok=True)
