@@ -16,78 +16,18 @@ from memory.transfer.systems.table import SYSTEMS
 from tests.moving.test_systems import TREES
 
 PLACES = [
-    ".cursor/rules/a.mdc",
-    ".github/instructions/a.instructions.md",
-    "CLAUDE.md",
-    ".claude/memory/a.md",
-    ".windsurf/rules/a.md",
-    ".clinerules/a.md",
-    "memory-rules/settings.json",
-    "memory/common/technical/a.md",
-    "memory/private/keys/a.md",
-    "memory/projects/p/topics/a.md",
-    "memories/a.xml",
-    "logs/a.md",
-    "exports/a.json",
-    "exports/b.jsonl",
-    "agents/a.af",
-    "notes/a.json",
-    "notes/a.md",
+    *(".cursor/rules/a.mdc", ".github/instructions/a.instructions.md", "CLAUDE.md", ".claude/memory/a.md"),
+    *(".windsurf/rules/a.md", ".clinerules/a.md", "memory-rules/settings.json", "memory/common/technical/a.md"),
+    *("memory/private/keys/a.md", "memory/projects/p/topics/a.md", "memories/a.xml", "logs/a.md"),
+    *("exports/a.json", "exports/b.jsonl", "agents/a.af", "notes/a.json", "notes/a.md"),
 ]
 BITS = [
-    b"---\n",
-    b"globs: a\n",
-    b"- b\n",
-    b"paths: []\n",
-    b"# H\n",
-    b"```\n",
-    b"@a/b.md ",
-    b"x" * 6_000,
-    b"\r\n",
-    b"\0",
-]
-BITS += [
-    b"\xff",
-    b"\xef\xbb\xbf",
-    b"\xed\xa0\x80",
-    b'"',
-    b"{",
-    b"}",
-    b"[",
-    b"]",
-    b",",
-    b":",
-    b'"memory"',
-    b'"results"',
-    b"1e999",
-]
-BITS += [
-    b'"content"',
-    b'"blocks"',
-    b'"agents"',
-    b'"data"',
-    b'"id"',
-    b"null",
-    b'"\\ud83d"',
-    b'"text"',
-    b"## 2026-01-01\n",
-]
-BITS += [
-    b"**Task:** a\n",
-    b"**Result:** b\n",
-    b"## Metadata\n",
-    b"- **Generated**: [x]\n",
-    b"## Tags\n[a, b]\n",
-    b"## Sealed\n",
-]
-BITS += [
-    b"## Understanding\n",
-    b"\\",
-    b" ",
-    b"\n\n",
-    b"\xe2\x80\xa8",
-    b'{"storage": {"base_path": "."}}',
-    b"date: 9999-99-99\n",
+    *(b"---\n", b"globs: a\n", b"- b\n", b"paths: []\n", b"# H\n", b"```\n", b"@a/b.md ", b"x" * 6_000, b"\r\n", b"\0"),
+    *(b"\xff", b"\xef\xbb\xbf", b"\xed\xa0\x80", b'"', b"{", b"}", b"[", b"]", b",", b":", b'"memory"', b'"results"'),
+    *(b"1e999", b'"content"', b'"blocks"', b'"agents"', b'"data"', b'"id"', b"null", b'"\\ud83d"', b'"text"'),
+    *(b"## 2026-01-01\n", b"**Task:** a\n", b"**Result:** b\n", b"## Metadata\n", b"- **Generated**: [x]\n"),
+    *(b"## Tags\n[a, b]\n", b"## Sealed\n", b"## Understanding\n", b"\\", b" ", b"\n\n", b"\xe2\x80\xa8"),
+    *(b'{"storage": {"base_path": "."}}', b"date: 9999-99-99\n"),
 ]
 data = st.lists(st.sampled_from(BITS) | st.binary(max_size=8), max_size=25).map(b"".join)
 

@@ -13,19 +13,9 @@ from memory.transfer.formats.parting import Names, pieces
 from memory.transfer.formats.text import Unfit, decoded, fit
 
 BITS = [
-    "# A\n",
-    "## B\n",
-    "### A\n",
-    "```\n",
-    "~~~\n",
-    "\n",
-    "\n\n",
-    " " * 90,
-    "word " * 700,
-    "x" * 4_000,
-    "。" * 3_000,
+    *("# A\n", "## B\n", "### A\n", "```\n", "~~~\n", "\n", "\n\n", " " * 90, "word " * 700, "x" * 4_000, "。" * 3_000),
+    *("One. Two! " * 300, "line\n" * 900, "  # odd ##\n", "#no\n", "\t", "\N{DUCK}" * 2_500, "#\n", "\u2028", "\x1c"),
 ]
-BITS += ["One. Two! " * 300, "line\n" * 900, "  # odd ##\n", "#no\n", "\t", "\N{DUCK}" * 2_500, "#\n", "\u2028", "\x1c"]
 long = st.lists(st.sampled_from(BITS), max_size=30).map("".join)
 
 
@@ -95,21 +85,10 @@ def test_two_megabytes_are_parted_in_seconds(hostile: str) -> None:
     assert time.process_time() - began < 20
 
 
-# --- keys
-
-
 def test_names_are_given_once() -> None:
     names = Names()
-    assert [names.name(name) for name in ["a", "a", "a-2", "a", "", "", "2", ""]] == [
-        "a",
-        "a-2",
-        "a-2-2",
-        "a-3",
-        "",
-        "2",
-        "2-2",
-        "3",
-    ]
+    found = [names.name(name) for name in ["a", "a", "a-2", "a", "", "", "2", ""]]
+    assert found == ["a", "a-2", "a-2-2", "a-3", "", "2", "2-2", "3"]
 
 
 # --- text
@@ -121,33 +100,19 @@ def test_a_mark_and_line_ends_are_put_right_and_told() -> None:
     assert decoded(b"a").transformed == ()
 
 
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
+def test_what_is_no_text_is_told() -> None:
+    for data, why in (
         (b"", "is empty"),
         (b"\xef\xbb\xbf \r\n", "is empty"),
         (b"a\0", "holds a NUL character"),
         (b"\xff\xfea\0", "is not UTF-8 text"),
         (b"\xed\xa0\xbd", "is not UTF-8 text"),
-    ],
-)
-def test_what_is_no_text_is_told(data: bytes, why: str) -> None:
-    with pytest.raises(Unfit) as told:
-        decoded(data)
-    assert (told.value.why, told.value.__context__) == (why, None)
-
-
-@pytest.mark.parametrize(
-    ("value", "why"),
-    [
-        (None, "has no text"),
-        (7, "has no text"),
-        (" \n", "has no text"),
-        ("a\0", "holds a NUL character"),
-        ("\ud83d", "holds half a character"),
-    ],
-)
-def test_what_is_no_text_in_json_is_told(value: object, why: str) -> None:
-    with pytest.raises(Unfit) as told:
-        fit(value)
-    assert told.value.why == why
+    ):
+        with pytest.raises(Unfit) as told:
+            decoded(data)
+        assert (told.value.why, told.value.__context__) == (why, None)
+    for value, why in ((7, "has no text"), (" \n", "has no text"), ("a\0", "holds a NUL character")):
+        with pytest.raises(Unfit, match=why):
+            fit(value)
+    with pytest.raises(Unfit, match="holds half a character"):
+        fit("\ud83d")
