@@ -10,7 +10,6 @@ import pytest
 
 from memory.models import Agent
 from memory.policy.categories import PRIVATE, SCOPES
-from tests.commands.calling import run
 from tests.history.repositories import git
 from tests.history.test_odd_repositories import commit
 from tests.moving.calling import at_a_terminal, rules, with_a_vault  # noqa: F401  a fixture
@@ -76,14 +75,6 @@ def test_no_secret_is_in_a_file_or_a_preview(ada: Agent, everything: Path) -> No
     kept = [says(ada, number).content for number in active(ada) if SCOPES[row(ada, number).category] == PRIVATE]
     assert len(kept) == len(private)
     assert not [text for text in kept if "[masked" in text]
-
-
-def test_all_of_it_is_taken_back_as_one(ada: Agent, everything: Path) -> None:
-    entry = rules("migrate", "--how", "all", "--yes", "--json").json["entry"]
-    assert run("rollback", "acme/ada", "--import", str(entry), "--yes").code == 0
-    assert active(ada) == []
-    assert not [path for path in Path(ada.vault_path).rglob("0*.md") if ".discarded" not in path.parts]
-    assert problems(ada) == []
 
 
 def test_init_runs_its_twelve_steps_for_real(ada: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from memory.agents import lifecycle
 from memory.models import Agent, ImportedPiece
-from memory.policy.validation import Draft
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
 from tests.commands.calling import run
@@ -109,14 +108,17 @@ def test_nothing_is_stored_before_a_person_agrees(ada: Agent, site: Path) -> Non
     for answers in ("", "\n", "skip\n", "all\nn\n", "all\n\n", "what\nskip\n", "alongside\nn\n", "select\n9\n"):
         assert at_a_terminal(answers, "migrate").code == 0
         assert state(ada) == before, answers
-    assert "10. Migrated: nothing" in at_a_terminal("all\nn\n", "init").out
-    assert active(ada) == []
+    for answers in ("\n", "all\nn\n"):
+        assert "10. Migrated: nothing" in at_a_terminal(answers, "init").out
+        assert active(ada) == []
     assert ImportedPiece.objects.count() == 0
 
 
 def test_where_nobody_can_be_asked_nothing_is_stored(ada: Agent, site: Path) -> None:
     before = state(ada)
     assert "--how" in rules("migrate").err
+    ran = rules("migrate", "--yes")
+    assert (ran.code, "how: must say what to do" in ran.err) == (2, True)
     assert "pass --yes to confirm" in rules("migrate", "--how", "all").err
     assert "Nothing was stored." in rules("migrate", "--how", "select", "--yes").err
     assert state(ada) == before
@@ -125,18 +127,14 @@ def test_where_nobody_can_be_asked_nothing_is_stored(ada: Agent, site: Path) -> 
     assert steps("--migrate", "all", "--yes")["Migrated"].startswith("3 memories stored")
 
 
-def test_what_is_selected_alone(ada: Agent, site: Path) -> None:
-    assert "1 memory stored" in at_a_terminal("select\n2\ny\n", "migrate").out
-    assert [each["state"] for each in rules("detect", "--json").json["memories"]] == ["new", "same", "new"]
-    assert migrate("--only", "2", "--json").json["stored"] == 1
-    assert says(ada, 2).content.startswith("Ferries")
-
-
-def test_a_wrong_answer_to_which_is_asked_again(ada: Agent, site: Path) -> None:
+def test_what_is_selected_alone_and_a_wrong_answer_is_asked_again(ada: Agent, site: Path) -> None:
     ran = at_a_terminal("select\n9\nx\n2\ny\n", "migrate")
     assert "1 memory stored" in ran.out
     assert "It must name numbers from 1 to 3." in ran.err
     assert "It must be numbers of the list, such as 1-4,7." in ran.err
+    assert [each["state"] for each in rules("detect", "--json").json["memories"]] == ["new", "same", "new"]
+    assert migrate("--only", "2", "--json").json["stored"] == 1
+    assert says(ada, 2).content.startswith("Ferries")
 
 
 def test_a_selection_that_is_none_is_said(ada: Agent, site: Path) -> None:
@@ -146,18 +144,18 @@ def test_a_selection_that_is_none_is_said(ada: Agent, site: Path) -> None:
     assert active(ada) == []
 
 
-@pytest.mark.parametrize(
-    ("filters", "stored"),
-    [
+def test_filters(ada: Agent, site: Path) -> None:
+    for filters, count in (
         (["--path", "*.md"], 2),
         (["--category", "technical"], 0),
         (["--since", "2026-03-05"], 0),
         (["--until", "2026-03-05"], 3),
         (["--from", "cursor"], 1),
-    ],
-)
-def test_filters(ada: Agent, site: Path, filters: list[str], stored: int) -> None:
-    assert migrate("--json", *filters).json["stored"] == stored
+    ):
+        assert len(rules("detect", "--json", *filters).json["memories"]) == count
+    assert migrate("--json", "--category", "technical").json["stored"] == 0
+    assert migrate("--json", "--path", "*.md").json["stored"] == 2
+    assert migrate("--json", "--from", "cursor").json["stored"] == 1
 
 
 def test_the_index_follows_a_memory_that_is_of_another_day(ada: Agent, site: Path) -> None:
@@ -210,6 +208,12 @@ def test_what_stays_beside_is_not_asked_about_again(ada: Agent, site: Path) -> N
     assert "There is nothing to take in." in rules("migrate").err
     (site / "CLAUDE.md").write_text("Ferries wait for nobody.\n")
     assert migrate("--json").json["stored"] == 1
+    (site / "CLAUDE.md").write_text("Ferries wait for the fog.\n")
+    assert "1 memory left beside" in rules("migrate", "--how", "alongside", "--yes").err
+    assert "nothing to take in" in migrate().err
+    assert not any("fog" in says(ada, n).content for n in active(ada))
+    (site / "CLAUDE.md").write_text("Ferries wait for the moon.\n")
+    assert "1 revised" in migrate().out
 
 
 def test_twice_is_once_and_a_rollback_is_one_operation(ada: Agent, site: Path) -> None:
@@ -258,12 +262,6 @@ def test_secrets_are_kept_where_somebody_says_so(ada: Agent, site: Path) -> None
     assert MARKED in " ".join(says(ada, number).content for number in active(ada))
 
 
-def test_what_a_memory_says_already_is_left_out(ada: Agent, site: Path) -> None:
-    operations.remember(fresh(ada), [Draft("Ferries wait for the tide.", project="site")], OPERATOR)
-    assert "CLAUDE.md says the same as memory 1 here" in rules("detect").out
-    assert migrate("--json").json["stored"] == 2
-
-
 # --- init
 
 
@@ -289,13 +287,6 @@ def test_init_says_what_there_is_and_takes_nothing_in_unasked(ada: Agent, site: 
     assert active(ada) == []
 
 
-def test_init_takes_in_what_a_person_agrees_to(ada: Agent, site: Path) -> None:
-    ran = at_a_terminal("all\ny\n", "init")
-    assert "10. Migrated: 3 memories stored" in ran.out
-    assert len(active(ada)) == 3
-    assert "12. Index: 3 files listed" in ran.out
-
-
 def test_init_shows_the_first_before_it_asks(ada: Agent, site: Path) -> None:
     for n in range(30):
         (site / f".cursor/rules/{n}.mdc").write_text(f"Quay {n}.\n")
@@ -307,39 +298,11 @@ def test_init_shows_the_first_before_it_asks(ada: Agent, site: Path) -> None:
     assert len(few) == 1
 
 
-@pytest.mark.parametrize("answers", ["\n", "skip\n", "all\nn\n"])
-def test_init_takes_nothing_in_without_a_yes(ada: Agent, site: Path, answers: str) -> None:
-    ran = at_a_terminal(answers, "init")
-    assert "10. Migrated: nothing" in ran.out
-    assert active(ada) == []
-
-
-@pytest.mark.parametrize(
-    ("setting", "step", "told"),
-    [
-        ("auto_detect_existing_memories", "Other systems", "not looked for"),
-        ("prompt_user_for_migration", "Migration", "not asked"),
-    ],
-)
-def test_init_does_as_the_settings_say(ada: Agent, site: Path, setting: str, step: str, told: str) -> None:
-    talking.settings(ada, **{f"migration_settings__{setting}": False})
-    assert steps()[step].startswith(told)
-    assert active(ada) == []
-
-
-def test_what_changed_is_left_beside_until_it_changes_again(ada: Agent, site: Path) -> None:
-    migrate()
-    (site / "CLAUDE.md").write_text("Ferries wait for nobody.\n")
-    assert "1 memory left beside" in rules("migrate", "--how", "alongside", "--yes").err
-    assert "nothing to take in" in migrate().err
-    assert not any("nobody" in says(ada, n).content for n in active(ada))
-    (site / "CLAUDE.md").write_text("Ferries wait for the fog.\n")
-    assert "1 revised" in migrate().out
-
-
-def test_a_yes_to_nothing_in_particular_is_a_usage_error(ada: Agent, site: Path) -> None:
-    ran = rules("migrate", "--yes")
-    assert (ran.code, "how: must say what to do" in ran.err) == (2, True)
+def test_init_does_as_the_settings_say(ada: Agent, site: Path) -> None:
+    talking.settings(ada, migration_settings__prompt_user_for_migration=False)
+    assert steps()["Migration"].startswith("not asked")
+    talking.settings(ada, migration_settings__auto_detect_existing_memories=False)
+    assert steps()["Other systems"].startswith("not looked for")
     assert active(ada) == []
 
 
