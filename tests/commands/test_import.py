@@ -42,42 +42,37 @@ def line(**values: Any) -> bytes:
     return told({"content": f"{MARKER} likes tea"} | values)
 
 
-# What is wrong with a line → the line, the word that says so.
-BAD: dict[str, tuple[bytes, str]] = {
-    "not json": (b'{"content": "' + SAID, "not JSON"),
-    "not utf-8": (b'{"content": "' + SAID + b' \xff"}', "not UTF-8"),
-    "utf-16": (f'{{"content": "{MARKER}"}}'.encode("utf-16-le").replace(b"\n", b""), "line 2"),
-    "a list": (told([MARKER]), "not a JSON object"),
-    "no content": (told({"text": MARKER}), "content: is missing"),
-    "number content": (line(content=7), "content: must be text"),
-    "empty": (line(content=""), "content: is empty"),
-    "too long": (line(content=MARKER * 1_000), "at most 10,000"),
-    "nul": (line(content=f"{MARKER}\0"), "NUL"),
-    "half a surrogate": (line(content=f"{MARKER}\ud83e"), "surrogate"),
-    "bad date": (line(created_at=f"yesterday {MARKER}"), "created_at: is not a date"),
-    "a number for a date": (line(created_at=1_767_225_600), "created_at: is not a date"),
-    "after the calendar": (line(created_at="9999-12-31T23:59:59-14:00"), "outside the calendar"),
-    "tags in a text": (line(tags=MARKER), "tags: must be a list"),
-    "a tag that is a number": (line(tags=[1]), "tags: must each be text"),
-    "an empty tag": (line(tags=[" "]), "tags: must each be text"),
-    "a long tag": (line(tags=[MARKER * 5]), "tags: must each be text"),
-    "wrong kind": (line(kind=MARKER), "kind: is 'core' or 'journal'"),
-    "unknown category": (line(category=MARKER), "category: unknown"),
-    "a project that climbs": (line(project=f"../{MARKER}"), "project:"),
-    "deep": (b'{"content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not JSON"),
-    "a huge number": (b'{"content": "' + SAID + b'", "id": ' + b"9" * 10_000 + b"}", "not JSON"),
-    "over a megabyte": (line(pad="x" * jsonl.MAX_LINE), "longer than 1,000,000 bytes"),
-}
+# What is wrong with a line, and the word that says so. tests/unit/test_intake.py has the values that are refused.
+BAD = [
+    (b'{"content": "' + SAID, "not JSON"),
+    (b'{"content": "' + SAID + b' \xff"}', "not UTF-8"),
+    (f'{{"content": "{MARKER}"}}'.encode("utf-16-le").replace(b"\n", b""), "line 2"),
+    (told([MARKER]), "not a JSON object"),
+    (told({"text": MARKER}), "content: is missing"),
+    (line(content=7), "content: must be text"),
+    (line(content=MARKER * 1_000), "at most 10,000"),
+    (line(content=f"{MARKER}\ud83e"), "surrogate"),
+    (line(created_at=f"yesterday {MARKER}"), "created_at: is not a date"),
+    (line(created_at=1_767_225_600), "created_at: is not a date"),
+    (line(created_at="9999-12-31T23:59:59-14:00"), "outside the calendar"),
+    (line(tags=MARKER), "tags: must be a list"),
+    (line(tags=[MARKER * 5]), "tags: must each be text"),
+    (line(kind=MARKER), "kind: is 'core' or 'journal'"),
+    (line(category=MARKER), "category: unknown"),
+    (line(project=f"../{MARKER}"), "project:"),
+    (b'{"content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not JSON"),
+    (b'{"content": "' + SAID + b'", "id": ' + b"9" * 10_000 + b"}", "not JSON"),
+    (line(pad="x" * jsonl.MAX_LINE), "longer than 1,000,000 bytes"),
+]
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_line_stops_the_import_and_nothing_is_stored(name: str, ada: Agent) -> None:
-    bad, word = BAD[name]
+def test_a_bad_line_stops_the_import_and_nothing_is_stored(ada: Agent) -> None:
     before = steps.state(ada)
-    ran = put(GOOD, bad, GOOD, more=("--json",))
-    assert "line 2" in failed(ran, 2, word, "Nothing was imported")
-    assert MARKER not in ran.err
-    assert len(ran.err) < 500
+    for bad, word in BAD:
+        ran = put(GOOD, bad, GOOD, more=("--json",))
+        assert "line 2" in failed(ran, 2, word, "Nothing was imported")
+        assert MARKER not in ran.err
+        assert len(ran.err) < 500
     assert steps.state(ada) == before
 
 
@@ -88,9 +83,8 @@ def test_a_bad_line_far_behind_undoes_the_batches_before_it(ada: Agent) -> None:
     assert steps.state(ada) == before
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
+def test_what_other_programs_write_is_read(ada: Agent) -> None:
+    written = [
         GOOD + b"\r\n",
         b"\xef\xbb\xbf" + GOOD,
         b"\n\n  \n" + GOOD + b"\n\t\n",
@@ -98,12 +92,10 @@ def test_a_bad_line_far_behind_undoes_the_batches_before_it(ada: Agent) -> None:
         b'{"content": "\\u0067ood"}',
         b'{"content": "good", "kind": null, "category": null, "project": null, "tags": null, "origin": null}',
         b'{"content": "bad", "content": "good"}',
-    ],
-)
-def test_what_other_programs_write_is_read(given: bytes, ada: Agent) -> None:
-    assert put(given).code == 0
-    assert steps.says(ada, 1).content == "good"
-    assert steps.active(ada) == [1]
+    ]
+    for each in written:
+        assert put(each).code == 0
+    assert [steps.says(ada, number).content for number in steps.active(ada)] == ["good"] * len(written)
 
 
 def test_the_result_is_one_line_of_json(ada: Agent) -> None:
@@ -112,17 +104,11 @@ def test_the_result_is_one_line_of_json(ada: Agent) -> None:
     assert ran.out == '{"imported": 2, "tokens": 12}\n'
 
 
-@pytest.mark.parametrize("nothing", [b"", b"\n \r\n"])
-def test_nothing_to_import_is_no_edit(nothing: bytes, ada: Agent) -> None:
+def test_nothing_to_import_is_no_edit(ada: Agent) -> None:
     before = steps.state(ada)
-    assert put(nothing, more=("--json",)).json == {"imported": 0, "tokens": 0}
+    for nothing in (b"", b"\n \r\n"):
+        assert put(nothing, more=("--json",)).json == {"imported": 0, "tokens": 0}
     assert steps.state(ada) == before
-
-
-def test_a_file_is_read_as_standard_input_is(ada: Agent, tmp_path: Path) -> None:
-    file = tmp_path / "ledger.jsonl"
-    file.write_bytes(line() + b"\n")
-    assert run("import_memories", "acme/ada", str(file), "--json").json["imported"] == 1
 
 
 def test_a_file_that_cannot_be_read_is_a_usage_error(ada: Agent, tmp_path: Path) -> None:
@@ -137,17 +123,15 @@ def test_unknown_keys_are_ignored_with_one_warning_that_quotes_nothing(ada: Agen
     assert ran.err == "warning: 3 values of unknown keys were ignored\n"
 
 
-def test_constitutional_is_reported_and_not_set(ada: Agent) -> None:
-    ran = put(line(constitutional=True), line(constitutional=False), line())
-    assert ran.err.count("\n") == 1
-    assert "1 memories were constitutional there" in ran.err
+def test_what_was_constitutional_or_discarded_is_reported_and_not_so_here(ada: Agent) -> None:
+    gone = line(discarded_at="2026-01-01T00:00:00Z", superseded_by=3)
+    ran = put(line(constitutional=True), line(constitutional=False), gone, line(), more=("--json",))
+    assert ran.json["imported"] == 3
+    assert ran.err == (
+        "warning: 1 memories were constitutional there: here the agent or an admin sets that\n"
+        "warning: 1 discarded memories were left out\n"
+    )
     assert not Memory.objects.filter(constitutional=True).exists()
-
-
-def test_discarded_memories_of_an_export_stay_discarded(ada: Agent) -> None:
-    ran = put(line(discarded_at="2026-01-01T00:00:00Z", superseded_by=3), line(), more=("--json",))
-    assert ran.json["imported"] == 1
-    assert ran.err == "warning: 1 discarded memories were left out\n"
 
 
 def test_origin_goes_before_created_at_and_the_row_keeps_its_own(ada: Agent) -> None:

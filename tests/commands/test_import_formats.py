@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import IO, Any
 
 import pytest
 from django.db import transaction
 
-from memory.agents import rule_changes
 from memory.models import Agent
 from memory.transfer.formats.found import Part
 from memory.transfer.importing import IMPORTS
@@ -19,7 +16,6 @@ from tests import steps
 from tests.commands.calling import failed, run
 from tests.moving.test_systems import TREES
 from tests.privacy.marker import MARKER
-from tests.steps import PERSON, fresh
 
 FILES = {
     "jsonl": "own/tree/exports/ada.jsonl",
@@ -54,20 +50,9 @@ def test_what_was_left_out_and_what_was_done_is_told(ada: Agent) -> None:
     assert {"desk"} == {row.project for row in (steps.row(ada, n) for n in steps.active(ada)) if row.project}
 
 
-def test_an_export_comes_back(ada: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: object) -> None:
-    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)  # type: ignore[attr-defined]
-    steps.remember(ada, "likes tea", tags=("tea",))
-    for name in ("axe", "mem0", "letta"):
-        path = tmp_path / name
-        assert run("export_memories", "acme/ada", "--format", name, "--to", str(path)).code == 0
-        assert run("import_memories", "globex/bob", str(path), "--format", name, "--json").json["imported"] == 1
-
-
-@pytest.mark.parametrize("name", [name for name in IMPORTS if name != "jsonl"])
-def test_a_file_of_another_format_stops_it(ada: Agent, name: str) -> None:
-    body = b"\x1f\x8b" + MARKER.encode() if name == "markdown" else MARKER.encode()
+def test_a_file_of_another_format_stops_it(ada: Agent) -> None:
     before = steps.state(ada)
-    ran = run("import_memories", "acme/ada", "-", "--format", name, stdin=body)
+    ran = run("import_memories", "acme/ada", "-", "--format", "letta", stdin=MARKER.encode())
     failed(ran, 2, "error: file:", "Nothing was imported")
     assert MARKER not in ran.err + ran.out
     assert steps.state(ada) == before
@@ -97,10 +82,3 @@ def test_a_file_is_looked_through_before_the_transaction(ada: Agent, monkeypatch
 def test_a_project_is_for_formats_without(ada: Agent) -> None:
     failed(put("jsonl", b'{"content": "x"}', "--project", "desk"), 2, "project")  # type: ignore[arg-type]
     failed(put("letta", b'[{"text": "x"}]', "--project", "../x"), 2, "project")  # type: ignore[arg-type]
-
-
-def test_nothing_comes_in_while_memory_is_off(ada: Agent) -> None:
-    rule_changes.change(fresh(ada), PERSON, enabled=False)
-    before = steps.state(ada)
-    failed(put("mem0", json.dumps([{"memory": MARKER}]).encode()), 1, "switched off")  # type: ignore[arg-type]
-    assert steps.state(ada) == before
