@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -15,6 +15,8 @@ from memory.models import Agent, Memory
 from memory.policy.validation import Draft
 from memory.silo.silo import Opened, Silo
 from memory.time_machine import replay
+from memory.transfer import exporting
+from memory.transfer.export_formats import writer
 from memory.writing import operations
 from memory.writing.snapshots import snapshot as snapshot
 
@@ -84,6 +86,13 @@ def refused(agent: Agent, error: type[Exception]) -> Iterator[pytest.ExceptionIn
 
 def protect(agent: Agent, *numbers: int) -> None:
     operations.protect(agent, numbers, PERSON)
+
+
+def exported(agent: Agent, *, with_discarded: bool = False) -> list[str]:
+    """The memories as JSON Lines."""
+    with closing(exporting.memories(agent, with_discarded=with_discarded)) as found:
+        written = writer("jsonl", with_discarded=with_discarded)(agent, found, exporting.NotHeld())
+        return [line.decode() for line in written]
 
 
 def tell(agent: Agent, text: str = "told") -> int:

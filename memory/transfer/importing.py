@@ -135,6 +135,7 @@ def _drafts(parts: Iterable[Part], here: str, done: Imported) -> Iterator[Draft]
                 raise Invalid("file", f"{part.why}. Nothing was imported")
             done.leave_out(part)
             continue
+        part = part.bounded()
         try:
             draft = _draft(part, here)
         except Invalid as problem:  # what a reader gives is well; whatever is not, is told

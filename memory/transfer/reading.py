@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from memory.errors import FileFault, Invalid
-from memory.policy.validation import MAX_TAG, MAX_TAGS
+from memory.policy.validation import MAX_TAG
 from memory.run_log.files import told as naming
 from memory.transfer import git_dates, page_imports, walk
 from memory.transfer.formats.found import Found, LeftOut, Part, Reader
@@ -248,7 +248,7 @@ def unique(items: Iterable[Item]) -> list[Item]:
         if len(found) > MAX_PIECES:
             why = f"more than {MAX_PIECES:,} pieces are there: name fewer, or give the file to import_memories"
             raise Invalid("sources", why)
-    return [replace(item, part=_bounded(item.part)) for item in found]
+    return [replace(item, part=item.part.bounded()) if isinstance(item.part, Found) else item for item in found]
 
 
 def _digest(part: Found) -> bytes:
@@ -265,12 +265,6 @@ def _tagged(part: Part, tags: Sequence[str]) -> Part:
     lost = (f"{tag.partition(':')[0]} of {len(tag):,} characters not kept" for tag in tags if len(tag) > MAX_TAG)
     kept = dict.fromkeys((*part.tags, *(tag for tag in tags if len(tag) <= MAX_TAG)))
     return replace(part, tags=tuple(kept), transformed=(*part.transformed, *map(told, dict.fromkeys(lost))))
-
-
-def _bounded(part: Part) -> Part:
-    if isinstance(part, LeftOut) or (more := len(part.tags) - MAX_TAGS) <= 0:
-        return part
-    return replace(part, tags=part.tags[:MAX_TAGS], transformed=(*part.transformed, f"not kept: {more:,} tags"))
 
 
 @contextmanager

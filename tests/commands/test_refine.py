@@ -62,7 +62,7 @@ def test_figures_are_as_the_script_implies(provider: str, ada: Agent, served: Mo
     assert (ran.code, ran.err, served.refused) == (0, "", [])
     assert MARKER not in ran.out
     scripted.figures(ran.json)
-    scripted.outcome([json.loads(line) for line in jsonl.dump(steps.fresh(ada), with_discarded=True)])
+    scripted.outcome([json.loads(line) for line in steps.exported(steps.fresh(ada), with_discarded=True)])
     assert steps.problems(ada) == []
 
 

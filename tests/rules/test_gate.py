@@ -24,7 +24,7 @@ from memory.writing import duplicates, operations
 from refinement import ledger
 from tests.conftest import OPERATOR
 from tests.rules.talking import agreed
-from tests.steps import ME, PERSON, SYSTEM, fresh, last_entry, problems, refused, remember, says, tell
+from tests.steps import ME, PERSON, SYSTEM, exported, fresh, last_entry, problems, refused, remember, says, tell
 
 CATEGORY = "technical"
 
@@ -112,7 +112,7 @@ def test_the_time_machine_and_the_export_are_not_affected(past: Agent) -> None:
     assert last_entry(past).seq == before + 1
     with pytest.raises(errors.CategoryDisabled):
         reading.one(fresh(past), 2)
-    assert {json.loads(line)["id"] for line in jsonl.dump(fresh(past))} == {1, 2, 3}
+    assert {json.loads(line)["id"] for line in exported(fresh(past))} == {1, 2, 3}
     assert problems(past) == []
 
 

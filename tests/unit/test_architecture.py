@@ -137,9 +137,7 @@ def test_silos_are_opened_where_an_agents_own_work_is_done_and_nowhere_else() ->
 
 def test_memories_leave_as_text_by_the_commands_of_the_agents_side_alone() -> None:
     shows = EXPORTS | READS | RETRIEVES | SHOWS_A_MEMORY
-    assert (
-        callers("exporting.memories", "jsonl.dump") | importers("memory.transfer.exporting.record") <= shows | FORMATS
-    )
+    assert callers("exporting.memories") | importers("memory.transfer.exporting.record") <= shows | FORMATS
     assert importers("memory.transfer.export_formats") == EXPORTS | {"memory/api/transfer.py"}
     retrieves = {"memory/management/commands/recall.py", "memory/api/retrieval.py"}
     assert importers("memory.recording.retrieval") == retrieves
@@ -159,7 +157,7 @@ def test_the_api_shows_content_to_the_agents_side_alone() -> None:
     elsewhere = {"memory/consent/granted_reads.py", "memory/mail/letters.py"}  # under a grant; whom a steward replaced
     elsewhere |= {"memory/recording/retrieval.py"}
     assert (
-        reading | callers("exporting.memories", "jsonl.dump")
+        reading | callers("exporting.memories")
     ) - EXPORTS - RETRIEVES == READS | SHOWS_A_MEMORY | elsewhere | FORMATS
     for module in READS | {"memory/api/retrieval.py"}:
         bases = [

@@ -19,13 +19,12 @@ from memory.silo import keys
 from memory.silo.silo import Silo
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from memory.transfer.formats import jsonl
 from memory.writing import operations
 from refinement import schedule
 from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
 from tests import refining, steps
-from tests.steps import ME, PERSON, fresh, last_entry, problems, refused, remember
+from tests.steps import ME, PERSON, exported, fresh, last_entry, problems, refused, remember
 
 pytestmark = pytest.mark.database
 
@@ -59,7 +58,7 @@ def test_nothing_of_it_opens_again(past: Agent) -> None:
     with pytest.raises(errors.Erased):
         Silo.for_agent(fresh(past))
     with pytest.raises(errors.Erased):
-        list(jsonl.dump(fresh(past)))
+        exported(fresh(past))
 
 
 def test_its_trail_verifies_and_says_under_which_key_a_backup_opens(erased: Agent, bob: Agent) -> None:

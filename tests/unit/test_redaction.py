@@ -21,12 +21,11 @@ from memory.silo.silo import Silo
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from memory.time_machine.undone import Undone
-from memory.transfer.formats import jsonl
 from memory.writing import duplicates, edits, operations
 from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
 from tests import steps
-from tests.steps import ME, PERSON, SESSION, fresh, last_entry, problems, refused, remember, row
+from tests.steps import ME, PERSON, SESSION, exported, fresh, last_entry, problems, refused, remember, row
 
 pytestmark = pytest.mark.database
 
@@ -143,7 +142,7 @@ def test_several_at_once_in_one_entry(past: Agent) -> None:
 
 def test_the_silo_opens_the_rest_and_exports_without_it(past: Agent) -> None:
     redact(past, 1)
-    lines = "\n".join(jsonl.dump(fresh(past), with_discarded=True))
+    lines = "\n".join(exported(fresh(past), with_discarded=True))
     assert "milk" in lines
     assert "black tea" not in lines.replace("tea, black and green", "")
     with pytest.raises(errors.SealBroken):

@@ -29,20 +29,27 @@ _AS_LONG = 100  # as one that says nothing
 
 def _written(_: Agent, memories: Iterable[Read], noted: NotHeld) -> Iterator[bytes]:
     for read in memories:
-        memory, text = read.memory, read.opened.content
-        told = harmless(text)
+        told = harmless(read.opened.content)
         body = told if _OF_A_RUN.match(told) else _OF_NO_TASK + told
-        for what, is_lost in (
-            ("what a line says of a run has a backslash before it, for it would begin another", told != text),
-            ("it says what a log says of nothing, and is no memory there", _is_of_nothing(body)),
-            ("its tags are not held", bool(read.opened.tags)),
-            ("its category and project are not held", (memory.category, memory.project) != ("behavioral", "")),
-            ("it is of the core, and a log has but runs", memory.kind == "core"),
-            ("it was constitutional", memory.constitutional),
-        ):
-            if is_lost:
-                noted.note(what)
-        yield entry(memory.origin, body).encode()
+        for what in _lost(read, body):
+            noted.note(what)
+        yield entry(read.memory.origin, body).encode()
+
+
+def _lost(read: Read, body: str) -> Iterator[str]:
+    memory, text = read.memory, read.opened.content
+    if harmless(text) != text:
+        yield "what a line says of a run has a backslash before it, for it would begin another"
+    if _is_of_nothing(body):
+        yield "it says what a log says of nothing, and is no memory there"
+    if read.opened.tags:
+        yield "its tags are not held"
+    if (memory.category, memory.project) != ("behavioral", ""):
+        yield "its category and project are not held"
+    if memory.kind == "core":
+        yield "it is of the core, and a log has but runs"
+    if memory.constitutional:
+        yield "it was constitutional"
 
 
 def _is_of_nothing(body: str) -> bool:

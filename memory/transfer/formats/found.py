@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import IO
+
+from memory.policy.validation import MAX_TAGS
 
 HERE = "."  # as a project: the project of the folder or of the call. No project id can be "."
 
@@ -37,6 +39,12 @@ class Found:
     id: str = ""
     part: str = ""
     by_words: bool = False
+
+    def bounded(self) -> Found:
+        """With as many tags as a memory may have."""
+        if (more := len(self.tags) - MAX_TAGS) <= 0:
+            return self
+        return replace(self, tags=self.tags[:MAX_TAGS], transformed=(*self.transformed, f"not kept: {more:,} tags"))
 
 
 Part = Found | LeftOut

@@ -11,7 +11,7 @@ from typing import Any
 
 from memory.errors import Invalid
 from memory.policy.categories import PROJECT, SCOPES
-from memory.policy.validation import MAX_TAG, MAX_TAGS, Draft, parse_moment
+from memory.policy.validation import MAX_TAG, Draft, parse_moment
 from memory.transfer.exporting import OURS
 from memory.transfer.formats.found import HERE, Found, LeftOut, Part
 from memory.transfer.formats.parting import in_parts, pieces
@@ -33,14 +33,9 @@ class Gathered:
     date: datetime | None = None
     tags: dict[str, None] = field(default_factory=dict)
     _told: dict[str, None] = field(default_factory=dict)
-    _untold: int = 0
-    _untagged: int = 0
 
     def tell(self, what: str) -> None:
-        if len(self._told) < _MOST_TOLD:
-            self._told[told(what)] = None
-        else:
-            self._untold += 1
+        self._told[told(what)] = None
 
     def not_kept(self, name: str) -> None:
         self.tell(f"not kept: {name}")
@@ -52,10 +47,8 @@ class Gathered:
         said = _as_tag(text)
         if not said or len(before) + len(said) > MAX_TAG:
             self.not_kept(name)
-        elif len(self.tags) < MAX_TAGS or before + said in self.tags:
-            self.tags[before + said] = None
         else:
-            self._untagged += 1
+            self.tags[before + said] = None
 
     def tag_each(self, texts: object, name: str) -> None:
         if isinstance(texts, list):
@@ -90,8 +83,8 @@ class Gathered:
 
     @property
     def transformed(self) -> tuple[str, ...]:
-        more = [(self._untagged, "tags"), (self._untold, "others")]
-        return (*self._told, *(f"not kept: {count:,} {what}" for count, what in more if count))
+        first, others = tuple(self._told)[:_MOST_TOLD], len(self._told) - _MOST_TOLD
+        return (*first, f"not kept: {others:,} others") if others > 0 else first
 
     def found(self, key: str, text: object, *, blank: str = NO_TEXT) -> Iterator[Part]:
         """The memories that a text becomes, or why it is none."""

@@ -7,8 +7,8 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from memory.models import Agent
 from memory.policy.categories import PROJECT, scope_of
 from memory.policy.validation import Draft
 from memory.search.reading import Read
-from memory.transfer.exporting import Export, NotHeld, memories, record
+from memory.transfer.exporting import Export, NotHeld, record
 from memory.transfer.formats import gathering
 from memory.transfer.formats.found import HERE, Found, LeftOut, Part
 from memory.transfer.formats.text import EMPTY, told
@@ -133,20 +133,10 @@ def load(
     return done
 
 
-def dump(agent: Agent, *, with_discarded: bool = False) -> Generator[str, None, None]:
-    """The silo's memories, one line each, in order of number; redacted ones say nothing. For the agent's side alone."""
-    with closing(memories(agent, with_discarded=with_discarded)) as found:
-        for read in found:
-            yield _line(read, with_discarded=with_discarded)
-
-
-def _line(read: Read, *, with_discarded: bool) -> str:
-    return json.dumps(record(read.memory, read.opened, with_discarded=with_discarded), ensure_ascii=False)
-
-
 def _written(_: Agent, found: Iterable[Read], __: NotHeld, *, with_discarded: bool = False) -> Iterator[bytes]:
     for read in found:
-        yield _line(read, with_discarded=with_discarded).encode() + b"\n"
+        line = record(read.memory, read.opened, with_discarded=with_discarded)
+        yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
 def _drafts(lines: Iterable[bytes], done: Imported) -> Iterator[Draft]:

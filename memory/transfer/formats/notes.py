@@ -46,14 +46,11 @@ def _entry(value: Any, key: str, path: str) -> Iterator[Part]:
     gathered = Gathered()
     try:
         text = fit(_words(value, gathered))
-    except Unfit as unfit:
-        why = unfit.why
-    else:
         for what in text.transformed:
             gathered.tell(what)
         yield from memories(text.text, key, gathered, path)
-        return
-    yield LeftOut(key, why)
+    except Unfit as unfit:
+        yield LeftOut(key, unfit.why)
 
 
 def _words(value: Any, gathered: Gathered) -> str:

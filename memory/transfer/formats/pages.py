@@ -35,10 +35,7 @@ def page(file: IO[bytes], path: str, tags: tuple[str, ...] = ()) -> Iterator[Par
     try:
         yield from _memories(file.read(LARGEST), path, tags)
     except Unfit as unfit:
-        why = unfit.why
-    else:
-        return
-    yield LeftOut(path, why)
+        yield LeftOut(path, unfit.why)
 
 
 def _memories(data: bytes, path: str, tags: tuple[str, ...]) -> Iterator[Found]:

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import tarfile
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
@@ -15,13 +16,12 @@ from typing import IO, Any
 
 from audit.models import AuditEntry
 from memory.markdown import sections
-from memory.models import Agent, Memory
+from memory.models import Agent
 from memory.policy import settings_document, switches
 from memory.search.reading import Read
-from memory.silo.silo import Opened
 from memory.transfer.exporting import Export, NotHeld
 from memory.transfer.formats import tree_files
-from memory.transfer.formats.found import Found, LeftOut, Part
+from memory.transfer.formats.found import LeftOut, Part
 from memory.transfer.formats.tar_files import Member, members
 from memory.transfer.formats.text import Unfit
 from memory.vault import naming, rendering
@@ -64,7 +64,8 @@ def _files(agent: Agent, memories: Iterator[Read], noted: NotHeld) -> Iterator[t
             changed_at = times.get(memory.version, memory.created_at)
             data = rendering.rendered(memory, read.opened, settings_document.value(rules, "version"), changed_at)
             path = _path(read, rules, named)
-            _note(read, data, path, noted)
+            for what in _lost(read, data, path):
+                noted.note(what)
             yield str(MEMORIES / path), data, _seconds(memory.origin)
 
 
@@ -75,34 +76,27 @@ def _path(read: Read, rules: Mapping[str, Any], named: set[PurePosixPath]) -> Pu
     return path
 
 
-def _note(read: Read, data: bytes, path: PurePosixPath, noted: NotHeld) -> None:
-    """What is not there when the file is read: told by reading it."""
+def _lost(read: Read, data: bytes, path: PurePosixPath) -> Iterator[str]:
+    """What is not there when the file is read: found out by reading it."""
     memory, opened = read.memory, read.opened
-    found = list(tree_files.read(data, "", path, _time(_seconds(memory.origin))))
-    for what, is_lost in (
-        ("its file does not say that it is of the journal", memory.kind == "journal"),
-        ("its file does not say that it is constitutional", memory.constitutional),
-        ("its file says more than one memory holds, and becomes several", len(found) > 1),
-        *_differing(memory, opened, found[0]),
-    ):
-        if is_lost:
-            noted.note(what)
-
-
-def _differing(memory: Memory, opened: Opened, found: Part) -> Iterator[tuple[str, bool]]:
+    if memory.kind == "journal":
+        yield "its file does not say that it is of the journal"
+    if memory.constitutional:
+        yield "its file does not say that it is constitutional"
+    found, *more = tree_files.read(data, "", path, _time(_seconds(memory.origin)))
+    if more:
+        yield "its file says more than one memory holds, and becomes several"
     if isinstance(found, LeftOut):
-        yield "its file says nothing, for each of its sections says what stands for nothing", True
+        yield "its file says nothing, for each of its sections says what stands for nothing"
         return
-    said = sections.parted(opened.content, memory.category)
-    yield "a section says what stands for nothing", sections.parted(found.content, memory.category) != said
-    tags = tuple(dict.fromkeys(" ".join(tag.split()) for tag in opened.tags))
-    yield "a tag of it says what stands for nothing", found.tags != tags
-    yield "its category or project is not what its folder says", _place(found) != (memory.category, memory.project)
-    yield "its date is not told", found.date != memory.origin.replace(microsecond=0)
-
-
-def _place(found: Found) -> tuple[str, str]:
-    return found.category, found.project
+    if sections.parted(found.content, memory.category) != sections.parted(opened.content, memory.category):
+        yield "a section says what stands for nothing"
+    if found.tags != tuple(dict.fromkeys(" ".join(tag.split()) for tag in opened.tags)):
+        yield "a tag of it says what stands for nothing"
+    if (found.category, found.project) != (memory.category, memory.project):
+        yield "its category or project is not what its folder says"
+    if found.date != memory.origin.replace(microsecond=0):
+        yield "its date is not told"
 
 
 EXPORT = Export(
@@ -120,14 +114,10 @@ EXPORT = Export(
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
     """Of an archive, as we write it or as a folder is packed: all of it is looked at before anything is given."""
-    why = ""
     try:
-        for _ in members(file):
-            pass
+        deque(members(file), maxlen=0)
     except Unfit as unfit:
-        why = unfit.why
-    if why:
-        yield LeftOut(path, why)
+        yield LeftOut(path, unfit.why)
         return
     for member in members(file):
         yield from _of_member(member, f"{path}/{member.path}" if path else member.path)

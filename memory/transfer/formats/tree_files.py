@@ -34,13 +34,9 @@ def read(data: bytes, path: str, within: PurePosixPath, at: datetime | None = No
         yield LeftOut(path, "is an index of other files")
         return
     try:
-        file = _File(_text(data), within, at)
+        yield from _File(_text(data), within, at).parts(path)
     except Unfit as unfit:
-        why = unfit.why
-    else:
-        yield from file.parts(path)
-        return
-    yield LeftOut(path, why)
+        yield LeftOut(path, unfit.why)
 
 
 def _text(data: bytes) -> Decoded:
