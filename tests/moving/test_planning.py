@@ -28,22 +28,17 @@ SECRET = f"The desk signs in, and its password is {KEY}."
 # --- what it would be
 
 
-def test_what_is_the_folders_is_of_its_project(ada: Agent) -> None:
+def test_its_project_is_the_folders_and_its_date_its_files_unless_it_has_its_own(ada: Agent) -> None:
+    at = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
     here, none, named = steps(
-        ada, piece("a"), piece("b", category="technical", project=""), piece("c", project="pilot-app")
+        ada, piece("a"), piece("b", category="technical", project=""), piece("c", project="pilot-app", date=at)
     )
     assert (here.draft.project, none.draft.project, named.draft.project) == (HARBOUR, "", "pilot-app")
+    assert (here.origin, "dated by its file" in here.transformed) == (WRITTEN, True)
+    assert (named.origin, "dated by its file" in named.transformed) == (at, False)
 
 
-def test_its_date_is_its_own_or_its_files(ada: Agent) -> None:
-    at = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
-    dated, undated = steps(ada, piece("a", date=at), piece("b", "Otherwise."))
-    assert (dated.origin, undated.origin) == (at, WRITTEN)
-    assert "dated by its file" in undated.transformed
-    assert "dated by its file" not in dated.transformed
-
-
-def test_its_tags_say_where_it_came_from(ada: Agent) -> None:
+def test_its_tags_say_where_it_came_from_as_far_as_the_settings_want(ada: Agent) -> None:
     [step] = steps(
         ada, piece(".claude/rules/quays.md", tags=("glob:quays/**",), transformed=("front matter left out",))
     )
@@ -56,9 +51,6 @@ def test_its_tags_say_where_it_came_from(ada: Agent) -> None:
         "transformed:dated by its file",
         "compatibility:its file was left as it is",
     )
-
-
-def test_notes_can_be_switched_off(ada: Agent) -> None:
     off = {"migration_notes_inclusion": False, "cross_system_compatibility": False}
     talking.settings(ada, **{f"migration_settings__{name}": value for name, value in off.items()})
     [step] = steps(ada, piece(tags=("a",)))
@@ -73,19 +65,14 @@ def test_notes_fit_whatever_the_key_and_however_many_its_tags(ada: Agent) -> Non
     assert "".join(told) == "from " + DEEP + "two lines.md#slug"
 
 
-def test_secrets_are_masked_in_what_is_not_private(ada: Agent) -> None:
+def test_secrets_are_masked_in_what_is_not_private_unless_a_person_wants_them(ada: Agent) -> None:
     open_, private = steps(ada, piece("a", SECRET), piece("b", SECRET, category="credentials", project=""))
     assert KEY not in open_.draft.content
     assert "1 secret masked" in open_.transformed
     assert private.draft.content == SECRET
-
-
-def test_secrets_are_kept_where_a_person_wants_them(ada: Agent) -> None:
-    [step] = steps(ada, piece("a", SECRET), masks=False)
-    assert step.draft.content == SECRET
+    assert steps(ada, piece("a", SECRET), masks=False)[0].draft.content == SECRET
     talking.settings(ada, capture_settings__sensitive_data_masking=False)
-    [step] = steps(ada, piece("a", SECRET))
-    assert step.draft.content == SECRET
+    assert steps(ada, piece("a", SECRET))[0].draft.content == SECRET
 
 
 def test_brands_and_licences_are_left_out_and_told(ada: Agent) -> None:
@@ -107,55 +94,45 @@ def test_a_plan_shows_nothing_of_what_it_holds(ada: Agent) -> None:
     assert "hidden-marker" not in repr(found) + repr(found.steps) + repr(found.steps[0].draft)
 
 
-@pytest.mark.parametrize(
-    ("choice", "keys"),
-    [
-        (Choice(), ["a.md", "docs/b.md", "c.json#1"]),
-        (Choice(categories=frozenset({"contextual"})), ["a.md", "docs/b.md"]),
-        (Choice(paths=("docs/*",)), ["docs/b.md"]),
-        (Choice(paths=("docs/*", "*.json#*")), ["docs/b.md", "c.json#1"]),
-        (Choice(since=NOW), ["c.json#1"]),
-        (Choice(until=WRITTEN), ["a.md", "docs/b.md"]),
-    ],
-)
-def test_what_is_wanted(ada: Agent, choice: Choice, keys: list[str]) -> None:
+def test_what_is_wanted(ada: Agent) -> None:
     found = steps(
         ada,
         piece("a.md", "one"),
         piece("docs/b.md", "two"),
         piece("c.json#1", "three", system="mem0", category="behavioral", project="", date=NOW),
     )
-    assert [step.key for step in found if choice.wants(step)] == keys
+    for choice, keys in (
+        (Choice(), ["a.md", "docs/b.md", "c.json#1"]),
+        (Choice(categories=frozenset({"contextual"})), ["a.md", "docs/b.md"]),
+        (Choice(paths=("docs/*",)), ["docs/b.md"]),
+        (Choice(paths=("docs/*", "*.json#*")), ["docs/b.md", "c.json#1"]),
+        (Choice(since=NOW), ["c.json#1"]),
+        (Choice(until=WRITTEN), ["a.md", "docs/b.md"]),
+    ):
+        assert [step.key for step in found if choice.wants(step)] == keys
 
 
 # --- what became of it
 
 
-def test_twice_is_once(ada: Agent) -> None:
+def test_twice_is_once_and_what_changed_is_revised(ada: Agent) -> None:
     assert states(ada, piece("a"), piece("b", "Other.")) == [State.NEW, State.NEW]
     move(ada, piece("a"), piece("b", "Other."))
-    assert states(ada, piece("a"), piece("b", "Other."), piece("c", "More.")) == [State.SAME, State.SAME, State.NEW]
+    assert states(ada, piece("a"), piece("b", "Another."), piece("c", "More.")) == [
+        State.SAME,
+        State.CHANGED,
+        State.NEW,
+    ]
     assert [step.number for step in steps(ada, piece("a"), piece("b", "Other."))] == [1, 2]
+    assert states(ada, piece("a"), project="pilot-app", compares=False) == [State.NEW]
 
 
-def test_the_same_file_of_another_project_is_another(ada: Agent) -> None:
-    move(ada, piece("CLAUDE.md"))
-    assert states(ada, piece("CLAUDE.md"), project="pilot-app", compares=False) == [State.NEW]
-
-
-def test_a_file_that_changed_is_revised(ada: Agent) -> None:
+def test_what_belongs_elsewhere_by_now_is_another_memory(ada: Agent) -> None:
     move(ada, piece("a", "one"))
-    assert states(ada, piece("a", "two")) == [State.CHANGED]
-
-
-@pytest.mark.parametrize(
-    "elsewhere", [{"category": "personal", "project": ""}, {"project": "pilot-app"}, {"kind": "journal"}]
-)
-@pytest.mark.parametrize("content", ["one", "two"])
-def test_what_belongs_elsewhere_by_now_is_another_memory(ada: Agent, content: str, elsewhere: dict[str, str]) -> None:
-    move(ada, piece("a", "one"))
-    [step] = steps(ada, piece("a", content, **elsewhere))
-    assert (step.state, step.replaces) == (State.CHANGED, True)
+    for elsewhere in ({"category": "personal", "project": ""}, {"project": "pilot-app"}, {"kind": "journal"}):
+        for content in ("one", "two"):
+            [step] = steps(ada, piece("a", content, **elsewhere))
+            assert (step.state, step.replaces) == (State.CHANGED, True)
 
 
 @pytest.mark.parametrize("edit", ["revised", "protected", "discarded"])
@@ -204,10 +181,13 @@ def test_nothing_of_a_category_that_is_off(ada: Agent) -> None:
 
 
 def test_what_a_memory_says_already_is_told_to_the_agents_side_alone(ada: Agent) -> None:
+    remember(ada, "Ferries wait.", category="contextual", project="pilot-app")
+    remember(ada, "Ferries wait.", category="technical")
+    assert states(ada, piece("a")) == [State.NEW]  # in another place, they are another memory
     remember(ada, "Ferries wait.", category="contextual", project=HARBOUR)
     found = plan(ada, piece("a"))
     assert found.steps == []
-    assert [(each.key, each.why) for each in found.left_out] == [("a", "says the same as memory 1 here")]
+    assert [(each.key, each.why) for each in found.left_out] == [("a", "says the same as memory 3 here")]
     assert states(ada, piece("a"), compares=False) == [State.NEW]
 
 
@@ -233,14 +213,10 @@ def test_two_pieces_of_one_name_are_two(ada: Agent) -> None:
     assert states(ada, piece("a", "one"), piece("a", "two")) == [State.SAME, State.SAME]
 
 
-def test_a_secret_is_in_no_tag_either(ada: Agent) -> None:
+def test_a_secret_is_in_no_tag_and_in_no_project(ada: Agent) -> None:
     token = "ghp_" + "a1B2c3D4" * 4 + "wxyz"
     [step] = steps(ada, piece(f"a.md#{token}", "Of the crane.", tags=(token, "password:hunter2xyz")))
     assert not [tag for tag in step.draft.tags if token in tag or "hunter2xyz" in tag]
-
-
-def test_a_project_called_by_a_secret_is_left_out(ada: Agent) -> None:
-    token = "ghp_" + "a1B2c3D4" * 4 + "wxyz"
     found = plan(ada, piece("a", project=token))
     assert (found.steps, len(found.left_out)) == ([], 1)
     assert token not in found.left_out[0].why
@@ -250,12 +226,6 @@ def test_more_than_can_be_looked_at_is_refused(ada: Agent, monkeypatch: pytest.M
     monkeypatch.setattr("memory.transfer.reading.MAX_PIECES", 2)
     with pytest.raises(Invalid, match="more than 2 pieces"):
         unique([piece("a"), no_piece("b"), piece("c", "three")])
-
-
-def test_the_same_words_in_another_place_are_another_memory(ada: Agent) -> None:
-    remember(ada, "Ferries wait.", category="contextual", project="pilot-app")
-    remember(ada, "Ferries wait.", category="technical")
-    assert states(ada, piece("a")) == [State.NEW]
 
 
 def test_a_tag_that_many_have_is_masked_once(ada: Agent) -> None:
