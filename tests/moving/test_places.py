@@ -13,28 +13,18 @@ from memory.transfer.systems import framework
 from tests.moving.looking import found, put
 
 
-def test_settings_of_tools_are_not_opened(tmp_path: Path) -> None:
-    put(tmp_path / ".claude", "settings.json", '{"results": [{"id": "1", "memory": "x"}]}')
-    assert found(tmp_path / ".claude") == ({}, {})
-
-
-@pytest.mark.parametrize(
-    ("folder", "path", "tags"),
-    [
+def test_a_tools_own_folder_is_read_where_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for folder, path, tags in (
         (".claude", "CLAUDE.md", ("local",)),
         (".copilot", "copilot-instructions.md", ("local",)),
         (".codeium", "windsurf/memories/global_rules.md", ("local",)),
         ("Documents/Cline/Rules", "a.md", ("local",)),
         ("project/.cursor", "rules/a.mdc", ()),
-    ],
-)
-def test_a_tools_own_folder_is_read_where_it_is_given(
-    folder: str, path: str, tags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    put(tmp_path / folder, path, "Mine.\n")
-    memories, left_out = found(tmp_path / folder)
-    assert ({key: memory.tags for key, memory in memories.items()}, left_out) == ({path: tags}, {})
+    ):
+        put(tmp_path / folder, path, "Mine.\n")
+        memories, left_out = found(tmp_path / folder)
+        assert ({key: memory.tags for key, memory in memories.items()}, left_out) == ({path: tags}, {})
 
 
 def test_a_memory_tools_folder_may_have_any_name(tmp_path: Path) -> None:
@@ -44,30 +34,28 @@ def test_a_memory_tools_folder_may_have_any_name(tmp_path: Path) -> None:
     assert list(found(tmp_path / "kept", ("memory-tool",))[0]) == ["a.py"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        ('{"storage": {"base_path": "./notes"}}', ""),
-        ('{"storage": {"base_path": "../other"}}', "names a base_path outside the folder"),
-        ('{"storage": {"base_path": "/etc"}}', "names a base_path outside the folder"),
-        ("{", "is not JSON, so that nobody knows where memories are"),
-    ],
-)
-def test_settings_lead_to_a_tree_in_the_folder(settings: str, why: str, tmp_path: Path) -> None:
-    put(tmp_path, "memory-rules/settings.json", settings)
+def test_settings_lead_to_a_tree_in_the_folder(tmp_path: Path) -> None:
     put(tmp_path, "notes/common/technical/a.md", "Tides.\n")
-    memories, left_out = found(tmp_path)
-    assert list(memories) == ([] if why else ["notes/common/technical/a.md"])
-    assert left_out == ({"memory-rules/settings.json": why} if why else {})
+    put(tmp_path, "memory-rules/settings.json", '{"storage": {"base_path": "./notes"}}')
+    assert (list(found(tmp_path)[0]), found(tmp_path)[1]) == (["notes/common/technical/a.md"], {})
+    outside = "names a base_path outside the folder"
+    for settings, why in (
+        ('{"storage": {"base_path": "../other"}}', outside),
+        ('{"storage": {"base_path": "/etc"}}', outside),
+        ("{", "is not JSON, so that nobody knows where memories are"),
+    ):
+        put(tmp_path, "memory-rules/settings.json", settings)
+        assert found(tmp_path) == ({}, {"memory-rules/settings.json": why})
 
 
-@pytest.mark.parametrize("folder", ["", "memory/"])
-def test_a_tree_without_settings_is_read_where_it_is_named(folder: str, tmp_path: Path) -> None:
-    put(tmp_path, f"{folder}projects/quay/topics/a.md", "Tides.\n")
-    put(tmp_path, "README.md", "Not of the tree.\n")
-    assert found(tmp_path)[0] == {}
-    [memory] = found(tmp_path, ("framework",))[0].values()
-    assert (memory.category, memory.project) == ("topic", "quay")
+def test_a_tree_without_settings_is_read_where_it_is_named(tmp_path: Path) -> None:
+    for root in ("one", "two/memory"):
+        put(tmp_path, f"{root}/projects/quay/topics/a.md", "Tides.\n")
+        folder = tmp_path / root.partition("/")[0]
+        put(folder, "README.md", "Not of the tree.\n")
+        assert found(folder)[0] == {}
+        [memory] = found(folder, ("framework",))[0].values()
+        assert (memory.category, memory.project) == ("topic", "quay")
 
 
 def test_trees_of_a_folder_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,20 +85,18 @@ def test_a_systems_own_files_are_its_own_in_a_plain_folder(tmp_path: Path) -> No
         assert {source.path: source.system for source in look.sources} == {"AGENTS.md": "agents-md", "b.md": "plain"}
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
+def test_json_of_any_kind_is_held_or_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, told in (
         ("{}", "is empty"),
         ('{"a": "\\ud83d"}', "holds half a character"),
         ("[" * 100_000, "is not JSON"),
-        ('{"a": ' + '{"a": ' * 400 + "1" + "}" * 401, None),
-    ],
-)
-def test_json_of_any_kind_is_held_or_told(text: str, told: str | None, tmp_path: Path) -> None:
-    put(tmp_path, "a.json", text)
-    memories, left_out = found(tmp_path, ("plain",))
-    assert left_out == ({"a.json": told} if told else {}) or left_out == {"a.json": "is nested too deeply"}
-    assert not told or not memories
+    ):
+        put(tmp_path, "a.json", text)
+        assert found(tmp_path, ("plain",)) == ({}, {"a.json": told})
+    put(tmp_path, "a.json", '{"a": ' + '{"a": ' * 400 + "1" + "}" * 401)
+    assert found(tmp_path, ("plain",))[1] in ({}, {"a.json": "is nested too deeply"})
+    monkeypatch.setattr(reading, "LARGEST", 10)
+    assert found(tmp_path, ("plain",))[1] == {"a.json": "is too large"}
 
 
 def test_a_long_page_and_a_long_entry_are_numbered_each_in_its_way(tmp_path: Path) -> None:
@@ -118,12 +104,6 @@ def test_a_long_page_and_a_long_entry_are_numbered_each_in_its_way(tmp_path: Pat
     put(tmp_path, "a.json", f'{{"text": "{words}"}}')
     put(tmp_path, "b.json", f'[{{"id": "x", "text": "b {words}"}}]')
     assert list(found(tmp_path, ("plain",))[0]) == ["a.json", "a.json#2", "b.json#x", "b.json#x-2"]
-
-
-def test_too_large_json_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "LARGEST", 10)
-    put(tmp_path, "a.json", '{"text": "longer"}')
-    assert found(tmp_path, ("plain",))[1] == {"a.json": "is too large"}
 
 
 def test_a_page_that_shows_what_a_log_looks_like_is_none(tmp_path: Path) -> None:

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from memory.errors import FileFault, Invalid
-from memory.policy.validation import MAX_TAGS
 from memory.transfer import walk
 from memory.transfer.formats import pages
 from memory.transfer.formats.found import Found
-from memory.transfer.reading import Item, looked_at, unique
+from memory.transfer.reading import Item, looked_at
 from tests.history.repositories import git
 from tests.history.test_odd_repositories import commit
 from tests.moving.looking import found, put
@@ -37,6 +36,7 @@ def test_sources_are_told_before_anything_is_read(tmp_path: Path) -> None:
         assert [(item.system, item.path) for item in items] == [("cursor", ".cursorrules"), ("agents-md", "AGENTS.md")]
         assert items[1].modified == look.sources[1].modified
         assert list(map(_said, look.parts())) == list(map(_said, items)), "as often as is wanted"
+        assert "quay" not in repr([look, items])
 
 
 def _said(item: Item) -> object:
@@ -64,7 +64,10 @@ def test_ordinary_files_are_nobodys(tmp_path: Path) -> None:
     put(tmp_path, "bench.json", '{"results": [{"memory": "16 GB", "seconds": 1}]}')
     put(tmp_path, "rows.jsonl", '{"content": "x"}\n')
     put(tmp_path, ".cursor/mcp.json", '{"results": [{"id": "1", "memory": "x"}]}')
+    put(tmp_path, ".claude/settings.json", '{"results": [{"id": "1", "memory": "x"}]}')
     assert found(tmp_path) == ({}, {})
+    assert found(tmp_path / ".claude") == ({}, {})
+    assert found(tmp_path, ("axe",)) == ({}, {"README.md": "is no log of axe"})
 
 
 def test_a_file_of_one_systems_form_is_not_anothers(tmp_path: Path) -> None:
@@ -74,37 +77,37 @@ def test_a_file_of_one_systems_form_is_not_anothers(tmp_path: Path) -> None:
     assert (list(memories), left_out) == (["a.json#1", "b.json#1"], {})
 
 
-def test_a_readme_is_no_log_even_where_logs_are_asked_for(tmp_path: Path) -> None:
-    put(tmp_path, "README.md", "# Quay\n\n## Install\n\nCall Ines.\n")
-    assert found(tmp_path, ("axe",)) == ({}, {"README.md": "is no log of axe"})
-
-
-@pytest.mark.parametrize(
-    "folder", ["node_modules", "vendor", ".venv", ".git", ".agents/skills", ".claude/skills", "tests/fixtures"]
-)
-def test_what_is_somebody_elses_is_not_entered(folder: str, tmp_path: Path) -> None:
-    put(tmp_path, f"{folder}/AGENTS.md", "Of somebody else.\n")
+def test_what_is_somebody_elses_is_not_entered(tmp_path: Path) -> None:
+    folders = [
+        "node_modules",
+        "vendor",
+        ".venv",
+        ".git",
+        ".agents/skills",
+        ".claude/skills",
+        "tests/fixtures",
+        "env/lib",
+    ]
+    for folder in folders:
+        put(tmp_path, f"{folder}/AGENTS.md", "Of somebody else.\n")
     put(tmp_path, "env/pyvenv.cfg", "")
-    put(tmp_path, "env/lib/AGENTS.md", "Of somebody else.\n")
     assert found(tmp_path) == ({}, {})
-    assert list(found(tmp_path / folder)[0]) == ["AGENTS.md"]
+    assert [list(found(tmp_path / folder)[0]) for folder in folders] == [["AGENTS.md"]] * len(folders)
 
 
-def test_entries_are_bounded_and_what_is_near_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "MAX_ENTRIES", 6)
+def test_entries_and_depth_are_bounded_and_what_is_near_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for n in range(9):
         put(tmp_path, f"data/{n}.bin", "")
     put(tmp_path, "service/AGENTS.md", "Near.\n")
-    put(tmp_path, "data/deep/AGENTS.md", "Far.\n")
+    put(tmp_path, "data/deep/a/AGENTS.md", "Far.\n")
+    monkeypatch.setattr(walk, "MAX_DEPTH", 2)
+    assert found(tmp_path)[1] == {"data/deep": "lies 2 folders deep"}
+    monkeypatch.setattr(walk, "MAX_ENTRIES", 6)
     memories, left_out = found(tmp_path)
     assert left_out == {".": "holds more than 6 entries; the rest is not looked at"}
-    assert "data/deep/AGENTS.md" not in memories
-
-
-def test_folders_are_entered_to_a_depth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "MAX_DEPTH", 2)
-    put(tmp_path, "a/b/c/AGENTS.md", "Deep.\n")
-    assert found(tmp_path) == ({}, {"a/b": "lies 2 folders deep"})
+    assert "data/deep/a/AGENTS.md" not in memories
 
 
 def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,11 +129,19 @@ def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_link_to_what_is_nobodys_is_read_once_as_what_it_leads_to(tmp_path: Path) -> None:
     put(tmp_path, "docs/rules.md", "One text.\n")
-    for name in ("CLAUDE.md", "AGENTS.md"):
-        (tmp_path / name).symlink_to("docs/rules.md")
+    put(tmp_path, ".agents/AGENTS.md", "For the whole project.\n")
+    (tmp_path / "CLAUDE.md").symlink_to("docs/rules.md")
+    (tmp_path / "GEMINI.md").symlink_to("docs/rules.md")
+    (tmp_path / "AGENTS.md").symlink_to(".agents/AGENTS.md")
+    (tmp_path / ".agents/CLAUDE.md").symlink_to("AGENTS.md")  # in the same folder
     memories, left_out = found(tmp_path)
-    assert list(memories) == ["docs/rules.md"]
-    assert left_out == dict.fromkeys(("CLAUDE.md", "AGENTS.md"), "is a link to docs/rules.md")
+    assert {key: memory.tags for key, memory in memories.items()} == {
+        ".agents/AGENTS.md": ("linked-from:AGENTS.md",),
+        "docs/rules.md": ("linked-from:CLAUDE.md", "linked-from:GEMINI.md"),
+    }
+    assert left_out == dict.fromkeys(("CLAUDE.md", "GEMINI.md"), "is a link to docs/rules.md") | dict.fromkeys(
+        ("AGENTS.md", ".agents/CLAUDE.md"), "is a link to .agents/AGENTS.md"
+    )
 
 
 def test_a_folder_that_is_a_link_is_told_where_rules_would_be(tmp_path: Path) -> None:
@@ -153,15 +164,6 @@ def test_a_link_put_there_between_look_and_read_leads_nowhere(tmp_path: Path) ->
             (tmp_path / "in" / swapped).symlink_to(tmp_path / "out" / swapped.removeprefix(".cursor").removeprefix("/"))
             with pytest.raises(FileFault):
                 list(look.parts())
-
-
-def test_a_link_from_another_folder_is_told_in_a_tag(tmp_path: Path) -> None:
-    put(tmp_path, ".agents/AGENTS.md", "For the whole project.\n")
-    (tmp_path / "AGENTS.md").symlink_to(".agents/AGENTS.md")
-    (tmp_path / ".agents/CLAUDE.md").symlink_to("AGENTS.md")
-    assert {key: memory.tags for key, memory in found(tmp_path)[0].items()} == {
-        ".agents/AGENTS.md": ("linked-from:AGENTS.md",)
-    }
 
 
 # --- the same text
@@ -211,15 +213,6 @@ def test_a_long_text_twice_is_the_same_part_by_part(tmp_path: Path) -> None:
     assert left_out == {f"CLAUDE.md#{slug}": f"says the same as AGENTS.md#{slug}" for slug in "ab"}
 
 
-def test_tags_of_many_are_bounded(tmp_path: Path) -> None:
-    for n in range(3):
-        globs = "".join(f"- {n}/{each}\n" for each in range(100))
-        put(tmp_path, f".cursor/rules/{n}.mdc", f"---\nglobs:\n{globs}---\nOne text.\n")
-    memory = found(tmp_path)[0][".cursor/rules/0.mdc"]
-    assert len(memory.tags) == MAX_TAGS
-    assert "not kept: 44 tags" in memory.transformed
-
-
 def test_many_memories_are_not_held(tmp_path: Path) -> None:
     with (tmp_path / "mem0.json").open("w", encoding="utf-8") as file:
         file.write('{"results": [')
@@ -235,12 +228,6 @@ def test_many_memories_are_not_held(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_nothing_of_what_is_read_is_shown(tmp_path: Path) -> None:
-    put(tmp_path, "AGENTS.md", "Quay seven.\n")
-    with looked_at(tmp_path) as look:
-        assert "seven" not in repr([look, list(look.parts())])
-
-
 def test_a_disk_that_fails_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "AGENTS.md", "Say quay.\n")
 
@@ -254,15 +241,12 @@ def test_a_disk_that_fails_is_told_as_such(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_same_words_of_two_projects_and_in_private_are_memories_of_their_own(tmp_path: Path) -> None:
-    places = ("projects/a/contextual", "projects/b/contextual", "common/technical", "private/keys")
-    for place in places:
-        (tmp_path / "memory" / place).mkdir(parents=True)
-        (tmp_path / "memory" / place / "same.md").write_text("The quay is closed.\n")
-    (tmp_path / "memory-rules").mkdir()
-    (tmp_path / "memory-rules" / "settings.json").write_text("{}")
-    with looked_at(tmp_path) as look:
-        found = [item.part.category for item in unique(look.parts()) if isinstance(item.part, Found)]
-    assert sorted(found) == ["contextual", "contextual", "keys", "technical"]
+    put(tmp_path, "memory-rules/settings.json", "{}")
+    for place in ("projects/a/contextual", "projects/b/contextual", "common/technical", "private/keys"):
+        put(tmp_path, f"memory/{place}/same.md", "The quay is closed.\n")
+    assert sorted(memory.category for memory in found(tmp_path)[0].values()) == [
+        *("contextual", "contextual", "keys", "technical")
+    ]
 
 
 @pytest.mark.parametrize("change", ["gone", "pipe", "link"])
@@ -279,33 +263,32 @@ def test_a_file_that_is_none_any_more_is_refused_by_name_alone(change: str, tmp_
     assert "quay" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["# Only\n\n## Headings\n", "@AGENTS.md\n", "# Rules\n@AGENTS.md @docs/a.md\n---\n"])
-def test_a_page_of_headings_and_imports_is_no_memory(text: str, tmp_path: Path) -> None:
-    put(tmp_path, "CLAUDE.md", text)
+def test_a_page_of_headings_and_imports_is_no_memory(tmp_path: Path) -> None:
     put(tmp_path, "AGENTS.md", "Say quay.\n")
     put(tmp_path, "docs/a.md", "Say sailing.\n")
-    memories, left_out = found(tmp_path)
-    assert "CLAUDE.md" not in memories
-    assert left_out == {"CLAUDE.md": "has only headings and imports"}
+    for text in ("# Only\n\n## Headings\n", "@AGENTS.md\n", "# Rules\n@AGENTS.md @docs/a.md\n---\n"):
+        put(tmp_path, "CLAUDE.md", text)
+        memories, left_out = found(tmp_path)
+        assert "CLAUDE.md" not in memories
+        assert left_out == {"CLAUDE.md": "has only headings and imports"}
 
 
-@pytest.mark.parametrize(
-    ("path", "system"),
-    [
-        ("GEMINI.md", "gemini"),
-        ("web/AGENTS.override.md", "agents-md"),
-        (".roo/rules/a.md", "roo"),
-        (".roo/rules-code/a.md", "roo"),
-        (".continue/rules/a.md", "continue"),
-        (".kiro/steering/product.md", "kiro"),
-        ("modules/memory-rules/settings.json", "framework"),
-    ],
-)
-def test_further_systems_are_found(path: str, system: str, tmp_path: Path) -> None:
-    put(tmp_path, path, "{}" if path.endswith("json") else "Say quay.\n")
+def test_further_systems_are_found(tmp_path: Path) -> None:
+    files = {
+        ".continue/rules/a.md": "continue",
+        ".kiro/steering/product.md": "kiro",
+        ".roo/rules-code/a.md": "roo",
+        ".roo/rules/a.md": "roo",
+        "GEMINI.md": "gemini",
+        "web/AGENTS.override.md": "agents-md",
+    }
+    for path in files:
+        put(tmp_path, path, "Say quay.\n")
+    put(tmp_path, "modules/memory-rules/settings.json", "{}")
     put(tmp_path, "memory/common/technical/a.md", "Tides.\n")
     with looked_at(tmp_path) as look:
-        assert [source.system for source in look.sources] == [system]
+        found = {source.path: source.system for source in look.sources}
+    assert found == files | {"memory/common/technical/a.md": "framework"}
 
 
 def test_a_file_is_dated_by_the_commit_that_changed_it_last(tmp_path: Path) -> None:
