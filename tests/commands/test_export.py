@@ -44,10 +44,15 @@ def test_a_line_has_exactly_the_promised_keys(house: House, monkeypatch: pytest.
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z", row[name])
 
 
-def test_lines_are_in_order_of_id_and_only_active(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_in_order_of_id_only_active_and_its_own(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps.remember(house.bob, f"{MARKER} of bob")
+    assert export(monkeypatch, house.ada_key).out == ""
     numbers = steps.remember(house.ada, *(f"{MARKER} {n}" for n in range(12)))
     operations.discard(house.ada, [3], steps.ME)
+    Agent.objects.filter(pk=house.ada.pk).update(memory_enabled=False)  # switched off, it can still be taken away
     assert [row["id"] for row in rows(export(monkeypatch, house.ada_key))] == [n for n in numbers if n != 3]
+    assert AgentKey.objects.get(agent=house.ada).last_used_at is not None
+    assert AgentKey.objects.get(agent=house.bob).last_used_at is None
 
 
 def test_with_discarded_adds_them_and_two_keys(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,11 +62,6 @@ def test_with_discarded_adds_them_and_two_keys(house: House, monkeypatch: pytest
     assert [list(row) for row in out] == [[*KEYS, "content", "discarded_at", "superseded_by"]] * 3
     assert [row["superseded_by"] for row in out] == [3, 3, None]
     assert [bool(row["discarded_at"]) for row in out] == [True, True, False]
-
-
-def test_other_agents_memories_are_not_in_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps.remember(house.bob, f"{MARKER} of bob")
-    assert export(monkeypatch, house.ada_key).out == ""
 
 
 def test_text_is_written_as_it_is_on_one_line(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,12 +109,6 @@ def test_a_key_row_put_in_by_sql_opens_nothing(house: House, monkeypatch: pytest
     failed(export(monkeypatch, house.bob_key), 2, "PALIMPSEST_AGENT_KEY")
 
 
-def test_the_keys_last_use_is_noted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    export(monkeypatch, house.ada_key)
-    assert AgentKey.objects.get(agent=house.ada).last_used_at is not None
-    assert AgentKey.objects.get(agent=house.bob).last_used_at is None
-
-
 def test_a_broken_seal_names_the_record_and_fails(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     steps.remember(house.ada, f"{MARKER} one")
     from memory.models import Memory
@@ -122,12 +116,6 @@ def test_a_broken_seal_names_the_record_and_fails(house: House, monkeypatch: pyt
     sealed = bytes(steps.row(house.ada, 1).sealed)
     Memory.objects.filter(agent=house.ada).update(sealed=sealed[:-1] + bytes([sealed[-1] ^ 1]))
     failed(export(monkeypatch, house.ada_key), 1, "Record 1", "does not open")
-
-
-def test_switched_off_memory_can_still_be_taken_away(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps.remember(house.ada, f"{MARKER} one")
-    Agent.objects.filter(pk=house.ada.pk).update(memory_enabled=False)
-    assert len(rows(export(monkeypatch, house.ada_key))) == 1
 
 
 # --- other formats, and into files
