@@ -42,7 +42,7 @@ def propose(agent: Agent, **settings: Any) -> int:
     return proposals.propose(fresh(agent), ADMIN, **settings).number
 
 
-def test_what_its_side_accepts_is_where_its_runs_go(led: Agent, root: Path) -> None:
+def test_what_its_side_accepts_is_where_its_runs_go_and_back_to_the_journal(led: Agent, root: Path) -> None:
     number = propose(led, memory_path="ada.md")
     path = str(root / "acme" / "ada.md")
     assert last_entry(led).detail == {"proposed": {"memory_path": path}}
@@ -53,20 +53,17 @@ def test_what_its_side_accepts_is_where_its_runs_go(led: Agent, root: Path) -> N
     assert runs.log_run(fresh(led), "Brew", "tea", ME) is None
     assert Path(path).read_text().endswith("**Task:** Brew\n**Result:** tea\n\n")
     assert operations.runs(fresh(led)).count() == 0
-    assert problems(led) == []
-
-
-def test_and_back_to_the_journal(led: Agent) -> None:
-    proposals.accept(fresh(led), propose(led, memory_path="ada.md"), ME)
     proposals.accept(fresh(led), propose(led, memory_path=""), ME)
     assert runs.log_run(fresh(led), "Brew", "tea", ME) is not None
     assert operations.runs(fresh(led)).count() == 1
+    assert problems(led) == []
 
 
-@pytest.mark.parametrize("given", ["ada.md", "./logs/../ada.md", "{root}/acme/ada.md"])
-def test_a_path_is_kept_whole(led: Agent, root: Path, given: str) -> None:
-    propose(led, memory_path=given.format(root=root))
-    assert last_entry(led).detail["proposed"] == {"memory_path": f"{root}/acme/ada.md"}
+def test_a_path_is_kept_whole(led: Agent, root: Path, tmp_path: Path) -> None:
+    for given in ("ada.md", "./logs/../ada.md", f"{root}/acme/ada.md"):
+        propose(led, memory_path=given)
+        assert last_entry(led).detail["proposed"] == {"memory_path": f"{root}/acme/ada.md"}
+    propose(led, memory_path=str(tmp_path / "other" / "acme" / "ada.md"))  # the operator's second folder will do
 
 
 def test_nobody_proposes_a_file_elsewhere(led: Agent, root: Path) -> None:
@@ -96,10 +93,6 @@ def test_nobody_proposes_a_file_elsewhere(led: Agent, root: Path) -> None:
         with refused(led, errors.Invalid) as caught:
             propose(led, memory_path=given.format(root=root))
         assert caught.value.field == "memory_path"
-
-
-def test_the_second_folder_of_the_operator_will_do(led: Agent, tmp_path: Path) -> None:
-    propose(led, memory_path=str(tmp_path / "other" / "acme" / "ada.md"))
 
 
 def test_another_agents_file_is_refused_when_it_is_proposed_and_when_it_is_accepted(led: Agent, root: Path) -> None:
@@ -132,14 +125,9 @@ def test_a_folder_the_operator_no_longer_lists_is_refused_when_it_is_accepted(le
         proposals.accept(fresh(led), number, ME)
 
 
-def test_the_trail_names_the_file_an_agent_is_made_with(root: Path, db: None) -> None:
-    eve, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path="eve.md")
-    assert entries(eve)[0].detail["memory_path"] == f"{root}/eve.md"
-
-
 def test_a_file_the_operator_named_keeps_nobody_from_proposing_a_model(root: Path, db: None) -> None:
     eve, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path="eve.md")
-    assert fresh(eve).memory_path == f"{root}/eve.md"
+    assert entries(eve)[0].detail["memory_path"] == fresh(eve).memory_path == f"{root}/eve.md"
     number = propose(eve, model=MODEL, steward="", is_steward_only=False, memory_path=f"{root}/eve.md")
     assert proposals.find(fresh(eve), number).proposed == {"model": MODEL}
 
@@ -158,7 +146,7 @@ def test_the_steward_is_told(led: Agent, root: Path) -> None:
     assert any(f"{told} none; they are logged in its memory" in message.body for message in mail.outbox)
 
 
-def test_what_it_would_change_is_told_in_words(led: Agent) -> None:
+def test_what_it_would_change_is_told_in_words(led: Agent, root: Path) -> None:
     [said] = wording.changes(led, {"memory_path": "/vault/ada.md"})
     assert "the file /vault/ada.md" in said
     assert "no longer sealed" in said
@@ -166,40 +154,29 @@ def test_what_it_would_change_is_told_in_words(led: Agent) -> None:
     [said] = wording.changes(led, {"memory_path": ""})
     assert "no longer in the file /vault/ada.md" in said
     assert wording.proposed({"memory_path": ""}) == ["its memory file: none"]
-
-
-@pytest.mark.parametrize("name", ["last_n", "max_entries", "context_tokens"])
-def test_numbers_of_a_log_that_are_none(led: Agent, name: str) -> None:
-    with refused(led, errors.Invalid) as caught:
-        lifecycle.change(led, ME, **{name: -1})
-    assert caught.value.field == name
-
-
-def test_a_context_of_no_tokens_is_none(led: Agent) -> None:
-    with refused(led, errors.Invalid):
-        lifecycle.change(led, ME, context_tokens=0)
-    assert lifecycle.change(led, ME, context_tokens=None).context_tokens is None
-
-
-@pytest.mark.parametrize("path", ["", ".", "sub/"])
-def test_a_folder_is_no_file(root: Path, path: str, db: None) -> None:
-    """Also one that is not there yet."""
-    with pytest.raises(errors.Invalid, match="is a folder"):
-        lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=path or str(root))
-
-
-@pytest.mark.parametrize(("one", "other"), [("notes.md", "notes.md/more.md"), ("a/b/c.md", "a")])
-def test_no_file_is_anothers_folder(one: str, other: str, db: None) -> None:
-    lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=one)
-    with pytest.raises(errors.Invalid, match="in the way"):
-        lifecycle.create("acme", "sue", model="builtin/dedupe", actor=ME, memory_path=other)
-
-
-def test_a_file_that_is_there_is_told_of(led: Agent, root: Path) -> None:
     (root / "acme").mkdir(parents=True)
     (root / "acme" / "ada.md").write_text("## old\n")
     [said] = wording.changes(led, {"memory_path": f"{root}/acme/ada.md"})
     assert "which is there already and is taken for its own with all it says" in said
+
+
+def test_numbers_of_a_log_that_are_none(led: Agent) -> None:
+    for name, number in (("last_n", -1), ("max_entries", -1), ("context_tokens", -1), ("context_tokens", 0)):
+        with refused(led, errors.Invalid) as caught:
+            lifecycle.change(led, ME, **{name: number})
+        assert caught.value.field == name
+    assert lifecycle.change(led, ME, context_tokens=None).context_tokens is None
+
+
+def test_a_folder_is_no_file_and_no_file_is_anothers_folder(root: Path, db: None) -> None:
+    """Also one that is not there yet."""
+    for path in (str(root), ".", "sub/"):
+        with pytest.raises(errors.Invalid, match="is a folder"):
+            lifecycle.create("acme", "eve", model="builtin/dedupe", actor=ME, memory_path=path)
+    for one, other in (("notes.md", "notes.md/more.md"), ("a/b/c.md", "a")):
+        lifecycle.create("acme", f"eve-{one[0]}", model="builtin/dedupe", actor=ME, memory_path=one)
+        with pytest.raises(errors.Invalid, match="in the way"):
+            lifecycle.create("acme", "sue", model="builtin/dedupe", actor=ME, memory_path=other)
 
 
 def test_folders_that_are_made_are_for_their_owner_alone(db: None, root: Path) -> None:

@@ -53,35 +53,22 @@ def test_trim_entries_file_does_not_exist(path: Path) -> None:
     assert not path.exists()
 
 
-def test_trim_entries_empty_file(path: Path) -> None:
-    path.touch()
-    assert trim_entries(Place(path), 5).removed == 0
-    assert path.read_bytes() == b""
-
-
-def test_trim_entries_keep_n_zero(path: Path) -> None:
-    path.write_bytes(of(5))
-    assert trim_entries(Place(path), 0).removed == 0
-    assert path.read_bytes() == of(5)
+@pytest.mark.parametrize(
+    ("entries", "keep"),
+    [(0, 5), (5, 0), (3, 5), (5, 5), (1, 1)],
+    ids=["empty_file", "keep_n_zero", "entries_within_limit", "entries_equal_to_limit", "single_entry_keep_one"],
+)
+def test_trim_entries_removes_nothing(path: Path, entries: int, keep: int) -> None:
+    path.write_bytes(of(entries))
+    before = path.stat()
+    assert trim_entries(Place(path), keep).removed == 0
+    assert (path.read_bytes(), path.stat().st_ino) == (of(entries), before.st_ino)
 
 
 def test_trim_entries_keep_n_negative(path: Path) -> None:
     path.write_bytes(of(5))
     with pytest.raises(FileFault, match="keepN must be non-negative"):
         trim_entries(Place(path), -1)
-    assert path.read_bytes() == of(5)
-
-
-def test_trim_entries_entries_within_limit(path: Path) -> None:
-    path.write_bytes(of(3))
-    before = path.stat()
-    assert trim_entries(Place(path), 5).removed == 0
-    assert (path.read_bytes(), path.stat().st_ino) == (of(3), before.st_ino)
-
-
-def test_trim_entries_entries_equal_to_limit(path: Path) -> None:
-    path.write_bytes(of(5))
-    assert trim_entries(Place(path), 5).removed == 0
     assert path.read_bytes() == of(5)
 
 
@@ -102,12 +89,6 @@ def test_trim_entries_discards_pre_header_content(path: Path) -> None:
     path.write_bytes(b"# Memory\n\nnotes ## not a header\n" + of(5))
     assert trim_entries(Place(path), 3).removed == 2
     assert path.read_bytes() == b"".join(entry(number) for number in (3, 4, 5))
-
-
-def test_trim_entries_single_entry_keep_one(path: Path) -> None:
-    path.write_bytes(of(1))
-    assert trim_entries(Place(path), 1).removed == 0
-    assert path.read_bytes() == of(1)
 
 
 def test_trim_entries_original_unmodified_on_write_error(path: Path, as_nobody: None) -> None:
@@ -184,12 +165,13 @@ def test_a_symlink_stays_and_the_file_it_leads_to_is_trimmed(path: Path, tmp_pat
     assert [file.name for file in real.parent.iterdir()] == ["real.md"]
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
-def test_its_mode_is_kept(path: Path, mode: int) -> None:
-    path.write_bytes(of(5))
-    path.chmod(mode)
-    trim_entries(Place(path), 2)
-    assert path.stat().st_mode & 0o777 == mode
+def test_its_mode_is_kept(path: Path) -> None:
+    for mode in (0o600, 0o640, 0o444):
+        path.write_bytes(of(5))
+        path.chmod(mode)
+        trim_entries(Place(path), 2)
+        assert path.stat().st_mode & 0o777 == mode
+        path.unlink()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -209,14 +191,15 @@ def test_a_file_of_two_names_is_left_as_it_is(path: Path) -> None:
     assert path.read_bytes() == of(5)
 
 
-@pytest.mark.parametrize("kind", ["folder", "pipe"])
-def test_what_is_no_file_is_refused_at_once(path: Path, kind: str) -> None:
-    path.mkdir() if kind == "folder" else os.mkfifo(path)
-    for act in (lambda: state_of(Place(path)), lambda: trim_entries(Place(path), 2)):
-        with pytest.raises(FileFault, match="is a directory" if kind == "folder" else "is not a file"):
-            act()
-    with pytest.raises(FileFault):
-        append(Place(path), entry(1))
+def test_what_is_no_file_is_refused_at_once(path: Path, tmp_path: Path) -> None:
+    path.mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for place, told in ((Place(path), "is a directory"), (Place(tmp_path / "pipe"), "is not a file")):
+        for act in (state_of, lambda place: trim_entries(place, 2)):
+            with pytest.raises(FileFault, match=told):
+                act(place)
+        with pytest.raises(FileFault):
+            append(place, entry(1))
 
 
 # --- others who write to it meanwhile
@@ -232,30 +215,18 @@ def test_what_came_since_it_was_seen_is_kept(path: Path) -> None:
     assert path.read_bytes() == entry(6) + entry(7)
 
 
-def test_a_file_that_vanished_since_is_an_error(path: Path) -> None:
+def test_a_file_that_vanished_or_was_rewritten_since_is_an_error(path: Path) -> None:
     path.write_bytes(of(5))
     seen = state_of(Place(path))
+    for other in (of(5).replace(b"task3", b"TASK3"), of(4), of(6)[len(entry(1)) :], b""):
+        path.write_bytes(other)
+        with pytest.raises(FileFault, match="rewritten"):
+            trim_entries(Place(path), 1, since=seen)
+        assert path.read_bytes() == other
     path.unlink()
     with pytest.raises(FileFault, match="vanished"):
         trim_entries(Place(path), 1, since=seen)
-
-
-@pytest.mark.parametrize("other", [of(5).replace(b"task3", b"TASK3"), of(4), of(6)[len(entry(1)) :], b""])
-def test_a_file_that_was_rewritten_since_is_an_error(path: Path, other: bytes) -> None:
-    path.write_bytes(of(5))
-    seen = state_of(Place(path))
-    path.write_bytes(other)
-    with pytest.raises(FileFault, match="rewritten"):
-        trim_entries(Place(path), 1, since=seen)
-    assert path.read_bytes() == other
-
-
-def test_a_file_of_a_new_name_with_the_same_beginning_is_the_same(path: Path) -> None:
-    """An editor, or another machine's sync, replaces it as a whole."""
-    path.write_bytes(of(5))
-    seen = state_of(Place(path))
-    path.unlink()
-    path.write_bytes(of(6))
+    path.write_bytes(of(6))  # a new file with the same beginning, as an editor or a sync makes it, is the same
     assert trim_entries(Place(path), 2, since=seen).removed == 4
 
 
@@ -584,12 +555,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.M
 
 def test_a_first_entry_makes_the_file_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "new" / "ada.md"
-    append(Place(path), entry(1))
-    assert path.read_bytes() == entry(1)
+    append(Place(path), b"## a\nx")
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_file_that_lacks_its_last_newline_gets_one_first(path: Path) -> None:
-    path.write_bytes(b"## a\nx")
-    append(Place(path), entry(1))
+    append(Place(path), entry(1))  # the last newline that lacks comes first
     assert path.read_bytes() == b"## a\nx\n" + entry(1)
