@@ -16,11 +16,13 @@ from memory.transfer.formats.json_file import MAX_ENTRY as MOST
 from memory.transfer.reading import looked_at
 
 
-def test_an_agent_may_have_more_to_say_than_an_entry_holds() -> None:
+def test_an_agent_may_have_more_to_say_than_an_entry_holds_and_no_block() -> None:
     messages = [{"role": "user", "content": "x" * 10_000}] * (MOST // 10_000 + 1)
     file = json.dumps({"agents": [{"messages": messages, "system": ""}], "blocks": [{"id": "b", "value": "said"}]})
     found = list(letta.parts(io.BytesIO(file.encode()), "x.af"))
     assert [part.key for part in found] == ["x.af#b", "x.af#messages"]
+    bare = b'{"agents": [{"id": "agent-0", "memory_blocks": []}]}'
+    assert list(letta.parts(io.BytesIO(bare), "x.af")) == [LeftOut("x.af", "is empty")]
 
 
 def test_blocks_of_a_letta_agent_that_has_them_itself(tmp_path: Path) -> None:
@@ -49,16 +51,10 @@ def test_blocks_of_a_letta_agent_that_has_them_itself(tmp_path: Path) -> None:
     assert len(found) == 4
 
 
-def test_an_agent_without_any_block_is_an_agent_file() -> None:
-    assert list(letta.parts(io.BytesIO(b'{"agents": [{"id": "agent-0", "memory_blocks": []}]}'), "x.af")) == [
-        LeftOut("x.af", "is empty")
-    ]
-
-
-@pytest.mark.parametrize("packed", [gzip.compress(b"{}"), b"PK\x03\x04\x14\0"], ids=["gzip", "zip"])
-def test_what_openmemory_packed_is_told_as_such(packed: bytes) -> None:
-    [part] = mem0.parts(io.BytesIO(packed), "export")
-    assert part == LeftOut("export", "is packed: unpack it, and take OpenMemory's memories.json")
+def test_what_openmemory_packed_is_told_as_such() -> None:
+    for packed in (gzip.compress(b"{}"), b"PK\x03\x04\x14\0"):
+        [part] = mem0.parts(io.BytesIO(packed), "export")
+        assert part == LeftOut("export", "is packed: unpack it, and take OpenMemory's memories.json")
 
 
 class Written(io.BytesIO):

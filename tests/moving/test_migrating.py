@@ -40,8 +40,10 @@ def test_each_is_stored_as_it_was_planned(ada: Agent) -> None:
 
 
 def test_one_entry_a_thousand_and_all_of_them_taken_back_as_one(ada: Agent) -> None:
-    remember(ada, "before")
+    [number] = remember(ada, "before")
     before = state(ada)["memories"]
+    with pytest.raises(errors.UnknownEntry, match="No import or migration begins with entry"):
+        preview(fresh(ada), What.imported(row(ada, number).version))
     done = move(ada, *(piece(f"m#{n}", f"Sailing {n}.") for n in range(2_500)))
     assert done.stored == 2_500
     assert [entry.operation for entry in entries(ada)[-3:]] == ["imported"] * 3
@@ -55,12 +57,6 @@ def test_one_entry_a_thousand_and_all_of_them_taken_back_as_one(ada: Agent) -> N
     roll_back(fresh(ada), What.entry(fresh(ada).audit_seq), OPERATOR)
     assert len(active(ada)) == 2_501
     assert problems(ada) == []
-
-
-def test_an_import_that_is_none_is_said(ada: Agent) -> None:
-    [number] = remember(ada, "one")
-    with pytest.raises(errors.UnknownEntry, match="No import or migration begins with entry"):
-        preview(fresh(ada), What.imported(row(ada, number).version))
 
 
 def test_what_changed_is_revised_in_the_same_migration(ada: Agent) -> None:
@@ -86,13 +82,6 @@ def test_what_is_private_by_now_is_in_no_open_memory(ada: Agent) -> None:
     assert problems(ada) == []
 
 
-def test_nothing_new_writes_nothing(ada: Agent) -> None:
-    move(ada, piece("a"))
-    before = state(ada)
-    assert move(ada, piece("a")) == migration.Figures(None)
-    assert state(ada) == before
-
-
 def test_who_comes_between_is_told_and_nothing_is_stored_twice(ada: Agent) -> None:
     planned = steps(ada, piece("a"), piece("b", "two"))
     move(ada, piece("a"))
@@ -100,6 +89,9 @@ def test_who_comes_between_is_told_and_nothing_is_stored_twice(ada: Agent) -> No
         migration.migrate(fresh(ada), planned, ME)
     with refused(ada, errors.Moved):
         migration.leave(fresh(ada), planned)
+    before = state(ada)
+    assert move(ada, piece("a")) == migration.Figures(None)
+    assert state(ada) == before
 
 
 def test_what_is_not_read_back_as_it_was_said_takes_all_with_it(ada: Agent) -> None:
@@ -142,6 +134,8 @@ def test_what_is_left_beside_is_asked_about_again_once_it_changes(ada: Agent) ->
     assert migration.leave(fresh(ada), steps(ada, piece("a"), piece("b", "two"))) == 2
     assert state(ada) == before
     assert states(ada, piece("a"), piece("b", "two now"), piece("c", "three")) == [State.SAME, State.NEW, State.NEW]
+    assert move(ada, piece("a"), piece("b", "two now")).stored == 1
+    assert states(ada, piece("b", "two now")) == [State.SAME]
 
 
 def test_what_was_taken_back_can_be_left_beside(ada: Agent) -> None:
@@ -149,12 +143,6 @@ def test_what_was_taken_back_can_be_left_beside(ada: Agent) -> None:
     roll_back(fresh(ada), What.imported(done.entry or 0), OPERATOR)
     assert migration.leave(fresh(ada), steps(ada, piece("a"))) == 1
     assert states(ada, piece("a")) == [State.SAME]
-
-
-def test_what_was_left_beside_can_be_taken_in_once_it_changed(ada: Agent) -> None:
-    migration.leave(fresh(ada), steps(ada, piece("a")))
-    assert move(ada, piece("a", "changed")).stored == 1
-    assert states(ada, piece("a", "changed")) == [State.SAME]
 
 
 # --- removal
