@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import timeit
+from itertools import product
 from unittest import mock
 
 import pytest
@@ -190,9 +191,9 @@ def test_each_secret_is_masked() -> None:
     assert [pair for pair in PAIRS + PLACED if not is_masked(*pair)] == []
 
 
-@pytest.mark.parametrize("around", ["push it with § please", "x=§", '{"a": "§", "b": 1}', "(§)", "§", r"line\n§"])
-def test_each_token_is_masked_to_its_end(around: str) -> None:
-    for token in TOKENS:
+def test_each_token_is_masked_to_its_end() -> None:
+    places = ["push it with § please", "x=§", '{"a": "§", "b": 1}', "(§)", "§", r"line\n§"]
+    for around, token in product(places, TOKENS):
         found, count = masked(around.replace("§", token))
         assert (token[-12:] in found, count, holds_token(token)) == (False, 1, True), token
         assert found.endswith(around.partition("§")[2])
@@ -272,15 +273,15 @@ def seconds(text: str) -> float:
 def test_the_time_grows_with_the_length_of_the_text(pieces: tuple[str, ...]) -> None:
     """Eight times the text takes about eight times as long. A bad pattern takes sixty-four times."""
     for piece in pieces:
-        text = piece * (200_000 // len(piece))
+        text = piece * (60_000 // len(piece))
         part = min(seconds(text[: len(text) // 8]) for _ in range(2))
         assert seconds(text) < 24 * part + 0.1, piece
 
 
 def test_also_of_all_pieces_together_and_of_many_secrets() -> None:
     for text in (
-        "".join(piece * (20_000 // len(piece)) for pieces in HOSTILE for piece in pieces),
-        "\n".join(f"password={number:08}x" for number in range(40_000)),
+        "".join(piece * (5_000 // len(piece)) for pieces in HOSTILE for piece in pieces),
+        "\n".join(f"password={number:08}x" for number in range(10_000)),
     ):
         part = sum(seconds(text[at : at + len(text) // 8]) for at in range(0, len(text), len(text) // 8)) / 8
         assert seconds(text) < 24 * part + 0.1
