@@ -166,7 +166,8 @@ class Import(AgentView):
 
     def _file(self, body: IO[bytes], *, format: str, project: str) -> dict[str, Any]:
         chosen = IMPORTS[format]
-        done = importing.load(self.agent, chosen.read(body, ""), self.actor, project=project, expected=chosen.what)
+        file = importing.surveyed(chosen.read(body, ""), project=project, expected=chosen.what)
+        done = file.store(self.agent, self.actor)
         return {
             "imported": done.imported,
             "tokens": done.tokens,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from audit.bulk import streamed
+from config.wording import several
 from memory.models import Agent, Memory
 from memory.search.reading import Read
 from memory.silo.silo import Opened, Silo
@@ -17,19 +18,13 @@ AT_ONCE = 1_000  # memories held
 OURS = "palimpsest"  # under which another system's format carries what it has no field for
 
 
-@dataclass(slots=True)
-class NotHeld:
-    """What a format had no place for: of how many memories."""
+NotHeld = Counter[str]  # what a format had no place for: of how many memories
 
-    counts: Counter[str] = field(default_factory=Counter)
 
-    def note(self, what: str) -> None:
-        self.counts[what] += 1
-
-    def warnings(self) -> Iterator[str]:
-        """For people, the most frequent first."""
-        for what, count in self.counts.most_common():
-            yield f"{count:,} {'memory' if count == 1 else 'memories'}: {what}"
+def counted(what: Counter[str]) -> Iterator[str]:
+    """For people, the most frequent first."""
+    for each, count in what.most_common():
+        yield f"{several(count, 'memory', 'memories')}: {each}"
 
 
 Writer = Callable[[Agent, Iterable[Read], NotHeld], Iterator[bytes]]

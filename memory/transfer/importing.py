@@ -13,6 +13,7 @@ from memory.models import Agent
 from memory.policy.categories import DEFAULT_PROJECT
 from memory.policy.names import checked_project
 from memory.policy.validation import Draft
+from memory.transfer.exporting import counted
 from memory.transfer.formats import axe, jsonl, letta, mem0, memory_store, tree
 from memory.transfer.formats.found import HERE, Found, LeftOut, Part, Reader
 from memory.transfer.formats.gathering import WAS_CONSTITUTIONAL
@@ -76,8 +77,7 @@ class Imported(Stored):
 
     def warnings(self) -> Iterator[str]:
         """For people."""
-        for what, count in self.transformed.most_common():
-            yield f"{count:,} {'memory' if count == 1 else 'memories'}: {what}"
+        yield from counted(self.transformed)
         for part in self.named:
             yield f"left out: {part.key.removeprefix('#') or 'the file'} {part.why}"
         if self.left_out > len(self.named):
@@ -90,6 +90,12 @@ class Surveyed:
 
     drafts: Iterator[Draft]
     done: Imported
+
+    def store(self, agent: Agent, actor: Actor, advance: Callable[[int], None] = lambda _: None) -> Imported:
+        """Store every memory that was found, or none. Raises Invalid where the file is another meanwhile,
+        MemoryDisabled, CategoryDisabled."""
+        store(agent, self.drafts, actor, self.done, at_once=BATCH, advance=advance)
+        return self.done
 
 
 def surveyed(parts: Iterable[Part], *, project: str = "", expected: str = "") -> Surveyed:
@@ -104,28 +110,6 @@ def surveyed(parts: Iterable[Part], *, project: str = "", expected: str = "") ->
     if not first and done.strange and done.strange == done.left_out:
         raise Invalid("file", f"holds nothing that is expected: {expected or 'memories'}. Nothing was imported")
     return Surveyed(chain(first, drafts), done)
-
-
-def store_all(
-    agent: Agent, file: Surveyed, actor: Actor, *, advance: Callable[[int], None] = lambda _: None
-) -> Imported:
-    """Store every memory that was found, or none. Raises Invalid where the file is another meanwhile, MemoryDisabled,
-    CategoryDisabled."""
-    store(agent, file.drafts, actor, file.done, at_once=BATCH, advance=advance)
-    return file.done
-
-
-def load(
-    agent: Agent,
-    parts: Iterable[Part],
-    actor: Actor,
-    *,
-    project: str = "",
-    expected: str = "",
-    advance: Callable[[int], None] = lambda _: None,
-) -> Imported:
-    """Both in turn. Raises Invalid, MemoryDisabled, CategoryDisabled."""
-    return store_all(agent, surveyed(parts, project=project, expected=expected), actor, advance=advance)
 
 
 def _drafts(parts: Iterable[Part], here: str, done: Imported) -> Iterator[Draft]:

@@ -79,8 +79,7 @@ class Look:
                     yield Item(source.system, source.path, source.modified, _tagged(named, tags))
 
     def find(self, systems: Sequence[System], folders: Sequence[str], repository: Path | None) -> None:
-        for each in self.tree.left_out:
-            self._reasons.setdefault(each.key, each.why)
+        self._leave_out(self.tree.left_out)
         for system in systems:
             self._by_place(system)
             self._by_tree(system)
@@ -94,6 +93,10 @@ class Look:
                 self._tags.setdefault(path, []).append("local")
         self.sources = list(self._sources(repository))
         self.left_out = [LeftOut(key, why) for key, why in sorted(self._reasons.items())]
+
+    def _leave_out(self, parts: Iterable[LeftOut]) -> None:
+        for part in parts:
+            self._reasons.setdefault(part.key, part.why)
 
     def _is_users(self) -> bool:
         root = self.tree.root
@@ -118,8 +121,7 @@ class Look:
         bases = self.tree.vaults if system.name == "own" else []
         if system.name == "framework":
             bases, left_out = framework.found(self.tree, is_named=system.name in self.named)
-            for each in left_out:
-                self._reasons.setdefault(each.key, each.why)
+            self._leave_out(left_out)
         for path, kind in self.tree.entries.items() if bases else ():
             base = framework.base_of(path, bases)
             if base is not None and (path.endswith(".md") or kind is Kind.LINK):
@@ -155,21 +157,17 @@ class Look:
             fitting = [(system, form) for system, form in forms if path.endswith(form.endings)]
             is_free = path not in self._files and kind is Kind.FILE and is_text(path)
             if fitting and is_free and _TOOLS.isdisjoint(path.split("/")):
-                self._fitted(path, fitting)
+                self._claim_by_form(path, fitting)
 
-    def _fitted(self, path: str, forms: Sequence[tuple[System, Form]]) -> None:
+    def _claim_by_form(self, path: str, forms: Sequence[tuple[System, Form]]) -> None:
         head = self._data(path, MAX_HEAD)
-        for system, form in forms:
-            if any(word in head for word in form.holds) and form.fits(form.outline(head)):
+        fits = [each for each in forms if each[1].is_of(head)]
+        expected = [each for each in forms if each[0].name in self.named or path.endswith(each[1].certain)]
+        for system, form in (fits or expected)[:1]:
+            if not fits and form.unknown and head.strip():
+                self._reasons.setdefault(path, form.unknown)
+            else:
                 self._files[path] = (system, form.read)
-                return
-        for system, form in forms:
-            if system.name in self.named or path.endswith(form.certain):
-                if form.unknown and head.strip():
-                    self._reasons.setdefault(path, form.unknown)
-                else:
-                    self._files[path] = (system, form.read)
-                return
 
     def _data(self, path: str, size: int) -> bytes:
         """The beginning of a file, or nothing: `_sources` says why it cannot be read."""
@@ -193,8 +191,7 @@ class Look:
     def _imports(self) -> None:
         roots = [path for path, (owner, _) in self._files.items() if owner.name == "claude" and "CLAUDE." in path]
         imported, left_out = page_imports.followed(self.tree, roots, self._text)
-        for each in left_out:
-            self._reasons.setdefault(each.key, each.why)
+        self._leave_out(left_out)
         for path, by in imported.items():
             self._files.setdefault(path, (SYSTEMS["claude"], page))
             self._tags.setdefault(path, []).extend(f"imported-by:{each}" for each in by)
@@ -207,22 +204,19 @@ class Look:
 
     def _sources(self, repository: Path | None) -> Iterator[Source]:
         """In order of path."""
-        found: dict[str, os.stat_result] = {}
-        for path in sorted(self._files):
-            self._reasons.pop(path, None)
-            try:
-                with self.tree.open(path) as file:
-                    found[path] = os.fstat(file.fileno())
-            except FileFault:
-                self._reasons[path] = NO_FILE
-            except OSError:
-                self._reasons[path] = UNREADABLE
         root = repository.resolve() if repository else None
         where = os.path.relpath(self.tree.root, root) if root else ""
-        names = {path: os.path.normpath(f"{where}/{path}") for path in found}
+        names = {path: os.path.normpath(f"{where}/{path}") for path in self._files}
         dates = git_dates.last_changes(root, names.values()) if root else {}
-        for path, stat in found.items():
+        for path in sorted(self._files):
+            self._reasons.pop(path, None)
             system, _ = self._files[path]
+            try:
+                with self.tree.open(path) as file:
+                    stat = os.fstat(file.fileno())
+            except (OSError, FileFault) as failure:
+                self._reasons[path] = NO_FILE if isinstance(failure, FileFault) else UNREADABLE
+                continue
             if stat.st_size > (LARGEST_EXPORT if system.form else LARGEST):
                 self._reasons[path] = "is too large"
             else:

@@ -93,7 +93,7 @@ def _do(way: str, name: str, slug: str, file: Path) -> None:
         if name == "jsonl":
             jsonl.load(agent, jsonl.lines_of("the file", read), me)
         else:
-            importing.load(agent, importing.IMPORTS[name].read(read, ""), me)
+            importing.surveyed(importing.IMPORTS[name].read(read, "")).store(agent, me)
 
 
 def main() -> None:

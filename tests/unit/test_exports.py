@@ -41,7 +41,7 @@ def written(agent: Agent, name: str, *, with_discarded: bool = False) -> tuple[b
     noted = NotHeld()
     write = writer(name, with_discarded=with_discarded)
     pieces = write(agent, exporting.memories(agent, with_discarded=with_discarded), noted)
-    return b"".join(pieces), dict(noted.counts)
+    return b"".join(pieces), dict(noted)
 
 
 def records(agent: Agent) -> list[dict[str, Any]]:

@@ -60,7 +60,7 @@ class Command(Task):
                 _into_folder(Path(to), written)
             else:
                 _into_file(Path(to), written)
-        for warning in noted.warnings():
+        for warning in exporting.counted(noted):
             self.say(f"warning: {warning}")
         return None
 

@@ -69,7 +69,7 @@ def _looked_through(
         return lambda advance: jsonl.load(agent, jsonl.lines_of(path, file), actor, advance=advance)
     chosen = IMPORTS[name]
     surveyed = importing.surveyed(chosen.read(file, ""), project=project, expected=chosen.what)
-    return lambda advance: importing.store_all(agent, surveyed, actor, advance=advance)
+    return lambda advance: surveyed.store(agent, actor, advance)
 
 
 def _figures(done: jsonl.Imported | importing.Imported) -> dict[str, int]:

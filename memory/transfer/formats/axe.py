@@ -31,8 +31,7 @@ def _written(_: Agent, memories: Iterable[Read], noted: NotHeld) -> Iterator[byt
     for read in memories:
         told = harmless(read.opened.content)
         body = told if _OF_A_RUN.match(told) else _OF_NO_TASK + told
-        for what in _lost(read, body):
-            noted.note(what)
+        noted.update(_lost(read, body))
         yield entry(read.memory.origin, body).encode()
 
 

@@ -64,8 +64,7 @@ def _files(agent: Agent, memories: Iterator[Read], noted: NotHeld) -> Iterator[t
             changed_at = times.get(memory.version, memory.created_at)
             data = rendering.rendered(memory, read.opened, settings_document.value(rules, "version"), changed_at)
             path = _path(read, rules, named)
-            for what in _lost(read, data, path):
-                noted.note(what)
+            noted.update(_lost(read, data, path))
             yield str(MEMORIES / path), data, _seconds(memory.origin)
 
 

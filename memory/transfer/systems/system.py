@@ -59,6 +59,9 @@ class Form:
     certain: tuple[str, ...] = ()  # endings that no other program's files have
     unknown: str = ""  # why a file without the form is left out, if its reader would take it
 
+    def is_of(self, head: bytes) -> bool:
+        return any(word in head for word in self.holds) and self.fits(self.outline(head))
+
 
 @dataclass(frozen=True, slots=True)
 class System:
