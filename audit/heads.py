@@ -71,7 +71,7 @@ def _heads(agent_id: int | None) -> Iterator[dict[str, Any]]:
                 }
 
 
-def read(text: str) -> list[dict[str, Any]]:
+def read(text: str | bytes) -> list[dict[str, Any]]:
     """The heads of an export, its signature checked. Raises BadHeads."""
     problem = "is not JSON"
     try:

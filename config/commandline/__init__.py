@@ -11,6 +11,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any, NoReturn
 
@@ -21,7 +22,7 @@ from django.db import DatabaseError, OperationalError, ProgrammingError
 from django.db import Error as AnyDatabaseError
 
 from config.checks import OURS, of_the_database
-from config.errors import FAILED, USAGE, DomainError
+from config.errors import FAILED, USAGE, DomainError, InvalidField
 
 log = structlog.get_logger("palimpsest.command")
 
@@ -139,6 +140,17 @@ def as_json(value: Any, indent: int | None = None) -> str:
     """JSON in which invisible characters are escaped, so that none of them controls a terminal."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
+
+
+def read_file(field: str, path: str, most: int = -1) -> bytes:
+    """The first `most` bytes of a file, or of standard input for "-". Raises InvalidField."""
+    try:
+        if path == "-":
+            return sys.stdin.buffer.read(most)
+        with Path(path).open("rb") as file:
+            return file.read(most)
+    except OSError as problem:
+        raise InvalidField(field, f"cannot be read ({(problem.strerror or '').lower()})") from None
 
 
 def is_attended() -> bool:

@@ -14,7 +14,7 @@ from memory.access import request_key
 from memory.access.authentication import agent_named
 from memory.agents import rule_changes
 from memory.agents.rule_changes import Wanted
-from memory.errors import CategoryDisabled, MemoryDisabled
+from memory.errors import CategoryDisabled, Invalid, MemoryDisabled
 from memory.management.working_folder import project_of
 from memory.models import Agent
 from memory.policy import settings_document, switches
@@ -79,8 +79,7 @@ class AgentCommand(Task):
 
     def enable(self, agent: Agent, path: str) -> Agent:
         """Turn one switch on, which a person agreed to."""
-        wanted = Wanted(True) if path == settings_document.MASTER else Wanted(key=path, value="true")
-        return rule_changes.make(agent, self.operator, wanted, agreed=[path]).agent
+        return rule_changes.make(agent, self.operator, wanted_value(path, "true"), agreed=[path]).agent
 
     # --- questions
 
@@ -140,6 +139,15 @@ class AgentCommand(Task):
             reason = writer.why_no_file(Agent.objects.select_related("tenant").get(pk=agent.pk))
             self.say(f"The memory is stored, and has no file: {reason}.")
         return path
+
+
+def wanted_value(path: str, value: str) -> Wanted:
+    """A setting with a value as it is typed. The master switch is not one of the rules. Raises Invalid."""
+    if path != settings_document.MASTER:
+        return Wanted(key=path, value=value)
+    if value not in ("true", "false"):
+        raise Invalid(path, "must be true or false")
+    return Wanted(value == "true")
 
 
 def _described(path: str) -> str:

@@ -135,7 +135,7 @@ def test_an_export_signed_by_another_key_is_told(exported: Path, settings: Any) 
 
 
 def test_a_file_that_is_not_there_is_told(ada: Agent, tmp_path: Path) -> None:
-    failed(run("verify_audit", "--all", "--heads", str(tmp_path / "none")), 2, "heads: ", "No such file")
+    failed(run("verify_audit", "--all", "--heads", str(tmp_path / "none")), 2, "heads: ", "no such file")
 
 
 def test_queries_do_not_grow_with_the_agents(ada: Agent, bob: Agent, django_assert_num_queries: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -12,12 +11,11 @@ from django.core.management.base import CommandParser
 from audit import heads, verify
 from audit.models import AuditEntry
 from audit.verify import Problem
-from config.commandline import Task
+from config.commandline import Task, read_file
 from config.commandline.progress import progress
 from config.errors import FAILED, USAGE
 from config.wording import several
 from memory.access.authentication import agent_named
-from memory.errors import Invalid
 from memory.models import Agent
 from memory.time_machine import replay
 
@@ -80,14 +78,8 @@ class Command(Task):
 
 
 def _exported(file: str | None) -> list[dict[str, Any]]:
-    """The heads in the file. Raises Invalid, BadHeads."""
-    if file is None:
-        return []
-    try:
-        text = Path(file).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as failure:
-        raise Invalid("heads", f"{file} cannot be read ({getattr(failure, 'strerror', None) or 'no text'})") from None
-    return heads.read(text)
+    """The heads in the file. Raises InvalidField, BadHeads."""
+    return [] if file is None else heads.read(read_file("heads", file))
 
 
 def _named(label: str) -> list[int]:

@@ -44,37 +44,27 @@ class Command(AgentCommand):
         parser.add_argument("--dry-run", action="store_true", help="decide nothing")
         parser.add_argument("--json", action="store_true", help="one line of JSON; ask nothing")
 
-    def clean_up(
-        self,
-        agent: Agent,
-        *,
-        category: str | None,
-        discard: str | None,
-        keep: str | None,
-        dry_run: bool,
-        json: bool,
-        **_: Any,
-    ) -> None:
-        kept, discarded = _listed("keep", keep), _listed("discard", discard)
+    def clean_up(self, agent: Agent, **options: Any) -> None:
+        category, as_json, is_dry_run = options["category"], options["json"], options["dry_run"]
+        kept, discarded = (_listed(name, options[name]) for name in ("keep", "discard"))
         is_decided = bool(kept or discarded)
         if is_decided:
             agents_side(agent)  # or raise KeyRejected
-        is_agents = has_agents_key(agent)
-        review = cleanup.review(agent, category=category, is_read=is_agents)
-        if not (is_decided or dry_run or json) and is_agents and self.can_ask() and _is_interactive(agent):
-            try:
-                kept, discarded = self._ask(agent, review)
-            except KeyboardInterrupt:
-                self.say("Nothing was decided.")
-                raise
-        elif dry_run or not is_decided:
-            self._list(agent, review, json=json)
-        if not (json or kept or discarded):
+        may_read = has_agents_key(agent) and self.can_ask()
+        review = cleanup.review(agent, category=category, is_read=has_agents_key(agent))
+        if as_json and (is_dry_run or not is_decided):
+            suggestions = [each.as_record() for each in review.suggestions]
+            self.result({"suggestions": suggestions, "more": review.more, "kept_back": review.kept_back})
+        elif is_dry_run or not is_decided:
+            is_asked = may_read and not is_dry_run and _is_interactive(agent)
+            reads = _read(agent, review) if is_asked or (may_read and is_shown()) else {}
+            kept, discarded = self._go_through(review, reads, is_asked=is_asked)
+        if not (as_json or kept or discarded):
             self._say_what_is_off(agent, category)
-        if dry_run or not (kept or discarded):
+        if is_dry_run or not (kept or discarded):
             self.say("Nothing was decided.")
             return
-        self._decide(agent, kept, discarded, json=json)
+        self._decide(agent, kept, discarded, json=as_json)
 
     def _decide(self, agent: Agent, kept: Listed, discarded: Listed, *, json: bool) -> None:
         versions = {number: version for number, version in (kept | discarded).items() if version}
@@ -89,18 +79,34 @@ class Command(AgentCommand):
 
     # --- the list
 
-    def _list(self, agent: Agent, review: cleanup.Review, *, json: bool = False) -> None:
-        if json:
-            suggestions = [each.as_record() for each in review.suggestions]
-            self.result({"suggestions": suggestions, "more": review.more, "kept_back": review.kept_back})
-            return
+    def _go_through(
+        self, review: cleanup.Review, reads: Mapping[int, reading.Read], *, is_asked: bool
+    ) -> tuple[Listed, Listed]:
+        """Print each suggestion, and ask about it with `is_asked`. Returns what to keep and what to discard."""
+        decided: dict[str, Listed] = {"k": {}, "d": {}}
         if review.suggestions:
             self.say(_ABOUT)
-        may_read = has_agents_key(agent) and self.can_ask() and is_shown()
-        reads = _read(agent, review) if may_read else {}
         for each in review.suggestions:
             self._tell(each, reads)
+            if not is_asked:
+                continue
+            answer = self._decision()
+            if answer == "q":
+                break
+            if answer in decided:
+                decided[answer][each.number] = reads[each.number].memory.version if each.number in reads else 0
         self._say_the_rest(review)
+        return decided["k"], decided["d"]
+
+    def _decision(self) -> str:
+        self.stdout.flush()
+        try:
+            while (word := self.answer(_QUESTION)) not in _ANSWERS:
+                pass
+        except KeyboardInterrupt:
+            self.say("Nothing was decided.")
+            raise
+        return _ANSWERS[word]
 
     def _tell(self, each: cleanup.Suggestion, reads: Mapping[int, reading.Read]) -> None:
         place = f"{each.category} of {each.project}" if each.project else each.category
@@ -133,31 +139,6 @@ class Command(AgentCommand):
             self.say(f"{', '.join(off)} {are} switched off: nothing of that is suggested.")
         elif category is not None and category not in overdue.retention(agent):
             self.say(f"Nothing of {category} is ever suggested: its suggested_retention_days are 0.")
-
-    # --- the questions
-
-    def _ask(self, agent: Agent, review: cleanup.Review) -> tuple[Listed, Listed]:
-        """Ask about each memory. Returns those to keep and those to discard."""
-        kept: Listed = {}
-        discarded: Listed = {}
-        reads = _read(agent, review)
-        if review.suggestions:
-            self.say(_ABOUT)
-        for each in review.suggestions:
-            self._tell(each, reads)
-            self.stdout.flush()
-            while (word := self.answer(_QUESTION)) not in _ANSWERS:
-                pass
-            answer = _ANSWERS[word]
-            if answer == "q":
-                break
-            version = reads[each.number].memory.version if each.number in reads else 0
-            if answer == "k":
-                kept[each.number] = version
-            elif answer == "d":
-                discarded[each.number] = version
-        self._say_the_rest(review)
-        return kept, discarded
 
 
 def _listed(field: str, text: str | None) -> Listed:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
 
+from config.commandline import read_file
 from config.errors import FAILED
 from config.wording import several
 from memory.errors import Invalid, NotFound
@@ -237,25 +237,17 @@ class Command(AgentCommand):
 
     def _text(self, field: str, text: str | None, file: str | None = None) -> str:
         """An option's text, the content of a file, or of standard input for "-". Raises Invalid, quoting nothing."""
-        try:
-            if "-" in (text, file):
-                return self._standard_input.decode()
-            return text or "" if file is None else _bytes_of(file).decode()
-        except OSError as problem:
-            reason = f"cannot be read ({(problem.strerror or '').lower()})"
-        except UnicodeDecodeError:  # it holds the text: raise outside of it
-            reason = "is not UTF-8"
-        raise Invalid(field, reason)
+        if file is None and text != "-":
+            return text or ""
+        data = self._standard_input if "-" in (text, file) else read_file(field, file or "", 4 * MOST + 1)
+        with suppress(UnicodeDecodeError):  # the error holds the text
+            return data.decode()
+        raise Invalid(field, "is not UTF-8")
 
     @cached_property
     def _standard_input(self) -> bytes:
         """Read once: an action is run again if a switch was turned on for it."""
-        return sys.stdin.buffer.read(4 * MOST + 1)
-
-
-def _bytes_of(file: str) -> bytes:
-    with Path(file).open("rb") as opened:
-        return opened.read(4 * MOST + 1)
+        return read_file("-", "-", 4 * MOST + 1)
 
 
 def _tags(category: str, options: dict[str, Any]) -> list[str]:

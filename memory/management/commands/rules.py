@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from config.commandline import as_json
+from config.commandline import as_json, read_file
 from config.wording import several
 from memory.agents import rule_changes
 from memory.agents.rule_changes import Wanted
 from memory.errors import Invalid
-from memory.management.agent_command import AgentCommand
+from memory.management.agent_command import AgentCommand, wanted_value
 from memory.management.agents_side import agents_side, has_agents_key
 from memory.models import Agent, Vault, VaultFile
 from memory.policy import settings_document, suggest_setting, switches
@@ -90,11 +88,8 @@ class Command(AgentCommand):
     def switch(
         self, agent: Agent, *, is_on: bool, category: str | None, recording: bool, yes: bool = False, **_: Any
     ) -> None:
-        wanted = Wanted(enabled=is_on)
-        if category or recording:
-            path = _RECORDING if recording else f"memory_rules.categories.{category}.enabled"
-            wanted = Wanted(key=path, value="true" if is_on else "false")
-        self._change(agent, wanted, yes=yes)
+        path = f"memory_rules.categories.{category}.enabled" if category else settings_document.MASTER
+        self._change(agent, wanted_value(_RECORDING if recording else path, "true" if is_on else "false"), yes=yes)
 
     def settings(
         self, agent: Agent, *, key: str | None, value: str | None, file: str | None, yes: bool, **_: Any
@@ -102,18 +97,19 @@ class Command(AgentCommand):
         if file is not None:
             if key is not None:
                 raise Invalid("file", "sets all settings: give either a key or a file")
-            document = settings_document.read(_read(file))
+            document = settings_document.read(read_file("file", file))
             for wrong, right in suggest_setting.mistyped(document):
                 self.say(f"{wrong} is no setting, and is kept as it is. Did you mean {right}?")
-            self._change(agent, Wanted(_master(document), document), yes=yes)
+            rules = document.get("memory_rules")
+            enabled = rules.get("enabled") if isinstance(rules, dict) else None  # the master switch
+            self._change(agent, Wanted(enabled, document), yes=yes)
         elif key is None:
             self.stdout.write(as_json(rule_changes.whole(agent), indent=2))
         elif value is None:
             self.stdout.write(as_json(_setting(agent, key), indent=2))
         else:
             _setting(agent, key)  # or raise Invalid
-            wanted = Wanted(_boolean(value)) if key == settings_document.MASTER else Wanted(key=key, value=value)
-            self._change(agent, wanted, yes=yes)
+            self._change(agent, wanted_value(key, value), yes=yes)
 
     def _change(self, agent: Agent, wanted: Wanted, *, yes: bool) -> None:
         on = rule_changes.turned_on(agent, wanted)
@@ -174,25 +170,3 @@ def _setting(agent: Agent, key: str) -> Any:
         return settings_document.value(switches.rules_of(agent), key)
     except Invalid as wrong:
         raise Invalid(key[:200], f"{wrong.problem}{suggest_setting.hint(key)}") from None
-
-
-def _master(document: settings_document.Document) -> bool | None:
-    """The master switch of a document, if it has one. Raises Invalid."""
-    rules = document.get("memory_rules")
-    enabled = rules.get("enabled") if isinstance(rules, dict) else None
-    if enabled is not None and not isinstance(enabled, bool):
-        raise Invalid(settings_document.MASTER, "must be true or false")
-    return enabled
-
-
-def _boolean(value: str) -> bool:
-    if value not in ("true", "false"):
-        raise Invalid(settings_document.MASTER, "must be true or false")
-    return value == "true"
-
-
-def _read(file: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as problem:
-        raise Invalid("file", f"cannot be read ({(problem.strerror or '').lower()})") from None

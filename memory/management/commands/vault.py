@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from config.commandline import is_shown
+from config.commandline import is_shown, read_file
 from config.commandline.progress import progress
 from config.errors import FAILED
 from config.wording import several
@@ -92,11 +92,7 @@ class Command(AgentCommand):
         path = Path(file)
         if agent.vault_path and not path.exists():
             path = Path(agent.vault_path) / file
-        try:
-            data = path.read_bytes()
-        except OSError as problem:
-            raise Invalid("file", f"cannot be read ({(problem.strerror or '').lower()})") from None
-        opened = sealed.open_file(agent, data=data)
+        opened = sealed.open_file(agent, read_file("file", str(path)))
         # On a terminal without control characters, else byte for byte.
         self.stdout.write(visible(opened.content) if is_shown() else opened.content)
         if opened.tags:
