@@ -130,6 +130,10 @@ class AgentCommand(Task):
         """The same for a memory of this category. Only the categories of projects have one by default."""
         return self.project(agent, given) if given is not None or scope_of(category) == PROJECT else ""
 
+    def stored(self, agent: Agent, number: int | None, **more: Any) -> None:
+        """Print the number of a memory that was stored, and the path of its file."""
+        self.result({"id": number} | more | {"file": self.file_of(agent, number)})
+
     def file_of(self, agent: Agent, number: int | None) -> str | None:
         """The path of a memory's file, after it was read back. If the memory has no file, the command says why."""
         if number is None:

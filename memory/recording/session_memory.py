@@ -45,9 +45,9 @@ class Outcomes:
     satisfaction: str = ""
     depth: str = ""
 
-    def checked(self, goal: str = "") -> Outcomes:
+    def checked(self) -> Outcomes:
         """Each on one line, neutral and masked. Raises Invalid."""
-        return Outcomes(**cleaned(asdict(self) | ({"goal": goal} if goal else {}), _MOST))
+        return Outcomes(**cleaned(asdict(self), _MOST))
 
     def going_on(self, text: str) -> Outcomes:
         """With the outcomes of an earlier end; `text` is the session's memory, "" if it has none."""

@@ -115,7 +115,7 @@ def tag_of(name: str) -> str:
 
 
 def end_session(
-    agent: Agent, name: str, actor: Actor, *, project: str = "", goal: str = "", outcomes: Outcomes | None = None
+    agent: Agent, name: str, actor: Actor, *, project: str = "", outcomes: Outcomes | None = None
 ) -> Edited | None:
     """End a session, without a name the one that is open, and keep its session memory; None where none is kept:
     nothing was recorded in it, or session memories are switched off. What it was for, and what came of it, is told by
@@ -123,8 +123,7 @@ def end_session(
 
     Raises Invalid, NotFound, NotOpen, MemoryDisabled.
     """
-    outcomes = outcomes or Outcomes()
-    given = outcomes.checked(goal)
+    given = (outcomes or Outcomes()).checked()
     with edits.locked(agent) as row:
         switches.require_on(row)
         session = meant(row, name, project)

@@ -158,7 +158,7 @@ def test_its_memory_tells_what_the_template_asks(ada: Agent, time_machine: Any) 
     time_machine.move_to("2026-11-22T14:50:00Z", tick=False)
     talk(ada, "Thanks!", "Have a good trip.", session="monday", topic="ferry ", effectiveness="it worked")
     time_machine.move_to("2026-11-23T08:00:00Z", tick=False)
-    told = memory_of(ada, goal="a trip", outcomes=Outcomes(achieved="booked", satisfaction="high", depth="prices"))
+    told = memory_of(ada, outcomes=Outcomes("a trip", achieved="booked", satisfaction="high", depth="prices"))
     assert told == {
         "Session Overview": "- Session: monday\n- Session Type: COLLABORATIVE\n"
         "- Period: 2026-11-22T14:30:00Z to 2026-11-22T14:50:00Z\n- Duration: 20 min\n- Interactions: 3\n"
@@ -213,7 +213,7 @@ def test_metrics_and_topics_may_be_left_out(ada: Agent) -> None:
 
 def test_one_that_went_on_is_told_anew_in_its_memory(ada: Agent) -> None:
     talk(ada, session="monday")
-    memory_of(ada, goal="a trip", outcomes=Outcomes(achieved="booked"))
+    memory_of(ada, outcomes=Outcomes("a trip", achieved="booked"))
     talk(ada, "Thanks!", "Bye.", session="monday", learnings="Ann is quick")
     told = memory_of(ada)
     [memory] = of_category(ada, "session")
@@ -337,7 +337,7 @@ REFUSALS: list[tuple[Callable[[Agent], Any], type[Exception]]] = [
     (lambda ada: end_session(fresh(ada), "nobody", ME), NotFound),
     (lambda ada: end_session(fresh(ada), "monday", ME, project="shop"), NotFound),
     (lambda ada: end_session(fresh(ada), "a b", ME), Invalid),
-    (lambda ada: end_session(fresh(ada), "monday", ME, goal="x" * 501), Invalid),
+    (lambda ada: end_session(fresh(ada), "monday", ME, outcomes=Outcomes("x" * 501)), Invalid),
     (lambda ada: end_session(fresh(ada), "monday", ME, outcomes=Outcomes(clarity="\0")), Invalid),
 ]
 
@@ -379,16 +379,16 @@ def test_without_a_name_the_open_ones_are_told(ada: Agent) -> None:
 def test_of_one_that_is_over_nothing_more_is_told(ada: Agent) -> None:
     talk(ada, session="monday")
     memory_of(ada)
-    for told in ({}, {"goal": "one style"}, {"outcomes": Outcomes(achieved="all of it")}):
+    for told in (None, Outcomes("one style"), Outcomes(achieved="all of it")):
         with refused(ada, NotOpen) as caught:
-            end_session(fresh(ada), "monday", ME, **told)
+            end_session(fresh(ada), "monday", ME, outcomes=told)
         assert "was over at" in str(caught.value)
     assert len(of_category(ada, "session")) == 1
 
 
 def test_outcomes_are_masked_and_neutral(ada: Agent) -> None:
     talk(ada, session="monday")
-    told = memory_of(ada, goal="my password is hunter2", outcomes=Outcomes(achieved="hunter2"))
+    told = memory_of(ada, outcomes=Outcomes("my password is hunter2", achieved="hunter2"))
     assert "hunter2" not in "".join(told.values())
 
 

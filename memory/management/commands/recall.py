@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -20,31 +19,20 @@ class Command(AgentCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         self.add_agent(parser, self.recall)
-        parser.add_argument(
-            "query", metavar="QUERY", help='words; "quoted phrases"; tag:NAME; -word excludes (first: after --)'
-        )
+        query = 'words; "quoted phrases"; tag:NAME; -word excludes (first: after --)'
+        parser.add_argument("query", metavar="QUERY", help=query)
         parser.add_argument("--project", metavar="ID", help=f"search as in this project; {PROJECT_HELP}")
         parser.add_argument("--limit", type=int, metavar="N", help="memories; default and maximum: search.max_results")
         parser.add_argument("--max-tokens", type=int, metavar="N", help="of all the memories together")
         parser.add_argument("--tag", dest="tags", action="append", default=[], metavar="NAME", help="may be repeated")
         parser.add_argument("--json", action="store_true", help="one line of JSON")
 
-    def recall(
-        self,
-        agent: Agent,
-        *,
-        query: str,
-        project: str | None,
-        limit: int | None,
-        max_tokens: int | None,
-        tags: Sequence[str],
-        json: bool,
-        **_: Any,
-    ) -> None:
+    def recall(self, agent: Agent, **options: Any) -> None:
         agents_side(agent)  # or raise KeyRejected
-        project = self.project(agent, project)
-        found = retrieval.retrieve(agent, query=query, project=project, limit=limit, tags=tags, max_tokens=max_tokens)
-        if json:
+        project = self.project(agent, options["project"])
+        limits = {name: options[name] for name in ("limit", "max_tokens", "tags")}
+        found = retrieval.retrieve(agent, options["query"], project=project, **limits)
+        if options["json"]:
             self.result(_as_record(found) | {"project": project})
             return
         for line in found.block.splitlines():

@@ -19,12 +19,13 @@ from memory.masking.neutral import neutral_whole
 from memory.masking.scanner import masked_together
 from memory.models import Agent, Kind, RecordedSession
 from memory.policy import paths, settings_document, switches
-from memory.policy.categories import NAMES, PRIVATE, SCOPES, scope_of
+from memory.policy.categories import NAMES, PRIVATE, SCOPES, default_category, scope_of
 from memory.policy.validation import Draft
 from memory.recording import recorder, sessions, topics
 from memory.recording.interactions import MOST, Interaction
 from memory.recording.session_memory import Outcomes
 from memory.recording.topic_memory import Stage
+from memory.vault.shown import MASKING
 from memory.writing import operations
 
 _HEADINGS = dict(
@@ -41,6 +42,7 @@ _INTERACTION = {
     "metrics": "how its success is measured: tests passed, time saved",
 }
 _OUTCOMES = {
+    "goal": "what the session was for",
     "achieved": "which goals were achieved",
     "understandings": "what is understood now; default: the learnings of its recordings",
     "follow_up": "what is left to do",
@@ -79,9 +81,8 @@ class Command(AgentCommand):
         self._add_store(self.add_action(actions, "store", self.store, "store one memory; its text may have sections"))
         self._add_record(self.add_action(actions, "record", self.record, "store a prompt and its response"))
         self._add_session(self.add_action(actions, "session", self.session, "begin, end or list recorded sessions"))
-        self._add_topic(
-            self.add_action(actions, "topic", self.topic, f"store or update the memory of a topic; needs {KEY}")
-        )
+        topic = f"store or update the memory of a topic; needs {KEY}"
+        self._add_topic(self.add_action(actions, "topic", self.topic, topic))
 
     # --- store
 
@@ -99,13 +100,11 @@ class Command(AgentCommand):
         parser.set_defaults(code_if_off=FAILED)
 
     def store(self, agent: Agent, *, category: str | None, project: str | None, **options: Any) -> None:
-        category = category or ("contextual" if project else "behavioral")
+        category = category or default_category(project or "")
         tags, masked = _tags(category, options), 0
         content = neutral_whole(self._content(category, options))
         rules = switches.rules_of(agent)
-        if scope_of(category) != PRIVATE and settings_document.is_on(
-            rules, "capture_settings", "sensitive_data_masking"
-        ):
+        if scope_of(category) != PRIVATE and settings_document.is_on(rules, *MASKING):
             (content, *tags), masked = masked_together([content, *tags])
         draft = Draft(
             content,
@@ -117,8 +116,7 @@ class Command(AgentCommand):
         number = operations.remember(agent, [draft], self.operator).memory.number
         if masked:
             self.say(f"{several(masked, 'secret')} masked. To store a credential or a key, name its --category.")
-        stored = {"id": number, "category": category, "project": draft.project, "masked": masked}
-        self.result(stored | {"file": self.file_of(agent, number)})
+        self.stored(agent, number, category=category, project=draft.project, masked=masked)
 
     def _content(self, category: str, options: dict[str, Any]) -> str:
         """The text; or the given sections, with the text as the main one. Raises Invalid."""
@@ -148,9 +146,7 @@ class Command(AgentCommand):
         parser.add_argument("--project", metavar="ID", help=PROJECT_HELP)
         for name, summary in _INTERACTION.items():
             parser.add_argument(f"--{name}", default="", metavar="TEXT", help=summary)
-        parser.add_argument(
-            "--seconds", dest="response_seconds", type=float, metavar="NUMBER", help="the response time"
-        )
+        parser.add_argument("--seconds", dest="response_seconds", type=float, metavar="N", help="the response time")
         parser.add_argument("--tool", dest="tools", action="append", default=[], metavar="NAME", help="may be repeated")
         parser.add_argument("--automatic", action="store_true", help="skip silently if recording is off")
 
@@ -163,21 +159,18 @@ class Command(AgentCommand):
         interaction = Interaction(**fields, project=self.project(agent, project))
         found = recorder.record(agent, interaction, self.operator, requested=not automatic)
         session = None if found.session is None else found.session.name
-        recorded = {"id": found.number, "session": session, "masked": found.masked, "skipped": found.skipped}
-        self.result(recorded | {"file": self.file_of(agent, found.number)})
+        self.stored(agent, found.number, session=session, masked=found.masked, skipped=found.skipped)
 
     # --- session
 
     def _add_session(self, parser: CommandParser) -> None:
         parser.add_argument("what", choices=("begin", "end", "list"), metavar="begin|end|list", help="what to do")
-        name = parser.add_argument(
-            "name", default="", metavar="[NAME]", help="begin: default, the time; end: default, the open session"
-        )
+        default = "begin: default, the time; end: default, the open session"
+        name = parser.add_argument("name", default="", metavar="[NAME]", help=default)
         name.required = False  # so that options may stand before it
-        parser.add_argument(
-            "--project", metavar="ID", help=f"begin: {PROJECT_HELP}; end: if several sessions have this name"
-        )
-        for option, summary in ({"goal": "what the session was for"} | _OUTCOMES).items():
+        project = f"begin: {PROJECT_HELP}; end: if several sessions have this name"
+        parser.add_argument("--project", metavar="ID", help=project)
+        for option, summary in _OUTCOMES.items():
             parser.add_argument(f"--{option.replace('_', '-')}", default="", metavar="TEXT", help=f"end: {summary}")
 
     def session(self, agent: Agent, *, what: str, name: str, project: str | None, **options: Any) -> None:
@@ -193,13 +186,11 @@ class Command(AgentCommand):
             return
         found = self._session_to_end(agent, name, project or "")
         outcomes = Outcomes(**{field: options[field] for field in _OUTCOMES})
-        edited = sessions.end_session(
-            agent, found.name, self.operator, project=found.project, goal=options["goal"], outcomes=outcomes
-        )
+        edited = sessions.end_session(agent, found.name, self.operator, project=found.project, outcomes=outcomes)
         number = edited.memory.number if edited is not None and edited.memories else None
         if number is None:
             self.say("Nothing was recorded in this session, so it has no memory.")
-        self.result({"id": number, "session": found.name, "file": self.file_of(agent, number)})
+        self.stored(agent, number, session=found.name)
 
     def _session_to_end(self, agent: Agent, name: str, project: str) -> RecordedSession:
         """The session of the given project; else of this folder's project, or of any. Raises NotFound, Invalid."""
@@ -220,9 +211,8 @@ class Command(AgentCommand):
             parser.add_argument(f"--{name}", default="", metavar="TEXT", help=summary)
         for field, summary in _TOPIC_LISTS.items():
             option = "--approach" if field == "approaches" else f"--{field.removesuffix('s')}"
-            parser.add_argument(
-                option, dest=field, action="append", default=[], metavar="TEXT", help=f"{summary}; may be repeated"
-            )
+            help_text = f"{summary}; may be repeated"
+            parser.add_argument(option, dest=field, action="append", default=[], metavar="TEXT", help=help_text)
 
     def topic(self, agent: Agent, *, name: str, project: str | None, **options: Any) -> None:
         side = agents_side(agent)  # "changed" in the answer shows whether the topic already had this
@@ -231,7 +221,7 @@ class Command(AgentCommand):
         stage = Stage(**fields, project=self.project(agent, project))
         edited = topics.evolve(agent, name, side, stage)
         number = edited.memory.number if edited.memories else topics.number_of(agent, name, stage.project)
-        self.result({"id": number, "changed": edited.seq is not None, "file": self.file_of(agent, number)})
+        self.stored(agent, number, changed=edited.seq is not None)
 
     # --- texts
 
