@@ -18,10 +18,11 @@ from memory.consent import erasure, proposals, removal_requests
 from memory.errors import FileFault
 from memory.models import Agent
 from memory.vault.disk import Disk
-from tests.commands.calling import Ran
+from memory.writing import operations
+from tests.commands.calling import Ran, failed
 from tests.conftest import OPERATOR
 from tests.rules.talking import at_a_terminal, rules
-from tests.steps import ME, PERSON, fresh, last_entry, says
+from tests.steps import ME, PERSON, fresh, last_entry, remember, says
 from tests.vault.tree import memories
 
 STEPS = [
@@ -137,21 +138,16 @@ def test_with_its_key_an_agent_is_not_asked_and_so_not_too_often(ada: Agent, sit
     assert fresh(ada).vault_path == str(site / "c")
 
 
-@pytest.mark.parametrize(("answer", "moves"), [("n\n", False), ("", False), ("y\n", True)])
-def test_another_vault_is_asked_about(ada: Agent, site: Path, answer: str, moves: bool) -> None:
+def test_another_vault_is_asked_about(ada: Agent, site: Path) -> None:
     """As when init is run in a second project."""
     rules("init", "--vault")
-    ran = at_a_terminal(answer, "init", "--vault", "second", "--json")
-    assert ran.code == 0
-    assert f"create one in {site / 'second'}? (y/n)" in ran.err
-    assert fresh(ada).vault_path == str(site / ("second" if moves else "memory"))
-    assert (site / "second").exists() is moves
-
-
-def test_where_nobody_can_be_asked_a_vault_stays(ada: Agent, site: Path) -> None:
-    rules("init", "--vault")
-    assert "as before" in found(rules("init", "--vault", "second", "--json"))["Storage path"]
-    assert fresh(ada).vault_path == str(site / "memory")
+    assert "as before" in found(rules("init", "--vault", "second", "--json"))["Storage path"]  # nobody can be asked
+    for answer, folder in (("n\n", "memory"), ("", "memory"), ("y\n", "second")):
+        ran = at_a_terminal(answer, "init", "--vault", "second", "--json")
+        assert ran.code == 0
+        assert f"create one in {site / 'second'}? (y/n)" in ran.err
+        assert fresh(ada).vault_path == str(site / folder)
+        assert (site / "second").exists() is (folder == "second")
 
 
 def test_an_index_of_somebody_elses_is_kept_and_told(ada: Agent, site: Path) -> None:
@@ -167,14 +163,14 @@ def test_the_project_that_the_environment_names_is_told_so(
 ) -> None:
     monkeypatch.setenv("MEMORY_PROJECT", "other")
     assert "the project is other, as MEMORY_PROJECT says" in found(rules("init", "--json"))["Repository"]
+    monkeypatch.setenv("MEMORY_PROJECT", "..")
+    assert failed(rules("record", "--prompt", "x"), 2).startswith("error: MEMORY_PROJECT: ")
 
 
-@pytest.mark.parametrize("deed", [["status"], ["init"], ["settings"], ["index"], ["disable"]])
-def test_of_an_erased_agent_nothing_is_done(ada: Agent, site: Path, deed: list[str]) -> None:
+def test_of_an_erased_agent_nothing_is_done(ada: Agent, site: Path) -> None:
     erasure.erase(ada, removal_requests.ask_erasure(ada, PERSON, reason="request 18").number, ME)
-    ran = rules(*deed)
-    assert (ran.code, ran.out) == (2, "")
-    assert "erased" in ran.err
+    for deed in ("status", "init", "settings", "index", "disable"):
+        failed(rules(deed), 2, "erased")
 
 
 def test_who_is_asked_reads_what_would_be_switched_on_in_no_color_of_errors(ada: Agent, site: Path) -> None:
@@ -231,9 +227,8 @@ def test_a_secret_is_masked_but_where_it_is_stored_as_one(ada: Agent, vault: Pat
     assert all(secret not in path.read_text() for path in vault.rglob("*.md"))
 
 
-@pytest.mark.parametrize(
-    ("args", "field"),
-    [
+def test_what_cannot_be_stored_names_the_field(ada: Agent, vault: Path) -> None:
+    rows = [
         ((), "content"),
         (("a", "--understanding", "b"), "content"),
         (("a", "--project", "../b"), "project"),
@@ -250,11 +245,10 @@ def test_a_secret_is_masked_but_where_it_is_stored_as_one(ada: Agent, vault: Pat
         (("a", "--category", "user_interaction", "--context", "b"), "content"),
         (("a", "--tag", "x" * 65), "tags"),
         (("a" * 10_001,), "content"),
-    ],
-)
-def test_what_cannot_be_stored_names_the_field(ada: Agent, vault: Path, args: tuple[str, ...], field: str) -> None:
-    ran = rules("store", *args)
-    assert (ran.code, ran.err.startswith(f"error: {field}: "), memories(vault)) == (2, True, [])
+    ]
+    for args, field in rows:
+        assert failed(rules("store", *args), 2).startswith(f"error: {field}: "), args
+    assert memories(vault) == []
 
 
 def test_a_vault_that_cannot_be_written_is_said_and_the_memory_stands(ada: Agent, vault: Path) -> None:
@@ -273,9 +267,21 @@ def test_what_is_sealed_is_shown_to_the_agent_alone(ada: Agent, vault: Path, mon
     assert rules("show", "private/personal/000001.md").out == "sesame\n"
     assert rules("show", str(vault / "index.md")).code == 2
     assert rules("show", "none.md").code == 2
+    rule_changes.change(ada, PERSON, enabled=False)
+    ran = rules("show", "private/personal/000001.md")
+    assert (ran.code, ran.out, "Nothing was done." in ran.err) == (0, "", True)
+    rule_changes.change(fresh(ada), PERSON, enabled=True)
     monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
     ran = rules("show", "private/personal/000001.md")
     assert (ran.code, "sesame" in ran.out + ran.err) == (2, False)
+
+
+def test_what_is_private_is_shown_as_it_is_but_to_a_terminal(ada: Agent, vault: Path) -> None:
+    turned = "gnp\u202e.exe\x1b[31m"
+    remember(ada, turned, category="personal")
+    for is_terminal in (False, True):
+        with mock.patch("memory.management.commands.vault.is_shown", return_value=is_terminal):
+            assert (turned in rules("show", "private/personal/000001.md").out) is not is_terminal
 
 
 def test_what_differs_is_listed_mended_and_decided(ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +310,8 @@ def test_what_differs_is_listed_mended_and_decided(ada: Agent, vault: Path, monk
 def test_files_of_another_version_are_told_and_repaired(ada: Agent, vault: Path) -> None:
     path = Path(rules("store", "The ferry", "--category", "technical").json["file"])
     assert rules("settings", "version", "1.1.0").code == 0
-    assert "1 file of another version" in rules("status").out
+    older = "1 file of another version: 'manage.py vault index acme/ada' writes it again"
+    assert rules("status").out.splitlines()[-1] == older
     assert "- **Version**: 1.0.0" in path.read_text()
     assert rules("index", "--repair", "--json").json["mended"] == 1
     assert "- **Version**: 1.1.0" in path.read_text()
@@ -361,18 +368,8 @@ def test_a_vault_in_which_nothing_differs_is_said_so(ada: Agent, vault: Path) ->
     assert ran.out == "0 differences repaired, 1 file listed in the index pages.\nNo differences.\n"
 
 
-def test_what_differs_is_an_exit_code(ada: Agent, vault: Path) -> None:
-    Path(rules("store", "The ferry", "--category", "technical").json["file"]).unlink()
-    for args in ([], ["--json"]):
-        ran = rules("index", "--check", *args)
-        assert (ran.code, len(ran.out.splitlines()), "error" in ran.err) == (1, 1, False)
-    assert rules("index").code == 0
-    assert rules("index", "--check").code == 0
-
-
-@pytest.mark.parametrize("args", [[], ["--json"]])
-def test_what_could_not_be_mended_is_an_exit_code(ada: Agent, vault: Path, args: list[str]) -> None:
-    Path(rules("store", "The ferry", "--category", "technical").json["file"]).unlink()
+def test_what_differs_or_could_not_be_mended_is_an_exit_code(ada: Agent, vault: Path) -> None:
+    file = Path(rules("store", "The ferry", "--category", "technical").json["file"])
     stage = Disk.stage
 
     def refusing(self: Disk, path: PurePosixPath, data: bytes, *, expected: bytes | None, **options: bool) -> None:
@@ -380,9 +377,14 @@ def test_what_could_not_be_mended_is_an_exit_code(ada: Agent, vault: Path, args:
             raise FileFault("denied", "permission denied")
         stage(self, path, data, expected=expected, **options)
 
-    with mock.patch.object(Disk, "stage", refusing):
-        assert rules("index", *args).code == 1
-    assert rules("index", *args).code == 0
+    for args in ([], ["--json"]):
+        file.unlink()
+        ran = rules("index", "--check", *args)
+        assert (ran.code, len(ran.out.splitlines()), "error" in ran.err) == (1, 1, False)
+        with mock.patch.object(Disk, "stage", refusing):
+            assert rules("index", *args).code == 1
+        assert rules("index", *args).code == 0
+        assert rules("index", "--check").code == 0
 
 
 def test_names_of_files_are_told_to_the_agent_alone(ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,13 +419,6 @@ def test_while_memory_is_off_index_asks_and_does_nothing(ada: Agent, vault: Path
     assert (fresh(ada).audit_seq, (vault / "index.md").exists()) == (seq, False)
     agreed = at_a_terminal("y\n", "index", *args)
     assert (bool(agreed.out), fresh(ada).memory_enabled) == (True, True)
-
-
-def test_what_is_sealed_is_shown_once_memory_is_on(ada: Agent, vault: Path) -> None:
-    rules("store", "sesame", "--category", "personal")
-    rule_changes.change(ada, PERSON, enabled=False)
-    ran = rules("show", "private/personal/000001.md")
-    assert (ran.code, ran.out, "Nothing was done." in ran.err) == (0, "", True)
 
 
 def test_a_vault_whose_folder_is_gone_is_told(ada: Agent, vault: Path) -> None:
@@ -465,6 +460,120 @@ def test_what_is_recorded_is_told_with_its_file(ada: Agent, vault: Path) -> None
         assert Path(each["file"]).is_relative_to(vault)
 
 
-def test_an_agent_without_a_vault_has_no_index(ada: Agent, site: Path) -> None:
-    ran = rules("index")
-    assert (ran.code, "has no vault" in ran.err) == (2, True)
+# --- what init says of categories that are off, and of a vault that would be committed
+
+PARTS = ["/memory/common/", "/memory/private/", "/memory/projects/", "/memory/.discarded/", "/memory/index.md"]
+
+
+def step(name: str) -> str:
+    return found(rules("init", "--json"))[name]
+
+
+def test_what_is_off_is_counted_as_that(ada: Agent, site: Path) -> None:
+    remember(ada, "a", category="technical")
+    remember(ada, "b", "c", category="topic", project="git.test/acme/site")
+    rules("disable", "--category", "topic")
+    assert step("Memories") == "technical 1, topic (off) 2; 0 of this project"
+    rules("enable", "--category", "topic", "--yes")
+    assert step("Memories") == "technical 1, topic 2; 2 of this project"
+
+
+def test_a_vault_that_would_be_committed_is_told(ada: Agent, vault: Path, site: Path) -> None:
+    assert step("Repository").endswith("add to .gitignore: /memory/")
+    for line in ("memory", "memory/", "/memory/", "memory/*", "memory/**"):
+        (site / ".gitignore").write_text(f"{line}\n")
+        assert ".gitignore" not in step("Repository")
+        shutil.rmtree(vault)
+        assert ".gitignore" not in step("Repository")
+
+
+def test_beside_a_package_of_the_project_its_own_files_are_named(ada: Agent, vault: Path, site: Path) -> None:
+    (vault / "__init__.py").write_text("")
+    subprocess.run(["git", "-C", str(site), "add", "memory/__init__.py"], check=True)
+    lines = step("Repository").partition("add to .gitignore: ")[2].split()
+    assert lines == [*PARTS, "/memory/.palimpsest"]
+    (site / ".gitignore").write_text("\n".join(lines))
+    rules("store", "The ferry", "--category", "technical")
+    assert ".gitignore" not in step("Repository")
+    told = subprocess.run(["git", "-C", str(site), "status", "-s", "-uall"], check=True, capture_output=True, text=True)
+    assert told.stdout.splitlines() == ["A  memory/__init__.py", "?? .gitignore"]
+
+
+def test_a_vault_that_is_the_repository_itself(ada: Agent, site: Path) -> None:
+    rules("init", "--vault", ".")
+    assert "add to .gitignore: /common/ /private/" in step("Repository")
+
+
+# --- the index pages, and the state of the vault
+
+
+def test_the_page_says_what_it_is_and_what_is_struck(ada: Agent, vault: Path) -> None:
+    remember(ada, "Green tea", "Black tea", category="technical")
+    operations.discard(ada, [2], ME)
+    title, blank, about, *lines = (vault / "index.md").read_text().splitlines()
+    assert (title, blank) == ("# Memory Index", "")
+    assert about.startswith(
+        "A line for each file, in the order in which they were written. A struck line names a file "
+    )
+    assert "`manage.py vault index` writes this page again" in about
+    assert lines[-3:] == [
+        f"- {lines[-3][2:12]} technical [000001-green-tea](common/technical/000001.md)",
+        f"- {lines[-3][2:12]} technical [000002-black-tea](common/technical/000002.md)",
+        f"- {lines[-3][2:12]} technical ~~000002-black-tea~~",
+    ]
+
+
+@pytest.mark.parametrize("deed", [("index",), ("index", "--repair"), ("init",)])
+def test_a_line_that_is_there_twice_is_there_once_when_the_index_is_mended(
+    ada: Agent, vault: Path, deed: tuple[str, ...]
+) -> None:
+    rules("store", "Green tea", "--category", "technical")
+    rules("store", "Black tea", "--category", "contextual")
+    pages = [vault / "index.md", *vault.glob("projects/*/index.md")]
+    before = [page.read_text() for page in pages]
+    for page, text in zip(pages, before, strict=True):
+        page.write_text(text + text.splitlines(keepends=True)[-1] * 2)
+    assert rules(*deed).code == 0
+    after = [sorted(page.read_text().splitlines()) for page in pages]
+    assert (len(pages), after) == (2, [sorted(text.splitlines()) for text in before])
+
+
+def test_status_says_what_is_on_and_how_the_vault_is(ada: Agent, site: Path) -> None:
+    lines = rules("status").out.splitlines()
+    assert lines[0].endswith("memory is on, rules 1.0.0")
+    assert lines[1:3] == ["automatic recording is off", "the analysis of git history is off"]
+    assert lines[-1] == "no vault, so no files; 'manage.py project init acme/ada --vault' creates one"
+    assert "has no vault" in failed(rules("index"), 2)
+    rules("enable", "--recording", "--yes")
+    assert "automatic recording is on" in rules("status").out
+    assert rules("init", "--vault").code == 0
+    rules("store", "Green tea", "--category", "technical")
+    assert rules("status").out.splitlines()[-1] == (
+        f"vault {site / 'memory'}, 1 file, in sync with its silo; "
+        "'manage.py vault index acme/ada --check' compares each"
+    )
+
+
+# --- errors
+
+
+def test_an_error_names_the_field(ada: Agent, site: Path) -> None:
+    rows = [
+        (("init", "--vault", "/etc/memory"), "vault: must lie under"),
+        (("init", "--project-dir", "nowhere"), "project-dir: is not a folder"),
+        (("record", "--prompt", "x", "--seconds", "-1"), "response_seconds: must be a number"),
+        (("record", "--prompt-file", "/dev/null"), "prompt: is empty"),
+        (("record", "--prompt", "x", "--tool", "y" * 65), "tools: has 65 characters"),
+        (("record", "--prompt", "x", "--session", "a b"), "session: is up to 64 letters"),
+        (("topic", "Tea", "--question", "x" * 1_001), "questions: "),
+        (("store", "x" * 10_001), "content: has 10,001 characters"),
+        (("store", "x", "--tag", "y" * 65), "tags: must each be"),
+        (("store",), "content: is missing"),
+        (("retrieve", "tea", "--limit", "0"), "limit: must be 1 or more"),
+        (("retrieve", "tea", "--max-tokens", "-1"), "max_tokens: must be 0 or more"),
+        (("cleanup", "--discard", "all"), "discard: must be memories"),
+        (("analyze_git", "--project-dir", "nowhere"), "project-dir: is not a folder"),
+    ]
+    for args, told in rows:
+        ran = rules(*args)
+        assert (ran.code, ran.err.startswith(f"error: {told}")) == (2, True), ran
