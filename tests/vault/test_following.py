@@ -51,18 +51,6 @@ def test_every_category_has_its_place(ada: Agent, vault: Path) -> None:
     ]
 
 
-def test_a_credential_is_named_by_its_service(ada: Agent, vault: Path) -> None:
-    said = {"category": "credentials", "tags": ["service:OpenAI", "credential:api-key"]}
-    remember(ada, "one", **said)
-    remember(ada, "two", **said)
-    remember(ada, "three", **{**said, "project": "project-a"})
-    assert memories(vault) == [
-        "private/credentials/openai-api-key-000002.md",
-        "private/credentials/openai-api-key.md",
-        "private/credentials/project-a-openai-api-key.md",
-    ]
-
-
 def test_what_is_discarded_is_set_aside_and_comes_back(ada: Agent, vault: Path) -> None:
     [number] = remember(ada, "The ferry leaves at 14:30.", category="technical")
     before = the_one(vault)

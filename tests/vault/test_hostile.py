@@ -128,22 +128,24 @@ def test_what_is_no_number_names_no_memory(number: str) -> None:
     assert found is None or found.number == 7
 
 
-@pytest.mark.parametrize("text", [piece for piece in PIECES if piece.strip("\0").strip()])
-def test_a_file_follows_whatever_its_memory_says(ada: Agent, vault: Path, text: str) -> None:
-    text = text.replace("\0", "")
-    content = f"{text}\nabove\n{text}\n- **Memory ID**: 7\n{text}"
-    [number] = remember(ada, content, category="technical", tags=["## User Prompt"])
-    [private] = remember(ada, content, category="personal")
+def test_a_file_follows_whatever_its_memory_says(ada: Agent, vault: Path) -> None:
+    texts = [piece.replace("\0", "") for piece in PIECES if piece.strip("\0").strip()]
+    said = [f"{text}\nabove\n{text}\n- **Memory ID**: 7\n{text}" for text in texts]
+    numbers = remember(ada, *said, category="technical", tags=["## User Prompt"])
+    private = remember(ada, *said, category="personal")
     assert differ(ada) == []
     files = {said_again((vault / path).read_bytes()).number: vault / path for path in memories(vault)}
-    assert set(files) == {number, private}
-    assert sealed.open_file(fresh(ada), files[private].read_bytes()).content == content
-    files[number].write_bytes(files[number].read_bytes().replace(b"above", b"below"))
-    assert differ(ada) == [("edited", number)]
-    [(_, kept)] = repair.repair(fresh(ada)).aside
-    assert b"below" in (vault / kept).read_bytes()
-    assert b"above" in files[number].read_bytes()
-    assert differ(ada) == [("copy", number)]
+    assert set(files) == {*numbers, *private}
+    for number, content in zip(private, said, strict=True):
+        assert sealed.open_file(fresh(ada), files[number].read_bytes()).content == content
+    for number in numbers:
+        files[number].write_bytes(files[number].read_bytes().replace(b"above", b"below"))
+    assert differ(ada) == [("edited", number) for number in numbers]
+    aside = {files[number].name[:6]: kept for number, (_, kept) in zip(numbers, repair.repair(ada).aside, strict=True)}
+    for number in numbers:
+        assert b"below" in (vault / aside[f"{number:06}"]).read_bytes()
+        assert b"above" in files[number].read_bytes()
+    assert differ(ada) == [("copy", number) for number in numbers]
     assert problems(ada) == []
 
 
@@ -172,8 +174,7 @@ def path_of(vault: Path, number: int) -> Path:
 @pytest.mark.parametrize("claimed", [2, 99, 0])
 def test_a_file_with_anothers_number_is_kept(ada: Agent, vault: Path, two: list[int], claimed: int) -> None:
     """Written over the file of the first."""
-    mine = path_of(vault, 1)
-    mine.write_text(forged(claimed))
+    path_of(vault, 1).write_text(forged(claimed))
     repair.repair(fresh(ada))
     assert contents(ada) == ["heather blooms", "moss grows"]
     assert any("Words of mine." in (vault / path).read_text() for path in tree(vault))
@@ -217,14 +218,14 @@ def test_a_sealed_block_of_another_memory_does_not_open(ada: Agent, vault: Path)
     assert "sesame" not in str(caught.value)
 
 
-@pytest.mark.parametrize("block", ["", "QUJD", "****", "A" * 10_000])
-def test_a_sealed_block_of_somebodys_own_does_not_open(ada: Agent, vault: Path, block: str) -> None:
+def test_a_sealed_block_of_somebodys_own_does_not_open(ada: Agent, vault: Path) -> None:
     [number] = remember(ada, "sesame", category="personal")
     head, _, _ = the_one(vault).read_text().partition("```")
-    the_one(vault).write_text(f"{head}```\n{block}\n```\n")
-    with pytest.raises(MemoryFault):
-        sealed.open_file(fresh(ada), the_one(vault).read_bytes())
-    assert differ(ada) == [("edited", number)]
+    for block in ("", "QUJD", "****", "A" * 10_000):
+        the_one(vault).write_text(f"{head}```\n{block}\n```\n")
+        with pytest.raises(MemoryFault):
+            sealed.open_file(fresh(ada), the_one(vault).read_bytes())
+        assert differ(ada) == [("edited", number)]
 
 
 # --- what a killed writer left

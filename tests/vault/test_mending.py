@@ -16,7 +16,7 @@ from memory.models import Agent, Vault, VaultFile
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from memory.vault import comparing, repair, sealed, writer
-from memory.vault.disk import LARGEST, Disk
+from memory.vault.disk import LARGEST, LOCK, Disk
 from memory.vault.files import Files
 from memory.writing import operations
 from tests.steps import ME, PERSON, fresh, last_entry, remember
@@ -232,13 +232,6 @@ def test_a_line_too_many_or_not_struck_is_found(ada: Agent, ferry: int, vault: P
     assert differ(ada) == []
 
 
-def test_a_struck_line_is_said_again_with_a_restore(ada: Agent, ferry: int, vault: Path) -> None:
-    operations.discard(ada, [ferry], PERSON)
-    operations.restore(ada, [ferry], PERSON)
-    assert differ(ada) == []
-    assert (vault / "index.md").read_text().rstrip().endswith(".md)")
-
-
 def test_files_of_others_are_counted_and_left_alone(ada: Agent, ferry: int, vault: Path) -> None:
     for name in ("common/notes.md", "shopping.txt", ".discarded/old.md"):
         path = vault / name
@@ -342,3 +335,61 @@ def test_what_was_switched_off_while_the_vault_was_waited_for_stays(ada: Agent, 
     with mock.patch("memory.vault.writer.opened", off_meanwhile), pytest.raises(MemoryDisabled):
         repair.repair(fresh(ada))
     assert len(tree(vault)) == 1
+
+
+# --- a folder that took the vault's place is written whole: what another held says nothing of it
+
+
+@pytest.fixture
+def three(ada: Agent) -> list[int]:
+    numbers = remember(ada, "one", "two", "gone", category="technical")
+    operations.discard(ada, numbers[2:], ME)
+    return numbers
+
+
+def test_a_folder_that_is_gone_is_written_whole_with_the_next_edit(ada: Agent, three: list[int], vault: Path) -> None:
+    vault.rename(vault.with_name("elsewhere"))
+    remember(ada, "four", category="technical")
+    assert (len(memories(vault)), differ(ada), writer.is_behind(fresh(ada))) == (4, [], False)
+
+
+def test_a_folder_without_its_mark_is_behind_until_workers_wrote_it(ada: Agent, three: list[int], vault: Path) -> None:
+    shutil.rmtree(vault)
+    vault.mkdir()
+    assert writer.is_behind(fresh(ada))
+    writer.catch_up()
+    assert (len(memories(vault)), differ(ada), writer.is_behind(fresh(ada))) == (3, [], False)
+
+
+def test_workers_make_no_folder_that_somebody_took_away(ada: Agent, three: list[int], vault: Path) -> None:
+    shutil.rmtree(vault)
+    writer.catch_up()
+    assert not vault.exists()
+    assert writer.is_behind(fresh(ada))
+
+
+def test_what_somebody_wrote_there_is_kept(ada: Agent, three: list[int], vault: Path) -> None:
+    path = memories(vault)[1]  # the first is what was discarded
+    (vault / path).write_text((vault / path).read_text().replace("one", "mine"))
+    (vault / LOCK).unlink()
+    remember(ada, "four", category="technical")
+    assert "mine" in (vault / ".discarded" / path).with_stem("000001-found-1").read_text()
+    assert "one" in (vault / path).read_text()
+    assert differ(ada) == [("copy", three[0])]
+
+
+def test_what_fails_half_way_stays_owed(ada: Agent, three: list[int], vault: Path) -> None:
+    shutil.rmtree(vault)
+    with mock.patch.object(Disk, "publish", side_effect=FileFault("no space left", "no space left")):
+        remember(ada, "four", category="technical")
+    assert Vault.objects.get().seq == 0
+    writer.follow(ada.pk)
+    assert (len(memories(vault)), differ(ada)) == (4, [])
+
+
+def test_what_it_wrote_is_counted_as_mended(ada: Agent, three: list[int], vault: Path) -> None:
+    with mock.patch.object(Disk, "publish", side_effect=FileFault("denied", "permission denied")):
+        remember(ada, "four", category="technical")
+    assert differ(ada) == [("behind", 4)]
+    done = repair.repair(ada)
+    assert (done.repaired, done.left, done.is_done) == (1, (), True)

@@ -134,14 +134,14 @@ CATEGORIES = {
 }
 
 
-@pytest.mark.parametrize("category", CATEGORIES)
-def test_folders_are_made_where_there_are_none(begun: Begun, category: str) -> None:
+def test_folders_are_made_where_there_are_none(begun: Begun) -> None:
     assert rules("init", "--vault").code == 0
     vault = begun.site / "memory"
-    assert not (vault / CATEGORIES[category]).exists()
-    file = stored("Something.", "--category", category)
-    assert file.parent == vault / CATEGORIES[category]
-    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    for category, folder in CATEGORIES.items():
+        assert not (vault / folder).exists()
+        file = stored("Something.", "--category", category)
+        assert file.parent == vault / folder
+        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
 def test_what_is_confirmed_is_there_to_be_read(begun: Begun) -> None:
@@ -154,22 +154,18 @@ def test_what_is_confirmed_is_there_to_be_read(begun: Begun) -> None:
         assert str(file.relative_to(begun.site / "memory")) in (begun.site / "memory/index.md").read_text()
 
 
-TAKEN: dict[str, Callable[[bytes], bytes]] = {
-    "half": lambda data: data[: len(data) // 2],
-    "nothing": lambda _: b"",
-    "other words": lambda data: data[::-1],
-}
+TAKEN: list[Callable[[bytes], bytes]] = [lambda data: data[: len(data) // 2], lambda _: b"", lambda data: data[::-1]]
 
 
-@pytest.mark.parametrize("writes", TAKEN)
+@pytest.mark.parametrize("writes", TAKEN, ids=["half", "nothing", "other words"])
 def test_what_was_not_written_as_it_was_said_is_not_confirmed(
-    begun: Begun, monkeypatch: pytest.MonkeyPatch, writes: str
+    begun: Begun, monkeypatch: pytest.MonkeyPatch, writes: Callable[[bytes], bytes]
 ) -> None:
     """A disk that takes less than it says it took; the memory is there, and its file is made up for."""
     assert rules("init", "--vault").code == 0
     write = disk.write
     with monkeypatch.context() as broken:
-        broken.setattr(disk, "write", lambda number, data: write(number, TAKEN[writes](data)))
+        broken.setattr(disk, "write", lambda number, data: write(number, writes(data)))
         ran = rules("store", "Retry three times.", "--category", "technical")
     assert (ran.json["id"], ran.json["file"]) == (1, None)
     assert "it could not be written" in ran.err
@@ -185,29 +181,28 @@ def test_what_was_not_written_as_it_was_said_is_not_confirmed(
 # --- credentials
 
 
-@pytest.mark.parametrize(
-    ("args", "name"),
-    [
-        (("--service", "OpenAI", "--credential", "api-key"), "openai-api-key.md"),
-        (("--service", "AWS", "--project", "project-a"), "project-a-aws-key.md"),
-        (("--service", "../../common/x"), "common-x-key.md"),
-        ((), "000001.md"),
-    ],
-)
+NAMES = {
+    "000001.md": (),
+    "openai-api-key.md": ("--service", "OpenAI", "--credential", "api-key"),
+    "openai-api-key-000003.md": ("--service", "OpenAI", "--credential", "api-key"),
+    "project-a-aws-key.md": ("--service", "AWS", "--project", "project-a"),
+    "common-x-key.md": ("--service", "../../common/x"),
+}
+
+
 @pytest.mark.parametrize("location", ["private", "common"])
-def test_a_credential_is_always_private_and_sealed(
-    begun: Begun, args: tuple[str, ...], name: str, location: str
-) -> None:
+def test_a_credential_is_always_private_and_sealed(begun: Begun, location: str) -> None:
     """Also where another place stands in the rules, which no road leads to."""
     forged = {"memory_rules": {"categories": {"credentials": {"storage_location": location}}}}
     Agent.objects.update(rules=json.dumps(forged))
     assert rules("init", "--vault").code == 0
-    file = stored("sesame", "--category", "credentials", *args)
     vault = begun.site / "memory"
-    assert file == vault / "private/credentials" / name
-    assert not any("sesame" in (vault / path).read_text() for path in tree(vault))
-    assert rules("show", str(file)).out == "sesame\n"
-    assert rules("show", str(file.relative_to(vault))).out == "sesame\n"
+    for name, args in NAMES.items():
+        file = stored("sesame", "--category", "credentials", *args)
+        assert file == vault / "private/credentials" / name
+        assert not any("sesame" in (vault / path).read_text() for path in tree(vault))
+        assert rules("show", str(file)).out == "sesame\n"
+        assert rules("show", str(file.relative_to(vault))).out == "sesame\n"
 
 
 # --- by other roads

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from memory.models import Agent
+from memory.agents import rule_changes
+from memory.errors import CategoryDisabled, MemoryDisabled
+from memory.models import Agent, VaultFile
 from memory.recording.session_memory import Outcomes
 from memory.recording.sessions import end_session
 from memory.vault import repair, sealed
 from memory.writing import operations
 from tests.rules.talking import settings, talk
-from tests.steps import ME, PERSON, fresh, remember
+from tests.steps import ME, PERSON, fresh, remember, says
 from tests.vault.tree import differ, memories, the_one
 
 # The seed's headings and the labels of its lists, for each category that has a template of its own.
@@ -262,15 +265,17 @@ def everything(vault: Path) -> str:
 PRIVATE = ("personal", "credentials", "sensitive", "keys")
 
 
-@pytest.mark.parametrize("category", [*PRIVATE, "technical", "session", "topic", "user_interaction"])
-def test_what_is_private_is_sealed_whatever_its_category(ada: Agent, vault: Path, category: str) -> None:
-    settings(ada, **{f"categories__{category}__storage_location": "private"})
-    remember(ada, "sesame opens the door", category=category, tags=["topic:sesame", "door"])
-    [path] = memories(vault)
-    assert Path(path).match("private/*/000001.md")
+def test_what_is_private_is_sealed_whatever_its_category(ada: Agent, vault: Path) -> None:
+    categories = (*PRIVATE, "technical", "session", "topic", "user_interaction")
+    settings(ada, **{f"categories__{category}__storage_location": "private" for category in categories})
+    for category in categories:
+        remember(fresh(ada), "sesame opens the door", category=category, tags=["topic:sesame", "door"])
+    assert len(memories(vault)) == len(categories)
     assert not any(word in everything(vault) for word in ("sesame", "door"))
-    opened = sealed.open_file(fresh(ada), (vault / path).read_bytes())
-    assert (opened.content, opened.tags) == ("sesame opens the door", ("topic:sesame", "door"))
+    for path in memories(vault):
+        assert Path(path).match("private/*/00000?.md")
+        opened = sealed.open_file(fresh(ada), (vault / path).read_bytes())
+        assert (opened.content, opened.tags) == ("sesame opens the door", ("topic:sesame", "door"))
     assert differ(fresh(ada)) == []
 
 
@@ -286,3 +291,61 @@ def test_a_category_that_becomes_private_is_sealed_at_once_and_opened_again(ada:
     assert memories(vault) == ["common/technical/000001.md"]
     assert "sesame opens the door" in the_one(vault).read_text()
     assert differ(fresh(ada)) == []
+
+
+def test_what_is_off_is_not_opened(ada: Agent, vault: Path) -> None:
+    remember(ada, "sesame", category="personal")
+    data = the_one(vault).read_bytes()
+    rule_changes.set_one(ada, PERSON, "memory_rules.categories.personal.enabled", "false")
+    with pytest.raises(CategoryDisabled):
+        sealed.open_file(fresh(ada), data)
+    rule_changes.change(fresh(ada), PERSON, enabled=False)
+    with pytest.raises(MemoryDisabled):
+        sealed.open_file(fresh(ada), data)
+
+
+# --- no file shows a secret
+
+SECRET, OTHER = "hunter2-Kj81-zz", "Xy77-quokka-4"
+SAID = f"The boat's password: {SECRET}\nThe harbour's password: {OTHER}\nThe ferry leaves at 14:30."
+
+
+@pytest.fixture
+def boat(ada: Agent) -> int:
+    [number] = remember(ada, SAID, category="technical", tags=["times", f"password: {SECRET}"])
+    return number
+
+
+def test_a_file_shows_no_secret_and_the_silo_keeps_it(ada: Agent, boat: int, vault: Path) -> None:
+    assert says(ada, boat).content == SAID
+    assert "[masked: password]" in the_one(vault).read_text()
+    assert SECRET not in everything(vault)
+    assert OTHER not in everything(vault)
+    assert differ(ada) == []
+
+
+def test_no_name_of_a_file_or_line_of_an_index_shows_one(ada: Agent, vault: Path) -> None:
+    remember(ada, "ghp_" + "a1B2c3D4" * 4 + "wxyz is the token of the crane", category="technical")
+    with mock.patch("memory.policy.paths.require_names"):  # as one was stored before such names were refused
+        remember(ada, "open it", category="credentials", tags=["service:ghp_" + "a1B2c3D4" * 4 + "wxyz"])
+    said = everything(vault).lower()
+    assert len(list(vault.rglob("*.md"))) > 2
+    assert "a1b2c3d4" not in said
+
+
+def test_a_vault_masks_nothing_until_a_person_says_so_again(ada: Agent, vault: Path) -> None:
+    settings(ada, capture_settings__sensitive_data_masking=False)
+    ada.refresh_from_db()
+    remember(ada, SAID, category="technical")
+    assert SECRET in the_one(vault).read_text()
+    settings(ada, capture_settings__sensitive_data_masking=True)
+    assert SECRET not in the_one(vault).read_text()
+    assert differ(ada) == []
+
+
+def test_a_secret_after_a_crash_is_known_again(ada: Agent, boat: int, vault: Path) -> None:
+    VaultFile.objects.filter(agent=ada).delete()
+    operations.revise(ada, boat, ME, tags=["times"])
+    repair.repair(ada)
+    assert differ(ada) == []
+    assert SECRET not in everything(vault)
