@@ -92,10 +92,10 @@ def test_exit_codes_follow_the_outcome(
     assert steps.problems(ada) == []
 
 
-@pytest.mark.parametrize("model", ["openai/gpt-4.1", "anthropic/claude", "builtin/other"])
+@pytest.mark.parametrize("model", ["openai/gpt-4.1", "anthropic/claude", "ollama/other", "builtin/other"])
 def test_a_model_that_is_not_configured_is_a_failed_session(model: str, ada: Agent, settings: Any) -> None:
     settings.OPENAI_API_KEY = settings.ANTHROPIC_API_KEY = ""
-    settings.OPENAI_BASE_URL = "https://api.openai.com/v1"
+    settings.OPENAI_BASE_URL, settings.OLLAMA_BASE_URL = "https://api.openai.com/v1", "gopher://nowhere"
     refining.change(ada, model=model)
     ran = refine("--json")
     assert (ran.code, ran.json["error"], ran.json["model_calls"]) == (3, "model_not_configured", 0)

@@ -8,6 +8,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.conf import settings as django_settings
@@ -116,9 +117,8 @@ def test_a_constitutional_memory_needs_to_be_meant(past: Agent, key: str) -> Non
     assert redact("3", "--reason", "asked", "--yes", "--include-constitutional").code == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "word"),
-    [
+def test_what_is_wrong_is_told(past: Agent) -> None:
+    rows: list[tuple[tuple[str, ...], int, str]] = [
         ((), 2, "name memories"),
         (("1", "--waiting"), 2, "name memories"),
         (("1", "--agree", "3"), 2, "name memories"),
@@ -130,13 +130,10 @@ def test_a_constitutional_memory_needs_to_be_meant(past: Agent, key: str) -> Non
         (("1", "--reason", "x" * 501), 2, "reason: is longer than 500 characters"),
         (("--agree", "1", "--decline", "1"), 2, "not allowed with"),
         (("--decline", "1"), 2, "PALIMPSEST_AGENT_KEY"),
-    ],
-)
-def test_what_is_wrong_is_told(past: Agent, arguments: tuple[str, ...], code: int, word: str) -> None:
+    ]
     with refining.untouched(past):
-        ran = redact(*arguments)
-    assert (ran.code, ran.out) == (code, "")
-    assert word in ran.err
+        for arguments, code, word in rows:
+            failed(redact(*arguments), code, word)
 
 
 # --- erase_agent
@@ -218,19 +215,32 @@ def test_what_is_removed_does_not_stay_in_the_databases_files(service: Installat
     assert service.manage("verify_audit", "--all").code == 0
 
 
+ASKING = (
+    ("redact", "acme/ada", "1", "--reason", "x"),
+    ("rollback", "acme/ada", "--to-entry", "0"),
+    ("erase_agent", "acme/ada", "--reason", "x"),
+)
+
+
+def was_asked(ran: Ran, code: int) -> None:
+    assert ran.code == code
+    assert "Do it? [y/N]" in ran.out
+    assert ran.out.count("not done") + ran.out.count("would mean") == 1
+    assert ("nothing was" in ran.out + ran.err) == (code == 1)
+
+
 @pytest.mark.parametrize(("answer", "code"), [("n", 1), ("", 1), ("y", 0)])
-def test_at_a_terminal_it_is_shown_and_asked(service: Installation, answer: str, code: int) -> None:
+def test_at_a_terminal_it_is_shown_and_asked(past: Agent, key: str, answer: str, code: int) -> None:
+    where = ("config.commandline.is_attended", "memory.management.removal.is_attended")
+    with mock.patch(where[0], return_value=True), mock.patch(where[1], return_value=True):
+        for command in ASKING:
+            was_asked(run(*command, stdin=answer.encode()), code)
+
+
+def test_so_it_is_at_a_real_terminal(service: Installation) -> None:
     key = made(service)
-    for command in (
-        ("redact", "acme/ada", "1", "--reason", "x"),
-        ("rollback", "acme/ada", "--to-entry", "0"),
-        ("erase_agent", "acme/ada", "--reason", "x"),
-    ):
-        ran = service.typed(*command, answer=answer, PALIMPSEST_AGENT_KEY=key)
-        assert ran.code == code
-        assert "Do it? [y/N]" in ran.out
-        assert ran.out.count("not done") + ran.out.count("would mean") == 1
-        assert ("nothing was" in ran.out) == (code == 1)
+    for command, (answer, code) in zip(ASKING, (("n", 1), ("y", 0), ("y", 0)), strict=True):
+        was_asked(service.typed(*command, answer=answer, PALIMPSEST_AGENT_KEY=key), code)
 
 
 def test_a_memory_gone_meanwhile_is_told(past: Agent, key: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,16 +213,8 @@ def test_it_refines_by_itself_is_cheap_when_idle_and_one_ctrl_c_ends_all_of_it(s
     assert "Traceback" not in said
 
 
-def test_when_the_web_process_dies_the_worker_is_stopped(serve: Any) -> None:
-    serving = serve()
-    everyone = serving.everyone()
-    os.kill(serving.children()["web"], signal.SIGTERM)
-    assert serving.process.wait(40) == 1
-    assert _gone(everyone)
-    assert "the web process ended (exit code 0): stopping" in serving.log.read_text()
-
-
-def test_a_worker_that_is_killed_is_replaced(serve: Any) -> None:
+def test_a_worker_that_dies_is_replaced_and_with_the_web_process_all_ends(serve: Any) -> None:
+    """Its processes are killed, too: while idle, each with the lock of a queue in its hands, for which others wait."""
     serving = serve()
     worker = serving.children()["worker"]
     everyone = _children(worker) + _children(_children(worker)[0])
@@ -230,27 +222,26 @@ def test_a_worker_that_is_killed_is_replaced(serve: Any) -> None:
     assert _gone([worker, *everyone], 20)
     refines_by_itself(serving)
     assert "the worker ended (killed by signal 9): starting another" in serving.log.read_text()
-
-
-@pytest.mark.parametrize("which", ["works", "files"])
-def test_a_process_of_the_worker_that_is_killed_idle_stops_nothing(which: str, serve: Any) -> None:
-    """It dies with the lock of a queue in its hands: the others would wait for it."""
-    serving = serve()
-    [sentinel] = _children(serving.children()["worker"])
-    for _ in range(100):
-        if len(_children(sentinel)) == 4:
-            break
-        time.sleep(0.1)
-    works, also_works, files, _ = sorted(_children(sentinel))
-    time.sleep(1)  # until all of them wait
-    killed = [works, also_works] if which == "works" else [files]
-    for pid in killed:
-        os.kill(pid, signal.SIGKILL)
-    assert _gone([sentinel], 20)
-    refines_by_itself(serving)
-    said = serving.log.read_text()
-    assert "a process of the worker died: the worker ends" in said
-    assert "the worker ended (exit code 1): starting another" in said
+    for nth, which in enumerate(("works", "files"), 1):
+        [sentinel] = _children(serving.children()["worker"])
+        for _ in range(100):
+            if len(_children(sentinel)) == 4:
+                break
+            time.sleep(0.1)
+        works, also_works, files, _ = sorted(_children(sentinel))
+        time.sleep(1)  # until all of them wait
+        for pid in [works, also_works] if which == "works" else [files]:
+            os.kill(pid, signal.SIGKILL)
+        assert _gone([sentinel], 20)
+        refines_by_itself(serving, f"acme/{which}")
+        said = serving.log.read_text()
+        assert said.count("a process of the worker died: the worker ends") == nth
+        assert said.count("the worker ended (exit code 1): starting another") == nth
+    everyone = serving.everyone()
+    os.kill(serving.children()["web"], signal.SIGTERM)
+    assert serving.process.wait(40) == 1
+    assert _gone(everyone)
+    assert "the web process ended (exit code 0): stopping" in serving.log.read_text()
 
 
 def test_workers_are_not_replaced_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,15 +249,6 @@ def test_workers_are_not_replaced_for_ever(monkeypatch: pytest.MonkeyPatch) -> N
     assert [command.may_replace(deaths) for _ in range(4)] == [True, True, False, False]
     monkeypatch.setattr(command, "WITHIN", 0)
     assert [command.may_replace(deaths) for _ in range(4)] == [True] * 4
-
-
-def test_an_address_that_is_taken_ends_it(service: Installation) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        ran = service.manage("serve", "--bind", address)
-    assert ran.code == 1
-    assert ran.err.splitlines() == [f"error: cannot listen on {address} (Address already in use)"]
-    assert "Traceback" not in ran.err
 
 
 def test_a_process_that_dies_at_work_is_replaced(serve: Any) -> None:
@@ -297,7 +279,7 @@ def test_a_session_that_outlasts_the_stop_is_closed(serve: Any) -> None:
 
 def test_a_session_that_is_soon_done_ends_by_itself(serve: Any) -> None:
     def answers(turn: Turn) -> Action:
-        return Slow(6, then=Call("complete_refinement", {"summary": "Nothing to do."}))
+        return Slow(3, then=Call("complete_refinement", {"summary": "Nothing to do."}))
 
     with ModelServer(answers) as server:
         serving = serve(OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="any")
@@ -340,7 +322,9 @@ def test_two_web_processes_give_one_sum(serve: Any) -> None:
     ]
     assert counted == [[f"{asked:.1f}"]] * 6
     assert len(_counting(serving)) == 2, "both have answered"
-    assert serving.installation.manage("serve", "--bind", serving.address).code == 1, "its address is taken"
+    ran = serving.installation.manage("serve", "--bind", serving.address)
+    taken = f"error: cannot listen on {serving.address} (Address already in use)\n"
+    assert (ran.code, ran.err) == (1, taken)
     assert serving.ask("GET", "healthz")[0] == 200
     assert f'route="healthz",status="200"}} {asked + 1:.1f}' in serving.ask("GET", "metrics", key=TOKEN)[1]
     assert serving.stop() == 0
