@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -60,16 +61,12 @@ def test_without_a_key_it_lists_and_shows_nothing(past: Agent, no_key: None, ter
     assert (len(ran.out.splitlines()), SAID in ran.out + ran.err, decided()) == (3, False, {})
 
 
-def test_as_json(past: Agent, no_key: None) -> None:
+def test_as_json_and_of_one_category(past: Agent, no_key: None) -> None:
     told = clean("--json").json
     assert [each["number"] for each in told["suggestions"]] == [1, 2, 3]
     assert (told["more"], told["kept_back"]) == (0, 0)
-
-
-def test_of_one_category(past: Agent) -> None:
     ran = clean("--category", "behavioral")
-    assert ran.out == ""
-    assert "Nothing is suggested." in ran.err
+    assert (ran.out, "Nothing is suggested." in ran.err) == ("", True)
 
 
 def test_each_is_asked_about_at_a_terminal(past: Agent) -> None:
@@ -119,17 +116,15 @@ def test_interrupted_nothing_is_done(past: Agent) -> None:
     assert ran.err.endswith("Nothing was decided.\nerror: interrupted\n")
 
 
-@pytest.mark.parametrize("args", [(), ("--dry-run",), ("--dry-run", "--discard", "1@1"), ("--json",)])
-def test_where_nobody_is_asked_nothing_is_decided(past: Agent, args: tuple[str, ...]) -> None:
-    ran = clean(*args, stdin="d\nd\nd\n")
-    assert (ran.code, active(past), decided()) == (0, [1, 2, 3], {})
-    assert SAID not in ran.out + ran.err
-
-
-@pytest.mark.parametrize("args", [("--dry-run",), ("--json",)])
-def test_nor_at_a_terminal_that_asks_for_a_list(past: Agent, args: tuple[str, ...]) -> None:
-    assert clean(*args, terminal=True, stdin="d\nd\nd\n").code == 0
-    assert active(past) == [1, 2, 3]
+def test_where_nobody_is_asked_nothing_is_decided(past: Agent) -> None:
+    """No terminal is there, or only a list was asked for."""
+    for args in ((), ("--dry-run",), ("--dry-run", "--discard", "1@1"), ("--json",)):
+        ran = clean(*args, stdin="d\nd\nd\n")
+        assert (ran.code, active(past), decided()) == (0, [1, 2, 3], {})
+        assert SAID not in ran.out + ran.err
+    for args in (("--dry-run",), ("--json",)):
+        assert clean(*args, terminal=True, stdin="d\nd\nd\n").code == 0
+        assert active(past) == [1, 2, 3]
 
 
 def test_where_asking_is_switched_off_it_lists(past: Agent) -> None:
@@ -138,11 +133,11 @@ def test_where_asking_is_switched_off_it_lists(past: Agent) -> None:
     assert ("[d/k/S/q]" in ran.err, f"{SAID} one" in ran.out, active(past)) == (False, True, [1, 2, 3])
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-def test_at_a_terminal_alone_the_list_says_how_each_begins(past: Agent, terminal: bool) -> None:
-    ran = clean("--dry-run", terminal=terminal)
-    assert (f"{SAID} one" in ran.out, SAID in ran.err) == (terminal, False)
-    assert SAID not in clean("--json", terminal=terminal).out
+def test_at_a_terminal_alone_the_list_says_how_each_begins(past: Agent) -> None:
+    for terminal in (False, True):
+        ran = clean("--dry-run", terminal=terminal)
+        assert (f"{SAID} one" in ran.out, SAID in ran.err) == (terminal, False)
+        assert SAID not in clean("--json", terminal=terminal).out
 
 
 def test_what_was_discarded_is_told_with_what_brings_it_back(past: Agent) -> None:
@@ -153,22 +148,17 @@ def test_what_was_discarded_is_told_with_what_brings_it_back(past: Agent) -> Non
     assert active(past) == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
+def test_what_is_not_suggested_is_told_so(past: Agent) -> None:
+    operations.revise(past, 1, ME, tags=["important"])
+    assert "1 is older than suggested, too" in clean().err
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"categories__technical__enabled": False}, "technical is switched off: nothing of that is suggested."),
         ({"categories__technical__suggested_retention_days": 0}, "Nothing of technical is ever suggested"),
         ({"cleanup_guidance__enabled": False}, "while memory_rules.cleanup_guidance.enabled is off."),
-    ],
-)
-def test_what_is_never_suggested_is_told_so(past: Agent, changed: dict[str, bool | int], told: str) -> None:
-    settle(past, **changed)
-    assert told in clean("--category", "technical").err
-
-
-def test_one_that_is_held_back_is_one(past: Agent) -> None:
-    operations.revise(past, 1, ME, tags=["important"])
-    assert "1 is older than suggested, too" in clean().err
+    ]
+    for changed, told in rows:
+        settle(past, **changed)
+        assert told in clean("--category", "technical").err
 
 
 def test_numbers_decide(past: Agent) -> None:
@@ -185,9 +175,8 @@ def test_what_was_rewritten_since_it_was_listed_stays(past: Agent, option: str) 
     assert (active(past), decided()) == ([1, 2, 3], {})
 
 
-@pytest.mark.parametrize(
-    ("args", "word"),
-    [
+def test_what_is_no_decision_is_refused(past: Agent) -> None:
+    rows: list[tuple[tuple[str, ...], str]] = [
         (("--discard", "9@1"), "discard"),
         (("--discard", "1"), "such as 3@390"),
         (("--discard", "1@"), "such as 3@390"),
@@ -200,20 +189,17 @@ def test_what_was_rewritten_since_it_was_listed_stays(past: Agent, option: str) 
         (("--keep", "1", "--discard", "1@1"), "discard"),
         (("--all",), "--all"),
         (("--category", "nothing"), "--category"),
-    ],
-)
-def test_what_is_no_decision_is_refused(past: Agent, args: tuple[str, ...], word: str) -> None:
-    failed(clean(*args), 2, word)
+    ]
+    for args, word in rows:
+        failed(clean(*args), 2, word)
     assert (active(past), decided()) == ([1, 2, 3], {})
 
 
-@pytest.mark.parametrize("whose", ["", "bob"])
-def test_without_the_agents_key_nothing_is_decided(
-    past: Agent, house: House, whose: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.bob_key if whose else "")
-    failed(clean("--discard", "1@1"), 2, "PALIMPSEST_AGENT_KEY")
-    assert SAID not in clean(terminal=True, stdin="d\nd\nd\n").out
+def test_without_the_agents_key_nothing_is_decided(past: Agent, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("", house.bob_key):
+        monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
+        failed(clean("--discard", "1@1"), 2, "PALIMPSEST_AGENT_KEY")
+        assert SAID not in clean(terminal=True, stdin="d\nd\nd\n").out
     assert active(past) == [1, 2, 3]
 
 

@@ -4,8 +4,9 @@ whole table)."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -135,54 +136,54 @@ def done(road: str, ada_key: str) -> str:
     return ran.out + ran.err
 
 
-@pytest.mark.parametrize("road", [*API, *COMMANDS])
+@pytest.mark.parametrize("roads", [API, COMMANDS], ids=["API", "commands"])
 def test_nothing_turns_memory_on_by_itself(
-    ada: Agent, house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, road: str
+    ada: Agent, house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, roads: Mapping[str, Any]
 ) -> None:
     """No caller turns on memory, a category or another setting: the agent, its tenant, another agent, a stranger."""
     monkeypatch.chdir(tmp_path)
     settings(ada, **{f"categories__{name}__enabled": False for name in SCOPES})
     keys = (house.ada_key, tenants.issue_key("acme"), house.bob_key, "")
-    for is_on in (True, False):
+    for is_on in (False, True):
         rule_changes.change(fresh(ada), PERSON, enabled=is_on)
         before = fresh(ada)
-        for key in keys:
+        for road, key in product(roads, keys):
             monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
             done(road, key)
             now = fresh(ada)
-            assert (now.memory_enabled, now.rules) == (is_on, before.rules)
+            assert (now.memory_enabled, now.rules) == (is_on, before.rules), road
 
 
-@pytest.mark.parametrize("road", [*API, *COMMANDS])
-def test_every_operation_asks_the_switch_before_anything_else(ada: Agent, house: House, road: str) -> None:
+def test_every_operation_asks_the_switch_before_anything_else(ada: Agent, house: House) -> None:
     """Nothing is written, and nothing is told of what there is."""
     close(ada, category=False)
     before = there_is()
-    told = done(road, house.ada_key)
-    assert there_is() == before
-    assert SAID not in told
-    assert road in SILENT or any(word in told for word in OF_THE_SWITCH), told
+    for road in (*API, *COMMANDS):
+        told = done(road, house.ada_key)
+        assert there_is() == before, road
+        assert SAID not in told
+        assert road in SILENT or any(word in told for word in OF_THE_SWITCH), told
 
 
-@pytest.mark.parametrize("road", ["POST memories", "store", "import_memories", "POST import"])
-def test_a_category_that_is_off_stays_off_and_takes_nothing_in(ada: Agent, house: House, road: str) -> None:
+def test_a_category_that_is_off_stays_off_and_takes_nothing_in(ada: Agent, house: House) -> None:
     before = close(ada, master=False)
-    done(road, house.ada_key)
-    assert (active(ada), fresh(ada).rules) == ([1, 2, 4], before.rules)
+    for road in ("POST memories", "store", "import_memories", "POST import"):
+        done(road, house.ada_key)
+        assert (active(ada), fresh(ada).rules) == ([1, 2, 4], before.rules)
 
 
 # --- asking a person
 
 
-@pytest.mark.parametrize("answer", ["n\n", "\n", "", "Y E S\n"])
-def test_init_asks_and_ends_there_where_it_is_declined(ada: Agent, answer: str) -> None:
+def test_init_asks_and_ends_there_where_it_is_declined(ada: Agent) -> None:
     close(ada)
     before = state(ada)
-    ran = at_a_terminal(answer, "init")
-    assert ran.code == 0
-    assert ran.err.count(ON_START) == (2 if answer == "Y E S\n" else 1)  # what is no answer is asked again
-    assert ran.out.splitlines()[1:] == [" 2. Switch: memory stays off; nothing was done"]
-    assert state(ada) == before
+    for answer in ("n\n", "\n", "", "Y E S\n"):
+        ran = at_a_terminal(answer, "init")
+        assert ran.code == 0
+        assert ran.err.count(ON_START) == (2 if answer == "Y E S\n" else 1)  # what is no answer is asked again
+        assert ran.out.splitlines()[1:] == [" 2. Switch: memory stays off; nothing was done"]
+        assert state(ada) == before
     told = rules("init", "--json").json
     assert (told["initialized"], [each["step"] for each in told["steps"]]) == (False, ["Settings", "Switch"])
 
@@ -195,15 +196,15 @@ def test_init_goes_on_once_somebody_agrees(ada: Agent) -> None:
 
 
 @pytest.mark.parametrize("closed", PATHS)
-@pytest.mark.parametrize("answer", ["n\n", "\n", "perhaps\n"])
-def test_store_asks_and_does_nothing_where_it_is_declined(ada: Agent, closed: str, answer: str) -> None:
+def test_store_asks_and_does_nothing_where_it_is_declined(ada: Agent, closed: str) -> None:
     close(ada, master=closed == "master", category=closed == "category")
     before = state(ada)
-    ran = at_a_terminal(answer, "store", "x", "--category", "technical")
-    assert (ran.code, ran.out) == (0, "")
-    assert ran.err.count(ON_A_DEED) == (2 if answer == "perhaps\n" else 1)  # what is no answer is asked again
-    assert rule_changes.GOOD_FOR in ran.err
-    assert state(ada) == before
+    for answer in ("n\n", "\n", "perhaps\n"):
+        ran = at_a_terminal(answer, "store", "x", "--category", "technical")
+        assert (ran.code, ran.out) == (0, "")
+        assert ran.err.count(ON_A_DEED) == (2 if answer == "perhaps\n" else 1)  # what is no answer is asked again
+        assert rule_changes.GOOD_FOR in ran.err
+        assert state(ada) == before
 
 
 @pytest.mark.parametrize("closed", PATHS)

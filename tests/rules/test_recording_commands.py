@@ -42,9 +42,8 @@ def test_texts_come_from_files_and_standard_input(ada: Agent, tmp_path: Path) ->
     assert "- Response Time: 2.5 s\n- Tools Used: a, b" in said(ada, 3)
 
 
-@pytest.mark.parametrize(
-    ("args", "stdin", "word"),
-    [
+def test_what_is_wrong_is_told(ada: Agent) -> None:
+    rows: list[tuple[tuple[str, ...], bytes, str]] = [
         ((), b"", "--prompt"),
         (("--prompt", "x", "--prompt-file", "y"), b"", "not allowed"),
         (("--prompt", "-", "--response", "-"), b"x", "standard input"),
@@ -54,11 +53,10 @@ def test_texts_come_from_files_and_standard_input(ada: Agent, tmp_path: Path) ->
         (("--prompt-file", "/nothing/here"), b"", "no such file"),
         (("--prompt", "x", "--session", "a b"), b"", "session"),
         (("--prompt", "a\ud800"), b"", "surrogate"),
-    ],
-)
-def test_what_is_wrong_is_told(ada: Agent, args: tuple[str, ...], stdin: bytes, word: str) -> None:
+    ]
     before = state(ada)
-    failed(rules("record", *args, stdin=stdin), 2, word)
+    for args, stdin, word in rows:
+        failed(rules("record", *args, stdin=stdin), 2, word)
     assert state(ada) == before
 
 
@@ -107,24 +105,18 @@ def closed(request: Any, ada: Agent) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("answer", ["n\n", "", "perhaps\n"])
-def test_declined_nothing_is_done(closed: str, ada: Agent, answer: str) -> None:
+def test_declined_nothing_is_done(closed: str, ada: Agent) -> None:
     before = state(ada)
-    ran = at_a_terminal(answer, closed, *DEEDS[closed])
-    assert (ran.code, ran.out) == (0, "")
-    assert rule_changes.QUESTION in ran.err
-    assert rule_changes.GOOD_FOR in ran.err
-    assert "Nothing was done." in ran.err
-    assert state(ada) == before
-    assert sessions(ada) == []
-
-
-def test_where_nobody_can_be_asked_it_is_a_no(closed: str, ada: Agent) -> None:
-    before = state(ada)
-    ran = rules(closed, *DEEDS[closed])
+    for answer in ("n\n", "", "perhaps\n"):
+        ran = at_a_terminal(answer, closed, *DEEDS[closed])
+        assert (ran.code, ran.out) == (0, "")
+        assert rule_changes.QUESTION in ran.err
+        assert rule_changes.GOOD_FOR in ran.err
+        assert "Nothing was done." in ran.err
+    ran = rules(closed, *DEEDS[closed])  # nobody can be asked
     assert (ran.code, ran.out) == (0, "")
     assert "--yes" not in ran.err  # which these have not
-    assert state(ada) == before
+    assert (state(ada), sessions(ada)) == (before, [])
 
 
 def test_agreed_it_is_switched_on_and_done(closed: str, ada: Agent) -> None:
@@ -205,12 +197,11 @@ def test_a_topic_is_made_and_goes_on(ada: Agent) -> None:
     assert "- Pitfalls to Avoid:\n  - boiling" in text
 
 
-@pytest.mark.parametrize("guess", [("--insight", "green"), ("--insight", "black"), ()])
-def test_what_a_topic_says_cannot_be_guessed_without_the_key(
-    ada: Agent, monkeypatch: pytest.MonkeyPatch, guess: tuple[str, ...]
-) -> None:
+def test_what_a_topic_says_cannot_be_guessed_without_the_key(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     rules("topic", "Tea", "--insight", "green")
     monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
     before = state(ada)
-    said = {failed(rules("topic", name, *guess), 2, "PALIMPSEST_AGENT_KEY") for name in ("Tea", "Coffee")}
-    assert (len(said), state(ada)) == (1, before)
+    guesses = (("--insight", "green"), ("--insight", "black"), ())
+    ran = [rules("topic", name, *guess) for name in ("Tea", "Coffee") for guess in guesses]
+    assert len({failed(each, 2, "PALIMPSEST_AGENT_KEY") for each in ran}) == 1
+    assert state(ada) == before
