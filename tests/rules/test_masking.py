@@ -199,12 +199,11 @@ def test_each_token_is_masked_to_its_end() -> None:
         assert found.endswith(around.partition("§")[2])
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_a_private_key_is_masked(block: str) -> None:
+def test_a_private_key_is_masked() -> None:
     body = "\n".join(["q83vEjRW" * 8] * 3)
-    found, _ = masked(f"before\n{block.replace('§', body)}\nThat was the key.")
-    assert "q83vEjRW" not in found
-    assert found == "before\n[masked: Private Key]\nThat was the key."
+    for block in BLOCKS:
+        found, _ = masked(f"before\n{block.replace('§', body)}\nThat was the key.")
+        assert found == "before\n[masked: Private Key]\nThat was the key."
 
 
 def test_other_text_stays() -> None:
@@ -220,17 +219,12 @@ def test_the_rest_of_a_line_stays() -> None:
 
 
 def test_a_secret_is_masked_wherever_it_is_repeated() -> None:
+    """A short one only as a whole word, and one that is an ordinary word only where it is a password."""
     found, count = masked("my password is hunter2.\nNo, really: I type hunter2 (in lower case) there.")
     assert (count, "hunter2" in found) == (2, False)
     said, answered = masked_together(["my password is hunter2", "I'll use hunter2 then."])[0]
     assert (said, answered) == ("my password is [masked: password]", "I'll use [masked: password] then.")
-
-
-def test_a_short_secret_is_repeated_only_as_a_whole_word() -> None:
     assert masked("my pin is 4711: type 4711, not 14711.")[0].endswith(": type [masked: pin], not 14711.")
-
-
-def test_a_password_that_is_an_ordinary_word_is_masked_only_there() -> None:
     told = "POSTGRES_PASSWORD=postgres\nWe use postgres for all services."
     assert masked(told) == (told.replace("=postgres", "=[masked: password]"), 1)
 

@@ -34,29 +34,16 @@ def test_the_tree_is_the_seeds() -> None:
     assert {category: str(folder(category, "site", {})) for category in SCOPES} == TREE
 
 
-@pytest.mark.parametrize(
-    ("category", "location", "where"),
-    [
-        ("technical", "project", "projects/site/technical"),
-        ("session", "common", "common/sessions"),
-    ],
-)
-def test_a_category_is_where_its_setting_says(category: str, location: str, where: str) -> None:
-    given = {"memory_rules": {"categories": {category: {"storage_location": location}}}}
-    assert str(folder(category, "site", settings_document.checked(given))) == where
+def test_a_category_is_where_its_setting_says() -> None:
+    rows = [("technical", "project", "projects/site/technical"), ("session", "common", "common/sessions")]
+    for category, location, where in rows:
+        given = {"memory_rules": {"categories": {category: {"storage_location": location}}}}
+        assert str(folder(category, "site", settings_document.checked(given))) == where
 
 
 def test_what_is_private_stays_so_whatever_is_kept() -> None:
     forged = {"memory_rules": {"categories": {"keys": {"storage_location": "common"}}}}
     assert str(folder("keys", "site", forged)) == "private/keys"
-
-
-def test_the_folder_of_a_project() -> None:
-    """A name that is not a folder's name as it is has a mark."""
-    assert folder_of_project("site") == "site"
-    for project, name in (("Site", "site-"), ("github.com/acme/site", "github.com-acme-site-"), ("x" * 100, "x")):
-        assert folder_of_project(project).startswith(name)
-        assert folder_of_project(project) != name
 
 
 def test_how_a_credential_is_named() -> None:
@@ -89,10 +76,7 @@ def test_how_a_memory_is_named() -> None:
         ("NUL", "000123-nul-"),
     ]
     assert [row for row in rows if not file_name(123, row[0]).startswith(row[1])] == []
-
-
-def test_a_long_title_is_cut_and_told_apart() -> None:
-    one, other = file_name(1, "x" * 300), file_name(1, "x" * 299 + "y")
+    one, other = file_name(1, "x" * 300), file_name(1, "x" * 299 + "y")  # long ones are cut, and told apart
     assert one != other
     assert max(len(one.encode()), len(file_name(1, "日" * 300).encode())) < 120
 
@@ -132,12 +116,17 @@ def test_no_project_is_in_the_folder_of_another_by_its_name() -> None:
 
 
 def test_folders_are_called_as_they_were() -> None:
+    """A name that is not a folder's name as it is has one mark."""
     rows = [
         ("site", "site"),
         ("Acme", "acme-37036cd8"),
         ("git.example.org/acme/site", "git.example.org-acme-site-b6f0312e"),
     ]
     assert [row for row in rows if folder_of_project(row[0]) != row[1]] == []
+    assert re.fullmatch("x+-[0-9a-f]{8}", folder_of_project("x" * 100))
+    assert re.fullmatch("con-[0-9a-f]{8}", folder_of_project("con"))
+    assert re.fullmatch("con-[0-9a-f]{8}", folder_of_project("CON"))
+    assert folder_of_project("con") != folder_of_project("CON")
 
 
 @given(st.text("abAB/.-_@", min_size=1, max_size=12), st.text("abAB/.-_@", min_size=1, max_size=12))
@@ -145,9 +134,3 @@ def test_two_projects_have_two_folders(one: str, other: str) -> None:
     """Also where a file system tells no capitals apart."""
     if one != other:
         assert folder_of_project(one).casefold() != folder_of_project(other).casefold()
-
-
-def test_a_project_called_as_a_device_has_one_mark() -> None:
-    assert re.fullmatch("con-[0-9a-f]{8}", paths.folder_of_project("con"))
-    assert re.fullmatch("con-[0-9a-f]{8}", paths.folder_of_project("CON"))
-    assert paths.folder_of_project("con") != paths.folder_of_project("CON")

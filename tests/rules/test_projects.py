@@ -35,49 +35,38 @@ def test_one_that_is_set_goes_before_what_is_found() -> None:
         settings_document.checked({"memory_rules": {"project_support": {"project_id": 5}}})
 
 
-def test_the_method_is_a_setting() -> None:
-    def by(method: str) -> str:
-        given = {"memory_rules": {"project_support": {"project_identification_method": method}}}
-        return identify(
-            Surroundings("", "git@github.com:acme/site.git", "/work/folder"), settings_document.checked(given)
-        )
-
-    assert by("directory_name") == "folder"
-    assert by("git_remote") == "github.com/acme/site"
-
-
-def test_it_is_not_guessed_where_that_is_switched_off() -> None:
-    rules = settings_document.checked({"memory_rules": {"project_support": {"auto_detect_projects": False}}})
-    assert identify(Surroundings("", "git@github.com:acme/site.git", "/work/folder"), rules) == "default-project"
-    assert identify(EVERYTHING, rules) == "said"
+def test_how_it_is_found_is_a_setting() -> None:
+    found = Surroundings("", "git@github.com:acme/site.git", "/work/folder")
+    rows = [
+        ({"project_identification_method": "directory_name"}, "folder"),
+        ({"project_identification_method": "git_remote"}, "github.com/acme/site"),
+        ({"auto_detect_projects": False}, "default-project"),
+    ]
+    for changed, project in rows:
+        rules = settings_document.checked({"memory_rules": {"project_support": changed}})
+        assert (identify(found, rules), identify(EVERYTHING, rules)) == (project, "said")
 
 
-@pytest.mark.parametrize("said", ["../up", "a b", "x" * 101, "zażółć"])
-def test_an_id_that_was_said_and_is_none_is_refused(said: str) -> None:
-    with pytest.raises(Invalid):
-        identify(Surroundings(said))
-    with pytest.raises(Invalid):
-        identify(Surroundings(), {"memory_rules": {"project_support": {"project_id": said}}})
+def test_an_id_that_was_said_and_is_none_is_refused() -> None:
+    for said in ("../up", "a b", "x" * 101, "zażółć"):
+        with pytest.raises(Invalid):
+            identify(Surroundings(said))
+        with pytest.raises(Invalid):
+            identify(Surroundings(), {"memory_rules": {"project_support": {"project_id": said}}})
 
 
 TOKEN = "ghp_" + "a1B2c3D4" * 4 + "wxyz"
 
 
-@pytest.mark.parametrize("name", [TOKEN, f"acme/{TOKEN}"])
-def test_an_id_that_is_a_secret_is_refused_and_not_repeated(name: str) -> None:
-    with pytest.raises(Invalid) as refused:
-        identify(Surroundings(name))
-    assert "project" in str(refused.value)
-    assert name[-8:] not in str(refused.value)
-
-
-def test_an_id_that_speaks_of_secrets_is_one() -> None:
-    for name in ("token-service", "acme/secret-santa", "550e8400-e29b-41d4-a716"):
-        assert identify(Surroundings(name)) == name
-
-
-def test_no_folder_called_by_a_secret_names_a_project() -> None:
+def test_an_id_that_is_a_secret_is_refused_and_not_repeated() -> None:
+    for name in (TOKEN, f"acme/{TOKEN}"):
+        with pytest.raises(Invalid) as refused:
+            identify(Surroundings(name))
+        assert "project" in str(refused.value)
+        assert name[-8:] not in str(refused.value)
     assert identify(Surroundings(directory=f"/work/{TOKEN}")) == "default-project"
+    for name in ("token-service", "acme/secret-santa", "550e8400-e29b-41d4-a716"):  # which speak of secrets
+        assert identify(Surroundings(name)) == name
 
 
 def test_the_id_of_a_remote() -> None:
@@ -103,9 +92,6 @@ def test_the_id_of_a_folder() -> None:
         ("", ""),
     ]
     assert [row for row in rows if of_directory(row[0]) != row[1]] == []
-
-
-def test_folders_in_other_scripts_are_told_apart() -> None:
     assert of_directory("/work/сайт") != of_directory("/work/блог")
     assert of_directory("/work/сайт").startswith("project-")
 

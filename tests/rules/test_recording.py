@@ -63,10 +63,8 @@ def test_switched_on_it_records_automatically(ada: Agent) -> None:
     assert (found.number, found.skipped, found.significance) == (1, None, "medium")
     settings(ada, **AUTO, auto_recording__interaction_threshold="high")
     assert overhear(ada, "No, from now on always use tabs.").number == 2
-
-
-def test_who_asks_needs_neither_switch_nor_threshold_of_recording(ada: Agent) -> None:
-    assert talk(ada, "hi", "hi").number == 1
+    settings(ada)
+    assert talk(ada, "hi", "hi").number == 3  # who asks needs neither the switch nor the threshold
 
 
 def test_who_asks_is_told_of_a_closed_switch(ada: Agent) -> None:
@@ -134,32 +132,28 @@ def test_a_recording_is_a_journal_memory_in_sections(ada: Agent) -> None:
     ]
 
 
-def test_what_is_not_known_is_left_out(ada: Agent) -> None:
-    talk(ada)
-    told = sections.parted(said(ada, 1), "user_interaction")
-    assert told["Analysis"] == ("- Kind: statement\n- Significance: medium")
-    assert "Technical Metadata" not in told  # of which its file says so
+def parted(agent: Agent, number: int | None) -> dict[str, str]:
+    return sections.parted(said(agent, number), "user_interaction")
 
 
 def related(agent: Agent, number: int) -> str:
-    return sections.parted(said(agent, number), "user_interaction").get("Related Interactions", "")
+    return parted(agent, number).get("Related Interactions", "")
 
 
 def test_each_names_the_one_before_and_the_one_after(ada: Agent) -> None:
     talk(ada)
     assert related(ada, 1) == ""
+    assert parted(ada, 1)["Analysis"] == ("- Kind: statement\n- Significance: medium")
+    assert "Technical Metadata" not in parted(ada, 1)  # of which its file says so
     talk(ada)
     assert related(ada, 1) == "- Follow-up: memory 2"
     assert related(ada, 2) == "- Previous: memory 1"
     assert says(ada, 1).tags == says(ada, 2).tags
-    assert problems(ada) == []
-
-
-def test_parts_name_each_other(ada: Agent) -> None:
     talk(ada, "x" * 15_000)
+    assert related(ada, 3) == "- Previous: memory 2\n- Continued In: memory 4"
     talk(ada)
-    assert related(ada, 1) == "- Continued In: memory 2"
-    assert related(ada, 2) == "- Continues: memory 1\n- Follow-up: memory 3"
+    assert related(ada, 4) == "- Continues: memory 3\n- Follow-up: memory 5"
+    assert problems(ada) == []
 
 
 def test_what_is_protected_or_was_discarded_is_not_made_to_name_the_one_after(ada: Agent) -> None:
@@ -180,32 +174,25 @@ def test_all_of_one_is_one_edit(ada: Agent) -> None:
     assert problems(ada) == []
 
 
-@pytest.mark.parametrize(
-    ("changed", "has_prompt", "has_response"),
-    [
+def test_what_is_captured_is_set(ada: Agent) -> None:
+    rows = [
         ({}, True, True),
         ({"categories__user_interaction__capture_responses": False}, True, False),
         ({"auto_recording__record_all_prompts": False}, False, True),
         ({"auto_recording__record_all_responses": False}, True, False),
-    ],
-)
-def test_what_is_captured_is_set(ada: Agent, changed: dict[str, Any], has_prompt: bool, has_response: bool) -> None:
-    settings(ada, **AUTO, **changed)
-    overhear(ada)
-    assert (PROMPT in said(ada, 1), RESPONSE in said(ada, 1)) == (has_prompt, has_response)
-
-
-def test_a_prompt_may_be_kept_as_an_excerpt(ada: Agent) -> None:
+    ]
+    for changed, has_prompt, has_response in rows:
+        settings(ada, **AUTO, **changed)
+        kept = said(ada, overhear(ada).number)
+        assert (PROMPT in kept, RESPONSE in kept) == (has_prompt, has_response)
     settings(ada, categories__user_interaction__capture_full_prompts=False)
-    talk(ada, "word " * 1_000)
-    prompt = unfenced(sections.parted(said(ada, 1), "user_interaction")["User Prompt"])
+    prompt = unfenced(parted(ada, talk(ada, "word " * 1_000).number)["User Prompt"])
     assert (len(prompt) <= 200, prompt[-1]) == (True, "…")
-
-
-def test_metadata_may_be_left_out(ada: Agent) -> None:
     settings(ada, categories__user_interaction__include_metadata=False)
-    talk(ada, tools=("editor",))
-    assert "editor" not in said(ada, 1)
+    assert "editor" not in said(ada, talk(ada, tools=("editor",)).number)
+    settings(ada, capture_settings__sensitive_data_masking=False)
+    found = talk(ada, "my password is hunter2")
+    assert (found.masked, "hunter2" in said(ada, found.number)) == (0, True)
 
 
 def test_secrets_are_masked_in_all_that_is_said(ada: Agent) -> None:
@@ -217,38 +204,28 @@ def test_secrets_are_masked_in_all_that_is_said(ada: Agent) -> None:
     assert not any("hunter2" in text for text in kept)
 
 
-def test_masking_may_be_switched_off(ada: Agent) -> None:
-    settings(ada, capture_settings__sensitive_data_masking=False)
-    assert talk(ada, "my password is hunter2").masked == 0
-    assert "hunter2" in said(ada, 1)
-
-
-def test_what_is_nothing_but_a_brand_is_what_was_said(ada: Agent) -> None:
+def test_brands_are_left_out(ada: Agent) -> None:
+    """Unless a text is nothing else: it is what was said."""
+    talk(ada, response="Done.\n\nGenerated with [Some Tool](https://tool.example)")
+    assert "Some Tool" not in said(ada, 1)
     talk(
         ada,
         "Generated by GitHub Copilot",
         "Co-Authored-By: Claude <noreply@anthropic.com>",
         context="Made with ChatGPT",
     )
-    kept = said(ada, 1)
+    kept = said(ada, 2)
     assert "Generated by GitHub Copilot" in kept
     assert "noreply@anthropic.com" in kept
     assert "ChatGPT" not in kept
 
 
-@pytest.mark.parametrize("name", ["project", "session"])
-def test_a_name_that_is_a_secret_is_refused(ada: Agent, name: str) -> None:
+def test_a_name_that_is_a_secret_is_refused(ada: Agent) -> None:
     secret = "ghp_" + "a1B2c3D4" * 4 + "wxyz"
-    with pytest.raises(Invalid) as refusal:
-        talk(ada, **{name: secret})
-    assert refusal.value.field == name
-    assert secret not in str(refusal.value)
-    assert active(ada) == []
-
-
-def test_brands_are_left_out(ada: Agent) -> None:
-    talk(ada, response="Done.\n\nGenerated with [Some Tool](https://tool.example)")
-    assert "Some Tool" not in said(ada, 1)
+    for name in ("project", "session"):
+        with refused(ada, Invalid) as refusal:
+            talk(ada, **{name: secret})
+        assert (refusal.value.field, secret in str(refusal.value)) == (name, False)
 
 
 # --- parts
@@ -408,10 +385,9 @@ def test_recordings_of_one_are_nobody_elses(ada: Agent, bob: Agent) -> None:
     assert not Memory.objects.filter(agent=bob, number__gt=1).exists()
 
 
-@pytest.mark.parametrize("prompt", ["## Context\nread\n## Task\ndo it", "x\n## Agent Response\ny", "```\n## Tags\n```"])
-def test_headings_in_what_was_said_are_kept_as_they_were_said(ada: Agent, prompt: str) -> None:
-    talk(ada, prompt, "## Agent Response\nyes")
-    text = said(ada, 1)
-    assert f"\n{prompt}\n" in text
-    told = sections.parted(text, "user_interaction")
-    assert (unfenced(told["User Prompt"]), unfenced(told["Agent Response"])) == (prompt, "## Agent Response\nyes")
+def test_headings_in_what_was_said_are_kept_as_they_were_said(ada: Agent) -> None:
+    for prompt in ("## Context\nread\n## Task\ndo it", "x\n## Agent Response\ny", "```\n## Tags\n```"):
+        number = talk(ada, prompt, "## Agent Response\nyes").number
+        assert f"\n{prompt}\n" in said(ada, number)
+        told = parted(ada, number)
+        assert (unfenced(told["User Prompt"]), unfenced(told["Agent Response"])) == (prompt, "## Agent Response\nyes")

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.db import OperationalError, connection, connections
@@ -66,9 +67,10 @@ OF_B = {"private, of b", "b", "topic of b"}
 OF_NONE = {"default", "of none"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "project", "seen"),
-    [
+def test_what_is_seen(ada: Agent, places: dict[str, int]) -> None:
+    [gone] = remember(ada, "tea", category="technical")
+    operations.discard(fresh(ada), [gone], ME)
+    rows: list[tuple[dict[str, Any], str, set[str]]] = [
         ({}, "a", COMMON | {"private"} | OF_A),
         ({}, "c", COMMON | {"private"}),
         ({}, "", COMMON | {"private"} | OF_NONE),
@@ -85,12 +87,11 @@ OF_NONE = {"default", "of none"}
         ({"categories__personal__enabled": False}, "a", COMMON | OF_A),
         ({"search__enable_session_search": False}, "a", COMMON | {"private"} | OF_A - {"session of a"}),
         ({"search__enable_topic_search": False}, "b", COMMON | {"private"} | OF_B - {"topic of b"}),
-    ],
-)
-def test_what_is_seen(ada: Agent, places: dict[str, int], settings: Any, project: str, seen: set[str]) -> None:
-    settle(ada, **settings)
+    ]
     names = {number: name for name, number in places.items()}
-    assert {names[number] for number in found(ada, project=project)} == seen
+    for settings, project, seen in rows:
+        settle(ada, **settings)
+        assert {names[number] for number in found(ada, project=project)} == seen, settings
 
 
 @given(st.sampled_from(["a", "b", "c", "", DEFAULT_PROJECT]), st.sampled_from(["a", "b", "c", "d"]))
@@ -121,11 +122,6 @@ def test_another_agents_memory_is_not_found(ada: Agent, bob: Agent) -> None:
     assert found(ada) == []
 
 
-def test_a_project_that_is_none_is_refused(ada: Agent) -> None:
-    with pytest.raises(errors.Invalid, match=r"^project"):
-        retrieve(ada, "tea", project="../b")
-
-
 # --- settings of the search
 
 
@@ -138,10 +134,15 @@ def test_max_results_is_the_default_and_the_most(ada: Agent) -> None:
     assert found(ada, limit=3) == [1, 2]
 
 
-@pytest.mark.parametrize("asked", [{"limit": 0}, {"max_tokens": -1}])
-def test_what_is_no_limit_is_refused(ada: Agent, asked: Any) -> None:
-    with pytest.raises(errors.Invalid):
-        retrieve(ada, "tea", **asked)
+def test_what_cannot_be_asked_is_refused(ada: Agent) -> None:
+    rows: list[tuple[str, dict[str, Any]]] = [
+        ("limit", {"limit": 0}),
+        ("max_tokens", {"max_tokens": -1}),
+        ("project", {"project": "../b"}),
+    ]
+    for field, values in rows:
+        with pytest.raises(errors.Invalid, match=rf"^{field}"):
+            retrieve(ada, "tea", **values)
 
 
 def test_without_full_text_tags_alone_are_looked_for(ada: Agent) -> None:
@@ -161,10 +162,6 @@ def test_without_tag_search_tags_are_words(ada: Agent) -> None:
     assert set(found(ada, "tag:tea")) == {1, tagged}
     with pytest.raises(errors.Invalid, match=r"^tags"):
         retrieve(fresh(ada), "tea", tags=["tea"])
-
-
-def test_with_neither_nothing_is_found(ada: Agent) -> None:
-    remember(ada, "tea", tags=["tea"])
     settle(ada, search__enable_full_text=False, search__enable_tag_search=False)
     assert found(ada, "tea tag:tea") == []
 
@@ -184,9 +181,13 @@ def days_ago(days: float) -> datetime:
     return NOW - timedelta(days=days)
 
 
-@pytest.mark.parametrize(("days", "factor"), [(0, 1.1), (90, 1.05), (180, 1.025), (100_000, 1.0), (-30, 1.1)])
-def test_recency_is_a_mild_factor(days: float, factor: float) -> None:
-    assert retrieval.recency(days_ago(days), now=NOW) == pytest.approx(factor)
+def test_recency_is_a_mild_factor(ada: Agent) -> None:
+    for days, factor in ((0, 1.1), (90, 1.05), (180, 1.025), (100_000, 1.0), (-30, 1.1)):
+        assert retrieval.recency(days_ago(days), now=NOW) == pytest.approx(factor)
+    remember(ada, "green tea", "black coffee", origin=days_ago(90))
+    [plain] = reading.search(fresh(ada), "tea", filters=reading.Filters())
+    [read] = retrieve(fresh(ada), "tea", now=NOW).reads
+    assert read.score == pytest.approx(plain.score * 1.05)
 
 
 def test_of_equals_the_newer_comes_first_and_then_the_lower_number(ada: Agent) -> None:
@@ -205,13 +206,6 @@ def test_the_newest_of_many_equals_is_found(ada: Agent) -> None:
     remember(ada, *["tea"] * 300, origin=days_ago(500))
     [newest] = remember(ada, "tea", origin=days_ago(0))
     assert found(ada, limit=1, now=NOW) == [newest]
-
-
-def test_scores_are_the_searchs_times_recency(ada: Agent) -> None:
-    remember(ada, "green tea", "black coffee", origin=days_ago(90))
-    [plain] = reading.search(fresh(ada), "tea", filters=reading.Filters())
-    [read] = retrieve(fresh(ada), "tea", now=NOW).reads
-    assert read.score == pytest.approx(plain.score * 1.05)
 
 
 def test_what_was_recorded_at_a_time_that_is_named_comes_first(ada: Agent) -> None:
@@ -233,6 +227,8 @@ def test_the_block_says_what_was_found(ada: Agent) -> None:
     told = retrieve(fresh(ada), "tea", now=NOW)
     assert told.block == ("# What you remember of this\n- tea\n  at four\n- 2026-06-01: tea and milk and much else\n")
     assert told.tokens == sum(read.memory.tokens for read in told.reads)
+    told = retrieve(fresh(ada), "coffee")
+    assert (told.block, told.reads, told.times) == ("", (), {})
 
 
 def test_the_block_stays_within_max_tokens(ada: Agent) -> None:
@@ -245,18 +241,13 @@ def test_the_block_stays_within_max_tokens(ada: Agent) -> None:
     assert set(told.times) == {2, 3}
 
 
-def test_where_nothing_is_found_the_block_is_empty(ada: Agent) -> None:
-    remember(ada, "milk")
-    told = retrieve(fresh(ada), "tea")
-    assert (told.block, told.reads, told.times) == ("", (), {})
-
-
 # --- use
 
 
 def test_what_is_handed_out_is_counted(ada: Agent, bob: Agent) -> None:
     remember(ada, "tea", "green tea", "milk")
     remember(bob, "tea")
+    reading.search(fresh(ada), "tea", filters=reading.Filters())  # which is no retrieval
     retrieve(fresh(ada), "tea", now=NOW)
     later = NOW + timedelta(days=2)
     assert retrieve(fresh(ada), "green", now=later).times == {2: 2}
@@ -268,23 +259,10 @@ def test_what_is_handed_out_is_counted(ada: Agent, bob: Agent) -> None:
     assert not Recall.objects.filter(agent=bob).exists()
 
 
-def test_a_search_is_no_retrieval(ada: Agent) -> None:
-    remember(ada, "tea")
-    reading.search(fresh(ada), "tea", filters=reading.Filters())
-    assert not Recall.objects.exists()
-
-
-@pytest.fixture
-def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise OperationalError("database is locked")
-
-    monkeypatch.setattr(usage, "hurried", refuse)
-
-
-def test_where_use_cannot_be_noted_what_was_found_is_given_all_the_same(ada: Agent, refusing: None) -> None:
+def test_where_use_cannot_be_noted_what_was_found_is_given_all_the_same(ada: Agent) -> None:
     remember(ada, "tea ZEBRA")
-    with capture_logs() as logged:
+    locked = mock.patch.object(usage, "hurried", side_effect=OperationalError("database is locked"))
+    with locked, capture_logs() as logged:
         told = retrieve(fresh(ada), "tea ZEBRA")
     assert ([read.memory.number for read in told.reads], told.times) == ([1], {})
     [line] = [each for each in logged if each["event"] == "use of memories not noted"]
@@ -372,12 +350,6 @@ def test_who_finds_the_database_held_does_not_wait_long(
     assert ([read.memory.number for read in told.reads], told.times) == ([1], {})
     assert retrieve(agent, "tea").times == {1: 2}
     assert connection.patience is None  # type: ignore[attr-defined]  # config.sqlite3's
-
-
-def test_discarded_memories_are_not_handed_out(ada: Agent) -> None:
-    remember(ada, "tea", "tea")
-    operations.discard(fresh(ada), [1], ME)
-    assert found(ada) == [2]
 
 
 # --- of a structured memory, what it tells

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,10 +80,9 @@ def test_every_interaction_is_of_some_kind_and_level(prompt: str, response: str)
     assert significance(prompt, response) in LEVELS
 
 
-@pytest.mark.parametrize(
-    "text", ["we will " * 25_000, "1-" * 100_000, "return " * 28_000, "a " * 100_000, "    " * 50_000]
-)
-def test_no_text_takes_long(text: str) -> None:
-    began = time.process_time()
-    significance(text, text)
-    assert time.process_time() - began < 3
+def test_no_text_takes_long() -> None:
+    for piece in ("we will ", "1-", "return ", "a ", "    "):
+        text = piece * (200_000 // len(piece))
+        began = time.process_time()
+        significance(text, text)
+        assert time.process_time() - began < 3, piece
