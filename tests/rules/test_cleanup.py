@@ -64,9 +64,11 @@ def test_a_memory_older_than_its_categorys_days_is_suggested(ada: Agent) -> None
     for category, days in DAYS.items():
         remember(ada, "younger", category=category, origin=ago(days - 1))
         [older] = remember(ada, "older", category=category, origin=ago(days + 1))
-        [one] = cleanup.review(fresh(ada), category=category, now=NOW).suggestions
+        [one] = cleanup.review(fresh(ada), category=category, now=NOW).suggestions  # of this one alone
         assert (one.number, one.category, one.retention_days) == (older, category, days)
         assert (one.age_days, one.importance) == (days + 1, 0)
+    with pytest.raises(errors.Invalid):
+        suggested(ada, category="nothing")
 
 
 def test_what_a_suggestion_says(ada: Agent) -> None:
@@ -87,51 +89,30 @@ def test_what_a_suggestion_says(ada: Agent) -> None:
     assert "ZEBRA" not in repr(one)
 
 
-def test_no_days_or_more_of_them_suggest_nothing(ada: Agent) -> None:
+def test_what_switches_suggestions_off(ada: Agent) -> None:
     old(ada, "tea")
-    for days in (0, 101, 1_000_000):
-        settle(ada, categories__technical__suggested_retention_days=days)
-        assert suggested(ada) == []
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
+    assert suggested(ada) == [1]
+    rows: list[dict[str, Any]] = [
         {"cleanup_guidance__enabled": False},
         {"cleanup_guidance__suggest_cleanup_actions": False},
         {"cleanup_guidance__batch_cleanup_limit": 0},
         {"categories__technical__enabled": False},
-    ],
-)
-def test_what_switches_suggestions_off(ada: Agent, settings: dict[str, Any]) -> None:
-    old(ada, "tea")
-    assert suggested(ada) == [1]
-    settle(ada, **settings)
-    assert suggested(ada) == []
-    with pytest.raises(errors.Invalid):
-        decide(fresh(ada), [], [1], ME)
-    assert active(ada) == [1]
+        *({"categories__technical__suggested_retention_days": days} for days in (0, 101, 1_000_000)),
+    ]
+    for settings in rows:
+        settle(ada, **settings)
+        assert suggested(ada) == []
+        with refused(ada, errors.Invalid):
+            decide(fresh(ada), [], [1], ME)
 
 
-def test_what_is_never_suggested(ada: Agent) -> None:
+def test_what_is_never_suggested(ada: Agent, bob: Agent) -> None:
+    old(bob, *["tea"] * 5)
     constitutional, gone, kept = old(ada, "constitutional", "gone", "kept")
     protect(ada, constitutional)
     operations.discard(fresh(ada), [gone], ME)
     Memory.objects.filter(number=tell(ada)).update(origin=ago(1_000))
     assert suggested(ada) == [kept]
-
-
-def test_another_agents_memories_are_not_suggested(ada: Agent, bob: Agent) -> None:
-    old(bob, "tea")
-    assert suggested(ada) == []
-
-
-def test_of_one_category(ada: Agent) -> None:
-    old(ada, "tea")
-    [other] = old(ada, "milk", category="behavioral")
-    assert suggested(ada, category="behavioral") == [other]
-    with pytest.raises(errors.Invalid):
-        suggested(ada, category="nothing")
 
 
 # --- how important it is
@@ -254,6 +235,8 @@ def test_each_is_decided_by_its_number(ada: Agent) -> None:
     assert (done.kept, done.discarded, done.seq) == ((1,), (3,), last_entry(ada).seq)
     assert active(ada) == [1, 2]
     assert last_entry(ada).operation == "discarded"
+    assert decide(fresh(ada), [], [], ME).seq is None  # which does nothing
+    assert last_entry(ada).seq == done.seq
     rows = CleanupDecision.objects.order_by("number").values_list("number", "category", "is_kept")
     assert list(rows) == [(1, "technical", True), (3, "technical", False)]
     assert suggested(ada) == [2]
@@ -287,11 +270,11 @@ def test_what_was_not_seen_is_not_discarded(ada: Agent) -> None:
     assert cleanup.decide(fresh(ada), [2], [1], ME, expect={1: seen[1]}).discarded == (1,)
 
 
-@pytest.mark.parametrize("actor", [PERSON, OPERATOR, Actor.system("cleanup")])
-def test_the_agents_side_alone_decides(ada: Agent, actor: Actor) -> None:
+def test_the_agents_side_alone_decides(ada: Agent) -> None:
     old(ada, "one")
-    with refused(ada, errors.AgentsSide):
-        decide(fresh(ada), [], [1], actor)
+    for actor in (PERSON, OPERATOR, Actor.system("cleanup")):
+        with refused(ada, errors.AgentsSide):
+            decide(fresh(ada), [], [1], actor)
     assert decide(fresh(ada), [], [1], Actor.steward("sue@acme.test")).discarded == (1,)
 
 
@@ -303,13 +286,6 @@ def test_the_days_share_holds(ada: Agent) -> None:
         decide(fresh(ada), numbers[25:], numbers[:25], ME)
     assert not CleanupDecision.objects.exists()
     assert len(decide(fresh(ada), [], numbers[:20], ME).discarded) == 20
-
-
-def test_deciding_nothing_does_nothing(ada: Agent) -> None:
-    old(ada, "one")
-    before = last_entry(ada).seq
-    assert decide(fresh(ada), [], [], ME).seq is None
-    assert last_entry(ada).seq == before
 
 
 # --- what is learned

@@ -10,6 +10,7 @@ import pytest
 
 from memory.agents import rule_changes
 from memory.models import Agent
+from memory.policy import suggest_setting
 from memory.policy.settings_document import DEFAULTS
 from tests.commands.calling import failed
 from tests.rules.talking import at_a_terminal, rules
@@ -142,3 +143,44 @@ def test_no_setting_commands_a_terminal(ada: Agent) -> None:
     shown = rules("settings").out
     assert ("\u202e" in shown, "\x1b" in shown) == (False, False)
     assert json.loads(shown)["mine"] == "gnp\u202e.exe\x1b[31m"
+
+
+# --- a key that is no setting, and which may have been meant
+
+RECORDING = "memory_rules.auto_recording.enabled"
+MEANT = {
+    "memory_rules.auto_recordng.enabled": RECORDING,
+    "auto_recording.enabled": RECORDING,
+    "memory_rules.categories.tecnical.enabled": "memory_rules.categories.technical.enabled",
+    "base_pth": "storage.base_path",
+    "sailing": "",
+    "x" * 100_000: "",
+}
+
+
+def test_what_may_have_been_meant() -> None:
+    assert {key: suggest_setting.meant(key) for key in MEANT} == MEANT
+
+
+def test_a_key_that_is_none_is_refused_with_what_may_have_been_meant(ada: Agent) -> None:
+    for value in ([], ["false"]):
+        meant = f"is no setting; did you mean {RECORDING}?"
+        failed(rules("settings", "memory_rules.auto_recordng.enabled", *value), 2, meant)
+        failed(rules("settings", "sailing", *value), 2, "is no setting")
+
+
+def test_a_file_is_taken_and_what_looks_mistyped_in_it_is_told(ada: Agent, tmp_path: Path) -> None:
+    given = {"memory_rules": {"auto_recordng": {"enabled": True}, "sailing": {"x": 1}, "cleanup_guidance_dys": 3}}
+    place = tmp_path / "settings.json"
+    place.write_text(json.dumps(given))
+    ran = rules("settings", "--file", str(place))
+    assert ran.code == 0
+    told = [line for line in ran.err.splitlines() if "is no setting" in line]
+    assert told == [
+        f"{wrong} is no setting, and is kept as it is. Did you mean {right}?"
+        for wrong, right in (
+            ("memory_rules.auto_recordng", "memory_rules.auto_recording"),
+            ("memory_rules.cleanup_guidance_dys", "memory_rules.cleanup_guidance_days"),
+        )
+    ]
+    assert rule_changes.whole(fresh(ada))["memory_rules"]["sailing"] == {"x": 1}

@@ -40,12 +40,16 @@ def test_nothing_is_kept_of_the_defaults() -> None:
     assert settings_document.checked(copy.deepcopy(DEFAULTS)) == {}
     assert settings_document.whole({}, enabled=True) == DEFAULTS
     assert settings_document.whole({}, enabled=False)["memory_rules"]["enabled"] is False
+    assert settings_document.checked({"memory_rules": {"enabled": False}}) == {}  # the agent's row has it
 
 
 def test_every_category_has_its_settings() -> None:
     assert set(DEFAULTS["memory_rules"]["categories"]) == set(SCOPES)
     for name, scope in SCOPES.items():
         assert DEFAULTS["memory_rules"]["categories"][name]["storage_location"] == scope
+    kept = settings_document.checked(put("memory_rules.categories.session.enabled", False))
+    assert settings_document.closed_categories({}) == frozenset()
+    assert settings_document.closed_categories(kept) == {"session"}
 
 
 def test_each_setting_has_its_default() -> None:
@@ -87,25 +91,20 @@ def test_a_value_that_cannot_be_is_refused_by_its_path() -> None:
 
 
 def test_what_is_no_document_is_refused() -> None:
-    rows: list[Any] = [[], {"a": float("nan")}, {"a": {1}}, {"a": "x" * 200_000}]
+    deep: dict[str, Any] = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    rows: list[Any] = [[], {"a": float("nan")}, {"a": {1}}, {"a": "x" * 200_000}, {"mine": deep}]
     for wrong in rows:
         with pytest.raises(Invalid):
             settings_document.checked(wrong)
 
 
-def test_a_document_that_is_nested_100_000_deep_is_refused() -> None:
-    deep: dict[str, Any] = {}
-    for _ in range(100_000):
-        deep = {"a": deep}
-    with pytest.raises(Invalid):
-        settings_document.checked({"mine": deep})
-
-
-@pytest.mark.parametrize("levels", [12, 1_500])
-def test_what_is_nested_deeper_than_may_be_is_refused_by_its_path(levels: int) -> None:
-    text = '{"mine":' * levels + "1" + "}" * levels
-    with pytest.raises(Invalid, match=r"mine: is nested deeper|must be JSON|is no JSON"):
-        settings_document.checked(settings_document.read(text.encode()))
+def test_what_is_nested_deeper_than_may_be_is_refused_by_its_path() -> None:
+    for levels in (12, 1_500):
+        text = '{"mine":' * levels + "1" + "}" * levels
+        with pytest.raises(Invalid, match=r"mine: is nested deeper|must be JSON|is no JSON"):
+            settings_document.checked(settings_document.read(text.encode()))
     with pytest.raises(Invalid):
         settings_document.with_value({}, "memory_rules.migration_settings.supported_source_systems", "[" * 100_000)
 
@@ -120,12 +119,8 @@ def test_text_that_no_database_stores_is_refused() -> None:
     for document in rows:
         with pytest.raises(Invalid):
             settings_document.checked(document)
-
-
-def test_a_list_with_text_that_no_database_stores_is_refused() -> None:
-    path = "memory_rules.migration_settings.supported_source_systems"
     with pytest.raises(Invalid):
-        settings_document.with_value({}, path, '["a\\u0000"]')
+        settings_document.with_value({}, "memory_rules.migration_settings.supported_source_systems", '["a\\u0000"]')
 
 
 def test_what_is_no_file_of_settings_is_refused() -> None:
@@ -134,10 +129,8 @@ def test_what_is_no_file_of_settings_is_refused() -> None:
         with pytest.raises(Invalid) as refused:
             settings_document.read(text)
         assert refused.value.field == "settings"
-
-
-def test_a_file_says_each_key_once() -> None:
-    assert settings_document.read(b'{"mine": {"a": 1}, "yours": {"a": 1}}') == {"mine": {"a": 1}, "yours": {"a": 1}}
+    once_each = b'{"mine": {"a": 1}, "yours": {"a": 1}}'
+    assert settings_document.read(once_each) == {"mine": {"a": 1}, "yours": {"a": 1}}
 
 
 def test_keys_with_dots_are_kept_and_told() -> None:
@@ -181,16 +174,6 @@ def test_unknown_keys_are_kept() -> None:
     assert written["memory_rules"]["categories"]["technical"]["enabled"] is True
 
 
-def test_the_master_switch_is_not_kept_in_it() -> None:
-    assert settings_document.checked({"memory_rules": {"enabled": False}}) == {}
-
-
-def test_categories_that_are_off() -> None:
-    assert settings_document.closed_categories({}) == frozenset()
-    kept = settings_document.checked(put("memory_rules.categories.session.enabled", False))
-    assert settings_document.closed_categories(kept) == {"session"}
-
-
 def test_what_changed_is_told_by_path() -> None:
     before = settings_document.checked(put("memory_rules.cleanup_guidance_days", 30))
     after = settings_document.checked({"mine": "secret"} | put("memory_rules.categories.topic.enabled", False))
@@ -224,11 +207,7 @@ def test_what_cannot_be_set_is_refused() -> None:
     for path, text in rows:
         with pytest.raises(Invalid):
             settings_document.with_value({}, path, text)
-
-
-def test_there_is_no_such_setting() -> None:
-    rows = ["memory_rules.nothing", "", "memory_rules.enabled.x"]
-    for path in rows:
+    for path in ("memory_rules.nothing", "", "memory_rules.enabled.x"):
         with pytest.raises(Invalid, match="is no setting"):
             settings_document.value({}, path)
 

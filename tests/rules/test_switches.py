@@ -6,6 +6,7 @@ import builtins
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -174,9 +175,8 @@ def clear(agent: Agent) -> list[str]:
     return [file.name for file in files if "ZEBRA" in file.read_text() or "zebra" in file.name]
 
 
-@pytest.mark.parametrize(("path", "value"), WIDER)
-def test_nobody_but_its_side_has_more_shown(sealed: Agent, path: str, value: str) -> None:
-    for side in (None, PERSON, SYSTEM):
+def test_nobody_but_its_side_has_more_shown(sealed: Agent) -> None:
+    for (path, value), side in product(WIDER, (None, PERSON, SYSTEM)):
         with refused(sealed, AgentsSide):
             rule_changes.make(sealed, PERSON, Wanted(key=path, value=value), side=side)
     assert clear(sealed) == []
