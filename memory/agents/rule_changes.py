@@ -19,7 +19,7 @@ from memory.policy import paths, settings_document, switches
 from memory.policy.categories import SCOPES
 from memory.policy.settings_document import READABLE_NAMES
 from memory.vault import writer
-from memory.vault.shown import MASKING
+from memory.vault.rendering import MASKING
 from memory.writing import edits
 from memory.writing.edits import Edited
 

@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from time import time
+from typing import Any, NamedTuple
 
 from django.db.models import Count
 
+from config.commandline.progress import progress
 from config.wording import several
 from memory.agents import lifecycle, rule_changes
 from memory.consent import proposals
 from memory.errors import FileFault, Invalid
-from memory.git_history.analysis import Analysis, Parts, limits_of
+from memory.git_history import report, storage
+from memory.git_history.analysis import Analysis, Limits, Parts, analyze, limits_of
+from memory.git_history.repository import Repository
 from memory.git_history.storage import CATEGORY
-from memory.management import found_memories, git_analysis, migrating
+from memory.management import found_memories, migrating
 from memory.management.agent_command import AgentCommand
 from memory.management.agents_side import KEY, agents_side, shown_path
 from memory.management.found_memories import Found
 from memory.management.working_folder import are_ignored, project_of, repository
-from memory.models import Agent, Memory, Source, VaultFile
+from memory.models import Agent, HistoryAnalysis, Memory, Source, VaultFile
 from memory.policy import settings_document, switches
 from memory.policy.categories import PROJECT, SCOPES
 from memory.policy.paths import INDEX, PROJECTS
@@ -197,7 +201,7 @@ class Initialization:
         if self.known >= ENOUGH and self._is_on(*settings, "trigger_on_unknown_context"):
             return f"not analyzed: the project has {self.known:,} memories, which are context enough"
         limits, parts = limits_of(self.rules), Parts.of(self.rules)
-        looked = git_analysis.look(self.agent, self.folder, self.project, limits, parts)
+        looked = look_at_history(self.agent, self.folder, self.project, limits, parts)
         self.analysis = looked.analysis
         return looked.summary
 
@@ -242,7 +246,7 @@ class Initialization:
     def _git_memories(self) -> str:
         if self.analysis is None:
             return "none"
-        stored = git_analysis.store(self.command, self.agent, self.project, self.analysis)
+        stored = store_history(self.command, self.agent, self.project, self.analysis)
         file = f", {stored['file']}" if stored["file"] else ""
         return f"memory {stored['id']}{'' if stored['new'] else ', updated'}{file}"
 
@@ -263,3 +267,44 @@ def _require_no_other_system(folder: Path) -> None:
     if not (folder / LOCK).exists() and any((folder / name).is_dir() for name in ("common", "private", "projects")):
         problem = "holds memories of another system, which stay as they are: name another folder"
         raise Invalid("vault", f"{folder} {problem}")
+
+
+# --- the git history, for `project analyze_git` as well
+
+
+class Looked(NamedTuple):
+    """The result of looking at a history: an analysis, or an earlier one that is still current, or neither. `summary`
+    says which."""
+
+    summary: str
+    analysis: Analysis | None = None
+    earlier: HistoryAnalysis | None = None
+
+
+def look_at_history(
+    agent: Agent, folder: Path, project: str, limits: Limits, parts: Parts, *, again: bool = False
+) -> Looked:
+    """Analyze the history, unless an earlier analysis is current. Raises Invalid."""
+    with Repository(folder) as repository:
+        earlier, head, rules = storage.last(agent, project), repository.head, switches.rules_of(agent)
+        if earlier and head and not again and storage.is_current(agent, earlier, head, limits, parts, rules):
+            at = f"{earlier.at:%Y-%m-%d %H:%M} UTC"
+            return Looked(f"nothing was committed since the analysis of {at}", earlier=earlier)
+        with progress("Analyzing", unit="commits") as advance:
+            found = analyze(repository, limits, parts, now=int(time()), progress=advance)
+    if found is None:
+        return Looked("nothing to analyze: the repository has no commits")
+    return Looked(report.covered(found), found)
+
+
+def store_history(command: AgentCommand, agent: Agent, project: str, found: Analysis) -> dict[str, Any]:
+    """Store an analysis as a memory. Returns the memory, and the path of its file."""
+    done = storage.store(agent, project, found, command.operator)
+    return {
+        "id": done.number,
+        "project": project,
+        "commits": len(found.facts),
+        "head": found.head,
+        "new": done.is_new,
+        "file": command.file_of(agent, done.number),
+    }

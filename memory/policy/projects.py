@@ -1,4 +1,4 @@
-"""Which project something belongs to (seed 004, "Project Identification"): said, or told by its surroundings."""
+"""Which project something belongs to (seed 004, "Project Identification"), and what is seen from one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from memory.errors import Invalid
 from memory.policy import settings_document
-from memory.policy.categories import DEFAULT_PROJECT
+from memory.policy.categories import DEFAULT_PROJECT, PROJECT, SCOPES
 from memory.policy.names import checked_project as checked_project
 
 VARIABLE = "MEMORY_PROJECT"
@@ -76,3 +76,17 @@ def _fit(text: str) -> str:
         return checked_project(plain)
     except Invalid:
         return ""
+
+
+def seen_from(rules: Mapping[str, Any], project: str) -> dict[str, frozenset[str]] | None:
+    """Of which projects a category's memories are seen from one; of a category that is not here, of any."""
+    if not settings_document.is_on(rules, "project_support", "enabled"):
+        return None
+    own = frozenset({project} if project not in ("", DEFAULT_PROJECT) else {"", DEFAULT_PROJECT})
+    seen = {}
+    for name, scope in SCOPES.items():
+        if scope == PROJECT:
+            seen[name] = own
+        elif not settings_document.is_on(rules, "categories", name, "share_across_projects"):
+            seen[name] = own | {""}  # one that names no project is nobody else's
+    return seen

@@ -9,18 +9,8 @@ from datetime import UTC, datetime, timedelta
 Period = tuple[datetime, datetime]  # from, and before
 
 _MONTHS = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
 ]
 _YEAR = r"(?P<year>(?:19|20)\d\d)(?!\d)"
 _DAY = r"[0-3]?\d(?:st|nd|rd|th)?"

@@ -20,8 +20,8 @@ from memory.models import Agent, Kind
 from memory.policy import settings_document, switches
 from memory.policy.categories import COMMON, PRIVATE, SCOPES
 from memory.policy.names import project_named
+from memory.policy.projects import seen_from
 from memory.policy.tokens import count
-from memory.policy.visible_projects import seen_from
 from memory.recording import named_dates, usage
 from memory.search import context, reading
 from memory.search.own_words import to_be_told

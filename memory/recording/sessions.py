@@ -18,9 +18,8 @@ from memory.policy.categories import DEFAULT_PROJECT
 from memory.policy.names import checked_project
 from memory.policy.validation import MAX_TAG, Draft
 from memory.recording import interactions, session_memory, topics
-from memory.recording.references import reference
 from memory.recording.session_memory import CATEGORY, Before, Outcomes
-from memory.recording.texts import checked_name
+from memory.recording.texts import checked_name, reference
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
 from memory.writing.edits import Edited

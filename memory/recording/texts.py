@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from memory.errors import Invalid
 from memory.masking.neutral import neutral
 from memory.masking.scanner import holds_token, masked_together
+from memory.models import Agent
+from memory.policy import paths, switches
 from memory.policy.validation import checked_content
 
 
@@ -41,3 +44,15 @@ def cleaned(fields: Mapping[str, str | tuple[str, ...]], most: int) -> dict[str,
     masked = iter(masked_together([text for each in texts.values() for text in each])[0])
     clean = {name: tuple(cut(next(masked), most) for _ in each) for name, each in texts.items()}
     return {name: each if isinstance(fields[name], tuple) else each[0] for name, each in clean.items()}
+
+
+def reference(row: Agent, number: int, category: str, project: str, title: str, *, within: str) -> str:
+    """`memory 3`, or `[memory 3](000003-tea.md)`: from the file of a memory of the category `within`, in the same
+    project. `title` is what its file is called by."""
+    told = f"memory {number}"
+    if not row.vault_path:
+        return told
+    rules = switches.rules_of(row)
+    folder, here = (paths.folder(each, project, rules) for each in (category, within))
+    file = folder / paths.name_of(number, category, title, rules)
+    return f"[{told}]({posixpath.relpath(file, here)})"

@@ -20,8 +20,7 @@ from memory.policy import settings_document, switches
 from memory.policy.categories import DEFAULT_PROJECT
 from memory.policy.validation import MAX_TAG, Draft, checked_words
 from memory.recording import topic_memory
-from memory.recording.references import reference
-from memory.recording.texts import cut
+from memory.recording.texts import cut, reference
 from memory.recording.topic_memory import CATEGORY, Stage, TopicFull, folded
 from memory.silo.silo import Silo
 from memory.writing import edits, operations

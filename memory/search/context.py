@@ -21,7 +21,7 @@ from memory.errors import MemoryDisabled
 from memory.models import Agent, Kind, Memory
 from memory.policy import switches
 from memory.policy.names import project_named
-from memory.policy.visible_projects import seen_from
+from memory.policy.projects import seen_from
 from memory.silo.silo import Opened, Silo
 
 Line = tuple[Memory, Opened]

@@ -16,9 +16,9 @@ from memory.models import Agent, Memory, Source, VaultFile
 from memory.policy import paths, switches
 from memory.run_log.files import Folder
 from memory.vault import base, index_pages, rendering
+from memory.vault.base import looked_at
 from memory.vault.disk import LARGEST, NEW, Disk
 from memory.vault.files import Files
-from memory.vault.holding import looked_at
 from memory.vault.index_pages import Line
 
 BEHIND, MISSING, EDITED, MISPLACED, OLDER = "behind", "missing", "edited", "misplaced", "older"

@@ -25,7 +25,7 @@ from memory.silo.silo import Opened, Silo
 from memory.vault import index_pages, naming, removing, rendering, sealed
 from memory.vault.disk import Disk
 from memory.vault.index_pages import Line
-from memory.vault.shown import shown
+from memory.vault.rendering import shown
 from memory.writing.snapshots import restore
 
 AT_ONCE = 250  # files written before their rows are

@@ -14,15 +14,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
 from memory.markdown import labels, sections, templates
 from memory.markdown.sections import ABSENT
 from memory.models import Memory
+from memory.policy import paths, settings_document
 from memory.silo.silo import Opened
 from memory.vault.visible import restored, visible
 
+MASKING = "capture_settings", "sensitive_data_masking"
 _PLACEHOLDER = re.compile(r"\{\{ ([^{}]+) \}\}")
 _FIELD = re.compile(r"^- \*\*(Version|Memory ID|Interaction ID|Topic ID|Category)\*\*: ")
 _LABEL = re.compile(r"- \*\*(.+?)\*\*: ")
@@ -40,6 +43,19 @@ class Said:
     number: int
     version: str
     sealed: bytes | None
+
+
+def shown(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Opened:
+    """What the file of a memory says and is called by: no secret, for whoever opens the folder reads it. The silo keeps
+    what was said."""
+    if not settings_document.is_on(rules, *MASKING):
+        return opened
+    from memory.masking.scanner import masked_together  # its detectors bring requests with them
+
+    if paths.is_private(memory.category, rules):  # its content is sealed there, too; its tags may name the file
+        return Opened(opened.content, tuple(masked_together(opened.tags)[0]))
+    content, *tags = masked_together([opened.content, *opened.tags])[0]
+    return Opened(content, tuple(tags))
 
 
 def rendered(memory: Memory, opened: Opened | None, version: str, changed_at: datetime) -> bytes:

@@ -25,9 +25,9 @@ from memory.errors import FileFault
 from memory.models import Agent, Memory, Vault, VaultFile
 from memory.silo.silo import Silo
 from memory.vault import base, removing
+from memory.vault.base import held, looked_at
 from memory.vault.disk import LOCK, Disk
 from memory.vault.files import Files
-from memory.vault.holding import held, looked_at
 from memory.vault.index_pages import Line
 
 CAUGHT_UP_AT_ONCE = 100  # vaults

@@ -206,7 +206,7 @@ def test_repairs_beside_edits(eve: Agent) -> None:
 
 def test_who_holds_a_vault_keeps_no_edit_waiting_for_ever(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock is given up on after some seconds: the edit stands, its file comes later, and that is told."""
-    monkeypatch.setattr("memory.vault.holding.PATIENCE", 0.3)
+    monkeypatch.setattr("memory.vault.base.PATIENCE", 0.3)
     began = time.monotonic()
     in_another = threading.Thread(target=lambda: (remember(eve, "held up"), connections.close_all()))
     with following.opened(eve):
@@ -320,6 +320,6 @@ def test_a_lock_is_waited_for_in_another_process(eve: Agent) -> None:
 
 
 def test_a_lock_that_is_held_too_long_is_told(eve: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.vault.holding.PATIENCE", 0.1)
+    monkeypatch.setattr("memory.vault.base.PATIENCE", 0.1)
     with following.opened(eve), pytest.raises(FileFault, match="locked"), following.opened(eve):
         pass

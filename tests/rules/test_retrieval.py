@@ -18,7 +18,7 @@ from memory import errors
 from memory.agents import rule_changes
 from memory.models import Agent, Recall, Source
 from memory.policy.categories import DEFAULT_PROJECT
-from memory.policy.visible_projects import seen_from
+from memory.policy.projects import seen_from
 from memory.recording import retrieval, topics, usage
 from memory.recording.retrieval import retrieve
 from memory.recording.topic_memory import Stage

@@ -185,7 +185,7 @@ def test_a_lock_that_is_removed_while_it_is_waited_for(ada: Agent, vault: Path) 
             (vault / ".palimpsest").unlink()
         held.append(True)
 
-    with mock.patch("memory.vault.holding.lock", removed_meanwhile), writer.opened(fresh(ada)):
+    with mock.patch("memory.vault.base.lock", removed_meanwhile), writer.opened(fresh(ada)):
         assert (vault / ".palimpsest").exists()
     assert len(held) == 2
 

@@ -11,11 +11,11 @@ from memory.errors import Invalid
 from memory.git_history import report, storage
 from memory.git_history.analysis import SETTINGS as GIT_SETTINGS
 from memory.git_history.analysis import Parts, limits_of
-from memory.management import found_memories, git_analysis, migrating
+from memory.management import found_memories, migrating
 from memory.management.agent_command import PROJECT_HELP, AgentCommand
 from memory.management.agents_side import KEY
 from memory.management.found_memories import Found
-from memory.management.initialization import Initialization
+from memory.management.initialization import Initialization, look_at_history, store_history
 from memory.management.migrating import HOWS
 from memory.models import Agent
 from memory.policy import settings_document, switches
@@ -211,7 +211,7 @@ class Command(AgentCommand):
         limits = limits_of(rules, **{name: options[name] for name in ("days", "commits", "seconds")})
         parts = Parts.of(rules, authors=options["authors"], branches=options["branches"])
         project = self.project(agent, options["project"] or None, folder)
-        looked = git_analysis.look(agent, folder, project, limits, parts, again=options["again"])
+        looked = look_at_history(agent, folder, project, limits, parts, again=options["again"])
         self.say(f"{looked.summary[:1].upper()}{looked.summary[1:]}.")
         if looked.earlier:
             self.say("--dry-run --again prints its memory." if options["dry_run"] else "--again analyzes it anyway.")
@@ -224,7 +224,7 @@ class Command(AgentCommand):
         if options["dry_run"]:
             self.stdout.write(report.render(looked.analysis, project))
         else:
-            self.result(git_analysis.store(self, agent, project, looked.analysis))
+            self.result(store_history(self, agent, project, looked.analysis))
 
 
 def _folder(options: dict[str, Any]) -> Path:

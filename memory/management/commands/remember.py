@@ -25,7 +25,7 @@ from memory.recording import recorder, sessions, topics
 from memory.recording.interactions import MOST, Interaction
 from memory.recording.session_memory import Outcomes
 from memory.recording.topic_memory import Stage
-from memory.vault.shown import MASKING
+from memory.vault.rendering import MASKING
 from memory.writing import operations
 
 _HEADINGS = dict(
