@@ -12,8 +12,8 @@ from unfold.decorators import display
 
 from audit.models import AuditEntry, Operation
 from memory.access.roles import Action
+from memory.admin.base.about_agents import ask_access_address, time_machine_address
 from memory.admin.base.actions import LinkAction
-from memory.admin.base.links import ask_access_address, time_machine_address
 from memory.admin.base.page import Scoped
 from memory.admin.base.scope import OfAgent, OfTenant
 from memory.models import Agent
@@ -51,10 +51,10 @@ class EntryPage(Scoped):
     list_display = ("seq", "agent_label", "done", "who", "session", "changes", "at")
     list_filter = ("operation", "actor_kind", OfTenant, OfAgent)
     ordering = ("-pk",)
-    fieldsets: ClassVar[Any] = [
-        (None, {"fields": ["seq", "agent_label", "done", "who", "at", "session", "changes", "detail"]}),
-        ("Proof", {"fields": ["key_id", "code"]}),
-    ]
+    sections: ClassVar[Any] = {
+        "": ["seq", "agent_label", "done", "who", "at", "session", "changes", "detail"],
+        "Proof": ["key_id", "code"],
+    }
 
     def named(self, row: AuditEntry) -> str:
         return f"entry {row.seq} of {row.agent_label}"
@@ -65,7 +65,7 @@ class EntryPage(Scoped):
         return super().get_queryset(request).annotate(has_agent=Exists(agents))
 
     def related_pages(self, request: HttpRequest, row: Any) -> list[tuple[str, str]]:
-        asked = f"{ask_access_address(row.agent_id)}?kind=entries&first={row.seq}&last={row.seq}"
+        asked = ask_access_address(row.agent_id, kind="entries", first=row.seq, last=row.seq)
         is_offered = row.has_agent and row.changes and self.may(request, Action.ASK, row)
         return [("Ask to read it", asked)] if is_offered else []
 

@@ -15,10 +15,10 @@ from audit.consent import LAPSES, Scope
 from audit.models import AccessRequest, AccessState
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin.base import who_decides
-from memory.admin.base.actions import AdminAction, Result, actor_of
+from memory.admin.base.about_agents import who_decides
+from memory.admin.base.actions import AdminAction, Result
 from memory.admin.base.page import Scoped
-from memory.admin.base.scope import OfAgent, OfTenant
+from memory.admin.base.scope import OfAgent, OfTenant, actor_of
 from memory.admin.plain_pages import reading
 from memory.consent import grants
 from memory.mail import wording
@@ -68,10 +68,10 @@ class AccessPage(Scoped):
     list_display = ("number", "agent_label", "person", "now", "covers", "asked_at", "until")
     list_filter = ("state", OfTenant, OfAgent)
     ordering = ("-pk",)
-    fieldsets: ClassVar[Any] = [
-        (None, {"fields": ["number", "agent_label", "person", "purpose", "covers", "minutes"]}),
-        ("State", {"fields": ["now", "asked_at", "deciding", "decided_at", "until", "ended_at"]}),
-    ]
+    sections: ClassVar[Any] = {
+        "": ["number", "agent_label", "person", "purpose", "covers", "minutes"],
+        "State": ["now", "asked_at", "deciding", "decided_at", "until", "ended_at"],
+    }
 
     @display(description="decided")
     def deciding(self, row: AccessRequest) -> str:
@@ -81,7 +81,7 @@ class AccessPage(Scoped):
         path = f"access-requests/{row.number}/approve, or /deny,"
         return (
             f"not yet. Until {localize(row.asked_at + LAPSES)} it waits for "
-            f"{who_decides.who(Agent.objects.get(pk=row.agent_id), path)}. After that it is a no."
+            f"{who_decides(Agent.objects.get(pk=row.agent_id), path)}. After that it is a no."
         )
 
     def named(self, row: AccessRequest) -> str:

@@ -10,7 +10,8 @@ from django.http import HttpRequest
 from config.queue import unattended
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin.base.actions import LISTED, AdminAction, Result, actor_of
+from memory.admin.base.actions import LISTED, AdminAction, Result
+from memory.admin.base.scope import actor_of
 from memory.agents import lifecycle, rule_changes
 from memory.consent import proposals
 from memory.errors import NotOpen

@@ -8,6 +8,7 @@ from django import forms
 
 from memory.admin.base.forms_pages import AdminForm, OfTenantForm
 from memory.admin.base.help_texts import LIMITS
+from memory.admin.keys import LabelForm
 from memory.admin.tenants import LimitsForm, whole
 from memory.agents import lifecycle
 from memory.search.words import LANGUAGES
@@ -46,11 +47,15 @@ class BudgetForm(LimitsForm):
 class SettingsForm(BudgetForm):
     """What a tenant may set, as over the API."""
 
+    title = "Settings of {row.label}"
+    lead = ("Its model, its steward and who may consent are its own side's to change.",)
     field_order = TENANT_SETS
     paused = forms.BooleanField(required=False, help_text="nothing is refined until it is resumed")
 
 
 class NewAgentForm(BudgetForm, OfTenantForm):
+    title, button = "Add an agent", "Add it"
+    lead = ("Its model, its steward and its language are its own side's to change, once it is there.",)
     field_order = ("tenant", "agent", "model", "language", "steward", *TENANT_SETS)
     agent = forms.CharField(max_length=64, help_text="its name: lower-case letters, digits, '-' and '_'")
     model = forms.CharField(max_length=200, help_text="provider/model-name, such as builtin/dedupe")
@@ -66,6 +71,11 @@ class NewAgentForm(BudgetForm, OfTenantForm):
 class ProposalForm(AdminForm):
     """What the agent's side decides, and others may propose to it."""
 
+    title, button = "Propose a change of {row.label}", "Propose it"
+    lead = (
+        "Its own side decides these, because they decide who can read. Nothing changes until its runtime or its "
+        "steward accepts, within 72 hours. A proposal that is open is replaced by this one.",
+    )
     model = forms.CharField(max_length=200, help_text="provider/model-name; whoever runs it reads what is refined")
     steward = forms.EmailField(required=False, help_text="the address of the person who speaks for the agent")
     is_steward_only = forms.BooleanField(
@@ -85,3 +95,8 @@ class ProposalForm(AdminForm):
         help_text="a folder with a file for each thing it remembers, for whoever can read them; what is private stays "
         "sealed; under its tenant's folder of the operator's, such as vault; empty: none",
     )
+
+
+class FirstKeyForm(LabelForm):
+    title, button = "The first key of {row.label}", "Make the key"
+    lead = ("A key is handed out while the silo is empty. From then on its own side alone issues keys.",)

@@ -24,15 +24,11 @@ from audit.proposals import PROPOSABLE
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin import agent_actions, ask_access, removal, time_machine
-from memory.admin.agent_forms import TENANT_SETS, NewAgentForm, ProposalForm, SettingsForm
-from memory.admin.base import who_decides
-from memory.admin.base.actions import actor_of
-from memory.admin.base.agent_state import WHY, budget_bar
+from memory.admin.agent_forms import TENANT_SETS, FirstKeyForm, NewAgentForm, ProposalForm, SettingsForm
+from memory.admin.base.about_agents import WHY, ask_access_address, budget_bar, time_machine_address, who_decides
 from memory.admin.base.forms_pages import form_page, shown_once
-from memory.admin.base.links import ask_access_address, time_machine_address
 from memory.admin.base.page import Scoped
-from memory.admin.base.scope import OfTenant, seen_by
-from memory.admin.keys import LabelForm
+from memory.admin.base.scope import OfTenant, actor_of, seen_by
 from memory.agents import lifecycle
 from memory.consent import proposals
 from memory.errors import Invalid
@@ -80,18 +76,15 @@ class AgentPage(Scoped):
     search_fields = ("slug", "tenant__slug")
     search_help_text = "the name of an agent or of its tenant"
     ordering = ("tenant__slug", "slug")
-    fieldsets: ClassVar[Any] = [
-        (None, {"fields": ["weight", "state", "due_or_not", "due_at", "last_refined_at", "last_session", "links"]}),
-        ("Tokens", {"fields": ["core_tokens", "target_tokens", "budget_tokens", "high_water_tokens", "retention"]}),
-        ("Memories", {"fields": ["core_count", "journal_count", "constitutional_count", "constitutional_tokens"]}),
-        (
-            "Whose",
-            {"fields": ["model", "language", "steward", "is_steward_only", "proposed", "to_remove", "refine_every"]},
-        ),
-        ("Log of runs", {"fields": ["logged_in", "last_n", "max_entries", "context_tokens"]}),
-        ("Vault", {"fields": ["files_in"]}),
-        ("Trail", {"fields": ["audit_seq", "audit_at", "created_at"]}),
-    ]
+    sections: ClassVar[Any] = {
+        "": ["weight", "state", "due_or_not", "due_at", "last_refined_at", "last_session", "links"],
+        "Tokens": ["core_tokens", "target_tokens", "budget_tokens", "high_water_tokens", "retention"],
+        "Memories": ["core_count", "journal_count", "constitutional_count", "constitutional_tokens"],
+        "Whose": ["model", "language", "steward", "is_steward_only", "proposed", "to_remove", "refine_every"],
+        "Log of runs": ["logged_in", "last_n", "max_entries", "context_tokens"],
+        "Vault": ["files_in"],
+        "Trail": ["audit_seq", "audit_at", "created_at"],
+    }
 
     def named(self, row: Agent) -> str:
         return f"agent {row.label}"
@@ -134,18 +127,8 @@ class AgentPage(Scoped):
             made, key = lifecycle.create(tenant, slug, actor=actor_of(request.user), **given)
             return _first_key(request, made, key, self.address_of(made))
 
-        return form_page(
-            self,
-            request,
-            NewAgentForm,
-            save,
-            title="Add an agent",
-            button="Add it",
-            lines=["Its model, its steward and its language are its own side's to change, once it is there."],
-            warning=_about_stewards(),
-            tenants=seen_by(request, Action.CONFIGURE),
-            initial={"tenant": request.GET.get("tenant")},
-        )
+        tenants, initial = seen_by(request, Action.CONFIGURE), {"tenant": request.GET.get("tenant")}
+        return form_page(self, request, NewAgentForm, save, warning=_about_stewards(), tenants=tenants, initial=initial)
 
     @action(description="Settings", url_path="settings", permissions=["configure"])
     def set_up(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -155,16 +138,7 @@ class AgentPage(Scoped):
             lifecycle.change(agent, actor_of(request.user), **given)
             return f"The settings of {agent.label} are saved."
 
-        return form_page(
-            self,
-            request,
-            SettingsForm,
-            save,
-            title=f"Settings of {agent.label}",
-            row=agent,
-            lines=["Its model, its steward and who may consent are its own side's to change."],
-            initial=model_to_dict(agent, TENANT_SETS),
-        )
+        return form_page(self, request, SettingsForm, save, row=agent, initial=model_to_dict(agent, TENANT_SETS))
 
     @action(description="Propose a change", url_path="propose", permissions=["configure"])
     def propose(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -175,21 +149,8 @@ class AgentPage(Scoped):
             proposals.propose(agent, actor_of(request.user), **given)
             return "It is proposed to the agent's side. Until it decides you can withdraw it here."
 
-        return form_page(
-            self,
-            request,
-            ProposalForm,
-            save,
-            title=f"Propose a change of {agent.label}",
-            row=agent,
-            button="Propose it",
-            lines=[
-                "Its own side decides these, because they decide who can read. Nothing changes until its runtime or "
-                "its steward accepts, within 72 hours. A proposal that is open is replaced by this one."
-            ],
-            warning=ask_access.in_the_way(agent) or _about_stewards(),
-            initial=model_to_dict(agent, PROPOSABLE),
-        )
+        now, warning = model_to_dict(agent, PROPOSABLE), ask_access.in_the_way(agent) or _about_stewards()
+        return form_page(self, request, ProposalForm, save, row=agent, warning=warning, initial=now)
 
     @action(description="Keys", url_path="keys", permissions=["configure"])
     def keys(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -204,16 +165,7 @@ class AgentPage(Scoped):
             key = lifecycle.first_key(agent, actor_of(request.user), **given)
             return _first_key(request, agent, key, self.address_of(agent))
 
-        return form_page(
-            self,
-            request,
-            LabelForm,
-            save,
-            title=f"The first key of {agent.label}",
-            row=agent,
-            button="Make the key",
-            lines=["A key is handed out while the silo is empty. From then on its own side alone issues keys."],
-        )
+        return form_page(self, request, FirstKeyForm, save, row=agent)
 
     hand_out_key.allowed_permissions = ["hand_out"]  # who sees the button; who opens the page is told why not
 
@@ -264,7 +216,7 @@ class AgentPage(Scoped):
         what = "; ".join(wording.proposed(proposal.proposed))
         return (
             f"{what}. Until {localize(proposal.asked_at + LAPSES)} it waits for "
-            f"{who_decides.who(agent, f'proposals/{proposal.number}/accept')}."
+            f"{who_decides(agent, f'proposals/{proposal.number}/accept')}."
         )
 
     @display(description="kept in")

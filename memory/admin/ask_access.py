@@ -29,6 +29,7 @@ def place(label: str = "") -> forms.IntegerField:
 
 
 class AskForm(AdminForm):
+    title, button = "Ask to read {row.label}", "Ask"
     purpose = forms.CharField(
         min_length=LEAST_PURPOSE,
         max_length=MOST_PURPOSE,
@@ -107,29 +108,15 @@ def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
         row = AccessRequest.objects.get(agent_id=agent.pk, number=number)
         return redirect("admin:audit_accessrequest_change", row.pk)
 
-    lines: list[str] = [
-        format_html(
-            'You ask the side of <a href="{}">{}</a> for consent to read. {} Nothing is shown before that; every read '
-            "is recorded and told to the agent; it ends by itself.",
-            admin.address_of(agent),
-            agent.label,
-            who,
-        )
-    ]
-    if same_address(agent.steward, person.email):
-        lines.append("You are its steward: nobody decides about their own request, so its runtime must.")
-    return form_page(
-        admin,
-        request,
-        AskForm,
-        save,
-        title=f"Ask to read {agent.label}",
-        row=agent,
-        button="Ask",
-        lines=lines,
-        warning=in_the_way(agent),
-        initial=request.GET.dict(),
+    told = (
+        'You ask the side of <a href="{}">{}</a> for consent to read. {} Nothing is shown before that; every read is '
+        "recorded and told to the agent; it ends by itself."
     )
+    lead: list[str] = [format_html(told, admin.address_of(agent), agent.label, who)]
+    if same_address(agent.steward, person.email):
+        lead.append("You are its steward: nobody decides about their own request, so its runtime must.")
+    given = request.GET.dict()
+    return form_page(admin, request, AskForm, save, row=agent, lead=lead, warning=in_the_way(agent), initial=given)
 
 
 def _who_decides(agent: Agent) -> str:

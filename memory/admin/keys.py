@@ -14,10 +14,10 @@ from unfold.decorators import action, display
 
 from memory.access import tenants
 from memory.access.roles import Action
-from memory.admin.base.actions import LISTED, AdminAction, actor_of
+from memory.admin.base.actions import LISTED, AdminAction
 from memory.admin.base.forms_pages import AdminForm, OfTenantForm, form_page, shown_once
 from memory.admin.base.page import Scoped
-from memory.admin.base.scope import OfAgent, OfTenant, seen_by
+from memory.admin.base.scope import OfAgent, OfTenant, actor_of, seen_by
 from memory.agents import lifecycle
 from memory.models import AgentKey, ApiKey, TenantKey
 
@@ -27,6 +27,8 @@ class LabelForm(AdminForm):
 
 
 class NewTenantKeyForm(LabelForm, OfTenantForm):
+    title, button = "A new key of a tenant", "Make the key"
+    lead = ("For programs that set up a tenant's agents and watch them. It opens no silo.",)
     field_order = ("tenant", "label")
 
 
@@ -56,9 +58,7 @@ class KeyPage(Scoped):
     row_actions = (Revoke(),)
     list_display = ("prefix", "owner", "label", "created_at", "last_used_at", "state")
     ordering = ("-pk",)
-    fieldsets: ClassVar[Any] = [
-        (None, {"fields": ["prefix", "owner", "label", "state", "created_at", "last_used_at", "revoked_at"]})
-    ]
+    sections: ClassVar[Any] = {"": ["prefix", "owner", "label", "state", "created_at", "last_used_at", "revoked_at"]}
 
     def named(self, row: Any) -> str:
         return f"key {row} of {self.owner(row)}"
@@ -88,20 +88,9 @@ class TenantKeyPage(KeyPage):
 
     @action(description="New key", url_path="new", permissions=["view"])
     def add_key(self, request: HttpRequest) -> HttpResponse:
-        back = self.list_address
-
         def save(given: dict[str, Any]) -> HttpResponse:
             key = tenants.issue_key(given["tenant"].slug, label=given["label"])
             lines = ["A program sends it with every request: Authorization: Bearer KEY"]
-            return shown_once(request, title="The tenant's key", secret=key, lines=lines, back=back)
+            return shown_once(request, title="The tenant's key", secret=key, lines=lines, back=self.list_address)
 
-        return form_page(
-            self,
-            request,
-            NewTenantKeyForm,
-            save,
-            title="A new key of a tenant",
-            button="Make the key",
-            lines=["For programs that set up a tenant's agents and watch them. It opens no silo."],
-            tenants=seen_by(request, Action.CONFIGURE),
-        )
+        return form_page(self, request, NewTenantKeyForm, save, tenants=seen_by(request, Action.CONFIGURE))

@@ -14,9 +14,9 @@ from unfold.decorators import display
 from audit.trail import Actor
 from config.wording import several
 from memory.access.roles import Action
+from memory.admin.base.about_agents import ask_access_address
 from memory.admin.base.actions import LinkAction, MemoryAction
 from memory.admin.base.forms_pages import AdminForm
-from memory.admin.base.links import ask_access_address
 from memory.admin.base.page import Scoped
 from memory.admin.base.scope import OfAgent, OfTenant
 from memory.admin.removal import AskRedaction
@@ -99,7 +99,7 @@ class AskToRead(LinkAction):
 
     def address(self, rows: Sequence[Memory]) -> str:
         numbers = ",".join(map(str, sorted(row.number for row in rows)))
-        return f"{ask_access_address(rows[0].agent_id)}?kind=memories&numbers={numbers}"
+        return ask_access_address(rows[0].agent_id, kind="memories", numbers=numbers)
 
 
 @register(Memory)
@@ -122,11 +122,11 @@ class MemoryPage(Scoped):
     list_select_related = ("agent__tenant",)
     list_filter = ("kind", "category", "scope", "source", "constitutional", OfTenant, OfAgent)
     ordering = ("-pk",)
-    fieldsets: ClassVar[Any] = [
-        (None, {"fields": ["number", "owner", "state", "kind", "category", "scope", "project", "source", "tokens"]}),
-        ("When", {"fields": ["origin", "created_at", "discarded_at", "redacted_at"]}),
-        ("Trail", {"fields": ["version", "superseded_by"]}),
-    ]
+    sections: ClassVar[Any] = {
+        "": ["number", "owner", "state", "kind", "category", "scope", "project", "source", "tokens"],
+        "When": ["origin", "created_at", "discarded_at", "redacted_at"],
+        "Trail": ["version", "superseded_by"],
+    }
 
     def get_queryset(self, request: HttpRequest) -> Any:
         recall = Recall.objects.filter(agent_id=OuterRef("agent_id"), number=OuterRef("number"))

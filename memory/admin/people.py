@@ -30,12 +30,19 @@ INVITATIONS = "admin:memory_invitation_changelist"
 
 
 class InviteForm(OfTenantForm):
+    title, button = "Invite somebody", "Make the link"
+    lead = (
+        "Whoever opens the link within 72 hours sets a password and a second factor, and takes the part.",
+        "An earlier link for the same address and tenant ends with it.",
+    )
     field_order = ("address", "tenant", "role")
     address = forms.CharField(max_length=invitations.LONGEST_ADDRESS, help_text="their e-mail address")
     role = forms.ChoiceField(choices=Role.choices, initial=Role.AUDITOR)
 
 
 class RoleForm(AdminForm):
+    title, button = "The role of {row.person} in {row.tenant}", "Change the role"
+    lead = ("An owner sets up its people; an admin steers and configures its agents; an auditor looks.",)
     role = forms.ChoiceField(choices=Role.choices)
 
 
@@ -73,20 +80,8 @@ def _invite(page: Scoped, request: HttpRequest) -> HttpResponse:
         lines.append(_mailed(invitations.written(address), tenant, link))
         return shown_once(request, title="The link", secret=link, lines=lines, back=reverse(INVITATIONS))
 
-    return form_page(
-        page,
-        request,
-        InviteForm,
-        save,
-        title="Invite somebody",
-        button="Make the link",
-        lines=[
-            "Whoever opens the link within 72 hours sets a password and a second factor, and takes the part.",
-            "An earlier link for the same address and tenant ends with it.",
-        ],
-        tenants=seen_by(request, Action.STAFF),
-        initial={"tenant": request.GET.get("tenant")},
-    )
+    initial = {"tenant": request.GET.get("tenant")}
+    return form_page(page, request, InviteForm, save, tenants=seen_by(request, Action.STAFF), initial=initial)
 
 
 def _mailed(address: str, tenant: Tenant, link: str) -> str:
@@ -133,7 +128,7 @@ class PartPage(Scoped):
     search_fields = ("person__email", "person__name")
     search_help_text = "an address or a name"
     ordering = ("tenant__slug", "person__email")
-    fieldsets: ClassVar[Any] = [(None, {"fields": ["address", "name", "of", "role", "can_sign_in"]})]
+    sections: ClassVar[Any] = {"": ["address", "name", "of", "role", "can_sign_in"]}
     actions_list = ("invite",)
     actions_detail = ("change_role",)
     invite = _invite
@@ -161,17 +156,8 @@ class PartPage(Scoped):
             memberships.change_role(part, by=request.user, **given)  # type: ignore[arg-type]
             return f"{part.person} is {given['role']} of {part.tenant} now."
 
-        return form_page(
-            self,
-            request,
-            LastRoleForm if _may_leave_no_owner(request, [part]) else RoleForm,
-            save,
-            title=f"The role of {part.person} in {part.tenant}",
-            row=part,
-            button="Change the role",
-            lines=["An owner sets up its people; an admin steers and configures its agents; an auditor looks."],
-            initial={"role": part.role},
-        )
+        form_class = LastRoleForm if _may_leave_no_owner(request, [part]) else RoleForm
+        return form_page(self, request, form_class, save, row=part, initial={"role": part.role})
 
 
 class Deactivate(AdminAction):
@@ -216,16 +202,11 @@ class PersonPage(OfService):
     search_fields = ("email", "name")
     search_help_text = "an address or a name"
     ordering = ("email",)
-    fieldsets: ClassVar[Any] = [
-        (
-            None,
-            {
-                "fields": ["email", "name", "is_active", "is_superuser", "has_second_factor", "parts"],
-                "description": "Nobody is made a superuser here: manage.py create_superuser does that.",
-            },
-        ),
-        ("When", {"fields": ["joined_at", "last_login"]}),
-    ]
+    sections: ClassVar[Any] = {
+        "": ["email", "name", "is_active", "is_superuser", "has_second_factor", "parts"],
+        "When": ["joined_at", "last_login"],
+    }
+    introduction = "Nobody is made a superuser here: manage.py create_superuser does that."
     actions_list = ("invite",)
     invite = _invite
 
@@ -267,7 +248,7 @@ class InvitationPage(Scoped):
     list_select_related = ("tenant", "invited_by")
     list_filter = ("role", OfTenant)
     ordering = ("-pk",)
-    fieldsets: ClassVar[Any] = [(None, {"fields": ["address", "of", "role", "state", "inviter", "made_at"]})]
+    sections: ClassVar[Any] = {"": ["address", "of", "role", "state", "inviter", "made_at"]}
     actions_list = ("invite",)
     invite = _invite
 

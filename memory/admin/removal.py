@@ -13,9 +13,10 @@ from audit.removals import Removal, RemovalState, removals
 from audit.trail import Actor
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin.base import who_decides
-from memory.admin.base.actions import LISTED, AdminAction, MemoryAction, actor_of, by_agent
+from memory.admin.base.about_agents import who_decides
+from memory.admin.base.actions import LISTED, AdminAction, MemoryAction, by_agent
 from memory.admin.base.forms_pages import AdminForm
+from memory.admin.base.scope import actor_of
 from memory.consent import erasure, redaction, removal_requests
 from memory.consent.removal_requests import REASON_CHARACTERS
 from memory.mail import wording
@@ -127,7 +128,7 @@ def _asked(agent: Agent, request: Removal) -> str:
 
 
 def _who_decides(agent: Agent, request: Removal) -> str:
-    return f"It waits for {who_decides.who(agent, f'removal-requests/{request.number}/agree')}."
+    return f"It waits for {who_decides(agent, f'removal-requests/{request.number}/agree')}."
 
 
 def told(agent: Agent) -> str | None:

@@ -51,6 +51,7 @@ class LimitsForm(AdminForm):
 
 
 class TenantForm(LimitsForm):
+    title = "Settings of {row.slug}"
     field_order = ("name", *WORK)
     name = forms.CharField(max_length=200, required=False, help_text="as people call it")
     sessions_at_once = whole()
@@ -65,6 +66,8 @@ class TenantForm(LimitsForm):
 
 
 class NewTenantForm(AdminForm):
+    title, button = "Add a tenant", "Add it"
+    lead = ("Then invite its first owner, who sets up its people.",)
     slug = forms.CharField(max_length=64, help_text="lower-case letters, digits, '-' and '_'; it stays as it is")
     name = forms.CharField(max_length=200, required=False, help_text="as people call it")
 
@@ -74,17 +77,12 @@ class TenantPage(OfService):
     list_display = ("slug", "name", "agent_count", "people_count", "created_at")
     search_fields = ("slug", "name")
     ordering = ("slug",)
-    fieldsets: ClassVar[Any] = [
-        (
-            None,
-            {
-                "fields": ["slug", "name", "created_at"],
-                "description": "A tenant is not ended here: the trails of its agents name it, and outlive them.",
-            },
-        ),
-        ("What workers do for it", {"fields": [*WORK, "spent"]}),
-        ("Limits of a session, where an agent has none of its own", {"fields": list(LIMITS)}),
-    ]
+    sections: ClassVar[Any] = {
+        "": ["slug", "name", "created_at"],
+        "What workers do for it": [*WORK, "spent"],
+        "Limits of a session, where an agent has none of its own": list(LIMITS),
+    }
+    introduction = "A tenant is not ended here: the trails of its agents name it, and outlive them."
     actions_list = ("add_tenant",)
     actions_detail = ("set_up",)
 
@@ -118,15 +116,7 @@ class TenantPage(OfService):
             messages.success(request, f"{made.slug} is there. Next: invite its first owner, and add its first agent.")
             return redirect(self.address_of(made))
 
-        return form_page(
-            self,
-            request,
-            NewTenantForm,
-            save,
-            title="Add a tenant",
-            button="Add it",
-            lines=["Then invite its first owner, who sets up its people."],
-        )
+        return form_page(self, request, NewTenantForm, save)
 
     @action(description="Settings", url_path="settings")
     def set_up(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -138,12 +128,5 @@ class TenantPage(OfService):
                 queue.put(queue.SWEEP)  # what waited for a limit waits no longer
             return f"{tenant.slug} is changed."
 
-        return form_page(
-            self,
-            request,
-            TenantForm,
-            save,
-            title=f"Settings of {tenant.slug}",
-            row=tenant,
-            initial=model_to_dict(tenant, ["name", *WORK, *LIMITS]),
-        )
+        now = model_to_dict(tenant, ["name", *WORK, *LIMITS])
+        return form_page(self, request, TenantForm, save, row=tenant, initial=now)

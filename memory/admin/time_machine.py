@@ -6,7 +6,6 @@ is done only if nothing was added to the trail since the numbers were shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC
 from typing import Any
 
@@ -20,8 +19,8 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget
 
 from audit.models import AuditEntry
 from config.errors import DomainError
-from memory.admin.base.actions import actor_of
 from memory.admin.base.forms_pages import AdminForm
+from memory.admin.base.scope import actor_of
 from memory.errors import Conflicting, Constitutional
 from memory.models import Agent
 from memory.time_machine import rollback
@@ -47,12 +46,6 @@ IN_WORDS = {
     "entry": "entry {}",
     "session": "session {}",
     "import": "the import that begins with entry {}",
-}
-BY_NUMBER: dict[str, Callable[[int], What]] = {
-    "since_entry": What.since_entry,
-    "entry": What.entry,
-    "session": What.session,
-    "import": What.imported,
 }
 FORMATS = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"]
 ADVICE = {
@@ -84,7 +77,7 @@ def _what(kind: str, at: str) -> What:
         moment = forms.DateTimeField(input_formats=FORMATS).clean(at.strip().removesuffix(" UTC"))
         return What.moment(moment.astimezone(UTC))
     number: int = forms.IntegerField(min_value=0, max_value=MOST_NUMBER).clean(at)
-    return BY_NUMBER[kind](number)
+    return What(kind, number)
 
 
 class RollBackForm(AdminForm):

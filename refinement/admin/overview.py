@@ -15,7 +15,7 @@ from django.utils import timezone
 from audit.consent import LAPSES
 from audit.models import AccessRequest, AccessState
 from memory.access.roles import Action, manages
-from memory.admin.base.agent_state import WHY, budget_bar
+from memory.admin.base.about_agents import WHY, budget_bar
 from memory.admin.base.scope import ids_seen_by
 from memory.models import Agent
 from refinement import schedule

@@ -12,8 +12,8 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from memory.access.roles import Action
+from memory.admin.base.about_agents import ask_access_address, time_machine_address
 from memory.admin.base.actions import LinkAction
-from memory.admin.base.links import ask_access_address, time_machine_address
 from memory.admin.base.page import Scoped
 from memory.admin.base.scope import OfAgent, OfTenant
 from memory.models import DueReason
@@ -46,33 +46,22 @@ class SessionPage(Scoped):
     list_select_related = ("agent__tenant",)
     list_filter = ("outcome", "mode", "driver", "trigger", OfTenant, OfAgent)
     ordering = ("-pk",)
-    fieldsets: ClassVar[Any] = [
-        (None, {"fields": ["number", "owner", "result", "undone", "reason", "mode", "driver", "why", "model"]}),
-        ("When", {"fields": ["opened_at", "closed_at"]}),
-        (
-            "Tokens",
-            {
-                "fields": [
-                    "tokens_before",
-                    "repeated_tokens",
-                    "tokens_after",
-                    "budget_tokens",
-                    "target_tokens",
-                    "breaker_state",
-                ]
-            },
-        ),
-        (
-            "Edits",
-            {"fields": ["duplicates_removed", "merged", "updated", "deleted", "protected", "promoted", "changes"]},
-        ),
-        (
-            "The model",
-            {"fields": ["model_calls", "prompt_tokens", "cached_tokens", "completion_tokens", "model_milliseconds"]},
-        ),
-        ("Calls", {"fields": ["replies", "searches", "failed_calls", "floor_refusals"]}),
-        ("Timeline", {"fields": ["timeline"]}),
-    ]
+    sections: ClassVar[Any] = {
+        "": ["number", "owner", "result", "undone", "reason", "mode", "driver", "why", "model"],
+        "When": ["opened_at", "closed_at"],
+        "Tokens": [
+            "tokens_before",
+            "repeated_tokens",
+            "tokens_after",
+            "budget_tokens",
+            "target_tokens",
+            "breaker_state",
+        ],
+        "Edits": ["duplicates_removed", "merged", "updated", "deleted", "protected", "promoted", "changes"],
+        "The model": ["model_calls", "prompt_tokens", "cached_tokens", "completion_tokens", "model_milliseconds"],
+        "Calls": ["replies", "searches", "failed_calls", "floor_refusals"],
+        "Timeline": ["timeline"],
+    }
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         found = super().get_changelist_instance(request)
@@ -89,7 +78,7 @@ class SessionPage(Scoped):
         return f"session {row.number} of {row.agent.label}"
 
     def related_pages(self, request: HttpRequest, row: RefinementSession) -> list[tuple[str, str]]:
-        asked = f"{ask_access_address(row.agent_id)}?kind=session&session={row.number}"
+        asked = ask_access_address(row.agent_id, kind="session", session=row.number)
         return [("Ask to read it", asked)] if self.may(request, Action.ASK, row) else []
 
     @display(description="agent")

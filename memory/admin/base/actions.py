@@ -22,7 +22,7 @@ from audit.trail import Actor
 from config.errors import DomainError
 from memory.access.roles import Action
 from memory.admin.base.forms_pages import AdminForm
-from memory.admin.base.scope import forget_tenants
+from memory.admin.base.scope import actor_of, forget_tenants
 from memory.errors import NumbersError
 from memory.models import Agent
 
@@ -159,11 +159,6 @@ def by_agent(rows: Iterable[Any]) -> dict[Agent, list[int]]:
     for row in rows:
         chosen.setdefault(row.agent, []).append(row.number)
     return chosen
-
-
-def actor_of(person: Any) -> Actor:
-    """Whoever is signed in, as the trail names them."""
-    return Actor.person(person.email)
 
 
 def _after(page: Any, request: HttpRequest, row: Any) -> str:

@@ -1,4 +1,4 @@
-"""Pages with a form, in the theme. Opening one changes nothing: it POSTs to itself.
+"""Pages with a form, in the theme. Opening one changes nothing: it POSTs to itself. The form says what the page says.
 
 Unfold's buttons are links, opened by GET. Each leads to such a page. A secret that is shown once is shown by the answer
 to that POST, on a page that no browser keeps.
@@ -7,7 +7,7 @@ to that POST, on a page that no browser keeps.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import messages
@@ -35,7 +35,11 @@ _CLASSES: dict[type[forms.Widget], Any] = {
 
 
 class AdminForm(forms.Form):
-    """A form with the CSS classes of the theme."""
+    """A form with the CSS classes of the theme. `title` (of `row`), `button` and `lead` are those of its page."""
+
+    title: ClassVar[str] = ""
+    button: ClassVar[str] = "Save"
+    lead: ClassVar[Sequence[str]] = ()
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -59,13 +63,11 @@ class OfTenantForm(AdminForm):
 def form_page(
     page: Any,
     request: HttpRequest,
-    form_class: Callable[..., forms.Form],
+    form_class: type[AdminForm],
     save: Callable[[dict[str, Any]], HttpResponse | str],
     *,
-    title: str,
     row: Any = None,
-    button: str = "Save",
-    lines: Sequence[str] = (),
+    lead: Sequence[str] | None = None,
     warning: str = "",
     **options: Any,
 ) -> HttpResponse:
@@ -78,15 +80,19 @@ def form_page(
         except DomainError as refusal:
             add_refusal(form, refusal)
         else:
-            return _told(request, done, back) if isinstance(done, str) else done
-    told = {"title": title, "button": button, "back": back, "lines": lines, "warning": warning, "form": form}
-    told["opts"] = page.opts  # the theme makes the way back to the list of it
-    return TemplateResponse(request, "admin/form.html", page.admin_site.each_context(request) | told)
-
-
-def _told(request: HttpRequest, line: str, back: str) -> HttpResponse:
-    messages.success(request, line)
-    return redirect(back)
+            if not isinstance(done, str):
+                return done
+            messages.success(request, done)
+            return redirect(back)
+    context = page.admin_site.each_context(request) | {
+        "title": form.title.format(row=row),
+        "lines": form.lead if lead is None else lead,
+        "warning": warning,
+        "form": form,
+        "back": back,
+        "opts": page.opts,  # the theme makes the way back to the list of it
+    }
+    return TemplateResponse(request, "admin/form.html", context)
 
 
 def add_refusal(form: forms.Form, refusal: DomainError) -> None:

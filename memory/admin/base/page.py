@@ -29,6 +29,8 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
     needs: ClassVar[Action] = Action.SEE  # to open the page
     row_actions: ClassVar[Sequence[Any]] = ()  # memory/admin/base/actions.py
     deferred: ClassVar[Sequence[str]] = ()  # columns that no page needs
+    sections: ClassVar[dict[str, list[str]]]  # of a row's page: headings and fields; the first has no heading
+    introduction: ClassVar[str] = ""  # to the first section
     change_form_outer_before_template = "admin/buttons.html"
     list_per_page = 50
     show_full_result_count = False
@@ -88,6 +90,12 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
 
     def address_of(self, row: Any) -> str:
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[row.pk])
+
+    def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> list[Any]:
+        return [
+            (heading, {"fields": fields, "description": "" if heading else self.introduction})
+            for heading, fields in self.sections.items()
+        ]
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         offered = [each for each in self.row_actions if self.may(request, each.needs)]

@@ -1,4 +1,4 @@
-"""Whose rows a person may see, and the filters that narrow lists to some of those."""
+"""Who is signed in, whose rows they may see, and the filters that narrow lists to some of those."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from django.contrib.admin import SimpleListFilter
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from audit.trail import Actor
 from memory.access.roles import Action, tenant_ids
 from memory.models import Agent, Tenant
 
 MOST = 200  # choices that a filter offers
+
+
+def actor_of(person: Any) -> Actor:
+    """Whoever is signed in, as the trail names them."""
+    return Actor.person(person.email)
 
 
 def ids_seen_by(request: HttpRequest, action: Action = Action.SEE) -> list[int]:
