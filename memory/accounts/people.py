@@ -73,39 +73,25 @@ def would_end(*of: Q) -> str:
 
 def candidate(person: Person, told: str) -> Authenticator:
     """A second factor that is kept nowhere yet: the same one whenever it is made of the same words."""
-    seed = hmac.digest(keyring().pepper[0].secret, b"palimpsest/candidate/" + told.encode(), "sha256")
-    return _factor(person, seed[:SEED_BYTES])
+    pepper = keyring().pepper[0]
+    seed = hmac.digest(pepper.secret, b"palimpsest/candidate/" + told.encode(), "sha256")[:SEED_BYTES]
+    made: Authenticator = Authenticator(
+        user=person, name="authenticator", confirmed=False, seed=seed, pepper_id=pepper.id
+    )
+    return made
 
 
 def install(factor: Authenticator, code: str) -> None:
     """Put a candidate in the place of the second factor there was, if this is its present code. Raises Invalid."""
     with transaction.atomic():
-        confirm(_kept(factor), code)
-
-
-def _factor(person: Person, seed: bytes) -> Authenticator:
-    pepper_id = keyring().pepper[0].id
-    made: Authenticator = Authenticator(
-        user=person, name="authenticator", confirmed=False, seed=seed, pepper_id=pepper_id
-    )
-    return made
-
-
-def _kept(factor: Authenticator) -> Authenticator:
-    with transaction.atomic():
         Authenticator.objects.filter(user=factor.user).delete()
         grants.withdraw_all(factor.user.pk, "second factor")
         factor.proof = _proof(factor, _pepper(factor))
         factor.save()
-    return factor
-
-
-def confirm(authenticator: Authenticator, code: str) -> None:
-    """From here on it is asked for. Raises Invalid for a code that is not its present one."""
-    if not is_right(authenticator, code):
-        raise Invalid("code", "is not the authenticator's present one")
-    authenticator.confirmed = True
-    authenticator.save(update_fields=["confirmed"])
+        if not is_right(factor, code):
+            raise Invalid("code", "is not the authenticator's present one")
+        factor.confirmed = True
+        factor.save(update_fields=["confirmed"])
 
 
 def is_verified(person: Person, code: str) -> Authenticator | None:

@@ -117,7 +117,6 @@ class Approve(AgentView):
     @extend_schema(operation_id="access_requests_approve", request=None, responses=AccessOut)
     def post(self, request: Request, number: int) -> Response:
         """Grant the request. The person can read, and nothing else. Each read is in the trail."""
-        grants.find(self.agent, number)
         return Response(AccessOut(grants.approve(self.agent, number, self.actor)).data)
 
 
@@ -125,7 +124,6 @@ class Deny(AgentView):
     @extend_schema(operation_id="access_requests_deny", request=None, responses=AccessOut)
     def post(self, request: Request, number: int) -> Response:
         """Deny the request. The person may ask again."""
-        grants.find(self.agent, number)
         return Response(AccessOut(grants.deny(self.agent, number, self.actor)).data)
 
 
@@ -133,10 +131,8 @@ class Revoke(AgentView):
     @extend_schema(operation_id="grants_revoke", request=None, responses=AccessOut)
     def post(self, request: Request, number: int) -> Response:
         """Revoke a grant. A grant that has ended does not change."""
-        if grants.at_present(self.agent, grants.find(self.agent, number)) not in (
-            AccessState.EXPIRED,
-            AccessState.REVOKED,
-        ):
+        state = grants.at_present(self.agent, grants.find(self.agent, number))
+        if state not in (AccessState.EXPIRED, AccessState.REVOKED):
             grants.revoke(self.agent, number, self.actor)
         return Response(AccessOut(grants.find(self.agent, number)).data)
 
@@ -177,7 +173,6 @@ class Decline(AgentView):
     @extend_schema(operation_id="proposals_decline", request=None, responses=ProposalOut)
     def post(self, request: Request, number: int) -> Response:
         """Decline the proposal."""
-        proposals.find(self.agent, number)
         return Response(ProposalOut(proposals.decline(self.agent, number, self.actor)).data)
 
 

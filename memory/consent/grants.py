@@ -87,12 +87,12 @@ def _require_scope(agent: Agent, scope: Scope) -> None:
 
 
 def approve(agent: Agent, number: int, actor: Actor) -> Standing:
-    """Grant what was asked, on the agent's side. Raises ConsentNeeded, NotOpen, Erased."""
+    """Grant what was asked, on the agent's side. Raises NotFound, ConsentNeeded, NotOpen, Erased."""
     return _decide(agent, number, actor, Operation.ACCESS_GRANTED)
 
 
 def deny(agent: Agent, number: int, actor: Actor) -> Standing:
-    """Refuse it. Raises ConsentNeeded, NotOpen, Erased."""
+    """Refuse it. Raises NotFound, ConsentNeeded, NotOpen, Erased."""
     return _decide(agent, number, actor, Operation.ACCESS_DENIED)
 
 
@@ -110,7 +110,10 @@ def _decide(agent: Agent, number: int, actor: Actor, operation: Operation) -> St
 
 
 def revoke(agent: Agent, number: int, actor: Actor, *, why: str = "") -> Standing:
-    """End a grant now. The agent's side may, who holds it, and the people of its tenant. Raises NotOpen."""
+    """End a grant now. The agent's side may, who holds it, and the people of its tenant.
+
+    Raises NotFound, NotOpen.
+    """
     with over_stays_over(agent), edits.locked(agent) as row:
         close_stale(row)
         _require_state(row, number, AccessState.ACTIVE)
@@ -181,7 +184,7 @@ def in_force(agent: Agent, number: int, person: Person) -> Standing:
     """
     edits.require_key(agent)
     refused = errors.NotGranted("No grant of yours is in force here.")
-    standing = _standing(agent, number)
+    standing = standings(agent.pk, number).get(number)
     if standing is None or (standing.person_id, standing.person) != (person.id, person.address):
         raise refused
     if standing.at(clock(agent)) != AccessState.ACTIVE or timezone.now() < (standing.decided_at or standing.asked_at):
@@ -193,7 +196,7 @@ def in_force(agent: Agent, number: int, person: Person) -> Standing:
 
 def find(agent: Agent, number: int) -> Standing:
     """The request of this number, whatever became of it. Raises NotFound."""
-    standing = _standing(agent, number)
+    standing = standings(agent.pk, number).get(number)
     if standing is None:
         raise errors.NotFound("There is no such access request.")
     return standing
@@ -205,14 +208,10 @@ def reads(agent: Agent, *, after: int, limit: int) -> list[AuditEntry]:
     return list(rows.order_by("seq")[:limit])
 
 
-def _standing(agent: Agent, number: int) -> Standing | None:
-    return standings(agent.pk, number).get(number) if number > 0 else None
-
-
 def _require_state(agent: Agent, number: int, state: AccessState) -> Standing:
-    """The request of this number, if it is in this state. Raises NotOpen."""
-    standing = _standing(agent, number)
-    if standing is None or standing.state != state:
+    """The request of this number, if it is in this state. Raises NotFound, NotOpen."""
+    standing = find(agent, number)
+    if standing.state != state:
         what = "grant in force" if state == AccessState.ACTIVE else "open request"
         raise errors.NotOpen(f"There is no {what} {number}.")
     return standing

@@ -86,7 +86,7 @@ def _close(row: Agent) -> None:
 
 
 def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
-    """Make the change, on the agent's side. Raises ConsentNeeded, NotOpen, Invalid, Erased."""
+    """Make the change, on the agent's side. Raises NotFound, ConsentNeeded, NotOpen, Invalid, Erased."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         proposal = require_open(row, number)
@@ -100,7 +100,10 @@ def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
 
 
 def decline(agent: Agent, number: int, actor: Actor) -> Proposal:
-    """Say no, on the agent's side; or take it back, as who proposed it. Raises ConsentNeeded, NotOpen, Erased."""
+    """Say no, on the agent's side; or take it back, as who proposed it.
+
+    Raises NotFound, ConsentNeeded, NotOpen, Erased.
+    """
     with edits.locked(agent) as row:
         edits.require_key(row)
         proposal = require_open(row, number)
@@ -126,20 +129,16 @@ def _is_stewards_alone(agent: Agent) -> bool:
 
 def find(agent: Agent, number: int) -> Proposal:
     """The proposal of this number, whatever became of it. Raises NotFound."""
-    found = _proposal(agent, number)
+    found = proposals(agent.pk, number).get(number)
     if found is None:
         raise errors.NotFound("There is no such proposal.")
     return found
 
 
-def _proposal(agent: Agent, number: int) -> Proposal | None:
-    return proposals(agent.pk, number).get(number) if number > 0 else None
-
-
 def require_open(agent: Agent, number: int) -> Proposal:
-    """The proposal of this number, while nobody has decided about it. Raises NotOpen."""
-    found = _proposal(agent, number)
-    if found is None or found.at(clock(agent)) != ProposalState.OPEN:
+    """The proposal of this number, while nobody has decided about it. Raises NotFound, NotOpen."""
+    found = find(agent, number)
+    if found.at(clock(agent)) != ProposalState.OPEN:
         raise errors.NotOpen(f"There is no open proposal {number}.")
     return found
 

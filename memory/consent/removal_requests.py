@@ -102,7 +102,7 @@ def _is_by(asker: str, asked_by: str, address: str) -> bool:
 
 def open_request(agent: Agent, number: int, *operations: str) -> Removal:
     """The open request of this number, of one of these operations. Raises NoRequest."""
-    asked = _removal(agent, number)
+    asked = removals(agent.pk, number).get(number)
     if asked is None or asked.state != RemovalState.OPEN:
         raise errors.NoRequest(f"No such request, {number}, is open.")
     if asked.operation not in operations:
@@ -113,14 +113,10 @@ def open_request(agent: Agent, number: int, *operations: str) -> Removal:
 
 def find(agent: Agent, number: int) -> Removal:
     """The request of this number, whatever became of it. Raises NotFound."""
-    asked = _removal(agent, number)
+    asked = removals(agent.pk, number).get(number)
     if asked is None:
         raise errors.NotFound("There is no such request.")
     return asked
-
-
-def _removal(agent: Agent, number: int) -> Removal | None:
-    return removals(agent.pk, number).get(number) if number > 0 else None
 
 
 def decline(agent: Agent, number: int, actor: Actor) -> Removal:

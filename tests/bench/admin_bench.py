@@ -51,8 +51,6 @@ def _signed_in(tenant: Tenant) -> Client:
     person = Person.objects.create_user("root@acme.test", "a good long passphrase", is_superuser=True)
     Membership.objects.create(person=person, tenant=tenant, role=Role.OWNER)
     factor = enrol(person)
-    factor.confirmed = True
-    factor.save()
     client = Client()
     client.force_login(person, backend="django.contrib.auth.backends.ModelBackend")
     session = client.session
