@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -62,69 +63,52 @@ def said(page: str) -> list[str]:
 # --- who
 
 
-@pytest.mark.parametrize("role", ["owner", "admin", "auditor", "superuser"])
-def test_who_asked_reads(role: str, past: Agent, staff: dict[str, Person], enter: Enter) -> None:
-    client, number = enter(role), granted(past, staff[role])
-    page = page_of(client.get(at(past, number)))
-    for told in ("acme/ada", PURPOSE, "everything it remembers", "runtime", "data-until"):
-        assert told in page
-    assert said(page_of(read(client, past, number, 1, 3))) == [f"{MARKER} tea", f"{MARKER} brown sugar"]
+def test_who_asked_reads(past: Agent, staff: dict[str, Person], enter: Enter) -> None:
+    for role in ("owner", "admin", "auditor", "superuser"):
+        client, number = enter(role), granted(past, staff[role])
+        page = page_of(client.get(at(past, number)))
+        for told in ("acme/ada", PURPOSE, "everything it remembers", "runtime", "data-until"):
+            assert told in page, role
+        assert said(page_of(read(client, past, number, 1, 3))) == [f"{MARKER} tea", f"{MARKER} brown sugar"]
 
 
-@pytest.mark.parametrize("deed", DEEDS)
-@pytest.mark.parametrize("method", ["get", "head", "post"])
-def test_for_anybody_else_there_is_no_such_page(
-    deed: tuple[str, ...], method: str, past: Agent, bob: Agent, staff: dict[str, Person], enter: Enter
-) -> None:
+def test_for_anybody_else_there_is_no_such_page(past: Agent, staff: dict[str, Person], enter: Enter) -> None:
     """Also not for who holds a grant of their own, or a superuser."""
     number = granted(past, staff["auditor"])
-    missing = at(past, 9_999, *deed)
+    granted(past, staff["admin"])
+    before = steps.state(past)
     for who in ("owner", "admin", "superuser", "stranger"):
         client = enter(who)
-        if who == "admin":
-            granted(past, staff[who])
-        before = steps.state(past)
-        answers = [getattr(client, method)(where, FORMS) for where in (at(past, number, *deed), missing)]
-        assert [answer.status_code for answer in answers] == [404, 404]
-        told, not_there = (re.sub(r"csrf\w+", "", page_of(answer)) for answer in answers)
-        assert told == not_there
-        assert steps.state(past) == before
+        for deed, method in itertools.product(DEEDS, ("get", "head", "post")):
+            places = at(past, number, *deed), at(past, 9_999, *deed)
+            answers = [getattr(client, method)(where, FORMS) for where in places]
+            assert [answer.status_code for answer in answers] == [404, 404], (who, deed, method)
+            told, not_there = (re.sub(r"csrf\w+", "", page_of(answer)) for answer in answers)
+            assert told == not_there
+    assert steps.state(past) == before
 
 
-@pytest.mark.parametrize(
-    "where",
-    [*(f"{agent}/{{}}" for agent in ("globex/bob", "acme/bob", "globex/ada", "acme/ADA")), "acme/ada/0", "acme/ada/1"]
-    + ["acme/ada/99999999999999999999"],
-)
-def test_another_address_is_none(where: str, past: Agent, pat: Person, signed_in: SignedIn) -> None:
-    number = granted(past, pat)
-    client = signed_in(pat)
-    for deed in DEEDS:
-        for method in (client.get, client.post):
-            answer = method(f"/reading/{where.format(number)}/" + "".join(f"{each}/" for each in deed), FORMS)
-            assert answer.status_code == 404
-            assert MARKER not in page_of(answer)
+def test_another_address_is_none(past: Agent, pat: Person, signed_in: SignedIn) -> None:
+    number, client = granted(past, pat), signed_in(pat)
+    places = [f"{agent}/{number}" for agent in ("globex/bob", "acme/bob", "globex/ada", "acme/ADA")]
+    places += [f"acme/ada/{other}" for other in ("0", "1", "9" * 20)]
+    for where, deed, method in itertools.product(places, DEEDS, (client.get, client.post)):
+        answer = method("/".join(["/reading", where, *deed, ""]), FORMS)
+        assert answer.status_code == 404, where
+        assert MARKER not in page_of(answer)
     assert reads(past) == []
 
 
-@pytest.mark.parametrize("deed", DEEDS)
-@pytest.mark.parametrize("method", ["get", "head", "post"])
-def test_who_is_not_signed_in_is_sent_to_sign_in(
-    deed: tuple[str, ...], method: str, past: Agent, pat: Person, browser: Callable[[], Client]
-) -> None:
+def test_who_is_not_signed_in_is_sent_to_sign_in(past: Agent, pat: Person, browser: Callable[[], Client]) -> None:
     number = granted(past, pat)
     one_factor = browser()
     one_factor.force_login(pat, backend="django.contrib.auth.backends.ModelBackend")
-    for client in (browser(), one_factor):
+    for client, deed, method in itertools.product((browser(), one_factor), DEEDS, ("get", "head", "post")):
         answer = getattr(client, method)(at(past, number, *deed), FORMS)
-        assert answer.status_code == 302
-        assert answer.headers["Location"] == f"/admin/login/?next={at(past, number)}"
+        assert (answer.status_code, answer.headers["Location"]) == (302, f"/admin/login/?next={at(past, number)}")
         page_of(answer)
     assert reads(past) == []
-
-
-def test_signing_in_leads_there(past: Agent, pat: Person, browser: Callable[[], Client]) -> None:
-    number, client = granted(past, pat), browser()
+    client = browser()
     answer = sign_in(client, pat, next=at(past, number))
     assert answer.headers["Location"] == at(past, number)
     assert client.get(answer.headers["Location"]).status_code == 200
@@ -138,18 +122,12 @@ def test_who_left_the_tenant_reads_no_more(past: Agent, pat: Person, signed_in: 
     assert reads(past) == []
 
 
-@pytest.mark.parametrize("method", ["put", "patch", "delete", "options"])
-def test_nothing_is_done_by_other_methods(method: str, past: Agent, pat: Person, signed_in: SignedIn) -> None:
+def test_other_methods_and_forms_from_elsewhere_are_refused(past: Agent, pat: Person, signed_in: SignedIn) -> None:
     number, client = granted(past, pat), signed_in(pat)
-    for deed in DEEDS:
-        answer = getattr(client, method)(at(past, number, *deed))
+    for deed, method in itertools.product(DEEDS, (client.put, client.patch, client.delete, client.options)):
+        answer = method(at(past, number, *deed))
         assert answer.status_code == 405
         page_of(answer)
-
-
-def test_a_form_from_elsewhere_is_refused(past: Agent, pat: Person, signed_in: SignedIn, settings: Any) -> None:
-    number = granted(past, pat)
-    client = signed_in(pat)
     client.handler.enforce_csrf_checks = True
     for deed in DEEDS[1:]:
         answer = client.post(at(past, number, *deed), FORMS)
@@ -162,18 +140,15 @@ def test_a_form_from_elsewhere_is_refused(past: Agent, pat: Person, signed_in: S
 # --- looking is not reading
 
 
-@pytest.mark.parametrize("method", ["get", "head"])
-def test_looking_writes_nothing_and_shows_no_word(method: str, past: Agent, pat: Person, signed_in: SignedIn) -> None:
+def test_looking_writes_nothing_and_shows_no_word(past: Agent, pat: Person, signed_in: SignedIn) -> None:
     number, client = granted(past, pat), signed_in(pat)
     before = steps.state(past)
-    for deed in DEEDS:
-        for query in ("", "?show=discarded", "?show=edits", "?show=all&after=x", "?numbers=1&seq=3"):
-            answer = getattr(client, method)(at(past, number, *deed) + query)
-            assert answer.status_code == (302 if deed else 200)
-            assert not deed or answer.headers["Location"] == at(past, number)
-            page = page_of(answer)
-            assert MARKER not in page
-            assert "palg_" not in page
+    queries = ("", "?show=discarded", "?show=edits", "?show=all&after=x", "?numbers=1&seq=3")
+    for deed, query, method in itertools.product(DEEDS, queries, (client.get, client.head)):
+        answer = method(at(past, number, *deed) + query)
+        assert answer.status_code == (302 if deed else 200)
+        assert not deed or answer.headers["Location"] == at(past, number)
+        assert not re.search(f"{MARKER}|palg_", page_of(answer))
     assert steps.state(past) == before
 
 
@@ -227,30 +202,18 @@ def test_the_list_of_edits_has_pages(past: Agent, pat: Person, signed_in: Signed
     assert entries == list(changing.values_list("seq", flat=True))
 
 
-@pytest.mark.parametrize("query", ["", "?show=edits", "?show=discarded"])
-def test_a_list_takes_as_many_queries_however_long(
-    query: str,
-    past: Agent,
-    pat: Person,
-    signed_in: SignedIn,
-    django_assert_max_num_queries: Any,
+def test_lists_and_reads_take_as_many_queries_however_long(
+    past: Agent, pat: Person, signed_in: SignedIn, django_assert_max_num_queries: Any
 ) -> None:
     for each in range(60):
         steps.remember(past, f"{MARKER} {each}")
     number, client = granted(past, pat), signed_in(pat)
-    with django_assert_max_num_queries(9):
-        client.get(at(past, number) + query)
-
-
-@pytest.mark.parametrize("many", [1, 50])
-def test_a_read_takes_as_many_queries_however_much(
-    many: int, past: Agent, pat: Person, signed_in: SignedIn, django_assert_max_num_queries: Any
-) -> None:
-    steps.remember(past, *(f"{MARKER} {each}" for each in range(60)))
-    number, client = granted(past, pat), signed_in(pat)
+    for query in ("", "?show=edits", "?show=discarded"):
+        with django_assert_max_num_queries(9):
+            client.get(at(past, number) + query)
     read(client, past, number, 1)  # whose notice is another edit
     with django_assert_max_num_queries(26):
-        read(client, past, number, *range(1, many + 1))
+        read(client, past, number, *range(1, 51))
 
 
 # --- what
@@ -334,30 +297,26 @@ def test_an_entry_of_many_memories_has_pages(past: Agent, pat: Person, signed_in
     assert 'name="above"' not in rest
 
 
-@pytest.mark.parametrize(
-    ("deed", "form", "status"),
-    [
-        ("memories", {}, 400),
-        *(("memories", {"numbers": each}, 400) for each in ("", "1,", "0", "-1", "١", "1" * 30, "1," * 100 + "1")),
-        ("memories", {"numbers": f"{MARKER}<script>"}, 400),
-        *(("memories", {"numbers": each}, 409) for each in ("1,1", "1,99", "9" * 18)),
-        ("entry", {}, 400),
-        ("entry", {"seq": "1", "above": "x"}, 400),
-        ("entry", {"seq": "99"}, 409),
-        ("entry", {"seq": "1"}, 409),
-    ],
-)
-def test_bad_input_is_told_without_repeating_it(
-    deed: str, form: dict[str, str], status: int, past: Agent, pat: Person, signed_in: SignedIn
-) -> None:
+BAD: list[tuple[str, dict[str, str], int]] = [
+    ("memories", {}, 400),
+    *(("memories", {"numbers": each}, 400) for each in ("", "1,", "0", "-1", "١", "1" * 30, "1," * 100 + "1")),
+    ("memories", {"numbers": f"{MARKER}<script>"}, 400),
+    *(("memories", {"numbers": each}, 409) for each in ("1,1", "1,99", "9" * 18)),
+    ("entry", {}, 400),
+    ("entry", {"seq": "1", "above": "x"}, 400),
+    ("entry", {"seq": "99"}, 409),
+    ("entry", {"seq": "1"}, 409),
+]
+
+
+def test_bad_input_is_told_without_repeating_it(past: Agent, pat: Person, signed_in: SignedIn) -> None:
     number, client = granted(past, pat), signed_in(pat)
     before = steps.state(past)
-    answer = client.post(at(past, number, deed), form)
-    assert answer.status_code == status
-    page = page_of(answer)
-    assert MARKER not in page
-    assert "That was not done" in page
-    assert at(past, number) in page
+    for deed, form, status in BAD:
+        answer = client.post(at(past, number, deed), form)
+        assert answer.status_code == status, form
+        page = page_of(answer)
+        assert (MARKER in page, "That was not done" in page, at(past, number) in page) == (False, True, True)
     assert steps.state(past) == before
 
 
@@ -375,21 +334,18 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_content_is_shown_as_it_is_and_does_nothing(
-    text: str, past: Agent, pat: Person, signed_in: SignedIn
-) -> None:
-    [new] = steps.remember(past, text, tags=["<i>tag</i>"])
+def test_hostile_content_is_shown_as_it_is_and_does_nothing(past: Agent, pat: Person, signed_in: SignedIn) -> None:
     number, client = granted(past, pat), signed_in(pat)
-    operations.revise(past, new, ME, content=f"{MARKER} replaced")
-    revised = last_entry(past).seq
-    page = page_of(read_entry(client, past, number, revised))
-    operations.revise(past, new, ME, content=text)
-    shown = page_of(read(client, past, number, new))
-    assert said(shown) == [text]
-    for each in (page, shown):
-        assert not re.search(r"<img|<form action=//|<script>|<i>", each)
-        assert each.count("<main>") == each.count("</main>") == 1
+    for text in HOSTILE:
+        [new] = steps.remember(past, text, tags=["<i>tag</i>"])
+        operations.revise(past, new, ME, content=f"{MARKER} replaced")
+        page = page_of(read_entry(client, past, number, last_entry(past).seq))
+        operations.revise(past, new, ME, content=text)
+        shown = page_of(read(client, past, number, new))
+        assert said(shown) == [text]
+        for each in (page, shown):
+            assert not re.search(r"<img|<form action=//|<script>|<i>", each)
+            assert each.count("<main>") == each.count("</main>") == 1
 
 
 # --- how long
@@ -405,6 +361,13 @@ def test_it_ends_by_the_clock_while_it_is_read(
     assert read(client, past, number, 1).status_code == 200
     time_machine.move_to(now + timedelta(seconds=901))
     before = steps.state(past)
+    page = page_of(client.get(at(past, number)))
+    assert "Expired" in page
+    assert "<form" not in page
+    time_machine.move_to(now + timedelta(seconds=60))
+    assert "Expired" in page_of(client.get(at(past, number))), "what was told to be over stays so"
+    assert read(client, past, number, 1).status_code == 409
+    time_machine.move_to(now + timedelta(seconds=901))
     for answer in (read(client, past, number, 1), read_entry(client, past, number, 3)):
         assert answer.status_code == 409
         assert MARKER not in page_of(answer)
@@ -412,9 +375,6 @@ def test_it_ends_by_the_clock_while_it_is_read(
         answer = client.post(at(past, number, deed))
         assert answer.status_code == 409
         assert "palg_" not in page_of(answer)
-    page = page_of(client.get(at(past, number)))
-    assert "Expired" in page
-    assert "<form" not in page
     assert len(reads(past)) == 2
     time_machine.move_to(now + timedelta(seconds=1))
     assert read(client, past, number, 1).status_code == 409, "a clock that is set back revives nothing"
@@ -422,19 +382,6 @@ def test_it_ends_by_the_clock_while_it_is_read(
     after = steps.state(past)
     assert before["memories"][:-1] == after["memories"][:-1]  # the last is the notice, which says that it is over
     assert len(after["entries"]) == len(before["entries"]) + 1
-
-
-def test_a_page_that_said_it_is_over_does_not_open_again(
-    past: Agent, pat: Person, signed_in: SignedIn, time_machine: Any
-) -> None:
-    now = timezone.now()
-    number, client = granted(past, pat, seconds=900), signed_in(pat)
-    time_machine.move_to(now + timedelta(seconds=901))
-    assert "Expired" in page_of(client.get(at(past, number)))
-    time_machine.move_to(now + timedelta(seconds=60))
-    assert "Expired" in page_of(client.get(at(past, number)))
-    assert read(client, past, number, 1).status_code == 409
-    assert reads(past) == []
 
 
 @pytest.mark.parametrize("change", ["password", "second factor"])
@@ -494,13 +441,6 @@ def test_what_is_not_in_force_shows_its_state_and_no_more(
     assert reads(past) == []
 
 
-def test_the_steward_is_named_as_who_consented(past: Agent, pat: Person, signed_in: SignedIn) -> None:
-    lifecycle.change(past, ME, steward="stew@acme.test")
-    number = granted(past, pat, by=Actor.steward("stew@acme.test"))
-    page = page_of(signed_in(pat).get(at(past, number)))
-    assert "steward" in page
-
-
 def test_a_seal_that_does_not_open_is_told_on_such_a_page(past: Agent, pat: Person, signed_in: SignedIn) -> None:
     number, client = granted(past, pat), signed_in(pat)
     Memory.objects.filter(agent_id=past.pk, number=1).update(sealed=bytes(steps.row(past, 2).sealed))
@@ -526,8 +466,10 @@ def test_who_shares_an_address_with_nobody_reads_by_no_others_grant(
 # --- the token
 
 
-def test_the_token_is_shown_when_asked_for(past: Agent, pat: Person, signed_in: SignedIn) -> None:
-    number, client = granted(past, pat, SILO), signed_in(pat)
+def test_the_token_is_shown_when_asked_for_and_the_steward_named(past: Agent, pat: Person, signed_in: SignedIn) -> None:
+    lifecycle.change(past, ME, steward="stew@acme.test")
+    number, client = granted(past, pat, SILO, by=Actor.steward("stew@acme.test")), signed_in(pat)
+    assert "steward" in page_of(client.get(at(past, number)))
     page = page_of(client.post(at(past, number, "token")))
     assert re.search(rf"palg_{past.pk}_{number}_[0-9a-f]{{64}}", page)
     assert reads(past) == []
