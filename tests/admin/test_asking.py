@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -28,53 +29,49 @@ def lived(house: House) -> House:
     return house
 
 
-@pytest.mark.parametrize("role", ["owner", "admin", "auditor", "superuser"])
-def test_whoever_sees_it_may_ask(role: str, lived: House, staff: dict[str, Person], enter: Enter) -> None:
-    client = enter(role)
-    answer = client.post(ask_access_address(lived.ada.pk), ASKED)
-    row = AccessRequest.objects.get()
-    assert answer["Location"] == f"/admin/audit/accessrequest/{row.pk}/change/"
-    assert (row.person, row.purpose, row.state, row.seconds) == (staff[role].email, WHY, "requested", 3600)
-    assert row.scope == {"kind": "memories", "numbers": [1, 2, 3]}
-    page = client.get(answer["Location"]).content.decode()
-    assert "3 listed memories" in page
-    assert MARKER not in page
-    again = client.post(ask_access_address(lived.ada.pk), ASKED)
-    assert "A request of yours to this agent is open" in again.content.decode()
+def test_whoever_sees_it_may_ask(lived: House, staff: dict[str, Person], enter: Enter) -> None:
+    scopes: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+        "owner": ({}, {"kind": "memories", "numbers": [1, 2, 3]}),
+        "admin": ({"kind": "silo"}, {"kind": "silo"}),
+        "auditor": (
+            {"kind": "entries", "first": "2", "last": "3"},
+            {"kind": "entries", "first": 2, "last": 3},
+        ),
+        "superuser": ({}, {"kind": "memories", "numbers": [1, 2, 3]}),
+    }
+    for role, (asked, told) in scopes.items():
+        client = enter(role)
+        answer = client.post(ask_access_address(lived.ada.pk), ASKED | asked)
+        row = AccessRequest.objects.latest("pk")
+        assert answer["Location"] == f"/admin/audit/accessrequest/{row.pk}/change/"
+        assert (row.person, row.purpose, row.state, row.seconds) == (staff[role].email, WHY, "requested", 3600)
+        assert row.scope == told
+        page = client.get(answer["Location"]).content.decode()
+        assert ("3 listed memories" in page, MARKER in page) == (not asked, False)
+        again = client.post(ask_access_address(lived.ada.pk), ASKED)
+        assert "A request of yours to this agent is open" in again.content.decode()
+    assert not AuditEntry.objects.filter(operation="content_read").exists(), "asking reads nothing"
 
 
-@pytest.mark.parametrize(
-    ("more", "told"),
-    [
-        ({"kind": "silo"}, {"kind": "silo"}),
-        ({"kind": "entries", "first": "2", "last": "3"}, {"kind": "entries", "first": 2, "last": 3}),
-    ],
-)
-def test_what_may_be_asked_for(more: dict[str, str], told: Any, lived: House, enter: Enter) -> None:
-    assert enter("auditor").post(ask_access_address(lived.ada.pk), ASKED | more).status_code == 302
-    assert AccessRequest.objects.get().scope == told
+WRONG: list[dict[str, str]] = [
+    *({"purpose": each} for each in ("short", " " * 40, "x" * 1_001, f"{WHY}\0")),
+    *({"numbers": each} for each in ("", "x", "3-1", "0", "1-1000000000", "99", "\u0661")),
+    {"kind": "all"},
+    {"kind": "session"},
+    {"kind": "session", "session": "7"},
+    {"kind": "session", "session": "9" * 30},
+    {"kind": "entries", "first": "1"},
+    {"kind": "entries", "first": "3", "last": "2"},
+    {"kind": "entries", "first": "1", "last": "9999"},
+    *({"seconds": each} for each in ("60", "14460", "x")),
+]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        *({"purpose": each} for each in ("short", " " * 40, "x" * 1_001, f"{WHY}\0")),
-        *({"numbers": each} for each in ("", "x", "3-1", "0", "1-1000000000", "99", "\u0661")),
-        {"kind": "all"},
-        {"kind": "session"},
-        {"kind": "session", "session": "7"},
-        {"kind": "session", "session": "9" * 30},
-        {"kind": "entries", "first": "1"},
-        {"kind": "entries", "first": "3", "last": "2"},
-        {"kind": "entries", "first": "1", "last": "9999"},
-        *({"seconds": each} for each in ("60", "14460", "x")),
-    ],
-)
-def test_what_is_wrong_is_told(wrong: dict[str, str], lived: House, enter: Enter) -> None:
-    answer = enter("auditor").post(ask_access_address(lived.ada.pk), ASKED | wrong)
-    assert answer.status_code == 200
-    page = answer.content.decode()
-    assert "pal-wrong" in page or "pal-error" in page
+def test_what_is_wrong_is_told(lived: House, client: Client) -> None:
+    for wrong in WRONG:
+        answer = client.post(ask_access_address(lived.ada.pk), ASKED | wrong)
+        assert answer.status_code == 200
+        assert re.search("pal-wrong|pal-error", answer.content.decode()), wrong
     assert not AccessRequest.objects.exists()
 
 
@@ -122,11 +119,6 @@ def test_who_asked_too_often_is_told_when_to_ask_again(lived: House, enter: Ente
     assert "You have asked as often as may be within 24 hours (1," in answer.content.decode()
     assert "Ask again from" in answer.content.decode()
     assert AccessRequest.objects.count() == 1
-
-
-def test_asking_reads_nothing(lived: House, enter: Enter) -> None:
-    enter("auditor").post(ask_access_address(lived.ada.pk), ASKED)
-    assert not AuditEntry.objects.filter(agent_id=fresh(lived.ada).pk, operation="content_read").exists()
 
 
 def test_that_it_would_be_refused_is_told_before_it_is_filled_in(lived: House, enter: Enter, settings: Any) -> None:

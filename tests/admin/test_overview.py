@@ -85,11 +85,10 @@ def test_the_charts_are_of_ones_own_sessions(house: House, enter: Enter, time_ma
     assert outcomes["pairs"] == []
 
 
-@pytest.mark.parametrize("count", [10, 1_000])
 def test_it_takes_few_queries_however_many_agents(
-    count: int, house: House, client: Client, django_assert_max_num_queries: Any
+    house: House, client: Client, django_assert_max_num_queries: Any
 ) -> None:
-    now = timezone.now()
+    now, count = timezone.now(), 1_000
     rest = {"tenant": house.ada.tenant, "model": "builtin/dedupe", "due_at": now, "wrapped_key": b"x"}
     many = [Agent(slug=f"a{n}", core_tokens=n + 1, **rest) for n in range(count)]
     Agent.objects.bulk_create(many)
