@@ -42,30 +42,24 @@ def test_the_core_then_the_last_days(runtime: Caller, past: Agent) -> None:
     assert lines[6].endswith(f": {'d' * 40}")
 
 
-@pytest.mark.parametrize(
-    ("room", "expected"),
-    [
+def test_journal_goes_first_then_the_oldest_core(runtime: Caller, past: Agent) -> None:
+    for room, expected in (
         (50, ([1, 2, 3], [5, 6], 0, 0)),
         (49, ([1, 2, 3], [6], 1, 10)),
         (30, ([1, 2, 3], [], 2, 20)),
         (29, ([2, 3], [], 3, 30)),
         (10, ([3], [], 4, 40)),
         (0, ([], [], 5, 50)),
-    ],
-)
-def test_journal_goes_first_then_the_oldest_core(runtime: Caller, past: Agent, room: int, expected: Any) -> None:
-    assert numbers(runtime, f"&max_tokens={room}") == expected
+    ):
+        assert numbers(runtime, f"&max_tokens={room}") == expected
 
 
 def test_constitutional_memories_stay_whatever_they_weigh(runtime: Caller, past: Agent) -> None:
-    steps.protect(past, 1, 4)
-    assert numbers(runtime, "&max_tokens=0") == ([1], [4], 4, 40)
-    assert b"4 memories of 40 tokens are left out" in runtime.get("context?max_tokens=0").content
-
-
-def test_discarded_memories_are_not_in_it(runtime: Caller, past: Agent) -> None:
     operations.discard(past, [2, 6], ME)
     assert numbers(runtime) == ([1, 3], [5], 0, 0)
+    steps.protect(past, 1, 4)
+    assert numbers(runtime, "&max_tokens=0") == ([1], [4], 2, 20)
+    assert b"2 memories of 20 tokens are left out" in runtime.get("context?max_tokens=0").content
 
 
 def test_a_memory_cannot_pose_as_another(runtime: Caller, ada: Agent) -> None:

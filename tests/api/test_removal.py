@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from audit.trail import Actor
 from memory.consent import removal_requests
 from memory.models import Agent, Memory
@@ -100,15 +98,15 @@ def test_where_the_steward_alone_consents_the_runtime_does_not(runtime: Caller, 
         assert (answer.status, answer.codes) == (409, ["consent_needed"])
 
 
-@pytest.mark.parametrize("deed", ["", "/agree", "/decline"])
-def test_what_is_no_request_of_this_agent_is_not_there(runtime: Caller, ada: Agent, bob: Agent, deed: str) -> None:
-    steps.remember(bob, "one", "two", "three", "four", "five", "six")
-    theirs = ask(bob, 1)
-    steps.remember(ada, "tea")
-    call = runtime.post if deed else runtime.get
-    for number in (theirs, 0, 99):
-        assert call(f"removal-requests/{number}{deed}").status == 404
-    assert removal_requests.waiting(fresh(bob))
+def test_what_is_no_request_of_this_agent_is_not_there(runtime: Caller, ada: Agent, bob: Agent) -> None:
+    for deed in ("", "/agree", "/decline"):
+        steps.remember(bob, "one", "two", "three", "four", "five", "six")
+        theirs = ask(bob, 1)
+        steps.remember(ada, "tea")
+        call = runtime.post if deed else runtime.get
+        for number in (theirs, 0, 99):
+            assert call(f"removal-requests/{number}{deed}").status == 404, deed
+        assert removal_requests.waiting(fresh(bob)), deed
 
 
 def test_pages_of_the_list(runtime: Caller, ada: Agent) -> None:

@@ -74,9 +74,9 @@ def test_a_run_is_logged_once_for_each_key(runtime: Caller, house: House) -> Non
     assert operations.runs(fresh(house.ada)).count() == 1
 
 
-@pytest.mark.parametrize("body", [{"task": ""}, {"task": " \n "}, {"task": 5}, {"result": None}, {"more": "x"}])
-def test_what_is_no_run_is_refused(runtime: Caller, body: dict[str, Any]) -> None:
-    assert log(runtime, **body).status == 422
+def test_what_is_no_run_is_refused(runtime: Caller) -> None:
+    for body in ({"task": ""}, {"task": " \n "}, {"task": 5}, {"result": None}, {"more": "x"}):
+        assert log(runtime, **body).status == 422, body
 
 
 def test_reports_are_the_agents_own(runtime: Caller, stranger: Caller, acme: Caller, house: House) -> None:
