@@ -117,6 +117,7 @@ class Approve(AgentView):
     @extend_schema(operation_id="access_requests_approve", request=None, responses=AccessOut)
     def post(self, request: Request, number: int) -> Response:
         """Grant the request. The person can read, and nothing else. Each read is in the trail."""
+        grants.find(self.agent, number)
         return Response(AccessOut(grants.approve(self.agent, number, self.actor)).data)
 
 
@@ -124,6 +125,7 @@ class Deny(AgentView):
     @extend_schema(operation_id="access_requests_deny", request=None, responses=AccessOut)
     def post(self, request: Request, number: int) -> Response:
         """Deny the request. The person may ask again."""
+        grants.find(self.agent, number)
         return Response(AccessOut(grants.deny(self.agent, number, self.actor)).data)
 
 
@@ -173,6 +175,7 @@ class Decline(AgentView):
     @extend_schema(operation_id="proposals_decline", request=None, responses=ProposalOut)
     def post(self, request: Request, number: int) -> Response:
         """Decline the proposal."""
+        proposals.find(self.agent, number)
         return Response(ProposalOut(proposals.decline(self.agent, number, self.actor)).data)
 
 

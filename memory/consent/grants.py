@@ -87,12 +87,12 @@ def _require_scope(agent: Agent, scope: Scope) -> None:
 
 
 def approve(agent: Agent, number: int, actor: Actor) -> Standing:
-    """Grant what was asked, on the agent's side. Raises NotFound, ConsentNeeded, NotOpen, Erased."""
+    """Grant what was asked, on the agent's side. Raises ConsentNeeded, NotOpen, Erased."""
     return _decide(agent, number, actor, Operation.ACCESS_GRANTED)
 
 
 def deny(agent: Agent, number: int, actor: Actor) -> Standing:
-    """Refuse it. Raises NotFound, ConsentNeeded, NotOpen, Erased."""
+    """Refuse it. Raises ConsentNeeded, NotOpen, Erased."""
     return _decide(agent, number, actor, Operation.ACCESS_DENIED)
 
 
@@ -110,10 +110,7 @@ def _decide(agent: Agent, number: int, actor: Actor, operation: Operation) -> St
 
 
 def revoke(agent: Agent, number: int, actor: Actor, *, why: str = "") -> Standing:
-    """End a grant now. The agent's side may, who holds it, and the people of its tenant.
-
-    Raises NotFound, NotOpen.
-    """
+    """End a grant now. The agent's side may, who holds it, and the people of its tenant. Raises NotOpen."""
     with over_stays_over(agent), edits.locked(agent) as row:
         close_stale(row)
         _require_state(row, number, AccessState.ACTIVE)
@@ -209,9 +206,9 @@ def reads(agent: Agent, *, after: int, limit: int) -> list[AuditEntry]:
 
 
 def _require_state(agent: Agent, number: int, state: AccessState) -> Standing:
-    """The request of this number, if it is in this state. Raises NotFound, NotOpen."""
-    standing = find(agent, number)
-    if standing.state != state:
+    """The request of this number, if it is in this state. Raises NotOpen."""
+    standing = standings(agent.pk, number).get(number)
+    if standing is None or standing.state != state:
         what = "grant in force" if state == AccessState.ACTIVE else "open request"
         raise errors.NotOpen(f"There is no {what} {number}.")
     return standing

@@ -86,7 +86,7 @@ def _close(row: Agent) -> None:
 
 
 def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
-    """Make the change, on the agent's side. Raises NotFound, ConsentNeeded, NotOpen, Invalid, Erased."""
+    """Make the change, on the agent's side. Raises ConsentNeeded, NotOpen, Invalid, Erased."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         proposal = require_open(row, number)
@@ -100,10 +100,7 @@ def accept(agent: Agent, number: int, actor: Actor) -> Proposal:
 
 
 def decline(agent: Agent, number: int, actor: Actor) -> Proposal:
-    """Say no, on the agent's side; or take it back, as who proposed it.
-
-    Raises NotFound, ConsentNeeded, NotOpen, Erased.
-    """
+    """Say no, on the agent's side; or take it back, as who proposed it. Raises ConsentNeeded, NotOpen, Erased."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         proposal = require_open(row, number)
@@ -136,9 +133,9 @@ def find(agent: Agent, number: int) -> Proposal:
 
 
 def require_open(agent: Agent, number: int) -> Proposal:
-    """The proposal of this number, while nobody has decided about it. Raises NotFound, NotOpen."""
-    found = find(agent, number)
-    if found.at(clock(agent)) != ProposalState.OPEN:
+    """The proposal of this number, while nobody has decided about it. Raises NotOpen."""
+    found = proposals(agent.pk, number).get(number)
+    if found is None or found.at(clock(agent)) != ProposalState.OPEN:
         raise errors.NotOpen(f"There is no open proposal {number}.")
     return found
 
