@@ -78,8 +78,7 @@ def again_from(error: BaseException) -> datetime:
     return datetime.strptime(told[1], "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
 
 
-@pytest.mark.parametrize("first", ROADS)
-@pytest.mark.parametrize("then", [denied, proposed, removal_asked])
+@pytest.mark.parametrize(("first", "then"), [*zip(ROADS, [denied, proposed, removal_asked] * 2, strict=True)])
 def test_somebody_asks_so_many_times_a_day(first: Any, then: Any, past: Agent, time_machine: Any) -> None:
     """Whatever became of it, and whether they asked to read or for a change."""
     begun = timezone.now()
@@ -112,11 +111,14 @@ def test_of_whichever_agents(past: Agent, bob: Agent) -> None:
             ask(agent)
 
 
-def test_others_ask_meanwhile(past: Agent) -> None:
+def test_others_ask_meanwhile(ada: Agent) -> None:
+    """Of an agent without a steward, too."""
     for _ in range(3):
-        denied(past)
-    ask(past, EVE)
-    proposals.propose(fresh(past), TENANT, model="openai/x")
+        denied(ada)
+    with refused(ada, TooManyAsked):
+        ask(ada)
+    ask(ada, EVE)
+    proposals.propose(fresh(ada), TENANT, model="openai/x")
 
 
 def test_a_program_is_counted_as_somebody(past: Agent) -> None:
@@ -179,13 +181,6 @@ def test_what_was_refused_does_not_count(past: Agent) -> None:
     proposed(past)
     proposed(past)
     assert AuditEntry.objects.filter(actor_label=PAT.address).count() == 3
-
-
-def test_without_a_steward_it_is_the_same(ada: Agent) -> None:
-    for _ in range(3):
-        denied(ada)
-    with refused(ada, TooManyAsked):
-        ask(ada)
 
 
 def test_the_agents_side_is_not_kept_from_deciding(past: Agent) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.conf import settings as configured
 from django.core import mail
-from django.core.mail.backends.locmem import EmailBackend
 from django.utils import timezone
 from django_q.models import Schedule
 
@@ -252,15 +250,8 @@ def test_a_token_is_in_the_letter_and_nowhere_else(stewarded: Agent) -> None:
         assert [where for where, said in kept() if secret.encode() in said] == []
 
 
-class Refuses(EmailBackend):
-    """A mail server that takes nothing, and says why with all it was given."""
-
-    def send_messages(self, messages: Sequence[Any]) -> int:
-        raise OSError(f"550 {messages[0].to} {messages[0].body}")
-
-
 def test_a_letter_that_fails_is_tried_again_a_few_times(stewarded: Agent, settings: Any) -> None:
-    settings.EMAIL_BACKEND = "tests.unit.test_link_letters.Refuses"
+    settings.EMAIL_BACKEND = "tests.unit.test_letters.Refuses"
     marker = unique().replace("ZEBRA", "OKAPI")  # a purpose is kept in the trail, and no memory
     number = ask(stewarded, purpose=f"{marker} {PURPOSE}")
     with logbook.kept() as log:

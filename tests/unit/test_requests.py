@@ -16,7 +16,7 @@ from memory.models import Agent
 from tests import tampering
 from tests.conftest import drop_guards
 from tests.queueing import waiting
-from tests.steps import ME, fresh, last_entry, refused, remember
+from tests.steps import ME, fresh, refused, remember
 
 pytestmark = pytest.mark.database
 
@@ -137,62 +137,22 @@ def test_a_request_that_is_not_of_the_form_is_none(past: Agent, forged: dict[str
         removal_requests.find(past, asked)
 
 
-def test_where_the_steward_alone_consents_the_runtime_does_not(past: Agent) -> None:
-    asked = ask(past, 1)
-    Agent.objects.filter(pk=past.pk).update(is_steward_only=True)
-    with refused(past, errors.ConsentNeeded):
-        redaction.redact(past, asked, ME)
-
-
 def test_without_a_request_nothing_is_redacted(past: Agent) -> None:
     with refused(past, errors.NoRequest):
         redaction.redact(past, 1, ME)
 
 
-def test_a_request_is_carried_out_once(past: Agent) -> None:
-    asked = ask(past, 1)
-    assert [request.number for request in removal_requests.waiting(past)] == [asked]
-    redaction.redact(past, asked, ME)
-    assert removal_requests.waiting(past) == []
-    with refused(past, errors.NoRequest):
-        redaction.redact(past, asked, ME)
-
-
-def test_what_was_declined_is_not_carried_out(past: Agent) -> None:
-    asked = ask(past, 1)
-    removal_requests.decline(past, asked, ME)
-    assert last_entry(past).detail == {"request": asked}
-    with refused(past, errors.NoRequest):
-        redaction.redact(past, asked, ME)
-    assert removal_requests.waiting(past) == []
-
-
-def test_another_agents_request_is_none(past: Agent, bob: Agent) -> None:
-    remember(bob, "one", "two", "three", "four")
-    asked = ask(past, 1)
-    assert fresh(bob).audit_seq < asked
-    with refused(bob, errors.NoRequest):
-        redaction.redact(bob, asked, ME)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "error"),
-    [
-        ((), errors.Invalid),
-        (range(1, 1_002), errors.Invalid),
-        ((9,), errors.UnknownMemory),
-        ((1, 1), errors.Repeated),
-    ],
-)
-def test_a_request_names_memories_there_are(past: Agent, numbers: Sequence[int], error: type[Exception]) -> None:
-    with refused(past, error):
-        removal_requests.ask_redaction(past, numbers, OWNER, reason="asked")
-
-
-@pytest.mark.parametrize("reason", ["", "  ", "x" * 501, "\0", "\u202e", "\u200b\u200d", "\u3164", "?!"])
-def test_a_request_gives_a_reason(past: Agent, reason: str) -> None:
-    with refused(past, errors.Invalid):
-        removal_requests.ask_redaction(past, [1], OWNER, reason=reason)
+def test_a_request_names_memories_there_are_and_gives_a_reason(past: Agent) -> None:
+    rows: list[tuple[Sequence[int], str, type[Exception]]] = [
+        ((), "asked", errors.Invalid),
+        (range(1, 1_002), "asked", errors.Invalid),
+        ((9,), "asked", errors.UnknownMemory),
+        ((1, 1), "asked", errors.Repeated),
+    ]
+    none = ("", "  ", "x" * 501, "\0", "\u202e", "\u200b\u200d", "\u3164", "?!")
+    for numbers, reason, error in [*rows, *(((1,), reason, errors.Invalid) for reason in none)]:
+        with refused(past, error):
+            removal_requests.ask_redaction(past, numbers, OWNER, reason=reason)
 
 
 def test_what_is_redacted_cannot_be_asked_for_again(past: Agent) -> None:
@@ -221,3 +181,6 @@ def test_a_request_of_the_other_kind_is_called_that(past: Agent) -> None:
     with refused(past, errors.NoRequest) as told:
         redaction.redact(past, asked, ME)
     assert "erase_agent" in str(told.value)
+    other = ask(past, 1)
+    with refused(past, errors.NoRequest):
+        erasure.erase(past, other, ME)

@@ -78,12 +78,12 @@ def test_nor_is_one_that_was_proposed_before(ada: Agent, monkeypatch: pytest.Mon
         proposals.accept(fresh(ada), number, ME)
 
 
-@pytest.mark.parametrize("address", PLAIN)
-def test_a_plain_address_is_taken(ada: Agent, address: str) -> None:
-    lifecycle.change(ada, ME, steward=address)
-    assert fresh(ada).steward == address
-    number = proposals.propose(fresh(ada), ADMIN, steward="tom@acme.test").number
-    assert proposals.accept(fresh(ada), number, Actor.steward(address)).state == "accepted"
+def test_a_plain_address_is_taken(ada: Agent) -> None:
+    for address in PLAIN:
+        lifecycle.change(ada, ME, steward=address)
+        assert fresh(ada).steward == address
+        number = proposals.propose(fresh(ada), ADMIN, steward="tom@acme.test").number
+        assert proposals.accept(fresh(ada), number, Actor.steward(address)).state == "accepted"
 
 
 ADDRESS = st.text(st.sampled_from("aB9.+-_'\"\\<>(),;: @%!`[]\n\r\t\0\x7f\u00e9\u0430\u202e\uff41\u3002"), max_size=14)
