@@ -15,9 +15,8 @@ from audit.models import ActorKind, AuditEntry
 from audit.trail import Actor
 from config.errors import DomainError
 from memory import errors
-from memory.models import Agent, Kind, Memory, Source
+from memory.models import Agent, Kind, Memory
 from memory.policy import switches, tokens
-from memory.policy.categories import UNREFINED
 from memory.policy.validation import parse_moment
 from memory.search.cache import Reader
 from memory.silo.silo import Silo
@@ -189,22 +188,20 @@ EFFECTS: dict[str, Callable[[Cut, Any], None]] = {
 
 def _editable(cut: Cut, memories: list[Memory]) -> list[Memory]:
     """Memories a rewrite, merge or deletion may touch; said before the store says it, with what the agent needs."""
-    _shown(cut, memories)
-    _refuse(errors.Constitutional, [m.number for m in memories if m.constitutional])
-    _refuse(errors.NotCore, [m.number for m in memories if m.kind != Kind.CORE])
+    operations.refuse(_shown(cut, memories), errors.Constitutional, errors.NotCore)
     return memories
 
 
 def _shown(cut: Cut, memories: list[Memory]) -> list[Memory]:
     """Only what the agent was shown, as it was shown, may be edited (lost-update check); and nothing of a category that
     was switched off, then or since."""
-    _refuse(errors.Discarded, [m.number for m in memories if m.discarded_at])
-    _refuse(errors.Notice, [m.number for m in memories if m.source == Source.SYSTEM])
-    _refuse(errors.Private, [m.number for m in memories if m.category in UNREFINED])
+    operations.refuse(memories, errors.Discarded, errors.Notice, errors.Private)
     switches.require_open(cut.agent, (m.category for m in memories))
     unseen = [m for m in memories if cut.shown.get(str(m.number)) != m.version]
     own = _own_edits(cut, {m.version for m in unseen})
-    _refuse(errors.Stale, [m.number for m in unseen if m.version not in own])
+    stale = [m.number for m in unseen if m.version not in own]
+    if stale:
+        raise errors.Stale(stale)
     return memories
 
 
@@ -215,11 +212,6 @@ def _own_edits(cut: Cut, versions: set[int]) -> set[int]:
         return set()
     own = AuditEntry.objects.filter(agent_id=cut.agent.pk, session=cut.session.number, actor_kind=ActorKind.AGENT)
     return set(own.filter(seq__among=since).values_list("seq", flat=True))
-
-
-def _refuse(error: type[errors.NumbersError], numbers: list[int]) -> None:
-    if numbers:
-        raise error(numbers)
 
 
 def _nothing_done(cut: Cut, answer: dict[str, Any]) -> None:

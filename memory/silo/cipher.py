@@ -13,7 +13,6 @@ from __future__ import annotations
 import hmac
 import os
 import struct
-from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -33,16 +32,9 @@ def derive(secret: bytes, purpose: bytes) -> bytes:
     return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"palimpsest/" + purpose).derive(secret)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a seal belongs: it opens nowhere else."""
-
-    agent_id: int
-    number: int
-    field: bytes
-
-    def associated(self) -> bytes:
-        return VERSION + struct.pack(">QQ", self.agent_id, self.number) + self.field
+def place(agent_id: int, number: int, field: bytes) -> bytes:
+    """The associated data that says where a seal belongs: it opens nowhere else."""
+    return VERSION + struct.pack(">QQ", agent_id, number) + field
 
 
 class Cipher:
@@ -54,12 +46,12 @@ class Cipher:
         self._aead = AESGCM(derive(data_key, b"content"))
         self._digest_key = derive(data_key, b"digest")
 
-    def seal(self, place: Place, plain: bytes) -> bytes:
+    def seal(self, associated: bytes, plain: bytes) -> bytes:
         nonce = os.urandom(NONCE_BYTES)
-        return nonce + self._aead.encrypt(nonce, plain, place.associated())
+        return nonce + self._aead.encrypt(nonce, plain, associated)
 
-    def open(self, place: Place, sealed: bytes) -> bytes:
-        return unseal(self._aead, sealed, place.associated())
+    def open(self, associated: bytes, sealed: bytes) -> bytes:
+        return unseal(self._aead, sealed, associated)
 
     def digest(self, plain: bytes) -> bytes:
         return hmac.digest(self._digest_key, plain, "sha256")

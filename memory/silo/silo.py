@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memory.errors import SealBroken
 from memory.models import Agent, Memory
-from memory.silo.cipher import Broken, Cipher, Place, pack, unpack
+from memory.silo.cipher import Broken, Cipher, pack, place, unpack
 from memory.silo.keys import cipher_for
 
-CONTENT, TAGS = b"content", b"tags"
+CONTENT, TAGS = "content", "tags"
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -49,7 +49,7 @@ class Silo:
         return self._cipher.digest(b"file\0" + data)
 
     def seal(self, number: int, content: str, tags: Sequence[str]) -> bytes:
-        return pack(self._cipher.seal(self._place(number, CONTENT), content.encode()), self._seal_tags(number, tags))
+        return pack(self.seal_data(CONTENT, number, content.encode()), self._seal_tags(number, tags))
 
     def retag(self, number: int, sealed: bytes, tags: Sequence[str]) -> bytes:
         """The same memory with other tags; its content is not opened."""
@@ -62,13 +62,10 @@ class Silo:
 
     def open_sealed(self, number: int, sealed: bytes) -> Opened:
         content, tags = self._parts(number, sealed)
-        return Opened(self._unseal(number, CONTENT, content).decode(), self._open_tags(number, tags))
+        return Opened(self.open_data(CONTENT, number, content).decode(), self._open_tags(number, tags))
 
     def open_tags(self, memory: Memory) -> tuple[str, ...]:
         return self._open_tags(memory.number, self._parts(memory.number, bytes(memory.sealed))[1])
-
-    def open_all(self, memories: Iterable[Memory]) -> list[Opened]:
-        return [self.open(memory) for memory in memories]
 
     def seal_text(self, field: str, number: int, text: str) -> bytes:
         """Content that is no memory: what a merge dropped (by its entry's number), a session's words (by its own)."""
@@ -79,27 +76,20 @@ class Silo:
 
     def seal_data(self, field: str, number: int, data: bytes) -> bytes:
         """The same of bytes, such as a file's."""
-        return self._cipher.seal(self._place(number, field.encode()), data)
+        return self._cipher.seal(place(self._agent_id, number, field.encode()), data)
 
     def open_data(self, field: str, number: int, sealed: bytes) -> bytes:
-        return self._unseal(number, field.encode(), sealed)
-
-    def _seal_tags(self, number: int, tags: Sequence[str]) -> bytes:
-        if not tags:
-            return b""
-        return self._cipher.seal(self._place(number, TAGS), _encode(list(tags)).encode())
-
-    def _open_tags(self, number: int, sealed: bytes) -> tuple[str, ...]:
-        return tuple(json.loads(self._unseal(number, TAGS, sealed))) if sealed else ()
-
-    def _place(self, number: int, field: bytes) -> Place:
-        return Place(self._agent_id, number, field)
-
-    def _unseal(self, number: int, field: bytes, sealed: bytes) -> bytes:
+        """Raises SealBroken."""
         try:
-            return self._cipher.open(self._place(number, field), sealed)
+            return self._cipher.open(place(self._agent_id, number, field.encode()), sealed)
         except Broken:
             raise self._broken(number) from None
+
+    def _seal_tags(self, number: int, tags: Sequence[str]) -> bytes:
+        return self.seal_data(TAGS, number, _encode(list(tags)).encode()) if tags else b""
+
+    def _open_tags(self, number: int, sealed: bytes) -> tuple[str, ...]:
+        return tuple(json.loads(self.open_data(TAGS, number, sealed))) if sealed else ()
 
     def _parts(self, number: int, sealed: bytes) -> tuple[bytes, bytes]:
         try:

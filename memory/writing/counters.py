@@ -49,59 +49,53 @@ class Weight(NamedTuple):
 Pair = tuple[Weight | None, Weight]
 
 
-class Counters:
-    """Applies an edit's weights, before and after, to the locked agent's row."""
+def apply(agent: Agent, pairs: Sequence[Pair]) -> None:
+    """Count an edit's weights, before and after, in the locked agent's row.
 
-    def __init__(self, agent: Agent) -> None:
-        self.agent = agent
+    To be called before the memories' rows are written: repeats are counted against the rows as they stand.
+    """
+    agent.duplicate_tokens += _duplicate_delta(agent, pairs)
+    for before, after in pairs:
+        if before is not None:
+            _count(agent, before, -1)
+        _count(agent, after, +1)
+    agent.high_water_tokens = max(agent.high_water_tokens, agent.core_tokens - agent.duplicate_tokens)
 
-    def apply(self, pairs: Sequence[Pair]) -> None:
-        """To be called before the memories' rows are written: repeats are counted against the rows as they stand."""
-        duplicates = self._duplicate_delta(pairs)
-        for before, after in pairs:
-            if before is not None:
-                self._count(before, -1)
-            self._count(after, +1)
-        self.agent.duplicate_tokens += duplicates
-        distinct = self.agent.core_tokens - self.agent.duplicate_tokens
-        self.agent.high_water_tokens = max(self.agent.high_water_tokens, distinct)
 
-    def save(self, head: Head) -> None:
-        """Write the row: the counters, where the trail now stands, and whether the agent is due."""
-        agent = self.agent
-        agent.audit_seq, agent.audit_mac, agent.audit_at = head.seq, head.mac, head.at
-        if head.at is not None:
-            _note_growth(agent, head.at)
-        update_many([agent], _SAVED)
+def save(agent: Agent, head: Head) -> None:
+    """Write the row: the counters, where the trail now stands, and whether the agent is due."""
+    agent.audit_seq, agent.audit_mac, agent.audit_at = head.seq, head.mac, head.at
+    if head.at is not None:
+        _note_growth(agent, head.at)
+    update_many([agent], _SAVED)
 
-    def _count(self, weight: Weight, sign: int) -> None:
-        agent = self.agent
-        if not weight.active:
-            return
-        if weight.kind == Kind.CORE:
-            agent.core_count += sign
-            agent.core_tokens += sign * weight.tokens
-        else:
-            agent.journal_count += sign
-        if weight.constitutional:
-            agent.constitutional_count += sign
-            agent.constitutional_tokens += sign * weight.tokens
 
-    def _duplicate_delta(self, pairs: Sequence[Pair]) -> int:
-        """How many tokens of exact repeats the edit adds to core memory, or takes away."""
-        leaving = [before for before, _ in pairs if before is not None and before.in_core]
-        coming = [after for _, after in pairs if after.in_core]
-        if [(weight.group, weight.tokens) for weight in leaving] == [
-            (weight.group, weight.tokens) for weight in coming
-        ]:
-            return 0
-        sizes = repeats(self.agent, {weight.group.digest for weight in leaving + coming})
-        before = sum(map(_repeated, sizes.values()))
-        for weight in leaving:
-            sizes[weight.group][weight.tokens] -= 1
-        for weight in coming:
-            sizes[weight.group][weight.tokens] += 1
-        return sum(map(_repeated, sizes.values())) - before
+def _count(agent: Agent, weight: Weight, sign: int) -> None:
+    if not weight.active:
+        return
+    if weight.kind == Kind.CORE:
+        agent.core_count += sign
+        agent.core_tokens += sign * weight.tokens
+    else:
+        agent.journal_count += sign
+    if weight.constitutional:
+        agent.constitutional_count += sign
+        agent.constitutional_tokens += sign * weight.tokens
+
+
+def _duplicate_delta(agent: Agent, pairs: Sequence[Pair]) -> int:
+    """How many tokens of exact repeats the edit adds to core memory, or takes away."""
+    leaving = [(before.group, before.tokens) for before, _ in pairs if before is not None and before.in_core]
+    coming = [(after.group, after.tokens) for _, after in pairs if after.in_core]
+    if leaving == coming:
+        return 0
+    sizes = repeats(agent, {group.digest for group, _ in leaving + coming})
+    repeated = sum(map(_repeated, sizes.values()))
+    for group, tokens in leaving:
+        sizes[group][tokens] -= 1
+    for group, tokens in coming:
+        sizes[group][tokens] += 1
+    return sum(map(_repeated, sizes.values())) - repeated
 
 
 _core = Memory.objects.active().core().defer("sealed")
@@ -115,12 +109,10 @@ def repeats(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
     Equal texts are of one size, unless they were stored under different token counters.
     """
     sizes: dict[Group, Counter[int]] = defaultdict(Counter)
-    is_one = len(digests) == 1
-    equal = (
-        _equal_to_one(Kind.CORE, agent.pk, *digests)
-        if is_one
-        else _equal_to_any(Kind.CORE, agent.pk, parameter(digests))
-    )
+    if len(digests) == 1:
+        equal = _equal_to_one(Kind.CORE, agent.pk, *digests)
+    else:
+        equal = _equal_to_any(Kind.CORE, agent.pk, parameter(digests))
     for memory in equal:
         weight = Weight.of(memory)
         sizes[weight.group][weight.tokens] += 1

@@ -27,7 +27,8 @@ from memory.policy import switches, tokens
 from memory.policy.categories import scope_of
 from memory.policy.validation import Draft
 from memory.silo.silo import Silo
-from memory.writing.counters import Counters, Weight
+from memory.writing import counters
+from memory.writing.counters import Weight
 from memory.writing.signals import edited
 from memory.writing.snapshots import snapshot
 
@@ -137,25 +138,20 @@ class Edit:
             return Edited(None, (), self.agent)
         edited.send(Edit, agent=self.agent, seq=self.seq, memories=memories, are_new=len(self._added) == len(memories))
         sealed = Silo.for_agent(self.agent).seal_text("note", self.seq, self.note) if self.note else None
-        counters = Counters(self.agent)
-        counters.apply([(self._weights[m.number], Weight.of(m)) for m in memories])
+        counters.apply(self.agent, [(self._weights[m.number], Weight.of(m)) for m in memories])
         touches = [trail.Touch(m.number, self._before[m.number], snapshot(m)) for m in memories]
         self.agent.next_number += len(self._added)
+        subject = trail.Subject(self.agent.pk, self.agent.tenant_id, self.agent.label)
+        distinct = self.agent.core_tokens - self.agent.duplicate_tokens
+        draft = trail.Draft(self.actor, self.operation, self.at, self.session, self.detail, sealed, distinct)
         with bulk.together():
             bulk.insert_many(self._added)
             bulk.update_many([m for m in memories if self._before[m.number] is not None], self._changed)
-            counters.save(trail.append(subject(self.agent), self.head, self._draft(sealed), touches))
+            counters.save(self.agent, trail.append(subject, self.head, draft, touches))
         return Edited(self.seq, memories, self.agent)
 
-    def _draft(self, sealed: bytes | None) -> trail.Draft:
-        distinct = self.agent.core_tokens - self.agent.duplicate_tokens
-        return trail.Draft(self.actor, self.operation, self.at, self.session, self.detail, sealed, distinct)
 
-
-def subject(agent: Agent) -> trail.Subject:
-    return trail.Subject(agent.pk, agent.tenant_id, agent.label)
-
-
+_locking = bulk.Prepared(lambda: Agent.objects.select_for_update().filter(pk=0))
 _locked_here: ContextVar[frozenset[int]] = ContextVar("locked agents", default=frozenset())
 
 
@@ -176,7 +172,12 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
     with transaction.atomic():
         if seconds is not None:
             wait_at_most(seconds)
-        row = _lock(agent)
+        rows = _locking(agent.pk)
+        if not rows:
+            raise errors.NotFound("No such agent.")
+        [row] = rows
+        if row.tenant_id == agent.tenant_id:  # already here, and needed for the label
+            row.tenant = agent.tenant
         request_key.require_valid(row)
         token = _locked_here.set(_locked_here.get() | {row.pk})
         row.is_locked = True
@@ -185,19 +186,6 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
         finally:
             row.is_locked = False
             _locked_here.reset(token)
-
-
-_locking = bulk.Prepared(lambda: Agent.objects.select_for_update().filter(pk=0))
-
-
-def _lock(agent: Agent) -> Agent:
-    rows = _locking(agent.pk)
-    if not rows:
-        raise errors.NotFound("No such agent.")
-    [row] = rows
-    if row.tenant_id == agent.tenant_id:  # already here, and needed for the label
-        row.tenant = agent.tenant
-    return row
 
 
 @contextmanager

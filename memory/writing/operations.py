@@ -6,7 +6,7 @@ one audit entry. A verb that finds nothing to change appends nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -74,7 +74,7 @@ def revise(
         paths.require_names(memory.category, set(tags or ()) - set(opened.tags))
         content, tags = opened.content if content is None else content, opened.tags if tags is None else tags
         if (content, tags) != (opened.content, opened.tags):
-            edit.note = _dropping_note(dropping)
+            edit.note = "\n".join(dropping)
             edit.change(
                 memory,
                 sealed=silo.seal(memory.number, content, tags),
@@ -124,33 +124,26 @@ def restore(agent: Agent, numbers: Sequence[int], actor: Actor) -> Edited:
     """
     with edits.begin(agent, Operation.RESTORED, actor) as edit:
         memories = edit.take(numbers)
-        _refuse(errors.Redacted, [memory.number for memory in memories if memory.redacted_at])
+        refuse(memories, errors.Redacted)
         for memory in memories:
             edit.change(memory, discarded_at=None, superseded_by=None)
         return edit.finish()
 
 
-def protect(
-    agent: Agent,
-    those: Those,
-    actor: Actor,
-    *,
-    session: int | None = None,
-    expect: Mapping[int, int] | None = None,
-) -> Edited:
+def protect(agent: Agent, those: Those, actor: Actor, *, session: int | None = None) -> Edited:
     """Make memories constitutional. Agents may only while they refine, core memories only, and at most half the
     budget in all; people may protect any but the system's notices. Already set is no edit.
 
-    Raises ProtectionRefused, ProtectionFull, UnknownMemory, Discarded, NotCore, Notice, Stale.
+    Raises ProtectionRefused, ProtectionFull, UnknownMemory, Discarded, NotCore, Notice.
     """
     by_agent = actor.kind == ActorKind.AGENT
     if by_agent and session is None:
         raise errors.ProtectionRefused("An agent protects memories only during its refinement session.")
     with edits.begin(agent, Operation.PROTECTED, actor, session=session) as edit:
-        memories = _active(edit.take(those, expect))
-        _no_notices(memories)
+        memories = edit.take(those)
+        refuse(memories, errors.Discarded, errors.Notice)
         if by_agent:
-            _core_only(memories)
+            refuse(memories, errors.NotCore)
             _within_half_the_budget(edit.agent, memories)
         for memory in memories:
             edit.change(memory, constitutional=True)
@@ -178,43 +171,35 @@ def consolidate(
     category: str = "",
     dropping: Sequence[str] = (),
     session: int | None = None,
-    expect: Mapping[int, int] | None = None,
 ) -> Edited:
     """Replace two or more core memories by one, atomically (seed 003, Consolidation semantics).
 
     The result carries the earliest origin date of its sources, their tags together, and their scope and project.
-    Raises Invalid, UnknownMemory, Repeated, Discarded, Constitutional, NotCore, Apart, Private, Stale, DiscardShare.
+    Raises Invalid, UnknownMemory, Repeated, Discarded, Constitutional, NotCore, Apart, Private, DiscardShare.
     """
     content = checked_content(content, "new_content")
     if len(those) < 2:
         raise errors.Invalid("ids_to_merge", "must name two or more memories")
     with edits.begin(agent, Operation.CONSOLIDATED, actor, session=session) as edit:
-        sources = _editable(edit, those, expect)
-        _core_only(sources)
-        _one_place(sources)
+        sources = _editable(edit, those)
+        first = sources[0]
+        refuse(sources, errors.NotCore, errors.Private)
+        apart = [m.number for m in sources if (m.scope, m.project) != (first.scope, first.project)]
+        if apart:
+            raise errors.Apart(apart)
         silo = Silo.for_agent(edit.agent)
         merged = edit.add(_merged(sources, content, category, silo), silo)
         for source in sources:
             edit.change(source, discarded_at=edit.at, superseded_by=merged.number)
-        edit.note = _dropping_note(dropping)
+        edit.note = "\n".join(dropping)
         return edit.finish()
 
 
-def promote(
-    agent: Agent,
-    one: int | Memory,
-    actor: Actor,
-    *,
-    session: int | None = None,
-    expect: Mapping[int, int] | None = None,
-) -> Edited:
-    """Turn a journal memory into a core one; a core one is left alone.
-
-    Raises UnknownMemory, Discarded, Notice, Stale.
-    """
+def promote(agent: Agent, one: int | Memory, actor: Actor, *, session: int | None = None) -> Edited:
+    """Turn a journal memory into a core one; a core one is left alone. Raises UnknownMemory, Discarded, Notice."""
     with edits.begin(agent, Operation.PROMOTED, actor, session=session) as edit:
-        [memory] = _active(edit.take([one], expect))
-        _no_notices([memory])
+        [memory] = edit.take([one])
+        refuse([memory], errors.Discarded, errors.Notice)
         edit.change(memory, kind=Kind.CORE)
         return edit.finish()
 
@@ -266,38 +251,31 @@ def reword(edit: Edit, notice: Memory, text: str) -> None:
     edit.change(notice, sealed=silo.seal(notice.number, text, ()), digest=silo.digest(text), tokens=tokens.count(text))
 
 
-def _editable(edit: Edit, those: Those, expect: Mapping[int, int] | None) -> list[Memory]:
+def _editable(edit: Edit, those: Those, expect: Mapping[int, int] | None = None) -> list[Memory]:
     """Memories that may be rewritten or discarded: by the agent outside its sessions, within the day's share."""
-    memories = _active(edit.take(those, expect))
-    _no_notices(memories)
-    _refuse(errors.Constitutional, [m.number for m in memories if m.constitutional])
+    memories = edit.take(those, expect)
+    refuse(memories, errors.Discarded, errors.Notice, errors.Constitutional)
     if edit.actor.kind == ActorKind.AGENT and edit.session is None:
         daily_limit.require(edit.agent, memories, edit.at)
     return memories
 
 
-def _active(memories: list[Memory]) -> list[Memory]:
-    _refuse(errors.Discarded, [m.number for m in memories if m.discarded_at])
-    return memories
+def refuse(memories: Sequence[Memory], *reasons: type[errors.NumbersError]) -> None:
+    """Raise the first of these errors that is true of any of the memories, with their numbers."""
+    for reason in reasons:
+        numbers = [memory.number for memory in memories if _IS_TRUE[reason](memory)]
+        if numbers:
+            raise reason(numbers)
 
 
-def _no_notices(memories: Iterable[Memory]) -> None:
-    _refuse(errors.Notice, [m.number for m in memories if m.source == Source.SYSTEM])
-
-
-def _core_only(memories: Iterable[Memory]) -> None:
-    _refuse(errors.NotCore, [m.number for m in memories if m.kind != Kind.CORE])
-
-
-def _one_place(sources: list[Memory]) -> None:
-    first = sources[0]
-    _refuse(errors.Private, [m.number for m in sources if m.category in UNREFINED])
-    _refuse(errors.Apart, [m.number for m in sources if (m.scope, m.project) != (first.scope, first.project)])
-
-
-def _refuse(error: type[errors.NumbersError], numbers: list[int]) -> None:
-    if numbers:
-        raise error(numbers)
+_IS_TRUE: dict[type[errors.NumbersError], Callable[[Memory], bool]] = {
+    errors.Constitutional: lambda memory: memory.constitutional,
+    errors.Discarded: lambda memory: memory.discarded_at is not None,
+    errors.NotCore: lambda memory: memory.kind != Kind.CORE,
+    errors.Notice: lambda memory: memory.source == Source.SYSTEM,
+    errors.Private: lambda memory: memory.category in UNREFINED,
+    errors.Redacted: lambda memory: memory.redacted_at is not None,
+}
 
 
 def _within_half_the_budget(agent: Agent, memories: list[Memory]) -> None:
@@ -329,7 +307,3 @@ def _merged_category(sources: list[Memory], category: str) -> str:
     if scope_of(category) != sources[0].scope or category in UNREFINED:
         raise errors.Invalid("category", f"must be one kept in {sources[0].scope}, as the sources are")
     return category
-
-
-def _dropping_note(dropping: Sequence[str]) -> str:
-    return "\n".join(dropping)

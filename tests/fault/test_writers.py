@@ -230,7 +230,7 @@ class Stop(Exception):
         "audit.trail.append",
         "audit.bulk.insert_many",
         "audit.bulk.update_many",
-        "memory.writing.counters.Counters.save",
+        "memory.writing.counters.save",
     ],
 )
 def test_an_edit_that_fails_part_way_leaves_nothing(ada: Agent, place: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def test_a_notice_is_not_protected_by_a_person_either(ada: Agent) -> None:
         operations.protect(ada, [notice], PERSON)
 
 
-@EVERY
+@pytest.mark.parametrize("verb", [VERBS["discard"], VERBS["revise"]], ids=["discard", "revise"])
 def test_a_version_that_is_not_the_present_one_is_refused(ada: Agent, other: int, verb: Callable[..., Any]) -> None:
     seen = row(ada, other).version
     operations.revise(ada, other, ME, content="mocha")
