@@ -7,9 +7,8 @@ from typing import Any
 from memory.errors import MemoryDisabled
 from memory.models import Agent
 from memory.policy import tokens
-from memory.silo.silo import Silo
 from memory.writing import duplicates
-from refinement import breaker, ledger, limits, schedule
+from refinement import ledger, limits, schedule
 from refinement.models import Mode
 
 
@@ -21,7 +20,7 @@ def preview(agent: Agent, mode: str = Mode.FULL) -> dict[str, Any]:
     if not agent.memory_enabled:
         raise MemoryDisabled
     removable = {memory.number for memory in duplicates.removable(agent)}
-    entries = [e for e in ledger.read(agent, Silo.for_agent(agent)) if e.memory.number not in removable]
+    entries = [e for e in ledger.read(agent) if e.memory.number not in removable]
     batches = ledger.batches(entries)
     return {
         "mode": mode,
@@ -30,7 +29,7 @@ def preview(agent: Agent, mode: str = Mode.FULL) -> dict[str, Any]:
         "tokens": agent.core_tokens,
         "target": agent.target_tokens,
         "budget": agent.budget_tokens,
-        "floor": breaker.floor(agent.retention, agent.target_tokens, agent.high_water_tokens),
+        "floor": limits.floor(agent.retention, agent.target_tokens, agent.high_water_tokens),
         "memories": agent.core_count,
         "constitutional": agent.constitutional_count,
         "duplicates": len(removable),

@@ -7,7 +7,7 @@ raises a domain error to refuse, and then nothing of the call happens.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from memory.policy.validation import parse_moment
 from memory.search.cache import Reader
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
-from refinement import breaker, ledger, limits, similarity, tools
+from refinement import ledger, limits, similarity, tools
 from refinement import session as sessions
 from refinement.errors import BadCall, LimitReached
 from refinement.models import Mode, Outcome, RefinementSession
@@ -36,11 +36,10 @@ _WORD = re.compile(r"\w+")  # what is left of a text when nothing in it can be a
 
 @dataclass(slots=True)
 class Cut:
-    """One call in the making: the locked agent, its session's row, its silo."""
+    """One call in the making: the locked agent, and its session's row."""
 
     agent: Agent
     session: RefinementSession
-    silo: Silo
     memories: int = 0
     ends: tuple[str, str, str] | None = None  # outcome, reason, the agent's words
     is_batch_done: bool = False
@@ -54,8 +53,18 @@ class Cut:
         return shown
 
     @property
+    def silo(self) -> Silo:
+        return Silo.for_agent(self.agent)
+
+    @property
     def actor(self) -> Actor:
         return Actor.agent(f"session {self.session.number}")
+
+    @property
+    def mass(self) -> int:
+        """The mass the circuit breaker counts: what the session left of what was there, and never more than there is
+        now without exact duplicates (others may discard meanwhile)."""
+        return min(self.session.counted_tokens, self.agent.core_tokens - self.agent.duplicate_tokens)
 
 
 def _search(cut: Cut, call: tools.SearchMemories) -> None:
@@ -124,7 +133,7 @@ def _delete(cut: Cut, call: tools.DeleteMemory) -> None:
     if cut.session.mode == Mode.DEDUPE_ONLY:
         _has_a_double(cut, memory)
     _has_changes_left(cut, 1)
-    _cuts(cut, breaker.loss([memory.tokens]), 1)
+    _cuts(cut, memory.tokens, 1)
     operations.discard(cut.agent, [memory], cut.actor, session=cut.session.number)
     cut.session.deleted += 1
     cut.answer = {"id": call.id, "saved": memory.tokens}
@@ -197,21 +206,19 @@ def _shown(cut: Cut, memories: list[Memory]) -> list[Memory]:
     was switched off, then or since."""
     operations.refuse(memories, errors.Discarded, errors.Notice, errors.Private)
     switches.require_open(cut.agent, (m.category for m in memories))
-    unseen = [m for m in memories if cut.shown.get(str(m.number)) != m.version]
-    own = _own_edits(cut, {m.version for m in unseen})
-    stale = [m.number for m in unseen if m.version not in own]
+    unseen = {m.number: m.version for m in memories if cut.shown.get(str(m.number)) != m.version}
+    own = _own_edits(cut, unseen.values()) if unseen else frozenset()
+    stale = [number for number, version in unseen.items() if version not in own]
     if stale:
         raise errors.Stale(stale)
     return memories
 
 
-def _own_edits(cut: Cut, versions: set[int]) -> set[int]:
+def _own_edits(cut: Cut, versions: Iterable[int]) -> frozenset[int]:
     """Those of these versions that the agent itself made in this batch: it knows them without being shown."""
     since = [version for version in versions if version > cut.session.shown_at]
-    if not since:
-        return set()
     own = AuditEntry.objects.filter(agent_id=cut.agent.pk, session=cut.session.number, actor_kind=ActorKind.AGENT)
-    return set(own.filter(seq__among=since).values_list("seq", flat=True))
+    return frozenset(own.filter(seq__among=since).values_list("seq", flat=True))
 
 
 def _nothing_done(cut: Cut, answer: dict[str, Any]) -> None:
@@ -232,7 +239,8 @@ def _rewrites(cut: Cut, sources: list[Memory], content: str, dropping: Sequence[
             "grown",
         )
     _keeps_specifics(cut, sources, content, dropping)
-    _cuts(cut, breaker.loss([before], _weight(cut, sources, content)), len(sources))
+    lost = max(0, before - _weight(cut, sources, content))  # an edit that adds weight loses nothing
+    _cuts(cut, lost, len(sources))
 
 
 def _keeps_specifics(cut: Cut, sources: list[Memory], content: str, dropping: Sequence[str]) -> None:
@@ -265,7 +273,7 @@ def _has_changes_left(cut: Cut, changed: int) -> None:
 def _cuts(cut: Cut, lost: int, changed: int) -> None:
     """Count an edit for the circuit breaker, before it is made."""
     row = cut.session
-    breaker.check(mass(row, cut.agent), lost, row.floor_tokens)
+    limits.above_floor(cut.mass, lost, row.floor_tokens)
     row.changes += changed
     row.lost_tokens += lost
     cut.memories = changed
@@ -278,12 +286,6 @@ def _weight(cut: Cut, sources: list[Memory], content: str) -> int:
     core = Memory.objects.of(cut.agent).active().core().filter(scope=scope, project=project)
     equal = core.filter(digest=cut.silo.digest(content)).values_list("number", flat=True)
     return 0 if set(equal) - {source.number for source in sources} else tokens.count(content)
-
-
-def mass(row: RefinementSession, agent: Agent) -> int:
-    """The mass the circuit breaker counts: what the session left of what was there, and never more than there is
-    now without exact duplicates (others may discard meanwhile)."""
-    return min(row.counted_tokens, agent.core_tokens - agent.duplicate_tokens)
 
 
 def _has_a_double(cut: Cut, memory: Memory) -> None:
@@ -327,10 +329,9 @@ def _seen(cut: Cut, memory: Memory) -> None:
         cut.saw_more = True
 
 
-def present(row: RefinementSession, agent: Agent, refused: DomainError) -> dict[str, Any]:
+def present(cut: Cut, refused: DomainError) -> dict[str, Any]:
     """For memories that changed since they were shown, their present content, so that the agent can decide anew."""
     if not isinstance(refused, errors.Stale):
         return dict(getattr(refused, "more", {}))
-    cut = Cut(agent, row, Silo.for_agent(agent))
-    memories = [m for m in edits.fetch(agent, refused.numbers[:SHOWN_IN_ERRORS]) if _showable(agent, m)]
+    memories = [m for m in edits.fetch(cut.agent, refused.numbers[:SHOWN_IN_ERRORS]) if _showable(cut.agent, m)]
     return {"present": [_show(cut, memory) for memory in memories]}

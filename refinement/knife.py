@@ -20,11 +20,10 @@ from django.utils import timezone
 from config.errors import DomainError
 from memory import errors
 from memory.models import Agent
-from memory.silo.silo import Silo
 from memory.writing import edits
 from refinement import ledger, limits, tools
 from refinement import session as sessions
-from refinement.effects import EFFECTS, Cut, mass, present
+from refinement.effects import EFFECTS, Cut, present
 from refinement.errors import FloorReached, LimitReached, SessionEnded
 from refinement.models import Outcome, RefinementSession, SessionStep
 
@@ -100,42 +99,46 @@ def carry_out(agent: Agent, row: RefinementSession, name: str, arguments: Mappin
     started = time.perf_counter()
     tool = name if name in tools.TOOLS else "unknown"
     try:
-        cut = Cut(agent, copy(row), Silo.for_agent(agent))
+        cut = Cut(agent, copy(row))
         limits.in_time(row)
         call = tools.parse(row.mode, name, arguments)
         EFFECTS[name](cut, call)
     except LimitReached as reached:
-        _record(row, agent, tool, reached.code, 0, started)
+        _record(Cut(agent, row), tool, reached.code, started)
         sessions.end(agent, row, Outcome.INCOMPLETE, f"limit_{reached.limit}")
         return refusal(reached, over=True)
     except DomainError as refused:
-        return _refused(agent, row, refused, tool, started)
+        return _refused(Cut(agent, row), refused, tool, started)
     return _done(cut, tool, started)
 
 
 def _done(cut: Cut, tool: str, started: float) -> Result:
     agent, row = cut.agent, cut.session
     row.floor_refusals = 0 if cut.memories else row.floor_refusals
-    _record(row, agent, tool, "ok", cut.memories, started, saw_more=cut.saw_more)
+    _record(cut, tool, "ok", started)
     reason = _why_over(row)
     if reason and not cut.ends:
         cut.ends = (Outcome.INCOMPLETE, reason, "")
     if cut.ends:
         sessions.end(agent, row, *cut.ends)
-        return _success({"session": row.outcome, "session_ended": True, **sessions.figures(row)}, is_over=True)
-    return _success(cut.answer | _standing(row, agent), is_batch_done=cut.is_batch_done)
+        answer = {"session": row.outcome, "session_ended": True, **sessions.figures(row)}
+    else:
+        answer = cut.answer | _standing(cut)
+    is_over = cut.ends is not None
+    text = ledger.one_line({"ok": True, **answer})
+    return Result(True, text, is_over=is_over, is_batch_done=cut.is_batch_done and not is_over)
 
 
-def _refused(agent: Agent, row: RefinementSession, refused: DomainError, tool: str, started: float) -> Result:
+def _refused(cut: Cut, refused: DomainError, tool: str, started: float) -> Result:
     """Count a refused call; too many, or three at the floor in a row, end the session."""
-    shown = present(row, agent, refused)
-    row.failed_calls += 1
-    row.floor_refusals += isinstance(refused, FloorReached)
-    _record(row, agent, tool, refused.code, 0, started, saw_more=bool(shown.get("present")))
-    reason = _why_over(row)
+    shown = present(cut, refused)
+    cut.session.failed_calls += 1
+    cut.session.floor_refusals += isinstance(refused, FloorReached)
+    _record(cut, tool, refused.code, started)
+    reason = _why_over(cut.session)
     if reason:
-        sessions.end(agent, row, Outcome.INCOMPLETE, reason)
-    return refusal(refused, over=bool(reason), **shown, **({} if reason else _standing(row, agent)))
+        sessions.end(cut.agent, cut.session, Outcome.INCOMPLETE, reason)
+    return refusal(refused, over=bool(reason), **shown, **({} if reason else _standing(cut)))
 
 
 def _why_over(row: RefinementSession) -> str:
@@ -144,31 +147,23 @@ def _why_over(row: RefinementSession) -> str:
     return "limit_failed_calls" if row.failed_calls > row.max_failed_calls else ""
 
 
-def _record(
-    row: RefinementSession,
-    agent: Agent,
-    tool: str,
-    result: str,
-    memories: int,
-    started: float,
-    *,
-    saw_more: bool = False,
-) -> None:
+def _record(cut: Cut, tool: str, result: str, started: float) -> None:
     """Save the session's counts and one line of its timeline."""
-    row.tokens_after, row.memories_after = agent.core_tokens, agent.core_count
-    taken = time.perf_counter() - started
-    row.own_microseconds += round(taken * 1_000_000)
+    row = cut.session
+    row.tokens_after, row.memories_after = cut.agent.core_tokens, cut.agent.core_count
+    taken = round((time.perf_counter() - started) * 1_000_000)
+    row.own_microseconds += taken
     # What the agent was shown is by far the largest of these, and most calls add nothing to it.
-    row.save(update_fields=(*_COUNTED, "shown") if saw_more else _COUNTED)
+    row.save(update_fields=(*_COUNTED, "shown") if cut.saw_more else _COUNTED)
     SessionStep.objects.create(
         session_id=row.pk,
         agent_id=row.agent_id,
         at=timezone.now(),
         tool=tool,
         result=result,
-        memories=memories,
+        memories=cut.memories,
         core_tokens=row.tokens_after,
-        microseconds=round(taken * 1_000_000),
+        microseconds=taken,
     )
 
 
@@ -195,13 +190,14 @@ _COUNTED = (
 )
 
 
-def _standing(row: RefinementSession, agent: Agent) -> dict[str, Any]:
+def _standing(cut: Cut) -> dict[str, Any]:
     """Where the session stands: what every result tells the agent."""
+    row = cut.session
     return {
         "tokens": {"core": row.tokens_after, "target": row.target_tokens, "floor": row.floor_tokens},
         "left": {
             "changes": row.max_changes - row.changes,
-            "tokens_to_cut": max(0, mass(row, agent) - row.floor_tokens),
+            "tokens_to_cut": max(0, cut.mass - row.floor_tokens),
             "steps": row.max_steps - row.steps,
             "searches": row.max_searches - row.searches,
             "failed_calls": row.max_failed_calls - row.failed_calls,
@@ -209,15 +205,8 @@ def _standing(row: RefinementSession, agent: Agent) -> dict[str, Any]:
     }
 
 
-def _success(answer: dict[str, Any], *, is_over: bool = False, is_batch_done: bool = False) -> Result:
-    return Result(True, _json({"ok": True, **answer}), is_over=is_over, is_batch_done=is_batch_done)
-
-
 def refusal(refused: DomainError, *, over: bool, **more: Any) -> Result:
     """The answer to a call that changed nothing."""
     answer = {"ok": False, "code": refused.code, "error": str(refused), **more}
-    return Result(False, _json(answer | ({"session_ended": True} if over else {})), refused.code, is_over=over)
-
-
-def _json(answer: dict[str, Any]) -> str:
-    return ledger.one_line(answer)
+    text = ledger.one_line(answer | ({"session_ended": True} if over else {}))
+    return Result(False, text, refused.code, is_over=over)

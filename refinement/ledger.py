@@ -76,35 +76,28 @@ def left_out(agent: Agent) -> frozenset[str]:
     return UNREFINED | switches.closed(agent)
 
 
-def read(agent: Agent, silo: Silo) -> list[Entry]:
-    """The whole ledger, oldest first."""
-    memories, recalled = refinable(agent).order_by("origin", "number"), usage.times(agent)
-    return [Entry(memory, silo.open(memory), recalled.get(memory.number, 0)) for memory in memories]
-
-
-def still_there(agent: Agent, numbers: Sequence[int]) -> list[Entry]:
-    """The memories of a batch, read again, because earlier batches or other writers may have changed them."""
+def read(agent: Agent, numbers: Sequence[int] | None = None) -> list[Entry]:
+    """The whole ledger, oldest first; or those of these memories that are still in it."""
     silo = Silo.for_agent(agent)
-    memories = refinable(agent).numbered(numbers).order_by("origin", "number")
-    recalled = usage.times(agent, numbers)
+    rows = refinable(agent) if numbers is None else refinable(agent).numbered(numbers)
+    memories, recalled = rows.order_by("origin", "number"), usage.times(agent, numbers)
     return [Entry(memory, silo.open(memory), recalled.get(memory.number, 0)) for memory in memories]
 
 
-def batches(entries: Sequence[Entry], batch_tokens: int | None = None) -> list[list[Entry]]:
-    """The ledger in batches of at most `batch_tokens` tokens; a larger memory is a batch of its own.
+def batches(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """The ledger in batches of at most BATCH_TOKENS tokens; a larger memory is a batch of its own.
 
     One batch if everything fits. Else similar memories come first, together, and the rest by date.
     """
-    allowed = batch_tokens or settings.BATCH_TOKENS
-    if sum(entry.memory.tokens for entry in entries) <= allowed:
+    room = settings.BATCH_TOKENS
+    if sum(entry.memory.tokens for entry in entries) <= room:
         return [list(entries)] if entries else []
     filled: list[list[Entry]] = [[]]
-    room = allowed
     for group in _together(entries):
         for entry in group:
             if entry.memory.tokens > room and filled[-1]:
                 filled.append([])
-                room = allowed
+                room = settings.BATCH_TOKENS
             filled[-1].append(entry)
             room -= entry.memory.tokens
     return filled

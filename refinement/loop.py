@@ -22,7 +22,6 @@ from memory.errors import MemoryDisabled
 from memory.models import Agent
 from memory.policy import tokens
 from memory.policy.validation import MAX_CONTENT
-from memory.silo.silo import Silo
 from refinement import ledger, limits, prompts, tools
 from refinement import session as sessions
 from refinement.errors import LimitReached, SessionEnded
@@ -110,10 +109,10 @@ class _Run:
     def work(self) -> None:
         """Have one conversation for each batch, until the session is over."""
         agent = self.session.agent
-        batches = ledger.batches(ledger.read(agent, Silo.for_agent(agent))) or [[]]
+        batches = ledger.batches(ledger.read(agent)) or [[]]
         for place, entries in enumerate(batches):
             if place:
-                entries = ledger.still_there(agent, [entry.memory.number for entry in entries])
+                entries = ledger.read(agent, [entry.memory.number for entry in entries])
             session = self.knife.show(place, len(batches), entries)
             if self._converse(prompts.opening(agent, session, entries, place + 1, len(batches))):
                 return

@@ -57,7 +57,7 @@ def briefing(agent: Agent, number: int) -> Briefing:
             row.plan = plan
             row.save(update_fields=["plan"])
         batch = min(row.batch, len(row.plan) - 1)
-        entries = ledger.still_there(locked, row.plan[batch])
+        entries = ledger.read(locked, row.plan[batch])
         row.lease_until = sessions.lease_end()
         knife.show(locked, row, batch, len(row.plan), entries)
         messages = prompts.opening(locked, row, entries, batch + 1, len(row.plan))
@@ -66,7 +66,7 @@ def briefing(agent: Agent, number: int) -> Briefing:
 
 def _worked_out(agent: Agent) -> list[list[int]]:
     """The memories of each batch. The agent's row is not locked: of a large silo it takes long, and writers wait."""
-    worked = ledger.batches(ledger.read(agent, Silo.for_agent(agent))) or [[]]
+    worked = ledger.batches(ledger.read(agent)) or [[]]
     return [[entry.memory.number for entry in entries] for entries in worked]
 
 
@@ -88,25 +88,21 @@ def call(agent: Agent, number: int, tool: str, arguments: Mapping[str, Any] | No
 def _carry_out(
     agent: Agent, row: RefinementSession, tool: str, arguments: Mapping[str, Any] | None, reply: str
 ) -> Result:
+    """The first call of a reply is a step; the others only renew the lease."""
     reply = reply and Silo.for_agent(agent).digest(f"reply/{reply}").hex()  # a runtime may name a reply as it likes
     try:
-        _count(row, reply)
+        if not reply or reply != row.last_reply:
+            knife.count_step(row)
+            row.last_reply, row.reply_calls = reply, 1
+        elif row.reply_calls >= limits.MAX_CALLS_PER_REPLY:
+            raise LimitReached("calls_per_reply", limits.MAX_CALLS_PER_REPLY)
+        else:
+            row.reply_calls += 1
+            row.lease_until = sessions.lease_end()
     except LimitReached as reached:
         sessions.end(agent, row, Outcome.INCOMPLETE, f"limit_{reached.limit}")
         return refusal(reached, over=True)
     return knife.carry_out(agent, row, tool, arguments)
-
-
-def _count(row: RefinementSession, reply: str) -> None:
-    """The first call of a reply is a step; the others only renew the lease. Raises LimitReached."""
-    if not reply or reply != row.last_reply:
-        knife.count_step(row)
-        row.last_reply, row.reply_calls = reply, 1
-    elif row.reply_calls >= limits.MAX_CALLS_PER_REPLY:
-        raise LimitReached("calls_per_reply", limits.MAX_CALLS_PER_REPLY)
-    else:
-        row.reply_calls += 1
-        row.lease_until = sessions.lease_end()
 
 
 def abort(agent: Agent, number: int, reason: str = "") -> RefinementSession:

@@ -27,7 +27,7 @@ from memory.models import Agent, DueReason
 from memory.policy.validation import MAX_CONTENT
 from memory.silo.silo import Silo
 from memory.writing import duplicates, edits, operations
-from refinement import allowance, breaker, limits, schedule
+from refinement import allowance, limits, schedule
 from refinement.errors import SessionEnded, SessionOpen
 from refinement.llm.base import Usage
 from refinement.models import Driver, Mode, Outcome, RefinementSession
@@ -69,6 +69,10 @@ def open_session(
 def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: str, driver: str) -> RefinementSession:
     """Of an agent as it was before its exact duplicates went, and as it is without them: its terms are of that."""
     now = timezone.now()
+    bounds = limits.of(agent)
+    left = allowance.left(agent.tenant) if driver == Driver.SERVER and trigger != DueReason.MANUAL else None
+    if left is not None:  # a session that nobody asked for uses no more than its tenant has left this month
+        bounds["max_model_tokens"] = min(bounds["max_model_tokens"], left)
     return RefinementSession(
         agent=agent,
         number=number,
@@ -79,7 +83,7 @@ def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: s
         opened_at=now,
         budget_tokens=agent.budget_tokens,
         target_tokens=agent.target_tokens,
-        floor_tokens=breaker.floor(agent.retention, agent.target_tokens, agent.high_water_tokens),
+        floor_tokens=limits.floor(agent.retention, agent.target_tokens, agent.high_water_tokens),
         tokens_before=before.core_tokens,
         tokens_after=agent.core_tokens,
         memories_before=before.core_count,
@@ -87,15 +91,8 @@ def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: s
         repeated_tokens=before.core_tokens - agent.core_tokens,
         lease_token=secrets.token_hex(16),
         lease_until=lease_end(now),
-        **limits.of(agent) | _left_of_the_month(agent, trigger, driver),
+        **bounds,
     )
-
-
-def _left_of_the_month(agent: Agent, trigger: str, driver: str) -> dict[str, int]:
-    """A session that nobody asked for uses no more model tokens than its tenant has left."""
-    left = allowance.left(agent.tenant) if driver == Driver.SERVER and trigger != DueReason.MANUAL else None
-    usual = limits.of(agent)["max_model_tokens"]
-    return {} if left is None else {"max_model_tokens": min(usual, left)}
 
 
 def _terms(session: RefinementSession) -> dict[str, Any]:
@@ -242,23 +239,16 @@ def figures(session: RefinementSession) -> dict[str, Any]:
 def notice(session: RefinementSession, words: str) -> str:
     """The journal memory of a session. Every figure is counted here, none is taken from the model's words."""
     told = _ENDINGS[Outcome(session.outcome)].format(reason=session.reason.replace("_", " "))
+    saved = session.tokens_before - session.tokens_after
+    weight = f"saved {saved:,} tokens" if saved >= 0 else f"grew by {-saved:,} tokens"
     counted = (
         f"{told} Compressed {session.memories_before:,} → {session.memories_after:,} core memories; "
-        f"{_saved(session)}; merged {session.merged:,}, rewrote {session.updated:,}, deleted {session.deleted:,}, "
+        f"{weight}; merged {session.merged:,}, rewrote {session.updated:,}, deleted {session.deleted:,}, "
         f"promoted {session.promoted:,}; protected {session.protected:,}; "
         f"exact duplicates removed {session.duplicates_removed:,}."
     )
-    said = f' In your own words: "{words}"' if words else ""
-    return _shortened(counted + said, MAX_CONTENT)
-
-
-def _shortened(text: str, characters: int) -> str:
-    return text if len(text) <= characters else f"{text[: characters - 1]}…"
-
-
-def _saved(session: RefinementSession) -> str:
-    saved = session.tokens_before - session.tokens_after
-    return f"saved {saved:,} tokens" if saved >= 0 else f"grew by {-saved:,} tokens"
+    text = f'{counted} In your own words: "{words}"' if words else counted
+    return text if len(text) <= MAX_CONTENT else f"{text[: MAX_CONTENT - 1]}…"
 
 
 _ENDINGS = {

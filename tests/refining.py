@@ -70,7 +70,7 @@ def opened(agent: Agent, *, mode: str = Mode.FULL, shown: bool = True, **setting
 
 def entries(agent: Agent) -> list[ledger.Entry]:
     fresh = steps.fresh(agent)
-    return ledger.read(fresh, Silo.for_agent(fresh))
+    return ledger.read(fresh)
 
 
 def change(agent: Agent, **settings: Any) -> None:

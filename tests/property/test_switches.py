@@ -246,7 +246,7 @@ class Switched(RuleBasedStateMachine):
             refining.close(held, "incomplete", "interrupted")
         session = refining.open_session(self.row(), trigger="manual", mode=Mode.FULL)
         row = self.row()
-        Knife(session).show(0, 1, ledger.read(row, ledger.Silo.for_agent(row)))
+        Knife(session).show(0, 1, ledger.read(row))
         return session
 
     def keep_a_report(self) -> None:

@@ -16,7 +16,6 @@ from memory.admin.memories import MemoryPage
 from memory.consent import erasure, removal_requests
 from memory.models import Agent, CleanupDecision, Memory, Recall, RecordedSession
 from memory.recording import usage
-from memory.silo.silo import Silo
 from refinement import ledger
 from tests.admin.conftest import enrolled, sign_in
 from tests.steps import ME, PERSON, fresh, remember
@@ -27,7 +26,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 def lines(agent: Agent) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in ledger.text(ledger.read(agent, Silo.for_agent(agent))).split("\n")]
+    return [json.loads(line) for line in ledger.text(ledger.read(agent)).split("\n")]
 
 
 def test_the_ledger_tells_what_was_recalled(ada: Agent, bob: Agent) -> None:
@@ -37,7 +36,7 @@ def test_the_ledger_tells_what_was_recalled(ada: Agent, bob: Agent) -> None:
         usage.note(ada, [2], NOW)
     usage.note(bob, [1], NOW)
     assert [line.get("recalled") for line in lines(fresh(ada))] == [None, 3]
-    [entry] = ledger.still_there(fresh(ada), [2])
+    [entry] = ledger.read(fresh(ada), [2])
     assert entry.record()["recalled"] == 3
 
 
@@ -46,8 +45,7 @@ def test_the_ledger_asks_once_for_all(ada: Agent, count: int) -> None:
     numbers = remember(ada, *(f"tea {n}" for n in range(count)))
     usage.note(ada, numbers, NOW)
     agent = fresh(ada)
-    silo = Silo.for_agent(agent)
-    for read in (lambda: ledger.read(agent, silo), lambda: ledger.still_there(agent, numbers)):
+    for read in (lambda: ledger.read(agent), lambda: ledger.read(agent, numbers)):
         with CaptureQueriesContext(connection) as asked:
             assert len(read()) == count
         assert len([each for each in asked if "memory_recall" in each["sql"]]) == 1

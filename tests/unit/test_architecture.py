@@ -51,11 +51,8 @@ OPENS_SILOS = {
     "memory/vault/sealed.py",
     "refinement/effects.py",
     "refinement/gc_reports.py",
-    "refinement/knife.py",
     "refinement/ledger.py",
     "refinement/gc_logs.py",
-    "refinement/loop.py",
-    "refinement/dry_run.py",
     "refinement/runtime.py",
     "refinement/session.py",
     "memory/api/base/idempotency.py",  # keyed digests of what a caller sent, no reading

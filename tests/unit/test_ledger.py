@@ -72,27 +72,28 @@ def test_journal_discarded_and_others_memories_are_not_in_it(ada: Agent, bob: Ag
     assert entries(ada) == []
 
 
-def test_no_batch_is_larger_than_allowed(ada: Agent) -> None:
-    assert ledger.batches([], 100) == []
+def test_no_batch_is_larger_than_allowed(ada: Agent, settings: Any) -> None:
+    assert settings.BATCH_TOKENS == 24_000
+    settings.BATCH_TOKENS = 100
+    assert ledger.batches([]) == []
     made = fill(ada, 9, 30)
-    batches = ledger.batches(entries(ada), 100)
+    batches = ledger.batches(entries(ada))
     assert sizes(batches) == [90, 90, 90]
     assert sorted(number for batch in numbers(batches) for number in batch) == made
-    assert sizes(ledger.batches(entries(ada), 120)) == [120, 120, 30]
+    settings.BATCH_TOKENS = 120
+    assert sizes(ledger.batches(entries(ada))) == [120, 120, 30]
 
 
-def test_a_memory_larger_than_a_batch_has_one_to_itself(ada: Agent) -> None:
+def test_a_memory_larger_than_a_batch_has_one_to_itself(ada: Agent, settings: Any) -> None:
+    settings.BATCH_TOKENS = 100
     remember(ada, filler(10, "a"), filler(200, "b"), filler(10, "c"))
-    assert sizes(ledger.batches(entries(ada), 100)) == [10, 200, 10]
+    assert sizes(ledger.batches(entries(ada))) == [10, 200, 10]
 
 
-def test_similar_memories_share_a_batch(ada: Agent) -> None:
+def test_similar_memories_share_a_batch(ada: Agent, settings: Any) -> None:
+    settings.BATCH_TOKENS = 100
     [first] = remember(ada, "Tomatoes on the balcony need water every evening in summer.")
     fill(ada, 10, 20)
     [last] = remember(ada, "In summer the tomatoes on the balcony need much water every evening.")
-    [home] = [batch for batch in numbers(ledger.batches(entries(ada), 100)) if first in batch]
+    [home] = [batch for batch in numbers(ledger.batches(entries(ada))) if first in batch]
     assert last in home
-
-
-def test_the_default_batch_is_24_000_tokens(settings: Any) -> None:
-    assert settings.BATCH_TOKENS == 24_000

@@ -178,16 +178,17 @@ def test_a_session_renewed_at_the_last_moment_is_left_open_and_the_next_is_close
     ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     renewed, stale = opened(ada), opened(bob)
-    lock = sessions.edits._lock
+    end_stale = sessions._end_stale
 
-    def slow_lock(agent: Agent) -> Agent:
+    def renewed_first(agent: Agent) -> list[RefinementSession]:
         if agent.pk == ada.pk:
-            sessions.renew(renewed.session)
-        return lock(agent)
+            sessions.row_of(renewed.session).update(lease_until=sessions.lease_end())
+        return end_stale(agent)
 
-    with time_machine.travel(timezone.now() + LATER):
-        monkeypatch.setattr(sessions.edits, "_lock", slow_lock)
+    with time_machine.travel(timezone.now() + LATER), logbook.kept() as log:
+        monkeypatch.setattr(sessions, "_end_stale", renewed_first)
         assert [row.pk for row in sessions.close_stale()] == [stale.session.pk]
+    assert "not closed" not in log.text
     assert renewed.row.outcome == Outcome.OPEN
 
 
