@@ -18,7 +18,8 @@ from memory import errors
 from memory.models import Agent, Kind, Memory
 from memory.policy import switches, tokens
 from memory.policy.validation import parse_moment
-from memory.search.cache import Reader
+from memory.search.cache import reader
+from memory.search.selection import Filters
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
 from refinement import ledger, limits, similarity, tools
@@ -72,11 +73,9 @@ def _search(cut: Cut, call: tools.SearchMemories) -> None:
     cut.session.searches += 1
     since = parse_moment("since", call.since) if call.since else None
     until = parse_moment("until", call.until) if call.until else None
-    left_out = ledger.left_out(cut.agent)
-    with Reader(cut.agent) as index:
-        hits = index.search(
-            call.query, kind=call.kind, since=since, until=until, without_categories=left_out, limit=call.limit
-        )
+    filters = Filters(kind=call.kind, since=since, until=until, without=ledger.left_out(cut.agent))
+    with reader(cut.agent) as index:
+        hits = index.search(call.query, filters, limit=call.limit)
     found = [m for m in _fetched(cut.agent, [hit.number for hit in hits]) if _showable(cut.agent, m)]
     cut.answer = {"found": [_show(cut, memory) for memory in found]}
 
@@ -291,8 +290,8 @@ def _weight(cut: Cut, sources: list[Memory], content: str) -> int:
 def _has_a_double(cut: Cut, memory: Memory) -> None:
     """In dedupe_only a memory may go only while an equal, or nearly equal, one stays."""
     content = cut.silo.open(memory).content
-    with Reader(cut.agent) as index:
-        hits = index.search(" ".join(_WORD.findall(content)[:60]), kind=Kind.CORE, limit=DOUBLES_TRIED)
+    with reader(cut.agent) as index:
+        hits = index.search(" ".join(_WORD.findall(content)[:60]), Filters(kind=Kind.CORE), limit=DOUBLES_TRIED)
     others = [
         m for m in _fetched(cut.agent, [hit.number for hit in hits]) if m.number != memory.number and not m.discarded_at
     ]

@@ -19,7 +19,8 @@ from memory.errors import Invalid, Stale
 from memory.models import Agent, Kind
 from memory.policy.validation import MAX_CONTENT, MAX_TAG, MAX_TAGS, Draft
 from memory.search import reading
-from memory.search.reading import Filters, Read
+from memory.search.reading import Read
+from memory.search.selection import Filters
 from memory.writing import operations
 
 MAX_BATCH = 500
@@ -197,8 +198,8 @@ class Search(AgentView):
         """Find active memories, best first. The query is content: it is sent in the body and stored nowhere."""
         payload = self.payload(SearchIn)
         request_key.require_valid()  # the body may have come long after the key; edits check under their lock
-        query, tags, limit = payload.pop("q"), payload.pop("tags", ()), payload.pop("limit")
-        found = reading.search(self.agent, query, filters=Filters(**payload), tags=tags, limit=limit)
+        query, limit = payload.pop("q"), payload.pop("limit")
+        found = reading.search(self.agent, query, filters=Filters(**payload), limit=limit)
         return Response({"results": [as_json(read) | {"score": read.score} for read in found]})
 
 

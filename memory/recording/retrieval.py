@@ -27,6 +27,7 @@ from memory.search import context, reading
 from memory.search.own_words import to_be_told
 from memory.search.query import Query, parse
 from memory.search.reading import Read
+from memory.search.selection import Filters
 
 MOST_FOR_RECENCY = 0.1  # that a score gains for a memory of today
 HALF_LIFE = timedelta(days=90)  # of that gain
@@ -76,19 +77,22 @@ def retrieve(
     `limit` is at most `search.max_results`, which it also defaults to. `max_tokens` bounds what the memories weigh:
     in order, each that still fits is handed out. Raises Invalid, MemoryDisabled.
     """
-    reading.require_on(agent)
+    switches.require_on(agent)
     now = now or timezone.now()
     rules = switches.rules_of(agent)
     asked = _asked(rules, query, tags)
     most = _most(rules, limit)
     if max_tokens is not None and max_tokens < 0:
         raise Invalid("max_tokens", "must be 0 or more")
-    filters = reading.Filters(
-        without=left_out(rules), projects=seen_from(rules, project_named(project)), with_notices=False
+    filters = Filters(
+        tags=tags,
+        without=left_out(rules),
+        projects=seen_from(rules, project_named(project)),
+        with_notices=False,
     )
     found: list[Read] = []
     if asked is not None:
-        found = reading.search(agent, asked, filters=filters, tags=tags, limit=most, favour=_favour(query, now))
+        found = reading.search(agent, asked, filters=filters, limit=most, favour=_favour(query, now))
     reads = _within(found, max_tokens)
     tokens = sum(map(_weighs, reads))
     return Retrieved(

@@ -7,7 +7,8 @@ never found again, and is dropped as the least recently used.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from threading import Lock, RLock, local
@@ -58,37 +59,22 @@ _held: OrderedDict[tuple[int, bytes, str], _Held] = OrderedDict()
 _lock = Lock()
 
 
-class Reader:
+@contextmanager
+def reader(agent: Agent) -> Iterator[Index]:
     """An agent's index, caught up, locked for the time of one search."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self._held = _hold(agent)
-
-    def __enter__(self) -> Index:
-        self._held.lock.acquire()
-        try:
-            _catch_up(self._agent, self._held)
-        except BaseException:
-            self._held.lock.release()
-            raise
-        return self._held.index
-
-    def __exit__(self, *_: object) -> None:
-        self._held.lock.release()
+    held = _hold(agent)
+    try:
+        with held.lock:
+            _catch_up(agent, held)
+            yield held.index
+    finally:
         _keep_within_bounds()
 
 
-def forget_all() -> None:
-    """Drop every index of this process."""
+def forget(agent_id: int | None = None) -> None:
+    """Drop every index of this process, or those of an agent."""
     with _lock:
-        _held.clear()
-
-
-def forget(agent_id: int) -> None:
-    """Drop this process's indexes of an agent."""
-    with _lock:
-        for place in [place for place in _held if place[0] == agent_id]:
+        for place in [place for place in _held if agent_id in (None, place[0])]:
             del _held[place]
 
 

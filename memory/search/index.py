@@ -1,6 +1,6 @@
 """The index of one silo's active memories, in this process only."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import nsmallest
@@ -8,7 +8,7 @@ from heapq import nsmallest
 from memory.search.holdings import Document, Holdings
 from memory.search.query import Query, parse
 from memory.search.ranking import RELATIVE_WEIGHT, Ranking, Terms, best_first
-from memory.search.selection import Filters, readings, select
+from memory.search.selection import EVERYTHING, Filters, readings, select
 from memory.search.words import split, without_tails
 
 # Of a longer query, so many distinct words are ranked by: the rarest.
@@ -67,25 +67,16 @@ class Index:
     def search(
         self,
         query: str | Query,
+        filters: Filters = EVERYTHING,
         *,
-        kind: str | None = None,
-        category: str | None = None,
-        project: str | None = None,
-        tags: Iterable[str] = (),
-        since: datetime | None = None,
-        until: datetime | None = None,
-        without_categories: frozenset[str] = frozenset(),
-        projects: Mapping[str, frozenset[str]] | None = None,
-        with_notices: bool = True,
         favour: Callable[[datetime], float] | None = None,
         limit: int = 10,
     ) -> list[Hit]:
         """The documents that answer a query, best first, equal scores by number.
 
         Words are ORed and ranked; `"a phrase"` must be there, its words in order; `-word` must not; `tag:NAME` is a
-        tag the document has. Anything else is literal text: no string raises. `since` and `until` (both included)
-        are about the origin date. An empty query, or one of tags and exclusions
-        alone, lists what the filters leave, newest first, score 0; one of nothing but signs finds nothing.
+        tag the document has. Anything else is literal text: no string raises. An empty query, or one of tags and
+        exclusions alone, lists what the filters leave, newest first, score 0; one of nothing but signs finds nothing.
 
         `favour`: what a score is multiplied by, for an origin date. It orders anew the best of
         all by score: three times as many as wanted, 30 at least.
@@ -93,8 +84,6 @@ class Index:
         if limit < 1:
             return []
         asked = parse(query) if isinstance(query, str) else query
-        which = (kind, category, project, tuple(tags), since, until, without_categories, projects, with_notices)
-        filters = Filters(*which)
         if asked.text or any(map(str.strip, asked.phrases)):
             return self._ranked(asked, filters, limit, favour)
         return self._listed(asked, filters, limit)

@@ -5,19 +5,21 @@ Nothing is read back while memory is switched off, and nothing of a category tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from memory.errors import Redacted
 from memory.models import Agent, Memory
 from memory.policy import switches
 from memory.policy.validation import Draft
-from memory.search.cache import Reader
+from memory.search.cache import reader
 from memory.search.query import Query
+from memory.search.selection import Filters
 from memory.silo.silo import Opened, Silo
 from memory.writing import edits
 from memory.writing.edits import Edited
+from memory.writing.operations import refuse
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -29,41 +31,18 @@ class Read:
     score: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """Which memories are listed; None is any. `since` and `until` are of origin dates, both included."""
-
-    kind: str | None = None
-    category: str | None = None
-    project: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    constitutional: bool | None = None
-    discarded: bool | None = False
-    # Of a search alone: categories left out, of which projects those of a category are, and the system's notices.
-    without: frozenset[str] = frozenset()
-    projects: Mapping[str, frozenset[str]] | None = None
-    with_notices: bool = True
-
-
 def one(agent: Agent, number: int) -> Read:
     """Raises UnknownMemory, Redacted, MemoryDisabled, CategoryDisabled."""
-    require_on(agent)
-    [memory] = edits.fetch(agent, [number])
-    switches.require_readable(agent, [memory])
-    if memory.redacted_at is not None:
-        raise Redacted([number])
-    return Read(memory, Silo.for_agent(agent).open(memory))
+    [read] = several(agent, [number])
+    return read
 
 
 def several(agent: Agent, numbers: Sequence[int]) -> list[Read]:
     """These memories, in order of number. Raises UnknownMemory, Redacted, MemoryDisabled, CategoryDisabled."""
-    require_on(agent)
+    switches.require_on(agent)
     found = edits.fetch(agent, sorted(numbers))
     switches.require_readable(agent, found)
-    gone = [memory.number for memory in found if memory.redacted_at is not None]
-    if gone:
-        raise Redacted(gone)
+    refuse(found, Redacted)
     silo = Silo.for_agent(agent)
     return [Read(memory, silo.open(memory)) for memory in found]
 
@@ -76,7 +55,7 @@ def as_stored(edited: Edited, drafts: Sequence[Draft]) -> list[Read]:
 
 def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read]:
     """The next memories by number. Redacted ones say nothing and are left out. Raises MemoryDisabled."""
-    require_on(agent)
+    switches.require_on(agent)
     rows = Memory.objects.of(agent).filter(number__gt=after, redacted_at__isnull=True)
     rows = rows.exclude(switches.hidden(agent)) if switches.closed(agent) else rows
     wanted = {
@@ -98,7 +77,6 @@ def search(
     query: str | Query,
     *,
     filters: Filters,
-    tags: Sequence[str] = (),
     limit: int = 10,
     favour: Callable[[datetime], float] | None = None,
 ) -> list[Read]:
@@ -106,28 +84,11 @@ def search(
 
     `favour`: what a score is multiplied by, for an origin date.
     """
-    require_on(agent)
-    with Reader(agent) as index:
-        hits = index.search(
-            query,
-            kind=filters.kind,
-            category=filters.category,
-            project=filters.project,
-            tags=tags,
-            since=filters.since,
-            until=filters.until,
-            without_categories=switches.closed(agent) | filters.without,
-            projects=filters.projects,
-            with_notices=filters.with_notices,
-            favour=favour,
-            limit=limit,
-        )
+    switches.require_on(agent)
+    filters = replace(filters, without=switches.closed(agent) | filters.without)
+    with reader(agent) as index:
+        hits = index.search(query, filters, favour=favour, limit=limit)
     rows = Memory.objects.of(agent).active().numbered(hit.number for hit in hits) if hits else ()
     there = {memory.number: memory for memory in rows}
     silo = Silo.for_agent(agent)
     return [Read(there[hit.number], silo.open(there[hit.number]), hit.score) for hit in hits if hit.number in there]
-
-
-def require_on(agent: Agent) -> None:
-    """Raises MemoryDisabled."""
-    switches.require_on(agent)

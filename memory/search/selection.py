@@ -15,34 +15,40 @@ Phrase = Sequence[set[int]]  # per word, the terms that stand for it
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a caller asks of a memory's metadata; both ends of the time range belong to it. `projects`: of a category in
-    it, memories of these projects alone."""
+    """Which memories are searched or listed; None is any. `since` and `until` are of origin dates, both included."""
 
     kind: str | None = None
     category: str | None = None
     project: str | None = None
-    tags: tuple[str, ...] = ()
     since: datetime | None = None
     until: datetime | None = None
-    without_categories: frozenset[str] = frozenset()
+    # Of a list alone, as a search knows active memories only.
+    constitutional: bool | None = None
+    discarded: bool | None = False
+    # Of a search alone: tags, categories left out, of which projects those of a category are, and notices.
+    tags: Sequence[str] = ()
+    without: frozenset[str] = frozenset()
     projects: Mapping[str, frozenset[str]] | None = None
     with_notices: bool = True
 
     def any(self) -> bool:
-        return self != Filters()
+        return self != EVERYTHING
 
     def allow(self, holding: Holding) -> bool:
         return (
             self.kind in (None, holding.kind)
             and self.category in (None, holding.category)
             and self.project in (None, holding.project)
-            and holding.category not in self.without_categories
+            and holding.category not in self.without
             and (self.projects is None or holding.project in self.projects.get(holding.category, (holding.project,)))
             and (self.with_notices or not holding.is_notice)
             and (self.since is None or holding.origin >= self.since)
             and (self.until is None or holding.origin <= self.until)
             and all(name_key(tag) in holding.tags for tag in self.tags)
         )
+
+
+EVERYTHING = Filters()
 
 
 def readings(vocabulary: Vocabulary, word: str) -> set[int]:

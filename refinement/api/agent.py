@@ -18,7 +18,8 @@ from memory.api.base.bodies import Body, Choice, Text, Whole
 from memory.api.base.memory_out import MemoryOut, as_json
 from memory.api.base.views import AgentView
 from memory.models import Agent
-from memory.search import context, reading
+from memory.policy import switches
+from memory.search import context
 from memory.search.reading import Read
 from memory.writing import daily_limit
 from refinement import schedule
@@ -205,7 +206,7 @@ class Context(AgentView):
     def get(self, request: Request) -> HttpResponse:
         """Read the memory as a block for the agent's prompt: core memories, then the journal of the last days."""
         query = self.query(ContextQuery)
-        reading.require_on(self.agent)
+        switches.require_on(self.agent)
         form, within = query["format"], {"max_tokens": query.get("max_tokens"), "project": query.get("project")}
         etag = context.etag(self.agent, form=form, **within)
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}

@@ -32,7 +32,7 @@ TRANSACTION = ["BEGIN", "COMMIT"]
 def used(runtime: Caller, ada: Agent) -> Caller:
     """A runtime whose key was used just now, with a silo that was searched before."""
     steps.remember(ada, "green tea", "black tea", "milk")
-    cache.forget_all()
+    cache.forget()
     assert runtime.post("memories/search", {"q": "tea"}).status == 200
     return runtime
 

@@ -120,7 +120,7 @@ def used(agent: Agent, rounds: int) -> tuple[float, dict[str, list[float]]]:
         "promote_memory": ("promote_memory", lambda: {"id": journal.pop().number}),
         "a refused call": ("delete_memory", lambda: {"id": 999_999_999}),
     }
-    cache.forget_all()
+    cache.forget()
     cold = timed(knife, "search_memories", {"query": query(chance, contents)})
     seconds: dict[str, list[float]] = {name: [] for name in asked}
     for _ in range(rounds):

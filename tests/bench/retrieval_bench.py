@@ -16,6 +16,7 @@ from memory.agents import lifecycle
 from memory.models import Agent
 from memory.recording.retrieval import retrieve
 from memory.search import reading
+from memory.search.selection import Filters
 from memory.transfer.formats import jsonl
 from tests.bench.figures import Figure
 from tests.bench.search_bench import corpus, seconds
@@ -59,7 +60,7 @@ def timed(agent: Agent, questions: list[str]) -> tuple[float, float]:
         return [read.memory.number for read in retrieve(agent, query, project="shop", limit=limit).reads]
 
     def floor(query: str, limit: int) -> list[int]:
-        found = reading.search(agent, query, filters=reading.Filters(), limit=limit)
+        found = reading.search(agent, query, filters=Filters(), limit=limit)
         return [read.memory.number for read in found]
 
     took: dict[Callable[[str, int], list[int]], list[float]] = {ours: [], floor: []}

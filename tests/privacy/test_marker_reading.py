@@ -98,7 +98,7 @@ def test_something_fails(
     fault: str, watch: Watch, house: House, pat: Person, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = granted(house.ada, pat)
-    cache.forget_all()
+    cache.forget()
     with failing(fault, monkeypatch):
         answers = [read(client, house.ada, number, 1, 2), read_entry(client, house.ada, number, 3)]
         answers.append(client.get(at(house.ada, number)))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from memory.search import Document, Hit, Index
 from memory.search.query import Query
+from memory.search.selection import Filters
 
 BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
 KINDS = ("core", "constitutional")
@@ -84,7 +85,7 @@ def test_results_do_not_depend_on_the_order_of_changes(changes: list[Document | 
 def test_every_hit_satisfies_the_filters(added: list[Document], query: str, kind: str, first: int, last: int) -> None:
     held = {document.number: document for document in added}
     since, until = BEGINNING + timedelta(days=first), BEGINNING + timedelta(days=last)
-    hits = filled(held).search(query, kind=kind, since=since, until=until, tags=("red",))
+    hits = filled(held).search(query, Filters(kind=kind, since=since, until=until, tags=("red",)))
     for document in (held[hit.number] for hit in hits):
         assert document.kind == kind
         assert since <= document.origin <= until
@@ -129,6 +130,6 @@ def test_filters_find_the_best_of_what_they_allow(seed: int, words: list[str], e
         category = "private" if random.randrange(100) < excluded else ""
         index.add(Document(number, text, (), BEGINNING, "core", category, ""))
     left_out = frozenset({"private"})
-    found = index.search(" ".join(words), without_categories=left_out, limit=limit)
+    found = index.search(" ".join(words), Filters(without=left_out), limit=limit)
     with patch.object(Query, "restricts", True):
-        assert index.search(" ".join(words), without_categories=left_out, limit=limit) == found
+        assert index.search(" ".join(words), Filters(without=left_out), limit=limit) == found

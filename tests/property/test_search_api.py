@@ -135,7 +135,7 @@ class Silo(RuleBasedStateMachine):
     def begin(self) -> None:
         from memory.search import cache
 
-        cache.forget_all()
+        cache.forget()
         self.ada, key = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=OPERATOR)
         self.runtime = Caller(key)
 

@@ -19,6 +19,7 @@ from memory.policy import settings_document, switches
 from memory.policy.validation import Draft
 from memory.run_log.runs import log_run
 from memory.search import context, reading
+from memory.search.selection import Filters
 from memory.time_machine.rollback import What, roll_back
 from memory.transfer.formats import jsonl
 from memory.writing import duplicates, operations
@@ -75,8 +76,8 @@ def test_what_is_off_is_not_read_back(past: Agent) -> None:
     for act in (lambda: reading.one(past, 1), lambda: reading.several(past, [1, 3])):
         with pytest.raises(errors.CategoryDisabled):
             act()
-    assert [each.memory.number for each in reading.page(past, reading.Filters(discarded=None), after=0, limit=9)] == [3]
-    assert [each.memory.number for each in reading.search(past, "tea", filters=reading.Filters())] == [3]
+    assert [each.memory.number for each in reading.page(past, Filters(discarded=None), after=0, limit=9)] == [3]
+    assert [each.memory.number for each in reading.search(past, "tea", filters=Filters())] == [3]
     assert [memory.number for memory, _ in context.read(past).core] == [3]
     assert [memory.number for memory in ledger.refinable(past)] == [3]
 

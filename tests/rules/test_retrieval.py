@@ -23,6 +23,7 @@ from memory.recording import retrieval, topics, usage
 from memory.recording.retrieval import retrieve
 from memory.recording.topic_memory import Stage
 from memory.search import reading
+from memory.search.selection import Filters
 from memory.writing import operations
 from tests.rules.talking import settings as settle
 from tests.rules.talking import talk
@@ -114,7 +115,7 @@ def test_notices_of_the_system_are_left_out_and_take_nobodys_place(ada: Agent) -
         tell(ada, "tea")
     [number] = remember(ada, "tea, and much else to say of an afternoon by the harbour")
     assert found(ada, limit=1) == [number]
-    assert reading.search(fresh(ada), "tea", filters=reading.Filters(), limit=1)[0].memory.source == Source.SYSTEM
+    assert reading.search(fresh(ada), "tea", filters=Filters(), limit=1)[0].memory.source == Source.SYSTEM
 
 
 def test_another_agents_memory_is_not_found(ada: Agent, bob: Agent) -> None:

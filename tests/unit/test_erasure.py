@@ -144,9 +144,9 @@ def test_an_open_session_ends(past: Agent) -> None:
 
 
 def test_this_process_forgets_its_key_and_its_words(past: Agent, django_capture_on_commit_callbacks: Any) -> None:
-    cache.forget_all()
+    cache.forget()
     keys.forget_unwrapped()
-    with cache.Reader(fresh(past)) as index:
+    with cache.reader(fresh(past)) as index:
         assert index.search("tea")
     places = (*cache._held, *keys._ciphers)
     assert [place[0] for place in places].count(past.pk) == 2

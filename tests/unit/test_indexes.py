@@ -21,13 +21,13 @@ pytestmark = pytest.mark.database
 
 @pytest.fixture(autouse=True)
 def _nothing_opened() -> Iterator[None]:
-    cache.forget_all()
+    cache.forget()
     yield
-    cache.forget_all()
+    cache.forget()
 
 
 def found(agent: Agent, query: str) -> list[int]:
-    with cache.Reader(fresh(agent)) as index:
+    with cache.reader(fresh(agent)) as index:
         return [hit.number for hit in index.search(query)]
 
 

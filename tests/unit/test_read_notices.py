@@ -15,6 +15,7 @@ from memory import errors
 from memory.consent import grants, redaction, removal_requests
 from memory.models import Agent, Memory
 from memory.search import context, reading
+from memory.search.selection import Filters
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from tests import steps
@@ -102,8 +103,8 @@ def test_every_road_tells_the_same(past: Agent) -> None:
     told = fresh(past).next_number - 1
     assert LASTING in steps.says(past, told).content
     revoke(past, number)
-    found = reading.search(fresh(past), "grant", filters=reading.Filters())
-    listed = reading.page(fresh(past), reading.Filters(kind="journal"), after=0, limit=9)
+    found = reading.search(fresh(past), "grant", filters=Filters())
+    listed = reading.page(fresh(past), Filters(kind="journal"), after=0, limit=9)
     said = [reading.one(fresh(past), told).opened, *(each.opened for each in (*found, *listed))]
     assert len(said) == 3
     assert all(OVER in each.content and LASTING not in each.content for each in said)

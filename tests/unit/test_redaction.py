@@ -175,12 +175,12 @@ def test_a_change_without_a_snapshot_is_in_nobodys_way(past: Agent) -> None:
 
 
 def found(agent: Agent, words: str) -> list[int]:
-    with cache.Reader(fresh(agent)) as index:
+    with cache.reader(fresh(agent)) as index:
         return [hit.number for hit in index.search(words)]
 
 
 def test_no_search_finds_it_and_this_process_forgets_it(past: Agent, django_capture_on_commit_callbacks: Any) -> None:
-    cache.forget_all()
+    cache.forget()
     assert found(past, "black") == [5]
     with django_capture_on_commit_callbacks(execute=True):
         redact(past, 5)
@@ -190,7 +190,7 @@ def test_no_search_finds_it_and_this_process_forgets_it(past: Agent, django_capt
 
 def test_an_index_of_another_process_is_made_anew(past: Agent) -> None:
     """Catching up alone would leave the words of what was taken out in its vocabulary."""
-    cache.forget_all()
+    cache.forget()
     assert found(past, "black") == [5]
     [held] = [held for place, held in cache._held.items() if place[0] == past.pk]
     old = held.index

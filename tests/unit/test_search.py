@@ -8,6 +8,7 @@ import pytest
 from memory.search import Document, Index
 from memory.search.index import WORD_LIMIT
 from memory.search.query import QUERY_LIMIT, Query, parse
+from memory.search.selection import Filters
 from memory.search.words import split, split_any
 
 BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
@@ -24,8 +25,8 @@ def index_of(*texts: str, language: str = "english") -> Index:
     return index
 
 
-def numbers(index: Index, query: str, **filters: object) -> list[int]:
-    return [hit.number for hit in index.search(query, **filters)]  # type: ignore[arg-type]
+def numbers(index: Index, query: str, *, limit: int = 10, **filters: object) -> list[int]:
+    return [hit.number for hit in index.search(query, Filters(**filters), limit=limit)]  # type: ignore[arg-type]
 
 
 # Words
@@ -304,8 +305,8 @@ def test_adding_the_same_words_again_keeps_them_and_takes_what_filters_ask_for()
     index = Index()
     index.extend([document(1, "A boat", kind="journal"), document(2, "A boat")])
     index.add(document(1, "A boat", kind="core"))
-    assert [hit.number for hit in index.search("boat", kind="core")] == [1, 2]
-    assert index.search("boat", kind="journal") == []
+    assert numbers(index, "boat", kind="core") == [1, 2]
+    assert numbers(index, "boat", kind="journal") == []
     index.add(document(1, "A boat", tags=("Red",)))
     assert numbers(index, "tag:red") == [1]
     index.remove(1)
@@ -381,4 +382,4 @@ def test_categories_can_be_left_out() -> None:
     origin = datetime(2026, 1, 1, tzinfo=UTC)
     for number, category in enumerate(["keys", "technical"], 1):
         index.add(Document(number, "the harbour key", (), origin, "core", category, ""))
-    assert [hit.number for hit in index.search("harbour", without_categories=frozenset({"keys"}))] == [2]
+    assert numbers(index, "harbour", without=frozenset({"keys"})) == [2]

@@ -79,7 +79,7 @@ def test_an_edit_undone_leaves_every_memory_as_it_was(past: Agent, edit: str) ->
 
 
 def found(agent: Agent) -> dict[str, list[tuple[int, float]]]:
-    with cache.Reader(fresh(agent)) as index:
+    with cache.reader(fresh(agent)) as index:
         return {words: [(hit.number, hit.score) for hit in index.search(words)] for words in ("tea milk", "green", "")}
 
 
@@ -92,7 +92,7 @@ def test_search_finds_what_it_found_then(past: Agent, edit: str, is_warm: bool) 
     options = {"include_constitutional": True, "reason": "asked"} if edit == "protected" else {}
     undo(past, What.entry(seq(past)), **options)
     if not is_warm:
-        cache.forget_all()
+        cache.forget()
     assert found(past) == before
     undo(past, What.entry(seq(past)), **options)
     assert found(past) == after

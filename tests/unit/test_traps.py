@@ -175,7 +175,7 @@ def test_two_tenants_in_one_process_share_nothing_that_is_kept_warm(ada: Agent, 
     for turn in range(3):
         for agent, word in ((ada, "heron"), (bob, "plumber")):
             steps.remember(agent, f"{MARKER} {word} {turn}")
-            with cache.Reader(steps.fresh(agent)) as index:
+            with cache.reader(steps.fresh(agent)) as index:
                 found = [hit.number for hit in index.search(MARKER, limit=50)]
             assert sorted(found) == list(range(1, turn + 2))
             assert word in steps.says(agent, found[0]).content
