@@ -17,6 +17,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from audit import redactions
+from audit.patience import alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,7 @@ def put_back(**_: Any) -> None:
     """Make the triggers anew, all or none, if any is missing. Runs after every migrate, of which there may be many at
     once: on PostgreSQL one waits for the other."""
     with transaction.atomic(), connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PG_LOCK])
+        alone(_PG_LOCK)
         if not missing():
             return
         if connection.vendor == "postgresql":

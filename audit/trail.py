@@ -19,7 +19,6 @@ from django.utils import timezone
 
 from audit import bodies
 from audit.bulk import insert_many
-from audit.errors import NotLocked
 from audit.models import ActorKind, AuditEntry, Change
 from config.keyring import keyring
 
@@ -109,7 +108,7 @@ def append(subject: Subject, after: Head, draft: Draft, touches: Sequence[Touch]
     The caller holds the agent's row locked and is inside the transaction that makes the edit.
     """
     if not transaction.get_connection().in_atomic_block:
-        raise NotLocked("An entry belongs in the transaction of its edit.")
+        raise RuntimeError("An entry belongs in the transaction of its edit.")
     key = keyring().audit[0]
     changes = [_change(subject.agent_id, after.seq + 1, touch) for touch in sorted(touches, key=lambda t: t.number)]
     entry: dict[str, Any] = {

@@ -43,35 +43,23 @@ def keys_are_private(**_: Any) -> list[CheckMessage]:
     ]
 
 
-@register(OURS)
-def leases_outlast_calls(**_: Any) -> list[CheckMessage]:
-    """A lease is renewed between calls: one shorter than a call would be lost in the midst of it."""
-    wrong = {
-        "MODEL_CALL_SECONDS must be above 0.": settings.MODEL_CALL_SECONDS <= 0,
-        "LEASE_SECONDS must be above MODEL_CALL_SECONDS.": settings.LEASE_SECONDS <= settings.MODEL_CALL_SECONDS,
-        "BATCH_TOKENS must be above 0.": settings.BATCH_TOKENS <= 0,
-    }
-    return [Error(problem, id="palimpsest.E004") for problem, is_wrong in wrong.items() if is_wrong]
+_ABOVE_ZERO = (
+    *("MODEL_CALL_SECONDS", "BATCH_TOKENS", "QUEUE_WORKERS", "SWEEP_AGENTS", "WEB_WORKERS", "WEB_THREADS"),
+    *("ASKS_PER_PERSON", "ASKS_PER_AGENT"),
+)
 
 
 @register(OURS)
-def queue_can_work(**_: Any) -> list[CheckMessage]:
-    wrong = {
-        "QUEUE_WORKERS must be above 0.": settings.QUEUE_WORKERS <= 0,
-        "WEB_WORKERS must be above 0.": settings.WEB_WORKERS <= 0,
-        "WEB_THREADS must be above 0.": settings.WEB_THREADS <= 0,
+def settings_make_sense(**_: Any) -> list[CheckMessage]:
+    """A lease is renewed between calls, so one shorter than a call would run out during it."""
+    call = settings.MODEL_CALL_SECONDS
+    wrong = {f"{name} must be above 0.": getattr(settings, name) <= 0 for name in _ABOVE_ZERO} | {
+        "LEASE_SECONDS must be above MODEL_CALL_SECONDS.": call >= settings.LEASE_SECONDS,
+        "TASK_SECONDS must be above MODEL_CALL_SECONDS.": call >= settings.TASK_SECONDS,
         "SWEEP_MINUTES must be from 1 to 10080.": not 1 <= settings.SWEEP_MINUTES <= 10_080,
         "WORKER_NICE must be from 0 to 19.": not 0 <= settings.WORKER_NICE <= 19,
-        "SWEEP_AGENTS must be above 0.": settings.SWEEP_AGENTS <= 0,
-        "TASK_SECONDS must be above MODEL_CALL_SECONDS.": settings.TASK_SECONDS <= settings.MODEL_CALL_SECONDS,
     }
-    return [Error(problem, id="palimpsest.E007") for problem, is_wrong in wrong.items() if is_wrong]
-
-
-@register(OURS)
-def people_can_ask(**_: Any) -> list[CheckMessage]:
-    wrong = [name for name in ("ASKS_PER_PERSON", "ASKS_PER_AGENT") if getattr(settings, name) <= 0]
-    return [Error(f"{name} must be above 0.", id="palimpsest.E008") for name in wrong]
+    return [Error(problem, id="palimpsest.E004") for problem, is_wrong in wrong.items() if is_wrong]
 
 
 def of_the_database() -> list[CheckMessage]:

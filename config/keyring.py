@@ -74,24 +74,16 @@ def read_again() -> Keyring:
     return fresh
 
 
-def _named() -> tuple[str, str, str, str, str]:
-    return (
-        str(settings.KEYS_DIR),
-        settings.SILO_KEYS,
-        settings.AUDIT_KEY,
-        settings.PEPPER_KEY,
-        settings.HEADS_KEY,
-    )
+_VARIABLES = {"silo": "SILO_KEYS", "audit": "AUDIT_KEY", "pepper": "PEPPER_KEY", "heads": "HEADS_KEY"}
+
+
+def _named() -> list[str]:
+    return [str(settings.KEYS_DIR), *(getattr(settings, variable) for variable in _VARIABLES.values())]
 
 
 @lru_cache(maxsize=8)
-def _load(folder: str, silo: str, audit: str, pepper: str, heads: str) -> Keyring:
-    return Keyring(
-        silo=_keys(folder, "silo", silo),
-        audit=_keys(folder, "audit", audit),
-        pepper=_keys(folder, "pepper", pepper),
-        heads=_keys(folder, "heads", heads),
-    )
+def _load(folder: str, *named: str) -> Keyring:
+    return Keyring(*(_keys(folder, name, keys) for name, keys in zip(_VARIABLES, named, strict=True)))
 
 
 def _keys(folder: str, name: str, given: str) -> tuple[Key, ...]:
@@ -114,7 +106,6 @@ def _key(name: str, encoded: str) -> Key:
     except (binascii.Error, ValueError):
         secret = b""
     if len(secret) != KEY_BYTES:
-        variable = "SILO_KEYS" if name == "silo" else f"{name.upper()}_KEY"
-        problem = f"is not {KEY_BYTES} bytes of base64: see {variable}, or the file '{name}' in KEYS_DIR"
+        problem = f"is not {KEY_BYTES} bytes of base64: see {_VARIABLES[name]}, or the file '{name}' in KEYS_DIR"
         raise KeysMissing(f"The {name} key {problem}.") from None
     return Key(hashlib.sha256(b"palimpsest key id" + secret).hexdigest()[:8], secret)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from audit.trail import Actor
 from memory.errors import FileFault
@@ -31,30 +31,16 @@ class Text:
     left_out: int = 0
 
 
-class Log(Protocol):
-    """`seq` is the last entry of the trail when memories were read; None for a file."""
-
-    is_file: bool
-    is_empty: bool
-    entries: int
-    seq: int | None
-
-    def text(self, context_tokens: int | None) -> Text:
-        """What to send. With `context_tokens`, the newest entries that fit, and at least one."""
-
-    def trim(self, keep: int) -> tuple[int, int]:
-        """Keep the newest entries and all that were added since. Returns how many were removed and how many kept.
-        Raises FileFault, MemoryDisabled."""
-
-
 def log_of(agent: Agent, actor: Actor) -> Log:
     """Raises FileFault if the memory file cannot be read, SiloKeyMissing."""
     return FileLog(agent, actor) if agent.memory_path else Journal(agent, actor)
 
 
 class FileLog:
+    """The agent's memory file."""
+
     is_file = True
-    seq: int | None = None
+    seq: int | None = None  # of memories alone
 
     def __init__(self, agent: Agent, actor: Actor) -> None:
         self.agent, self.actor, self.place = agent, actor, runs.place_of(agent)
@@ -63,6 +49,7 @@ class FileLog:
         self._trail_entry: int | None = None  # the entry that announced the trim
 
     def text(self, context_tokens: int | None) -> Text:
+        """What to send. With `context_tokens`, the newest entries that fit, and at least one."""
         start, left_out = 0, 0
         if context_tokens is not None and self.entries:
             start, left_out = self._newest(context_tokens)
@@ -80,6 +67,8 @@ class FileLog:
         return log_file.start_of_last(self.place, self._state, kept), self.entries - kept
 
     def trim(self, keep: int) -> tuple[int, int]:
+        """Keep the newest entries and all that were added since. Returns how many were removed and how many kept.
+        Raises FileFault, MemoryDisabled."""
         try:
             done = log_file.trim_entries(self.place, keep, since=self._state, before_replace=self._announce)
         except FileFault:
@@ -122,6 +111,8 @@ def _split(pieces: Iterable[bytes], rest: bytes) -> Iterator[bytes]:
 
 
 class Journal:
+    """The run entries of the agent's journal. `seq` is the last entry of the trail when they were read."""
+
     is_file = False
 
     def __init__(self, agent: Agent, actor: Actor) -> None:
@@ -141,6 +132,9 @@ class Journal:
     def trim(self, keep: int) -> tuple[int, int]:
         done = operations.trim(self.agent, keep, self.actor, upto=max(self.numbers))
         return len(done.memories), operations.runs(done.agent).count()
+
+
+Log = FileLog | Journal
 
 
 def newest(texts: Iterable[str], limit: int) -> tuple[int, bool]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -24,24 +23,14 @@ SECTIONS = {"patterns_found": "Patterns Found", "repeated_work": "Repeated Work"
 _HEADING = re.compile(rf"^\s{{0,3}}#{{1,6}}\s+({'|'.join(SECTIONS.values())})[\s:#]*$", re.MULTILINE | re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Sections:
-    """A report's sections by name."""
-
-    found: dict[str, str]
-
-    @property
-    def missing(self) -> list[str]:
-        return [heading for name, heading in SECTIONS.items() if name not in self.found]
-
-
 def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0, since: int | None = None) -> GcReport:
     """Seal a report under the agent's next number. It is withdrawn at once if content was redacted `since` an entry of
     the trail, because the report may quote that content. Raises Erased, MemoryDisabled."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         switches.require_on(row)
-        is_withdrawn = since is not None and _was_redacted(row, since)
+        redactions = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.REDACTED)
+        is_withdrawn = since is not None and redactions.filter(seq__gt=since).exists()
         last = GcReport.objects.filter(agent=row).aggregate(last=Max("number"))["last"] or 0
         return GcReport.objects.create(
             agent=row,
@@ -55,10 +44,6 @@ def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0
         )
 
 
-def _was_redacted(agent: Agent, since: int) -> bool:
-    return AuditEntry.objects.filter(agent_id=agent.pk, seq__gt=since, operation=Operation.REDACTED).exists()
-
-
 def opened(agent: Agent, reports: Sequence[GcReport]) -> list[str]:
     """The texts of reports, for the agent; "" for a withdrawn one. Raises MemoryDisabled."""
     switches.require_on(agent)
@@ -69,15 +54,16 @@ def opened(agent: Agent, reports: Sequence[GcReport]) -> list[str]:
     ]
 
 
-def sections(text: str) -> Sections:
-    """The sections may come in any order, with headings of any level. Of two with one name, the first counts."""
+def sections(text: str) -> dict[str, str]:
+    """A report's sections by name. They may come in any order, with headings of any level. Of two with one name, the
+    first counts."""
     places = list(_HEADING.finditer(text))
     names = {heading.casefold(): name for name, heading in SECTIONS.items()}
     found: dict[str, str] = {}
     for place, after in zip_longest(places, places[1:]):
         section = text[place.end() : after.start() if after else len(text)].strip()
         found.setdefault(names[place[1].casefold()], section)
-    return Sections(found)
+    return found
 
 
 def withdraw(*, agent: Agent, **_: Any) -> None:

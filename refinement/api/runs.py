@@ -98,7 +98,7 @@ def _report(report: GcReport, text: str) -> dict[str, Any]:
         "entries": report.entries,
         "left_out": report.left_out,
         "is_withdrawn": is_withdrawn,
-        **{name: sections.found.get(name, "") for name in gc_reports.SECTIONS},
-        "missing": [] if is_withdrawn else sections.missing,
+        **{name: sections.get(name, "") for name in gc_reports.SECTIONS},
+        "missing": [] if is_withdrawn else [head for name, head in gc_reports.SECTIONS.items() if name not in sections],
         "text": text,
     }
