@@ -76,7 +76,7 @@ def _search(cut: Cut, call: tools.SearchMemories) -> None:
     filters = Filters(kind=call.kind, since=since, until=until, without=ledger.left_out(cut.agent))
     with reader(cut.agent) as index:
         hits = index.search(call.query, filters, limit=call.limit)
-    found = [m for m in _fetched(cut.agent, [hit.number for hit in hits]) if _showable(cut.agent, m)]
+    found = [m for m in edits.fetch(cut.agent, [hit.number for hit in hits]) if _showable(cut.agent, m)]
     cut.answer = {"found": [_show(cut, memory) for memory in found]}
 
 
@@ -292,10 +292,9 @@ def _has_a_double(cut: Cut, memory: Memory) -> None:
     content = cut.silo.open(memory).content
     with reader(cut.agent) as index:
         hits = index.search(" ".join(_WORD.findall(content)[:60]), Filters(kind=Kind.CORE), limit=DOUBLES_TRIED)
-    others = [
-        m for m in _fetched(cut.agent, [hit.number for hit in hits]) if m.number != memory.number and not m.discarded_at
-    ]
-    texts = [cut.silo.open(m).content for m in others if _place(m) == _place(memory)]
+    others = [m for m in edits.fetch(cut.agent, [hit.number for hit in hits]) if m.number != memory.number]
+    others = [m for m in others if not m.discarded_at and _place(m) == _place(memory)]
+    texts = [cut.silo.open(m).content for m in others]
     alike = content in texts or similarity.stand_in(content, texts) is not None
     if not alike:
         raise BadCall(
@@ -307,25 +306,18 @@ def _place(memory: Memory) -> tuple[str, str, str]:
     return memory.category, memory.scope, memory.project
 
 
-def _fetched(agent: Agent, numbers: list[int]) -> list[Memory]:
-    return edits.fetch(agent, numbers) if numbers else []
-
-
 def _showable(agent: Agent, memory: Memory) -> bool:
     return memory.category not in ledger.left_out(agent) and memory.discarded_at is None
 
 
 def _show(cut: Cut, memory: Memory) -> dict[str, Any]:
+    """The memory as a line of the ledger. From now on the agent may edit it."""
     record = ledger.Entry(memory, cut.silo.open(memory)).record()
-    _seen(cut, memory)
-    return record
-
-
-def _seen(cut: Cut, memory: Memory) -> None:
     number = str(memory.number)
     if cut.shown.get(number) != memory.version:
         cut.shown[number] = memory.version
         cut.saw_more = True
+    return record
 
 
 def present(cut: Cut, refused: DomainError) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, models, transaction
 from django.utils import timezone
 
 from memory.access.authentication import new_key
@@ -15,14 +15,14 @@ from memory.models import Tenant, TenantKey
 
 def create(slug: str, *, name: str = "") -> Tenant:
     """Raises Invalid, Taken."""
-    made = Tenant(slug=slug, name=name)
-    _clean(made)
+    tenant = Tenant(slug=slug, name=name)
+    _clean(tenant)
     try:
         with transaction.atomic():
-            made.save()
+            tenant.save()
     except IntegrityError:
         raise Taken("There is already a tenant of that name.") from None
-    return made
+    return tenant
 
 
 def change(tenant: Tenant, **settings: Any) -> Tenant:
@@ -38,14 +38,15 @@ def change(tenant: Tenant, **settings: Any) -> Tenant:
 
 def _clean(tenant: Tenant) -> None:
     """Django's own field checks, told as a domain error without the value."""
-    field = _wrong_field(tenant)
-    if field:  # not in a handler: the error there holds the value
+    field = wrong_field(tenant)
+    if field:
         raise Invalid(field, _ADVICE.get(field, "is not valid"))
 
 
-def _wrong_field(tenant: Tenant) -> str:
+def wrong_field(row: models.Model) -> str:
+    """The first field whose value Django refuses. The caller raises: the error in this handler holds the value."""
     try:
-        tenant.clean_fields()
+        row.clean_fields()
     except ValidationError as problem:
         return next(iter(problem.message_dict))
     return ""

@@ -10,13 +10,13 @@ from datetime import timedelta
 from pathlib import Path, PurePath
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from audit.models import AuditEntry, Change, Operation
 from audit.patience import alone
 from audit.trail import Actor
+from memory.access import tenants
 from memory.access.authentication import new_key
 from memory.agents import due_dates
 from memory.errors import AgentsSide, FileFault, Invalid, NotFound, Taken
@@ -57,19 +57,17 @@ def _tenant(slug: str) -> Tenant:
     there = Tenant.objects.filter(slug=slug).first()
     if there is not None:
         return there
-    tenant = Tenant(slug=slug)
-    _clean(tenant, "tenant")
     try:
-        with transaction.atomic():
-            tenant.save()
-    except IntegrityError:  # made by somebody else meanwhile
+        return tenants.create(slug)
+    except Taken:  # made by somebody else meanwhile
         return Tenant.objects.get(slug=slug)
-    return tenant
+    except Invalid as invalid:
+        raise Invalid("tenant", invalid.problem) from None
 
 
 def _agent(tenant: Tenant, slug: str, model: str, settings: dict[str, Any]) -> Agent:
     agent = Agent(tenant=tenant, slug=slug, model=model, **settings)
-    _clean(agent, "agent", (*TOKENS, "language", "steward", "memory_path", "vault_path", "context_tokens"))
+    _clean(agent, (*TOKENS, "language", "steward", "memory_path", "vault_path", "context_tokens"))
     try:
         with transaction.atomic():
             agent.save()
@@ -91,15 +89,15 @@ def _set_cadence(agent: Agent) -> None:
     agent.due_at = None if every is None or not agent.wrapped_key else due_dates.following(since, every, agent.pk)
 
 
-def _clean(row: Tenant | Agent, name: str, setting: Collection[str] = ()) -> None:
+def _clean(agent: Agent, setting: Collection[str]) -> None:
     """Django's own field checks and ours, told as a domain error without the value. `setting` is what is being set."""
-    if isinstance(row, Agent) and "memory_path" in setting:
-        _place_file(row)
-    if isinstance(row, Agent) and "vault_path" in setting:
-        _place_vault(row)
-    field = _wrong_field(row) or _unfit(row, setting)
-    if field:  # not in a handler: the error there holds the value
-        raise Invalid(name if field == "slug" else field, _ADVICE.get(field, "is not valid"))
+    if "memory_path" in setting:
+        _place_file(agent)
+    if "vault_path" in setting:
+        _place_vault(agent)
+    field = tenants.wrong_field(agent) or _wrong_field(agent) or _unfit(agent, setting)
+    if field:
+        raise Invalid("agent" if field == "slug" else field, _ADVICE.get(field, "is not valid"))
 
 
 _PLACES = 0x70616C70  # of PostgreSQL's advisory locks: one agent at a time is given a place for its files
@@ -120,18 +118,13 @@ def _place_vault(agent: Agent) -> None:
         raise Invalid("vault_path", _ANOTHERS)
 
 
-def _wrong_field(row: Tenant | Agent) -> str:
-    try:
-        row.clean_fields()
-    except ValidationError as problem:
-        return next(iter(problem.message_dict))
-    if isinstance(row, Agent):
-        if row.slug != unicodedata.normalize("NFC", row.slug).lower() or _looks_like_another(row.slug):
-            return "slug"
-        if row.model != row.model.strip() or not row.model.isprintable():
-            return "model"
-        if row.refine_every is not None and not OFTENEST <= row.refine_every <= RAREST:
-            return "refine_every"
+def _wrong_field(agent: Agent) -> str:
+    if agent.slug != unicodedata.normalize("NFC", agent.slug).lower() or _looks_like_another(agent.slug):
+        return "slug"
+    if agent.model != agent.model.strip() or not agent.model.isprintable():
+        return "model"
+    if agent.refine_every is not None and not OFTENEST <= agent.refine_every <= RAREST:
+        return "refine_every"
     return ""
 
 
@@ -141,10 +134,10 @@ def _looks_like_another(slug: str) -> bool:
     return len(scripts & {"LATIN", "CYRILLIC", "GREEK"}) > 1
 
 
-def _unfit(row: Tenant | Agent, setting: Collection[str]) -> str:
+def _unfit(agent: Agent, setting: Collection[str]) -> str:
     """Looked at only when it is set: what an agent was given before this was asked for keeps nobody from pausing it."""
     for name in setting:
-        value = getattr(row, name)
+        value = getattr(agent, name)
         if (name in TOKENS and value < 1) or (name == "language" and value not in LANGUAGES):
             return name
         if name == "context_tokens" and value is not None and not 0 < value <= MOST_CONTEXT:
@@ -236,7 +229,7 @@ def check(agent: Agent, **settings: Any) -> None:
     trial = copy(agent)
     for name, value in settings.items():
         setattr(trial, name, value)
-    _clean(trial, "agent", settings)
+    _clean(trial, settings)
 
 
 def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) -> Agent:
@@ -255,7 +248,7 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
         with edits.begin(row, Operation.AGENT_CHANGED, actor, is_notice=True) as edit:
             for name, value in changed.items():
                 setattr(row, name, value)
-            _clean(row, "agent", changed)
+            _clean(row, changed)
             if "refine_every" in changed:
                 _set_cadence(row)
             if changed.get("vault_path"):

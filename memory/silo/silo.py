@@ -53,14 +53,13 @@ class Silo:
 
     def retag(self, number: int, sealed: bytes, tags: Sequence[str]) -> bytes:
         """The same memory with other tags; its content is not opened."""
-        content, _ = self._parts(number, sealed)
-        return pack(content, self._seal_tags(number, tags))
+        return pack(self._parts(number, sealed)[0], self._seal_tags(number, tags))
 
     def open(self, memory: Memory) -> Opened:
-        """Raises SealBroken, naming the memory."""
         return self.open_sealed(memory.number, bytes(memory.sealed))
 
     def open_sealed(self, number: int, sealed: bytes) -> Opened:
+        """Raises SealBroken, naming the memory."""
         content, tags = self._parts(number, sealed)
         return Opened(self.open_data(CONTENT, number, content).decode(), self._open_tags(number, tags))
 
