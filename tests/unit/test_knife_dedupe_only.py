@@ -25,11 +25,6 @@ def test_a_near_duplicate_can_be_deleted(ada: Agent) -> None:
     assert only(ada).call("delete_memory", id=going)["ok"]
 
 
-def test_a_memory_without_a_double_cannot(ada: Agent) -> None:
-    [only_one] = remember(ada, PLAIN)
-    refused(only(ada), "no_double", "delete_memory", {"id": only_one})
-
-
 def test_the_last_of_two_cannot(ada: Agent) -> None:
     first, second = remember(ada, PLAIN, f"{PLAIN} ")
     held = only(ada)
@@ -49,22 +44,15 @@ def test_a_look_alike_is_no_double(ada: Agent, other: str) -> None:
     refused(held, "no_double", "delete_memory", {"id": second})
 
 
-def test_a_double_in_another_project_does_not_count(ada: Agent) -> None:
-    [here] = remember(ada, PLAIN, project="shop")
+def test_a_double_elsewhere_does_not_count(ada: Agent) -> None:
+    """In no place, another project, the journal, or discarded."""
+    alone, here = remember(ada, OTHER_NUMBER, PLAIN, project="shop")
     remember(ada, PLAIN, project="blog")
-    refused(only(ada), "no_double", "delete_memory", {"id": here})
-
-
-def test_a_double_in_the_journal_does_not_count(ada: Agent) -> None:
-    [here] = remember(ada, PLAIN)
-    remember(ada, PLAIN, kind=Kind.JOURNAL)
-    refused(only(ada), "no_double", "delete_memory", {"id": here})
-
-
-def test_a_discarded_double_does_not_count(ada: Agent) -> None:
-    here, gone = remember(ada, PLAIN, FULLER)
-    operations.discard(ada, [gone], ME)
-    refused(only(ada), "no_double", "delete_memory", {"id": here})
+    remember(ada, PLAIN, project="shop", kind=Kind.JOURNAL)
+    operations.discard(ada, remember(ada, FULLER, project="shop"), ME)
+    held = only(ada)
+    for number in (alone, here):
+        refused(held, "no_double", "delete_memory", {"id": number})
 
 
 def test_a_constitutional_double_counts(ada: Agent) -> None:
@@ -74,18 +62,16 @@ def test_a_constitutional_double_counts(ada: Agent) -> None:
     assert kept in active(ada)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_double_is_found_whatever_signs_it_holds(ada: Agent) -> None:
+    texts = [
         "Run the build -fast and never -slow on the server.",
         'The sign says "keep out" in red paint on the door.',
         "Use tag:garden for notes about the garden and its beds.",
-    ],
-)
-def test_a_double_is_found_whatever_signs_it_holds(ada: Agent, text: str) -> None:
-    [here, double] = remember(ada, text, f"{text} ")
-    assert only(ada).call("delete_memory", id=here)["ok"]
-    assert double in active(ada)
+    ]
+    going, kept = remember(ada, *texts), remember(ada, *(f"{text} " for text in texts))
+    held = only(ada)
+    assert all(held.call("delete_memory", id=number)["ok"] for number in going)
+    assert set(kept) <= set(active(ada))
 
 
 def test_a_double_is_found_among_many_alike(ada: Agent) -> None:
@@ -99,13 +85,10 @@ def test_the_floor_holds_here_too(ada: Agent) -> None:
     refused(opened(ada, mode=Mode.DEDUPE_ONLY), "floor", "delete_memory", {"id": here})
 
 
-@pytest.mark.parametrize("tool", ["consolidate_memories", "update_memory", "promote_memory", "decline_refinement"])
-def test_other_edits_do_not_exist(ada: Agent, tool: str) -> None:
-    refused(only(ada), "unknown_tool", tool, {"id": 1, "content": "x"})
-
-
-def test_searching_protecting_and_completing_do(ada: Agent) -> None:
+def test_other_edits_do_not_exist_and_the_rest_does(ada: Agent) -> None:
     held = only(ada)
+    for tool in ("consolidate_memories", "update_memory", "promote_memory", "decline_refinement"):
+        refused(held, "unknown_tool", tool, {"id": 1, "content": "x"})
     assert held.call("search_memories", query="tea")["ok"]
     assert held.call("protect_memory", id=1)["ok"]
     assert held.call("complete_refinement", summary="Done.")["session"] == "completed"

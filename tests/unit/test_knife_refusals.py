@@ -10,10 +10,9 @@ import pytest
 from audit.trail import Actor
 from memory.models import Agent, Kind
 from memory.writing import operations
-from refinement import tools
 from tests.refining import Held, entries, fill, filler, opened, outside, protected, refused
 from tests.rules.talking import off
-from tests.steps import ME, SYSTEM, remember, says, tell
+from tests.steps import ME, SYSTEM, remember, tell
 
 MARK = "zanzibar"  # in what the model sends; in no answer
 ONE = ["consolidate_memories", "update_memory", "delete_memory", "protect_memory", "promote_memory"]
@@ -43,56 +42,27 @@ def test_an_unknown_tool(held: Held, name: str) -> None:
     assert MARK not in answer["error"]
 
 
-def test_arguments_that_are_no_object(held: Held) -> None:
-    """tests/unit/test_tools.py has the other values, and all tools."""
-    for tool in tools.TOOLS:
-        refused(held, "bad_arguments", tool, [1])
+def test_arguments_that_are_wrong_in_themselves(held: Held) -> None:
+    """tests/unit/test_tools.py has every tool and value."""
+    for arguments in ([1], {}, {"id": 1, MARK: MARK}, {"id": MARK, "content": "x"}, {"id": 1, "content": f"{MARK}\0"}):
+        assert MARK not in str(refused(held, "bad_arguments", "update_memory", arguments))
 
 
-def test_missing_arguments(held: Held) -> None:
-    for tool in tools.TOOLS:
-        assert "Field required" in refused(held, "bad_arguments", tool, {})["error"]
-
-
-def test_an_unknown_argument(held: Held) -> None:
-    answer = refused(held, "bad_arguments", "delete_memory", {"id": 1, MARK: MARK})
-    assert MARK not in str(answer)
-
-
-def test_what_is_no_number(held: Held) -> None:
-    for tool in ONE:
-        refused(held, "bad_arguments", tool, naming(tool, "one", 1))
-
-
-@pytest.mark.parametrize("tool", ["consolidate_memories", "update_memory"])
-def test_content_that_cannot_be_stored(held: Held, tool: str) -> None:
-    field = "content" if tool == "update_memory" else "new_content"
-    for content in (" \n", "x" * 10_001, f"{MARK}\0", f"{MARK}\ud800"):
-        answer = refused(held, "bad_arguments", tool, naming(tool, 1, 2) | {field: content})
-        assert MARK not in str(answer)
-
-
-@pytest.mark.parametrize("when", ["yesterday", "2026-13-01", "", "9999-12-31T23:59:59-23:00"])
 @pytest.mark.parametrize("field", ["since", "until"])
-def test_a_search_with_a_date_that_is_none(held: Held, field: str, when: str) -> None:
-    if not when:  # empty is not given
-        assert held.call("search_memories", query="x", **{field: when})["ok"]
-        return
-    assert refused(held, "invalid", "search_memories", {"query": "x", field: when})["error"].startswith(field)
+def test_a_search_with_a_date_that_is_none(held: Held, field: str) -> None:
+    assert held.call("search_memories", query="x", **{field: ""})["ok"], "empty is not given"
+    for when in ("yesterday", "2026-13-01", "9999-12-31T23:59:59-23:00"):
+        answer = refused(held, "invalid", "search_memories", {"query": "x", field: when})
+        assert answer["error"].startswith(field)
 
 
 # --- the memories it names
 
 
 @pytest.mark.parametrize("tool", ONE)
-def test_a_number_nobody_has(held: Held, tool: str) -> None:
-    assert "999" in refused(held, "unknown_memory", tool, naming(tool, 999, 1))["error"]
-
-
-@pytest.mark.parametrize("tool", ONE)
-def test_a_number_of_another_agent(held: Held, bob: Agent, tool: str) -> None:
-    theirs = max(fill(bob, 30, 5))
-    refused(held, "unknown_memory", tool, naming(tool, theirs, 1))
+def test_a_number_of_nobody_or_of_another_agent(held: Held, bob: Agent, tool: str) -> None:
+    for number in (999, max(fill(bob, 30, 5))):
+        assert str(number) in refused(held, "unknown_memory", tool, naming(tool, number, 1))["error"]
 
 
 def test_each_unknown_number_is_named(held: Held) -> None:
@@ -112,20 +82,13 @@ def test_a_number_given_twice(held: Held, ids: list[object]) -> None:
     assert answer["error"] == "Given more than once: 5."
 
 
-@pytest.mark.parametrize("tool", EDITS)
+@pytest.mark.parametrize("tool", [*EDITS, "protect_memory"])
 def test_a_journal_memory_where_a_core_one_is_needed(ada: Agent, tool: str) -> None:
     fill(ada, 5, 20)
     [journal] = remember(ada, "Watered the tomatoes.", kind=Kind.JOURNAL)
     held = opened(ada)
     held.call("search_memories", query="tomatoes")
     assert str(journal) in refused(held, "not_core", tool, naming(tool, journal, 1))["error"]
-
-
-def test_a_journal_memory_is_not_protected(ada: Agent) -> None:
-    [journal] = remember(ada, "Watered the tomatoes.", kind=Kind.JOURNAL)
-    held = opened(ada)
-    held.call("search_memories", query="tomatoes")
-    refused(held, "not_core", "protect_memory", {"id": journal})
 
 
 @pytest.mark.parametrize("tool", ONE)
@@ -168,17 +131,13 @@ def test_a_private_memory_is_not_found(ada: Agent) -> None:
     assert opened(ada).call("search_memories", query="door")["found"] == []
 
 
-def test_memories_of_two_scopes_are_not_merged(ada: Agent) -> None:
+def test_memories_of_two_scopes_or_projects_are_not_merged(ada: Agent) -> None:
     remember(ada, filler(20, 1), category="behavioral")
-    [personal] = remember(ada, filler(20, 2), category="personal")
-    answer = refused(opened(ada), "mixed_scope", "consolidate_memories", naming("consolidate_memories", personal, 1))
-    assert str(personal) in answer["error"]
-
-
-def test_memories_of_two_projects_are_not_merged(ada: Agent) -> None:
-    remember(ada, filler(20, 1), project="shop")
-    [other] = remember(ada, filler(20, 2), project="blog")
-    refused(opened(ada), "mixed_scope", "consolidate_memories", naming("consolidate_memories", other, 1))
+    apart = remember(ada, filler(20, 2), category="personal") + remember(ada, filler(20, 3), project="shop")
+    held = opened(ada)
+    for other in apart:
+        answer = refused(held, "mixed_scope", "consolidate_memories", naming("consolidate_memories", other, 1))
+        assert str(other) in answer["error"]
 
 
 @pytest.mark.parametrize("category", ["", MARK, "personal", "credentials", "contextual"])
@@ -231,16 +190,11 @@ def test_a_memory_changed_since_it_was_shown(held: Held, ada: Agent, tool: str) 
     assert (present["id"], present["content"]) == (3, "It was rewritten meanwhile.")
 
 
-def test_after_its_present_content_was_shown_it_may_be_edited(held: Held, ada: Agent) -> None:
-    outside(ada, 3, "It was rewritten meanwhile.")
-    refused(held, "stale_memory", "delete_memory", {"id": 3})
-    assert held.call("delete_memory", id=3)["ok"]
-
-
 def test_a_memory_that_was_never_shown(held: Held, ada: Agent) -> None:
     [late] = remember(ada, "Came later.")
     answer = refused(held, "stale_memory", "delete_memory", {"id": late})
     assert answer["present"][0]["content"] == "Came later."
+    assert held.call("delete_memory", id=late)["ok"], "now it was shown"
 
 
 def test_a_memory_of_another_batch(ada: Agent) -> None:
@@ -257,24 +211,14 @@ def test_one_error_shows_ten_memories_at_most(ada: Agent) -> None:
     assert [memory["id"] for memory in answer["present"]] == made[:10]
 
 
-def test_a_refused_call_changes_nothing_of_the_agents_outsider(held: Held, bob: Agent) -> None:
-    [theirs] = remember(bob, "Bob's own.")
-    held.call("delete_memory", id=theirs + 500)
-    assert says(bob, theirs).content == "Bob's own."
-
-
 def test_a_refusal_is_counted_and_noted_in_the_timeline(held: Held) -> None:
-    held.call("delete_memory", id=999)
+    answer = held.call("delete_memory", id=999)
+    assert answer["left"]["failed_calls"] == 19
+    assert "session_ended" not in answer
     held.call(MARK)
     assert held.row.failed_calls == 2
     steps = held.row.timeline.order_by("pk").values_list("tool", "result", "memories")
     assert list(steps) == [("delete_memory", "unknown_memory", 0), ("unknown", "unknown_tool", 0)]
-
-
-def test_a_refusal_tells_what_is_left(held: Held) -> None:
-    answer = held.call("delete_memory", id=999)
-    assert answer["left"]["failed_calls"] == 19
-    assert "session_ended" not in answer
 
 
 def test_sources_that_would_take_long_to_compare(ada: Agent) -> None:
@@ -308,18 +252,13 @@ def test_what_others_made_of_it_since_it_may_not(ada: Agent) -> None:
     assert held.call("update_memory", id=1, content="Two cups. So be it.")["ok"]  # for now it was shown
 
 
-def test_an_entry_of_the_system_in_the_session_is_not_the_agents_own(ada: Agent) -> None:
+def test_edits_of_the_system_or_of_another_session_are_not_the_agents_own(ada: Agent) -> None:
     remember(ada, "One cup of tea is enough.", "Coffee is for guests.")
     held = opened(ada)
     operations.revise(ada, 1, SYSTEM, content="Two cups.", session=held.session.number)
-    refused(held, "stale_memory", "delete_memory", {"id": 1})
-
-
-def test_an_earlier_sessions_edit_is_not_this_ones(ada: Agent) -> None:
-    remember(ada, "One cup of tea is enough.", "Coffee is for guests.")
-    held = opened(ada)
-    operations.revise(ada, 1, Actor.agent("session 9"), content="Two cups.", session=held.session.number + 8)
-    refused(held, "stale_memory", "delete_memory", {"id": 1})
+    operations.revise(ada, 2, Actor.agent("session 9"), content="For all.", session=held.session.number + 8)
+    for number in (1, 2):
+        refused(held, "stale_memory", "delete_memory", {"id": number})
 
 
 def test_what_it_made_in_an_earlier_batch_it_must_be_shown_again(ada: Agent) -> None:

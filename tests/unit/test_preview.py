@@ -44,16 +44,11 @@ def test_it_tells_the_size_of_the_ledger_in_its_batches(ada: Agent, settings: ob
     assert told["ledger_tokens"] > 1_000
 
 
-def test_it_changes_nothing(ada: Agent) -> None:
+def test_it_changes_nothing_and_opens_no_model(ada: Agent) -> None:
+    change(ada, model="nobody/nothing")
     remember(ada, *[filler(50, "same")] * 3, filler(20, "other"))
     with untouched(ada):
-        preview(fresh(ada))
-
-
-def test_it_opens_no_model(ada: Agent) -> None:
-    change(ada, model="nobody/nothing")
-    fill(ada, 2, 20)
-    assert preview(fresh(ada))["memories"] == 2
+        assert preview(fresh(ada))["memories"] == 4
 
 
 def test_with_memory_off_nothing_is_read(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,21 +142,12 @@ def test_calls_at_once_are_made_one_after_the_other(transactional_db: None, ada:
 # --- the lease
 
 
-def test_a_lease_lasts_as_the_settings_say(ada: Agent, settings: Any) -> None:
-    assert settings.LEASE_SECONDS == 600
-    row = opened(ada).row
-    assert row.lease_until - row.opened_at == timedelta(seconds=600)
-
-
-def test_each_step_renews_the_lease(ada: Agent) -> None:
+def test_each_step_renews_the_lease_unless_it_is_lost(ada: Agent) -> None:
     held = opened(ada)
+    assert held.row.lease_until - held.row.opened_at == timedelta(seconds=600)
     with time_machine.travel(timezone.now() + timedelta(seconds=300), tick=False):
         held.knife.begin_step()
         assert held.row.lease_until == timezone.now() + timedelta(seconds=600)
-
-
-def test_a_lost_lease_is_not_renewed(ada: Agent) -> None:
-    held = opened(ada)
     RefinementSession.objects.update(lease_token="somebody else's")
     with pytest.raises(SessionEnded):
         held.knife.begin_step()
@@ -240,7 +231,10 @@ def test_the_agent_finds_a_journal_memory_whatever_the_outcome(
     fill(ada, 8, 20)
     held = opened(ada)
     held.call("delete_memory", id=1)
+    assert held.row.shown
+    change(ada, memory_enabled=False)  # the agent is told all the same
     sessions.close(held.session, outcome, reason)
+    assert (held.row.shown, held.row.summaries) == ({}, None)
     journal = Memory.objects.get(agent_id=ada.pk, kind="journal")
     assert (journal.source, journal.discarded_at) == ("system", None)
     assert says(ada, journal.number).content == (
@@ -303,21 +297,6 @@ def test_a_session_that_failed_tells_of_the_duplicates_it_removed(ada: Agent) ->
     assert (session.outcome, session.tokens_before, session.tokens_after) == (Outcome.FAILED, 150, 50)
     assert "Compressed 3 → 1 core memories; saved 100 tokens;" in notice(ada)
     assert "exact duplicates removed 2." in notice(ada)
-
-
-def test_closing_stores_no_list_of_what_was_shown(ada: Agent) -> None:
-    fill(ada, 8, 20)
-    held = opened(ada)
-    assert held.row.shown
-    sessions.close(held.session, Outcome.COMPLETED)
-    assert (held.row.shown, held.row.summaries) == ({}, None)
-
-
-def test_with_memory_switched_off_meanwhile_the_agent_is_still_told(ada: Agent) -> None:
-    held = opened(ada)
-    change(ada, memory_enabled=False)
-    sessions.close(held.session, Outcome.INCOMPLETE, "memory_disabled")
-    assert notice(ada).startswith("Refinement ended early (memory disabled).")
 
 
 def test_a_failure_while_closing_leaves_the_session_open(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,24 +363,21 @@ def test_a_session_whose_silo_does_not_open_is_closed_all_the_same(ada: Agent, b
     assert AuditEntry.objects.filter(agent_id=ada.pk).latest("seq").operation == "session_closed"
 
 
-def test_a_worker_that_is_stopped_hands_its_agent_over(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("interrupt", "ended"),
+    [(Stopped(1), ("incomplete", "worker_stopped")), (KeyboardInterrupt(), ("failed", "interrupted"))],
+    ids=["a worker that must end", "a person"],
+)
+def test_a_session_stopped_from_outside_is_closed(
+    ada: Agent, interrupt: BaseException, ended: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stop(*_: object) -> None:
-        raise Stopped(1)
+        raise interrupt
 
     monkeypatch.setattr("refinement.loop.open_model", stop)
-    with pytest.raises(SystemExit):
+    with pytest.raises(type(interrupt)):
         loop.refine(ada, trigger="weekly")
     session = RefinementSession.objects.get(agent=ada)
-    assert (session.outcome, session.reason) == ("incomplete", "worker_stopped")
-    assert schedule.due().filter(pk=ada.pk).exists()
-
-
-def test_a_session_stopped_from_outside_is_closed(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("refinement.loop.open_model", stop)
-    with pytest.raises(KeyboardInterrupt):
-        loop.refine(ada, trigger="manual")
-    session = RefinementSession.objects.get(agent=ada)
-    assert (session.outcome, session.reason) == ("failed", "interrupted")
+    assert (session.outcome, session.reason) == ended
+    is_handed_over = schedule.due().filter(pk=ada.pk).exists()
+    assert is_handed_over == (session.reason == "worker_stopped")

@@ -111,10 +111,10 @@ def test_a_check_that_breaks_lets_nothing_through(ada: Agent, monkeypatch: pytes
     def breaks(*_: Any) -> None:
         raise RuntimeError
 
-    for guard in ("missing", "breaker"):
+    for guard in ("refinement.effects.missing", "refinement.limits.above_floor"):
         with monkeypatch.context() as patch:
-            patch.setattr(effects, guard, breaks)
-            with refining.untouched(ada), pytest.raises((RuntimeError, AttributeError)):
+            patch.setattr(guard, breaks)
+            with refining.untouched(ada), pytest.raises(RuntimeError):
                 held.call("update_memory", id=1, content="short")
 
 
