@@ -186,7 +186,7 @@ def test_recency_is_a_mild_factor(ada: Agent) -> None:
     for days, factor in ((0, 1.1), (90, 1.05), (180, 1.025), (100_000, 1.0), (-30, 1.1)):
         assert retrieval.recency(days_ago(days), now=NOW) == pytest.approx(factor)
     remember(ada, "green tea", "black coffee", origin=days_ago(90))
-    [plain] = reading.search(fresh(ada), "tea", filters=reading.Filters())
+    [plain] = reading.search(fresh(ada), "tea", filters=Filters())
     [read] = retrieve(fresh(ada), "tea", now=NOW).reads
     assert read.score == pytest.approx(plain.score * 1.05)
 
@@ -248,7 +248,7 @@ def test_the_block_stays_within_max_tokens(ada: Agent) -> None:
 def test_what_is_handed_out_is_counted(ada: Agent, bob: Agent) -> None:
     remember(ada, "tea", "green tea", "milk")
     remember(bob, "tea")
-    reading.search(fresh(ada), "tea", filters=reading.Filters())  # which is no retrieval
+    reading.search(fresh(ada), "tea", filters=Filters())  # which is no retrieval
     retrieve(fresh(ada), "tea", now=NOW)
     later = NOW + timedelta(days=2)
     assert retrieve(fresh(ada), "green", now=later).times == {2: 2}

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from audit.models import AuditEntry
 from memory import errors
 from memory.models import Agent
 from memory.silo.cipher import Cipher
@@ -31,12 +30,6 @@ def test_repeats_are_discarded_for_the_one_of_earliest_origin(ada: Agent) -> Non
     assert {row(ada, n).version for n in (1, 3)} == {edited.seq}
 
 
-def test_of_equal_origins_the_lowest_number_stays(ada: Agent) -> None:
-    remember(ada, "tea", "tea", "tea", origin=OLD)
-    duplicates.remove(ada)
-    assert active(ada) == [1]
-
-
 def test_the_tags_are_united(ada: Agent) -> None:
     for origin, tags in ((NEW, ("a", "b")), (OLD, ("b",)), (MIDDLE, ("c", "a"))):
         remember(ada, "tea", origin=origin, tags=tags)
@@ -45,9 +38,12 @@ def test_the_tags_are_united(ada: Agent) -> None:
     assert says(ada, 2).content == "tea"
 
 
-def test_it_is_one_operation_of_the_system(ada: Agent) -> None:
-    remember(ada, "tea", "tea", "milk", "milk", "milk")
+def test_what_is_removable_is_removed_once_in_one_operation_of_the_system(ada: Agent) -> None:
+    remember(ada, "tea", "tea", "milk", "milk", "milk", origin=OLD)
+    operations.revise(ada, remember(ada, "coffee", origin=OLD)[0], ME, content="tea")
+    assert steps.fresh(ada).duplicate_tokens == 4
     before = last_entry(ada).seq
+    assert [m.number for m in duplicates.removable(ada)] == [2, 6, 4, 5]
     duplicates.remove(ada, session=SESSION)
     entry = last_entry(ada)
     assert (entry.seq, entry.operation, entry.actor_kind, entry.session) == (
@@ -56,15 +52,14 @@ def test_it_is_one_operation_of_the_system(ada: Agent) -> None:
         "system",
         SESSION,
     )
-    assert (entry.detail, entry.changes) == ({"removed": 3}, 3)
-    assert problems(ada) == []
-
-
-def test_the_weight_of_repeats_is_gone_and_the_high_water_mark_stays(ada: Agent) -> None:
-    remember(ada, "x" * 40, "x" * 40, "y" * 40)
-    duplicates.remove(ada)
+    assert (entry.detail, entry.changes) == ({"removed": 4}, 4)
     agent = steps.fresh(ada)
-    assert (agent.core_tokens, agent.duplicate_tokens, agent.high_water_tokens) == (20, 0, 20)
+    assert (agent.core_tokens, agent.duplicate_tokens, agent.high_water_tokens) == (2, 0, 4)
+    assert active(ada) == [1, 3], "of equal origins the lowest number stays"
+    assert duplicates.remove(ada).seq is None
+    operations.restore(ada, [2], steps.PERSON)
+    assert (active(ada), says(ada, 2).content, row(ada, 2).superseded_by) == ([1, 2, 3], "tea", None)
+    assert problems(ada) == []
 
 
 def test_constitutional_repeats_all_stay(ada: Agent) -> None:
@@ -73,6 +68,7 @@ def test_constitutional_repeats_all_stay(ada: Agent) -> None:
     duplicates.remove(ada)
     assert active(ada) == [2, 3]
     assert row(ada, 1).superseded_by == 2
+    assert duplicates.remove(ada).seq is None
 
 
 def test_a_constitutional_survivor_stays_to_the_letter(ada: Agent) -> None:
@@ -85,40 +81,18 @@ def test_a_constitutional_survivor_stays_to_the_letter(ada: Agent) -> None:
     assert steps.snapshot(row(ada, 1)) == before
 
 
-def test_constitutional_repeats_alone_are_nothing_to_do(ada: Agent) -> None:
-    remember(ada, "law", "law")
-    steps.protect(ada, 1, 2)
-    before = steps.state(ada)
-    assert duplicates.remove(ada).seq is None
-    assert steps.state(ada) == before
-
-
-@pytest.mark.parametrize(
-    "values", [{"kind": "journal"}, {"category": "technical"}, {"category": "personal"}, {"project": "site"}]
-)
-def test_the_same_text_elsewhere_is_no_duplicate(ada: Agent, values: dict[str, Any]) -> None:
-    remember(ada, "tea")
-    remember(ada, "tea", **values)
-    assert duplicates.find(ada) == []
-    assert duplicates.remove(ada).seq is None
-
-
-def test_the_same_text_in_two_projects_is_no_duplicate(ada: Agent) -> None:
-    remember(ada, "tea", project="site")
-    remember(ada, "tea", project="shop")
-    assert duplicates.find(ada) == []
-
-
-@pytest.mark.parametrize("other", ["Tea", "tea ", "tea\n", "te\u0301a"])
-def test_nearly_the_same_text_is_no_duplicate(ada: Agent, other: str) -> None:
-    remember(ada, "tea", other)
-    assert duplicates.find(ada) == []
-
-
-def test_the_same_text_of_two_agents_is_no_duplicate(ada: Agent, bob: Agent) -> None:
+def test_the_same_text_elsewhere_or_nearly_the_same_is_no_duplicate(ada: Agent, bob: Agent) -> None:
     remember(ada, "tea")
     remember(bob, "tea")
-    assert duplicates.remove(ada).seq is duplicates.remove(bob).seq is None
+    remember(ada, "Tea", "tea ", "tea\n", "te\u0301a")
+    elsewhere: list[dict[str, Any]] = [{"kind": "journal"}, {"category": "technical"}, {"category": "personal"}]
+    for values in (*elsewhere, {"project": "site"}, {"project": "shop"}):
+        remember(ada, "tea", **values)
+    operations.discard(ada, remember(ada, "tea"), ME)
+    for _ in range(2):
+        steps.tell(ada, "equal notices all stay")
+    assert duplicates.find(ada) == []
+    assert duplicates.remove(ada).seq is None
 
 
 def test_another_agents_duplicates_are_left_alone(ada: Agent, bob: Agent) -> None:
@@ -127,48 +101,6 @@ def test_another_agents_duplicates_are_left_alone(ada: Agent, bob: Agent) -> Non
     before = steps.state(bob)
     duplicates.remove(ada)
     assert steps.state(bob) == before
-
-
-def test_discarded_repeats_do_not_count(ada: Agent) -> None:
-    remember(ada, "tea", "tea")
-    operations.discard(ada, [1], ME)
-    assert duplicates.find(ada) == []
-
-
-def test_equal_notices_all_stay(ada: Agent) -> None:
-    steps.tell(ada, "closed")
-    steps.tell(ada, "closed")
-    assert duplicates.remove(ada).seq is None
-
-
-def test_a_text_revised_into_a_repeat_is_one(ada: Agent) -> None:
-    remember(ada, "tea", "milk")
-    operations.revise(ada, 2, ME, content="tea")
-    assert [m.number for m in duplicates.removable(ada)] == [2]
-
-
-def test_what_is_removable_is_what_is_removed(ada: Agent) -> None:
-    remember(ada, "tea", "tea", "milk", "law", "law", "law")
-    steps.protect(ada, 5)
-    told = [m.number for m in duplicates.removable(ada)]
-    duplicates.remove(ada)
-    assert told == [2, 4, 6]
-    assert active(ada) == [1, 3, 5]
-
-
-def test_running_twice_removes_once(ada: Agent) -> None:
-    remember(ada, "tea", "tea")
-    duplicates.remove(ada)
-    before = AuditEntry.objects.count()
-    assert duplicates.remove(ada).seq is None
-    assert AuditEntry.objects.count() == before
-
-
-def test_removed_repeats_can_be_restored(ada: Agent) -> None:
-    remember(ada, "tea", "tea", tags=("a",))
-    duplicates.remove(ada)
-    operations.restore(ada, [2], steps.PERSON)
-    assert (active(ada), says(ada, 2).content, row(ada, 2).superseded_by) == ([1, 2], "tea", None)
 
 
 def test_memory_switched_off_refuses(ada: Agent) -> None:

@@ -23,17 +23,13 @@ def three(ada: Agent) -> list[int]:
 
 
 def test_discarded_memories_are_gone_from_use_and_kept(ada: Agent, three: list[int]) -> None:
-    operations.discard(ada, [3, 1], ME)
+    before = [steps.snapshot(row(ada, n)) for n in (1, 3)]
+    edited = operations.discard(ada, [3, 1], ME, session=SESSION)
     assert active(ada) == [2]
     assert says(ada, 1).content == "tea"
     assert row(ada, 1).discarded_at == last_entry(ada).at
     agent = steps.fresh(ada)
     assert (agent.core_count, agent.core_tokens, agent.high_water_tokens) == (1, 2, 13)
-
-
-def test_discarding_is_one_entry_with_both_states_of_each(ada: Agent, three: list[int]) -> None:
-    before = [steps.snapshot(row(ada, n)) for n in (1, 3)]
-    edited = operations.discard(ada, [3, 1], ME, session=SESSION)
     touched = steps.changes(ada, edited.seq or 0)
     assert (last_entry(ada).operation, last_entry(ada).session, last_entry(ada).changes) == ("discarded", SESSION, 2)
     assert [bytes(change.before) for change in touched] == before
@@ -68,11 +64,8 @@ def test_restoring_leaves_alone_what_is_there(ada: Agent, three: list[int]) -> N
     before = steps.state(ada)
     assert operations.restore(ada, [1, 2], PERSON).seq is None
     assert steps.state(ada) == before
-
-
-def test_restoring_the_unknown_is_refused(ada: Agent) -> None:
     with refused(ada, errors.UnknownMemory):
-        operations.restore(ada, [1], PERSON)
+        operations.restore(ada, [99], PERSON)
 
 
 def runs(agent: Agent, *days: int) -> None:
@@ -86,12 +79,11 @@ def test_trim_keeps_the_newest_runs_by_origin(ada: Agent) -> None:
     assert active(ada) == [1, 3]
     assert (last_entry(ada).operation, edited.seq) == ("trimmed", last_entry(ada).seq)
     assert last_entry(ada).changes == 2
-
-
-def test_trim_keeps_the_later_of_two_of_one_moment(ada: Agent) -> None:
-    runs(ada, 1, 1)
+    runs(ada, 6, 6)
     operations.trim(ada, 1, SYSTEM)
-    assert active(ada) == [2]
+    assert active(ada) == [6], "the later of two of one moment"
+    with refused(ada, errors.Invalid):
+        operations.trim(ada, -1, SYSTEM)
 
 
 def test_trim_touches_neither_core_nor_words_nor_notices(ada: Agent) -> None:
@@ -107,8 +99,3 @@ def test_constitutional_runs_stay_and_do_not_count(ada: Agent) -> None:
     steps.protect(ada, 3)
     operations.trim(ada, 1, SYSTEM)
     assert active(ada) == [2, 3]
-
-
-def test_trim_to_less_than_nothing_is_refused(ada: Agent) -> None:
-    with refused(ada, errors.Invalid):
-        operations.trim(ada, -1, SYSTEM)

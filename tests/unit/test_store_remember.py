@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from audit.models import AuditEntry
 from memory.models import Agent
 from memory.policy.validation import Draft
 from memory.writing import operations
@@ -11,12 +12,6 @@ from tests import steps
 from tests.steps import ME, last_entry, remember, row, says
 
 pytestmark = pytest.mark.database
-
-
-def test_what_is_remembered_reads_back_as_it_was_given(ada: Agent) -> None:
-    [number] = remember(ada, "  Tea, with milk.\n", tags=("drink", "habit"))
-    assert says(ada, number).content == "  Tea, with milk.\n"
-    assert says(ada, number).tags == ("drink", "habit")
 
 
 def test_numbers_follow_each_other_within_an_agent(ada: Agent, bob: Agent) -> None:
@@ -30,6 +25,8 @@ def test_a_remembered_memory_starts_core_common_and_unprotected(ada: Agent) -> N
     memory = row(ada, 1)
     assert (memory.kind, memory.category, memory.scope, memory.project) == ("core", "behavioral", "common", "")
     assert (memory.source, memory.constitutional, memory.discarded_at) == ("agent", False, None)
+    [number] = remember(ada, "  Tea, with milk.\n", tags=("drink", "habit"))
+    assert (says(ada, number).content, says(ada, number).tags) == ("  Tea, with milk.\n", ("drink", "habit"))
 
 
 def test_a_project_memory_without_a_category_is_contextual(ada: Agent) -> None:
@@ -44,15 +41,10 @@ def test_origin_is_now_unless_it_is_given(ada: Agent) -> None:
     given = datetime(2024, 2, 1, 9, 30, tzinfo=timezone(timedelta(hours=2)))
     remember(ada, "new")
     remember(ada, "old", origin=given)
-    assert row(ada, 1).origin == row(ada, 1).created_at == last_entry_time(ada, 1)
+    entry = AuditEntry.objects.get(agent_id=ada.pk, seq=row(ada, 1).version)
+    assert row(ada, 1).origin == row(ada, 1).created_at == entry.at
     assert row(ada, 2).origin == given
     assert row(ada, 2).origin.tzinfo == UTC
-
-
-def last_entry_time(agent: Agent, number: int) -> datetime:
-    from audit.models import AuditEntry
-
-    return AuditEntry.objects.get(agent_id=agent.pk, seq=row(agent, number).version).at
 
 
 def test_remembering_writes_one_entry_with_a_change_for_each(ada: Agent) -> None:
@@ -66,14 +58,9 @@ def test_remembering_writes_one_entry_with_a_change_for_each(ada: Agent) -> None
     )
     assert entry.changes == len(steps.changes(ada, entry.seq)) == 2
     assert (entry.agent_label, entry.tenant_id, entry.session, entry.sealed) == ("acme/ada", ada.tenant_id, None, None)
-
-
-def test_a_new_memory_has_no_before_and_its_row_as_after(ada: Agent) -> None:
-    remember(ada, "tea")
-    [change] = steps.changes(ada, last_entry(ada).seq)
-    assert change.before is None
-    assert change.before_digest is None
-    assert bytes(change.after) == steps.snapshot(row(ada, 1))
+    for change in steps.changes(ada, entry.seq):
+        assert change.before is change.before_digest is None
+        assert bytes(change.after) == steps.snapshot(row(ada, change.number))
 
 
 def test_remembering_counts_core_and_journal(ada: Agent) -> None:
