@@ -24,7 +24,9 @@ from tests.unit.test_queries import asked
 pytestmark = pytest.mark.database
 
 
-def test_a_key_has_its_form_and_its_secret_is_not_stored(house: House) -> None:
+def test_a_key_opens_its_own_agent_and_its_secret_is_not_stored(house: House) -> None:
+    assert authentication.agent_of_key(house.ada_key) == house.ada
+    assert authentication.agent_of_key(house.bob_key) == house.bob
     assert re.fullmatch(r"pal_[a-z0-9]{12}_[\w-]{43}", house.ada_key)
     secret = house.ada_key.split("_", 2)[2]
     with connection.cursor() as cursor:
@@ -121,6 +123,9 @@ def last_used(agent: Agent) -> datetime | None:
 
 
 def test_last_use_is_noted_at_most_once_a_minute(house: House, time_machine: Any) -> None:
+    with pytest.raises(KeyRejected):
+        authentication.agent_of_key(house.ada_key + "x")
+    assert last_used(house.ada) is None
     start = datetime(2030, 1, 1, tzinfo=UTC)
     noted = []
     for second in (0, 30, 60, 61, 90):
@@ -131,26 +136,17 @@ def test_last_use_is_noted_at_most_once_a_minute(house: House, time_machine: Any
     assert last_used(house.bob) is None
 
 
-def test_a_rejected_key_notes_no_use(house: House) -> None:
-    with pytest.raises(KeyRejected):
-        authentication.agent_of_key(house.ada_key + "x")
-    assert last_used(house.ada) is None
-
-
 def test_a_key_costs_one_query_and_a_note_of_its_use(house: House) -> None:
     key = "SELECT memory_agentkey"  # with its agent and tenant
     assert asked(lambda: authentication.agent_of_key(house.ada_key).label) == [key, "UPDATE memory_agentkey"]
     assert asked(lambda: authentication.agent_of_key(house.ada_key).label) == [key]  # within the minute
 
 
-def test_a_missing_agent_and_another_tenants_look_alike(house: House) -> None:
+def test_an_agent_is_found_by_its_label_and_a_missing_one_looks_like_another_tenants(house: House) -> None:
     assert authentication.agent_named("acme/ada") == house.ada
     for label in ("acme/bob", "globex/ada", "acme/ADA", "acme/ada/", "nobody/nothing", "acme/ada "):
         with pytest.raises(NotFound, match="There is no agent"):
             authentication.agent_named(label)
-
-
-def test_a_label_that_is_none_is_refused(house: House) -> None:
     for label in ("", "ada", "/", "acme/", "/ada"):
         with pytest.raises(Invalid, match="TENANT/AGENT"):
             authentication.agent_named(label)
@@ -159,7 +155,7 @@ def test_a_label_that_is_none_is_refused(house: House) -> None:
 # Making agents
 
 
-def test_a_new_agent_has_a_trail_of_its_making(ada: Agent) -> None:
+def test_a_new_agent_has_a_trail_a_data_key_and_a_date(ada: Agent, bob: Agent) -> None:
     from audit.models import AuditEntry
 
     made = AuditEntry.objects.filter(agent_id=ada.pk).order_by("seq").values_list("operation", "detail")
@@ -168,14 +164,8 @@ def test_a_new_agent_has_a_trail_of_its_making(ada: Agent) -> None:
         ("agent_created", {"model": "builtin/dedupe", "has_steward": False}),
         ("key_issued", {"prefix": prefix, "handed_out": True}),
     ]
-
-
-def test_a_new_agent_has_a_data_key_of_its_own(house: House) -> None:
-    assert bytes(house.ada.wrapped_key)
-    assert bytes(house.ada.wrapped_key) != bytes(house.bob.wrapped_key)
-
-
-def test_an_agent_is_due_after_its_interval_unless_that_is_off(ada: Agent) -> None:
+    assert bytes(ada.wrapped_key)
+    assert bytes(ada.wrapped_key) != bytes(bob.wrapped_key)
     assert ada.due_at is not None
     agent, _ = lifecycle.create("acme", "idle", model="x/y", actor=OPERATOR, refine_every=None)
     assert steps.fresh(agent).due_at is None

@@ -83,14 +83,6 @@ def test_a_worker_that_is_to_end_begins_nothing_and_leaves_the_wake_up_to_others
     assert outcomes(ada) == []
 
 
-def test_who_is_due_no_more_leaves_the_line(ada: Agent) -> None:
-    due(ada)
-    tasks.sweep()
-    change(ada, paused=True)
-    tasks.sweep()
-    assert in_line() == set()
-
-
 def test_who_is_being_refined_keeps_its_place(ada: Agent) -> None:
     due(ada)
     tasks.sweep()
@@ -138,17 +130,17 @@ def test_one_delivered_while_the_first_runs_does_nothing(ada: Agent) -> None:
     assert (len(entries(ada)), held.row.outcome) == (before, "open")
 
 
-def test_who_became_paused_meanwhile_is_not_refined(ada: Agent) -> None:
+def test_who_became_paused_meanwhile_is_not_refined_and_leaves_the_line(ada: Agent) -> None:
     due(ada)
     tasks.sweep()
     change(ada, paused=True)
     assert work() == [("refine_agent", "not_due")]
-
-
-def test_its_own_side_asks_and_it_is_queued_at_once(ada: Agent) -> None:
-    backlog.ask(ada)
-    assert work() == [("refine_agent", "completed")]
-    assert outcomes(ada) == [("agent", "completed")]
+    assert in_line() == set()
+    change(ada, paused=False)
+    tasks.sweep()
+    change(ada, paused=True)
+    tasks.sweep()
+    assert in_line() == set()
 
 
 def test_who_asks_again_after_a_while_is_queued_once_more(ada: Agent) -> None:
@@ -160,7 +152,7 @@ def test_who_asks_again_after_a_while_is_queued_once_more(ada: Agent) -> None:
     backlog.ask(ada)
     assert len(waiting()) == 2
     work()
-    assert [outcome for _, outcome in outcomes(ada)] == ["completed"]
+    assert outcomes(ada) == [("agent", "completed")]
 
 
 def test_a_write_beyond_the_budget_queues_it_at_once_and_once(ada: Agent) -> None:

@@ -65,7 +65,9 @@ def test_a_missing_key_is_named_before_any_call(settings: Any, variable: str) ->
 def test_a_compatible_server_needs_no_key(settings: Any) -> None:
     settings.OPENAI_API_KEY = ""
     settings.OPENAI_BASE_URL = "http://127.0.0.1:8000/v1"
-    catalog.open_model("openai/local")
+    opened, _ = catalog.open_model("openai/local")
+    assert isinstance(opened, OpenAI)
+    assert "Authorization" not in opened.headers
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "ollama"])

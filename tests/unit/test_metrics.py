@@ -163,30 +163,22 @@ def test_who_is_due_and_what_waits(client: Client, ada: Agent) -> None:
     assert 7_200 <= figure(text, "palimpsest_due_seconds") < 7_300
 
 
-def test_the_line_and_who_is_at_it_are_told(client: Client, ada: Agent, bob: Agent) -> None:
+def test_the_line_who_is_at_it_and_what_is_wrong_are_told(client: Client, ada: Agent, bob: Agent) -> None:
+    assert figure(scraped(client), "palimpsest_sweep_late_seconds") == 0
     for agent in (ada, bob):
         refining.change(agent, due_at=timezone.now())
     backlog.sweep()
     scheduling.take()
-    text = scraped(client)
-    assert figure(text, "palimpsest_waiting_agents") == 1
-    assert figure(text, 'palimpsest_sessions_in_flight{provider="builtin"}') == 1
-    assert figure(text, 'palimpsest_sessions_in_flight{provider="openai"}') == 0
-
-
-def test_a_provider_that_is_left_alone_is_told(client: Client, db: None) -> None:
     Availability("openai/gpt").failed(60, is_unreachable=True)
     Availability("openai/gpt").failed(is_unreachable=True)
-    text = scraped(client)
-    assert figure(text, 'palimpsest_provider_down{provider="openai"}') == 1
-    assert figure(text, 'palimpsest_provider_down{provider="ollama"}') == 0
-
-
-def test_workers_that_do_not_look_who_is_due_are_told(client: Client, db: None) -> None:
-    assert figure(scraped(client), "palimpsest_sweep_late_seconds") == 0
     queue.keep_schedules()
     Schedule.objects.update(next_run=timezone.now() - timedelta(hours=1))
-    assert 3_600 <= figure(scraped(client), "palimpsest_sweep_late_seconds") < 3_700
+    text = scraped(client)
+    assert figure(text, "palimpsest_waiting_agents") == 1
+    for provider, (at_work, is_down) in {"builtin": (1, 0), "openai": (0, 1), "ollama": (0, 0)}.items():
+        assert figure(text, f'palimpsest_sessions_in_flight{{provider="{provider}"}}') == at_work
+        assert figure(text, f'palimpsest_provider_down{{provider="{provider}"}}') == is_down
+    assert 3_600 <= figure(text, "palimpsest_sweep_late_seconds") < 3_700
 
 
 def test_a_queue_that_is_down_is_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

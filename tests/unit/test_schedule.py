@@ -68,15 +68,10 @@ def test_a_paused_agent_is_due_only_if_somebody_asks(ada: Agent) -> None:
         assert due() == (["acme/ada"] if reason == DueReason.MANUAL else [])
 
 
-def test_an_agent_with_an_open_session_is_not_due(ada: Agent) -> None:
+def test_an_agent_with_an_open_session_is_not_due_until_its_lease_runs_out(ada: Agent) -> None:
     opened(ada)
     make_due(ada)
     assert due() == []
-
-
-def test_an_agent_whose_sessions_lease_ran_out_is_due(ada: Agent) -> None:
-    opened(ada)
-    make_due(ada)
     with time_machine.travel(timezone.now() + HOUR):
         assert due() == ["acme/ada"]
 
@@ -93,16 +88,12 @@ def test_after_a_session_the_next_is_due_in_a_week(ada: Agent, outcome: str) -> 
 def test_after_a_troubled_session_the_next_is_due_in_an_hour_again_after_a_good_one(ada: Agent, outcome: str) -> None:
     assert closed(ada, outcome) == (HOUR, DueReason.RETRY)
     closed(ada, Outcome.COMPLETED)
-    assert closed(ada, outcome) == (HOUR, DueReason.RETRY)
+    assert closed(ada, outcome, refine_every=None) == (HOUR, DueReason.RETRY), "also with the cadence off"
 
 
 def test_trouble_backs_off_doubling_up_to_seven_days(ada: Agent) -> None:
     waits = [closed(ada, Outcome.FAILED)[0] for _ in range(12)]
     assert waits == [HOUR * 2**n for n in range(8)] + [WEEK] * 4
-
-
-def test_trouble_is_retried_even_with_the_cadence_off(ada: Agent) -> None:
-    assert closed(ada, Outcome.FAILED, refine_every=None) == (HOUR, DueReason.RETRY)
 
 
 def test_growth_does_not_bring_a_retry_forward(ada: Agent) -> None:
@@ -120,21 +111,9 @@ def test_a_write_that_takes_an_agent_over_its_budget_makes_it_due(ada: Agent) ->
     assert schedule.why(fresh(ada)) == DueReason.OVER_BUDGET
 
 
-def test_still_over_its_budget_an_agent_has_a_quiet_day(ada: Agent) -> None:
+def test_still_over_its_budget_an_agent_has_a_quiet_day_until_it_grows_by_a_tenth(ada: Agent) -> None:
     fill(ada, 2, 100)
     assert closed(ada, Outcome.COMPLETED, budget_tokens=100, target_tokens=100) == (DAY, DueReason.OVER_BUDGET)
-
-
-def test_a_little_growth_does_not_end_the_quiet_day(ada: Agent) -> None:
-    fill(ada, 2, 100)
-    closed(ada, Outcome.COMPLETED, budget_tokens=100, target_tokens=100)
-    remember(ada, filler(19, "little"))
-    assert schedule.why(fresh(ada)) == ""
-
-
-def test_growth_by_more_than_a_tenth_ends_the_quiet_day(ada: Agent) -> None:
-    fill(ada, 2, 100)
-    closed(ada, Outcome.COMPLETED, budget_tokens=100, target_tokens=100)
     remember(ada, filler(19, "little"))
     assert schedule.why(fresh(ada)) == ""
     remember(ada, filler(2, "more"))
@@ -159,11 +138,7 @@ def lost(agent: Agent, driver: str = Driver.SERVER) -> timedelta:
         return about(due_at - session.closed_at)
 
 
-def test_when_a_worker_died_another_takes_over_at_once(ada: Agent) -> None:
-    assert lost(ada) == timedelta()
-
-
-def test_a_session_that_workers_die_of_backs_off_the_second_time(ada: Agent) -> None:
+def test_when_a_worker_died_another_takes_over_at_once_and_later_the_second_time(ada: Agent) -> None:
     assert [lost(ada) for _ in range(3)] == [timedelta(), 2 * HOUR, 4 * HOUR]
 
 
@@ -171,19 +146,13 @@ def test_the_service_does_not_take_over_from_a_runtime(ada: Agent) -> None:
     assert lost(ada, Driver.RUNTIME) == HOUR
 
 
-def test_another_cadence_sets_another_date(ada: Agent) -> None:
+def test_another_cadence_sets_another_date_and_leaves_other_reasons_alone(ada: Agent) -> None:
     lifecycle.change(ada, PERSON, refine_every=DAY)
     due_at = fresh(ada).due_at
     assert due_at is not None
     assert about(due_at - ada.created_at) == DAY
-
-
-def test_with_the_cadence_switched_off_the_date_goes(ada: Agent) -> None:
     lifecycle.change(ada, PERSON, refine_every=None)
     assert fresh(ada).due_at is None
-
-
-def test_another_cadence_leaves_other_reasons_alone(ada: Agent) -> None:
     make_due(ada, reason=DueReason.OVER_BUDGET)
-    lifecycle.change(ada, PERSON, refine_every=None)
+    lifecycle.change(ada, PERSON, refine_every=WEEK)
     assert schedule.why(fresh(ada)) == DueReason.OVER_BUDGET

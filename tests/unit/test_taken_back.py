@@ -43,18 +43,13 @@ def by(rows: Iterable[RefinementSession] | None = None) -> list[int | None]:
     return [session.undone_by for session in found]
 
 
-def test_a_session_that_was_rolled_back_is_told_by_which_entry(ada: Agent) -> None:
+def test_a_rollback_of_the_rollback_unmarks_it_and_another_marks_it_again(ada: Agent) -> None:
     fill(ada, 8, 100)
     refined(ada, 1)
     assert by() == [None]
     entry = undo(ada, What.session(1))
     assert by() == [entry]
-
-
-def test_a_rollback_of_the_rollback_unmarks_it_and_another_marks_it_again(ada: Agent) -> None:
-    fill(ada, 8, 100)
-    refined(ada, 1)
-    undo(ada, What.entry(undo(ada, What.session(1))))
+    undo(ada, What.entry(entry))
     assert by() == [None]
     again = undo(ada, What.session(1))
     assert by() == [again]

@@ -68,16 +68,6 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("edit", [name for name in EDITS if name not in ("remembered", "consolidated")])
-def test_an_edit_undone_leaves_every_memory_as_it_was(past: Agent, edit: str) -> None:
-    before, figures = now(past), (fresh(past).core_tokens, fresh(past).constitutional_tokens)
-    EDITS[edit](past)
-    options = {"include_constitutional": True, "reason": "asked"} if edit == "protected" else {}
-    undo(past, What.entry(seq(past)), **options)
-    assert now(past) == before
-    assert (fresh(past).core_tokens, fresh(past).constitutional_tokens) == figures
-
-
 def found(agent: Agent) -> dict[str, list[tuple[int, float]]]:
     with cache.reader(fresh(agent)) as index:
         return {words: [(hit.number, hit.score) for hit in index.search(words)] for words in ("tea milk", "green", "")}
@@ -85,35 +75,22 @@ def found(agent: Agent) -> dict[str, list[tuple[int, float]]]:
 
 @pytest.mark.parametrize("is_warm", [True, False])
 @pytest.mark.parametrize("edit", EDITS)
-def test_search_finds_what_it_found_then(past: Agent, edit: str, is_warm: bool) -> None:
-    before = found(past)
+def test_an_edit_and_its_rollback_undone_leave_all_as_it_was(past: Agent, edit: str, is_warm: bool) -> None:
+    """Every memory, the counters, and what a search finds. What the edit made is discarded."""
+    before, said, weighed = now(past), found(past), (fresh(past).core_tokens, fresh(past).constitutional_tokens)
     EDITS[edit](past)
-    after = found(past)
-    options = {"include_constitutional": True, "reason": "asked"} if edit == "protected" else {}
+    after, said_after = now(past), found(past)
+    options = {"include_constitutional": True, "reason": " asked "} if edit == "protected" else {}
     undo(past, What.entry(seq(past)), **options)
+    assert last_entry(past).detail.get("reason") == ("asked" if options else None)
+    assert {number: state for number, state in now(past).items() if number in before} == before
+    assert all(row(past, number).discarded_at is not None for number in now(past).keys() - before.keys())
+    assert (fresh(past).core_tokens, fresh(past).constitutional_tokens) == weighed
     if not is_warm:
         cache.forget()
-    assert found(past) == before
+    assert found(past) == said
     undo(past, What.entry(seq(past)), **options)
-    assert found(past) == after
-
-
-@pytest.mark.parametrize("edit", ["remembered", "consolidated"])
-def test_what_an_undone_edit_made_is_discarded(past: Agent, edit: str) -> None:
-    before = now(past)
-    EDITS[edit](past)
-    undo(past, What.entry(seq(past)))
-    assert {number: state for number, state in now(past).items() if number in before} == before
-    assert row(past, 6).discarded_at is not None
-
-
-@pytest.mark.parametrize("edit", [name for name in EDITS if name != "protected"])
-def test_a_rollback_is_rolled_back(past: Agent, edit: str) -> None:
-    EDITS[edit](past)
-    after = now(past)
-    undo(past, What.entry(seq(past)))
-    undo(past, What.entry(seq(past)))
-    assert now(past) == after
+    assert (now(past), found(past)) == (after, said_after)
 
 
 def test_it_is_one_entry_that_names_what_it_undid(past: Agent) -> None:
@@ -127,29 +104,18 @@ def test_it_is_one_entry_that_names_what_it_undid(past: Agent) -> None:
     assert [by(seq) for seq in range(undone + 3)] == [None] * undone + [entry.seq, None, None]
 
 
-def test_a_reason_is_kept_whatever_is_undone(past: Agent) -> None:
-    operations.discard(past, [2], ME)
-    undo(past, What.entry(seq(past)), reason=" Asked by the steward. ")
-    assert last_entry(past).detail["reason"] == "Asked by the steward."
-
-
 def test_figures_say_what_is_done(past: Agent) -> None:
     start = seq(past)
     operations.revise(past, 1, ME, content="green tea from the hills")
     operations.discard(past, [2], ME)
     operations.protect(past, [3], PERSON)
     remember(past, "honey")
+    before = steps.state(past)
     told = preview(past, What.since_entry(start))
+    assert steps.state(past) == before, "a preview changes nothing"
     assert (told.restored, told.discarded, told.rewritten, told.protection_changed) == (1, 1, 1, 1)
     assert (told.entry, told.applied, told.constitutional) == (None, False, (3,))
     assert told.tokens_before - told.tokens_after == fresh(past).core_tokens - told.tokens_after
-
-
-def test_a_preview_changes_nothing(past: Agent) -> None:
-    before = steps.state(past)
-    store_seq = seq(past)
-    preview(past, What.since_entry(0))
-    assert (steps.state(past), seq(past)) == (before, store_seq)
 
 
 # --- a session

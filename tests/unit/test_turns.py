@@ -42,16 +42,11 @@ def served(count: int) -> list[int | None]:
     return done
 
 
-def test_of_one_tenant_the_longest_overdue_goes_first() -> None:
+def test_of_one_tenant_who_was_asked_for_goes_first_and_then_the_longest_overdue() -> None:
     stands(1, 1, minutes=5)
     stands(2, 1, minutes=50)
-    assert served(3) == [2, 1, None]
-
-
-def test_who_was_asked_for_goes_before_who_is_overdue() -> None:
-    stands(1, 1, minutes=50)
-    stands(2, 1, asked=True)
-    assert served(2) == [2, 1]
+    stands(3, 1, asked=True)
+    assert served(4) == [3, 2, 1, None]
 
 
 def test_asking_does_not_go_before_other_tenants() -> None:
