@@ -26,7 +26,8 @@ from memory.agents.lifecycle import change
 from memory.errors import MemoryDisabled
 from memory.models import Agent, DueReason
 from memory.writing import edits
-from refinement import providers, schedule, scheduling
+from refinement import allowance, providers, schedule, scheduling
+from refinement.errors import AllowanceSpent, BackingOff
 from refinement.models import Outcome, RefinementSession, Waiting
 
 AT_ONCE = (
@@ -42,9 +43,21 @@ def ask(agent: Agent) -> Agent:
     Raises MemoryDisabled, Erased, BackingOff, AllowanceSpent.
     """
     with edits.locked(agent) as row:
-        due = schedule.ask(row)
-        _call_again(due)
-        return due
+        edits.require_key(row)
+        if not row.memory_enabled:
+            raise MemoryDisabled
+        now = timezone.now()
+        if row.failures_in_a_row and row.quiet_until and now < row.quiet_until:  # each try may cost the operator money
+            raise BackingOff(f"Refinement ended in trouble; ask again from {row.quiet_until:%Y-%m-%d %H:%M:%S} UTC on.")
+        if allowance.is_used_up(row.tenant, now):
+            again = f"ask again from {allowance.next_month(now):%Y-%m-%d} on."
+            raise AllowanceSpent(f"The tenant's model tokens of this month are used up; {again}")
+        if schedule.why(row, now) != DueReason.MANUAL:  # a person's request has more rights: it stays
+            row.due_reason = DueReason.AGENT
+        row.due_at = now
+        row.save(update_fields=["due_at", "due_reason"])
+        _call_again(row)
+        return row
 
 
 def ask_for(agent: Agent, actor: Actor) -> Agent:

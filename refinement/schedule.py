@@ -8,11 +8,9 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from memory.agents import due_dates
-from memory.errors import MemoryDisabled
 from memory.models import Agent, DueReason
 from memory.writing import cooldown, edits
 from refinement import allowance
-from refinement.errors import AllowanceSpent, BackingOff
 from refinement.models import Driver, Outcome, RefinementSession
 
 LEASE_EXPIRED, WORKER_STOPPED = "lease_expired", "worker_stopped"  # why a session ended: nobody drove it any more
@@ -48,28 +46,6 @@ def why(agent: Agent, now: datetime | None = None) -> str:
     """The reason why an agent is due, or an empty text."""
     is_due = agent.due_at is not None and agent.due_at <= (now or timezone.now())
     return agent.due_reason if is_due and agent.memory_enabled else ""
-
-
-def ask(agent: Agent) -> Agent:
-    """Make an agent due at once because its own side asked.
-
-    Raises MemoryDisabled, Erased, BackingOff, AllowanceSpent.
-    """
-    with edits.locked(agent) as row:
-        edits.require_key(row)
-        if not row.memory_enabled:
-            raise MemoryDisabled
-        now = timezone.now()
-        if row.failures_in_a_row and row.quiet_until and now < row.quiet_until:  # each try may cost the operator money
-            raise BackingOff(f"Refinement ended in trouble; ask again from {row.quiet_until:%Y-%m-%d %H:%M:%S} UTC on.")
-        if allowance.is_used_up(row.tenant, now):
-            again = f"ask again from {allowance.next_month(now):%Y-%m-%d} on."
-            raise AllowanceSpent(f"The tenant's model tokens of this month are used up; {again}")
-        if why(row, now) != DueReason.MANUAL:  # a person's request has more rights: it stays
-            row.due_reason = DueReason.AGENT
-        row.due_at = now
-        row.save(update_fields=["due_at", "due_reason"])
-        return row
 
 
 def put_off(agent: Agent) -> None:

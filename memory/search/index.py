@@ -32,7 +32,7 @@ class Index:
     of a removed document nothing is left that no other document holds. `language` is the name of a Snowball stemmer;
     words of other languages are matched as they are written.
 
-    Searches may run at the same time; `add`, `extend` and `remove` need the index to themselves.
+    Searches may run at the same time; `extend` and `remove` need the index to themselves.
     """
 
     def __init__(self, language: str = "english") -> None:
@@ -40,9 +40,6 @@ class Index:
 
     def __len__(self) -> int:
         return len(self._holdings)
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._holdings.by_number
 
     def __reduce__(self) -> str:
         raise TypeError("A search index is content in clear and is not pickled")
@@ -52,12 +49,8 @@ class Index:
         """An estimate of the memory held (bytes, within about a quarter), in constant time."""
         return self._holdings.bytes_used
 
-    def add(self, document: Document) -> None:
-        """Adds a document, in the place of an earlier one of its number."""
-        self._holdings.extend((document,))
-
     def extend(self, documents: Iterable[Document]) -> None:
-        """Adds many documents; the fast way to fill an index, fastest in ascending order of number."""
+        """Adds documents, each in the place of an earlier one of its number; fastest in ascending order of number."""
         self._holdings.extend(documents)
 
     def remove(self, number: int) -> None:

@@ -19,7 +19,7 @@ from config import queue
 from memory.agents import lifecycle
 from memory.consent import grants
 from memory.models import Agent, Person
-from refinement import loop, schedule
+from refinement import backlog, loop
 from refinement.admin import overview
 from refinement.models import Provider
 from tests import steps
@@ -60,7 +60,7 @@ def test_what_needs_somebody_is_counted(house: House, staff: dict[str, Person], 
     told = {"agents": 1, "over budget": 1, "paused": 1, "open access requests": 1, "grants in force": 1}
     assert counts(client) == nothing | told
     lifecycle.change(fresh(house.ada), RUNTIME, paused=False)
-    schedule.ask(fresh(house.ada))
+    backlog.ask(fresh(house.ada))
     assert counts(client)["due for refinement"] == 1
     assert counts(enter("superuser"))["agents"] == 2
 

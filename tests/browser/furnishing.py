@@ -23,7 +23,7 @@ from memory.policy.validation import Draft
 from memory.time_machine.rollback import What, roll_back
 from memory.transfer.formats import jsonl
 from memory.writing import operations
-from refinement import loop, schedule
+from refinement import backlog, loop
 from tests.admin.conftest import enrolled
 
 LEDGER = Path(refinement.demo.__file__).parent / "ledger.jsonl"
@@ -60,7 +60,7 @@ def furnish(mark: str = "") -> Home:
     ):
         Membership.objects.create(person=person, tenant=tenant, role=role)
     invitations.invite(ada.tenant, "tomasz@quayside.test", Role.AUDITOR, owner)
-    schedule.ask(noor)
+    backlog.ask(noor)
     _refined(ada, ines, bela)
     _edited(ines, mark)
     roll_back(ines, What.session(1), Actor.person(owner.email), reason="two merges went too far")

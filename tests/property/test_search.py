@@ -61,7 +61,7 @@ def test_no_query_raises(added: list[Document], query: str) -> None:
     index = Index()
     index.extend(added)
     hits = index.search(query, limit=20)
-    assert all(hit.number in index for hit in hits)
+    assert all(hit.number in index._holdings.by_number for hit in hits)
     assert len({hit.number for hit in hits}) == len(hits)
 
 
@@ -70,7 +70,7 @@ def test_results_do_not_depend_on_the_order_of_changes(changes: list[Document | 
     index, held = Index(), dict[int, Document]()
     for change in changes:
         if isinstance(change, Document):
-            index.add(change)
+            index.extend([change])
             held[change.number] = change
         else:
             index.remove(change)
@@ -128,7 +128,7 @@ def test_filters_find_the_best_of_what_they_allow(seed: int, words: list[str], e
     for number in range(1_200):
         text = " ".join(random.choices(said, k=random.randint(1, 9)))
         category = "private" if random.randrange(100) < excluded else ""
-        index.add(Document(number, text, (), BEGINNING, "core", category, ""))
+        index.extend([Document(number, text, (), BEGINNING, "core", category, "")])
     left_out = frozenset({"private"})
     found = index.search(" ".join(words), Filters(without=left_out), limit=limit)
     with patch.object(Query, "restricts", True):

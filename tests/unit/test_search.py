@@ -83,7 +83,7 @@ def test_stems_and_stop_words_are_those_of_the_language() -> None:
 def test_equal_scores_are_ordered_by_number() -> None:
     index = Index()
     for number in (30, 10, 20):
-        index.add(document(number, "the same words"))
+        index.extend([document(number, "the same words")])
     assert numbers(index, "same words") == [10, 20, 30]
 
 
@@ -111,7 +111,7 @@ def test_common_words_are_counted_for_the_best_although_not_listed() -> None:
 
 def test_a_phrase_does_not_reach_from_the_text_into_a_tag() -> None:
     index = Index()
-    index.add(document(1, "deep blue", tags=("sea", "salt")))
+    index.extend([document(1, "deep blue", tags=("sea", "salt"))])
     assert numbers(index, "seas") == [1]
     assert numbers(index, '"blue sea"') == []
     assert numbers(index, '"sea salt"') == []
@@ -119,8 +119,8 @@ def test_a_phrase_does_not_reach_from_the_text_into_a_tag() -> None:
 
 def test_tags_are_exact_but_for_case() -> None:
     index = Index()
-    index.add(document(1, "x", tags=("Travel",)))
-    index.add(document(2, "x", tags=("travel plans",)))
+    index.extend([document(1, "x", tags=("Travel",))])
+    index.extend([document(2, "x", tags=("travel plans",))])
     assert numbers(index, "tag:travel") == [1]
     assert numbers(index, 'tag:"Travel  Plans"') == [2]
     assert numbers(index, "-tag:TRAVEL") == [2]
@@ -133,9 +133,9 @@ def test_tags_are_exact_but_for_case() -> None:
 @pytest.fixture
 def mixed() -> Index:
     index = Index()
-    index.add(document(1, "boat", kind="core", category="fact", project="a"))
-    index.add(document(2, "boat", kind="constitutional", category="rule", project="b"))
-    index.add(document(3, "train", kind="core", category="rule", project="b"))
+    index.extend([document(1, "boat", kind="core", category="fact", project="a")])
+    index.extend([document(2, "boat", kind="constitutional", category="rule", project="b")])
+    index.extend([document(3, "train", kind="core", category="rule", project="b")])
     return index
 
 
@@ -160,7 +160,7 @@ def test_an_empty_query_lists_what_the_filters_leave_newest_first(mixed: Index) 
 def test_listed_memories_of_one_date_are_in_order_of_number() -> None:
     index = Index()
     for number in (2, 3, 1):
-        index.add(document(number, "x", origin=BEGINNING))
+        index.extend([document(number, "x", origin=BEGINNING)])
     assert numbers(index, "", limit=2) == [1, 2]
 
 
@@ -222,10 +222,10 @@ def test_the_fast_ways_find_the_same_words_as_the_full_one() -> None:
 def test_adding_the_same_words_again_keeps_them_and_takes_what_filters_ask_for() -> None:
     index = Index()
     index.extend([document(1, "A boat", kind="journal"), document(2, "A boat")])
-    index.add(document(1, "A boat", kind="core"))
+    index.extend([document(1, "A boat", kind="core")])
     assert numbers(index, "boat", kind="core") == [1, 2]
     assert numbers(index, "boat", kind="journal") == []
-    index.add(document(1, "A boat", tags=("Red",)))
+    index.extend([document(1, "A boat", tags=("Red",))])
     assert numbers(index, "tag:red") == [1]
     index.remove(1)
     assert numbers(index, "boat") == [2]
@@ -234,7 +234,7 @@ def test_adding_the_same_words_again_keeps_them_and_takes_what_filters_ask_for()
 def test_of_another_spelling_of_the_same_words_nothing_is_left() -> None:
     index = index_of("paints", "painting")
     assert "paints" in index._holdings.vocabulary
-    index.add(document(1, "painting"))
+    index.extend([document(1, "painting")])
     assert "paints" not in index._holdings.vocabulary
 
 
@@ -251,7 +251,7 @@ def test_a_removed_memory_is_gone_and_a_missing_one_is_ignored() -> None:
     assert (numbers(index, "train ferry"), numbers(index, "tram"), len(index)) == ([], [3], 3), "the last one stays"
     index.remove(1)
     index.remove(7)
-    assert (numbers(index, "boat"), 1 in index, 2 in index) == ([2], False, True)
+    assert (numbers(index, "boat"), len(index)) == ([2], 2)
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(index)
 
@@ -283,5 +283,5 @@ def test_a_search_learns_nothing() -> None:
 def test_bytes_used_grows_with_long_words_and_many_memories() -> None:
     index = index_of("A boat")
     before = index.bytes_used
-    index.add(document(2, "x" * 100_000))
+    index.extend([document(2, "x" * 100_000)])
     assert index.bytes_used > before + 100_000
