@@ -24,7 +24,6 @@ from tests.model_server import (
     Call,
     Cut,
     ModelServer,
-    Raw,
     Say,
     Script,
     Slow,
@@ -139,18 +138,13 @@ def test_a_good_session_does_what_its_model_asked(imported: Agent, provider: str
 
 # --- what goes wrong with the server
 
+# tests/fault/test_models.py has every fault. Here is one of each kind.
 SERVERS: dict[str, tuple[Script, str]] = {
     "401": (Status(401), "model_refused"),
-    "429 now": (Status(429, {"Retry-After": "0"}), "model_unavailable"),
     "429 in an hour": (Status(429, {"Retry-After": "3600"}), "model_unavailable"),
-    "500": (Status(500), "model_unavailable"),
-    "hangs up": (Cut(midway=False), "model_unavailable"),
     "cut midway": (Cut(midway=True), "model_unavailable"),
     "slow": (Slow(seconds=5), "model_unavailable"),
     "invalid JSON": (BAD_JSON, "model_reply_invalid"),
-    "another protocol": (Raw(b'{"hello": "world"}'), "model_reply_invalid"),
-    "not an object": (Raw(b"[1]"), "model_reply_invalid"),
-    "empty": (Raw(b""), "model_reply_invalid"),
 }
 
 
