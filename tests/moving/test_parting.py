@@ -68,6 +68,8 @@ def test_a_short_section_goes_with_the_next_and_the_last_with_the_one_before() -
     long = "x " * 3_000
     text = f"# Title\n\n## A\n{long}\n## B\nshort\n## C\n{long}\n## D\nlast\n"
     assert [(suffix, "D" in content) for suffix, content in parts(text)] == [("title", False), ("b", True)]
+    concluded = f"## A\n{long}\n## B\n{'y ' * 1_000}\n## Conclusion\n{'z ' * 1_000}"
+    assert [(suffix, "Conclusion" in content) for suffix, content in parts(concluded)] == [("a", False), ("b", True)]
 
 
 def test_a_title_alone_is_no_part() -> None:

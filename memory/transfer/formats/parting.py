@@ -23,6 +23,7 @@ _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
 _SENTENCE = re.compile(r"(?<=[.!?…])\s|(?<=[。！？])|\n")  # a line's end, too: lists have no sentences
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]|$)")
+_ENDS = re.compile(r"(?:conclusion|summary)s?", re.IGNORECASE)  # it means little without what comes before
 _SAYS_NOTHING = re.compile(r"\s*(?:#{1,6}\s.*|#{1,6}|@\S+(?:\s+@\S+)*|=+|-{3,})?\s*$")  # a heading, an import, a rule
 
 
@@ -114,8 +115,8 @@ def _sections(text: str, level: int) -> Iterator[tuple[str, str]]:
 
 
 def _joined(sections: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """A short section goes with the one after it, the last with the one before it, if both fit in one memory. One that
-    is only headings goes with what follows in any case."""
+    """A short section goes with the one after it, the last (or a conclusion) with the one before it, if both fit in one
+    memory. One that is only headings goes with what follows in any case."""
     done: list[tuple[str, str]] = []
     for heading, content in sections:
         name, text = done[-1] if done else ("", "")
@@ -128,9 +129,11 @@ def _joined(sections: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
             done[-1:] = [(name, piece) for piece in _cut_up(both)]
         else:
             done.append((heading, content))
-    if len(done) > 1 and len(done[-1][1]) < SHORT and len(done[-2][1]) + 2 + len(done[-1][1]) <= MAX_CONTENT:
-        (name, text), (_, last) = done[-2:]
-        done[-2:] = [(name, f"{text}\n\n{last}")]
+    if len(done) > 1:
+        (name, text), (heading, last) = done[-2:]
+        is_end = len(last) < SHORT or _ENDS.fullmatch(heading)
+        if is_end and len(text) + 2 + len(last) <= MAX_CONTENT:
+            done[-2:] = [(name, f"{text}\n\n{last}")]
     return done
 
 
