@@ -21,7 +21,7 @@ from memory.transfer import git_dates, page_imports, walk
 from memory.transfer.formats.found import Found, LeftOut, Part, Reader
 from memory.transfer.formats.pages import LARGEST, page
 from memory.transfer.formats.parting import Names
-from memory.transfer.formats.text import Unfit, decoded, told
+from memory.transfer.formats.text import Unfit, decoded
 from memory.transfer.systems import framework
 from memory.transfer.systems.outline import MAX_HEAD
 from memory.transfer.systems.system import Form, System
@@ -256,9 +256,9 @@ def _tagged(part: Part, tags: Sequence[str]) -> Part:
     """With further tags, if they fit."""
     if not tags or isinstance(part, LeftOut):
         return part
-    lost = (f"{tag.partition(':')[0]} of {len(tag):,} characters not kept" for tag in tags if len(tag) > MAX_TAG)
+    lost = dict.fromkeys(f"not kept: {tag.partition(':')[0]}" for tag in tags if len(tag) > MAX_TAG)
     kept = dict.fromkeys((*part.tags, *(tag for tag in tags if len(tag) <= MAX_TAG)))
-    return replace(part, tags=tuple(kept), transformed=(*part.transformed, *map(told, dict.fromkeys(lost))))
+    return replace(part, tags=tuple(kept), transformed=(*part.transformed, *lost))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from memory.policy.validation import MAX_TAG, Draft, parse_moment
 from memory.transfer.exporting import OURS
 from memory.transfer.formats.found import HERE, Found, LeftOut, Part
 from memory.transfer.formats.parting import in_parts, pieces
-from memory.transfer.formats.text import NO_TEXT, Unfit, fit, told
+from memory.transfer.formats.text import NO_TEXT, Decoded, Unfit, fit, told
 
 NO_DATE = "date could not be read"
 WAS_CONSTITUTIONAL = "was constitutional there"
@@ -36,6 +36,12 @@ class Gathered:
 
     def tell(self, what: str) -> None:
         self._told[told(what)] = None
+
+    def take(self, text: Decoded) -> str:
+        """The text; what was done to it is told."""
+        for what in text.transformed:
+            self.tell(what)
+        return text.text
 
     def not_kept(self, name: str) -> None:
         self.tell(f"not kept: {name}")
@@ -89,14 +95,15 @@ class Gathered:
     def found(self, key: str, text: object, *, blank: str = NO_TEXT) -> Iterator[Part]:
         """The memories that a text becomes, or why it is none."""
         try:
-            fitting = fit(text, blank=blank)
+            yield from self.memories(key, self.take(fit(text, blank=blank)))
         except Unfit as unfit:
             yield LeftOut(key, unfit.why)
-            return
-        is_of_project = SCOPES[self.category] == PROJECT
-        project, done = HERE if is_of_project else "", (*self.transformed, *fitting.transformed)
-        whole = Found(key, "", self.category, project, tuple(self.tags), self.date, transformed=done)
-        yield from in_parts(whole, pieces(fitting.text))
+
+    def memories(self, key: str, text: str, between: str = "-") -> Iterator[Found]:
+        """The memories that a text becomes which may be stored."""
+        project = HERE if SCOPES[self.category] == PROJECT else ""
+        whole = Found(key, "", self.category, project, tuple(self.tags), self.date, transformed=self.transformed)
+        yield from in_parts(whole, pieces(text), between)
 
 
 def own(key: str, content: object, metadata: object) -> Found | None:
@@ -108,9 +115,12 @@ def own(key: str, content: object, metadata: object) -> Found | None:
         draft = draft_of(fields | {"content": content})
     except Invalid:
         return None
-    was = (WAS_CONSTITUTIONAL,) if fields.get("constitutional") is True else ()
+    return of_draft(key, draft, (WAS_CONSTITUTIONAL,) if fields.get("constitutional") is True else ())
+
+
+def of_draft(key: str, draft: Draft, transformed: tuple[str, ...]) -> Found:
     place, tags = (draft.category, draft.project), tuple(draft.tags)
-    return Found(key, draft.content, *place, tags, draft.origin, draft.kind, transformed=was)
+    return Found(key, draft.content, *place, tags, draft.origin, draft.kind, transformed)
 
 
 def draft_of(value: Mapping[str, Any]) -> Draft:

@@ -9,7 +9,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -212,9 +212,9 @@ def _lines(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None]
 def _found(key: str, value: dict[str, Any], draft: Draft, known: str) -> Found:
     notes = [gathering.WAS_CONSTITUTIONAL] if value.get("constitutional") is True else []
     notes += [told(f"not kept: {name[:NAME]}") for name in sorted(value.keys() - _READ - _OURS)[:20]]
+    found = gathering.of_draft(key, draft, tuple(notes))
     project = HERE if not value.get("project") and scope_of(draft.category) == PROJECT else draft.project
-    place, tags = (draft.category, project), tuple(draft.tags)
-    return Found(key, draft.content, *place, tags, draft.origin, draft.kind, tuple(notes), id=known, by_words=not known)
+    return replace(found, project=project, id=known, by_words=not known)
 
 
 EXPORT = Export(

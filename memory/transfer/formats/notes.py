@@ -45,10 +45,7 @@ def _loaded(data: bytes) -> tuple[Any, str]:
 def _entry(value: Any, key: str, path: str) -> Iterator[Part]:
     gathered = Gathered()
     try:
-        text = fit(_words(value, gathered))
-        for what in text.transformed:
-            gathered.tell(what)
-        yield from memories(text.text, key, gathered, path)
+        yield from memories(gathered.take(fit(_words(value, gathered))), key, gathered, path)
     except Unfit as unfit:
         yield LeftOut(key, unfit.why)
 

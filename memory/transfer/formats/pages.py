@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import IO
 
-from memory.policy.validation import MAX_TAG
-from memory.transfer.formats.found import HERE, Found, LeftOut, Part, Reader
+from memory.transfer.formats.found import Found, LeftOut, Part, Reader
 from memory.transfer.formats.front_matter import Unreadable, Value, as_line, as_list, split_front_matter
 from memory.transfer.formats.gathering import Gathered, moment
-from memory.transfer.formats.parting import in_parts, pieces, says_nothing
+from memory.transfer.formats.parting import says_nothing
 from memory.transfer.formats.text import Unfit, decoded, tidy
 
 LARGEST = 10 * 2**20  # bytes of a file of words
@@ -39,20 +38,18 @@ def page(file: IO[bytes], path: str, tags: tuple[str, ...] = ()) -> Iterator[Par
 
 
 def _memories(data: bytes, path: str, tags: tuple[str, ...]) -> Iterator[Found]:
-    text = decoded(data)
     gathered = Gathered(tags=dict.fromkeys(tags))
-    for what in text.transformed:
-        gathered.tell(what)
-    content = _without_front(text.text, gathered) if _FRONT.match(text.text) else text.text
+    content = gathered.take(decoded(data))
+    if _FRONT.match(content):
+        content = _without_front(content, gathered)
     if says_nothing(content):
         raise Unfit("has only headings and imports")
     yield from memories(content, path, gathered, path)
 
 
 def memories(content: str, key: str, gathered: Gathered, path: str) -> Iterator[Found]:
-    date, between = gathered.date or _named(path), "#" if key == path else "-"
-    whole = Found(key, "", "contextual", HERE, tuple(gathered.tags), date, transformed=gathered.transformed)
-    yield from in_parts(whole, pieces(content), between)
+    gathered.date = gathered.date or _named(path)
+    yield from gathered.memories(key, content, "#" if key == path else "-")
 
 
 def _named(path: str) -> datetime | None:
@@ -86,24 +83,17 @@ def _kept(fields: Mapping[str, Value], gathered: Gathered) -> str:
     for name, value in fields.items():
         if name in _GLOBS:
             for glob in as_list(value):
-                _tag(glob, "glob:", "glob", gathered)
+                gathered.tag(glob, "glob", "glob:")
         elif name == "tags":
             for tag in as_list(value):
-                _tag(tag, "", "tag", gathered)
+                gathered.tag(tag, "tag")
         elif name in _DATES:
             gathered.moment(value)
         elif name in _TAGGED:
-            _tag(as_line(value), _TAGGED[name], name, gathered)
+            gathered.tag(as_line(value), name, _TAGGED[name])
         elif value and name != first:
             gathered.not_kept(name)
     if not first:
         return ""
     gathered.tell(f"{first} became the first line")
     return f"{as_line(fields[first])}\n\n"
-
-
-def _tag(text: str, before: str, what: str, gathered: Gathered) -> None:
-    if len(before) + len(text) > MAX_TAG:
-        gathered.tell(f"{what} of {len(text):,} characters not kept")
-    else:
-        gathered.tag(text, what, before)

@@ -64,14 +64,12 @@ class _File:
     """What one says. Raises Unfit."""
 
     def __init__(self, decoded: Decoded, within: PurePosixPath, at: datetime | None) -> None:
-        self._blocks = rendering.blocks(decoded.text)
+        self._told = Gathered()
+        self._text = self._told.take(decoded)
+        self._blocks = rendering.blocks(self._text)
         self._is_filled = bool({"Metadata", "Tags"} & self._blocks.keys())
-        self._text = decoded.text
         self._is_ours = rendering.number_of(self._blocks.get("Metadata", "")) is not None
         self._fields = _fields(self._blocks.get("Metadata", ""))
-        self._told = Gathered()
-        for what in decoded.transformed:
-            self._told.tell(what)
         if "Sealed" in self._blocks:
             raise Unfit("is sealed; its agent opens it")
         self._told.category = self._category(within)
