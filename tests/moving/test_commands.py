@@ -54,14 +54,11 @@ def test_detect_says_no_word_of_any_memory(ada: Agent, site: Path) -> None:
     assert ran.json["left_out"] == [{"key": ".cursor/rules/empty.mdc", "why": "is empty"}]
 
 
-def test_detect_where_there_is_nothing(ada: Agent, tmp_path: Path) -> None:
-    (tmp_path / "bare").mkdir()
-    ran = rules("detect", "--project-dir", str(tmp_path / "bare"))
+def test_detect_where_there_is_nothing_and_of_systems_that_are_not_supported(ada: Agent, site: Path) -> None:
+    (site / "bare").mkdir()
+    ran = rules("detect", "--project-dir", str(site / "bare"))
     assert ran.out.splitlines()[1:] == ["nothing of another system"]
-    assert rules("detect", "--project-dir", str(tmp_path / "none")).code == 2
-
-
-def test_systems_that_are_not_supported_are_not_looked_for(ada: Agent, site: Path) -> None:
+    assert rules("detect", "--project-dir", str(site / "none")).code == 2
     talking.settings(ada, migration_settings__supported_source_systems=["cursor"])
     assert {each["system"] for each in rules("detect", "--json").json["memories"]} == {"cursor"}
     refused = rules("detect", "--from", "claude")
@@ -133,15 +130,11 @@ def test_what_is_selected_alone_and_a_wrong_answer_is_asked_again(ada: Agent, si
     assert "It must name numbers from 1 to 3." in ran.err
     assert "It must be numbers of the list, such as 1-4,7." in ran.err
     assert [each["state"] for each in rules("detect", "--json").json["memories"]] == ["new", "same", "new"]
-    assert migrate("--only", "2", "--json").json["stored"] == 1
-    assert says(ada, 2).content.startswith("Ferries")
-
-
-def test_a_selection_that_is_none_is_said(ada: Agent, site: Path) -> None:
     for only in ("0", "4", "2-1", "1,x", "9" * 30):
         ran = migrate(f"--only={only}")
         assert (ran.code, "only" in ran.err) == (2, True)
-    assert active(ada) == []
+    assert migrate("--only", "2", "--json").json["stored"] == 1
+    assert says(ada, 2).content.startswith("Ferries")
 
 
 def test_filters(ada: Agent, site: Path) -> None:
@@ -156,14 +149,6 @@ def test_filters(ada: Agent, site: Path) -> None:
     assert migrate("--json", "--category", "technical").json["stored"] == 0
     assert migrate("--json", "--path", "*.md").json["stored"] == 2
     assert migrate("--json", "--from", "cursor").json["stored"] == 1
-
-
-def test_the_index_follows_a_memory_that_is_of_another_day(ada: Agent, site: Path) -> None:
-    migrate()
-    (site / "CLAUDE.md").write_text("Ferries wait for nobody.\n")  # today
-    migrate()
-    ran = rules("index", "--check")
-    assert (ran.code, ran.out) == (0, ran.out)
 
 
 def test_its_own_vault_is_no_source(ada: Agent, site: Path) -> None:
@@ -214,6 +199,7 @@ def test_what_stays_beside_is_not_asked_about_again(ada: Agent, site: Path) -> N
     assert not any("fog" in says(ada, n).content for n in active(ada))
     (site / "CLAUDE.md").write_text("Ferries wait for the moon.\n")
     assert "1 revised" in migrate().out
+    assert rules("index", "--check").code == 0  # the index follows a memory that has another date
 
 
 def test_twice_is_once_and_a_rollback_is_one_operation(ada: Agent, site: Path) -> None:
@@ -284,6 +270,10 @@ def test_init_says_what_there_is_and_takes_nothing_in_unasked(ada: Agent, site: 
     )
     assert told["Migration"].startswith("nobody can be asked")
     assert told["Migrated"] == "nothing"
+    talking.settings(ada, migration_settings__prompt_user_for_migration=False)
+    assert steps()["Migration"].startswith("not asked")
+    talking.settings(ada, migration_settings__auto_detect_existing_memories=False)
+    assert steps()["Other systems"].startswith("not looked for")
     assert active(ada) == []
 
 
@@ -296,14 +286,6 @@ def test_init_shows_the_first_before_it_asks(ada: Agent, site: Path) -> None:
     assert "… and 23 more ('manage.py project migrate acme/ada --dry-run' lists all)" in ran.err
     few = [line for line in run("project", "migrate", "acme/ada", "--dry-run").out.splitlines() if "  33  " in line]
     assert len(few) == 1
-
-
-def test_init_does_as_the_settings_say(ada: Agent, site: Path) -> None:
-    talking.settings(ada, migration_settings__prompt_user_for_migration=False)
-    assert steps()["Migration"].startswith("not asked")
-    talking.settings(ada, migration_settings__auto_detect_existing_memories=False)
-    assert steps()["Other systems"].startswith("not looked for")
-    assert active(ada) == []
 
 
 def test_a_secret_in_a_heading_is_in_no_name(ada: Agent, site: Path) -> None:
