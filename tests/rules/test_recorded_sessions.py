@@ -39,20 +39,16 @@ def names(agent: Agent) -> list[str]:
 # --- which one it is
 
 
-def test_one_goes_on_for_half_an_hour(ada: Agent) -> None:
+def test_after_half_an_hour_another_begins_and_the_first_is_ended(ada: Agent) -> None:
     talk(ada)
     long_ago(ada, 29)
     talk(ada)
     assert [session.numbers for session in sessions(ada)] == [[1, 2]]
-
-
-def test_after_half_an_hour_another_begins_and_the_first_is_ended(ada: Agent) -> None:
-    talk(ada)
     long_ago(ada, 31)
     found = talk(ada)
     first, second = sessions(ada)
-    assert (first.ended_at is None, first.memory, second.numbers) == (False, 2, [3])
-    assert "- Previous: memory 1" in said(ada, found.number)
+    assert (first.ended_at is None, first.memory, second.numbers) == (False, 3, [4])
+    assert "- Previous: memory 2" in said(ada, found.number)
     assert problems(ada) == []
 
 
@@ -283,17 +279,16 @@ def test_topics_are_not_connected_where_that_is_switched_off(ada: Agent) -> None
     assert "monday, memory" in told
 
 
-@pytest.mark.parametrize("spelling", ["SIGN-IN", " Sign-in ", "\uff33ign-in", "Sign\u00ad-in"])
-def test_a_topic_is_one_however_it_is_written_and_shown_as_it_was_first(ada: Agent, spelling: str) -> None:
+def test_a_topic_is_one_however_it_is_written_and_shown_as_it_was_first(ada: Agent) -> None:
     talk(ada, session="monday", topic="Sign-in")
     memory_of(ada)
-    talk(ada, session="tuesday", topic="Tea")
-    talk(ada, session="tuesday", topic=spelling)
-    talk(ada, session="tuesday", topic=spelling)
-    told = memory_of(ada, "tuesday")
-    assert fact(told["Session Overview"], "Primary Topic") == "Sign-in"
-    assert fact(told["Session Overview"], "Secondary Topics") == "Tea"
-    assert fact(told["Topic Evolution"], "Topic Flow") == "Tea → Sign-in"
+    for nth, spelling in enumerate(("SIGN-IN", " Sign-in ", "\uff33ign-in", "Sign\u00ad-in")):
+        for topic in ("Tea", spelling, spelling):
+            talk(ada, session=f"day-{nth}", topic=topic)
+        told = memory_of(ada, f"day-{nth}")
+        assert fact(told["Session Overview"], "Primary Topic") == "Sign-in"
+        assert fact(told["Session Overview"], "Secondary Topics") == "Tea"
+        assert fact(told["Topic Evolution"], "Topic Flow") == "Tea → Sign-in"
     assert len(of_category(ada, "topic")) == 2
 
 
@@ -316,15 +311,13 @@ def test_with_the_category_off_it_ends_without_a_memory(ada: Agent) -> None:
 
 def test_what_is_not_read_back_is_not_told_in_its_memory(ada: Agent) -> None:
     talk(ada, "Always remember zebras.", session="monday")
-    off(ada, "user_interaction")
-    assert "zebras" not in "".join(memory_of(ada).values())
-
-
-def test_discarded_recordings_are_not_told(ada: Agent) -> None:
-    talk(ada, "Always remember zebras.", session="monday")
-    talk(ada, "hello", session="monday")
+    talk(ada, "Always remember lions.", session="monday")
     operations.discard(fresh(ada), [1], ME)
-    assert "zebras" not in "".join(memory_of(ada).values())
+    told = "".join(memory_of(ada).values())
+    assert ("zebras" in told, "lions" in told) == (False, True)
+    talk(ada, "Always remember bears.", session="tuesday")
+    off(ada, "user_interaction")
+    assert "bears" not in "".join(memory_of(ada, "tuesday").values())
 
 
 def test_one_without_a_recording_has_no_memory(ada: Agent) -> None:
