@@ -22,6 +22,5 @@ class Command(Task):
         parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?", help="one trail; default: every one")
         parser.add_argument("--json", action="store_true", help="as it is anyway")
 
-    def run(self, *, agent: str | None, **options: Any) -> int | None:
+    def run(self, *, agent: str | None, **options: Any) -> None:
         self.result(heads.export(agent_named(agent).pk if agent else None))
-        return None

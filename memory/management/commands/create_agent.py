@@ -41,7 +41,7 @@ class Command(Task):
         for option, (field, kind, default, metavar, help_text) in _SETTINGS.items():
             parser.add_argument(f"--{option}", dest=field, type=kind, default=default, metavar=metavar, help=help_text)
 
-    def run(self, *, agent: str, model: str, memory_off: bool, **options: Any) -> int | None:
+    def run(self, *, agent: str, model: str, memory_off: bool, **options: Any) -> None:
         tenant, slash, slug = agent.partition("/")
         if not slash:
             raise Invalid("agent", "must be given as TENANT/AGENT")
@@ -57,7 +57,6 @@ class Command(Task):
             self.result({"tenant": made.tenant.slug, "agent": made.slug, "key": key})
             self.stdout.flush()
         self.say("The key is shown this once; only its MAC is kept.")
-        return None
 
 
 def _check_model(model: str) -> None:

@@ -35,7 +35,7 @@ class Command(Task):
         parser.add_argument("email", metavar="EMAIL", help="the address they sign in with")
         parser.add_argument("--name", default="", help="as others see them")
 
-    def run(self, *, email: str, name: str, **options: Any) -> int | None:
+    def run(self, *, email: str, name: str, **options: Any) -> None:
         there = Person.objects.filter(email=email.strip().casefold()).first()
         if not is_attended():
             self.fail("A password and a code are asked for: this needs a terminal.", USAGE)
@@ -49,7 +49,6 @@ class Command(Task):
             people.set_password(person, password)
             people.install(people.candidate(person, told), code)
         self.say(f"{person.email} can sign in at /admin/ now.")
-        return None
 
     @staticmethod
     def _superuser(there: Person | None, email: str, name: str) -> Person:

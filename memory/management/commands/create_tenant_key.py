@@ -21,11 +21,10 @@ class Command(Task):
         parser.add_argument("--label", default="", help="what it is for")
         parser.add_argument("--revoke", metavar="PREFIX", help="end the key that begins palt_PREFIX_")
 
-    def run(self, *, tenant: str, **options: Any) -> int | None:
+    def run(self, *, tenant: str, **options: Any) -> None:
         if options["revoke"]:
             tenants.revoke_key(tenant, options["revoke"])
             self.say("it opens nothing any more")
-            return None
-        self.tell(tenants.issue_key(tenant, label=options["label"]))
-        self.say("The key is shown this once; only its MAC is kept.")
-        return None
+        else:
+            self.tell(tenants.issue_key(tenant, label=options["label"]))
+            self.say("The key is shown this once; only its MAC is kept.")

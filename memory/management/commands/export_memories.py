@@ -43,7 +43,7 @@ class Command(Task):
         )
         parser.add_argument("--grant", metavar="TOKEN", help="from the grant's page; used instead of the key")
 
-    def run(self, *, agent: str, with_discarded: bool, grant: str | None, **options: Any) -> int | None:
+    def run(self, *, agent: str, with_discarded: bool, grant: str | None, **options: Any) -> None:
         target, to = agent_named(agent), options["to"]
         write = writer(options["format"], with_discarded=with_discarded)
         if options["format"] == "markdown" and to is None:
@@ -62,7 +62,6 @@ class Command(Task):
                 _into_file(Path(to), written)
         for warning in exporting.counted(noted):
             self.say(f"warning: {warning}")
-        return None
 
     def _as_agent(self, agent: Agent, _: str, *, with_discarded: bool) -> Generator[Read, None, None]:
         if not has_agents_key(agent):

@@ -39,7 +39,7 @@ class Command(Task):
         )
         parser.add_argument("--json", action="store_true", help='print {"imported": …, "tokens": …}')
 
-    def run(self, *, agent: str, file: str, **options: Any) -> int | None:
+    def run(self, *, agent: str, file: str, **options: Any) -> None:
         target = agent_named(agent)
         with jsonl.opened(file) as opened:
             store = _looked_through(target, opened, file, options["format"], options["project"])
@@ -55,7 +55,6 @@ class Command(Task):
                 self.stdout.flush()
         for warning in done.warnings():
             self.say(f"warning: {warning}")
-        return None
 
 
 def _looked_through(

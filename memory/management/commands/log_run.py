@@ -24,11 +24,10 @@ class Command(Task):
         parser.add_argument("--task", required=True, metavar="TEXT", help="what the agent was asked")
         parser.add_argument("--result", metavar="TEXT", help="what came of it; default: what is on standard input")
 
-    def run(self, *, agent: str, task: str, result: str | None, **options: Any) -> int | None:
+    def run(self, *, agent: str, task: str, result: str | None, **options: Any) -> None:
         target = agent_named(agent)
         said = (
             sys.stdin.buffer.read(4 * runs.RESULT_CHARACTERS).decode("utf-8", "replace") if result is None else result
         )
         number = runs.log_run(target, task, said, Actor.operator("log_run"))
         self.result({"id": number, "file": target.memory_path or None})
-        return None

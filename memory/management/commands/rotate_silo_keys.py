@@ -20,7 +20,7 @@ class Command(Task):
         "this has run once more, the older silo keys can be retired."
     )
 
-    def run(self, **options: Any) -> int | None:
+    def run(self, **options: Any) -> None:
         agents = Agent.objects.exclude(wrapped_key=b"").order_by("pk").values_list("pk", flat=True)
         rewrapped = 0
         with progress("rewrapping", unit="agents", total=agents.count()) as advance, streamed(agents) as pks:
@@ -28,7 +28,6 @@ class Command(Task):
                 rewrapped += _rewrap(pk)
                 advance(1)
         self.stdout.write(f"{rewrapped:,} keys rewrapped; every silo opens with key {keyring().silo[0].id}")
-        return None
 
 
 def _rewrap(pk: int) -> bool:
