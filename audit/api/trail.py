@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from audit.models import ActorKind, AuditEntry, Operation
 from memory.api.base.bodies import Choice, FreeForm, Page
-from memory.api.base.views import AgentView, listed, page_of
+from memory.api.base.views import AgentView, describe_list, listed
 from memory.time_machine import trail_view
 from memory.time_machine.trail_view import Filters, State, Step
 
@@ -61,7 +61,7 @@ class OneEntryOut(EntryOut):
 
 
 class Trail(AgentView):
-    @extend_schema(operation_id="audit_list", parameters=[TrailQuery], responses=page_of("EntriesOut", EntryOut))
+    @describe_list("audit_list", TrailQuery, "EntriesOut", EntryOut)
     def get(self, request: Request) -> Response:
         """List the entries of the agent's trail, oldest first, without content."""
         query = self.query(TrailQuery)

@@ -6,7 +6,4 @@ from django.urls import path
 
 from audit.api import trail
 
-urlpatterns = [
-    path("audit", trail.Trail.as_view()),
-    path("audit/<int:seq>", trail.OneEntry.as_view()),
-]
+urlpatterns = [path("audit", trail.Trail.as_view()), path("audit/<int:seq>", trail.OneEntry.as_view())]

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.api.base.bodies import Body, Choice, List, Whole
+from memory.api.base.bodies import Body, Choice, List, Numbers, Whole
 from memory.api.base.memory_out import CATEGORIES
 from memory.api.base.views import AgentView
 from memory.recording import cleanup
@@ -31,12 +31,7 @@ class SeenIn(Body):
 class DecisionIn(Body):
     """Each memory is named by its number. One decision for all memories is not possible."""
 
-    keep = List(
-        child=Whole(min_value=1),
-        max_length=MOST,
-        required=False,
-        help_text="not suggested again for some time",
-    )
+    keep = List(child=Whole(min_value=1), max_length=MOST, required=False, help_text="not suggested for some time")
     discard = List(child=Whole(min_value=1), max_length=MOST, required=False, help_text="can be restored")
     expect = List(
         child=SeenIn(),
@@ -68,8 +63,8 @@ class CleanupOut(serializers.Serializer[Any]):
 
 
 class DecidedOut(serializers.Serializer[Any]):
-    kept = serializers.ListField(child=serializers.IntegerField())
-    discarded = serializers.ListField(child=serializers.IntegerField())
+    kept = Numbers()
+    discarded = Numbers()
     entry = serializers.IntegerField(source="seq", allow_null=True, help_text="audit entry, if anything was discarded")
 
 
@@ -87,7 +82,6 @@ class Cleanup(AgentView):
         """Keep or discard suggested memories by number, in the listed version; all or none."""
         payload = self.payload(DecisionIn)
         expect = {each["id"]: each["version"] for each in payload.get("expect", ())}
-        done = cleanup.decide(
-            self.agent, payload.get("keep", ()), payload.get("discard", ()), self.actor, expect=expect
-        )
+        keep, discard = payload.get("keep", ()), payload.get("discard", ())
+        done = cleanup.decide(self.agent, keep, discard, self.actor, expect=expect)
         return Response(DecidedOut(done).data)

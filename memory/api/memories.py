@@ -14,7 +14,7 @@ from memory.api.base import idempotency
 from memory.api.base.bodies import Body, Choice, List, Page, Text, Whole
 from memory.api.base.errors import ChangedMeanwhile
 from memory.api.base.memory_out import CATEGORIES, MemoryOut, WithFile, as_json, with_files
-from memory.api.base.views import AgentView, listed, page_of
+from memory.api.base.views import AgentView, describe_list, listed
 from memory.errors import Invalid, Stale
 from memory.models import Agent, Kind
 from memory.policy.validation import MAX_CONTENT, MAX_TAG, MAX_TAGS, Draft
@@ -26,6 +26,7 @@ from memory.writing import operations
 MAX_BATCH = 500
 MAX_FOUND = 100
 MAX_QUERY = 2_000
+QUERY = 'words, ranked; "quoted phrases" in order; -word excludes; tag:NAME; empty lists the newest'
 
 
 # --- what comes in
@@ -52,12 +53,7 @@ class RevisionIn(Body):
 
 
 class SearchIn(Body):
-    q = Text(
-        max_length=MAX_QUERY,
-        allow_blank=True,
-        default="",
-        help_text='words, ranked; "quoted phrases" in order; -word excludes; tag:NAME; empty lists the newest',
-    )
+    q = Text(max_length=MAX_QUERY, allow_blank=True, default="", help_text=QUERY)
     kind = Choice(Kind.values, required=False)
     category = Choice(CATEGORIES, required=False)
     project = Text(max_length=100, required=False)
@@ -96,6 +92,7 @@ class BatchOut(serializers.Serializer[Any]):
     results = StoredOut(many=True)
 
 
+_ONCE = [idempotency.PARAMETER]
 _IF_MATCH = OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, description="the memory's ETag when it was read")
 
 
@@ -110,15 +107,12 @@ class _Storing(AgentView):
             return [read.memory.number for read in reads]
 
         numbers = idempotency.once(self.request, self.agent, remember)
-        files = with_files(self.agent, numbers)
-        return [
-            as_json(read) | file
-            for read, file in zip(reads or reading.several(self.agent, numbers), files, strict=True)
-        ]
+        stored, files = reads or reading.several(self.agent, numbers), with_files(self.agent, numbers)
+        return [as_json(read) | file for read, file in zip(stored, files, strict=True)]
 
 
 class Memories(_Storing):
-    @extend_schema(operation_id="memories_list", parameters=[ListQuery], responses=page_of("MemoriesOut", MemoryOut))
+    @describe_list("memories_list", ListQuery, "MemoriesOut", MemoryOut)
     def get(self, request: Request) -> Response:
         """List memories by number. To find them by tag or word, use search: a URL must not contain content."""
         query = self.query(ListQuery)
@@ -126,12 +120,7 @@ class Memories(_Storing):
         found = reading.page(self.agent, Filters(**query), after=after, limit=limit + 1)
         return listed(found, limit, "memory.number", lambda page: map(as_json, page))
 
-    @extend_schema(
-        operation_id="memories_create",
-        request=MemoryIn,
-        responses={201: StoredOut},
-        parameters=[idempotency.PARAMETER],
-    )
+    @extend_schema(operation_id="memories_create", request=MemoryIn, responses={201: StoredOut}, parameters=_ONCE)
     def post(self, request: Request) -> Response:
         """Store a memory."""
         [stored] = self.store([self.payload(MemoryIn)])
@@ -139,12 +128,7 @@ class Memories(_Storing):
 
 
 class Batch(_Storing):
-    @extend_schema(
-        operation_id="memories_create_batch",
-        request=BatchIn,
-        responses={201: BatchOut},
-        parameters=[idempotency.PARAMETER],
-    )
+    @extend_schema(operation_id="memories_create_batch", request=BatchIn, responses={201: BatchOut}, parameters=_ONCE)
     def post(self, request: Request) -> Response:
         """Store up to 500 memories, all or none."""
         return Response({"results": self.store(self.payload(BatchIn)["memories"])}, status.HTTP_201_CREATED)

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.api.base import idempotency
-from memory.api.base.bodies import Body, List, Text
+from memory.api.base.bodies import OPTIONAL_TEXT, Body, List, Text
 from memory.api.base.memory_out import WithFile, with_files
 from memory.api.base.views import AgentView
 from memory.models import Agent, RecordedSession
@@ -21,30 +21,27 @@ from memory.recording.interactions import MOST, Interaction
 from memory.recording.session_memory import CATEGORY, Outcomes
 from memory.recording.significance import KINDS, LEVELS
 
-_NAMED = {"required": False, "allow_blank": True, "default": ""}
-_LINE = _NAMED | {"max_length": 1_000}
-_TOLD = _NAMED | {"max_length": 500}
+_OPTIONAL: Any = {"required": False, "allow_null": True, "default": None}
+_LINE = OPTIONAL_TEXT | {"max_length": 1_000}
+_TOLD = OPTIONAL_TEXT | {"max_length": 500}
 
 
 class RecordingIn(Body):
     prompt = Text(max_length=MOST, help_text="the whole prompt; secrets in it are masked")
-    response = Text(max_length=MOST, **_NAMED, help_text="the whole response; secrets in it are masked")
-    session = Text(max_length=64, **_NAMED, help_text="name: letters, digits and . _ -; default: the current session")
-    project = Text(max_length=100, **_NAMED)
-    topic = Text(max_length=58, **_NAMED, help_text="topic whose memory this extends")
+    response = Text(max_length=MOST, **OPTIONAL_TEXT, help_text="the whole response; secrets in it are masked")
+    session = Text(
+        max_length=64, **OPTIONAL_TEXT, help_text="name: letters, digits and . _ -; default: the current one"
+    )
+    project = Text(max_length=100, **OPTIONAL_TEXT)
+    topic = Text(max_length=58, **OPTIONAL_TEXT, help_text="topic whose memory this extends")
     context = Text(**_LINE, help_text="what led to the interaction")  # type: ignore[assignment]  # a field, not the property
     intent = Text(**_TOLD)
     effectiveness = Text(**_TOLD)
     learnings = Text(**_TOLD)
-    response_seconds = serializers.FloatField(
-        required=False, allow_null=True, default=None, min_value=0, max_value=10**7
-    )
+    response_seconds = serializers.FloatField(**_OPTIONAL, min_value=0, max_value=10**7)
     tools = List(child=Text(max_length=64), max_length=20, required=False, default=list)
     metrics = Text(**_TOLD)
-    requested = serializers.BooleanField(
-        default=False,
-        help_text="a person asked for this recording: automatic recording and the threshold are not needed",
-    )
+    requested = serializers.BooleanField(default=False, help_text="by a person: then no switch or threshold counts")
 
 
 class RecordingOut(WithFile):
@@ -110,7 +107,7 @@ def _recorded(numbers: list[int]) -> dict[str, Any]:
 
 
 class EndIn(Body):
-    project = Text(max_length=100, **_NAMED, help_text="required if sessions of several projects have this name")
+    project = Text(max_length=100, **OPTIONAL_TEXT, help_text="required if sessions of several projects have this name")
     goal = Text(**_TOLD, help_text="the purpose of the session")
     achieved = Text(**_TOLD)
     understandings = Text(**_TOLD)
@@ -122,9 +119,7 @@ class EndIn(Body):
 
 
 class EndOut(WithFile):
-    id = serializers.IntegerField(
-        allow_null=True, help_text="number of the session's memory; null if nothing was recorded in the session"
-    )
+    id = serializers.IntegerField(allow_null=True, help_text="number of the session's memory; null if it has none")
 
 
 class End(AgentView):

@@ -13,21 +13,15 @@ from memory.access import request_key
 from memory.api.base.bodies import Body, List, Text, Whole
 from memory.api.base.memory_out import as_json
 from memory.api.base.views import AgentView
-from memory.api.memories import MAX_FOUND, MAX_QUERY, FoundOut
+from memory.api.memories import MAX_FOUND, MAX_QUERY, QUERY, FoundOut
 from memory.policy.validation import MAX_TAG, MAX_TAGS
 from memory.recording import retrieval
 
 
 class RetrieveIn(Body):
-    query = Text(
-        max_length=MAX_QUERY,
-        allow_blank=True,
-        help_text='words, ranked; "quoted phrases" in order; -word excludes; tag:NAME; empty lists the newest',
-    )
+    query = Text(max_length=MAX_QUERY, allow_blank=True, help_text=QUERY)
     project = Text(max_length=100, required=False, allow_blank=True, help_text="the current project; default: none")
-    limit = Whole(
-        min_value=1, max_value=MAX_FOUND, required=False, help_text="at most `search.max_results`, the default"
-    )
+    limit = Whole(min_value=1, max_value=MAX_FOUND, required=False, help_text="default: `search.max_results`")
     max_tokens = Whole(min_value=0, required=False, help_text="most tokens of the memories together")
     tags = List(child=Text(max_length=MAX_TAG), max_length=MAX_TAGS, required=False)
 

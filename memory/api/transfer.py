@@ -16,7 +16,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.api.base.bodies import Body, BodyParser, Choice, Text
+from memory.api.base.bodies import OPTIONAL_TEXT, Body, BodyParser, Choice, Text
 from memory.api.base.views import AgentView
 from memory.errors import Invalid
 from memory.transfer import exporting, importing
@@ -51,12 +51,7 @@ class ImportQuery(Body):
         default="jsonl",
         help_text="; ".join(f"{name}: {each.what} ({each.media_type})" for name, each in IMPORTS.items()),
     )
-    project = Text(
-        default="",
-        allow_blank=True,
-        max_length=100,
-        help_text="project of project memories if the format has no projects; default: default-project",
-    )
+    project = Text(**OPTIONAL_TEXT, max_length=100, help_text="of project memories; default: default-project")
 
 
 class LeftOutOut(serializers.Serializer[Any]):
@@ -73,9 +68,7 @@ class ImportedOut(serializers.Serializer[Any]):
     imported = serializers.IntegerField()
     tokens = serializers.IntegerField()
     constitutional = serializers.IntegerField(help_text="how many were marked constitutional; the flag is not imported")
-    discarded = serializers.IntegerField(
-        required=False, help_text="only jsonl: lines left out because their memories were discarded at the source"
-    )
+    discarded = serializers.IntegerField(required=False, help_text="only jsonl: lines of discarded memories, left out")
     ignored = serializers.ListField(
         child=serializers.CharField(),
         required=False,

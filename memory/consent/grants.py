@@ -13,20 +13,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from audit.consent import (
-    LEAST_PURPOSE,
-    LONGEST,
-    MOST_NUMBERS,
-    MOST_PURPOSE,
-    SHORTEST,
-    USUAL,
-    Person,
-    Scope,
-    Standing,
-    columns,
-    same_address,
-    standings,
-)
+from audit import consent
+from audit.consent import MOST_NUMBERS, Person, Scope, Standing, columns, same_address, standings
 from audit.models import ASKS, READS, AccessRequest, AccessState, ActorKind, AuditEntry, Operation
 from audit.trail import Actor
 from memory import errors
@@ -38,19 +26,19 @@ from memory.policy.validation import checked_words
 from memory.writing import edits
 
 
-def ask(
-    agent: Agent, person: Person, *, purpose: str, scope: Scope, seconds: int = int(USUAL.total_seconds())
-) -> Standing:
+def ask(agent: Agent, person: Person, *, purpose: str, scope: Scope, seconds: int = consent.USUAL.seconds) -> Standing:
     """Ask to read. `purpose` is kept for ever, and told to the agent's side.
 
     The agent's steward, where it has one, is mailed a link. Raises Invalid, UnknownMemory, Repeated, UnknownEntry,
     AlreadyAsked, ConsentNeeded, TooManyAsked, MailNotSent, Erased.
     """
     told = checked_words(purpose, "purpose")
-    if not LEAST_PURPOSE <= len(told) <= MOST_PURPOSE:
-        raise errors.Invalid("purpose", f"must have {LEAST_PURPOSE} to {MOST_PURPOSE:,} characters")
-    if not SHORTEST.total_seconds() <= seconds <= LONGEST.total_seconds():
-        raise errors.Invalid("seconds", f"must be from {SHORTEST.seconds} to {LONGEST.seconds} (15 minutes to 4 hours)")
+    least, most = consent.LEAST_PURPOSE, consent.MOST_PURPOSE
+    if not least <= len(told) <= most:
+        raise errors.Invalid("purpose", f"must have {least} to {most:,} characters")
+    shortest, longest = consent.SHORTEST.seconds, consent.LONGEST.seconds
+    if not shortest <= seconds <= longest:
+        raise errors.Invalid("seconds", f"must be from {shortest} to {longest} (15 minutes to 4 hours)")
     with edits.locked(agent) as row:
         edits.require_key(row)
         close_stale(row)
@@ -131,10 +119,7 @@ def withdraw_all(person_id: int, why: str, *, tenant_id: int | None = None) -> N
                     _step(row, ending, SYSTEM, {"request": standing.number, "why": why})
 
 
-_ENDS = {
-    AccessState.REQUESTED: Operation.ACCESS_LAPSED,
-    AccessState.ACTIVE: Operation.ACCESS_REVOKED,
-}
+_ENDS = {AccessState.REQUESTED: Operation.ACCESS_LAPSED, AccessState.ACTIVE: Operation.ACCESS_REVOKED}
 
 
 def close_stale(agent: Agent) -> None:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from audit.trail import Actor
 from memory.access.authentication import prefix_of
 from memory.agents import lifecycle
-from memory.api.base.bodies import Body, Choice, Text, Whole
+from memory.api.base.bodies import OPTIONAL_TEXT, Body, Choice, Text, Whole
 from memory.api.base.memory_out import MemoryOut, as_json
 from memory.api.base.views import AgentView
 from memory.models import Agent
@@ -25,7 +25,8 @@ from memory.writing import daily_limit
 from refinement import schedule
 from refinement.llm.catalog import parse as parse_model
 
-MAX_PROMPT = 20_000  # characters
+_OR_ALL: Any = {"required": False, "allow_null": True}
+_PROMPT: Any = {"max_length": 20_000, "required": False, "allow_blank": True}
 LANGUAGE = "language of its memories, for search, in lower case, such as english; `other`: words are not stemmed"
 
 
@@ -33,46 +34,26 @@ class LogIn(Body):
     """How much of an agent's log of runs `gc` keeps and sends to the model."""
 
     last_n = Whole(min_value=0, max_value=lifecycle.MOST, required=False, help_text="log entries that gc keeps")
-    max_entries = Whole(
-        min_value=0,
-        max_value=lifecycle.MOST,
-        required=False,
-        help_text="if `last_n` is 0; 0 for all",
-    )
-    context_tokens = Whole(
-        min_value=1,
-        max_value=lifecycle.MOST_CONTEXT,
-        required=False,
-        allow_null=True,
-        help_text="tokens that gc sends; null for all",
-    )
+    max_entries = Whole(min_value=0, max_value=lifecycle.MOST, required=False, help_text="if `last_n` is 0; 0 for all")
+    context_tokens = Whole(min_value=1, max_value=lifecycle.MOST_CONTEXT, **_OR_ALL, help_text="tokens that gc sends")
 
 
 class AgentIn(LogIn):
     """What the agent's side decides. A model is a provider and a name. The operator configures where it runs."""
 
     model = Text(max_length=200, required=False)
-    system_prompt = Text(max_length=MAX_PROMPT, required=False, allow_blank=True)
-    refinement_prompt = Text(
-        max_length=MAX_PROMPT,
-        required=False,
-        allow_blank=True,
-        help_text="added to the safety rules; it does not replace them",
-    )
+    system_prompt = Text(**_PROMPT)
+    refinement_prompt = Text(**_PROMPT, help_text="added to the safety rules; it does not replace them")
     retention = serializers.DecimalField(3, 2, min_value=Decimal("0.50"), max_value=Decimal("1.00"), required=False)
     language = Text(max_length=32, required=False, help_text=LANGUAGE)
     steward = serializers.EmailField(required=False, allow_blank=True)
     is_steward_only = serializers.BooleanField(required=False)
-    discard_share_lifted_until = serializers.DateTimeField(
-        required=False, allow_null=True, help_text="at most 24 hours from now; null restores the daily share"
-    )
+    discard_share_lifted_until = serializers.DateTimeField(**_OR_ALL, help_text="at most 24 hours from now; null: not")
 
 
 class KeyIn(Body):
     exchange = serializers.BooleanField(default=False, help_text="revoke every earlier key, also this request's")
-    label = Text(  # type: ignore[assignment]  # a field's name, which DRF takes off the class
-        max_length=100, required=False, allow_blank=True, default=""
-    )
+    label = Text(max_length=100, **OPTIONAL_TEXT)  # type: ignore[assignment]  # a field's name, off the class
 
 
 class KeyOut(serializers.Serializer[Any]):

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from memory.api.base import idempotency
 from memory.api.base.bodies import Body, Page, Text
-from memory.api.base.views import AgentView, listed, newest_first, page_of
+from memory.api.base.views import AgentView, describe_list, listed, newest_first
 from memory.errors import NotFound
 from memory.models import Agent
 from memory.policy import switches
@@ -65,7 +65,7 @@ class ReportOut(serializers.Serializer[Any]):
 
 
 class Reports(AgentView):
-    @extend_schema(operation_id="gc_reports_list", parameters=[Page], responses=page_of("ReportsOut", ReportOut))
+    @describe_list("gc_reports_list", Page, "ReportsOut", ReportOut)
     def get(self, request: Request) -> Response:
         """List the reports of models on the agent's log, newest first."""
         query = self.query(Page)

@@ -10,8 +10,8 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.api.base.bodies import Body, Choice, FreeForm, Page, Text
-from memory.api.base.views import AgentView, listed, newest_first, page_of
+from memory.api.base.bodies import OPTIONAL_TEXT, Body, Choice, FreeForm, Page, Text
+from memory.api.base.views import AgentView, describe_list, listed, newest_first
 from refinement import backlog, runtime, undone_sessions
 from refinement.api.agent import AgentOut
 from refinement.llm import anthropic, openai
@@ -19,11 +19,7 @@ from refinement.models import Driver, Mode, Outcome, RefinementSession
 
 
 class SessionIn(Body):
-    driver = Choice(
-        Driver.values,
-        default=Driver.RUNTIME,
-        help_text="`runtime`: you call the tools; `server`: a worker of the service does",
-    )
+    driver = Choice(Driver.values, default=Driver.RUNTIME, help_text="who calls the tools: you, or a worker (`server`)")
     mode = Choice(Mode.values, default=Mode.FULL, help_text="`dedupe_only` is for sessions that your runtime drives")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -87,17 +83,8 @@ class BriefingOut(serializers.Serializer[Any]):
 
 
 class CallIn(Body):
-    arguments = FreeForm(
-        allow_null=True,
-        help_text="as the model sent them; free-form, because tools differ",
-    )
-    reply = Text(
-        max_length=64,
-        required=False,
-        allow_blank=True,
-        default="",
-        help_text="a name for the model's reply; calls of one reply count as one step",
-    )
+    arguments = FreeForm(allow_null=True, help_text="as the model sent them; free-form, because tools differ")
+    reply = Text(max_length=64, **OPTIONAL_TEXT, help_text="a name for the model's reply; its calls are one step")
 
 
 class ResultField(FreeForm):
@@ -114,11 +101,11 @@ class CallOut(serializers.Serializer[Any]):
 
 
 class AbortIn(Body):
-    reason = Text(max_length=2_000, required=False, allow_blank=True, default="")
+    reason = Text(max_length=2_000, **OPTIONAL_TEXT)
 
 
 class Sessions(AgentView):
-    @extend_schema(operation_id="sessions_list", parameters=[Page], responses=page_of("SessionsOut", SessionOut))
+    @describe_list("sessions_list", Page, "SessionsOut", SessionOut)
     def get(self, request: Request) -> Response:
         """List the sessions, newest first."""
         query = self.query(Page)

@@ -8,8 +8,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.agents import lifecycle
-from memory.api.base.bodies import Body, Text, Whole
-from memory.api.base.views import TenantView, listed, page_of
+from memory.api.base.bodies import OPTIONAL_TEXT, Body, Text, Whole
+from memory.api.base.views import TenantView, describe_list, listed
 from memory.errors import NotFound
 from memory.models import Agent
 from refinement.api.agent import LANGUAGE, AgentOut, KeyOut, LogIn, changed, key_json
@@ -24,7 +24,7 @@ class SettingsIn(LogIn):
     budget_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
     target_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
     refine_every = serializers.DurationField(
-        required=False, allow_null=True, help_text="from one hour to ten years; null for never"
+        required=False, allow_null=True, help_text="one hour to ten years; null: never"
     )
     paused = serializers.BooleanField(required=False)
     max_changes = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
@@ -48,18 +48,16 @@ class NewAgentOut(AgentOut):
 
 
 class AgentsQuery(Body):
-    cursor = Text(max_length=64, required=False, allow_blank=True, default="")
+    cursor = Text(max_length=64, **OPTIONAL_TEXT)
     limit = serializers.IntegerField(min_value=1, max_value=MAX_PAGE, default=100)
 
 
 class LabelIn(Body):
-    label = Text(  # type: ignore[assignment]  # a field's name, which DRF takes off the class
-        max_length=100, required=False, allow_blank=True, default=""
-    )
+    label = Text(max_length=100, **OPTIONAL_TEXT)  # type: ignore[assignment]  # a field's name, off the class
 
 
 class Agents(TenantView):
-    @extend_schema(operation_id="agents_list", parameters=[AgentsQuery], responses=page_of("AgentsOut", AgentOut))
+    @describe_list("agents_list", AgentsQuery, "AgentsOut", AgentOut)
     def get(self, request: Request) -> Response:
         """List the tenant's agents by name."""
         query = self.query(AgentsQuery)

@@ -33,10 +33,7 @@ def test_whoever_sees_it_may_ask(lived: House, staff: dict[str, Person], enter: 
     scopes: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
         "owner": ({}, {"kind": "memories", "numbers": [1, 2, 3]}),
         "admin": ({"kind": "silo"}, {"kind": "silo"}),
-        "auditor": (
-            {"kind": "entries", "first": "2", "last": "3"},
-            {"kind": "entries", "first": 2, "last": 3},
-        ),
+        "auditor": ({"kind": "entries", "first": "2", "last": "3"}, {"kind": "entries", "first": 2, "last": 3}),
         "superuser": ({}, {"kind": "memories", "numbers": [1, 2, 3]}),
     }
     for role, (asked, told) in scopes.items():

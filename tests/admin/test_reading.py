@@ -229,13 +229,7 @@ def test_lists_and_reads_take_as_many_queries_however_long(
     ],
 )
 def test_what_is_offered_and_read_is_what_the_scope_covers(
-    scope: Scope,
-    words: str,
-    memories: list[int],
-    entries: list[str],
-    past: Agent,
-    pat: Person,
-    signed_in: SignedIn,
+    scope: Scope, words: str, memories: list[int], entries: list[str], past: Agent, pat: Person, signed_in: SignedIn
 ) -> None:
     number, client = granted(past, pat, scope), signed_in(pat)
     page = page_of(client.get(at(past, number)))

@@ -87,11 +87,7 @@ PLACES: dict[str, Callable[[Home], str]] = {
 }
 
 # For whoever has a link, and is not signed in.
-BY_LINK: dict[str, Callable[[Home], str]] = {
-    "consent": _consent,
-    "removal": _removal,
-    "joining": _joining,
-}
+BY_LINK: dict[str, Callable[[Home], str]] = {"consent": _consent, "removal": _removal, "joining": _joining}
 
 # For superusers.
 OF_SERVICE: dict[str, Callable[[Home], str]] = {

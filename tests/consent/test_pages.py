@@ -307,10 +307,7 @@ def test_a_link_that_is_none_says_so_and_does_nothing(led: Agent, visitor: Clien
         f"{prefix.upper()}_{secret}",
         f"{'a' * 12}_{secret}",
     ):
-        for answer in (
-            visitor.get(f"/consent/{quote(token)}"),
-            press(visitor, f"/consent/{quote(token)}", "approve"),
-        ):
+        for answer in (visitor.get(f"/consent/{quote(token)}"), press(visitor, f"/consent/{quote(token)}", "approve")):
             assert answer.status_code == 404, token
             said.add(answer.content)
     [told] = said

@@ -19,6 +19,7 @@ from rest_framework.parsers import BaseParser
 
 DEEPEST = 20  # lists and objects in each other
 ERRORS = 10  # of one list in a response
+OPTIONAL_TEXT: Any = {"required": False, "allow_blank": True, "default": ""}
 _ENDS_EARLY = "The body ends early."
 
 
@@ -120,6 +121,12 @@ class Whole(serializers.IntegerField):
         if isinstance(data, str | float | bool):
             self.fail("invalid")
         return super().to_internal_value(data)
+
+
+class Numbers(serializers.ListField):
+    """Numbers in a response."""
+
+    child = serializers.IntegerField()
 
 
 class NumberOrNull(serializers.IntegerField):

@@ -19,38 +19,27 @@ from rest_framework.response import Response
 
 from config import plain
 from config.errors import ConfigurationError, DomainError
+from memory import errors
 from memory.agents.rule_changes import QUESTION
 from memory.api.base.keys import CHALLENGE
-from memory.errors import (
-    CategoryDisabled,
-    Erased,
-    FileFault,
-    Invalid,
-    KeyRejected,
-    MemoryDisabled,
-    NotFound,
-    PersonsOnly,
-    SealBroken,
-    UnknownEntry,
-    UnknownMemory,
-)
+from memory.errors import CategoryDisabled, FileFault, Invalid, KeyRejected, MemoryDisabled
 from refinement.errors import BadCall, UnknownSession
 from refinement.llm.base import ModelNotConfigured
 
 log = structlog.get_logger("palimpsest.api")
 
 _STATUS = {
-    NotFound: status.HTTP_404_NOT_FOUND,
-    UnknownMemory: status.HTTP_404_NOT_FOUND,
-    UnknownEntry: status.HTTP_404_NOT_FOUND,
+    errors.NotFound: status.HTTP_404_NOT_FOUND,
+    errors.UnknownMemory: status.HTTP_404_NOT_FOUND,
+    errors.UnknownEntry: status.HTTP_404_NOT_FOUND,
     UnknownSession: status.HTTP_404_NOT_FOUND,
     Invalid: status.HTTP_422_UNPROCESSABLE_ENTITY,
     ModelNotConfigured: status.HTTP_422_UNPROCESSABLE_ENTITY,
     KeyRejected: status.HTTP_401_UNAUTHORIZED,
     BadCall: status.HTTP_422_UNPROCESSABLE_ENTITY,
-    Erased: status.HTTP_409_CONFLICT,
-    PersonsOnly: status.HTTP_403_FORBIDDEN,
-    SealBroken: status.HTTP_503_SERVICE_UNAVAILABLE,
+    errors.Erased: status.HTTP_409_CONFLICT,
+    errors.PersonsOnly: status.HTTP_403_FORBIDDEN,
+    errors.SealBroken: status.HTTP_503_SERVICE_UNAVAILABLE,
     ConfigurationError: status.HTTP_503_SERVICE_UNAVAILABLE,
 }
 
@@ -82,8 +71,8 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     if not request.path_info.startswith("/api/"):
         return plain.bad_request(request, exception)
     detail = "The request cannot be read. Is the name in Host one of ALLOWED_HOSTS?"
-    errors = [{"code": "bad_request", "detail": detail, "attr": None}]
-    return JsonResponse({"type": "client_error", "errors": errors}, status=status.HTTP_400_BAD_REQUEST)
+    problem = {"code": "bad_request", "detail": detail, "attr": None}
+    return JsonResponse({"type": "client_error", "errors": [problem]}, status=status.HTTP_400_BAD_REQUEST)
 
 
 class Handler(ExceptionHandler):

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from django.db.models import Model, QuerySet
-from drf_spectacular.utils import inline_serializer
+from drf_spectacular.utils import extend_schema, inline_serializer
 from rest_framework import serializers
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.request import Request
@@ -22,6 +22,8 @@ from memory.models import Agent, AgentKey, Tenant, TenantKey
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
+Out = type[serializers.Serializer[Any]]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class OneFormat(DefaultContentNegotiation):
@@ -84,12 +86,10 @@ class TenantView(View):
         self.tenant, self.actor = self.key.tenant, Actor.operator(self.key.prefix)
 
 
-def page_of(name: str, item: type[serializers.Serializer[Any]]) -> serializers.Serializer[Any]:
-    """The schema of a page of a list, as `listed` makes it."""
-    page: serializers.Serializer[Any] = inline_serializer(
-        name, {"results": item(many=True), "next": serializers.CharField(allow_null=True)}
-    )
-    return page
+def describe_list(operation_id: str, query: type[Body], name: str, item: Out) -> Callable[[F], F]:
+    """Describe a GET that answers with a page of a list, as `listed` makes it."""
+    page = inline_serializer(name, {"results": item(many=True), "next": serializers.CharField(allow_null=True)})
+    return extend_schema(operation_id=operation_id, parameters=[query], responses=page)
 
 
 def newest_first(model: type[M], agent: Agent, query: dict[str, Any]) -> QuerySet[M]:
@@ -110,7 +110,7 @@ def listed(found: Iterable[T], limit: int, cursor: str, to_json: Callable[[list[
     return Response({"results": list(to_json(page)), "next": following})
 
 
-def listed_requests(found: Iterable[Any], query: dict[str, Any], out: type[serializers.Serializer[Any]]) -> Response:
+def listed_requests(found: Iterable[Any], query: dict[str, Any], out: Out) -> Response:
     """A page of what the agent's side was asked, by number: those in the `state` that the query names, if it does."""
     wanted = [each for each in found if query.get("state", each.state) == each.state]
     return listed(wanted, query["limit"], "number", lambda page: out(page, many=True).data)
