@@ -214,9 +214,12 @@ def test_twice_is_once_and_a_rollback_is_one_operation(ada: Agent, site: Path) -
     assert migrate("--json").json["stored"] == 3
 
 
-def test_an_import_of_json_lines_is_taken_back_as_one_too(ada: Agent, tmp_path: Path) -> None:
+def test_an_import_of_json_lines_is_taken_back_as_one_too(
+    ada: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.transfer.formats.jsonl.BATCH", 10)
     lines = tmp_path / "lines.jsonl"
-    lines.write_text("".join(f'{{"content": "Sailing {n}."}}\n' for n in range(1_500)))
+    lines.write_text("".join(f'{{"content": "Sailing {n}."}}\n' for n in range(15)))
     assert run("import_memories", "acme/ada", str(lines)).code == 0
     first = entries(ada)[-2].seq
     assert [entry.detail["import"] for entry in entries(ada)[-2:]] == [first, first]

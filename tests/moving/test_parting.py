@@ -80,11 +80,11 @@ def test_a_title_alone_is_no_part() -> None:
 @pytest.mark.parametrize(
     "hostile", ["# a\n", "\n", "#", "`", "```\n", " ", "a" * 9 + " ", "\u0301", ".", "# a-2\n# a\n", "# \u0301\u0316"]
 )
-def test_two_megabytes_are_parted_in_seconds(hostile: str) -> None:
-    text = hostile * (2 * 2**20 // len(hostile.encode()))
+def test_a_megabyte_is_parted_in_seconds(hostile: str) -> None:
+    text = hostile * (2**20 // len(hostile.encode()))
     began = time.process_time()
     parts(text)
-    assert time.process_time() - began < 20
+    assert time.process_time() - began < 10
 
 
 def test_names_are_given_once() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -105,6 +105,7 @@ def test_json_with_texts_stays_json(said: dict[str, str], is_ascii: bool, is_wit
 
 
 def test_a_view_has_one_character_for_each_visible_one_in_lower_case_too() -> None:
-    for code in range(sys.maxunicode + 1):
+    # The other planes hold ideographs, private letters and nothing.
+    for code in chain(range(0x20000), range(0x2F000, 0x30000), range(0xE0000, 0xE1000)):
         view, where = _view(chr(code))
         assert len(view.lower()) == len(view) == len(where) <= 1
