@@ -76,7 +76,7 @@ def find(
         items = []
         for item in look.parts():
             advance(1)
-            if SYSTEMS[item.system].group in supported:
+            if SYSTEMS[item.source.system].group in supported:
                 items.append(item)
         plan = planned(
             agent,

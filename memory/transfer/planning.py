@@ -85,15 +85,15 @@ class _Shaping:
         content, done = self._content(found)
         done = (*found.transformed, *done, *(() if found.date else ("dated by its file",)))
         project = checked_project(self.project if found.project == HERE else found.project)
-        tags, origin = self._tags(item, found, done), found.date or item.modified
+        tags, origin = self._tags(item, found, done), found.date or item.source.modified
         draft = Draft(content, found.kind, found.category, project, tags, origin).checked()
         text = self.silo.digest(found.content)
-        file = f"piece\0{self.project}\0{self.at_home(item.path)}"
+        file = f"piece\0{self.project}\0{self.at_home(item.source.path)}"
         source = f"{file}\0{found.id}\0{found.part}\0{text.hex() if found.by_words else ''}"
         self._seen[source] += 1
         numbered = source if self._seen[source] == 1 else f"{source}\0{self._seen[source]}"  # two may have one name
         digests = (self.silo.digest(numbered), self.silo.digest(file), text)
-        return Step(item.system, item.path, found.key, draft, draft.origin or origin, done, *digests, bool(found.id))
+        return Step(item.source.system, found.key, draft, draft.origin or origin, done, *digests, bool(found.id))
 
     def _content(self, found: Found) -> tuple[str, tuple[str, ...]]:
         """Without brands and licences, and without secrets if the memory is not private."""
@@ -107,7 +107,7 @@ class _Shaping:
 
     def _tags(self, item: Item, found: Found, done: Sequence[str]) -> tuple[str, ...]:
         """Its own, and the migration notes, which its file shows (`memory/vault/rendering.py`)."""
-        notes = [f"source-system:{item.system}", f"migrated:{self.now:%Y-%m-%dT%H:%M:%SZ}"]
+        notes = [f"source-system:{item.source.system}", f"migrated:{self.now:%Y-%m-%dT%H:%M:%SZ}"]
         if settings_document.value(self.rules, f"{SETTINGS}.migration_notes_inclusion"):
             notes += _in_tags("migration:", f"from {self.at_home(found.key)}")
             notes += [_cut(f"transformed:{each}") for each in done[:_MAX_NOTES]]

@@ -41,7 +41,6 @@ class Source:
 
     system: str
     path: str
-    size: int  # bytes
     modified: datetime  # by git, or by the file itself if git does not have it
 
 
@@ -49,9 +48,7 @@ class Source:
 class Item:
     """A memory, or something that is left out, and its file."""
 
-    system: str
-    path: str
-    modified: datetime
+    source: Source
     part: Part
 
 
@@ -76,7 +73,7 @@ class Look:
             with naming("read", source.path), self.tree.open(source.path) as file:
                 for part in read(file, source.path):
                     named = replace(part, key=names.name(part.key))
-                    yield Item(source.system, source.path, source.modified, _tagged(named, tags))
+                    yield Item(source, _tagged(named, tags))
 
     def find(self, systems: Sequence[System], folders: Sequence[str], repository: Path | None) -> None:
         self._leave_out(self.tree.left_out)
@@ -221,7 +218,7 @@ class Look:
                 self._reasons[path] = "is too large"
             else:
                 date = dates.get(names[path]) or datetime.fromtimestamp(min(max(stat.st_mtime, 0), 2**37), UTC)
-                yield Source(system.name, path, stat.st_size, date)
+                yield Source(system.name, path, date)
 
 
 def unique(items: Iterable[Item]) -> list[Item]:

@@ -24,7 +24,6 @@ class Step:
     """A piece of another system's memory, and the memory it would be. The digests are keyed."""
 
     system: str
-    path: str  # of its file
     key: str
     draft: Draft  # checked
     origin: datetime  # its own date, or that of its file

@@ -9,7 +9,7 @@ from memory.models import Agent
 from memory.transfer import migration
 from memory.transfer.formats.found import HERE, Found, LeftOut
 from memory.transfer.planning import planned
-from memory.transfer.reading import Item
+from memory.transfer.reading import Item, Source
 from memory.transfer.steps import Plan, State, Step
 from tests.steps import ME, fresh
 
@@ -20,11 +20,11 @@ HARBOUR = "harbour-desk"
 
 def piece(key: str = "CLAUDE.md", content: str = "Ferries wait.", *, system: str = "claude", **values: Any) -> Item:
     values = {"category": "contextual", "project": HERE, "id": key.partition("#")[2]} | values
-    return Item(system, key.partition("#")[0], WRITTEN, Found(key, content, **values))
+    return Item(Source(system, key.partition("#")[0], WRITTEN), Found(key, content, **values))
 
 
 def no_piece(key: str = "empty.md", why: str = "is empty") -> Item:
-    return Item("claude", key, WRITTEN, LeftOut(key, why))
+    return Item(Source("claude", key, WRITTEN), LeftOut(key, why))
 
 
 def plan(agent: Agent, *items: Item, compares: bool = True, **values: Any) -> Plan:
