@@ -17,7 +17,7 @@ from memory.transfer.exporting import counted
 from memory.transfer.formats import axe, jsonl, letta, mem0, memory_store, tree
 from memory.transfer.formats.found import HERE, Found, LeftOut, Part, Reader
 from memory.transfer.formats.gathering import WAS_CONSTITUTIONAL
-from memory.transfer.formats.text import EMPTY, NO_TEXT
+from memory.transfer.formats.text import EMPTY, NO_TEXT, one_line
 from memory.transfer.storing import Stored, store
 
 BATCH = 1_000  # memories held, and stored as one audited edit
@@ -67,12 +67,12 @@ class Imported(Stored):
         if self.left_out > MOST_LEFT_OUT:
             raise Invalid("file", f"more than {MOST_LEFT_OUT:,} of what it holds are no memories. Nothing was imported")
         if len(self.named) < NAMED:
-            self.named.append(LeftOut(_told(part.key), _told(part.why)))
+            self.named.append(LeftOut(one_line(part.key, KEY), one_line(part.why, KEY)))
 
     def note(self, found: Found) -> None:
         for what in found.transformed:
             is_known = what in self.transformed or len(self.transformed) < NAMED
-            self.transformed[_told(what) if is_known else _OTHER] += 1
+            self.transformed[one_line(what, KEY) if is_known else _OTHER] += 1
         self.constitutional = self.transformed[WAS_CONSTITUTIONAL]
 
     def warnings(self) -> Iterator[str]:
@@ -132,9 +132,3 @@ def _drafts(parts: Iterable[Part], here: str, done: Imported) -> Iterator[Draft]
 def _draft(found: Found, here: str) -> Draft:
     found = replace(found, project=here) if found.project == HERE else found
     return Draft(found.content, found.kind, found.category, found.project, found.tags, found.date).checked()
-
-
-def _told(text: str) -> str:
-    """On one line, cut, of whole characters."""
-    said = " ".join(text[:KEY].encode(errors="replace").decode().replace("\0", "?").split())
-    return f"{said}…" if len(text) > KEY else said

@@ -16,7 +16,7 @@ from memory.transfer.formats.found import Found, LeftOut, Part
 from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import has_mark
 from memory.transfer.formats.parting import Piece, in_parts, pieces
-from memory.transfer.formats.text import EMPTY, LINE_ENDS
+from memory.transfer.formats.text import EMPTY, LINE_ENDS, one_line
 
 _NONE = "(none)"  # as axe says it
 _OF_NO_TASK = f"**Task:** {_NONE}\n**Result:** "
@@ -104,7 +104,7 @@ def _entries(file: IO[bytes]) -> Iterator[tuple[str | None, bytes | None]]:
 
 
 def _read(heading: str, data: bytes | None, path: str) -> Iterator[Part]:
-    name = gathering.shown(heading) or "entry"
+    name = one_line(heading, gathering.LONGEST_ID) or "entry"
     key, done = f"{path}#{name}", Gathered("behavioral")
     if data is None:
         yield LeftOut(key, "is too large")

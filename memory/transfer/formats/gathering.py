@@ -15,7 +15,7 @@ from memory.policy.validation import MAX_TAG, Draft, parse_moment
 from memory.transfer.exporting import OURS
 from memory.transfer.formats.found import HERE, Found, LeftOut, Part
 from memory.transfer.formats.parting import in_parts, pieces
-from memory.transfer.formats.text import NO_TEXT, Decoded, Unfit, fit, told
+from memory.transfer.formats.text import NO_TEXT, TOLD, Decoded, Unfit, fit, one_line
 
 NO_DATE = "date could not be read"
 WAS_CONSTITUTIONAL = "was constitutional there"
@@ -35,7 +35,7 @@ class Gathered:
     _told: dict[str, None] = field(default_factory=dict)
 
     def tell(self, what: str) -> None:
-        self._told[told(what)] = None
+        self._told[one_line(what, TOLD)] = None
 
     def take(self, text: Decoded) -> str:
         """The text; what was done to it is told."""
@@ -141,12 +141,7 @@ def id_of(given: object) -> str:
     """ "" for what is none."""
     if isinstance(given, bool) or not isinstance(given, str | int):
         return ""
-    return shown(str(given))
-
-
-def shown(text: str) -> str:
-    """Part of a key: on one line, bounded, of whole characters."""
-    return " ".join(text[:LONGEST_ID].encode(errors="replace").decode().replace("\0", "?").split())
+    return one_line(str(given), LONGEST_ID)
 
 
 def moment(given: object) -> datetime | None:

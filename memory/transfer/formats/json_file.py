@@ -154,26 +154,23 @@ class JSONFile(ABC):
         self._done: set[str] = set()
 
     def parts(self, file: IO[bytes], path: str) -> Iterator[Part]:
-        if why := self._survey(file):
-            yield LeftOut(path, why)
-            return
-        is_any, marked = False, (*((MARK,) if has_mark(file) else ()), *sorted(self._done))
-        for part in chain(self._read(file, path), self.rest(path)):
-            is_any = True
-            yield replace(part, transformed=(*part.transformed, *marked)) if isinstance(part, Found) else part
-        if not is_any:
-            yield LeftOut(path, EMPTY)
-
-    def _survey(self, file: IO[bytes]) -> str:
-        """Why nothing of the file is taken; "" if all is well."""
-        is_any = False
+        has_list = is_any = False
         try:
-            for entry in entries(file, self.within, self._done):
-                is_any |= entry.name in self.lists and entry.value == []
+            for entry in entries(file, self.within, self._done):  # an error may stand at the end
+                has_list |= entry.name in self.lists and entry.value == []
                 self.note(entry)
         except Unfit as unfit:
-            return unfit.why
-        return "" if is_any else self.none
+            yield LeftOut(path, unfit.why)
+            return
+        if not has_list:
+            yield LeftOut(path, self.none)
+            return
+        done = (*((MARK,) if has_mark(file) else ()), *sorted(self._done))
+        for part in chain(self._read(file, path), self.rest(path)):
+            is_any = True
+            yield replace(part, transformed=(*part.transformed, *done)) if isinstance(part, Found) else part
+        if not is_any:
+            yield LeftOut(path, EMPTY)
 
     def _read(self, file: IO[bytes], path: str) -> Iterator[Part]:
         why = ""

@@ -23,7 +23,7 @@ from memory.search.reading import Read
 from memory.transfer.exporting import Export, NotHeld, record
 from memory.transfer.formats import gathering
 from memory.transfer.formats.found import HERE, Found, LeftOut, Part
-from memory.transfer.formats.text import EMPTY, told
+from memory.transfer.formats.text import EMPTY, TOLD, one_line
 from memory.transfer.storing import Stored, store
 
 BATCH = 1_000  # memories held, and stored as one audited edit
@@ -60,7 +60,7 @@ class Imported(Stored):
     def ignore(self, name: str) -> None:
         self.ignored += 1
         if len(self.names) < NAMED:
-            self.names.add(name[:NAME].encode(errors="replace").decode())  # half a character cannot be told
+            self.names.add(one_line(name, NAME))
 
     def warnings(self) -> Iterator[str]:
         if self.ignored:
@@ -211,7 +211,7 @@ def _lines(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None]
 
 def _found(key: str, value: dict[str, Any], draft: Draft, known: str) -> Found:
     notes = [gathering.WAS_CONSTITUTIONAL] if value.get("constitutional") is True else []
-    notes += [told(f"not kept: {name[:NAME]}") for name in sorted(value.keys() - _READ - _OURS)[:20]]
+    notes += [one_line(f"not kept: {name}", TOLD) for name in sorted(value.keys() - _READ - _OURS)[:20]]
     found = gathering.of_draft(key, draft, tuple(notes))
     project = HERE if not value.get("project") and scope_of(draft.category) == PROJECT else draft.project
     return replace(found, project=project, id=known, by_words=not known)

@@ -71,7 +71,7 @@ def beginning(text: str, at: int = 0) -> int:
     return line if words - line <= _INDENT else words
 
 
-def told(what: str) -> str:
-    """What was done to a text, short enough for a tag, on one line and of whole characters."""
-    said = " ".join(what.encode(errors="replace").decode().replace("\0", "?").split())
-    return said if len(said) <= TOLD else said[: TOLD - 1] + "…"
+def one_line(text: str, most: int) -> str:
+    """On one line, of whole characters, and cut where it is longer than `most`."""
+    cut = text if len(text) <= most else f"{text[: most - 1]}…"
+    return " ".join(cut.encode(errors="replace").decode().replace("\0", "?").split())
