@@ -38,7 +38,6 @@ class Export:
     media_type: str
     ending: str  # of a file's name
     what: str  # for help texts
-    not_held: tuple[str, ...]  # what of a memory it has no place for
     write: Writer
     with_discarded: Writer | None = None  # where it has a place for what was discarded
 

@@ -61,7 +61,6 @@ EXPORT = Export(
     media_type="text/markdown; charset=utf-8",
     ending=".md",
     what="a log of runs as axe keeps it: an entry for each memory, with its date to the second",
-    not_held=("kind", "category", "project", "tags", "constitutional", "parts of a second"),
     write=_written,
 )
 

@@ -222,7 +222,6 @@ EXPORT = Export(
     media_type="application/x-ndjson",
     ending=".jsonl",
     what="JSON Lines, a memory a line, with all that it has",
-    not_held=(),
     write=_written,
     with_discarded=partial(_written, with_discarded=True),
 )

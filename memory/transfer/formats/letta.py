@@ -73,7 +73,6 @@ EXPORT = Export(
     media_type="application/json",
     ending=".af",
     what="a Letta agent file, each memory a block; what a block has no field for goes along as its metadata",
-    not_held=(),
     write=_written,
 )
 

@@ -50,7 +50,6 @@ EXPORT = Export(
     media_type="application/json",
     ending=".mem0.json",
     what="JSON as mem0 answers it; what mem0 has no field for goes along as metadata",
-    not_held=(),
     write=_written,
 )
 

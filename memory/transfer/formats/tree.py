@@ -103,7 +103,6 @@ EXPORT = Export(
     media_type="application/gzip",
     ending=".tar.gz",
     what="a folder of markdown in the structure of the memory rules, with their settings",
-    not_held=("kind", "constitutional", "parts of a second", "line breaks within tags"),
     write=_written,
 )
 
