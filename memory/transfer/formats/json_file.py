@@ -151,12 +151,12 @@ class JSONFile(ABC):
     none = "is no list of memories"  # the reason if the file has none of the lists
 
     def __init__(self) -> None:
-        self._done: set[str] = set()
+        self.done: set[str] = set()  # what was done to all of its texts
 
     def parts(self, file: IO[bytes], path: str) -> Iterator[Part]:
         has_list = is_any = False
         try:
-            for entry in entries(file, self.within, self._done):  # an error may stand at the end
+            for entry in entries(file, self.within, self.done):  # an error may stand at the end
                 has_list |= entry.name in self.lists and entry.value == []
                 self.note(entry)
         except Unfit as unfit:
@@ -165,7 +165,7 @@ class JSONFile(ABC):
         if not has_list:
             yield LeftOut(path, self.none)
             return
-        done = (*((MARK,) if has_mark(file) else ()), *sorted(self._done))
+        done = (*((MARK,) if has_mark(file) else ()), *sorted(self.done))
         for part in chain(self._read(file, path), self.rest(path)):
             is_any = True
             yield replace(part, transformed=(*part.transformed, *done)) if isinstance(part, Found) else part

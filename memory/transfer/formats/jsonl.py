@@ -189,15 +189,14 @@ def draft_of(value: dict[str, Any], done: Imported) -> Draft | None:
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
     """By the same rules: one bad line, and nothing of the file is taken."""
-    why = EMPTY
     try:
-        for _ in _lines(file):
-            why = ""
+        count = sum(1 for _ in _lines(file))
     except BadLine as bad:
-        why = f"{bad.field} {bad.problem.removesuffix('. Nothing was imported.')}; nothing of the file is taken"
-    if why:
-        yield LeftOut(path, why)
+        why = bad.problem.removesuffix(". Nothing was imported.")
+        yield LeftOut(path, f"{bad.field} {why}; nothing of the file is taken")
         return
+    if not count:
+        yield LeftOut(path, EMPTY)
     for number, value, draft in _lines(file):
         known = gathering.id_of(value.get("id"))
         key = f"{path}#{known or f'line-{number}'}"

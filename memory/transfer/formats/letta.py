@@ -7,7 +7,6 @@ import io
 import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import IO, Any
 
 from django.utils import timezone
@@ -16,7 +15,7 @@ from memory.models import Agent
 from memory.search.reading import Read
 from memory.transfer.exporting import OURS, Export, NotHeld, own_fields
 from memory.transfer.formats import gathering
-from memory.transfer.formats.found import Found, LeftOut, Part
+from memory.transfer.formats.found import LeftOut, Part
 from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile, entries
 from memory.transfer.formats.text import EMPTY, NO_TEXT, Unfit
@@ -92,14 +91,10 @@ _NO_MEMORIES = {
 
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
-    inner = _unwrapped(file)
-    if inner is None:
-        yield from _File().parts(file, path)
-        return
-    for part in _File().parts(inner, path):
-        if isinstance(part, Found):
-            part = replace(part, transformed=(*part.transformed, "JSON within a string unwrapped"))
-        yield part
+    reader, inner = _File(), _unwrapped(file)
+    if inner is not None:
+        reader.done.add("JSON within a string unwrapped")
+    return reader.parts(inner or file, path)
 
 
 def _unwrapped(file: IO[bytes]) -> IO[bytes] | None:
