@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from audit.trail import Actor
 from memory.errors import Invalid
@@ -23,7 +23,7 @@ from memory.search.reading import Read
 from memory.transfer.exporting import Export, NotHeld, record
 from memory.transfer.formats import gathering
 from memory.transfer.formats.found import HERE, Found, LeftOut, Part
-from memory.transfer.formats.text import EMPTY, TOLD, one_line
+from memory.transfer.formats.text import EMPTY, TOLD, one_line, parsed
 from memory.transfer.storing import Stored, store
 
 BATCH = 1_000  # memories held, and stored as one audited edit
@@ -160,17 +160,12 @@ def object_of(line: bytes) -> dict[str, Any]:
     """What a line holds. Raises Invalid."""
     if len(line) > MAX_LINE:
         raise Invalid("", f"is longer than {MAX_LINE:,} bytes")
-    problem = "is not a JSON object"
-    try:
-        value = json.loads(line.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        problem = "is not UTF-8"
-    except (ValueError, RecursionError):
-        problem = "is not JSON"
-    else:
-        if isinstance(value, dict):
-            return value
-    raise Invalid("", problem)  # not in the handlers: the errors there hold the line, and would go along as context
+    value, problem = parsed(line)
+    if not problem and not isinstance(value, dict):
+        problem = "is not a JSON object"
+    if problem:
+        raise Invalid("", problem)
+    return cast("dict[str, Any]", value)
 
 
 def draft_of(value: dict[str, Any], done: Imported) -> Draft | None:

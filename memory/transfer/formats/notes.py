@@ -11,16 +11,18 @@ from memory.transfer.formats.found import Found, LeftOut, Part
 from memory.transfer.formats.front_matter import as_list
 from memory.transfer.formats.gathering import Gathered, id_of
 from memory.transfer.formats.pages import LARGEST, memories
-from memory.transfer.formats.text import EMPTY, NO_TEXT, Unfit, fit
+from memory.transfer.formats.text import EMPTY, NO_TEXT, Unfit, fit, parsed
 
 _WORDS = ("content", "text", "memory", "body", "note")
 _DATES = ("date", "created_at", "created", "origin")
 
 
 def read_json(file: IO[bytes], path: str) -> Iterator[Part]:
-    value, why = _loaded(file.read(LARGEST))
-    if why or value in ([], {}, ""):
-        yield LeftOut(path, why or EMPTY)
+    data = file.read(LARGEST)
+    value, why = parsed(data)
+    is_empty = not data.strip() or value in ([], {}, "")
+    if is_empty or why:
+        yield LeftOut(path, EMPTY if is_empty else why)
         return
     for number, each in enumerate(value, 1) if isinstance(value, list) else [(0, value)]:
         known = id_of(each.get("id")) if isinstance(each, dict) else ""
@@ -28,18 +30,6 @@ def read_json(file: IO[bytes], path: str) -> Iterator[Part]:
         for part in _entry(each, f"{path}#{name}" if name else path, path):
             by_words = number > 0 and not known
             yield replace(part, id=known, by_words=by_words) if isinstance(part, Found) else part
-
-
-def _loaded(data: bytes) -> tuple[Any, str]:
-    """What a file holds, or why it cannot be read."""
-    if not data.strip():
-        return None, EMPTY
-    try:
-        return json.loads(data.decode("utf-8-sig")), ""
-    except UnicodeDecodeError:
-        return None, "is not UTF-8 text"
-    except (ValueError, RecursionError):  # nested without end; a number of more digits than Python reads
-        return None, "is not JSON"
 
 
 def _entry(value: Any, key: str, path: str) -> Iterator[Part]:

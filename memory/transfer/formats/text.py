@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from memory.policy.validation import MAX_TAG
 
@@ -41,6 +43,16 @@ def decoded(data: bytes) -> Decoded:
         raise Unfit("is not UTF-8 text")
     fitting = fit(text, blank=EMPTY)
     return Decoded(fitting.text, ((MARK,) if is_marked else ()) + fitting.transformed)
+
+
+def parsed(data: bytes) -> tuple[Any, str]:
+    """The value of a JSON text, or why it has none."""
+    try:
+        return json.loads(data.decode("utf-8-sig")), ""
+    except UnicodeDecodeError:
+        return None, "is not UTF-8 text"
+    except (ValueError, RecursionError):  # nested without end; a number of more digits than Python reads
+        return None, "is not JSON"
 
 
 def fit(value: object, *, blank: str = NO_TEXT) -> Decoded:

@@ -3,7 +3,6 @@ service (docs/migration-sources.md, "The framework these memory rules come from"
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -13,6 +12,7 @@ from memory.errors import FileFault
 from memory.transfer.formats import tree_files
 from memory.transfer.formats.found import LeftOut, Part, Reader
 from memory.transfer.formats.pages import LARGEST
+from memory.transfer.formats.text import parsed
 from memory.transfer.walk import UNREADABLE, Kind, Tree
 from memory.vault.disk import ASIDE
 
@@ -61,11 +61,9 @@ def reader(base: str) -> Reader:
 def _base(tree: Tree, path: str, root: str) -> str | LeftOut:
     try:
         with tree.open(path) as file:
-            settings = json.loads(file.read(_MAX_SETTINGS).decode("utf-8-sig"))
+            settings, _ = parsed(file.read(_MAX_SETTINGS))
     except (OSError, FileFault):
         return LeftOut(path, UNREADABLE)
-    except (ValueError, RecursionError):
-        settings = None
     if not isinstance(settings, dict):
         return LeftOut(path, "is not JSON, so that nobody knows where memories are")
     storage = settings.get("storage")
