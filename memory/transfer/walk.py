@@ -6,18 +6,17 @@ folders are opened. The number of entries and the depth are bounded.
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO
 
-from memory.errors import FileFault
-from memory.run_log.files import PLAIN, told, walked
+from memory.run_log.files import Folder, Place, open_file, told, walked
 from memory.transfer.formats.found import LeftOut
 from memory.vault.disk import LOCK
 
@@ -53,15 +52,11 @@ class Tree:
     def open(self, path: str) -> BinaryIO:
         """Raises OSError, FileFault for what is no file."""
         *folders, name = path.split("/")
-        folder = walked(os.dup(self.number), tuple(folders), create=False)
-        try:
-            number = os.open(name, os.O_RDONLY | PLAIN | os.O_NOFOLLOW, dir_fd=folder)
-        finally:
-            os.close(folder)
-        if stat.S_ISREG(os.fstat(number).st_mode):
-            return os.fdopen(number, "rb")
-        os.close(number)
-        raise FileFault(f"read {path}: {NO_FILE}", NO_FILE)
+        with closing(Folder(self.root, walked(os.dup(self.number), tuple(folders), create=False), name)) as folder:
+            file = open_file(folder, os.O_RDONLY, Place(Path(path)))
+        if file is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return file
 
     def target(self, path: str) -> tuple[str, str]:
         """The path in the folder that a path with links leads to, or "" and why it leads to none. Nothing is opened."""
