@@ -6,6 +6,7 @@ import builtins
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import product
 from pathlib import Path
 from threading import Barrier
@@ -63,46 +64,24 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], Non
 # --- what was switched off while somebody was asked
 
 
-@pytest.mark.parametrize("other", [path_of("credentials"), RECORDING, settings_document.MASTER])
-def test_one_switch_is_all_that_a_yes_turns_on(ada: Agent, asked: Any, other: str) -> None:
-    off(ada, "topic", auto_recording__enabled=True)
-    asked(lambda: turn_off(ada, other))
-    assert rules("enable", "--category", "topic").code == 0
-    assert (is_on(ada, path_of("topic")), is_on(ada, other)) == (True, False)
+def test_one_switch_is_all_that_a_yes_turns_on(ada: Agent, asked: Any) -> None:
+    for other in (path_of("credentials"), RECORDING, settings_document.MASTER):
+        off(ada, "topic", auto_recording__enabled=True)
+        asked(partial(turn_off, ada, other))
+        assert rules("enable", "--category", "topic").code == 0
+        assert (is_on(ada, path_of("topic")), is_on(ada, other)) == (True, False)
 
 
-@pytest.mark.parametrize("other", [path_of("credentials"), RECORDING, settings_document.MASTER])
-def test_a_file_turns_on_what_was_agreed_to_and_nothing_else(
-    ada: Agent, asked: Any, other: str, tmp_path: Path
-) -> None:
+def test_a_file_turns_on_what_was_agreed_to_and_nothing_else(ada: Agent, asked: Any, tmp_path: Path) -> None:
     settings(ada, auto_recording__enabled=True)
     file = tmp_path / "settings.json"
     file.write_text(json.dumps(rule_changes.whole(fresh(ada))))
-    off(ada, "topic", auto_recording__enabled=True)
-    asked(lambda: turn_off(ada, other))
-    ran = rules("settings", "--file", str(file))
-    assert (ran.code != 0, "look again" in ran.err, other in ran.err) == (True, True, True)
-    assert (is_on(ada, path_of("topic")), is_on(ada, other)) == (False, False)
-
-
-def test_a_setting_is_set_in_the_rules_as_they_stand(ada: Agent) -> None:
-    before = fresh(ada)
-    turn_off(ada, path_of("credentials"))
-    rule_changes.set_one(before, PERSON, "memory_rules.cleanup_guidance_days", "7")
-    assert switches.closed(fresh(ada)) == {"credentials"}
-    assert settings_document.value(switches.rules_of(fresh(ada)), "memory_rules.cleanup_guidance_days") == 7
-
-
-@pytest.mark.parametrize("path", [path_of("topic"), RECORDING, settings_document.MASTER])
-def test_what_nobody_agreed_to_is_refused(ada: Agent, path: str) -> None:
-    wanted = Wanted(True, {"memory_rules": {"auto_recording": {"enabled": True}}})
-    everything = rule_changes.turned_on(fresh(ada), wanted) + [settings_document.MASTER, path_of("topic")]
-    off(ada, "topic")
-    turn_off(ada, settings_document.MASTER)
-    with refused(ada, NotAgreed) as caught:
-        rule_changes.make(fresh(ada), PERSON, wanted, agreed=[each for each in everything if each != path])
-    assert caught.value.paths == (path,)
-    assert rule_changes.make(fresh(ada), PERSON, wanted, agreed=everything).seq is not None
+    for other in (path_of("credentials"), RECORDING, settings_document.MASTER):
+        off(ada, "topic", auto_recording__enabled=True)
+        asked(partial(turn_off, ada, other))
+        ran = rules("settings", "--file", str(file))
+        assert (ran.code != 0, "look again" in ran.err, other in ran.err) == (True, True, True)
+        assert (is_on(ada, path_of("topic")), is_on(ada, other)) == (False, False)
 
 
 def test_a_key_that_is_called_as_a_switch_hides_none(ada: Agent) -> None:

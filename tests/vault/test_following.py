@@ -61,15 +61,6 @@ def test_what_is_discarded_is_set_aside_and_comes_back(ada: Agent, vault: Path) 
     assert differ(ada) == []
 
 
-def test_a_merge_and_its_rollback(ada: Agent, vault: Path) -> None:
-    one, two = remember(ada, "The ferry leaves at 14:30.", "The ferry is blue.", category="technical")
-    operations.consolidate(ada, [one, two], "The blue ferry leaves at 14:30.", PERSON)
-    assert [path.startswith(".discarded") for path in memories(vault)] == [True, True, False]
-    rollback.roll_back(ada, What.entry(last_entry(ada).seq), PERSON)
-    assert [path.startswith(".discarded") for path in memories(vault)] == [True, False, False]
-    assert differ(ada) == []
-
-
 def test_an_edit_that_is_refused_writes_nothing(ada: Agent, vault: Path) -> None:
     with pytest.raises(Exception, match="category"):
         operations.remember(ada, [Draft("one"), Draft("two", category="none such")], ME)
