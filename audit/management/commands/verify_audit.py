@@ -32,9 +32,8 @@ class Command(Task):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?")
         parser.add_argument("--all", action="store_true", help="every agent's trail")
-        parser.add_argument(
-            "--heads", metavar="FILE", help="an export of audit_heads: nothing it names was cut off or replaced since"
-        )
+        exported = "an export of audit_heads: nothing it names was cut off or replaced since"
+        parser.add_argument("--heads", metavar="FILE", help=exported)
         parser.add_argument("--json", action="store_true")
 
     def run(self, *, agent: str | None, **options: Any) -> int | None:

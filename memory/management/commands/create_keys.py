@@ -27,12 +27,11 @@ class Command(Task):
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--add-silo-key",
-            action="store_true",
-            help="put a new key-encryption key before the present ones; then run rotate_silo_keys. Running processes "
-            "find it in the silo file; those with SILO_KEYS in their environment need it there, and a restart, first",
+        add = (
+            "put a new key-encryption key before the present ones; then run rotate_silo_keys. Running processes find "
+            "it in the silo file; those with SILO_KEYS in their environment need it there, and a restart, first"
         )
+        parser.add_argument("--add-silo-key", action="store_true", help=add)
 
     def run(self, *, add_silo_key: bool, **options: Any) -> None:
         folder = Path(settings.KEYS_DIR)

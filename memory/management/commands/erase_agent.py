@@ -33,11 +33,8 @@ class Command(RemovalCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT")
         super().add_arguments(parser)
-        parser.add_argument(
-            "--start-rotation",
-            action="store_true",
-            help="then add a new key-encryption key, and wrap the other agents' data keys with it",
-        )
+        rotation = "then add a new key-encryption key, and wrap the other agents' data keys with it"
+        parser.add_argument("--start-rotation", action="store_true", help=rotation)
 
     def run(self, *, agent: str, **options: Any) -> int | None:
         if options["start_rotation"] and settings.SILO_KEYS:

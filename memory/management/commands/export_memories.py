@@ -38,9 +38,8 @@ class Command(Task):
         parser.add_argument("agent", metavar="TENANT/AGENT")
         parser.add_argument("--with-discarded", action="store_true", help="discarded memories too (jsonl alone)")
         parser.add_argument("--format", choices=list(EXPORTS), default="jsonl", help=_FORMATS)
-        parser.add_argument(
-            "--to", metavar="PATH", help="a new file that only its owner can read; for markdown a folder"
-        )
+        to = "a new file that only its owner can read; for markdown a folder"
+        parser.add_argument("--to", metavar="PATH", help=to)
         parser.add_argument("--grant", metavar="TOKEN", help="from the grant's page; used instead of the key")
 
     def run(self, *, agent: str, with_discarded: bool, grant: str | None, **options: Any) -> None:

@@ -34,9 +34,8 @@ class Command(Task):
         parser.add_argument("agent", metavar="TENANT/AGENT")
         parser.add_argument("file", metavar="FILE", help="- for standard input; a pipe: at most 256 MB")
         parser.add_argument("--format", choices=list(IMPORTS), default="jsonl", help=_FORMATS)
-        parser.add_argument(
-            "--project", metavar="ID", default="", help="if the format has no projects; default: default-project"
-        )
+        project = "if the format has no projects; default: default-project"
+        parser.add_argument("--project", metavar="ID", default="", help=project)
         parser.add_argument("--json", action="store_true", help='print {"imported": …, "tokens": …}')
 
     def run(self, *, agent: str, file: str, **options: Any) -> None:

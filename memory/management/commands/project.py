@@ -46,57 +46,35 @@ class Command(AgentCommand):
         migrate.add_argument("--dry-run", action="store_true", help="show what would be stored, and store nothing")
         migrate.add_argument("--keep-secrets", action="store_true", help="do not mask secrets in what is not private")
         migrate.add_argument("--yes", action="store_true", help="do not ask: a person agreed")
-        self._add_analyze_git(
-            self.add_action(
-                actions, "analyze_git", self.analyze_git, "store what the git history says about the project"
-            )
-        )
+        summary = "store what the git history says about the project"
+        self._add_analyze_git(self.add_action(actions, "analyze_git", self.analyze_git, summary))
 
     def _add_init(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--vault",
-            nargs="?",
-            const="",
-            metavar="FOLDER",
-            help="create a vault: a file for each memory. Default folder: storage.base_path. The agent's side has to "
-            f"agree: at once with its key in {KEY}, else to a proposal",
+        vault = (
+            "create a vault: a file for each memory. Default folder: storage.base_path. The agent's side has to agree: "
+            f"at once with its key in {KEY}, else to a proposal"
         )
-        parser.add_argument(
-            "--readable-names", action="store_true", help=f"file names with the titles of the memories; needs {KEY}"
-        )
+        parser.add_argument("--vault", nargs="?", const="", metavar="FOLDER", help=vault)
+        titles = f"file names with the titles of the memories; needs {KEY}"
+        parser.add_argument("--readable-names", action="store_true", help=titles)
         parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="of the project; default: this folder")
-        hows = {name: summary for name, summary in HOWS.items() if name != "select"}
-        parser.add_argument(
-            "--migrate",
-            choices=list(hows),
-            help=f"memories of other systems; default: ask; {'; '.join(f'{name}: {hows[name]}' for name in hows)}",
-        )
-        parser.add_argument(
-            "--yes",
-            action="store_true",
-            help="do not ask: switch memory on, replace the vault by another, do what --migrate says",
-        )
+        hows = [name for name in HOWS if name != "select"]
+        ways = "; ".join(f"{name}: {HOWS[name]}" for name in hows)
+        parser.add_argument("--migrate", choices=hows, help=f"memories of other systems; default: ask; {ways}")
+        yes = "do not ask: switch memory on, replace the vault by another, do what --migrate says"
+        parser.add_argument("--yes", action="store_true", help=yes)
         parser.add_argument("--json", action="store_true", help="one line of JSON")
 
     def _add_filters(self, parser: CommandParser) -> None:
         parser.add_argument("--project-dir", default=".", metavar="FOLDER", help="where to look; default: this folder")
         parser.add_argument("--project", metavar="ID", help=f"for categories of projects; {PROJECT_HELP}")
-        parser.add_argument(
-            "--from",
-            dest="systems",
-            action="append",
-            choices=list(SYSTEMS),
-            default=[],
-            metavar="SYSTEM",
-            help=f"only this system, wherever its files are; its unreadable files are listed: {_FROM_HELP}",
-        )
-        parser.add_argument(
-            "--plain", action="append", default=[], metavar="FOLDER", help="each file there is a memory, too"
-        )
-        parser.add_argument("--path", action="append", default=[], metavar="PATTERN", help="only such files: docs/*")
-        parser.add_argument(
-            "--category", action="append", choices=sorted(SCOPES), default=[], metavar="NAME", help="only this category"
-        )
+        several: dict[str, Any] = {"action": "append", "default": []}
+        system = f"only this system, wherever its files are; its unreadable files are listed: {_FROM_HELP}"
+        parser.add_argument("--from", dest="systems", choices=list(SYSTEMS), metavar="SYSTEM", help=system, **several)
+        parser.add_argument("--plain", metavar="FOLDER", help="each file there is a memory, too", **several)
+        parser.add_argument("--path", metavar="PATTERN", help="only such files: docs/*", **several)
+        choices = sorted(SCOPES)
+        parser.add_argument("--category", choices=choices, metavar="NAME", help="only this category", **several)
         parser.add_argument("--since", metavar="DATE", help="only memories from then on; ISO 8601")
         parser.add_argument("--until", metavar="DATE", help="only memories up to then; ISO 8601")
         parser.add_argument("--all", action="store_true", help="list everything that is left out")

@@ -32,21 +32,18 @@ class Command(Task):
         what = parser.add_mutually_exclusive_group(required=True)
         what.add_argument("--entry", type=int, metavar="SEQ", help="this entry of the trail alone")
         what.add_argument("--session", type=int, metavar="ID", help="this refinement session, whole")
-        what.add_argument(
-            "--import", dest="imported", type=int, metavar="SEQ", help="the import or migration with this first entry"
-        )
+        first = "the import or migration with this first entry"
+        what.add_argument("--import", dest="imported", type=int, metavar="SEQ", help=first)
         what.add_argument("--to", metavar="TIMESTAMP", help="everything after this moment (ISO 8601; UTC by default)")
         what.add_argument("--to-entry", type=int, metavar="SEQ", help="everything after this entry; 0 for all of it")
         parser.add_argument("--preview", action="store_true", help="say what would happen, and change nothing")
         conflicts = parser.add_mutually_exclusive_group()
-        conflicts.add_argument(
-            "--skip-conflicts", action="store_true", help="leave memories that later entries changed"
-        )
+        skip = "leave memories that later entries changed"
+        conflicts.add_argument("--skip-conflicts", action="store_true", help=skip)
         conflicts.add_argument("--force", action="store_true", help="restore memories that later entries changed, too")
         parser.add_argument("--include-constitutional", action="store_true", help="constitutional memories, too")
-        parser.add_argument(
-            "--reason", default="", metavar="TEXT", help="kept in the trail; needed for constitutional memories"
-        )
+        reason = "kept in the trail; needed for constitutional memories"
+        parser.add_argument("--reason", default="", metavar="TEXT", help=reason)
         parser.add_argument("--yes", action="store_true", help="do not ask")
         parser.add_argument("--json", action="store_true", help="print the figures as JSON, and do not ask")
 

@@ -36,23 +36,19 @@ class Command(AgentCommand):
         status = self.add_action(actions, "status", self.status, "show what is switched on, and the state of the vault")
         status.add_argument("--json", action="store_true", help="one line of JSON")
         for name, is_on in (("enable", True), ("disable", False)):
-            switch = self.add_action(
-                actions, name, partial(self.switch, is_on=is_on), f"{name} memory, a category or automatic recording"
-            )
+            summary = f"{name} memory, a category or automatic recording"
+            switch = self.add_action(actions, name, partial(self.switch, is_on=is_on), summary)
             which = switch.add_mutually_exclusive_group()
-            which.add_argument(
-                "--category", choices=sorted(SCOPES), metavar="NAME", help=f"only this category: {NAMES}"
-            )
+            category = f"only this category: {NAMES}"
+            which.add_argument("--category", choices=sorted(SCOPES), metavar="NAME", help=category)
             which.add_argument("--recording", action="store_true", help="only automatic recording")
             if is_on:
                 switch.add_argument("--yes", action="store_true", help="do not ask before it is switched on")
-        settings = self.add_action(
-            actions, "settings", self.settings, "print all settings as JSON, or print or set one"
-        )
-        settings.add_argument(
-            "key", metavar="[KEY]", help="such as memory_rules.cleanup_guidance_days"
-        ).required = False
-        settings.add_argument("value", metavar="[VALUE]", help="true, 5, text, or a JSON list").required = False
+        summary = "print all settings as JSON, or print or set one"
+        settings = self.add_action(actions, "settings", self.settings, summary)
+        key = settings.add_argument("key", metavar="[KEY]", help="such as memory_rules.cleanup_guidance_days")
+        value = settings.add_argument("value", metavar="[VALUE]", help="true, 5, text, or a JSON list")
+        key.required = value.required = False
         settings.add_argument("--file", metavar="FILE", help="set all from a settings.json; - for standard input")
         settings.add_argument("--yes", action="store_true", help="do not ask before something is switched on")
 

@@ -44,9 +44,8 @@ class Command(Task):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", nargs="?", metavar="AGENT", help="its slug, or TENANT/AGENT")
-        parser.add_argument(
-            "--dry-run", action="store_true", help="analyze and print suggestions without trimming the memory"
-        )
+        dry_run = "analyze and print suggestions without trimming the memory"
+        parser.add_argument("--dry-run", action="store_true", help=dry_run)
         parser.add_argument("--all", action="store_true", help="run GC on all agents that have memory enabled")
         parser.add_argument("--tenant", metavar="TENANT", help="with --all: only agents of this tenant")
         parser.add_argument("--model", default="", metavar="PROVIDER/NAME", help="override the model for the analysis")

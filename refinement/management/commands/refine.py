@@ -32,9 +32,8 @@ class Command(Task):
         parser.add_argument("agent", metavar="TENANT/AGENT", nargs="?")
         parser.add_argument("--all-due", action="store_true", help="every agent that is due, longest overdue first")
         parser.add_argument("--dedupe-only", action="store_true", help="remove near-duplicates only")
-        parser.add_argument(
-            "--dry-run", action="store_true", help="say what would happen; calls no model and changes nothing"
-        )
+        dry_run = "say what would happen; calls no model and changes nothing"
+        parser.add_argument("--dry-run", action="store_true", help=dry_run)
         parser.add_argument("--json", action="store_true")
 
     def run(self, *, agent: str | None, **options: Any) -> int | None:
@@ -101,11 +100,8 @@ class Command(Task):
         for name, value in figures.items():
             if value in (None, ""):
                 continue
-            self.tell(
-                f"{name.replace('_', ' '):<{width}}  {value:,}"
-                if type(value) is int
-                else f"{name.replace('_', ' '):<{width}}  {value}"
-            )
+            shown = f"{value:,}" if type(value) is int else value
+            self.tell(f"{name.replace('_', ' '):<{width}}  {shown}")
 
 
 def _named(agent: Agent, **options: Any) -> dict[str, Any]:
@@ -116,17 +112,8 @@ def _named(agent: Agent, **options: Any) -> dict[str, Any]:
 def report_of(session: RefinementSession) -> dict[str, Any]:
     """A session's figures, as programs read them (40-api, Output that programs read)."""
     counted = (
-        "tokens_before",
-        "tokens_after",
-        "memories_before",
-        "memories_after",
-        "repeated_tokens",
-        "duplicates_removed",
-        "merged",
-        "updated",
-        "deleted",
-        "protected",
-        "promoted",
+        *("tokens_before", "tokens_after", "memories_before", "memories_after", "repeated_tokens"),
+        *("duplicates_removed", "merged", "updated", "deleted", "protected", "promoted"),
     )
     return {
         "session": session.number,
