@@ -120,12 +120,10 @@ def test_any_bytes_are_a_file_of_ours_or_none(data: bytes) -> None:
     assert said is None or said.number >= 0
 
 
-@pytest.mark.parametrize(
-    "number", ["", "-1", "7.0", "٧", "7 8", "1" * 19, "0x7", "7\u2028", "{{ number }}", "**7**"], ids=ascii
-)
-def test_what_is_no_number_names_no_memory(number: str) -> None:
-    found = rendering.read_again(f"## Metadata\n- **Memory ID**: {number}\n".encode())
-    assert found is None or found.number == 7
+def test_what_is_no_number_names_no_memory() -> None:
+    for number in ("", "-1", "7.0", "٧", "7 8", "1" * 19, "0x7", "7\u2028", "{{ number }}", "**7**"):
+        found = rendering.read_again(f"## Metadata\n- **Memory ID**: {number}\n".encode())
+        assert found is None or found.number == 7
 
 
 def test_a_file_follows_whatever_its_memory_says(ada: Agent, vault: Path) -> None:

@@ -210,13 +210,13 @@ def test_a_deleted_index_is_found_and_made_anew(ada: Agent, ferry: int, vault: P
         assert (differ(ada), (vault / path).is_file()) == ([], True)
 
 
-@pytest.mark.parametrize("old", ["000001-", "technical ", "- 2"])
-def test_an_index_that_says_otherwise_is_found(ada: Agent, ferry: int, vault: Path, old: str) -> None:
+def test_an_index_that_says_otherwise_is_found(ada: Agent, ferry: int, vault: Path) -> None:
     index = vault / "index.md"
-    index.write_text(index.read_text().replace(old, "x"))
-    assert differ(ada) == [("index", 0)]
-    repair.repair(ada)
-    assert differ(ada) == []
+    for old in ("000001-", "technical ", "- 2"):
+        index.write_text(index.read_text().replace(old, "x"))
+        assert differ(ada) == [("index", 0)]
+        repair.repair(ada)
+        assert differ(ada) == []
 
 
 def test_a_line_too_many_or_not_struck_is_found(ada: Agent, ferry: int, vault: Path) -> None:

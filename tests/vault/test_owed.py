@@ -67,6 +67,11 @@ def test_it_is_owed_and_shown_until_it_is_written(ada: Agent, vault: Path, lost:
     assert writer.is_behind(fresh(ada))
     writer.catch_up()
     assert Vault.objects.get().fault == "not a directory"
+    good = stored(ada, "four", "behavioral")
+    Path(str(writer.file_of(fresh(ada), good))).unlink()
+    done = repair.repair(fresh(ada))  # which writes the others
+    assert {each.number for each in done.left} == {1, bad}
+    assert has_file(ada, bad, good) == [False, True]
     mended(ada, vault)
     assert has_file(ada, bad) == [True]
 
@@ -78,14 +83,6 @@ def test_whoever_edits_tries_it_again_now_and_then(ada: Agent, vault: Path, lost
     stored(ada, "three", "behavioral")
     assert has_file(ada, bad) == [True]
     assert Vault.objects.get().fault == ""
-
-
-def test_repair_leaves_it_and_writes_the_others(ada: Agent, vault: Path, lost: Path) -> None:
-    bad, good = stored(ada, "two", "technical"), stored(ada, "three", "behavioral")
-    Path(str(writer.file_of(fresh(ada), good))).unlink()
-    done = repair.repair(fresh(ada))
-    assert {each.number for each in done.left} == {1, bad}
-    assert has_file(ada, good) == [True]
 
 
 def test_a_file_in_the_place_of_the_folder_of_what_was_discarded(ada: Agent, vault: Path) -> None:
