@@ -64,20 +64,16 @@ class ChooseForm(AdminForm):
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
-        if "kind" in cleaned and "at" in cleaned:
-            try:
-                cleaned["what"] = _what(cleaned["kind"], cleaned["at"])
-            except forms.ValidationError as wrong:
-                self.add_error("at", wrong)
+        kind, at = cleaned.get("kind"), cleaned.get("at")
+        try:
+            if kind == "moment" and at:
+                moment = forms.DateTimeField(input_formats=FORMATS).clean(at.strip().removesuffix(" UTC"))
+                cleaned["what"] = What.moment(moment.astimezone(UTC))
+            elif kind and at:
+                cleaned["what"] = What(kind, forms.IntegerField(min_value=0, max_value=MOST_NUMBER).clean(at))
+        except forms.ValidationError as wrong:
+            self.add_error("at", wrong)
         return cleaned
-
-
-def _what(kind: str, at: str) -> What:
-    if kind == "moment":
-        moment = forms.DateTimeField(input_formats=FORMATS).clean(at.strip().removesuffix(" UTC"))
-        return What.moment(moment.astimezone(UTC))
-    number: int = forms.IntegerField(min_value=0, max_value=MOST_NUMBER).clean(at)
-    return What(kind, number)
 
 
 class RollBackForm(AdminForm):

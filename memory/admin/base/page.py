@@ -23,9 +23,10 @@ from memory.admin.base.scope import ids_seen_by
 
 
 class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
-    """A page over rows that belong to tenants, to look at. `tenant` is the way from a row to its tenant's id."""
+    """A page over rows that belong to tenants, to look at. `tenant` is the way from a row to its tenant's id; empty
+    where rows belong to none."""
 
-    tenant: ClassVar[str]
+    tenant: ClassVar[str] = ""
     needs: ClassVar[Action] = Action.SEE  # to open the page
     row_actions: ClassVar[Sequence[Any]] = ()  # memory/admin/base/actions.py
     deferred: ClassVar[Sequence[str]] = ()  # columns that no page needs
@@ -49,12 +50,11 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
         return bool(ids) if row is None else attrgetter(self.tenant.replace("__", "."))(row) in ids
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return self._rows(request).filter(**{f"{self.tenant}__in": ids_seen_by(request, self.needs)})
-
-    def _rows(self, request: HttpRequest) -> QuerySet[Any]:
-        """Every row, of every tenant."""
         rows: QuerySet[Any] = super().get_queryset(request)
-        return rows.select_related(*self.list_select_related or [None]).defer(*self.deferred)
+        rows = rows.select_related(*self.list_select_related or [None]).defer(*self.deferred)
+        if self.tenant:
+            return rows.filter(**{f"{self.tenant}__in": ids_seen_by(request, self.needs)})
+        return rows if self.may(request, self.needs) else rows.none()
 
     def row_or_404(self, request: HttpRequest, object_id: str) -> Any:
         """A row of the page, read once a request. Raises Http404 for another tenant's as for none."""
@@ -136,9 +136,6 @@ class OfService(Scoped):
 
     def may(self, request: HttpRequest, action: Action, row: Any = None) -> bool:
         return manages(request.user)  # type: ignore[arg-type]  # who is signed in
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return self._rows(request) if self.may(request, self.needs) else self.model.objects.none()
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return self.may(request, self.needs)  # every row is theirs

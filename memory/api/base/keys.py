@@ -47,20 +47,6 @@ class Nobody(BasePermission):
         return False
 
 
-class AgentSide(BasePermission):
-    message = "This is for an agent's key."
-
-    def has_permission(self, request: Request, view: Any) -> bool:
-        return isinstance(request.auth, AgentKey)
-
-
-class TenantSide(BasePermission):
-    message = "This is for a tenant's key."
-
-    def has_permission(self, request: Request, view: Any) -> bool:
-        return isinstance(request.auth, TenantKey)
-
-
 class PerKey(BaseThrottle):
     """API_RATE requests a minute for each key, in fixed windows, with headers that say how many are left.
 

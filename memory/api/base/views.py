@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from django.db.models import Model, QuerySet
 from drf_spectacular.utils import extend_schema, inline_serializer
@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 from audit.trail import Actor
 from memory.access import request_key
 from memory.api.base.bodies import Body
-from memory.api.base.keys import AgentSide, Nobody, TenantSide
+from memory.api.base.keys import Nobody
 from memory.models import Agent, AgentKey, Tenant, TenantKey
 
 T = TypeVar("T")
@@ -61,28 +61,28 @@ class View(APIView):
 class AgentView(View):
     """For the holder of an agent's key: that agent, and no other."""
 
-    permission_classes: Any = [AgentSide]
     key: AgentKey
     agent: Agent
     actor: Actor
 
     def check_permissions(self, request: Request) -> None:
-        super().check_permissions(request)
-        self.key = cast(AgentKey, request.auth)  # `AgentSide` lets no other in
+        if not isinstance(request.auth, AgentKey):
+            self.permission_denied(request, "This is for an agent's key.")
+        self.key = request.auth
         self.agent, self.actor = self.key.agent, Actor.agent(self.key.prefix)
 
 
 class TenantView(View):
     """For the holder of a tenant's key: metadata of that tenant's agents."""
 
-    permission_classes: Any = [TenantSide]
     key: TenantKey
     tenant: Tenant
     actor: Actor
 
     def check_permissions(self, request: Request) -> None:
-        super().check_permissions(request)
-        self.key = cast(TenantKey, request.auth)  # `TenantSide` lets no other in
+        if not isinstance(request.auth, TenantKey):
+            self.permission_denied(request, "This is for a tenant's key.")
+        self.key = request.auth
         self.tenant, self.actor = self.key.tenant, Actor.operator(self.key.prefix)
 
 
