@@ -96,10 +96,15 @@ def is_key_of(agent: Agent, key: str) -> bool:
 def new_key(kind: type[K], owner_id: int) -> tuple[str, bytes, str]:
     """(prefix, MAC, the key as its holder keeps it). The MAC is made under the keyring's pepper, so that a row put in
     by SQL is worth nothing."""
-    prefix = "".join(secrets.choice(_ALPHABET) for _ in range(PREFIX_CHARACTERS))
+    prefix = new_prefix()
     secret = secrets.token_urlsafe(SECRET_BYTES)
     [mac, *_] = macs(f"{_PURPOSES[kind]}/{owner_id}/{prefix}/{secret}")
     return prefix, mac, f"{_FORMS[kind]}_{prefix}_{secret}"
+
+
+def new_prefix() -> str:
+    """A name for a key or a link."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(PREFIX_CHARACTERS))
 
 
 def macs(text: str) -> list[bytes]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import string
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -19,7 +18,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from memory.access import roles
-from memory.access.authentication import is_proven, macs
+from memory.access.authentication import is_proven, macs, new_prefix
 from memory.accounts import memberships, people
 from memory.errors import Invalid, LinkBroken, NotAllowed, Taken
 from memory.mail import addresses
@@ -27,8 +26,6 @@ from memory.models import Authenticator, Invitation, Membership, Person, Role, T
 
 VALID = timedelta(hours=72)
 LONGEST_ADDRESS = 254
-_ALPHABET = string.ascii_lowercase + string.digits
-_PREFIX = 12  # characters
 _SECRET = 32  # bytes
 _MOST = 200  # characters that are looked at of a token
 
@@ -60,8 +57,7 @@ def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
         if Membership.objects.filter(tenant=row, person__email=to).exists():
             raise Taken("Who has this address has a part in the tenant: change their role instead.")
         Invitation.objects.filter(tenant=row, address=to, used_at=None).delete()
-        secret = secrets.token_urlsafe(_SECRET)
-        prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX))
+        prefix, secret = new_prefix(), secrets.token_urlsafe(_SECRET)
         made = Invitation(tenant=row, address=to, role=role, invited_by=by, prefix=prefix, made_at=timezone.now())
         made.mac = macs(_text(made, secret))[0]
         made.save()

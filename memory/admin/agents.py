@@ -16,7 +16,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import localize
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
@@ -251,13 +251,16 @@ class AgentPage(Scoped):
 
     @display(description="more of it")
     def links(self, agent: Agent) -> SafeString:
-        return format_html(
-            "{} · {} · {} · {}",
-            _link("memory_memory_changelist", "memories", agent),
-            _link("refinement_refinementsession_changelist", "sessions", agent),
-            _link("audit_auditentry_changelist", "audit entries", agent),
-            _link("audit_accessrequest_changelist", "access requests", agent),
-        )
+        rows = ((reverse(f"admin:{name}_changelist"), agent.label, label) for label, name in _LISTS.items())
+        return format_html_join(" · ", '<a class="underline" href="{}?agent={}">{}</a>', rows)
+
+
+_LISTS = {
+    "memories": "memory_memory",
+    "sessions": "refinement_refinementsession",
+    "audit entries": "audit_auditentry",
+    "access requests": "audit_accessrequest",
+}
 
 
 def _first_key(request: HttpRequest, agent: Agent, key: str, back: str) -> HttpResponse:
@@ -321,7 +324,3 @@ def _left_alone(agent: Agent) -> str | None:
         return None
     grown = f"{agent.quiet_below_tokens:,} tokens"
     return f"over budget; left alone until {localize(agent.due_at)}, or until it weighs {grown}"
-
-
-def _link(name: str, label: str, agent: Agent) -> SafeString:
-    return format_html('<a class="underline" href="{}?agent={}">{}</a>', reverse(f"admin:{name}"), agent.label, label)

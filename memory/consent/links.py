@@ -8,9 +8,8 @@ It ends with the steward it was mailed to: who came after has a link of their ow
 from __future__ import annotations
 
 import secrets
-import string
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,14 +23,12 @@ from audit.removals import Removal, RemovalState, removals
 from audit.trail import Actor
 from config.errors import DomainError
 from memory import errors
-from memory.access.authentication import is_proven, macs
+from memory.access.authentication import PREFIX_CHARACTERS, is_proven, macs, new_prefix
 from memory.consent import grants, proposals, removal, removal_requests, steps
 from memory.mail import letters
 from memory.models import Agent
 from memory.writing import edits
 
-_ALPHABET = string.ascii_lowercase + string.digits
-_PREFIX = 12  # characters
 _SECRET = 32  # bytes
 _MOST = 200  # characters that are looked at of a token
 
@@ -62,8 +59,10 @@ def make(agent: Agent, number: int) -> str:
         asked = asked_by(row, number)
         if asked is None or asked.at(steps.clock(row)) not in _OPEN:
             raise errors.NotOpen(f"There is no open request {number}.")
-        prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX))
-        secret = secrets.token_hex(_SECRET)  # letters and digits: nothing a mail program would cut off
+        prefix, secret = (
+            new_prefix(),
+            secrets.token_hex(_SECRET),
+        )  # a mail program cuts nothing off
         link = ConsentLink(agent_id=row.pk, number=number, prefix=prefix, made_at=timezone.now())
         link.mac = macs(_text(link, secret))[0]
         link.steward_mac = macs(f"steward/{row.pk}/{row.steward}")[0]
@@ -92,12 +91,9 @@ def look(token: str) -> Opened:
 
 def decide(token: str, *, approve: bool) -> Asked:
     """Decide, once. Raises LinkBroken, NotOpen, NoRequest, ConsentNeeded, Invalid, Erased."""
-    agent, link = _proven(token)
-    with edits.locked(agent) as row:
-        _require_steward(row, link)
+    with _by_steward(token) as (row, link, actor):
         if timezone.now() >= _until(link):
             raise errors.LinkBroken("This link is too old to decide by.")
-        actor = Actor.steward(row.steward)
         asked = asked_by(row, link.number)
         if isinstance(asked, Removal) and approve:  # constitutional memories, too: the page shows which ones are
             return removal.agree(row, asked, actor, include_constitutional=True)
@@ -114,16 +110,14 @@ def _until(link: ConsentLink) -> datetime:
 
 def revoke(token: str) -> Standing:
     """End the grant now. Raises LinkBroken, NotOpen."""
-    agent, link = _proven(token)
-    with grants.over_stays_over(agent), edits.locked(agent) as row:
-        _require_steward(row, link)
-        return grants.revoke(row, link.number, Actor.steward(row.steward))
+    with _by_steward(token) as (row, link, actor):
+        return grants.revoke(row, link.number, actor)
 
 
 def _proven(token: str) -> tuple[Agent, ConsentLink]:
     """The row a token proves, and its agent. Whatever is wrong with a token, the answer is the same."""
     prefix, _, secret = token[:_MOST].partition("_")
-    is_formed = len(prefix) == _PREFIX and prefix.isalnum() and secret.isascii()
+    is_formed = len(prefix) == PREFIX_CHARACTERS and prefix.isalnum() and secret.isascii()
     link = ConsentLink.objects.filter(prefix=prefix).first() if is_formed else None
     expected = bytes(link.mac) if link else b"\0" * 32
     if not is_proven(expected, _text(link, secret) if link else "") or link is None:
@@ -137,10 +131,14 @@ def _proven(token: str) -> tuple[Agent, ConsentLink]:
 _BROKEN = "This link is not valid."
 
 
-def _require_steward(agent: Agent, link: ConsentLink) -> None:
-    """Raise LinkBroken for a link that was mailed to somebody else than the agent's present steward."""
-    if not _is_mailed_to(link, agent.steward):
-        raise errors.LinkBroken(_BROKEN)
+@contextmanager
+def _by_steward(token: str) -> Iterator[tuple[Agent, ConsentLink, Actor]]:
+    """The agent's row, locked, for whom the link was mailed to. Raises LinkBroken unless that is its steward now."""
+    agent, link = _proven(token)
+    with grants.over_stays_over(agent), edits.locked(agent) as row:
+        if not _is_mailed_to(link, row.steward):
+            raise errors.LinkBroken(_BROKEN)
+        yield row, link, Actor.steward(row.steward)
 
 
 def _is_mailed_to(link: ConsentLink, steward: str) -> bool:
