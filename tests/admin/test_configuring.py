@@ -27,6 +27,7 @@ from memory.errors import KeyRejected
 from memory.models import Agent, AgentKey, Person, TenantKey
 from refinement.api.tenant import NewAgentIn, SettingsIn
 from tests import steps
+from tests.admin.acting import confirm, post
 from tests.admin.conftest import Enter
 from tests.conftest import OPERATOR, House
 from tests.privacy.marker import MARKER
@@ -46,11 +47,6 @@ def page(agent: Agent, name: str) -> str:
 def new_agent(house: House, **instead: str) -> dict[str, str]:
     made = {"tenant": str(house.ada.tenant.pk), "agent": "eve", "model": "builtin/dedupe", "language": "english"}
     return made | SETTINGS | instead
-
-
-def revoke(client: Client, key: AgentKey | TenantKey, confirmed: str = "1") -> Any:
-    form = {"action": "revoke_key", "_selected_action": str(key.pk)} | ({"confirmed": "1"} if confirmed else {})
-    return client.post(reverse(f"admin:memory_{key._meta.model_name}_changelist"), form)
 
 
 def key_in(answer: Any) -> str:
@@ -89,7 +85,7 @@ def test_who_may_set_an_agent_up(role: str, may: bool, staff: Staff, ada: Agent,
     assert client.post(page(ada, "set_up"), SETTINGS).status_code == (302 if may else refused)
     assert client.post(page(ada, "hand_out_key"), {"label": "x"}).status_code == (200 if may else refused)
     key = AgentKey.objects.filter(agent=ada).order_by("pk").first()
-    assert revoke(client, key).status_code == (302 if may else 403)
+    assert confirm(client, "revoke_key", key).status_code == (302 if may else 403)
     ada, key = fresh(ada), AgentKey.objects.get(pk=key.pk)
     assert (ada.budget_tokens, ada.target_tokens) == ((9_000, 4_000) if may else (8_000, 5_000))
     assert (key.revoked_at is not None) == may
@@ -110,7 +106,7 @@ def test_another_tenants_agent_is_as_one_that_is_not_there(house: House, enter: 
         for address in addresses:
             assert client.get(address).status_code == client.post(address, SETTINGS).status_code == 404
         for key in theirs:
-            assert revoke(client, key).status_code == (404 if role in ("owner", "admin") else 403)
+            assert confirm(client, "revoke_key", key).status_code == (404 if role in ("owner", "admin") else 403)
         client.post(NEW_AGENT, new_agent(house, tenant=str(house.bob.tenant.pk)))
         client.post(NEW_KEY, {"tenant": str(house.bob.tenant.pk)})
     assert AuditEntry.objects.filter(agent_id=house.bob.pk).count() == before
@@ -311,10 +307,10 @@ def test_the_keys_of_an_agent_are_listed_by_name_alone(house: House, enter: Ente
 
 def test_a_key_is_revoked_once_it_is_confirmed(house: House, enter: Enter) -> None:
     client, key = enter("admin"), AgentKey.objects.get(agent=house.ada)
-    assert "never used" in revoke(client, key, confirmed="").content.decode()
+    assert "never used" in post(client, "revoke_key", key).content.decode()
     assert authentication.is_key_of(house.ada, house.ada_key)
     for _ in range(2):
-        assert revoke(client, key).status_code == 302
+        assert confirm(client, "revoke_key", key).status_code == 302
     assert not authentication.is_key_of(house.ada, house.ada_key)
     assert AuditEntry.objects.filter(agent_id=house.ada.pk, operation=Operation.KEY_REVOKED).count() == 1
 
@@ -327,7 +323,7 @@ def test_who_may_make_and_end_a_tenants_keys(house: House, enter: Enter) -> None
         if may:
             key = key_in(answer)
             assert authentication.tenant_key(key).tenant == house.ada.tenant
-            assert revoke(client, TenantKey.objects.get(label=role)).status_code == 302
+            assert confirm(client, "revoke_key", TenantKey.objects.get(label=role)).status_code == 302
             with pytest.raises(KeyRejected):
                 authentication.tenant_key(key)
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from django.contrib.admin import site
 from django.contrib.admin.models import LogEntry
-from django.contrib.messages import get_messages
 from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -32,6 +31,7 @@ from memory.writing import operations
 from refinement import backlog, loop, schedule, scheduling
 from refinement.models import Provider, RefinementSession, Waiting
 from tests import refining, steps
+from tests.admin.acting import confirm, pages_of, post, said
 from tests.admin.conftest import Enter
 from tests.conftest import OPERATOR, House
 from tests.privacy.marker import MARKER
@@ -120,24 +120,6 @@ def row_for(deed: str, agent: Agent) -> Any:
         "remove": lambda: Membership.objects.get_or_create(tenant=agent.tenant, person=someone(), role="admin")[0],
         "withdraw": lambda: invitation_to(agent.tenant),
     }.get(deed, lambda: fresh(agent))()
-
-
-def pages_of(row: Any) -> tuple[str, str]:
-    name = f"admin:{row._meta.app_label}_{row._meta.model_name}"
-    return reverse(f"{name}_changelist"), reverse(f"{name}_change", args=[row.pk])
-
-
-def post(client: Client, deed: str, *rows: Any, **more: str) -> Any:
-    form = {"action": deed, "_selected_action": [str(row.pk) for row in rows]} | more
-    return client.post(pages_of(rows[0])[0], form)
-
-
-def confirm(client: Client, deed: str, *rows: Any, **more: str) -> Any:
-    return post(client, deed, *rows, confirmed="1", reason="asked for by the owner", **more)
-
-
-def said(answer: Any) -> str:
-    return " / ".join(str(message) for message in get_messages(answer.wsgi_request))
 
 
 def state(*of: Agent) -> list[Any]:

@@ -23,6 +23,7 @@ from django.utils import timezone
 from memory.accounts import invitations, memberships
 from memory.errors import DomainError, Invalid, LinkBroken, NotAllowed, NotFound, Taken
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
+from tests.admin.acting import confirm, post
 from tests.admin.conftest import PASSWORD, Enter, enrolled, sign_in
 from tests.admin.test_people import NEW, code_of, nonce_of
 from tests.conftest import House
@@ -251,11 +252,6 @@ def invite(client: Client, to: Tenant, **instead: str) -> Any:
     return client.post(INVITE, {"address": ADDRESS, "tenant": str(to.pk), "role": "admin"} | instead)
 
 
-def withdraw(client: Client, pk: int, confirmed: str = "1") -> Any:
-    form = {"action": "withdraw", "_selected_action": str(pk)} | ({"confirmed": "1"} if confirmed else {})
-    return client.post("/admin/memory/invitation/", form)
-
-
 def link_of(page: str) -> str:
     return re.search(r"/join/([a-z0-9]{12}_[A-Za-z0-9_-]{43})", page).group(1)
 
@@ -264,7 +260,7 @@ def test_who_may_invite(acme: Tenant, enter: Enter) -> None:
     for role, may in (("admin", False), ("auditor", False), ("owner", True), ("superuser", True)):
         client = enter(role)
         assert client.get(INVITE).status_code == invite(client, acme).status_code == (200 if may else 403), role
-        assert withdraw(client, 99).status_code == (404 if may else 403)
+        assert confirm(client, "withdraw", Invitation(pk=99)).status_code == (404 if may else 403)
         assert Invitation.objects.exists() == may
 
 
@@ -336,18 +332,11 @@ def test_an_invitation_that_is_none(acme: Tenant, client: Client) -> None:
 
 def test_an_invitation_is_withdrawn(token: str, owner: Person, signed_in: SignedIn) -> None:
     client, row = signed_in(owner), Invitation.objects.get()
-    assert withdraw(client, row.pk, confirmed="").status_code == 200
+    assert post(client, "withdraw", row).status_code == 200
     assert invitations.look(token)
-    assert withdraw(client, row.pk).status_code == 302
+    assert confirm(client, "withdraw", row).status_code == 302
     with pytest.raises(LinkBroken):
         invitations.look(token)
-
-
-def test_another_tenants_invitation_is_not_there(house: House, owner: Person, signed_in: SignedIn) -> None:
-    root = enrolled("root@service.test", is_superuser=True)
-    invitations.invite(house.bob.tenant, "x@globex.test", Role.OWNER, root)
-    assert withdraw(signed_in(owner), Invitation.objects.get().pk).status_code == 404
-    assert Invitation.objects.exists()
 
 
 def test_the_verbs_ask_who_it_is_for_themselves(acme: Tenant, house: House, owner: Person) -> None:

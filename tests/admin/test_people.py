@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from django.contrib.messages import get_messages
 from django.db.models import Q
 from django.test import Client
 from django.urls import reverse
@@ -25,6 +24,7 @@ from memory.models import Agent, Invitation, Membership, Person, Role, Tenant
 from refinement import session as sessions
 from refinement.llm.base import Usage
 from tests import refining
+from tests.admin.acting import confirm, post, said
 from tests.admin.conftest import PASSWORD, Enter, code, enrolled, sign_in
 from tests.conftest import House
 from tests.steps import fresh
@@ -55,16 +55,6 @@ def page(part: Membership) -> str:
     return reverse("admin:memory_membership_change_role", args=[part.pk])
 
 
-def act(client: Client, name: str, row: Any, confirmed: str = "1", **more: str) -> Any:
-    form = {"action": name, "_selected_action": str(row.pk), "from_row": "1"} | more
-    form |= {"confirmed": "1"} if confirmed else {}
-    return client.post(reverse(f"admin:memory_{row._meta.model_name}_changelist"), form)
-
-
-def told(answer: Any) -> str:
-    return " / ".join(str(message) for message in get_messages(answer.wsgi_request))
-
-
 def granted(agent: Agent, person: Person) -> AccessRequest:
     asked = grants.ask(fresh(agent), Asker(person.pk, person.email), purpose=PURPOSE, scope=Scope("silo"))
     grants.approve(fresh(agent), asked.number, Actor.agent())
@@ -89,7 +79,9 @@ def test_another_tenants_part_is_as_one_that_is_not_there(theirs: Membership, en
             address = reverse("admin:memory_membership_change_role", args=[pk])
             assert client.get(address).status_code == 404
             assert client.post(address, {"role": "auditor"}).status_code == 404
-            assert act(client, "remove", Membership(pk=pk)).status_code == (404 if role == "owner" else 403)
+            assert confirm(client, "remove", Membership(pk=pk), from_row="1").status_code == (
+                404 if role == "owner" else 403
+            )
         assert "bob@globex" not in client.get("/admin/memory/membership/").content.decode()
     assert part_of(theirs.person).role == Role.OWNER
 
@@ -97,9 +89,9 @@ def test_another_tenants_part_is_as_one_that_is_not_there(theirs: Membership, en
 def test_opening_a_page_changes_nothing(staff: Staff, enter: Enter) -> None:
     client, before = enter("superuser"), list(Membership.objects.order_by("pk").values())
     assert client.get(page(part_of(staff["admin"])), {"role": "owner", "post": "yes"}).status_code == 200
-    assert act(client, "remove", part_of(staff["admin"]), confirmed="").status_code == 200
+    assert post(client, "remove", part_of(staff["admin"]), from_row="1").status_code == 200
     for name in ("deactivate", "reactivate"):
-        assert act(client, name, staff["admin"], confirmed="").status_code == 200
+        assert post(client, name, staff["admin"], from_row="1").status_code == 200
     assert list(Membership.objects.order_by("pk").values()) == before
     assert Person.objects.get(pk=staff["admin"].pk).is_active
 
@@ -109,18 +101,18 @@ def test_nobody_changes_their_own_role_or_deactivates_themselves(staff: Staff, e
     client, part = enter("owner"), part_of(staff["owner"])
     assert "Nobody changes their own role" in client.post(page(part), {"role": "admin"}).content.decode()
     assert part_of(staff["owner"]).role == Role.OWNER
-    left = act(client, "remove", part)
+    left = confirm(client, "remove", part, from_row="1")
     assert left.headers["Location"] == "/admin/", "but leaves, while there is another owner"
     assert client.get("/admin/memory/membership/").status_code == 403
     root = enter("superuser")
-    assert "Nobody deactivates themselves" in told(act(root, "deactivate", staff["superuser"]))
+    assert "Nobody deactivates themselves" in said(confirm(root, "deactivate", staff["superuser"], from_row="1"))
     assert root.get("/admin/").status_code == 200
 
 
 def test_who_removes_a_part_comes_back_to_the_list_if_it_is_still_theirs(staff: Staff, enter: Enter) -> None:
     Membership.objects.create(person=enrolled("second@acme.test"), tenant=acme(), role="owner")
     client, listed = enter("owner"), "/admin/memory/membership/"
-    assert act(client, "remove", part_of(staff["auditor"])).headers["Location"] == listed
+    assert confirm(client, "remove", part_of(staff["auditor"]), from_row="1").headers["Location"] == listed
     for person, place in ((staff["admin"], f"{listed}?q=acme"), (staff["owner"], "/admin/")):
         form = {"action": "remove", "_selected_action": str(part_of(person).pk), "confirmed": "1"}
         assert client.post(f"{listed}?q=acme", form).headers["Location"] == place
@@ -129,9 +121,9 @@ def test_who_removes_a_part_comes_back_to_the_list_if_it_is_still_theirs(staff: 
 def test_a_tenant_keeps_an_owner_unless_a_superuser_says_otherwise(staff: Staff, signed_in: SignedIn) -> None:
     part = part_of(staff["owner"])
     word = {"even_the_last_owner": "on"}
-    assert "keeps an owner" in told(act(signed_in(staff["owner"]), "remove", part, **word))
+    assert "keeps an owner" in said(confirm(signed_in(staff["owner"]), "remove", part, **word, from_row="1"))
     root = signed_in(enrolled("root2@service.test", is_superuser=True))
-    assert "keeps an owner" in told(act(root, "remove", part))
+    assert "keeps an owner" in said(confirm(root, "remove", part, from_row="1"))
     assert "keeps an owner" in root.post(page(part), {"role": "admin"}).content.decode()
     assert part_of(staff["owner"]).role == Role.OWNER
     assert root.post(page(part), {"role": "admin"} | word).status_code == 302
@@ -168,12 +160,14 @@ def test_who_leaves_a_tenant_reads_nothing_of_it(staff: Staff, house: House, the
 def test_a_superuser_deactivates_and_reactivates(staff: Staff, house: House, enter: Enter) -> None:
     admin, root = enter("admin"), enter("superuser")
     grant = granted(house.ada, staff["admin"])
-    assert "Grants in force that will end: 1." in act(root, "deactivate", staff["admin"], "").content.decode()
-    assert act(root, "deactivate", staff["admin"]).status_code == 302
+    assert (
+        "Grants in force that will end: 1." in post(root, "deactivate", staff["admin"], from_row="1").content.decode()
+    )
+    assert confirm(root, "deactivate", staff["admin"], from_row="1").status_code == 302
     grant.refresh_from_db()
     assert grant.state == AccessState.REVOKED
     assert admin.get("/admin/").status_code == 302
-    assert act(root, "reactivate", staff["admin"]).status_code == 302
+    assert confirm(root, "reactivate", staff["admin"], from_row="1").status_code == 302
     assert admin.get("/admin/").status_code == 302, "a session that was ended stays ended"
     assert sign_in(Client(), staff["admin"], code=code(staff["admin"], 1)).status_code == 302
 
@@ -184,7 +178,7 @@ def test_superusers_alone_manage_people_and_tenants(staff: Staff, enter: Enter) 
         for name in ("person", "tenant"):
             assert client.get(f"/admin/memory/{name}/").status_code == 403
         for name in ("deactivate", "reactivate"):
-            assert act(client, name, staff["superuser"]).status_code == 403
+            assert confirm(client, name, staff["superuser"], from_row="1").status_code == 403
         assert client.post(reverse("admin:memory_tenant_set_up", args=[acme().pk]), {"name": "x"}).status_code == 404
         assert client.post(reverse("admin:memory_tenant_add_tenant"), {"slug": "mine"}).status_code == 403
         with pytest.raises(NotAllowed):
@@ -199,7 +193,7 @@ def test_nobody_is_made_a_superuser_by_a_page(staff: Staff, enter: Enter) -> Non
     assert "create_superuser" in client.get(reverse("admin:memory_person_change", args=[admin.pk])).content.decode()
     forged = {"is_superuser": "on", "role": "auditor", "address": "new@acme.test", "tenant": part_of(admin).tenant_id}
     client.post(reverse("admin:memory_person_change", args=[admin.pk]), forged)
-    act(client, "reactivate", admin, **forged)
+    confirm(client, "reactivate", admin, **forged, from_row="1")
     client.post(page(part_of(admin)), forged)
     assert list(Person.objects.filter(is_superuser=True)) == [staff["superuser"]]
 

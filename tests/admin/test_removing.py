@@ -16,8 +16,8 @@ from audit.trail import Actor
 from memory.consent import grants, proposals, redaction, removal_requests
 from memory.models import Agent, Memory, Person
 from memory.writing import operations
+from tests.admin.acting import confirm, post, said
 from tests.admin.conftest import Enter
-from tests.admin.test_deeds import confirm, post, said
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.queueing import waiting
