@@ -135,7 +135,7 @@ def test_searching(watch: Watch, ada: Agent) -> None:
         f'-{watch.marker} "',
         "\0" + watch.marker,
     ):
-        with indexes.Reader(steps.fresh(ada)) as index:
+        with indexes.reader(steps.fresh(ada)) as index:
             watch.attempt(lambda query=query, index=index: index.search(query, limit=5))
     assert watch.errors == []
 
@@ -177,7 +177,7 @@ def verbs(watch: Watch, agent: Agent) -> dict[str, Callable[[], object]]:
         "consolidate": lambda: operations.consolidate(agent, [1, 2], said, steps.ME, dropping=[watch.marker]),
         "notify": lambda: operations.notify(agent, said, operation="session_closed", actor=steps.SYSTEM, detail={}),
         "import": lambda: jsonl.load(agent, [json.dumps({"content": said}).encode()], steps.ME),
-        "search": lambda: indexes.Reader(steps.fresh(agent)).__enter__(),
+        "search": lambda: indexes.reader(steps.fresh(agent)).__enter__(),
         "merge in a session": lambda: _in_a_session(
             agent, "consolidate_memories", {"ids_to_merge": [3, 4], "new_content": said, "dropping": [watch.marker]}
         ),
@@ -194,7 +194,7 @@ def _in_a_session(agent: Agent, tool: str, arguments: dict[str, Any]) -> object:
 @pytest.mark.parametrize("place", ["seal", "open", "digest"])
 def test_a_cipher_that_fails(place: str, watch: Watch, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     remembered(watch, ada)
-    indexes.forget_all()
+    indexes.forget()
 
     def fails(*_: object) -> bytes:
         raise Fault
