@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import heapq
+import os
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dulwich.errors import NotGitRepository
-from dulwich.objects import ObjectID, Tree
+from dulwich.errors import NotGitRepository, NotTreeError
+from dulwich.object_store import tree_lookup_path
+from dulwich.objects import ObjectID, SubmoduleEncountered
 from dulwich.repo import Repo
 
 MAX_SECONDS = 20.0
@@ -55,13 +58,7 @@ class _History:
         return found
 
     def _file(self, commit: ObjectID, path: str) -> ObjectID | None:
-        found: ObjectID = self._object(commit).tree
-        for name in path.encode("utf-8", "surrogateescape").split(b"/"):
-            try:
-                tree = self._object(found)
-            except KeyError:  # of a submodule
-                return None
-            if not isinstance(tree, Tree) or name not in tree:
-                return None
-            found = tree[name][1]
-        return found
+        tree = self._object(commit).tree
+        with suppress(KeyError, NotTreeError, SubmoduleEncountered):
+            return tree_lookup_path(self._object, tree, os.fsencode(path))[1]
+        return None
