@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -110,8 +111,8 @@ def test_gc_nothing_to_trim(make: Make) -> None:
 
 
 def test_gc_all_flag_no_memory_agents(make: Make) -> None:
-    make("a", memory_enabled=False)
-    make("b", memory_enabled=False)
+    for slug in ("a", "b"):
+        make(slug, memory_enabled=False)
     ran = run("gc", "--all")
     assert (ran.code, ran.out, ran.err) == (0, "No agents with memory enabled.\n", "")
 
@@ -223,10 +224,7 @@ def test_a_file_outside_the_operators_folders_is_not_read(make: Make, tmp_path: 
 
 def test_an_analysis_that_cannot_be_written_out_trims_nothing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = make(last_n=3)
-
-    def full(_: Any) -> None:
-        raise OSError(28, os.strerror(28))
-
+    full = mock.Mock(side_effect=OSError(28, os.strerror(28)))
     monkeypatch.setattr("refinement.management.commands.gc.Command.flush", full)
     ran = run("gc", "ada")
     assert ran.code == 1
@@ -293,10 +291,7 @@ def test_what_one_agents_provider_answers_keeps_no_other_from_being_called(make:
 
 def test_all_ends_where_nothing_can_be_written_out(make: Make, server: ModelServer, monkeypatch: Any) -> None:
     both = [make(slug, last_n=3) for slug in ("a", "b")]
-
-    def full(_: Any) -> None:
-        raise OSError(28, os.strerror(28))
-
+    full = mock.Mock(side_effect=OSError(28, os.strerror(28)))
     monkeypatch.setattr("django.core.management.base.OutputWrapper.flush", full)
     ran = run("gc", "--all")
     assert ran.code == 1

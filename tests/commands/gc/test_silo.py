@@ -44,18 +44,13 @@ def test_a_silos_report_is_kept_for_its_agent_alone(logged: Agent, server: Model
     assert [*gc_reports.sections(text)] == ["patterns_found"]
 
 
-def test_a_silos_trim_is_rolled_back(logged: Agent) -> None:
-    assert told(run("gc", "ada"))[-1] == "Trimmed: 3 entries removed, 2 entries kept."
-    assert operations.runs(logged).count() == 2
-    entry = AuditEntry.objects.get(agent_id=logged.pk, operation=Operation.TRIMMED)
-    roll_back(fresh(logged), What.entry(entry.seq), PERSON)
-    assert operations.runs(logged).count() == 5
-
-
-def test_constitutional_entries_are_kept_above_the_limit(logged: Agent) -> None:
+def test_a_trim_keeps_constitutional_entries_and_is_rolled_back(logged: Agent) -> None:
     operations.protect(fresh(logged), [1], PERSON)
     assert told(run("gc", "ada"))[-1] == "Trimmed: 2 entries removed, 3 entries kept."
     assert [row.number for row in operations.runs(logged).order_by("number")] == [1, 4, 5]
+    entry = AuditEntry.objects.get(agent_id=logged.pk, operation=Operation.TRIMMED)
+    roll_back(fresh(logged), What.entry(entry.seq), PERSON)
+    assert operations.runs(logged).count() == 5
 
 
 def test_of_a_silo_a_providers_words_are_not_told(logged: Agent, server: ModelServer) -> None:
@@ -181,23 +176,19 @@ def test_what_fits_the_model_is_sent(logged: Agent, server: ModelServer) -> None
     assert (report.entries, report.left_out) == (5, left_out)
 
 
-def test_notices_and_other_journal_memories_are_no_entries(logged: Agent, server: ModelServer) -> None:
+def test_notices_other_journal_memories_and_credentials_are_not_sent_nor_trimmed(
+    logged: Agent, server: ModelServer
+) -> None:
     remember(logged, f"{MARKER} a thought", kind="journal")
     tell(logged, f"{MARKER} a notice")
-    assert told(run("gc", "ada"))[1] == "Entries: 5"
-    [received] = server.requests
-    assert "thought" not in received.body["messages"][-1]["content"]
-    assert "notice" not in received.body["messages"][-1]["content"]
-    assert says(logged, 6).content == f"{MARKER} a thought"
-    assert Memory.objects.filter(agent=logged, discarded_at=None).count() == 4
-
-
-def test_credentials_in_a_log_are_not_sent_nor_trimmed(logged: Agent, server: ModelServer) -> None:
     Memory.objects.filter(agent=logged, number=1).update(category="credentials")
     assert told(run("gc", "ada"))[1] == "Entries: 4"
     [received] = server.requests
-    assert f"{MARKER} 1" not in received.body["messages"][-1]["content"]
+    sent = received.body["messages"][-1]["content"]
+    assert not any(words in sent for words in ("thought", "notice", f"{MARKER} 1"))
+    assert says(logged, 6).content == f"{MARKER} a thought"
     assert Memory.objects.get(agent=logged, number=1).discarded_at is None
+    assert Memory.objects.filter(agent=logged, discarded_at=None).count() == 5
 
 
 @pytest.mark.django_db(transaction=True)
