@@ -119,14 +119,9 @@ def _drafts(parts: Iterable[Part], here: str, done: Imported) -> Iterator[Draft]
                 raise Invalid("file", f"{part.why}. Nothing was imported")
             done.leave_out(part)
             continue
-        part = part.bounded()
-        try:
-            draft = _draft(part, here)
-        except Invalid as problem:  # what a reader gives is well; whatever is not, is told
-            done.leave_out(LeftOut(part.key, f"{problem.field} {problem.problem}"))
-            continue
-        done.note(part)
-        yield draft
+        found = part.bounded()
+        done.note(found)
+        yield _draft(found, here)
 
 
 def _draft(found: Found, here: str) -> Draft:

@@ -60,10 +60,7 @@ class Tree:
 
     def target(self, path: str) -> tuple[str, str]:
         """The path in the folder that a path with links leads to, or "" and why it leads to none. Nothing is opened."""
-        try:
-            real = os.path.relpath(os.path.realpath(self.root / path), self.root)
-        except ValueError:  # a NUL character
-            return "", NOWHERE
+        real = os.path.relpath(os.path.realpath(self.root / path), self.root)
         if real == ".." or real.startswith("../"):
             return "", OUTSIDE
         is_there = real == "." or self.entries.get(real) in (Kind.FILE, Kind.FOLDER)
