@@ -91,25 +91,20 @@ def entries(file: IO[bytes], within: Collection[str] = (), done: set[str] | None
 
 
 def _events(bounded: _Bounded) -> Iterator[_Event]:
-    file, count = bounded.file, 0
-    events = iter(ijson.basic_parse(bounded, buf_size=2**16))
-    while True:
-        why, event = "", None
-        try:
-            event = next(events, None)
-        except UnicodeDecodeError:
-            why = "has a text with half a character"
-        except (ijson.JSONError, ValueError, ArithmeticError):
-            why = NOT_JSON
-        if why:
-            has_mark(file)
-            raise Unfit(why if file.read(2**16).strip() else EMPTY)  # outside the handler: errors quote the file
-        if event is None:
-            return
-        bounded.unanswered, count = 0, count + 1
-        if count > 50 * MAX_ENTRIES:
-            raise Unfit("has too many values")
-        yield event
+    file, why = bounded.file, ""
+    try:
+        for count, event in enumerate(ijson.basic_parse(bounded, buf_size=2**16), 1):
+            if count > 50 * MAX_ENTRIES:
+                raise Unfit("has too many values")
+            bounded.unanswered = 0
+            yield event
+    except UnicodeDecodeError:
+        why = "has a text with half a character"
+    except (ijson.JSONError, ValueError, ArithmeticError):
+        why = NOT_JSON
+    if why:
+        has_mark(file)
+        raise Unfit(why if file.read(2**16).strip() else EMPTY)  # outside the handler: errors quote the file
 
 
 def _of(events: Iterator[_Event], first: _Event, name: str, within: Collection[str]) -> Iterator[Entry]:

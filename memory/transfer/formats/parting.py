@@ -151,9 +151,7 @@ def _cut_up(text: str) -> Iterator[str]:
 def _cut(window: str) -> int:
     """Where to part what is one character longer than a memory: where at least half of one stands before."""
     for pattern in (_PARAGRAPH, _SENTENCE):
-        last = 0
-        for found in pattern.finditer(window):
-            last = min(found.start(), MAX_CONTENT)
+        last = min(max((found.start() for found in pattern.finditer(window)), default=0), MAX_CONTENT)
         if last >= MAX_CONTENT // 2:
             return last
     if window[-1].isspace():

@@ -53,17 +53,12 @@ class _Unpacked:
 
 def members(file: IO[bytes]) -> Iterator[Member]:
     """The files of an archive. Raises Unfit, at the latest at the end."""
-    found = _members(file)
-    while True:
-        try:
-            member = next(found, None)
-        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError):
-            pass
-        else:
-            if member is None:
-                return
-            yield member
-            continue
+    is_whole = True
+    try:
+        yield from _members(file)
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError):
+        is_whole = False
+    if not is_whole:
         raise Unfit(NO_ARCHIVE)  # outside the handler: the errors there hold names
 
 
