@@ -13,9 +13,11 @@ from unittest import mock
 import pytest
 from django.conf import settings as django_settings
 
+from config import commandline
 from config.keyring import keyring
 from memory import errors
 from memory.consent import redaction, removal_requests
+from memory.management import removal
 from memory.models import Agent
 from memory.silo.keys import wrapping_key_id
 from memory.silo.silo import Silo
@@ -231,8 +233,8 @@ def was_asked(ran: Ran, code: int) -> None:
 
 @pytest.mark.parametrize(("answer", "code"), [("n", 1), ("", 1), ("y", 0)])
 def test_at_a_terminal_it_is_shown_and_asked(past: Agent, key: str, answer: str, code: int) -> None:
-    where = ("config.commandline.is_attended", "memory.management.removal.is_attended")
-    with mock.patch(where[0], return_value=True), mock.patch(where[1], return_value=True):
+    asks = [mock.patch.object(module, "is_attended", return_value=True) for module in (commandline, removal)]
+    with asks[0], asks[1]:
         for command in ASKING:
             was_asked(run(*command, stdin=answer.encode()), code)
 
