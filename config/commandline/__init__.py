@@ -109,16 +109,16 @@ class Task(BaseCommand):
     def run(self, *_: Any, **options: Any) -> int | None: ...
 
     def fail(self, message: str, code: int) -> NoReturn:
-        self.stderr.write(_printable(f"error: {message}"))
+        self.stderr.write(printable(f"error: {message}"))
         sys.exit(code)
 
     def say(self, message: str) -> None:
         """A remark, on standard error, in no color."""
-        self.stderr.write(_printable(message), lambda plain: plain)
+        self.stderr.write(printable(message), lambda plain: plain)
 
     def tell(self, line: str) -> None:
         """A line of the result, for people."""
-        self.stdout.write(_printable(line))
+        self.stdout.write(printable(line))
 
     def result(self, value: Any) -> None:
         """The result as one line of JSON on standard output."""
@@ -130,10 +130,16 @@ class Task(BaseCommand):
             return True
         show()
         self.stdout.flush()
+        return self.answer("Do it? [y/N]") in ("y", "yes")
+
+    def answer(self, question: str) -> str:
+        """What the person types, in lower case; "" at the end of the input."""
+        self.stderr.write(f"{question} ", lambda plain: plain, ending="")  # not in the red of errors
+        self.stderr.flush()
         try:
-            return input("Do it? [y/N] ").strip().lower() in ("y", "yes")
+            return input().strip().lower()
         except EOFError:
-            return False
+            return ""
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
@@ -180,9 +186,10 @@ def _signals_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _printable(line: str) -> str:
-    """The line with invisible characters escaped: none controls a terminal or begins a second line."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+def printable(text: str, keep: str = "") -> str:
+    """The text with invisible characters escaped, unless they are in `keep`: none controls a terminal or begins a
+    second line."""
+    return "".join(each if each.isprintable() or each in keep else repr(each)[1:-1] for each in text)
 
 
 def drop_output() -> None:

@@ -109,15 +109,6 @@ class AgentCommand(Task):
             pass
         return _ANSWERS[answer]
 
-    def answer(self, question: str) -> str:
-        """What the person types, in lower case; "" at the end of the input."""
-        self.stderr.write(f"{question} ", lambda plain: plain, ending="")  # not in the red of errors
-        self.stderr.flush()
-        try:
-            return input().strip().lower()
-        except EOFError:
-            return ""
-
     # --- options and results
 
     def project(self, agent: Agent, given: str | None, folder: Path | None = None) -> str:

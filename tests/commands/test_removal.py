@@ -226,7 +226,7 @@ ASKING = (
 
 def was_asked(ran: Ran, code: int) -> None:
     assert ran.code == code
-    assert "Do it? [y/N]" in ran.out
+    assert "Do it? [y/N]" in ran.out + ran.err
     assert ran.out.count("not done") + ran.out.count("would mean") == 1
     assert ("nothing was" in ran.out + ran.err) == (code == 1)
 

@@ -103,14 +103,14 @@ def test_what_was_rewritten_while_it_was_asked_about_stays(past: Agent) -> None:
         operations.revise(fresh(past), 1, ME, content="something else altogether")
         return next(answers)
 
-    with mock.patch("memory.management.agent_command.input", answer, create=True):
+    with mock.patch("config.commandline.input", answer, create=True):
         ran = clean(terminal=True)
     assert (ran.code, "Changed meanwhile: 1." in ran.err) == (1, True)
     assert (active(past), decided()) == ([1, 2, 3], {})
 
 
 def test_interrupted_nothing_is_done(past: Agent) -> None:
-    with mock.patch("memory.management.agent_command.input", side_effect=["d", KeyboardInterrupt], create=True):
+    with mock.patch("config.commandline.input", side_effect=["d", KeyboardInterrupt], create=True):
         ran = clean(terminal=True)
     assert (ran.code, active(past), decided()) == (1, [1, 2, 3], {})
     assert ran.err.endswith("Nothing was decided.\nerror: interrupted\n")

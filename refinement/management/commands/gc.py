@@ -12,7 +12,7 @@ from django.db import DatabaseError
 from django.db.models import QuerySet
 
 from audit.trail import Actor
-from config.commandline import Task, drop_output, is_attended
+from config.commandline import Task, drop_output, is_attended, printable
 from config.errors import FAILED, USAGE, DomainError
 from memory.access.authentication import is_key_of
 from memory.consent import grant_tokens, granted_reads
@@ -120,7 +120,7 @@ class Command(Task):
     # --- gc.Output
 
     def tell(self, text: str) -> None:
-        shown = _without_commands(text) if self.stdout.isatty() else text
+        shown = printable(text, keep="\n\t") if self.stdout.isatty() else text
         self.stdout.write(f"{shown}\n", ending="")  # adds a line end also to a text that ends in one
 
     def warn(self, line: str) -> None:
@@ -182,8 +182,3 @@ def _names(agents: list[Agent]) -> list[str]:
     """The slugs; TENANT/AGENT where two tenants have an agent with the same slug."""
     slugs = Counter(agent.slug for agent in agents)
     return [agent.slug if slugs[agent.slug] == 1 else agent.label for agent in agents]
-
-
-def _without_commands(text: str) -> str:
-    """Escapes the control characters of a model's answer, which a terminal would obey."""
-    return "".join(each if each.isprintable() or each in "\n\t" else repr(each)[1:-1] for each in text)
