@@ -138,7 +138,7 @@ def _unfit(agent: Agent, setting: Collection[str]) -> str:
     """Looked at only when it is set: what an agent was given before this was asked for keeps nobody from pausing it."""
     for name in setting:
         value = getattr(agent, name)
-        if (name in TOKENS and value < 1) or (name == "language" and value not in LANGUAGES):
+        if (name in TOKENS and not 1 <= value <= MOST) or (name == "language" and value not in LANGUAGES):
             return name
         if name == "context_tokens" and value is not None and not 0 < value <= MOST_CONTEXT:
             return name
@@ -148,7 +148,7 @@ def _unfit(agent: Agent, setting: Collection[str]) -> str:
 
 
 _ADVICE = {
-    "budget_tokens": "must be 1 token or more",
+    "budget_tokens": f"must be from 1 to {MOST:,} tokens",
     "target_tokens": "must be 1 token or more, and no more than the budget",
     "language": f"must be one of: {', '.join(sorted(LANGUAGES))}",
     "slug": "must be 1 to 64 lower-case letters, digits, '-' and '_', beginning and ending with a letter or digit",

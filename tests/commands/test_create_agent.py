@@ -63,7 +63,13 @@ def test_a_bad_label_model_or_setting_is_a_usage_error_and_makes_nothing() -> No
         "openai/" + "x" * 194,
     ):
         failed(create(model=model), 2, "error: model:" if "/" in model[1:] and "palm" not in model else "error:")
-    settings = [("--steward", "not-an-address"), ("--target", "9000"), ("--budget", "many"), ("--budget", "9" * 30)]
+    settings = [
+        ("--steward", "not-an-address"),
+        ("--target", "9000"),
+        ("--budget", "many"),
+        ("--budget", "0"),
+        ("--budget", str(2**31)),
+    ]
     for option, value in settings:
         failed(create("acme/ada", option, value), 2, option.removeprefix("--"))
     assert not Tenant.objects.exists()
