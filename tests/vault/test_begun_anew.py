@@ -108,6 +108,13 @@ def test_what_was_discarded_is_sealed_too(ada: Agent, vault: Path) -> None:
     operations.discard(fresh(ada), [1], ME)
     operations.discard(fresh(ada), [2], ME)
     assert clear(vault, "eather")
+    with mock.patch.object(writer, "rewrite"):  # as before what was discarded was sealed
+        made_private(ada)
+    assert differ(fresh(ada)) == [("misplaced", 1), ("misplaced", 2)]
+    assert repair.repair(fresh(ada)).left == ()
+    assert (clear(vault, "eather"), clear(vault, "oss")) == ([], [])
+    settings(ada)
+    assert clear(vault, "eather")
     made_private(ada)
     assert (clear(vault, "eather"), clear(vault, "oss")) == ([], [])
     assert memories(vault) == [f".discarded/private/technical/00000{nth}.md" for nth in (1, 2)]
@@ -115,17 +122,6 @@ def test_what_was_discarded_is_sealed_too(ada: Agent, vault: Path) -> None:
     operations.restore(fresh(ada), [1], ME)
     assert memories(vault) == [".discarded/private/technical/000002.md", "private/technical/000001.md"]
     assert (clear(vault, "eather"), differ(fresh(ada))) == ([], [])
-
-
-def test_what_was_left_in_clear_is_told_and_mended(ada: Agent, vault: Path) -> None:
-    """As a vault has it that was made private before what was discarded was sealed."""
-    remember(ada, "Heather blooms.", category="technical")
-    operations.discard(fresh(ada), [1], ME)
-    with mock.patch.object(writer, "rewrite"):
-        made_private(ada)
-    assert differ(fresh(ada)) == [("misplaced", 1)]
-    assert repair.repair(fresh(ada)).left == ()
-    assert clear(vault, "eather") == []
 
 
 def test_what_was_discarded_shows_no_secret_once_masking_is_on(ada: Agent, vault: Path) -> None:
@@ -146,23 +142,18 @@ def test_of_what_is_off_what_would_be_sealed_goes_until_it_is_on(ada: Agent, vau
     made_private(ada, categories__technical__enabled=False)
     assert clear(vault, "eather") == []
     assert len(memories(vault)) == 1
+    settings(ada)
+    assert len(clear(vault, "eather")) > 2
+    rule_changes.change(fresh(ada), PERSON, enabled=False)
     made_private(ada)
+    assert clear(vault, "eather") == []
+    rule_changes.change(fresh(ada), PERSON, enabled=True)
     assert memories(vault) == [
         ".discarded/private/technical/000002.md",
         "common/behavioral/000003.md",
         "private/technical/000001.md",
     ]
     assert (clear(vault, "eather"), differ(fresh(ada))) == ([], [])
-
-
-def test_so_it_is_while_memory_is_off(ada: Agent, vault: Path) -> None:
-    remember(ada, "Heather blooms.", category="technical")
-    rule_changes.change(fresh(ada), PERSON, enabled=False)
-    rules = {"memory_rules": {"categories": {"technical": {"storage_location": "private"}}}}
-    rule_changes.change(fresh(ada), PERSON, rules=rules)
-    assert clear(vault, "eather") == []
-    rule_changes.change(fresh(ada), PERSON, enabled=True)
-    assert memories(vault) == ["private/technical/000001.md"]
 
 
 def written_to(vault: Path) -> None:

@@ -93,22 +93,18 @@ def test_a_vault_begins_with_what_is_remembered_already(ada: Agent, site: Path) 
 
 
 def test_without_the_agents_key_a_vault_is_proposed(ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
-    told = found(rules("init", "--vault", "--json"))
-    assert "is proposed to the agent's side" in told["Storage path"]
-    assert fresh(ada).vault_path == ""
-    assert not (site / "memory" / "index.md").exists()
-    number = proposals.open_one(fresh(ada)).number  # type: ignore[union-attr]
-    proposals.accept(fresh(ada), number, ME)
-    assert fresh(ada).vault_path == str(site / "memory")
-
-
-def test_somebody_elses_key_is_no_consent(ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, other = lifecycle.create("globex", "bob", model="builtin/dedupe", actor=OPERATOR)
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", other)
-    ran = rules("init", "--vault")
-    assert ran.code == 2
-    assert fresh(ada).vault_path == ""
+    assert rules("init", "--vault").code == 2  # somebody else's key is no consent
+    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
+    first, second = (found(rules("init", "--vault", "--json"))["Storage path"] for _ in range(2))
+    number = proposals.open_one(fresh(ada)).number  # type: ignore[union-attr]
+    assert "is proposed to the agent's side" in first
+    assert "already" in second
+    assert all(f"/api/v1/proposals/{number}/accept" in each for each in (first, second))
+    assert (fresh(ada).vault_path, (site / "memory").exists()) == ("", False)
+    proposals.accept(fresh(ada), number, ME)
+    assert fresh(ada).vault_path == str(site / "memory")
 
 
 def test_a_folder_that_will_not_do_names_one_that_would(ada: Agent, site: Path) -> None:
@@ -117,18 +113,6 @@ def test_a_folder_that_will_not_do_names_one_that_would(ada: Agent, site: Path) 
     assert "must lie under" in ran.err
     assert str(site.parent / "acme" / "ada") in ran.err
     assert fresh(ada).vault_path == ""
-
-
-def test_what_was_proposed_already_is_not_proposed_again(
-    ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PALIMPSEST_AGENT_KEY")
-    first, second = (found(rules("init", "--vault", "--json"))["Storage path"] for _ in range(2))
-    number = proposals.open_one(fresh(ada)).number  # type: ignore[union-attr]
-    assert f"/api/v1/proposals/{number}/accept" in first
-    assert f"/api/v1/proposals/{number}/accept" in second
-    assert "already" in second
-    assert not (site / "memory").exists()
 
 
 def test_with_its_key_an_agent_is_not_asked_and_so_not_too_often(ada: Agent, site: Path, settings: Settings) -> None:

@@ -237,7 +237,7 @@ class Command(AgentCommand):
     @cached_property
     def _standard_input(self) -> bytes:
         """Read once: an action is run again if a switch was turned on for it."""
-        return read_file("-", "-", 4 * MOST + 1)
+        return read_file("standard input", "-", 4 * MOST + 1)
 
 
 def _tags(category: str, options: dict[str, Any]) -> list[str]:
