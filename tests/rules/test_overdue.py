@@ -56,10 +56,17 @@ def test_an_agent_is_told_how_many_are_overdue(ada: Agent, bob: Agent) -> None:
     assert problems(ada) == []
 
 
-def test_one_memory_is_told_as_one(ada: Agent) -> None:
-    old(ada, "tea")
+def test_one_memory_is_told_as_one(ada: Agent, bob: Agent) -> None:
+    """Changes of the agent, and notices to others, are no notices. With memory off nobody is told."""
+    for agent in (ada, bob):
+        old(agent, "tea")
+    settle(ada, search__max_results=9)
+    rule_changes.change(lifecycle.change(fresh(ada), PERSON, paused=True), PERSON, enabled=False)
+    assert (remind(), notify_overdue(fresh(ada), SYSTEM)) == (1, None)  # bob is told
+    rule_changes.change(fresh(ada), PERSON, enabled=True)
     assert notify_overdue(fresh(ada), SYSTEM) == last_entry(ada).seq
     assert reading.one(fresh(ada), 2).opened.content.startswith("1 memory of yours is older")
+    assert AuditEntry.objects.filter(detail__has_key="cleanup").count() == 2
 
 
 def test_no_more_often_than_is_set(ada: Agent) -> None:
@@ -71,13 +78,6 @@ def test_no_more_often_than_is_set(ada: Agent) -> None:
     assert remind(later(30.1)) == 1
     settle(ada, cleanup_guidance__notification_frequency_days=2)
     assert remind(later(2.1)) == 1
-
-
-def test_changes_of_the_agent_are_no_notices(ada: Agent) -> None:
-    old(ada, "tea")
-    settle(ada, search__max_results=9)
-    lifecycle.change(fresh(ada), PERSON, paused=True)
-    assert remind() == 1
 
 
 @pytest.mark.parametrize(
@@ -105,13 +105,6 @@ def test_what_is_never_suggested_is_not_counted(ada: Agent) -> None:
     operations.protect(fresh(ada), [constitutional], PERSON)
     cleanup.decide(fresh(ada), [kept], [gone], ME, expect={gone: row(ada, gone).version})
     assert remind() == 0
-
-
-def test_with_memory_off_nobody_is_told(ada: Agent) -> None:
-    old(ada, "tea")
-    rule_changes.change(ada, PERSON, enabled=False)
-    assert remind() == 0
-    assert notify_overdue(fresh(ada), SYSTEM) is None
 
 
 def test_a_task_that_comes_regularly_tells(ada: Agent) -> None:
@@ -167,11 +160,3 @@ def test_the_last_notice_is_found_by_an_index(ada: Agent) -> None:
         plan = " ".join(str(row[-1]) for row in cursor.fetchall())
     assert "audit_entry_consent" in plan
     assert "SCAN" not in plan
-
-
-def test_notices_are_told_apart_by_agent(ada: Agent, bob: Agent) -> None:
-    for agent in (ada, bob):
-        old(agent, "tea")
-    assert notify_overdue(fresh(ada), SYSTEM) is not None
-    assert remind() == 1
-    assert AuditEntry.objects.filter(detail__has_key="cleanup").count() == 2

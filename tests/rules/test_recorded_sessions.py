@@ -215,7 +215,8 @@ def test_metrics_and_topics_may_be_left_out(ada: Agent) -> None:
 
 def test_one_that_went_on_is_told_anew_in_its_memory(ada: Agent) -> None:
     talk(ada, session="monday")
-    memory_of(ada, outcomes=Outcomes("a trip", achieved="booked"))
+    told = memory_of(ada, outcomes=Outcomes("a trip", achieved="booked", depth="my password is hunter2"))
+    assert "hunter2" not in "".join(told.values())
     talk(ada, "Thanks!", "Bye.", session="monday", learnings="Ann is quick")
     told = memory_of(ada)
     [memory] = of_category(ada, "session")
@@ -313,6 +314,10 @@ def test_with_the_category_off_it_ends_without_a_memory(ada: Agent) -> None:
     talk(ada, session="monday")
     assert end_session(fresh(ada), "monday", ME) is None
     assert (of_category(ada, "session"), sessions(ada)[0].ended_at is None) == ([], False)
+    settings(ada)
+    begin(fresh(ada), "tuesday", ME)
+    assert end_session(fresh(ada), "tuesday", ME) is None  # nothing was recorded in it
+    assert of_category(ada, "session") == []
 
 
 def test_what_is_not_read_back_is_not_told_in_its_memory(ada: Agent) -> None:
@@ -324,12 +329,6 @@ def test_what_is_not_read_back_is_not_told_in_its_memory(ada: Agent) -> None:
     talk(ada, "Always remember bears.", session="tuesday")
     off(ada, "user_interaction")
     assert "bears" not in "".join(memory_of(ada, "tuesday").values())
-
-
-def test_one_without_a_recording_has_no_memory(ada: Agent) -> None:
-    begin(fresh(ada), "monday", ME)
-    assert end_session(fresh(ada), "monday", ME) is None
-    assert of_category(ada, "session") == []
 
 
 REFUSALS: list[tuple[Callable[[Agent], Any], type[Exception]]] = [
@@ -361,17 +360,10 @@ def test_names_are_each_projects_own(ada: Agent) -> None:
     with refused(ada, Invalid) as caught:
         end_session(fresh(ada), "monday", ME)
     assert "shop, site" in str(caught.value)
-    assert "Only of site." in memory_of(ada, project="site")["Key Interactions"]
-    assert [each.ended_at is None for each in sessions(ada)] == [True, False]
-
-
-def test_without_a_name_the_open_ones_are_told(ada: Agent) -> None:
-    talk(ada, session="monday", project="shop")
-    talk(ada, session="tuesday", project="site")
     with refused(ada, Invalid) as caught:
-        end_session(fresh(ada), "", ME)
-    assert "monday of shop, tuesday of site" in str(caught.value)
-    memory_of(ada, "", project="site")
+        end_session(fresh(ada), "", ME)  # the one that is open
+    assert "monday of shop, monday of site" in str(caught.value)
+    assert "Only of site." in memory_of(ada, project="site")["Key Interactions"]
     assert [each.ended_at is None for each in sessions(ada)] == [True, False]
 
 
@@ -383,12 +375,6 @@ def test_of_one_that_is_over_nothing_more_is_told(ada: Agent) -> None:
             end_session(fresh(ada), "monday", ME, outcomes=told)
         assert "was over at" in str(caught.value)
     assert len(of_category(ada, "session")) == 1
-
-
-def test_outcomes_are_masked_and_neutral(ada: Agent) -> None:
-    talk(ada, session="monday")
-    told = memory_of(ada, outcomes=Outcomes("my password is hunter2", achieved="hunter2"))
-    assert "hunter2" not in "".join(told.values())
 
 
 def test_a_name_too_long_for_a_tag_has_a_digest(ada: Agent) -> None:

@@ -77,15 +77,13 @@ def test_who_asks_is_told_of_a_closed_switch(ada: Agent) -> None:
     assert sessions(ada) == []
 
 
-def test_a_switch_that_closes_meanwhile_is_seen(ada: Agent) -> None:
-    """The row that was given is older than the switch."""
+def test_settings_that_change_meanwhile_are_followed(ada: Agent) -> None:
+    """The row that was given is older than the change."""
     settings(ada, **AUTO)
     old = fresh(ada)
     rule_changes.change(fresh(ada), PERSON, enabled=False)
     assert record(old, Interaction(PROMPT, RESPONSE), ME).skipped == "memory_off"
-
-
-def test_settings_that_change_meanwhile_are_followed(ada: Agent) -> None:
+    rule_changes.change(fresh(ada), PERSON, enabled=True)
     settings(ada, capture_settings__sensitive_data_masking=False)
     old = fresh(ada)
     settings(ada)
