@@ -25,7 +25,7 @@ import pytest
 from config.management.commands import serve as command
 from tests import servers
 from tests.commands.calling import ROOT, Installation
-from tests.model_server import Action, Call, ModelServer, Slow, Turn
+from tests.model_server import Call, ModelServer, Slow
 from tests.privacy.marker import MARKER
 
 TOKEN = "scrape-me"
@@ -196,21 +196,29 @@ def test_the_same_on_postgresql_and_redis(serve: Any, service: Installation, sca
 
 
 def test_it_refines_by_itself_is_cheap_when_idle_and_one_ctrl_c_ends_all_of_it(serve: Any) -> None:
-    serving = serve()
-    refines_by_itself(serving)
-    everyone = serving.everyone()
-    assert len(everyone) == 2 + 2 + 5, "web and its two; the worker's own, two that work and two that fetch and file"
-    time.sleep(1)
-    before, began = _seconds(everyone), time.monotonic()
-    time.sleep(3)
-    assert (_seconds(everyone) - before) / (time.monotonic() - began) < 0.06
-    assert serving.stop() == 0
+    """A session that is soon done ends by itself."""
+    with ModelServer(lambda _: Slow(3, then=Call("complete_refinement", {"summary": "Nothing to do."}))) as server:
+        serving = serve(OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="any")
+        refines_by_itself(serving)
+        everyone = serving.everyone()
+        assert len(everyone) == 2 + 2 + 5, "web, its two; the worker's own, two that work and two that fetch and file"
+        time.sleep(1)
+        before, began = _seconds(everyone), time.monotonic()
+        time.sleep(3)
+        assert (_seconds(everyone) - before) / (time.monotonic() - began) < 0.06
+        key = serving.agent("acme/bob", "openai/scripted")
+        serving.refine(key)
+        serving.session(key, "open")
+        assert serving.stop() == 0
     assert _gone(everyone)
     said = serving.log.read_text()
     assert f"Palimpsest answers at http://{serving.address}/readyz" in said
     assert "manage.py create_agent TENANT/AGENT" in said
     assert '"event": "refinement session closed"' in said
+    assert "stopping: what is under way has 30 seconds to end" in said
     assert "Traceback" not in said
+    exported = serving.installation.manage("export_memories", "acme/bob", PALIMPSEST_AGENT_KEY=key)
+    assert "Refinement completed." in exported.out
 
 
 def test_a_worker_that_dies_is_replaced_and_with_the_web_process_all_ends(serve: Any) -> None:
@@ -275,21 +283,6 @@ def test_a_session_that_outlasts_the_stop_is_closed(serve: Any) -> None:
     exported = serving.installation.manage("export_memories", "acme/ada", PALIMPSEST_AGENT_KEY=key)
     assert "Refinement ended early (worker stopped)." in exported.out
     assert serving.installation.manage("verify_audit", "--all").code == 0
-
-
-def test_a_session_that_is_soon_done_ends_by_itself(serve: Any) -> None:
-    def answers(turn: Turn) -> Action:
-        return Slow(3, then=Call("complete_refinement", {"summary": "Nothing to do."}))
-
-    with ModelServer(answers) as server:
-        serving = serve(OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="any")
-        key = serving.agent("acme/ada", "openai/scripted")
-        serving.refine(key)
-        serving.session(key, "open")
-        assert serving.stop() == 0
-    assert "stopping: what is under way has 30 seconds to end" in serving.log.read_text()
-    exported = serving.installation.manage("export_memories", "acme/ada", PALIMPSEST_AGENT_KEY=key)
-    assert "Refinement completed." in exported.out
 
 
 def _seconds(pids: list[int]) -> float:
