@@ -18,10 +18,8 @@ from tests.browser.places import BY_LINK, OF_SERVICE, PLACES
 from tests.browser.window import LOOKS, opened
 from tests.privacy.marker import MARKER
 
-EVERY = PLACES | BY_LINK | OF_SERVICE
-EACH_LOOK = ("overview", "agents", "agent", "time-machine-preview", "reading", "consent")  # one of each kind
+EACH_LOOK = {"overview", "agents", "agent", "time-machine-preview", "reading", "consent"}  # one of each kind
 USUAL = (("desktop", "light"), ("phone", "dark"))
-SEEN = [(place, *look) for place in EVERY for look in (LOOKS if place in EACH_LOOK else USUAL)]
 
 
 @dataclass(frozen=True)
@@ -50,15 +48,19 @@ def _cookies(browser: Browser, served: Served, person: Person) -> Any:
         return window.page.context.storage_state()
 
 
-@pytest.mark.parametrize(("place", "size", "colours"), SEEN)
-def test_a_page(place: str, size: str, colours: str, new_window: NewWindow, lived: Lived) -> None:
-    cookies = None if place in BY_LINK else lived.root if place in OF_SERVICE else lived.owner
-    window = new_window(size, colours, cookies)
-    assert window.open(EVERY[place](lived.home)) == 200
-    if themed := window.page.locator("html[x-data]").all():  # those of the plain pages are dark by their style alone
-        expect(themed[0]).to_have_class("dark" if colours == "dark" else "")
-    assert MARKER not in window.page.content()
-    window.is_usable()
+@pytest.mark.parametrize(("size", "colours"), LOOKS)
+def test_every_page_is_usable(size: str, colours: str, new_window: NewWindow, lived: Lived) -> None:
+    """One window for each who opens them: what it loaded for one page it need not load for the next."""
+    wrong: list[str] = []
+    for places, cookies in ((PLACES, lived.owner), (BY_LINK, None), (OF_SERVICE, lived.root)):
+        window = new_window(size, colours, cookies)
+        for place in places if (size, colours) in USUAL else places.keys() & EACH_LOOK:
+            assert window.open(places[place](lived.home)) == 200, place
+            if themed := window.page.locator("html[x-data]").all():  # plain pages are dark by their style alone
+                expect(themed[0]).to_have_class("dark" if colours == "dark" else "")
+            assert MARKER not in window.page.content(), place
+            wrong += [f"{place}: {told}" for told in window.harm() + window.overflow()]
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("size", ["desktop", "phone"])
