@@ -28,7 +28,7 @@ from memory.admin import agent_actions, ask_access, removal, time_machine
 from memory.admin.agent_forms import TENANT_SETS, FirstKeyForm, NewAgentForm, ProposalForm, SettingsForm
 from memory.admin.base.about_agents import WHY, ask_access_address, budget_bar, time_machine_address, who_decides
 from memory.admin.base.forms_pages import form_page, shown_once
-from memory.admin.base.page import Scoped
+from memory.admin.base.page import Scoped, column
 from memory.admin.base.scope import OfTenant, actor_of, seen_by
 from memory.agents import lifecycle
 from memory.consent import proposals
@@ -179,9 +179,7 @@ class AgentPage(Scoped):
     def ask(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return ask_access.page(self, request, self.row_or_404(request, object_id))
 
-    @display(description="agent", ordering="slug")
-    def name(self, agent: Agent) -> str:
-        return agent.label
+    name = column("label", "agent", ordering="slug")
 
     @display(description="core tokens of budget", ordering="core_tokens")
     def weight(self, agent: Agent) -> SafeString:

@@ -17,7 +17,7 @@ from memory.access.roles import Action
 from memory.admin.base.about_agents import ask_access_address
 from memory.admin.base.actions import LinkAction, MemoryAction
 from memory.admin.base.forms_pages import AdminForm
-from memory.admin.base.page import Scoped
+from memory.admin.base.page import Scoped, column
 from memory.admin.base.scope import OfAgent, OfTenant
 from memory.admin.removal import AskRedaction
 from memory.models import Agent, Memory, Recall, Source
@@ -136,9 +136,7 @@ class MemoryPage(Scoped):
     def named(self, row: Memory) -> str:
         return f"memory {row.number} of {row.agent.label}"
 
-    @display(description="agent")
-    def owner(self, memory: Memory) -> str:
-        return memory.agent.label
+    owner = column("agent.label", "agent")
 
     @display(description="recalled", ordering=F("times").desc(nulls_last=True), empty_value="")
     def recalled(self, memory: Memory) -> str | None:

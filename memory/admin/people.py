@@ -22,7 +22,7 @@ from memory.access.roles import Action
 from memory.accounts import invitations, memberships, people
 from memory.admin.base.actions import LISTED, AdminAction
 from memory.admin.base.forms_pages import AdminForm, OfTenantForm, form_page, shown_once
-from memory.admin.base.page import OfService, Scoped
+from memory.admin.base.page import OfService, Scoped, column
 from memory.admin.base.scope import OfTenant, seen_by
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 
@@ -133,20 +133,10 @@ class PartPage(Scoped):
     actions_detail = ("change_role",)
     invite = _invite
 
-    @display(description="address", ordering="person__email")
-    def address(self, part: Membership) -> str:
-        return part.person.email
-
-    def name(self, part: Membership) -> str:
-        return part.person.name
-
-    @display(description="tenant", ordering="tenant__slug")
-    def of(self, part: Membership) -> str:
-        return part.tenant.slug
-
-    @display(description="signs in", boolean=True)
-    def can_sign_in(self, part: Membership) -> bool:
-        return part.person.is_active
+    address = column("person.email", "address", ordering="person__email")
+    name = column("person.name", "name")
+    of = column("tenant.slug", "tenant", ordering="tenant__slug")
+    can_sign_in = column("person.is_active", "signs in", boolean=True)
 
     @action(description="Change the role", url_path="role")
     def change_role(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -215,12 +205,8 @@ class PersonPage(OfService):
         rows = super().get_queryset(request)
         return rows.annotate(is_enrolled=Exists(factors), part_count=Count("memberships"))
 
-    @display(description="second factor", boolean=True)
-    def has_second_factor(self, person: Any) -> bool:
-        return bool(person.is_enrolled)
-
-    def tenants(self, person: Any) -> int:
-        return int(person.part_count)
+    has_second_factor = column("is_enrolled", "second factor", boolean=True)
+    tenants = column("part_count", "tenants")
 
     def parts(self, person: Person) -> str:
         held = person.memberships.select_related("tenant").order_by("tenant__slug")
@@ -252,9 +238,7 @@ class InvitationPage(Scoped):
     actions_list = ("invite",)
     invite = _invite
 
-    @display(description="tenant", ordering="tenant__slug")
-    def of(self, invitation: Invitation) -> str:
-        return invitation.tenant.slug
+    of = column("tenant.slug", "tenant", ordering="tenant__slug")
 
     @display(description="invited by")
     def inviter(self, invitation: Invitation) -> str:

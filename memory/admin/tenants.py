@@ -20,7 +20,7 @@ from config import queue
 from memory.access import tenants
 from memory.admin.base.forms_pages import AdminForm, form_page
 from memory.admin.base.help_texts import LIMITS, WORK
-from memory.admin.base.page import OfService
+from memory.admin.base.page import OfService, column
 from memory.models import Tenant
 from refinement import allowance
 
@@ -97,13 +97,8 @@ class TenantPage(OfService):
             ("Add an agent", f"{reverse('admin:memory_agent_add_agent')}?tenant={row.pk}"),
         ]
 
-    @display(description="agents")
-    def agent_count(self, tenant: Any) -> int:
-        return int(tenant.agents_there)
-
-    @display(description="people")
-    def people_count(self, tenant: Any) -> int:
-        return int(tenant.people_there)
+    agent_count = column("agents_there", "agents")
+    people_count = column("people_there", "people")
 
     @display(description="model tokens used this month")
     def spent(self, tenant: Any) -> str:

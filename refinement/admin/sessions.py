@@ -14,7 +14,7 @@ from unfold.decorators import display
 from memory.access.roles import Action
 from memory.admin.base.about_agents import ask_access_address, time_machine_address
 from memory.admin.base.actions import LinkAction
-from memory.admin.base.page import Scoped
+from memory.admin.base.page import Scoped, column
 from memory.admin.base.scope import OfAgent, OfTenant
 from memory.models import DueReason
 from refinement import undone_sessions
@@ -81,9 +81,8 @@ class SessionPage(Scoped):
         asked = ask_access_address(row.agent_id, kind="session", session=row.number)
         return [("Ask to read it", asked)] if self.may(request, Action.ASK, row) else []
 
-    @display(description="agent")
-    def owner(self, session: RefinementSession) -> str:
-        return session.agent.label
+    owner = column("agent.label", "agent")
+    replies = column("steps", "model replies")
 
     @display(
         description="outcome",
@@ -109,10 +108,6 @@ class SessionPage(Scoped):
     @display(description="core tokens")
     def weight(self, session: RefinementSession) -> str:
         return f"{session.tokens_before:,} \N{RIGHTWARDS ARROW} {session.tokens_after:,}"
-
-    @display(description="model replies")
-    def replies(self, session: RefinementSession) -> int:
-        return session.steps
 
     @display(description="breaker")
     def breaker_state(self, session: RefinementSession) -> str:

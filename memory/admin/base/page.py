@@ -16,6 +16,7 @@ from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.urls import reverse
 from unfold.admin import ModelAdmin
+from unfold.decorators import display
 
 from memory.access.roles import Action, manages
 from memory.admin.base.help_texts import HELP, WHEN_EMPTY
@@ -129,6 +130,15 @@ class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
 
     def get_form(self, request: HttpRequest, obj: Model | None = None, change: bool = False, **options: Any) -> Any:
         return super().get_form(request, obj, change, help_texts=HELP, **options)
+
+
+def column(path: str, description: str, **options: Any) -> Any:
+    """A column, or a field of a row's page, that shows an attribute of the row: `path`, with dots."""
+
+    def show(_: Scoped, row: Any) -> Any:
+        return attrgetter(path)(row)
+
+    return display(description=description, **options)(show)
 
 
 class OfService(Scoped):
