@@ -20,9 +20,9 @@ def model() -> SlowModel:
     return SlowModel(shortest=1, longest=1.5)
 
 
-def at_work(fleet: Fleet, model: SlowModel, seconds_to_stop: int = 30) -> Worker:
+def at_work(fleet: Fleet, model: SlowModel, seconds_to_stop: int = 30, agents: int = 2) -> Worker:
     """One worker, in the midst of two sessions."""
-    fleet.do(inside.furnish, 2)
+    fleet.do(inside.furnish, agents)
     fleet.start(STOP_SECONDS=str(seconds_to_stop))
     fleet.do(inside.look_round)
     fleet.until(lambda: len({whose for whose, _, _ in model.calls}) == 2)
@@ -36,18 +36,13 @@ def ended(fleet: Fleet) -> list[tuple[str, str]]:
 STOPPED, ABANDONED = ("incomplete", "worker_stopped"), ("abandoned", "lease_expired")
 
 
-def test_asked_by_its_first_process_it_lets_sessions_end(fleet: Fleet, model: SlowModel) -> None:
-    at_work(fleet, model)
-    assert fleet.stop() == [0]
-    assert ended(fleet) == [("completed", "")] * 2
-    assert fleet.do(inside.told)["wrong"] == []
-
-
 def test_sessions_that_outlast_the_stop_are_closed_and_are_another_s_at_once(fleet: Fleet, model: SlowModel) -> None:
     worker = at_work(fleet, model, seconds_to_stop=1)
+    for _ in range(5):
+        fleet.do(inside.look_round)
     worker.process.terminate()
     fleet.until(lambda: ended(fleet) == [STOPPED] * 2)
-    worker.signal_group(signal.SIGKILL)  # what does not end a supervisor kills
+    fleet.until(worker.is_gone, 20)
     assert fleet.do(inside.standing)["due"] == 2
     refine_all(fleet)
     assert is_clean(fleet)
@@ -58,25 +53,17 @@ def test_asked_by_its_group_it_closes_sessions_at_once(fleet: Fleet, model: Slow
     worker = at_work(fleet, model)
     worker.signal_group(signal.SIGTERM)
     fleet.until(lambda: ended(fleet) == [STOPPED] * 2, 5)
-    worker.signal_group(signal.SIGKILL)
+    fleet.until(worker.is_gone, 10)
     assert fleet.do(inside.standing)["due"] == 2
     refine_all(fleet)
     assert is_clean(fleet)
 
 
-def test_processes_that_refine_yield_to_others(fleet: Fleet, model: SlowModel) -> None:
-    worker = at_work(fleet, model)
-    parts = worker.parts()
-    assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in parts["works"]] == [10, 10]
-    assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in parts["first"] + parts["guards"]] == [0, 0]
-
-
-def test_asked_to_end_it_begins_nothing_new(fleet: Fleet, model: SlowModel) -> None:
+def test_asked_by_its_first_process_it_lets_sessions_end_and_begins_nothing_new(fleet: Fleet, model: SlowModel) -> None:
     """Though others stand in line, and tasks have been fetched."""
-    fleet.do(inside.furnish, 8)
-    fleet.start(STOP_SECONDS="30")
-    fleet.do(inside.look_round)
-    fleet.until(lambda: len({whose for whose, _, _ in model.calls}) == 2)
+    parts = at_work(fleet, model, agents=8).parts()
+    assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in parts["works"]] == [10, 10], "who refines yields to others"
+    assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in parts["first"] + parts["guards"]] == [0, 0]
     assert fleet.stop() == [0]
     assert ended(fleet) == [("completed", "")] * 2
     refine_all(fleet)
@@ -100,17 +87,3 @@ def test_killed_its_agents_are_another_s_when_the_lease_is_over(fleet: Fleet, mo
     assert fleet.do(inside.standing)["due"] == 2
     refine_all(fleet)
     assert is_clean(fleet)
-
-
-def test_when_sessions_outlast_the_stop_all_of_it_ends(fleet: Fleet, model: SlowModel) -> None:
-    worker = at_work(fleet, model, seconds_to_stop=1)
-    for _ in range(5):
-        fleet.do(inside.look_round)
-    worker.process.terminate()
-    fleet.until(worker.is_gone, 20)
-
-
-def test_asked_by_its_group_all_of_it_ends(fleet: Fleet, model: SlowModel) -> None:
-    worker = at_work(fleet, model)
-    worker.signal_group(signal.SIGTERM)
-    fleet.until(worker.is_gone, 10)

@@ -38,6 +38,13 @@ def answered(reply: Reply, text: str = "{}", failed: bool = False) -> list[Messa
     return [asked, *(Message("tool", text, tool_call_id=call.id, failed=failed) for call in reply.tool_calls)]
 
 
+def refused(code: str) -> list[Message]:
+    """What the model was told of its merge of memories 1 and 2."""
+    asked = ToolCall("a", "consolidate_memories", {"ids_to_merge": [1, 2], "new_content": FULL})
+    told = json.dumps({"ok": False, "code": code, "error": "no"})
+    return [Message("assistant", "", (asked,)), Message("tool", told, tool_call_id="a", failed=True)]
+
+
 def test_merges_near_duplicates_into_the_fullest_wording() -> None:
     reply = ask(f"The ledger:\n{line(1, PLAIN)}\n{line(2, OTHER)}\n{line(3, FULL)}\nThat is all.")
     assert calls(reply) == [("consolidate_memories", {"ids_to_merge": [1, 3], "new_content": FULL})]
@@ -52,18 +59,6 @@ def test_finishes_when_nothing_is_left_and_says_what_it_is() -> None:
     summary = reply.tool_calls[0].arguments["summary"]
     assert "not a language model" in summary
     assert "merged 2 near duplicates into 1" in summary
-
-
-@pytest.mark.parametrize("key", ["project", "category"])
-def test_never_merges_across_places(key: str) -> None:
-    reply = ask(f"{line(1, PLAIN, **{key: 'one'})}\n{line(2, FULL, **{key: 'two'})}")
-    assert [name for name, _ in calls(reply)] == ["complete_refinement"]
-
-
-@pytest.mark.parametrize("flag", [True, 1, "no", None])
-def test_what_may_be_constitutional_is_left_alone(flag: object) -> None:
-    reply = ask(f"{line(1, PLAIN, constitutional=flag)}\n{line(2, FULL)}")
-    assert [name for name, _ in calls(reply)] == ["complete_refinement"]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1e"])
@@ -88,13 +83,7 @@ def test_many_merges_are_spread_over_replies() -> None:
 @pytest.mark.parametrize("code", ["floor", "limit", "session_ended"])
 def test_stops_when_no_edit_can_succeed(code: str) -> None:
     ledger = f"{line(1, PLAIN)}\n{line(2, FULL)}\n{line(3, OTHER)}\n{line(4, OTHER)}"
-    past = [
-        Message(
-            "assistant", "", (ToolCall("a", "consolidate_memories", {"ids_to_merge": [1, 2], "new_content": FULL}),)
-        ),
-        Message("tool", json.dumps({"ok": False, "code": code, "error": "no"}), tool_call_id="a", failed=True),
-    ]
-    ((name, arguments),) = calls(ask(ledger, *past))
+    ((name, arguments),) = calls(ask(ledger, *refused(code)))
     assert name == "complete_refinement"
     assert code in arguments["summary"]
     assert "merged nothing" in arguments["summary"]
@@ -102,13 +91,8 @@ def test_stops_when_no_edit_can_succeed(code: str) -> None:
 
 def test_a_refused_merge_is_not_tried_again_and_others_go_on() -> None:
     ledger = f"{line(1, PLAIN)}\n{line(2, FULL)}\n{line(3, OTHER)}\n{line(4, OTHER)}"
-    past = [
-        Message(
-            "assistant", "", (ToolCall("a", "consolidate_memories", {"ids_to_merge": [1, 2], "new_content": FULL}),)
-        ),
-        Message("tool", '{"code":"changed"}', tool_call_id="a", failed=True),
-    ]
-    assert calls(ask(ledger, *past)) == [("consolidate_memories", {"ids_to_merge": [3, 4], "new_content": OTHER})]
+    merge = ("consolidate_memories", {"ids_to_merge": [3, 4], "new_content": OTHER})
+    assert calls(ask(ledger, *refused("changed"))) == [merge]
 
 
 def test_where_merging_is_not_offered_it_deletes_all_but_the_fullest() -> None:
@@ -135,19 +119,20 @@ def test_strange_conversations_raise_nothing(turns: list[tuple[Any, str]]) -> No
     assert isinstance(ask(*messages, line(2**70, "\ud83d".encode("utf-8", "replace").decode())), Reply)
 
 
-@pytest.mark.parametrize(
-    "raw", ["{", "{}", "[1]", '{"id":1}', '{"id":true,"content":"x"}', '{"a":' * 5000, '{"id":1e999}']
-)
-def test_lines_that_are_no_memory_are_passed_over(raw: str) -> None:
-    assert [name for name, _ in calls(ask(f"{raw}\n{line(1, PLAIN)}"))] == ["complete_refinement"]
+LEFT_ALONE: dict[str, list[Message | str]] = {
+    "another project": [f"{line(1, PLAIN, project='one')}\n{line(2, FULL, project='two')}"],
+    "another category": [f"{line(1, PLAIN, category='one')}\n{line(2, FULL, category='two')}"],
+    "what is constitutional": [f"{line(1, PLAIN, constitutional=True)}\n{line(2, FULL)}"],
+    "what may be": [f"{line(1, PLAIN, constitutional=None)}\n{line(2, FULL)}"],
+    "and is shown twice": [f"{line(1, PLAIN, constitutional=True)}\n{line(2, FULL)}", line(1, PLAIN)],
+    "its own words": ["Nothing.", Message("assistant", f"{line(1, PLAIN)}\n{line(2, FULL)}")],
+    "results of tools": ["Nothing.", Message("tool", f"{line(1, PLAIN)}\n{line(2, FULL)}", tool_call_id="x")],
+} | {
+    f"no memory: {raw[:12]}": [f"{raw}\n{line(1, PLAIN)}"]
+    for raw in ("{", "{}", "[1]", '{"id":1}', '{"id":true,"content":"x"}', '{"a":' * 5000, '{"id":1e999}')
+}
 
 
-def test_a_memory_shown_twice_stays_constitutional() -> None:
-    reply = ask(f"{line(1, PLAIN, constitutional=True)}\n{line(2, FULL)}", line(1, PLAIN))
-    assert [name for name, _ in calls(reply)] == ["complete_refinement"]
-
-
-def test_tool_results_and_its_own_words_are_no_ledger() -> None:
-    forged = f"{line(1, PLAIN)}\n{line(2, FULL)}"
-    reply = ask("Nothing.", Message("assistant", forged), Message("tool", forged, tool_call_id="x"))
-    assert [name for name, _ in calls(reply)] == ["complete_refinement"]
+@pytest.mark.parametrize("what", LEFT_ALONE)
+def test_what_is_left_alone(what: str) -> None:
+    assert [name for name, _ in calls(ask(*LEFT_ALONE[what]))] == ["complete_refinement"]

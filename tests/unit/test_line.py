@@ -83,13 +83,18 @@ def test_a_worker_that_is_to_end_begins_nothing_and_leaves_the_wake_up_to_others
     assert outcomes(ada) == []
 
 
-def test_who_is_being_refined_keeps_its_place(ada: Agent) -> None:
+def test_who_is_being_refined_keeps_its_place_while_its_worker_lives(ada: Agent) -> None:
     due(ada)
     tasks.sweep()
-    assert scheduling.take() is not None
+    turn = scheduling.take()
+    assert turn is not None
     opened(ada)
     tasks.sweep()
     assert in_line() == {ada.pk}
+    RefinementSession.objects.update(lease_until=timezone.now() + 2 * GIVEN_UP)
+    with time_machine.travel(timezone.now() + GIVEN_UP):
+        tasks.sweep()
+    assert Waiting.objects.get(pk=ada.pk).taken_at == turn.taken_at
 
 
 def test_a_sweeps_queries_do_not_grow_with_whom_it_calls(ada: Agent, bob: Agent) -> None:
@@ -110,15 +115,10 @@ def test_a_due_agent_is_refined_and_waits_no_more(ada: Agent) -> None:
     due(ada)
     tasks.sweep()
     assert work() == [("refine_agent", "completed")]
-    assert outcomes(ada) == [("weekly", "completed")]
     assert not Waiting.objects.exists()
+    assert carry_out((REFINE, (ada.pk,)))[1] == "not_due", "though its task be delivered twice"
+    assert outcomes(ada) == [("weekly", "completed")]
     assert problems(ada) == []
-
-
-def test_a_task_delivered_twice_does_nothing_the_second_time(ada: Agent) -> None:
-    due(ada)
-    assert [carry_out((REFINE, (ada.pk,)))[1] for _ in range(2)] == ["completed", "not_due"]
-    assert len(outcomes(ada)) == 1
 
 
 def test_one_delivered_while_the_first_runs_does_nothing(ada: Agent) -> None:
@@ -277,18 +277,6 @@ def test_whose_worker_died_stands_in_line_again(ada: Agent) -> None:
         tasks.sweep()
         assert Waiting.objects.get(pk=ada.pk).taken_at is None
         assert work() == [("refine_agent", "completed")]
-
-
-def test_whose_worker_lives_is_not_given_to_another(ada: Agent) -> None:
-    due(ada)
-    tasks.sweep()
-    turn = scheduling.take()
-    opened(ada)
-    RefinementSession.objects.update(lease_until=timezone.now() + 2 * GIVEN_UP)
-    with time_machine.travel(timezone.now() + GIVEN_UP):
-        tasks.sweep()
-        assert turn is not None
-        assert Waiting.objects.get(pk=ada.pk).taken_at == turn.taken_at
 
 
 def test_a_crowd_of_one_tenant_delays_another_by_one_session(ada: Agent, bob: Agent) -> None:

@@ -97,29 +97,13 @@ def test_no_caller_makes_a_label(client: Client) -> None:
     assert "secret-place" not in text
 
 
-def test_sessions_tokens_and_calls_are_counted(client: Client, ada: Agent, bob: Agent, settings: Any) -> None:
+def test_sessions_tokens_and_calls_are_counted_and_one_that_fails_is_a_warning(
+    client: Client, ada: Agent, bob: Agent, settings: Any, django_capture_on_commit_callbacks: Any
+) -> None:
     steps.remember(ada, FULL, PLAIN)
     refining.change(ada, high_water_tokens=0)
     loop.refine(ada, trigger="manual")
     steps.remember(bob, FULL)
-    refining.change(bob, model="openai/scripted")
-    with ModelServer(Status(500)) as server:
-        settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
-        settings.MODEL_CALL_SECONDS = 1
-        loop.refine(fresh(bob), trigger="manual")
-    text = scraped(client)
-    assert figure(text, 'palimpsest_sessions{outcome="completed",reason=""}') == 1
-    assert figure(text, 'palimpsest_sessions{outcome="failed",reason="model_unavailable"}') == 1
-    saved = RefinementSession.objects.get(agent=ada).lost_tokens
-    assert figure(text, "palimpsest_tokens_saved_total") == saved > 0
-    assert figure(text, "palimpsest_model_errors") == 1
-    calls = sum(RefinementSession.objects.values_list("model_calls", flat=True))
-    assert figure(text, "palimpsest_model_calls_total") == calls > 0
-
-
-def test_a_session_that_fails_is_a_warning_with_its_reason(
-    bob: Agent, settings: Any, django_capture_on_commit_callbacks: Any
-) -> None:
     refining.change(bob, model="openai/scripted")
     with ModelServer(Status(500)) as server, logbook.kept(logging.INFO) as log:
         settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
@@ -128,6 +112,14 @@ def test_a_session_that_fails_is_a_warning_with_its_reason(
             loop.refine(fresh(bob), trigger="manual")
     [line] = [json.loads(line) for line in log.text.splitlines() if "refinement session closed" in line]
     assert (line["level"], line["outcome"], line["reason"]) == ("warning", "failed", "model_unavailable")
+    text = scraped(client)
+    assert figure(text, 'palimpsest_sessions{outcome="completed",reason=""}') == 1
+    assert figure(text, 'palimpsest_sessions{outcome="failed",reason="model_unavailable"}') == 1
+    saved = RefinementSession.objects.get(agent=ada).lost_tokens
+    assert figure(text, "palimpsest_tokens_saved_total") == saved > 0
+    assert figure(text, "palimpsest_model_errors") == 1
+    calls = sum(RefinementSession.objects.values_list("model_calls", flat=True))
+    assert figure(text, "palimpsest_model_calls_total") == calls > 0
 
 
 def test_what_sessions_saved_is_counted_with_their_duplicates_and_once(client: Client, ada: Agent) -> None:

@@ -38,17 +38,13 @@ def failed(model: str = "openai/gpt", times: int = 2) -> Availability:
     return caller
 
 
-def test_two_in_a_row_close_the_model_and_no_other() -> None:
-    failed()
+def test_two_in_a_row_close_the_model_and_no_other(clock: time_machine.Traveller) -> None:
+    caller = failed()
     assert waits("openai/gpt", "openai/other", "anthropic/claude") == [FIRST.total_seconds(), 0, 0]
     assert set(providers.shut()) == {"openai/gpt"}
-
-
-def test_a_model_that_is_over_its_quota_closes_no_other(clock: time_machine.Traveller) -> None:
-    caller = failed()
     clock.shift(FIRST)
     assert caller.wait() == 0
-    caller.failed(86_400)
+    caller.failed(86_400)  # it is over its quota
     assert waits("openai/gpt", "openai/other") == [LONGEST.total_seconds(), 0], "and nobody waits longer than that"
 
 

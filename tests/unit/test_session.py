@@ -41,19 +41,9 @@ ENDINGS = [
 # --- opening
 
 
-def test_what_a_session_may_do_is_frozen_when_it_opens(ada: Agent) -> None:
+def test_what_a_session_may_do_is_frozen_when_it_opens_and_is_in_the_trail(ada: Agent) -> None:
     fill(ada, 4, 100)
-    held = opened(ada, budget_tokens=900, target_tokens=200, max_steps=3)
-    change(ada, budget_tokens=9_000, target_tokens=1, max_steps=99, model="openai/other")
-    row = held.row
-    terms = (row.model, row.budget_tokens, row.target_tokens, row.floor_tokens, row.max_steps, row.max_seconds)
-    assert terms == ("builtin/dedupe", 900, 200, 150, 3, 900)
-    assert (row.tokens_before, row.memories_before, row.outcome) == (400, 4, Outcome.OPEN)
-
-
-def test_opening_is_in_the_trail(ada: Agent) -> None:
-    fill(ada, 4, 100)
-    opened(ada, mode=Mode.DEDUPE_ONLY)
+    held = opened(ada, mode=Mode.DEDUPE_ONLY, budget_tokens=900, target_tokens=200, max_steps=3)
     entry = last_entry(ada)
     assert (entry.operation, entry.actor_kind, entry.session) == (Operation.SESSION_OPENED, "system", 1)
     assert entry.detail == {
@@ -63,9 +53,14 @@ def test_opening_is_in_the_trail(ada: Agent) -> None:
         "model": "builtin/dedupe",
         "tokens": 400,
         "repeated_tokens": 0,
-        "target": 5_000,
-        "floor": 300,
+        "target": 200,
+        "floor": 150,
     }
+    change(ada, budget_tokens=9_000, target_tokens=1, max_steps=99, model="openai/other")
+    row = held.row
+    terms = (row.model, row.budget_tokens, row.target_tokens, row.floor_tokens, row.max_steps, row.max_seconds)
+    assert terms == ("builtin/dedupe", 900, 200, 150, 3, 900)
+    assert (row.tokens_before, row.memories_before, row.outcome) == (400, 4, Outcome.OPEN)
 
 
 def test_exact_duplicates_are_removed_first(ada: Agent) -> None:
@@ -193,16 +188,7 @@ def test_one_that_cannot_be_closed_does_not_keep_the_others_open(ada: Agent, bob
     assert "106751990" not in log.text
 
 
-def test_opening_closes_a_stale_session_first(ada: Agent) -> None:
-    old = opened(ada)
-    with time_machine.travel(timezone.now() + LATER):
-        new = opened(ada)
-    assert (old.row.outcome, new.row.outcome, new.row.number) == (Outcome.ABANDONED, Outcome.OPEN, 2)
-    assert new.row.trigger == "manual"
-    assert sound(ada)
-
-
-def test_a_stale_session_is_closed_in_the_transaction_that_opens_the_next(
+def test_opening_closes_a_stale_session_first_in_the_same_transaction(
     ada: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stale = opened(ada)
@@ -215,8 +201,10 @@ def test_a_stale_session_is_closed_in_the_transaction_that_opens_the_next(
             patch.setattr(sessions, "_new_session", broken)
             with pytest.raises(RuntimeError):
                 opened(ada)
-        assert opened(ada).row.outcome == Outcome.OPEN
-    assert stale.row.outcome == Outcome.ABANDONED
+        new = opened(ada)
+    assert (stale.row.outcome, new.row.outcome, new.row.number) == (Outcome.ABANDONED, Outcome.OPEN, 2)
+    assert new.row.trigger == "manual"
+    assert sound(ada)
 
 
 # --- ending

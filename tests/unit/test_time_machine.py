@@ -121,21 +121,17 @@ def test_figures_say_what_is_done(past: Agent) -> None:
 # --- a session
 
 
-def test_a_session_is_undone_whole(past: Agent) -> None:
+def test_a_session_is_undone_whole_once_it_is_over(past: Agent) -> None:
     before = now(past)
     operations.revise(past, 1, ME, content="green tea", session=SESSION)
     operations.consolidate(past, [1, 2], "green tea with milk", ME, session=SESSION)
     operations.discard(past, [3], ME, session=SESSION)
+    with refused(past, errors.NotOver):
+        roll_back(past, What.session(SESSION), PERSON)
     operations.notify(past, "done", operation="session_closed", actor=steps.SYSTEM, detail={}, session=SESSION)
     undo(past, What.session(SESSION))
     assert {number: state for number, state in now(past).items() if number in before} == before
     assert steps.active(past) == [1, 2, 3, 4, 5]
-
-
-def test_a_session_that_goes_on_is_not_rolled_back(past: Agent) -> None:
-    operations.discard(past, [3], ME, session=SESSION)
-    with refused(past, errors.NotOver):
-        roll_back(past, What.session(SESSION), PERSON)
 
 
 # --- since a moment, since an entry
@@ -245,7 +241,7 @@ def test_an_entry_there_is_none_of(past: Agent, number: int) -> None:
 # --- conflicts (80-traps: a rollback overwrote a later edit)
 
 
-def test_a_later_edit_of_the_same_memory_is_not_overwritten(past: Agent) -> None:
+def test_a_later_edit_of_the_same_memory_is_not_overwritten_unless_it_came_to_nothing(past: Agent) -> None:
     """Trap: a rollback of an update overwrote a later edit."""
     operations.revise(past, 1, ME, content="green tea")
     first = seq(past)
@@ -254,6 +250,9 @@ def test_a_later_edit_of_the_same_memory_is_not_overwritten(past: Agent) -> None
         roll_back(past, What.entry(first), PERSON)
     assert caught.value.conflicts == {1: (seq(past),)}
     assert preview(past, What.entry(first)).conflicts == ((1, (seq(past),)),)
+    undo(past, What.entry(seq(past)))
+    undo(past, What.entry(first))
+    assert says(past, 1).content == "tea"
 
 
 def test_conflicts_are_skipped_or_forced_as_asked_and_it_is_written_down(past: Agent) -> None:
@@ -267,15 +266,6 @@ def test_conflicts_are_skipped_or_forced_as_asked_and_it_is_written_down(past: A
     undo(past, What.entry(first), force=True)
     assert last_entry(past).detail["forced"] == [6]
     assert steps.active(past) == [1, 2, 3, 4, 5]
-
-
-def test_later_edits_that_came_to_nothing_are_no_conflict(past: Agent) -> None:
-    operations.revise(past, 1, ME, content="green tea")
-    first = seq(past)
-    operations.revise(past, 1, ME, content="black tea")
-    undo(past, What.entry(seq(past)))
-    undo(past, What.entry(first))
-    assert says(past, 1).content == "tea"
 
 
 def test_an_edit_by_others_in_the_midst_of_a_session_is_a_conflict(past: Agent) -> None:

@@ -43,17 +43,15 @@ def served(count: int) -> list[int | None]:
 
 
 def test_of_one_tenant_who_was_asked_for_goes_first_and_then_the_longest_overdue() -> None:
+    """Asking does not go before other tenants."""
     stands(1, 1, minutes=5)
     stands(2, 1, minutes=50)
     stands(3, 1, asked=True)
     assert served(4) == [3, 2, 1, None]
-
-
-def test_asking_does_not_go_before_other_tenants() -> None:
-    stands(1, 1, asked=True)
-    stands(2, 1, asked=True)
-    stands(3, 2, minutes=1)
-    assert 3 in served(2)
+    for agent in (4, 5):
+        stands(agent, 1, asked=True)
+    stands(6, 2, minutes=1)
+    assert 6 in served(2)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -119,19 +117,15 @@ def test_a_provider_that_is_shut_is_passed_over() -> None:
     assert taken() == 1
 
 
-def test_who_is_given_back_waits_again() -> None:
+def test_who_is_given_back_waits_again_and_an_old_turn_ends_nothing_of_a_new_one() -> None:
+    """As where a worker that was lost comes back after its agent had stood in line anew."""
     stands(1, 1)
     turn = scheduling.take()
     assert turn is not None
     scheduling.give_back(turn)
-    assert taken() == 1
-
-
-def test_an_old_turn_ends_nothing_of_a_new_one() -> None:
-    """A worker that was lost comes back after its agent had stood in line anew."""
-    stands(1, 1)
     old = scheduling.take()
     assert old is not None
+    assert old.pk == 1
     Waiting.objects.filter(pk=1).update(claim=77)
     scheduling.end(old)
     scheduling.give_back(old)
