@@ -16,7 +16,7 @@ from memory.access.authentication import prefix_of
 from memory.agents import lifecycle
 from memory.api.base.bodies import OPTIONAL_TEXT, Body, Choice, Text, Whole
 from memory.api.base.memory_out import MemoryOut, as_json
-from memory.api.base.views import AgentView
+from memory.api.base.views import AgentView, shared
 from memory.models import Agent
 from memory.policy import switches
 from memory.search import context
@@ -131,7 +131,7 @@ class OwnAgent(AgentView):
     @extend_schema(operation_id="agent_read", responses=AgentOut)
     def get(self, request: Request) -> Response:
         """Read usage, budget, and whether and why a refinement is due."""
-        return Response(AgentOut(self.agent).data)
+        return Response(shared(AgentOut).to_representation(self.agent))
 
     @extend_schema(operation_id="agent_change", request=AgentIn, responses=AgentOut)
     def patch(self, request: Request) -> Response:
