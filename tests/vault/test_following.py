@@ -64,6 +64,7 @@ def test_what_is_discarded_is_set_aside_and_comes_back(ada: Agent, vault: Path) 
 def test_an_edit_that_is_refused_writes_nothing(ada: Agent, vault: Path) -> None:
     with pytest.raises(Exception, match="category"):
         operations.remember(ada, [Draft("one"), Draft("two", category="none such")], ME)
+    operations.notify(ada, "Somebody read.", operation="content_read", actor=PERSON, detail={})  # nor does a notice
     assert tree(vault) == []
 
 
@@ -81,8 +82,3 @@ def test_files_of_what_is_off_stay_as_they_are(ada: Agent, vault: Path, switch: 
     assert tree(vault) == before
     switch(fresh(ada), True)
     assert memories(vault) == [f".discarded/common/technical/{number:06}.md"]
-
-
-def test_a_notice_of_the_system_has_no_file(ada: Agent, vault: Path) -> None:
-    operations.notify(ada, "Somebody read.", operation="content_read", actor=PERSON, detail={})
-    assert tree(vault) == []

@@ -89,12 +89,13 @@ def test_a_file_whose_row_was_not_written_is_its_own(ada: Agent, ferry: int, vau
     assert differ(ada) == []
 
 
-def test_a_persons_own_copy_stays(ada: Agent, ferry: int, vault: Path) -> None:
+def test_a_persons_own_copy_stays_and_what_a_killed_writer_left_goes(ada: Agent, ferry: int, vault: Path) -> None:
     copy = the_one(vault).with_name("mine.md")
     copy.write_bytes(the_one(vault).read_bytes())
+    half = copy.with_name(".palimpsest-new-0123456789abcdef")
+    half.write_text("half")
     repair.repair(ada)
-    assert copy.exists()
-    assert differ(ada) == [("copy", ferry)]
+    assert (copy.exists(), half.exists(), differ(ada)) == (True, False, [("copy", ferry)])
 
 
 def test_a_rewritten_file_whose_row_was_not_is_its_own(ada: Agent, ferry: int, vault: Path) -> None:
@@ -153,12 +154,6 @@ def test_an_index_whose_writer_was_killed_is_begun_anew(ada: Agent, vault: Path)
     remember(ada, FERRY, category="technical")
     assert (vault / "index.md").read_text().startswith("# Memory Index\n")
     assert len(tree(vault)) == 2
-
-
-def test_what_a_killed_writer_left_is_removed(ada: Agent, ferry: int, vault: Path) -> None:
-    (the_one(vault).parent / ".palimpsest-new-0123456789abcdef").write_text("half")
-    repair.repair(ada)
-    assert len(memories(vault)) == 1
 
 
 def test_a_setting_that_moves_a_category_moves_its_files_when_mended(ada: Agent, ferry: int, vault: Path) -> None:
@@ -347,25 +342,17 @@ def three(ada: Agent) -> list[int]:
     return numbers
 
 
-def test_a_folder_that_is_gone_is_written_whole_with_the_next_edit(ada: Agent, three: list[int], vault: Path) -> None:
+def test_a_folder_that_is_gone_is_written_whole(ada: Agent, three: list[int], vault: Path) -> None:
     vault.rename(vault.with_name("elsewhere"))
     remember(ada, "four", category="technical")
     assert (len(memories(vault)), differ(ada), writer.is_behind(fresh(ada))) == (4, [], False)
-
-
-def test_a_folder_without_its_mark_is_behind_until_workers_wrote_it(ada: Agent, three: list[int], vault: Path) -> None:
     shutil.rmtree(vault)
-    vault.mkdir()
+    writer.catch_up()  # workers make no folder that somebody took away
+    assert (vault.exists(), writer.is_behind(fresh(ada))) == (False, True)
+    vault.mkdir()  # without its mark
     assert writer.is_behind(fresh(ada))
     writer.catch_up()
-    assert (len(memories(vault)), differ(ada), writer.is_behind(fresh(ada))) == (3, [], False)
-
-
-def test_workers_make_no_folder_that_somebody_took_away(ada: Agent, three: list[int], vault: Path) -> None:
-    shutil.rmtree(vault)
-    writer.catch_up()
-    assert not vault.exists()
-    assert writer.is_behind(fresh(ada))
+    assert (len(memories(vault)), differ(ada), writer.is_behind(fresh(ada))) == (4, [], False)
 
 
 def test_what_somebody_wrote_there_is_kept(ada: Agent, three: list[int], vault: Path) -> None:
