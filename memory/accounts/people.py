@@ -75,9 +75,8 @@ def candidate(person: Person, told: str) -> Authenticator:
     """A second factor that is kept nowhere yet: the same one whenever it is made of the same words."""
     pepper = keyring().pepper[0]
     seed = hmac.digest(pepper.secret, b"palimpsest/candidate/" + told.encode(), "sha256")[:SEED_BYTES]
-    made: Authenticator = Authenticator(
-        user=person, name="authenticator", confirmed=False, seed=seed, pepper_id=pepper.id
-    )
+    given = {"user": person, "name": "authenticator", "confirmed": False, "seed": seed, "pepper_id": pepper.id}
+    made: Authenticator = Authenticator(**given)
     return made
 
 

@@ -29,9 +29,7 @@ _TOLD = OPTIONAL_TEXT | {"max_length": 500}
 class RecordingIn(Body):
     prompt = Text(max_length=MOST, help_text="the whole prompt; secrets in it are masked")
     response = Text(max_length=MOST, **OPTIONAL_TEXT, help_text="the whole response; secrets in it are masked")
-    session = Text(
-        max_length=64, **OPTIONAL_TEXT, help_text="name: letters, digits and . _ -; default: the current one"
-    )
+    session = Text(max_length=64, **OPTIONAL_TEXT, help_text="name: letters, digits and . _ -; default: the open one")
     project = Text(max_length=100, **OPTIONAL_TEXT)
     topic = Text(max_length=58, **OPTIONAL_TEXT, help_text="topic whose memory this extends")
     context = Text(**_LINE, help_text="what led to the interaction")  # type: ignore[assignment]  # a field, not the property

@@ -17,9 +17,7 @@ from memory.vault.comparing import Compared
 
 
 class DifferenceOut(serializers.Serializer[Any]):
-    id = NumberOrNull(
-        source="number", allow_null=True, help_text="its number; null for an index page or an unknown one"
-    )
+    id = NumberOrNull(source="number", allow_null=True, help_text="null for an index page or an unknown memory")
     kind = serializers.ChoiceField(comparing.KINDS, help_text="what differs; `edited`: somebody changed the file")
     path = serializers.CharField(allow_blank=True, help_text="path below the vault's folder; empty without a file")
 

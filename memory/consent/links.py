@@ -59,10 +59,7 @@ def make(agent: Agent, number: int) -> str:
         asked = asked_by(row, number)
         if asked is None or asked.at(steps.clock(row)) not in _OPEN:
             raise errors.NotOpen(f"There is no open request {number}.")
-        prefix, secret = (
-            new_prefix(),
-            secrets.token_hex(_SECRET),
-        )  # a mail program cuts nothing off
+        prefix, secret = new_prefix(), secrets.token_hex(_SECRET)  # of which a mail program cuts nothing off
         link = ConsentLink(agent_id=row.pk, number=number, prefix=prefix, made_at=timezone.now())
         link.mac = macs(_text(link, secret))[0]
         link.steward_mac = macs(f"steward/{row.pk}/{row.steward}")[0]

@@ -173,9 +173,8 @@ def _sources(agent: Agent, numbers: Sequence[int]) -> set[int]:
     fresh = set(numbers)
     while fresh:
         made = _edits_of(agent, fresh).filter(before_digest__isnull=True)
-        merges = AuditEntry.objects.filter(
-            agent_id=agent.pk, seq__in=made.values("seq"), operation=Operation.CONSOLIDATED
-        )
+        entries = AuditEntry.objects.filter(agent_id=agent.pk, seq__in=made.values("seq"))
+        merges = entries.filter(operation=Operation.CONSOLIDATED)
         merged = Change.objects.filter(agent_id=agent.pk, seq__in=merges.values("seq"), before_digest__isnull=False)
         fresh = set(merged.values_list("number", flat=True)) - found - set(numbers)
         found |= fresh
@@ -245,7 +244,6 @@ def _made_by(agent: Agent, those: QuerySet[Any], operation: str) -> set[int]:
 def _of_same_words(agent: Agent, numbers: Iterable[int]) -> set[int]:
     """Memories that say, or said once, exactly what one of these says, or said once: by the keyed digest."""
     states = Change.objects.filter(agent_id=agent.pk, after__isnull=False).annotate(words=KeyedDigest("after"))
-    words: Any = {
-        bytes(digest) for digest in states.filter(number__among=list(numbers)).values_list("words", flat=True)
-    }
+    theirs = states.filter(number__among=list(numbers)).values_list("words", flat=True)
+    words: Any = {bytes(digest) for digest in theirs}
     return set(states.filter(words__among=words - {b""}).values_list("number", flat=True))
