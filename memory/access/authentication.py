@@ -58,7 +58,7 @@ def tenant_key(key: str) -> TenantKey:
 
 def either_key(key: str) -> AgentKey | TenantKey:
     """The row of a key of either kind. Raises KeyRejected."""
-    return tenant_key(key) if key.startswith(f"{_FORMS[TenantKey]}_") else agent_key(key)
+    return _proven(key, TenantKey) if key.startswith(f"{_FORMS[TenantKey]}_") else _proven(key, AgentKey)
 
 
 def prefix_of(key: str) -> str:
