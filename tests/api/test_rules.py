@@ -21,9 +21,7 @@ def test_the_api_reads_them_and_changes_none(runtime: Caller, house: House) -> N
     assert (answer.status, answer.codes) == (409, ["memory_disabled"])
     assert answer.json["prompt"] == rule_changes.QUESTION
     rule_changes.change(fresh(house.ada), PERSON, enabled=True)
-    rule_changes.change(
-        fresh(house.ada), PERSON, rules={"memory_rules": {"categories": {"behavioral": {"enabled": False}}}}
-    )
+    rule_changes.change(fresh(house.ada), PERSON, rules=BEHAVIORAL_OFF)
     answer = runtime.post("memories", {"content": "x"})
     assert (answer.status, answer.codes) == (409, ["category_disabled"])
     assert answer.json["prompt"] == rule_changes.QUESTION
