@@ -17,7 +17,7 @@ import pytest
 from tests.fault.killing import TEXTS
 from tests.model_server import Action, Call, ModelServer, Slow, Turn
 
-pytestmark = pytest.mark.database
+pytestmark = pytest.mark.own_database
 
 KILLS = int(os.environ.get("KILLS", "14"))
 ROOT = Path(__file__).resolve().parents[2]

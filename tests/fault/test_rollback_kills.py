@@ -15,7 +15,7 @@ import pytest
 
 from tests.commands.calling import ROOT, Installation
 
-pytestmark = [pytest.mark.database, pytest.mark.own_database]
+pytestmark = pytest.mark.own_database
 KILLS = int(os.environ.get("KILLS", "12"))
 CHANGES = int(os.environ.get("CHANGES", "500"))
 

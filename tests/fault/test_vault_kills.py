@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.database
+pytestmark = pytest.mark.own_database
 
 KILLS = int(os.environ.get("KILLS", "40"))
 ROOT = Path(__file__).resolve().parents[2]
