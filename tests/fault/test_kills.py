@@ -63,35 +63,22 @@ def _merge(ids: dict[str, int], texts: list[str]) -> dict[str, Any]:
     return {"ids_to_merge": [ids[text] for text in texts], "new_content": " ".join(texts)}
 
 
-@pytest.fixture(scope="module")
-def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("kills")
+def test_a_session_that_is_killed_at_any_step_loses_and_doubles_nothing(tmp_path: Path) -> None:
     unwanted = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "SILO_KEYS", "AUDIT_KEY", "PEPPER_KEY", "HEADS_KEY")
     env = {name: value for name, value in os.environ.items() if name not in unwanted}
-    env |= {"VAR_DIR": str(folder), "KEYS_DIR": str(folder / "keys"), "DJANGO_SETTINGS_MODULE": "config.settings"}
+    env |= {"VAR_DIR": str(tmp_path), "KEYS_DIR": str(tmp_path / "keys"), "DJANGO_SETTINGS_MODULE": "config.settings"}
     with ModelServer(asks) as server:
         env |= {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "any"}
-        command = [sys.executable, "-m", "tests.fault.killing", str(folder), str(KILLS), os.environ.get("SEED", "1")]
+        command = [sys.executable, "-m", "tests.fault.killing", str(tmp_path), str(KILLS), os.environ.get("SEED", "1")]
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     print(f"{told['kills']} kills over {told['points']} points in {told['seconds']} s: {told['by_step']}")
-    return told
-
-
-def test_the_rehearsal_does_one_of_each(figures: dict[str, Any]) -> None:
-    operations = [operation for operation, _ in figures["operations"]]
-    assert operations == [
+    assert [operation for operation, _ in told["operations"]] == [  # of the rehearsal
         *("agent_created", "key_issued", "remembered", "deduplicated", "session_opened"),
         *("consolidated", "revised", "discarded", "protected", "session_closed"),
     ]
-
-
-def test_every_step_of_a_session_is_killed(figures: dict[str, Any]) -> None:
-    assert figures["kills"] == KILLS
-    missed = STEPS - set(figures["by_step"])
+    assert told["kills"] == KILLS
+    missed = STEPS - set(told["by_step"])
     assert len(missed) <= max(0, len(STEPS) + 1 - KILLS)  # one more: before the session's own steps
-
-
-def test_nothing_is_lost_or_doubled_and_the_next_session_runs(figures: dict[str, Any]) -> None:
-    assert figures["wrong"] == []
+    assert told["wrong"] == []

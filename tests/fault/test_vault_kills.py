@@ -26,24 +26,22 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("vault-kills")
+def test_writers_are_killed_at_work_and_the_mended_vault_agrees_with_the_silo(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name not in UNWANTED}
-    env |= {"VAR_DIR": str(folder), "KEYS_DIR": str(folder / "keys"), "DJANGO_SETTINGS_MODULE": "config.settings"}
-    command = [sys.executable, "-m", "tests.fault.killing_vaults", str(folder), str(KILLS), os.environ.get("SEED", "1")]
+    env |= {"VAR_DIR": str(tmp_path), "KEYS_DIR": str(tmp_path / "keys"), "DJANGO_SETTINGS_MODULE": "config.settings"}
+    command = [
+        sys.executable,
+        "-m",
+        "tests.fault.killing_vaults",
+        str(tmp_path),
+        str(KILLS),
+        os.environ.get("SEED", "1"),
+    ]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     print({name: value for name, value in told.items() if name != "wrong"})
-    return told
-
-
-def test_writers_are_killed_at_work(figures: dict[str, Any]) -> None:
-    assert figures["kills"] == KILLS
-    assert figures["reached"] >= KILLS * 0.8  # a later run may pass fewer points than the rehearsal
-    assert len(set(figures["by_kind"]) & KINDS) >= min(KILLS, len(KINDS)) // 2
-
-
-def test_mended_silo_and_vault_agree(figures: dict[str, Any]) -> None:
-    assert figures["wrong"] == []
+    assert told["kills"] == KILLS
+    assert told["reached"] >= KILLS * 0.8  # a later run may pass fewer points than the rehearsal
+    assert len(set(told["by_kind"]) & KINDS) >= min(KILLS, len(KINDS)) // 2
+    assert told["wrong"] == []

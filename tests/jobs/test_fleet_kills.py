@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -18,25 +18,13 @@ pytestmark = pytest.mark.postgresql
 KILLS, SESSIONS, SEED = (int(os.environ.get(*each)) for each in (("KILLS", "10"), ("SESSIONS", "30"), ("SEED", "1")))
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def test_killed_workers_lose_and_double_nothing_and_others_take_over(tmp_path: Path) -> None:
     if not servers.given()[0]:
         pytest.skip("needs DATABASE_URL of PostgreSQL, and REDIS_URL")
-    told = run(tmp_path_factory.mktemp("killed"), KILLS, SESSIONS, SEED)
+    told = run(tmp_path, KILLS, SESSIONS, SEED)
     print(json.dumps(told))
-    return told
-
-
-def test_every_agent_is_refined_and_nothing_is_wrong(told: dict[str, Any]) -> None:
     assert told["wrong"] == []
+    assert (told["lost"], told["doubled"], told["edits"]) == (0, 0, 7 * SESSIONS)
     assert told["outcomes"]["completed"] >= SESSIONS
-
-
-def test_no_edit_is_lost_or_doubled(told: dict[str, Any]) -> None:
-    assert (told["lost"], told["doubled"]) == (0, 0)
-    assert told["edits"] == 7 * SESSIONS
-
-
-def test_workers_were_killed_and_others_took_over(told: dict[str, Any]) -> None:
     assert told["kills"] == KILLS
     assert told["takeovers"] > 0
