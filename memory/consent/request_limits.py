@@ -30,19 +30,15 @@ def require(agent: Agent, actor: Actor, now: datetime) -> None:
     by_actor = asked.filter(actor_kind=actor.kind, actor_label=actor.label)
     of_agent = asked.filter(CONSENT, agent_id=agent.pk)
     full = [
-        (until, who, most)
-        for who, most, entries in (
-            ("You have", settings.ASKS_PER_PERSON, by_actor),
-            ("This agent's side was", settings.ASKS_PER_AGENT, of_agent),
-        )
-        if (until := _full_until(entries, most)) is not None
+        *_full_until(by_actor, "You have", settings.ASKS_PER_PERSON),
+        *_full_until(of_agent, "This agent's side was", settings.ASKS_PER_AGENT),
     ]
     if full:
         until, who, most = max(full)
         raise TooManyAsked(who, most, until)
 
 
-def _full_until(entries: QuerySet[AuditEntry], most: int) -> datetime | None:
-    """When the first of the last so many is a day old; None where there are fewer."""
+def _full_until(entries: QuerySet[AuditEntry], who: str, most: int) -> list[tuple[datetime, str, int]]:
+    """When the first of the last so many is a day old; nothing where there are fewer."""
     times = entries.order_by("-at").values_list("at", flat=True)[most - 1 : most]
-    return next((at + DAY for at in times), None)
+    return [(at + DAY, who, most) for at in times]

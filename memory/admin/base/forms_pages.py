@@ -15,12 +15,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.template.response import TemplateResponse
-from unfold.widgets import (
-    UnfoldAdminSelectWidget,
-    UnfoldAdminTextareaWidget,
-    UnfoldAdminTextInputWidget,
-    UnfoldBooleanWidget,
-)
+from unfold import widgets
 
 from config.errors import DomainError
 from config.plain import plain
@@ -28,9 +23,9 @@ from memory.errors import Invalid
 from memory.models import Tenant
 
 _CLASSES: dict[type[forms.Widget], Any] = {
-    forms.Select: UnfoldAdminSelectWidget,
-    forms.CheckboxInput: UnfoldBooleanWidget,
-    forms.Textarea: UnfoldAdminTextareaWidget,
+    forms.Select: widgets.UnfoldAdminSelectWidget,
+    forms.CheckboxInput: widgets.UnfoldBooleanWidget,
+    forms.Textarea: widgets.UnfoldAdminTextareaWidget,
 }
 
 
@@ -44,9 +39,9 @@ class AdminForm(forms.Form):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         for field in self.fields.values():
-            themed = _CLASSES.get(type(field.widget), UnfoldAdminTextInputWidget)
+            themed = _CLASSES.get(type(field.widget), widgets.UnfoldAdminTextInputWidget)
             field.widget.attrs.setdefault("class", themed().attrs["class"])
-            if themed is UnfoldAdminSelectWidget:
+            if themed is widgets.UnfoldAdminSelectWidget:
                 field.widget.template_name = themed.template_name  # with an arrow
 
 
