@@ -27,10 +27,10 @@ def given() -> tuple[str, str]:
 
 
 @contextmanager
-def database(url: str, name: str) -> Iterator[str]:
-    """A new database on this PostgreSQL, dropped at the end: its address."""
+def database(url: str, name: str, template: str = "template1") -> Iterator[str]:
+    """A new database on this PostgreSQL, a copy of another, dropped at the end: its address."""
     with psycopg.connect(url, autocommit=True) as there:
-        there.execute(f"CREATE DATABASE {name}")
+        there.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     try:
         yield f"{url.rpartition('/')[0]}/{name}"
     finally:

@@ -198,22 +198,16 @@ def test_a_sigterm_while_a_session_ends_at_its_limit_does_not_leave_it_open() ->
 
 
 @pytest.mark.django_db
-def test_what_a_person_asked_of_a_paused_agent_outlives_a_worker_that_is_stopped() -> None:
-    agent = due("a", "one", paused=True)
-    backlog.ask_for(agent, ME)
-    session = scheduling.open_due(steps.fresh(agent))
-    assert session is not None
-    sessions.close(session, Outcome.INCOMPLETE, schedule.WORKER_STOPPED)
-    assert schedule.due(timezone.now() + MINUTE).filter(pk=agent.pk).exists()
-
-
-@pytest.mark.django_db
-def test_what_a_person_asked_of_a_paused_agent_is_not_taken_back_by_its_runtime() -> None:
+def test_what_a_person_asked_of_a_paused_agent_outlives_its_runtimes_asking_and_a_worker_that_is_stopped() -> None:
     agent = due("a", "one", paused=True)
     backlog.ask_for(agent, ME)
     assert schedule.due().filter(pk=agent.pk).exists()
     backlog.ask(agent)
     assert schedule.due().filter(pk=agent.pk).exists()
+    session = scheduling.open_due(steps.fresh(agent))
+    assert session is not None
+    sessions.close(session, Outcome.INCOMPLETE, schedule.WORKER_STOPPED)
+    assert schedule.due(timezone.now() + MINUTE).filter(pk=agent.pk).exists()
 
 
 @pytest.mark.django_db

@@ -250,12 +250,14 @@ def test_where_failed_calls_are_allowed_by_the_thousand_other_limits_hold(
     assert ending(play(script, max_failed_calls=100_000)) == (Outcome.INCOMPLETE, reason)
 
 
-def test_one_reply_without_a_tool_call_gets_a_nudge(play: Play) -> None:
-    assert ending(play([Say("Let me think."), DONE])) == (Outcome.COMPLETED, "")
-
-
-def test_a_second_one_ends_the_session_after_two_calls(play: Play) -> None:
-    assert play(Say("Let me think.")).model_calls == 2
+@pytest.mark.parametrize(
+    ("second", "ends"), [(DONE, (Outcome.COMPLETED, "")), (Say("Well."), (Outcome.INCOMPLETE, "no_tool_call"))]
+)
+def test_one_reply_without_a_tool_call_gets_a_nudge_and_a_second_ends_the_session(
+    play: Play, second: Action, ends: tuple[str, str]
+) -> None:
+    session = play([Say("Let me think."), second])
+    assert (ending(session), session.model_calls) == (ends, 2)
 
 
 @EACH_PROTOCOL
@@ -269,17 +271,15 @@ def test_arguments_that_are_no_json_object_are_a_failed_call(play: Play, ada: Ag
 @pytest.mark.parametrize(
     "last", [DONE, Call("decline_refinement", {"reason": "All is well."})], ids=["done", "declined"]
 )
-def test_calls_after_the_end_are_not_made(play: Play, ada: Agent, last: Call) -> None:
+def test_calls_after_the_end_are_not_made_and_why_it_declined_is_told(play: Play, ada: Agent, last: Call) -> None:
     numbers = fill(ada, 8, 20)
     session = play([[last, *(Call("delete_memory", {"id": number}) for number in numbers)]])
-    assert session.outcome in (Outcome.COMPLETED, Outcome.DECLINED)
     assert (session.deleted, active(ada)[:8]) == (0, numbers)
-
-
-def test_a_declined_session_tells_why(play: Play, ada: Agent) -> None:
-    session = play(Call("decline_refinement", {"reason": "All is well."}))
-    assert ending(session) == (Outcome.DECLINED, "")
-    assert notice(ada).endswith(' "All is well."')
+    if last is DONE:
+        assert session.outcome == Outcome.COMPLETED
+    else:
+        assert ending(session) == (Outcome.DECLINED, "")
+        assert notice(ada).endswith(' "All is well."')
 
 
 @EACH_PROTOCOL

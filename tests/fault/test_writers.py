@@ -183,7 +183,7 @@ def killable(ada: Agent) -> Iterator[subprocess.Popen[str]]:
     forker.communicate(timeout=20)
 
 
-def test_a_writer_killed_at_any_moment_leaves_nothing_half_done(
+def test_a_writer_killed_at_any_moment_leaves_nothing_half_done_and_the_next_goes_on(
     ada: Agent, bob: Agent, killable: subprocess.Popen[str]
 ) -> None:
     assert killable.stdin is not None
@@ -202,22 +202,10 @@ def test_a_writer_killed_at_any_moment_leaves_nothing_half_done(
         if seed % 4 == 3:
             whole(ada)
         grown += steps.last_entry(ada).seq > before
+    assert len(remember(ada, "still here")) == 1
     whole(ada)
     whole(bob)
     assert grown > KILLS // 2  # it was killed at work, not before
-
-
-def test_after_a_kill_the_next_writer_goes_on(ada: Agent, killable: subprocess.Popen[str]) -> None:
-    assert killable.stdin is not None
-    assert killable.stdout is not None
-    killable.stdin.write("1\n")
-    killable.stdin.flush()
-    child = int(killable.stdout.readline())
-    wait_for_entry(ada, steps.last_entry(ada).seq + 1)
-    os.kill(child, signal.SIGKILL)
-    killable.stdout.readline()
-    assert len(remember(ada, "still here")) == 1
-    whole(ada)
 
 
 class Stop(Exception):

@@ -6,6 +6,7 @@ has another database and no Redis.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -164,15 +165,31 @@ def new_fleet(folder: Path, database_url: str = "", redis_url: str = "", **varia
     """A service without workers. It has a database of its own on the suite's PostgreSQL, and a Redis of its own, unless
     it is given others."""
     with ExitStack() as stack:
-        name = f"fleet_{os.getpid()}_{time.monotonic_ns() % 10**9}"
-        database_url = database_url or stack.enter_context(servers.database(servers.given()[0], name))
+        if database_url:
+            _migrate(database_url)
+        else:
+            name = f"fleet_{os.getpid()}_{time.monotonic_ns() % 10**9}"
+            database_url = stack.enter_context(servers.database(servers.given()[0], name, _migrated()))
         redis_url = redis_url or stack.enter_context(servers.redis_server()).url
         places = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "KEYS_DIR": str(environment.FOLDER / "keys")}
         fleet = Fleet(folder, QUICK | places | variables)
         stack.callback(fleet.close)
-        made = fleet.installation.manage("migrate", "--verbosity", "0", **places)
-        assert made.code == 0, made
         yield fleet
+
+
+@cache
+def _migrated() -> str:
+    """The database of which each fleet's is a copy, kept until the tests are over."""
+    name, kept = f"fleets_{os.getpid()}", ExitStack()
+    url = kept.enter_context(servers.database(servers.given()[0], name))
+    atexit.register(kept.close)
+    _migrate(url)
+    return name
+
+
+def _migrate(database_url: str) -> None:
+    made = Installation(environment.FOLDER).manage("migrate", "--verbosity", "0", DATABASE_URL=database_url)
+    assert made.code == 0, made
 
 
 def _enter(environment: dict[str, str]) -> None:

@@ -31,32 +31,23 @@ def fleet(redis: Redis, model_server: ModelServer, tmp_path: Path) -> Iterator[F
         yield made
 
 
-def test_flushed_over_and_over(fleet: Fleet, redis: Redis, model: SlowModel) -> None:
-    flushed = 0
+def test_flushed_over_and_over_then_stopped_and_started_empty(fleet: Fleet, redis: Redis, model: SlowModel) -> None:
+    lost = 0
 
-    def flush() -> bool:
-        nonlocal flushed
-        if model.ended > 3 * flushed:
+    def lose() -> bool:
+        nonlocal lost
+        if lost < 5 and model.ended > 2 * lost:
             redis.flush()
-            flushed += 1
-        return flushed >= 4
+            lost += 1
+            if lost == 5:
+                redis.stop()
+                time.sleep(3)  # for which there is none
+                redis.start()
+        return lost == 5
 
     fleet.do(inside.furnish, AGENTS)
     fleet.start(2)
-    refine_all(fleet, flush)
-    assert is_clean(fleet)
-    assert len(fleet.do(inside.sessions)) == AGENTS
-
-
-def test_stopped_and_started_empty(fleet: Fleet, redis: Redis, model: SlowModel) -> None:
-    fleet.do(inside.furnish, AGENTS)
-    fleet.start(2)
-    fleet.do(inside.look_round)
-    fleet.until(lambda: model.ended > 2)
-    redis.stop()
-    time.sleep(3)  # for which there is none
-    redis.start()
-    refine_all(fleet)
+    refine_all(fleet, lose)
     assert fleet.codes == []
     assert is_clean(fleet)
     assert len(fleet.do(inside.sessions)) == AGENTS

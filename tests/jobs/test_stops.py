@@ -61,7 +61,7 @@ def test_asked_by_its_group_it_closes_sessions_at_once(fleet: Fleet, model: Slow
 
 def test_asked_by_its_first_process_it_lets_sessions_end_and_begins_nothing_new(fleet: Fleet, model: SlowModel) -> None:
     """Though others stand in line, and tasks have been fetched."""
-    parts = at_work(fleet, model, agents=8).parts()
+    parts = at_work(fleet, model, agents=4).parts()
     assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in parts["works"]] == [10, 10], "who refines yields to others"
     assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in parts["first"] + parts["guards"]] == [0, 0]
     assert fleet.stop() == [0]

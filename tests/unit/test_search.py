@@ -103,9 +103,6 @@ def test_common_words_are_counted_for_the_best_although_not_listed() -> None:
     assert numbers(index, "rare river stone", limit=3) == [562, 561, 501]
 
 
-# Stop words
-
-
 # Phrases, exclusions, tags
 
 
