@@ -31,7 +31,9 @@ class SeenIn(Body):
 class DecisionIn(Body):
     """Each memory is named by its number. One decision for all memories is not possible."""
 
-    keep = List(child=Whole(min_value=1), max_length=MOST, required=False, help_text="not suggested for some time")
+    keep = List(
+        child=Whole(min_value=1), max_length=MOST, required=False, help_text="not suggested again for some time"
+    )
     discard = List(child=Whole(min_value=1), max_length=MOST, required=False, help_text="can be restored")
     expect = List(
         child=SeenIn(),

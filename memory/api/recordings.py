@@ -39,7 +39,10 @@ class RecordingIn(Body):
     response_seconds = serializers.FloatField(**_OPTIONAL, min_value=0, max_value=10**7)
     tools = List(child=Text(max_length=64), max_length=20, required=False, default=list)
     metrics = Text(**_TOLD)
-    requested = serializers.BooleanField(default=False, help_text="by a person: then no switch or threshold counts")
+    requested = serializers.BooleanField(
+        default=False,
+        help_text="a person asked for this recording: automatic recording and the threshold are not needed",
+    )
 
 
 class RecordingOut(WithFile):

@@ -21,7 +21,9 @@ from memory.recording import retrieval
 class RetrieveIn(Body):
     query = Text(max_length=MAX_QUERY, allow_blank=True, help_text=QUERY)
     project = Text(max_length=100, required=False, allow_blank=True, help_text="the current project; default: none")
-    limit = Whole(min_value=1, max_value=MAX_FOUND, required=False, help_text="default: `search.max_results`")
+    limit = Whole(
+        min_value=1, max_value=MAX_FOUND, required=False, help_text="at most `search.max_results`, the default"
+    )
     max_tokens = Whole(min_value=0, required=False, help_text="most tokens of the memories together")
     tags = List(child=Text(max_length=MAX_TAG), max_length=MAX_TAGS, required=False)
 

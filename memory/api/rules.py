@@ -18,7 +18,9 @@ class RulesOut(serializers.Serializer[Any]):
     """The whole settings document. Unknown keys are kept."""
 
     version = serializers.CharField(help_text="version of the rules")
-    memory_rules = serializers.DictField(help_text="switches and limits; free-form, because unknown keys are kept")
+    memory_rules = serializers.DictField(
+        help_text="switches, categories and limits; free-form, because unknown keys are kept"
+    )
     storage = serializers.DictField(help_text="`base_path` of the vault; free-form, because unknown keys are kept")
 
 

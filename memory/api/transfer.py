@@ -51,7 +51,11 @@ class ImportQuery(Body):
         default="jsonl",
         help_text="; ".join(f"{name}: {each.what} ({each.media_type})" for name, each in IMPORTS.items()),
     )
-    project = Text(**OPTIONAL_TEXT, max_length=100, help_text="of project memories; default: default-project")
+    project = Text(
+        **OPTIONAL_TEXT,
+        max_length=100,
+        help_text="project of project memories if the format has no projects; default: default-project",
+    )
 
 
 class LeftOutOut(serializers.Serializer[Any]):
@@ -68,7 +72,9 @@ class ImportedOut(serializers.Serializer[Any]):
     imported = serializers.IntegerField()
     tokens = serializers.IntegerField()
     constitutional = serializers.IntegerField(help_text="how many were marked constitutional; the flag is not imported")
-    discarded = serializers.IntegerField(required=False, help_text="only jsonl: lines of discarded memories, left out")
+    discarded = serializers.IntegerField(
+        required=False, help_text="only jsonl: lines left out because their memories were discarded at the source"
+    )
     ignored = serializers.ListField(
         child=serializers.CharField(),
         required=False,

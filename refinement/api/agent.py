@@ -35,7 +35,9 @@ class LogIn(Body):
 
     last_n = Whole(min_value=0, max_value=lifecycle.MOST, required=False, help_text="log entries that gc keeps")
     max_entries = Whole(min_value=0, max_value=lifecycle.MOST, required=False, help_text="if `last_n` is 0; 0 for all")
-    context_tokens = Whole(min_value=1, max_value=lifecycle.MOST_CONTEXT, **_OR_ALL, help_text="tokens that gc sends")
+    context_tokens = Whole(
+        min_value=1, max_value=lifecycle.MOST_CONTEXT, **_OR_ALL, help_text="tokens that gc sends; null for all"
+    )
 
 
 class AgentIn(LogIn):
@@ -48,7 +50,9 @@ class AgentIn(LogIn):
     language = Text(max_length=32, required=False, help_text=LANGUAGE)
     steward = serializers.EmailField(required=False, allow_blank=True)
     is_steward_only = serializers.BooleanField(required=False)
-    discard_share_lifted_until = serializers.DateTimeField(**_OR_ALL, help_text="at most 24 hours from now; null: not")
+    discard_share_lifted_until = serializers.DateTimeField(
+        **_OR_ALL, help_text="at most 24 hours from now; null restores the daily share"
+    )
 
 
 class KeyIn(Body):

@@ -19,7 +19,11 @@ from refinement.models import Driver, Mode, Outcome, RefinementSession
 
 
 class SessionIn(Body):
-    driver = Choice(Driver.values, default=Driver.RUNTIME, help_text="who calls the tools: you, or a worker (`server`)")
+    driver = Choice(
+        Driver.values,
+        default=Driver.RUNTIME,
+        help_text="`runtime`: you call the tools; `server`: a worker of the service does",
+    )
     mode = Choice(Mode.values, default=Mode.FULL, help_text="`dedupe_only` is for sessions that your runtime drives")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +88,9 @@ class BriefingOut(serializers.Serializer[Any]):
 
 class CallIn(Body):
     arguments = FreeForm(allow_null=True, help_text="as the model sent them; free-form, because tools differ")
-    reply = Text(max_length=64, **OPTIONAL_TEXT, help_text="a name for the model's reply; its calls are one step")
+    reply = Text(
+        max_length=64, **OPTIONAL_TEXT, help_text="a name for the model's reply; calls of one reply count as one step"
+    )
 
 
 class ResultField(FreeForm):

@@ -24,7 +24,7 @@ class SettingsIn(LogIn):
     budget_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
     target_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
     refine_every = serializers.DurationField(
-        required=False, allow_null=True, help_text="one hour to ten years; null: never"
+        required=False, allow_null=True, help_text="from one hour to ten years; null for never"
     )
     paused = serializers.BooleanField(required=False)
     max_changes = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
