@@ -14,21 +14,12 @@ pytestmark = pytest.mark.postgresql
 AGENTS = 12
 
 
-def test_every_task_delivered_twice(fleet: Fleet) -> None:
-    fleet.do(inside.furnish, AGENTS)
-    fleet.do(inside.sweep_at, 0)
-    assert fleet.do(inside.repeat_queue) > 0
-    fleet.start(2)
-    refine_all(fleet, lambda: fleet.do(inside.repeat_queue) >= 0)
-    assert is_clean(fleet)
-    assert len(fleet.do(inside.sessions)) == AGENTS
-
-
-def test_two_sweeps_at_once(fleet: Fleet) -> None:
+def test_two_sweeps_at_once_and_every_task_delivered_twice(fleet: Fleet) -> None:
     fleet.do(inside.furnish, AGENTS)
     assert fleet.do_twice(inside.sweep_at, time.time() + 3) == ["swept", "swept"]
     assert fleet.do(inside.standing)["waiting"] == AGENTS
+    assert fleet.do(inside.repeat_queue) > 0
     fleet.start(2)
-    refine_all(fleet)
+    refine_all(fleet, lambda: fleet.do(inside.repeat_queue) >= 0)
     assert is_clean(fleet)
     assert len(fleet.do(inside.sessions)) == AGENTS
