@@ -47,7 +47,7 @@ def server(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServ
             bad=Status(429),
             over=Status(429, {"Retry-After": "86400"}),
             usual=Slow(1.5, then=DONE),
-            slow=Slow(5, then=DONE),
+            slow=Slow(2, then=DONE),
         )
     ) as server:
         settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
@@ -63,15 +63,16 @@ def due(tenant: str, name: str, model: str, **given: Any) -> Agent:
 
 
 def test_a_tenant_whose_sessions_are_short_shuts_nothing(server: ModelServer) -> None:
-    """The server answers within 5 seconds, as ever; a tenant may set max_seconds from 0 on."""
+    """The server answers within 2 seconds, as ever; a tenant may set max_seconds from 0 on."""
     for n in range(2):
-        due("hostile", f"a{n}", "openai/slow", max_seconds=3)
+        due("hostile", f"a{n}", "openai/slow", max_seconds=1)
     tasks.sweep()
     queueing.work()
     assert providers.shut() == {}
 
 
-def test_a_model_that_is_over_its_quota_shuts_no_other_model(server: ModelServer) -> None:
+def test_a_model_that_is_over_its_quota_shuts_no_other_model(server: ModelServer, settings: Any) -> None:
+    settings.MODEL_CALL_SECONDS = 2
     due("hostile", "a", "openai/bad")
     tasks.sweep()
     queueing.work()
