@@ -203,31 +203,29 @@ def test_so_is_a_change_put_beside_those_of_a_redaction(named: Agent) -> None:
     assert {(redacted.seq, "inserted"), (3, "wiped"), (5, "wiped")} <= found
 
 
+def nothing_goes(agent: Agent) -> None:
+    with refused():
+        changes(agent).filter(number=OTHER).update(**HEADS)
+    with refused():
+        note(agent, OTHER).update(sealed=None)
+
+
 def test_an_entry_that_only_says_so_lets_nothing_go(named: Agent) -> None:
     """What counts is which memories it changed."""
     put_in(named)
     put_in(named, NAMED)
-    with refused():
-        changes(named).filter(number=OTHER).update(**HEADS)
-    with refused():
-        note(named, OTHER).update(sealed=None)
+    nothing_goes(named)
 
 
 @pytest.mark.parametrize("operation", ["redaction_requested", "rolled_back", "erased", "discarded"])
 def test_an_entry_of_another_operation_lets_nothing_go(named: Agent, operation: str) -> None:
     put_in(named, OTHER, operation=operation)
-    with refused():
-        changes(named).filter(number=OTHER).update(**HEADS)
-    with refused():
-        note(named, OTHER).update(sealed=None)
+    nothing_goes(named)
 
 
 def test_an_entry_of_another_agent_lets_nothing_go(named: Agent, bob: Agent) -> None:
     put_in(bob, OTHER)
-    with refused():
-        changes(named).filter(number=OTHER).update(**HEADS)
-    with refused():
-        note(named, OTHER).update(sealed=None)
+    nothing_goes(named)
 
 
 # --- other roads

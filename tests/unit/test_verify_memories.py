@@ -135,13 +135,9 @@ def test_an_altered_head_in_the_agents_row_is_found(past: Agent) -> None:
             assert [called(problem) for problem in found(past)] == [named]
 
 
-def test_an_agent_handed_to_another_tenant_is_found(past: Agent, bob: Agent) -> None:
+def test_an_agent_handed_to_another_tenant_is_found_also_when_it_went_on_writing(past: Agent, bob: Agent) -> None:
     Agent.objects.filter(pk=past.pk).update(tenant=bob.tenant)
     assert [(p.agent, p.seq) for p in found(past)] == [("globex/ada", 1)]
-
-
-def test_an_agent_handed_over_that_went_on_writing_is_found(past: Agent, bob: Agent) -> None:
-    Agent.objects.filter(pk=past.pk).update(tenant=bob.tenant)
     remember(steps.fresh(past), "as another's")
     assert [p.seq for p in found(past)] == [1]
     Agent.objects.filter(pk=past.pk).update(tenant=past.tenant)
