@@ -18,50 +18,32 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import places
+from tests.bench import child, places
 from tests.bench.figures import Figure, read, table
 
 QUEUED = ("fleet", "beside")  # with workers: on PostgreSQL their queue is in Redis
-SERVICE = (
-    "writes",
-    "import",
-    "memory",
-    "formats",
-    "knife",
-    "due",
-    "queries",
-    "sessions",
-    "rollback",
-    "verify",
-    "api",
-    "compare",
-    "recall",
-    "retrieval",
-    "vault",
-    "admin",
-    "gc",
-    *QUEUED,
-)  # on each
-ALGORITHMS = ("search", "specifics", "dedupe")  # without one; these print tables of their own
+ONCE = ("dedupe", "specifics")  # algorithms without a database: on SQLite alone
+SERVICE = """writes import memory formats knife due queries sessions rollback verify api compare recall retrieval vault
+    admin gc search"""
+BENCHES = (*SERVICE.split(), *QUEUED, *ONCE)
 
 
 def main() -> int:
     options = _options()
-    wanted = options.names or [*SERVICE, *ALGORITHMS]
+    wanted = options.names or BENCHES
     figures: list[Figure] = []
     failed: list[str] = []
     started = time.perf_counter()
     print(_machine())
     for kind in ("sqlite", "postgresql"):
-        chosen = [name for name in SERVICE if name in wanted]
+        chosen = [name for name in BENCHES if name in wanted and (kind == "sqlite" or name not in ONCE)]
         if kind == "postgresql" and chosen and not places.postgresql():
             print("\nPostgreSQL: skipped. No BENCH_DATABASE_URL, and no server on 127.0.0.1:5432 that lets us in.")
             continue
         for name in chosen:
-            found, went_well = _service(name, kind, quick=options.quick)
+            found, went_well = _measured(name, kind, quick=options.quick)
             figures += found
             failed += [] if went_well else [f"{name} on {kind}"]
-    failed += [name for name in ALGORITHMS if name in wanted and not _algorithm(name, quick=options.quick)]
     _summary(figures, failed, time.perf_counter() - started)
     if options.json:
         options.json.write_text(
@@ -75,7 +57,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join([*SERVICE, *ALGORITHMS]) + " (default: all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHES) + " (default: all)")
     parser.add_argument("--quick", action="store_true", help="smaller numbers, under a minute")
     parser.add_argument("--check", action="store_true", help="end with 1 when a target is missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
@@ -83,7 +65,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.ledger:
         os.environ["BENCH_LEDGER"] = str(options.ledger.resolve(strict=True))
-    unknown = set(options.names) - {*SERVICE, *ALGORITHMS}
+    unknown = set(options.names) - set(BENCHES)
     if unknown:
         parser.error(f"no such bench: {', '.join(sorted(unknown))}")
     return options
@@ -96,7 +78,7 @@ def _machine() -> str:
     return f"{os.cpu_count()} cores, {memory:.0f} GiB, Python {version}, load {load:.1f} at the start"
 
 
-def _service(name: str, kind: str, *, quick: bool) -> tuple[list[Figure], bool]:
+def _measured(name: str, kind: str, *, quick: bool) -> tuple[list[Figure], bool]:
     """Run one bench on an empty database, showing its table when it is done."""
     print(f"\n== {name}, {kind}", flush=True)
     with (
@@ -105,7 +87,7 @@ def _service(name: str, kind: str, *, quick: bool) -> tuple[list[Figure], bool]:
         places.queue(kind if name in QUEUED else "sqlite", folder) as queue,
     ):
         done = subprocess.run(
-            [sys.executable, "-m", "tests.bench.child", name, *(["--quick"] if quick else [])],
+            child.command(f"{name}_bench", "run", quick),
             env=places.environment(folder, url, queue),
             cwd=places.ROOT,
             stdout=subprocess.PIPE,
@@ -118,18 +100,6 @@ def _service(name: str, kind: str, *, quick: bool) -> tuple[list[Figure], bool]:
     if done.returncode:
         print(f"{name} on {kind} failed with {done.returncode}", file=sys.stderr)
     return figures, not done.returncode
-
-
-def _algorithm(name: str, *, quick: bool) -> bool:
-    if quick and name != "specifics":
-        print(f"\n== {name}: not in a quick run (python -m tests.bench.{name}_bench)")
-        return True
-    print(f"\n== {name}", flush=True)
-    environment = dict(os.environ)
-    if url := places.postgresql():
-        environment.setdefault("BENCH_PG_DSN", url)
-    command = [sys.executable, "-m", f"tests.bench.{name}_bench"]
-    return not subprocess.run(command, env=environment, cwd=places.ROOT, check=False).returncode
 
 
 def _summary(figures: list[Figure], failed: list[str], seconds: float) -> None:

@@ -14,6 +14,7 @@ from django.urls import reverse
 from django_otp import DEVICE_ID_SESSION_KEY
 
 from memory.models import Membership, Person, Role, Tenant
+from tests.bench.agents import analyze
 from tests.bench.due_bench import add
 from tests.bench.figures import Figure, at_most
 from tests.enrolling import enrol
@@ -22,28 +23,23 @@ OVERVIEW_QUERIES, OVERVIEW_MS, LIST_QUERIES = 20, 300, 12
 TIMES = 10
 
 
-def run(database: str, *, quick: bool) -> Iterator[Figure]:
+def run(*, quick: bool) -> Iterator[Figure]:
     settings.ALLOWED_HOSTS = ["testserver"]
     tenant = Tenant.objects.create(slug="acme")
     client, there = _signed_in(tenant), 0
     for count in (10, 1_000) if quick else (10, 1_000, 10_000):
-        add(tenant, there, count)
+        add([tenant], there, count)
         there = count
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute("ANALYZE")
+        analyze()
         queries, milliseconds = _measured(client, reverse("admin:index"))
-        yield at_most("admin", database, f"{count:,} agents, overview: queries", queries, "", OVERVIEW_QUERIES)
-        if count <= 1_000:
-            yield at_most("admin", database, f"{count:,} agents, overview", milliseconds, "ms", OVERVIEW_MS)
-        else:
-            yield Figure("admin", database, f"{count:,} agents, overview", milliseconds, "ms")
+        yield at_most(f"{count:,} agents, overview: queries", queries, "", OVERVIEW_QUERIES)
+        yield at_most(f"{count:,} agents, overview", milliseconds, "ms", OVERVIEW_MS if count <= 1_000 else None)
         lists = [f"admin:{m._meta.app_label}_{m._meta.model_name}_changelist" for m in site._registry]
         found = [_measured(client, reverse(name)) for name in lists]
         most_queries = max(queries for queries, _ in found)
-        yield at_most("admin", database, f"{count:,} agents, any list: queries", most_queries, "", LIST_QUERIES)
+        yield at_most(f"{count:,} agents, any list: queries", most_queries, "", LIST_QUERIES)
         slowest = max(milliseconds for _, milliseconds in found)
-        yield Figure("admin", database, f"{count:,} agents, the slowest list", slowest, "ms")
+        yield Figure(f"{count:,} agents, the slowest list", slowest, "ms")
 
 
 def _signed_in(tenant: Tenant) -> Client:

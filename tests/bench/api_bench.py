@@ -8,10 +8,10 @@ limited. Milliseconds are what a client waits.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
@@ -20,16 +20,14 @@ from pathlib import Path
 from django.conf import settings
 from django.db import connection
 
-from audit.trail import Actor
-from memory.agents import lifecycle
-from memory.transfer.formats import jsonl
-from tests.bench import load, places, texts
-from tests.bench.figures import Figure, at_most, rate
+from tests.bench import child, load, places, texts
+from tests.bench.agents import analyze, with_key
+from tests.bench.figures import Figure, at_most, beside
 from tests.bench.load import Taken, Wanted, request
 from tests.bench.serving import served
 
 API = "/api/v1/"
-ME = Actor.operator("bench")
+BARE = {"DJANGO_SETTINGS_MODULE": "tests.bench.bare.settings"}
 ROUND = 100  # requests
 WARMING = 32  # requests: enough that both workers have opened the silo
 FEW = 10  # memories of each of many agents
@@ -52,20 +50,20 @@ class Place:
     is_large: bool  # enough for the target of a search
 
 
-def run(database: str, *, quick: bool) -> Iterator[Figure]:
+def run(*, quick: bool) -> Iterator[Figure]:
     sizes = [(1, 100), (1, 2_000)] if quick else [(1, 100), (1, TARGET_AT), (1, 100_000)]
     many = [(50, FEW)] if quick else [(100, FEW), (1_000, FEW)]
-    theirs = floor_database(database)
+    theirs = floor_database()
     for owners, each in sizes + many:
         place = filled(owners, each, theirs, is_large=each >= sizes[1][1])
         with (
             served("config.wsgi", API_RATE=NO_LIMIT) as ours,
-            served("tests.bench.bare.wsgi", DATABASE_URL=theirs) as floor,
+            served("django.core.wsgi:get_wsgi_application()", DATABASE_URL=theirs, **BARE) as floor,
         ):
             count = requests(each, quick=quick)
-            yield from measured(database, place, ours, floor, count)
+            yield from measured(place, ours, floor, count)
             if (owners, each) == sizes[0]:
-                yield from overhead(database, floor, count)
+                yield from overhead(floor, count)
 
 
 def requests(each: int, *, quick: bool) -> int:
@@ -73,9 +71,9 @@ def requests(each: int, *, quick: bool) -> int:
     return 200 if quick else 600 if each <= TARGET_AT else 100
 
 
-def floor_database(database: str) -> str:
+def floor_database() -> str:
     """On SQLite a file beside the service's, so that neither waits for the other; on PostgreSQL the same database."""
-    if database == "sqlite":
+    if connection.vendor == "sqlite":
         return f"sqlite:///{Path(settings.DATABASES['default']['NAME']).with_name('bare.sqlite3')}"
     return os.environ["DATABASE_URL"]
 
@@ -83,28 +81,21 @@ def floor_database(database: str) -> str:
 def filled(owners: int, each: int, theirs: str, *, is_large: bool) -> Place:
     """So many agents with so many memories, and the floor anew with as many, both at the same time."""
     seed = f"api {owners} {each}"
-    command = [sys.executable, "-m", "tests.bench.bare.fill", str(owners), str(each), seed]
-    environment = os.environ | {"DATABASE_URL": theirs}
+    command = child.command("bare.fill", "fill", owners, each, seed)
+    environment = os.environ | BARE | {"DATABASE_URL": theirs}
     with subprocess.Popen(command, env=environment, cwd=places.ROOT, stdout=subprocess.PIPE, text=True) as floor:
-        keys = [remembering(f"ada-{owners}-{each}-{number}", each, f"{seed} {number}") for number in range(owners)]
-        tokens = floor.communicate()[0].split()
+        budget = {"budget_tokens": 100_000_000}  # out of the way
+        lines = [texts.lines(each, f"{seed} {number}") for number in range(owners)]
+        keys = [with_key(f"ada-{owners}-{each}-{place}", one, **budget)[1] for place, one in enumerate(lines)]
+        tokens = json.loads(floor.communicate()[0])
     assert len(tokens) == owners
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("ANALYZE")
+    analyze()
     connection.close()
     name = f"{each:,} memories" if owners == 1 else f"{owners:,} agents of {each:,}"
     return Place(name, keys, tokens, each, texts.many(min(each, 1_000), f"{seed} 0"), is_large)
 
 
-def remembering(name: str, count: int, seed: str) -> str:
-    """The key of a new agent with so many memories. Its budget is out of the way."""
-    agent, key = lifecycle.create("acme", name, model="builtin/dedupe", actor=ME, budget_tokens=100_000_000)
-    jsonl.load(agent, texts.lines(count, seed), ME)
-    return key
-
-
-def measured(database: str, place: Place, ours: int, floor: int, count: int) -> Iterator[Figure]:
+def measured(place: Place, ours: int, floor: int, count: int) -> Iterator[Figure]:
     """Every kind of request at one place: those that only read first."""
     kinds = {
         SEARCH: (
@@ -116,28 +107,26 @@ def measured(database: str, place: Place, ours: int, floor: int, count: int) -> 
     }
     for what, (asked, floors) in kinds.items():
         mine, theirs = in_turns((ours, asked), (floor, floors))
-        yield from compared(database, what, place, mine, theirs)
+        yield from compared(what, place, mine, theirs)
 
 
-def compared(database: str, what: str, place: Place, mine: Taken, theirs: Taken) -> Iterator[Figure]:
+def compared(what: str, place: Place, mine: Taken, theirs: Taken) -> Iterator[Figure]:
     """The rate of each, ours over the floor's, and how long a client waits."""
     name = f"{what}, {place.name}"
-    if place.is_large or what != SEARCH:
-        yield rate("api", database, name, mine.rate, theirs.rate, AT_LEAST[what])
-    else:
-        yield Figure("api", database, name, mine.rate, "/s", theirs.rate, mine.rate / theirs.rate)
+    least = AT_LEAST[what] if place.is_large or what != SEARCH else None
+    yield beside(name, mine.rate, "/s", theirs.rate, least=least)
     half, most = mine.percentile(0.5), mine.percentile(0.99)
-    yield Figure("api", database, f"{name}: median", half * 1e3, "ms", theirs.percentile(0.5) * 1e3)
-    yield Figure("api", database, f"{name}: 99 %", most * 1e3, "ms", theirs.percentile(0.99) * 1e3)
-    yield at_most("api", database, f"{name}: 99 % over median", most / half, "×", MOST)
+    yield Figure(f"{name}: median", half * 1e3, "ms", theirs.percentile(0.5) * 1e3)
+    yield Figure(f"{name}: 99 %", most * 1e3, "ms", theirs.percentile(0.99) * 1e3)
+    yield at_most(f"{name}: 99 % over median", most / half, "×", MOST)
 
 
-def overhead(database: str, floor: int, count: int) -> Iterator[Figure]:
+def overhead(floor: int, count: int) -> Iterator[Figure]:
     """What is none of the work compared: gunicorn, Django and the client for a view that does nothing."""
     taken = Taken()
     load.run(floor, [request("GET", "/empty", "")] * count, taken)
-    yield Figure("api", database, "an empty view of the floor's", taken.rate, "/s")
-    yield Figure("api", database, "… of the client's own for a request", taken.client / count * 1e6, "µs")
+    yield Figure("an empty view of the floor's", taken.rate, "/s")
+    yield Figure("… of the client's own for a request", taken.client / count * 1e6, "µs")
 
 
 def warm(port: int, wanted: Sequence[Wanted]) -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from django.utils import timezone
 
-from tests.bench import fleet, load, texts, thinking
+from tests.bench import figures, fleet, load, texts, thinking
 from tests.bench.figures import Figure
 from tests.bench.load import Taken, Wanted, request
 from tests.bench.serving import served
@@ -48,7 +48,7 @@ class Spells:
     machine: float = 0.0
 
 
-def run(database: str, *, quick: bool) -> Iterator[Figure]:
+def run(*, quick: bool) -> Iterator[Figure]:
     logging.disable(logging.INFO)
     seconds, most = (8, 1) if quick else (15, 3)
     keys = fleet.agents_to_refine(300 if quick else 600)
@@ -67,7 +67,7 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
                 for number in range(rounds):
                     for spells in (quiet, busy) if number % 2 else (busy, quiet):
                         spell(port, keys, worker, spells, every, seconds, refining=spells is busy, beyond=beyond)
-                yield from told(database, f"model {answers}, {paced(every)}", quiet, busy)
+                yield from told(f"model {answers}, {paced(every)}", quiet, busy)
 
 
 def paced(every: float) -> str:
@@ -128,28 +128,21 @@ def post(key: str, text: str) -> Wanted:
     return request("POST", "/api/v1/memories", key, {"content": text, "tags": ["bench"]}, 201)
 
 
-def told(database: str, name: str, quiet: Spells, busy: Spells) -> Iterator[Figure]:
+def told(name: str, quiet: Spells, busy: Spells) -> Iterator[Figure]:
     """Ours is with refinement, the floor without it."""
     assert busy.sessions >= LEAST, f"only {busy.sessions} sessions were refined beside"
 
     def waited(what: str, share: float, ours: Taken, without: Taken, most: float | None = None) -> Figure:
         mine, theirs = ours.percentile(share) * 1e3, without.percentile(share) * 1e3
-        met = None if most is None else mine <= most * theirs
-        target = "" if most is None else f"≤ {most:g}"
-        return Figure("beside", database, f"{name}: {what}", mine, "ms", theirs, mine / theirs, target, met)
+        return figures.beside(f"{name}: {what}", mine, "ms", theirs, most=most)
 
     yield waited("99 % of writes wait at most", 0.99, busy.writes, quiet.writes, MOST)
     yield waited("half of writes", 0.5, busy.writes, quiet.writes)
     yield waited("… of requests that do nothing, 99 %", 0.99, busy.alive, quiet.alive)
     yield waited("… of requests that do nothing, half", 0.5, busy.alive, quiet.alive)
-    yield Figure(
-        "beside", database, f"{name}: writes answered", busy.writes.rate, "/s", quiet.writes.rate,
-        busy.writes.rate / quiet.writes.rate,
-    )  # fmt: skip
-    yield Figure("beside", database, f"{name}: sessions refined meanwhile", busy.sessions / busy.seconds, "/s")
+    yield figures.beside(f"{name}: writes answered", busy.writes.rate, "/s", quiet.writes.rate)
+    yield Figure(f"{name}: sessions refined meanwhile", busy.sessions / busy.seconds, "/s")
     cores = os.cpu_count() or 1
-    busy_share, quiet_share = (100 * s.machine / s.seconds / cores for s in (busy, quiet))
-    yield Figure(
-        "beside", database, f"{name}: processors in use", busy_share, "%", quiet_share, busy_share / quiet_share
-    )
-    yield Figure("beside", database, f"{name}: … by the workers", 100 * busy.workers / busy.seconds / cores, "%")
+    busy_share, quiet_share = (100 * spells.machine / spells.seconds / cores for spells in (busy, quiet))
+    yield figures.beside(f"{name}: processors in use", busy_share, "%", quiet_share)
+    yield Figure(f"{name}: … by the workers", 100 * busy.workers / busy.seconds / cores, "%")

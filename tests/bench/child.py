@@ -1,30 +1,69 @@
-"""One bench on one database, in a process of its own: python -m tests.bench.child NAME [--quick]
+"""A function of a bench in a process of its own: python -m tests.bench.child MODULE FUNCTION [JSON …]
 
-Started by `python -m tests.bench`, which sets DATABASE_URL, KEYS_DIR and VAR_DIR.
+Its result is printed as JSON; of a bench's `run`, each figure is printed on a line. The environment has DATABASE_URL,
+KEYS_DIR and VAR_DIR, which `python -m tests.bench` sets.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
+import re
+import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+from tests.bench.figures import Figure, line
+from tests.bench.places import ROOT
+
+
+def command(module: str, function: str, *arguments: object) -> list[str]:
+    return [sys.executable, "-m", "tests.bench.child", module, function, *map(json.dumps, arguments)]
+
+
+def call(module: str, function: str, *arguments: object) -> Any:
+    """The result of a function in a new process, whose memory nothing else fills."""
+    started = command(module, function, *arguments)
+    done = subprocess.run(started, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def forget_peak() -> None:
+    """Begin a new peak where memory is now: `ru_maxrss` would include what the process held before, or its parent."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def mebibytes(name: str) -> float:
+    """Memory of this process, by Linux: VmRSS is what it holds, VmHWM its peak."""
+    [kibibytes] = re.findall(rf"{name}:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    return int(kibibytes) / 1024
 
 
 def main() -> None:
     import django
 
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     django.setup()
+    name, function, *arguments = sys.argv[1:]
+    module = importlib.import_module(f"tests.bench.{name}")
+    if function == "run":
+        for figure in _figures(module.run(quick=json.loads(arguments[0])), name.removesuffix("_bench")):
+            print(line(figure), flush=True)
+    else:
+        print(json.dumps(getattr(module, function)(*map(json.loads, arguments))))
+
+
+def _figures(found: Iterator[Figure], bench: str) -> Iterator[Figure]:
     from django.core.management import call_command
     from django.db import connection
 
-    from tests.bench.figures import line
-
     call_command("migrate", verbosity=0)
-    bench = importlib.import_module(f"tests.bench.{sys.argv[1]}_bench")
-    for figure in bench.run(connection.vendor, quick="--quick" in sys.argv):
-        print(line(figure), flush=True)
+    for figure in found:
+        yield replace(figure, bench=bench, database=connection.vendor)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from tests.bench.figures import Figure
 LEDGER = "BENCH_LEDGER"  # names the file, for the bench's own process
 
 
-def run(database: str, *, quick: bool) -> Iterator[Figure]:
+def run(*, quick: bool) -> Iterator[Figure]:
     ledger = Path(os.environ.get(LEDGER) or made_up(60 if quick else 200))
     connection.close()
     done = comparing.compare(ledger, {})
@@ -29,7 +29,7 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
     assert by_service["outcome"] == "completed", by_service["reason"]
 
     def figure(what: str, value: float, unit: str = "") -> Figure:
-        return Figure("compare", database, f"{ledger.name}: {what}", value, unit)
+        return Figure(f"{ledger.name}: {what}", value, unit)
 
     yield figure("memories", done.memories)
     yield figure("core memories after", by_service["memories_after"])
@@ -43,7 +43,7 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
     yield figure("driven by a runtime over HTTP", done.seconds[1], "s")
     apart = len(done.differences)
     what = f"{ledger.name}: differences in figures and export, times aside (floor: lines)"
-    yield Figure("compare", database, what, apart, floor=len(done.exports[0]), target="none", met=apart == 0)
+    yield Figure(what, apart, floor=len(done.exports[0]), target="none", met=apart == 0)
     assert by_runtime["driver"] == "runtime"
 
 

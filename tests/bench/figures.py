@@ -11,10 +11,9 @@ HEADINGS = ("what", "ours", "floor", "ratio", "target", "met")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measurement. `floor` is what plain SQL takes or reaches for the same; `met` is None without a target."""
+    """One measurement. `floor` is the same measured of plain SQL; `met` is None without a target. The process of a
+    bench adds the names of the bench and the database."""
 
-    bench: str
-    database: str
     what: str
     ours: float
     unit: str = ""
@@ -22,6 +21,8 @@ class Figure:
     ratio: float | None = None
     target: str = ""
     met: bool | None = None
+    bench: str = ""
+    database: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -39,22 +40,38 @@ def shown(value: float, unit: str) -> str:
     return f"{value:,.{digits}f} {unit}".strip()
 
 
-def rate(bench: str, database: str, what: str, ours: float, floor: float, at_least: float, unit: str = "/s") -> Figure:
-    """Two rates, ours over the floor's."""
+def beside(
+    what: str, ours: float, unit: str, floor: float, *, least: float | None = None, most: float | None = None
+) -> Figure:
+    """A value and the floor's, with a target for their ratio, if there is one."""
     ratio = ours / floor
-    return Figure(bench, database, what, ours, unit, floor, ratio, f"≥ {at_least:g}", ratio >= at_least)
+    if least is not None:
+        return Figure(what, ours, unit, floor, ratio, f"≥ {least:g}", ratio >= least)
+    if most is not None:
+        return Figure(what, ours, unit, floor, ratio, f"≤ {most:g}", ratio <= most)
+    return Figure(what, ours, unit, floor, ratio)
 
 
-def at_most(bench: str, database: str, what: str, value: float, unit: str, limit: float) -> Figure:
-    return Figure(bench, database, what, value, unit, target=f"≤ {shown(limit, unit)}", met=value <= limit)
+def at_most(what: str, value: float, unit: str, limit: float | None) -> Figure:
+    """A value with a target. A limit of None is no target."""
+    if limit is None:
+        return Figure(what, value, unit)
+    return Figure(what, value, unit, target=f"≤ {shown(limit, unit)}", met=value <= limit)
 
 
-def at_least(bench: str, database: str, what: str, value: float, unit: str, limit: float) -> Figure:
-    return Figure(bench, database, what, value, unit, target=f"≥ {shown(limit, unit)}", met=value >= limit)
+def at_least(what: str, value: float, unit: str, limit: float | None) -> Figure:
+    if limit is None:
+        return Figure(what, value, unit)
+    return Figure(what, value, unit, target=f"≥ {shown(limit, unit)}", met=value >= limit)
+
+
+def flat(what: str, mebibytes: float, limit: float) -> Figure:
+    """By how much more memory a larger input needs."""
+    return Figure(what, mebibytes, "MiB", target=f"≤ {limit:g} MiB (flat)", met=mebibytes <= limit)
 
 
 def line(figure: Figure) -> str:
-    """How a bench's process tells the one that started it."""
+    """How a bench's process sends a figure to the process that started it."""
     return "figure " + json.dumps(asdict(figure), ensure_ascii=False)
 
 

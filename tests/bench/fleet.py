@@ -26,16 +26,13 @@ from django.db.models import Count, F, Max, Min, Q, Sum
 from django.utils import timezone
 from redis import Redis
 
-from audit.trail import Actor
 from config import queue
-from memory.agents import lifecycle
 from memory.models import Agent
-from memory.transfer.formats import jsonl
 from refinement.models import Outcome, RefinementSession, Waiting
 from tests.bench import texts
+from tests.bench.agents import analyze, with_key
 from tests.bench.places import ROOT
 
-ME = Actor.operator("bench")
 MEMORIES = 100  # of each agent, some 7,500 tokens of core memory: nearly the default budget
 NEVER_OVER = 2**31 - 1  # tokens of budget: they are due by date alone
 PATIENCE = 300.0  # seconds
@@ -45,18 +42,12 @@ PATIENCE = 300.0  # seconds
 
 def agents_to_refine(count: int) -> list[str]:
     """So many agents of one tenant, none of them due: their keys."""
-    keys = [_remembering(f"fleet-{number}") for number in range(count)]
+    settings = {"model": "openai/scripted", "budget_tokens": NEVER_OVER}
+    names = [f"fleet-{number}" for number in range(count)]
+    keys = [with_key(name, texts.lines(MEMORIES, name), **settings)[1] for name in names]
     idle()
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("ANALYZE")
+    analyze()
     return keys
-
-
-def _remembering(name: str) -> str:
-    agent, key = lifecycle.create("acme", name, model="openai/scripted", actor=ME, budget_tokens=NEVER_OVER)
-    jsonl.load(agent, texts.lines(MEMORIES, name), ME)
-    return key
 
 
 def idle() -> None:

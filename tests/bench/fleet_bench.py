@@ -17,20 +17,20 @@ from django.utils import timezone
 from memory.models import Agent
 from refinement import loop
 from tests.bench import fleet
-from tests.bench.figures import Figure
+from tests.bench.figures import Figure, beside
 
 PROCESSES = (1, 2, 4)
 WARMING = 2  # sessions a process
 
 
-def run(database: str, *, quick: bool) -> Iterator[Figure]:
+def run(*, quick: bool) -> Iterator[Figure]:
     count = 40 if quick else 200
     fleet.agents_to_refine(count)
     with fleet.model() as (model, address):
         floor = alone(address, count // 4)
-        yield Figure("fleet", database, "one process without a queue: sessions", floor, "/s")
+        yield Figure("one process without a queue: sessions", floor, "/s")
         for processes in PROCESSES:
-            yield from measured(database, processes, count, floor, model, address)
+            yield from measured(processes, count, floor, model, address)
 
 
 def alone(address: str, count: int) -> float:
@@ -46,9 +46,7 @@ def alone(address: str, count: int) -> float:
     return count / (time.perf_counter() - started)
 
 
-def measured(
-    database: str, processes: int, count: int, floor: float, model: fleet.Started, address: str
-) -> Iterator[Figure]:
+def measured(processes: int, count: int, floor: float, model: fleet.Started, address: str) -> Iterator[Figure]:
     fleet.forget_queue()
     with fleet.workers(processes, address) as worker:
         refined(WARMING * processes)
@@ -63,23 +61,20 @@ def measured(
     assert work.completed == work.count, f"{work.count - work.completed} sessions went otherwise than they should"
     name = f"{processes} worker process{'es' if processes > 1 else ''}"
 
-    def figure(what: str, value: float, unit: str) -> Figure:
-        return Figure("fleet", database, f"{name}: {what}", value, unit)
-
-    yield Figure("fleet", database, f"{name}: sessions", work.rate, "/s", floor, work.rate / floor)
-    yield figure("own time a session, open to closed", work.own * 1e3, "ms")
+    yield beside(f"{name}: sessions", work.rate, "/s", floor)
+    yield Figure(f"{name}: own time a session, open to closed", work.own * 1e3, "ms")
     turns = processes * work.seconds / work.count - work.open_seconds / work.count
-    yield figure("… and between two sessions of a process", turns * 1e3, "ms")
-    yield figure("processor a session, of the workers", workers / work.count * 1e3, "ms")
-    yield figure("… of the model, which is none of the service", models / work.count * 1e3, "ms")
+    yield Figure(f"{name}: … and between two sessions of a process", turns * 1e3, "ms")
+    yield Figure(f"{name}: processor a session, of the workers", workers / work.count * 1e3, "ms")
+    yield Figure(f"{name}: … of the model, which is none of the service", models / work.count * 1e3, "ms")
     rest = everything - workers - models
-    yield figure("… of all else: database, queue, this bench", rest / work.count * 1e3, "ms")
+    yield Figure(f"{name}: … of all else: database, queue, this bench", rest / work.count * 1e3, "ms")
     if size:
         grown = fleet.database_bytes() - size
-        yield figure("the database grows, a session", grown / work.count / 1024, "KiB")
-    yield figure("memory of the worker, all its processes", held, "MiB")
+        yield Figure(f"{name}: the database grows, a session", grown / work.count / 1024, "KiB")
+    yield Figure(f"{name}: memory of the worker, all its processes", held, "MiB")
     cores = (os.cpu_count() or 1) * work.seconds
-    yield figure("of the machine's processors in use", 100 * everything / cores, "%")
+    yield Figure(f"{name}: of the machine's processors in use", 100 * everything / cores, "%")
 
 
 def refined(count: int) -> None:

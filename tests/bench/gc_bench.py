@@ -17,12 +17,10 @@ from pathlib import Path
 
 from django.conf import settings
 
-from audit.trail import Actor
-from memory.agents import lifecycle
 from memory.models import Agent
+from tests.bench.agents import created
 from tests.bench.figures import Figure
 
-ME = Actor.operator("bench")
 MB = 1_000_000
 ORIGINAL = {MB: (0.01, 15), 100 * MB: (1.0, 650), 1_000 * MB: (11.0, 6_800)}  # seconds, MB
 FASTER_FROM = 100 * MB
@@ -33,30 +31,28 @@ AS_INSTALLED = "import runpy, sys; sys.modules |= {'rich': None, 'greenlet': Non
 AS_INSTALLED += "runpy.run_path('manage.py', run_name='__main__')"
 
 
-def run(database: str, *, quick: bool) -> Iterator[Figure]:
+def run(*, quick: bool) -> Iterator[Figure]:
     path = Path(settings.VAULT_ROOTS[0]) / "ada.md"
     path.parent.mkdir(parents=True, exist_ok=True)
-    agent, _ = lifecycle.create("acme", "ada", model="openai/gpt", actor=ME, memory_path=str(path))
+    agent = created("ada", model="openai/gpt", memory_path=str(path))
     with sink() as address:
         for size in (MB, 100 * MB) if quick else ORIGINAL:
             entries = write(path.with_suffix(".whole"), size)
             for keep, named in ((10, "last 10"), (entries // 2, "last half")):
-                yield from collected(database, agent, path, size, keep, named, address)
+                yield from collected(agent, path, size, keep, named, address)
             path.with_suffix(".whole").unlink()
 
 
-def collected(
-    database: str, agent: Agent, path: Path, size: int, keep: int, named: str, address: str
-) -> Iterator[Figure]:
+def collected(agent: Agent, path: Path, size: int, keep: int, named: str, address: str) -> Iterator[Figure]:
     Agent.objects.filter(pk=agent.pk).update(last_n=keep)
     runs = [once(path, keep, address) for _ in range(TIMES)]
     seconds, memory = min(run[0] for run in runs), max(run[1] for run in runs)
     theirs, room = ORIGINAL[size]
     what = f"{size // MB:,} MB, {named} kept"
     is_faster, told = (seconds < theirs, "< the original's") if size >= FASTER_FROM else (None, "")
-    yield Figure("gc", database, f"{what}: whole run", seconds, "s", theirs, seconds / theirs, told, is_faster)
+    yield Figure(f"{what}: whole run", seconds, "s", theirs, seconds / theirs, told, is_faster)
     fits, told = memory < MOST_MEMORY, f"< {MOST_MEMORY} MB"
-    yield Figure("gc", database, f"{what}: peak memory", memory, "MB", room, memory / room, told, fits)
+    yield Figure(f"{what}: peak memory", memory, "MB", room, memory / room, told, fits)
 
 
 def once(path: Path, keep: int, address: str) -> tuple[float, float]:

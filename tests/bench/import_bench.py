@@ -6,19 +6,17 @@ import json
 import time
 from collections.abc import Iterator
 
-from audit.trail import Actor
-from memory.agents import lifecycle
 from memory.transfer.formats import jsonl
 from tests.bench import texts
-from tests.bench.figures import Figure, at_most, rate
+from tests.bench.agents import ME, created
+from tests.bench.figures import Figure, at_most, beside
 from tests.bench.floor_bench import floor
 from tests.bench.writes_bench import size
 
-ME = Actor.operator("bench")
 BATCH = 1_000
 
 
-def run(database: str, *, quick: bool) -> Iterator[Figure]:
+def run(*, quick: bool) -> Iterator[Figure]:
     """Ours and the floor's in turns, a whole import at a time, as both run in one transaction."""
     count, turns = (2_000, 1) if quick else (10_000, 3)
     plain = floor()
@@ -28,7 +26,7 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
     for turn in range(turns):
         given = list(texts.lines(count, turn))
         contents = [json.loads(line)["content"] for line in given]
-        agent, _ = lifecycle.create("acme", f"ada{turn}", model="builtin/dedupe", actor=ME)
+        agent = created(f"ada{turn}")
 
         def ours(agent=agent, given=given) -> None:
             jsonl.load(agent, given, ME)
@@ -43,6 +41,6 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
             taken[name].append(time.perf_counter() - start)
         stored += count
     least = {name: sum(times) / len(times) for name, times in taken.items()}
-    yield rate("import", database, f"import of {count:,}", count / least["ours"], count / least["floor"], 0.3)
-    yield at_most("import", database, "bytes on disk a memory, imported", (size() - empty) / stored, "B", 2_000)
-    yield Figure("import", database, "bytes on disk a memory, plain SQL", plain.size() / stored, "B")
+    yield beside(f"import of {count:,}", count / least["ours"], "/s", count / least["floor"], least=0.3)
+    yield at_most("bytes on disk a memory, imported", (size() - empty) / stored, "B", 2_000)
+    yield Figure("bytes on disk a memory, plain SQL", plain.size() / stored, "B")

@@ -11,57 +11,46 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from django.utils import timezone
 
-from audit.trail import Actor
-from memory.agents import lifecycle
 from memory.models import Agent, Kind, Memory
 from memory.search import cache
 from memory.silo.silo import Silo
-from memory.transfer.formats import jsonl
 from refinement import ledger
 from refinement import session as sessions
 from refinement.knife import Knife
 from refinement.models import RefinementSession
 from tests.bench import texts
+from tests.bench.agents import filled
 from tests.bench.figures import Figure, at_most
 from tests.bench.floor_bench import floor
 
-ME = Actor.operator("bench")
 SHOWN = 1_000
 LIMITS = dict.fromkeys(("max_changes", "max_steps", "max_searches", "max_failed_calls", "max_seconds"), 1_000_000)
 COLD = {10_000: 0.1, 100_000: 1.0}  # seconds
 MOST = {1_000: 5, 100_000: 10}  # milliseconds
 
 
-def run(database: str, *, quick: bool) -> Iterator[Figure]:
+def run(*, quick: bool) -> Iterator[Figure]:
     sizes = (1_000, 5_000) if quick else (1_000, 10_000, 100_000)
     rounds = 20 if quick else 60
     medians: dict[str, list[float]] = {}
     for size in sizes:
-        agent = filled(size)
+        agent = of_size(size)
         cold, calls = used(agent, rounds)
         for tool, seconds in calls.items():
             middle = statistics.median(seconds) * 1e3
             medians.setdefault(tool, []).append(middle)
             high = statistics.quantiles(seconds, n=20)[-1] * 1e3
-            if most := MOST.get(size):
-                yield at_most("knife", database, f"{tool}, {size:,} memories, median", middle, "ms", most)
-            else:
-                yield Figure("knife", database, f"{tool}, {size:,} memories, median", middle, "ms")
-            yield Figure("knife", database, f"{tool}, {size:,} memories, 95 %", high, "ms")
-        what = f"first search, cold, {size:,} memories"
-        yield (
-            at_most("knife", database, what, cold, "s", COLD[size])
-            if size in COLD
-            else Figure("knife", database, what, cold, "s")
-        )
-        yield Figure("knife", database, "for comparison: one transaction of plain SQL", plain(), "ms")
+            yield at_most(f"{tool}, {size:,} memories, median", middle, "ms", MOST.get(size))
+            yield Figure(f"{tool}, {size:,} memories, 95 %", high, "ms")
+        yield at_most(f"first search, cold, {size:,} memories", cold, "s", COLD.get(size))
+        yield Figure("for comparison: one transaction of plain SQL", plain(), "ms")
     for tool, middles in medians.items():
-        growth = middles[-1] / middles[0]
         what = f"{tool}: median at {sizes[-1]:,} over that at {sizes[0]:,}"
-        yield at_most("knife", database, what, growth, "×", 2)
+        yield at_most(what, middles[-1] / middles[0], "×", 2)
 
 
 def plain() -> float:
@@ -76,16 +65,11 @@ def plain() -> float:
     return statistics.median(seconds) * 1e3
 
 
-def filled(size: int) -> Agent:
+def of_size(size: int) -> Agent:
     """An agent with so many core memories and some journal ones. Its budget is out of the way, its floor low."""
-    agent, _ = lifecycle.create(
-        "acme", f"ada{size}", model="builtin/dedupe", actor=ME, budget_tokens=100_000_000, target_tokens=1, **LIMITS
-    )
     journal = (b'{"kind":"journal",' + line[1:] for line in texts.lines(100, "journal"))
-    jsonl.load(agent, journal, ME)
-    jsonl.load(agent, texts.lines(size, size), ME)
-    agent.refresh_from_db()
-    return agent
+    lines = chain(journal, texts.lines(size, size))
+    return filled(f"ada{size}", lines, budget_tokens=100_000_000, target_tokens=1, **LIMITS)
 
 
 def used(agent: Agent, rounds: int) -> tuple[float, dict[str, list[float]]]:

@@ -7,10 +7,11 @@ itself is measured beside what it measures (`tests/bench/api_bench.py`).
 from __future__ import annotations
 
 import json
+import math
 import socket
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,37 +93,13 @@ class Taken:
         return sorted(self.each)[min(len(self.each) - 1, int(len(self.each) * share))]
 
 
+Results = list[Sequence[tuple[bool, float]] | BaseException]
+
+
 def run(port: int, wanted: Sequence[Wanted], taken: Taken, clients: int = CLIENTS) -> None:
     """Ask for all of these, each client its share, and add to `taken` what it took."""
-    started, spent = time.perf_counter(), time.process_time()
-    results: list[list[float] | BaseException] = []
-    threads = [
-        threading.Thread(target=_client, args=(port, wanted[place::clients], results)) for place in range(clients)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    taken.wall += time.perf_counter() - started
-    taken.client += time.process_time() - spent
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-        taken.each += result
-
-
-def _client(port: int, wanted: Iterable[Wanted], results: list[list[float] | BaseException]) -> None:
-    connection, seconds = Connection(port), []
-    try:
-        for one in wanted:
-            start = time.perf_counter()
-            connection.ask(one)
-            seconds.append(time.perf_counter() - start)
-        results.append(seconds)
-    except (OSError, AssertionError, ValueError, IndexError) as failure:
-        results.append(failure)
-    finally:
-        connection.close()
+    shares = [wanted[place::clients] for place in range(clients)]
+    run_paced(port, shares, 0.0, math.inf, taken, taken)
 
 
 def run_paced(
@@ -132,35 +109,28 @@ def run_paced(
 
     What is taken is counted from the moment at which it was to be asked, whenever the client came to it.
     """
-    started = time.perf_counter()
-    results: list[Sequence[tuple[bool, float]] | BaseException] = []
+    started, spent = time.perf_counter(), time.process_time()
+    results: Results = []
+    turns = (started + every * place / len(wanted) for place in range(len(wanted)))
     threads = [
-        threading.Thread(
-            target=_paced, args=(port, list_, started + every * place / len(wanted), every, seconds, results)
-        )
-        for place, list_ in enumerate(wanted)
+        threading.Thread(target=_client, args=(port, one, turn, every, seconds, results))
+        for one, turn in zip(wanted, turns, strict=True)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    wall = time.perf_counter() - started
-    posts.wall, others.wall = posts.wall + wall, others.wall + wall
+    for taken in (posts,) if posts is others else (posts, others):
+        taken.wall += time.perf_counter() - started
+        taken.client += time.process_time() - spent
     for result in results:
         if isinstance(result, BaseException):
             raise result
-        for is_post, taken in result:
-            (posts if is_post else others).each.append(taken)
+        for is_post, took in result:
+            (posts if is_post else others).each.append(took)
 
 
-def _paced(
-    port: int,
-    wanted: Sequence[Wanted],
-    turn: float,
-    every: float,
-    seconds: float,
-    results: list[Sequence[tuple[bool, float]] | BaseException],
-) -> None:
+def _client(port: int, wanted: Sequence[Wanted], turn: float, every: float, seconds: float, results: Results) -> None:
     connection, taken, end = Connection(port), [], turn + seconds
     try:
         for one in wanted:

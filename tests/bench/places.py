@@ -22,6 +22,12 @@ SECRETS = ("SECRET_KEY", "SILO_KEYS", "AUDIT_KEY", "PEPPER_KEY", "HEADS_KEY", "R
 LOCAL = "postgres://127.0.0.1:5432/{}"
 
 
+def ledgers() -> list[Path]:
+    """The memories of the five LoCoMo ledgers, which are not shipped: none, if they are not here."""
+    data = os.environ.get("PALIMPSEST_DATA") or ROOT.parent / "shared" / "data"
+    return sorted(Path(data).glob("locomo/*.memories.jsonl"))
+
+
 @contextmanager
 def folder() -> Iterator[Path]:
     """A folder with fresh keys, on the checkout's own disk: the temporary one may lie in memory."""

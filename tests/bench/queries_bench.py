@@ -8,11 +8,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from audit.trail import Actor
-from memory.agents import lifecycle
 from memory.models import Agent
 from memory.policy.validation import Draft
 from memory.writing import duplicates, operations
 from tests.bench import texts
+from tests.bench.agents import created
 from tests.bench.figures import Figure
 
 ME, PERSON = Actor.agent("bench"), Actor.person("pat@acme.test")
@@ -30,15 +30,15 @@ FEW, MANY = 2, 200
 NOT_COUNTED = ("SAVEPOINT", "RELEASE", "BEGIN", "COMMIT")
 
 
-def run(database: str, *, quick: bool) -> Iterator[Figure]:
+def run(*, quick: bool) -> Iterator[Figure]:
     for name, (is_gone, verb) in VERBS.items():
         few, many = (asked(name, is_gone, verb, count) for count in (FEW, MANY))
         what = f"{name}: statements for {MANY} memories (floor: for {FEW})"
-        yield Figure("queries", database, what, many, floor=few, ratio=many / few, target="equal", met=many == few)
+        yield Figure(what, many, floor=few, ratio=many / few, target="equal", met=many == few)
 
 
 def asked(name: str, is_gone: bool, verb: Verb, count: int) -> int:
-    agent, _ = lifecycle.create("acme", f"{name.replace(' ', '-')}-{count}", model="builtin/dedupe", actor=ME)
+    agent = created(f"{name.replace(' ', '-')}-{count}")
     given = drafts(count // 2, name) * 2 if name == "remove duplicates" else drafts(count, name)
     numbers = [memory.number for memory in operations.remember(agent, given, ME).memories]
     if is_gone:

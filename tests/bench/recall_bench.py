@@ -8,54 +8,38 @@ finds when it is asked directly.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import count
-from pathlib import Path
 
 from django.db import connection
 
-from audit.trail import Actor
-from memory.agents import lifecycle
 from memory.policy.validation import Draft
 from memory.writing import operations
 from tests.bench import load
-from tests.bench.figures import Figure, at_least
-from tests.bench.search_bench import FIRST, RECALL_TARGET, ROOT, Search, palimpsest, recall
+from tests.bench.agents import ME, with_key
+from tests.bench.figures import Figure
+from tests.bench.places import ledgers
+from tests.bench.search_bench import Search, palimpsest, recall, recalls
 from tests.bench.serving import served
 
-ME = Actor.operator("bench")
 PATH = "/api/v1/memories/search"
 
 
-def run(database: str, *, quick: bool) -> Iterator[Figure]:
-    folder = Path(os.environ.get("PALIMPSEST_DATA") or ROOT.parent / "shared/data") / "locomo"
-    ledgers = sorted(folder.glob("*.memories.jsonl"))[: 1 if quick else None]
-    if not ledgers:
-        print(f"Recall: no LoCoMo ledgers in {folder}: skipped.")
+def run(*, quick: bool) -> Iterator[Figure]:
+    found = ledgers()[: 1 if quick else None]
+    if not found:
+        print("Recall: no LoCoMo ledgers: skipped.")
         return
     with served("config.wsgi", API_RATE="999999999") as port:
         asking, number = load.Connection(port), count()
-        shares = recall(ledgers, lambda texts: remembered(texts, f"ledger-{next(number)}", asking))
+        shares = recall(found, lambda texts: remembered(texts, f"ledger-{next(number)}", asking))
         asking.close()
-    of_the_index = recall(ledgers, palimpsest)
-    for place, first in enumerate(FIRST):
-        what, share, index = (
-            f"recall at {first}, {len(ledgers)} ledgers",
-            100 * shares[place],
-            100 * of_the_index[place],
-        )
-        if quick:  # the target is for all of them
-            yield Figure("recall", database, what, share, "%", index, share / index)
-        else:
-            judged = at_least("recall", database, what, share, "%", 100 * RECALL_TARGET[place])
-            yield replace(judged, floor=index, ratio=share / index)
+    yield from recalls(found, shares, recall(found, palimpsest), is_judged=not quick)
 
 
 def remembered(texts: Sequence[str], name: str, asking: load.Connection) -> Search:
     """An agent that remembers these texts, in order; how to search them."""
-    agent, key = lifecycle.create("acme", name, model="builtin/dedupe", actor=ME)
+    agent, key = with_key(name)
     operations.remember(agent, [Draft(text) for text in texts], ME)
     connection.close()
 

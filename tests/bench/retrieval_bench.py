@@ -11,45 +11,37 @@ import statistics
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
-from audit.trail import Actor
-from memory.agents import lifecycle
 from memory.models import Agent
 from memory.recording.retrieval import retrieve
 from memory.search import reading
 from memory.search.selection import Filters
-from memory.transfer.formats import jsonl
-from tests.bench.figures import Figure
+from tests.bench.agents import filled
+from tests.bench.figures import Figure, beside
 from tests.bench.search_bench import corpus, seconds
 
-ME = Actor.operator("bench")
 LIMIT = 10
 MOST = 1.5  # times what the search takes
 PLACES = (("technical", ""), ("contextual", "shop"), ("contextual", "other"), ("personal", ""))
 
 
-def run(database: str, *, quick: bool) -> Iterator[Figure]:
+def run(*, quick: bool) -> Iterator[Figure]:
     for count in (1_000,) if quick else (10_000, 100_000):
-        agent, questions = filled(count)
+        agent, questions = of_size(count)
         ours, floor = timed(agent, questions)
-        ratio = ours / floor
-        what = f"retrieval among {count:,}, median"
-        judged = ratio <= MOST if count == 100_000 else None  # below, the note of the use alone outweighs the search
-        target = "" if judged is None else f"≤ {MOST:g}"
-        yield Figure("retrieval", database, what, 1e3 * ours, "ms", 1e3 * floor, ratio, target, judged)
+        most = MOST if count == 100_000 else None  # below, the note of the use alone outweighs the search
+        yield beside(f"retrieval among {count:,}, median", 1e3 * ours, "ms", 1e3 * floor, most=most)
 
 
-def filled(count: int) -> tuple[Agent, list[str]]:
+def of_size(count: int) -> tuple[Agent, list[str]]:
     """An agent with so many memories, a quarter of them another project's; what is asked."""
     texts, questions = corpus(count)
-    agent, _ = lifecycle.create("acme", f"ada{count}", model="builtin/dedupe", actor=ME)
     beginning = datetime.now(UTC) - timedelta(days=400)
     lines = []
     for number, text in enumerate(texts):
         category, project = PLACES[number % len(PLACES)]
         origin = (beginning + timedelta(days=400 * number / count)).isoformat()
         lines.append(json.dumps({"content": text, "category": category, "project": project, "origin": origin}).encode())
-    jsonl.load(agent, lines, ME)
-    return Agent.objects.select_related("tenant").get(pk=agent.pk), questions
+    return filled(f"ada{count}", lines), questions
 
 
 def timed(agent: Agent, questions: list[str]) -> tuple[float, float]:

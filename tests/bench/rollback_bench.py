@@ -7,21 +7,23 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from django.db import connection
+
 from audit.models import Operation
 from memory.models import Agent
 from memory.time_machine import replay, rollback
 from memory.time_machine.rollback import What
 from memory.writing import operations
 from tests.bench import trails
-from tests.bench.figures import Figure, at_most
-from tests.bench.trails import ME, fresh
+from tests.bench.agents import ME, fresh
+from tests.bench.figures import Figure, at_most, beside
 
 JUDGED = 10_000  # changes
 MOST = 2.0  # seconds, on SQLite
 BY_VERBS = 10_000  # edits made one by one through the store; more are made in bulk, and taken to last as long each
 
 
-def run(database: str, *, quick: bool) -> Iterator[Figure]:
+def run(*, quick: bool) -> Iterator[Figure]:
     each = 0.0
     for size in (1_000,) if quick else (1_000, 10_000, 100_000):
         agent = trails.grown(f"back{size}", size)
@@ -32,11 +34,11 @@ def run(database: str, *, quick: bool) -> Iterator[Figure]:
             trails.lengthen(agent, ((Operation.DISCARDED, number) for number in range(1, size + 1)))
         one_by_one = each * size
         back = undone(agent, What.since_entry(since), size)
-        yield from judged(database, f"rollback of {size:,} entries, a change each", size, back, one_by_one)
+        yield from judged(f"rollback of {size:,} entries, a change each", size, back, one_by_one)
         at_once = taken(partial(operations.discard, agent, range(1, size + 1), ME))
         back = undone(agent, What.entry(fresh(agent).audit_seq), size)
-        yield from judged(database, f"rollback of an entry of {size:,} changes", size, back, one_by_one)
-        yield Figure("rollback", database, f"… and making that entry, {size:,}", at_once, "s")
+        yield from judged(f"rollback of an entry of {size:,} changes", size, back, one_by_one)
+        yield Figure(f"… and making that entry, {size:,}", at_once, "s")
         assert not list(replay.problems(fresh(agent)))
 
 
@@ -54,14 +56,13 @@ def undone(agent: Agent, what: What, size: int) -> float:
     return seconds
 
 
-def judged(database: str, what: str, size: int, back: float, one_by_one: float) -> Iterator[Figure]:
+def judged(what: str, size: int, back: float, one_by_one: float) -> Iterator[Figure]:
     """A rollback beside the same edits one by one, and beside the clock."""
     floor = "one by one" if size <= BY_VERBS else f"{size // BY_VERBS} times {BY_VERBS:,} one by one"
-    ratio = back / one_by_one
-    target, met = ("≤ 1", ratio <= 1) if size == JUDGED else ("", None)
-    yield Figure("rollback", database, f"{what} (floor: made {floor})", back, "s", one_by_one, ratio, target, met)
-    if size == JUDGED and database == "sqlite":
-        yield at_most("rollback", database, f"{what}: seconds", back, "s", MOST)
+    most = 1 if size == JUDGED else None
+    yield beside(f"{what} (floor: made {floor})", back, "s", one_by_one, most=most)
+    if size == JUDGED and connection.vendor == "sqlite":
+        yield at_most(f"{what}: seconds", back, "s", MOST)
 
 
 def taken(do: Callable[[], object]) -> float:

@@ -1,40 +1,68 @@
-"""Search: recall on the LoCoMo ledgers, time to build and to answer, beside SQLite's FTS5 in the same run.
+"""Search: recall on the LoCoMo ledgers, time to build and to answer, beside the database's own full-text search.
 
-    python -m tests.bench.search_bench [--data DIR]
-
-DIR holds `locomo/*.memories.jsonl` and `*.questions.json`; else the environment's PALIMPSEST_DATA, else
-../shared/data beside the checkout. With BENCH_PG_DSN, PostgreSQL's `ts_rank_cd` runs too (in temporary tables).
+That is SQLite's FTS5, or PostgreSQL's `ts_rank_cd`. The folder of the environment's PALIMPSEST_DATA (else
+../shared/data beside the checkout) holds `locomo/*.memories.jsonl` and `*.questions.json`.
 Recall at k: the share of all questions for which one of the first k memories found shares evidence with the question.
 Cold: to index opened memories of 20 words and answer one query; what decryption takes comes on top.
 """
 
-import argparse
+from __future__ import annotations
+
 import json
-import os
 import random
 import re
 import sqlite3
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
 
+from django.db import connection
+
 from memory.search import Document, Index
 from memory.search.stopwords import stop_words
+from tests.bench.figures import Figure, at_least, at_most
+from tests.bench.places import ledgers
 
-ROOT = Path(__file__).resolve().parents[2]
 FIRST = (1, 5, 10, 20)
-RECALL_TARGET = (0.51, 0.73, 0.79, 0.84)
-# memories → targets in seconds
+RECALL_TARGET = (51, 73, 79, 84)  # %
+# memories → targets in seconds, and in milliseconds
 COLD_TARGET = {10_000: 0.1, 100_000: 1.0}
-WARM_TARGET = {10_000: 0.002, 100_000: 0.020}
+WARM_TARGET = {10_000: 2, 100_000: 20}
 QUERIES = 100
 BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
 
 Search = Callable[[str, int], list[int]]
 Engine = Callable[[Sequence[str]], Search]
+
+
+def run(*, quick: bool) -> Iterator[Figure]:
+    floor = fts5 if connection.vendor == "sqlite" else postgresql
+    if found := ledgers()[: 1 if quick else None]:
+        yield from recalls(found, recall(found, palimpsest), recall(found, floor), is_judged=not quick)
+    for count in (1_000,) if quick else (1_000, 10_000, 100_000):
+        texts, queries = corpus(count)
+        (cold, warm), (floor_cold, floor_warm) = (timed(engine, texts, queries) for engine in (palimpsest, floor))
+        judged = at_most(f"{count:,} memories: cold", cold, "s", COLD_TARGET.get(count))
+        yield replace(judged, floor=floor_cold, ratio=cold / floor_cold)
+        ours, floors = 1e3 * statistics.median(warm), 1e3 * statistics.median(floor_warm)
+        judged = at_most(f"{count:,} memories: warm, median", ours, "ms", WARM_TARGET.get(count))
+        yield replace(judged, floor=floors, ratio=ours / floors)
+        ours, floors = (1e3 * statistics.quantiles(each, n=20)[-1] for each in (warm, floor_warm))
+        yield Figure(f"{count:,} memories: warm, 95 %", ours, "ms", floors, ours / floors)
+
+
+def recalls(
+    found: Sequence[Path], ours: Sequence[float], floor: Sequence[float], *, is_judged: bool
+) -> Iterator[Figure]:
+    """The targets are for all the ledgers."""
+    for first, target, share, floors in zip(FIRST, RECALL_TARGET, ours, floor, strict=True):
+        what = f"recall at {first}, {len(found)} ledgers"
+        judged = at_least(what, 100 * share, "%", target if is_judged else None)
+        yield replace(judged, floor=100 * floors, ratio=share / floors)
 
 
 def palimpsest(texts: Sequence[str]) -> Search:
@@ -60,51 +88,26 @@ def fts5(texts: Sequence[str]) -> Search:
 
 
 def postgresql(texts: Sequence[str]) -> Search:
-    import psycopg
-
-    connection = psycopg.connect(os.environ["BENCH_PG_DSN"], autocommit=True)
-    connection.execute("DROP TABLE IF EXISTS pg_temp.t")
-    connection.execute("CREATE TEMPORARY TABLE t (number int, vector tsvector)")
-    with connection.cursor() as cursor:
-        cursor.executemany("INSERT INTO t VALUES (%s, to_tsvector('english', %s))", list(enumerate(texts)))
-    connection.execute("CREATE INDEX ON t USING gin (vector)")
-    connection.execute("ANALYZE t")
+    cursor = connection.cursor()
+    cursor.execute("DROP TABLE IF EXISTS pg_temp.t")
+    cursor.execute("CREATE TEMPORARY TABLE t (number int, vector tsvector)")
+    cursor.executemany("INSERT INTO t VALUES (%s, to_tsvector('english', %s))", list(enumerate(texts)))
+    cursor.execute("CREATE INDEX ON t USING gin (vector)")
+    cursor.execute("ANALYZE t")
 
     def search(query: str, limit: int) -> list[int]:
-        rows = connection.execute(
+        cursor.execute(
             "SELECT number FROM t, to_tsquery('english', %s) q WHERE vector @@ q"
             " ORDER BY ts_rank_cd(vector, q, 1) DESC, number LIMIT %s",
             (" | ".join(re.findall(r"\w+", query)), limit),
         )
-        return [number for (number,) in rows]
+        return [number for (number,) in cursor.fetchall()]
 
     return search
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("PALIMPSEST_DATA") or ROOT.parent / "shared/data")
-    data = Path(parser.parse_args(arguments).data)
-    engines: dict[str, Engine] = {"palimpsest": palimpsest, "fts5": fts5}
-    if os.environ.get("BENCH_PG_DSN"):
-        engines["postgresql"] = postgresql
-    report_recall(data / "locomo", engines)
-    report_speed(engines)
-
-
-def report_recall(folder: Path, engines: dict[str, Engine]) -> None:
-    ledgers = sorted(folder.glob("*.memories.jsonl"))
-    if not ledgers:
-        print(f"Recall: no LoCoMo ledgers in {folder}: skipped.")
-        return
-    print(f"{'recall at':<14}" + "".join(f"{k:>8}" for k in FIRST))
-    print(f"{'to reach':<14}" + "".join(f"{target:>8.2f}" for target in RECALL_TARGET))
-    for name, engine in engines.items():
-        print(f"{name:<14}" + "".join(f"{share:>8.3f}" for share in recall(ledgers, engine)))
-
-
-def recall(ledgers: Sequence[Path], engine: Engine) -> list[float]:
-    places = [place for ledger in ledgers for place in first_right(ledger, engine)]
+def recall(found: Sequence[Path], engine: Engine) -> list[float]:
+    places = [place for ledger in found for place in first_right(ledger, engine)]
     return [sum(place < k for place in places) / len(places) for k in FIRST]
 
 
@@ -118,21 +121,6 @@ def first_right(ledger: Path, engine: Engine) -> Iterator[int]:
             found = search(question["question"], FIRST[-1])
             right = (place for place, number in enumerate(found) if wanted & set(memories[number]["evidence"]))
             yield next(right, FIRST[-1])
-
-
-def report_speed(engines: dict[str, Engine]) -> None:
-    print(
-        f"\n{'engine':<14}{'memories':>10}{'cold s':>10}{'to reach':>10}{'median ms':>12}{'to reach':>10}{'p95 ms':>10}"
-    )
-    for count in (1_000, 10_000, 100_000):
-        texts, queries = corpus(count)
-        for name, engine in engines.items():
-            cold, warm = timed(engine, texts, queries)
-            print(
-                f"{name:<14}{count:>10,}{cold:>10.3f}{COLD_TARGET.get(count, float('nan')):>10.1f}"
-                f"{statistics.median(warm) * 1e3:>12.2f}{WARM_TARGET.get(count, float('nan')) * 1e3:>10.0f}"
-                f"{statistics.quantiles(warm, n=20)[-1] * 1e3:>10.2f}"
-            )
 
 
 def timed(engine: Engine, texts: Sequence[str], queries: Sequence[str]) -> tuple[float, list[float]]:
@@ -172,7 +160,3 @@ def invented_words(chance: random.Random, count: int) -> list[str]:
         syllables = (chance.choice("bcdfghklmnprstvw") + chance.choice("aeiou") for _ in range(chance.randint(2, 4)))
         words["".join(syllables) + chance.choice(["", "", "n", "r", "s", "ing", "ed"])] = None
     return list(words)
-
-
-if __name__ == "__main__":
-    main()

@@ -17,30 +17,28 @@ from typing import Any
 
 from django.conf import settings
 
-from audit.trail import Actor
-from memory.agents import lifecycle
 from memory.policy.validation import Draft
 from memory.writing import operations
 from refinement import loop
 from tests.bench import texts
+from tests.bench.agents import ME, created, fresh
 from tests.bench.figures import Figure
 from tests.model_server import Action, Call, ModelServer, Received, Turn
 
-ME = Actor.operator("bench")
 A_REPLY = 10  # merges
 MOST = 60  # tokens one merge may save
 
 
-def run(database: str, *, quick: bool) -> Iterator[Figure]:
+def run(*, quick: bool) -> Iterator[Figure]:
     for pairs in (100,) if quick else (100, 150):
-        yield from session(database, pairs)
+        yield from session(pairs)
 
 
-def session(database: str, pairs: int) -> Iterator[Figure]:
-    agent, _ = lifecycle.create("acme", f"ada{pairs}", model="openai/scripted", actor=ME)
+def session(pairs: int) -> Iterator[Figure]:
+    agent = created(f"ada{pairs}", model="openai/scripted")
     told = facts(pairs)
     operations.remember(agent, [Draft(text) for pair in told for text in pair[:2]], ME)
-    agent.refresh_from_db()
+    agent = fresh(agent)
     with ModelServer(merging({(2 * n + 1, 2 * n + 2): pair[2] for n, pair in enumerate(told)})) as server:
         settings.OPENAI_BASE_URL, settings.OPENAI_API_KEY = server.openai_url, "any"
         started = time.perf_counter()
@@ -50,13 +48,13 @@ def session(database: str, pairs: int) -> Iterator[Figure]:
     prompts = [prompt(received) for received in server.requests]
     kept = [shared(before, after) for before, after in pairwise(prompts)]
     total = sum(map(len, prompts)) / 4
-    fresh = total - sum(kept) / 4
+    unseen = total - sum(kept) / 4
     saved = done.tokens_before - done.tokens_after
     whole = [same / len(before) for same, before in zip(kept, prompts, strict=False)]
     name = f"{2 * pairs:,} memories"
 
     def figure(what: str, value: float, unit: str = "") -> Figure:
-        return Figure("sessions", database, f"{name}: {what}", value, unit)
+        return Figure(f"{name}: {what}", value, unit)
 
     yield figure("core tokens before", done.tokens_before)
     yield figure("core tokens saved", saved)
@@ -64,11 +62,11 @@ def session(database: str, pairs: int) -> Iterator[Figure]:
     yield figure("model calls", len(prompts))
     yield figure("prompt tokens", round(total))
     yield figure("prompt tokens a token saved", total / saved)
-    yield figure("… of those no cache has seen before", fresh / saved)
+    yield figure("… of those no cache has seen before", unseen / saved)
     yield figure("of a request's prompt, the same as before", 100 * sum(kept) / sum(map(len, prompts[1:])), "%")
     least = 100 * min(whole)
     what = f"{name}: of the request before, kept as it was, at least"
-    yield Figure("sessions", database, what, least, "%", target="100 %", met=least > 99.9)
+    yield Figure(what, least, "%", target="100 %", met=least > 99.9)
     yield figure("whole session", seconds, "s")
     own = seconds - done.model_milliseconds / 1e3
     yield figure("of that the service's own", own, "s")

@@ -1,34 +1,32 @@
 """How many lossy rewrites the specifics check catches, and how many faithful ones it refuses.
 
-    python -m tests.bench.specifics_bench [--data DIR] [--seed N] [--show]
-
 Two sets of labelled rewrites:
 - shipped: written by hand, `tests/data/rewrites.jsonl`;
-- locomo: made at run time from the ledgers in DIR/locomo (default: $PALIMPSEST_DATA, or `shared/data` beside the
-  checkout), left out if they aren't there. A case is two to four memories of one speaker, with one or two details
-  whose other forms, and lossy forms, are written down below.
+- LoCoMo: made at run time from the five ledgers, left out if they aren't there. A case is two to four memories of one
+  speaker, with one or two details whose other forms, and lossy forms, are written down below.
 
 Labels come from construction, by plain substitution, never from the code under test. Each set is split in halves by a
 hash of the case: the check was tuned on one and is reported on both.
 """
 
-import argparse
+from __future__ import annotations
+
 import json
-import os
 import random
 import re
+import statistics
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from refinement.specifics import missing
+from tests.bench.figures import Figure, at_least, at_most
+from tests.bench.places import ROOT, ledgers
 
-ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "tests" / "data" / "rewrites.jsonl"
-LEDGERS = ("26", "30", "41", "42", "43")
-CAUGHT_TARGET, REFUSED_TARGET = 0.98, 0.05
+CAUGHT_TARGET, REFUSED_TARGET = 98, 5  # %
 
 
 @dataclass(frozen=True)
@@ -132,52 +130,24 @@ COUNT = re.compile(
 )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    default = os.environ.get("PALIMPSEST_DATA") or ROOT.parent / "shared" / "data"
-    parser.add_argument("--data", type=Path, default=Path(default))
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--show", action="store_true", help="list the misjudged cases of the tuned half")
-    args = parser.parse_args()
-    report("shipped", list(shipped()), show=args.show)
-    ledgers = args.data / "locomo"
-    if not ledgers.is_dir():
-        print(f"\nlocomo: no ledgers in {ledgers}, left out")
-        return
-    report("locomo", list(from_ledgers(ledgers, random.Random(args.seed))), show=args.show)
+def run(*, quick: bool) -> Iterator[Figure]:
+    yield from judged("shipped", list(shipped()))
+    if found := [] if quick else ledgers():
+        yield from judged("LoCoMo", list(from_ledgers(found, random.Random(7))))
 
 
-def report(name: str, cases: list[Case], *, show: bool) -> None:
-    labels = defaultdict(int)
-    for case in cases:
-        labels[case.label] += 1
-    print(f"\n{name}: {len(cases)} rewrites ({', '.join(f'{n} {label}' for label, n in sorted(labels.items()))})")
-    judged = [(case, bool(missing(case.sources, case.result))) for case in cases]
-    for half in ("tuned", "held out", "both"):
-        print_half(half, [(c, flagged) for c, flagged in judged if half in ("both", c.half)])
-    for case, flagged in judged:
-        if show and case.half == "tuned" and flagged != (case.label == "lossy"):
-            print_misjudged(case)
-
-
-def print_half(half: str, judged: list[tuple[Case, bool]]) -> None:
-    caught = share(flagged for case, flagged in judged if case.label == "lossy")
-    print(f"  {half}: lossy caught {caught} (target {CAUGHT_TARGET:.0%})", end="")
-    for label in ("faithful", "rephrased"):
-        print(f"; {label} refused {share(f for c, f in judged if c.label == label)}", end="")
-    print(f"; both refused {share(f for c, f in judged if c.label != 'lossy')} (target {REFUSED_TARGET:.0%})")
-    kinds = sorted({case.kind for case, _ in judged if case.kind})
-    print("    " + ", ".join(f"{kind} {share(f for c, f in judged if c.kind == kind)}" for kind in kinds))
-
-
-def share(flags: Iterable[bool]) -> str:
-    found = list(flags)
-    return f"{sum(found)}/{len(found)} = {sum(found) / len(found):.1%}" if found else "0/0"
-
-
-def print_misjudged(case: Case) -> None:
-    print(f"  {case.id} {case.label} {case.kind}\n    " + "\n    ".join(case.sources) + f"\n    => {case.result}")
-    print("    missing:", [(one.kind, one.text) for one in missing(case.sources, case.result)])
+def judged(name: str, cases: list[Case]) -> Iterator[Figure]:
+    """The shares that the check flags, of all the cases and of each half."""
+    flagged = [(case, bool(missing(case.sources, case.result))) for case in cases]
+    for half in ("both", "tuned", "held out"):
+        chosen = [(case, flag) for case, flag in flagged if half in ("both", case.half)]
+        lossy, others = (
+            [flag for case, flag in chosen if (case.label == "lossy") == is_lossy] for is_lossy in (True, False)
+        )
+        what = f"{name}, {half}: of {len(lossy):,} lossy rewrites, caught"
+        yield at_least(what, 100 * statistics.mean(lossy), "%", CAUGHT_TARGET)
+        what = f"{name}, {half}: of {len(others):,} faithful and rephrased ones, refused"
+        yield at_most(what, 100 * statistics.mean(others), "%", REFUSED_TARGET)
 
 
 def shipped() -> Iterator[Case]:
@@ -189,9 +159,9 @@ def shipped() -> Iterator[Case]:
         )
 
 
-def from_ledgers(folder: Path, rng: random.Random) -> Iterator[Case]:
-    for ledger in LEDGERS:
-        rows = [json.loads(line) for line in (folder / f"{ledger}.memories.jsonl").read_text("utf-8").splitlines()]
+def from_ledgers(found: Sequence[Path], rng: random.Random) -> Iterator[Case]:
+    for ledger in found:
+        rows = [json.loads(line) for line in ledger.read_text("utf-8").splitlines()]
         groups = defaultdict(list)
         for row in rows:
             if row["content"].startswith(row["speaker"]) and row["speaker"] in PRONOUNS:
@@ -201,7 +171,7 @@ def from_ledgers(folder: Path, rng: random.Random) -> Iterator[Case]:
             for part in range(min(2, len(contents) // 2)):
                 chosen = contents[part * 3 : part * 3 + rng.randint(1, 3)]
                 if chosen:
-                    yield from cases_of(f"{ledger}-{number}-{part}", speaker, chosen, rng)
+                    yield from cases_of(f"{ledger.name.split('.')[0]}-{number}-{part}", speaker, chosen, rng)
 
 
 def cases_of(key: str, speaker: str, memories: list[str], rng: random.Random) -> Iterator[Case]:
@@ -288,7 +258,3 @@ def damage(memories: list[str], pattern: re.Pattern[str], replacement: str, spea
             lost = match.expand(replacement) if match.re.groups and match[1] else replacement.replace(r"\1", "")
             return [other.replace(match[0], lost).replace("  ", " ") for other in memories]
     return None
-
-
-if __name__ == "__main__":
-    main()

@@ -15,16 +15,14 @@ from django.db import transaction
 
 from audit import bodies, bulk
 from audit.models import AuditEntry, Change, Operation
-from audit.trail import Actor, Head, changes_digest, entry_mac
+from audit.trail import Head, changes_digest, entry_mac
 from config.keyring import keyring
-from memory.agents import lifecycle
 from memory.models import Agent, Memory
-from memory.transfer.formats import jsonl
 from memory.writing.counters import recount
 from memory.writing.snapshots import snapshot
 from tests.bench import texts
+from tests.bench.agents import ME, filled, fresh
 
-ME = Actor.operator("bench")
 BATCH = 2_000  # entries
 Edit = tuple[str, int]  # an operation, and the number of the memory it is done to
 
@@ -37,13 +35,7 @@ VALUES: dict[str, Callable[[datetime], dict[str, Any]]] = {
 
 def grown(slug: str, memories: int) -> Agent:
     """An agent with so many memories, imported."""
-    agent, _ = lifecycle.create("acme", slug, model="builtin/dedupe", actor=ME)
-    jsonl.load(agent, texts.lines(memories, slug), ME)
-    return fresh(agent)
-
-
-def fresh(agent: Agent) -> Agent:
-    return Agent.objects.select_related("tenant").get(pk=agent.pk)
+    return filled(slug, texts.lines(memories, slug))
 
 
 def toggles(memories: int, count: int) -> Iterator[Edit]:

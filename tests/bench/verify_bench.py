@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import os
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -15,28 +14,28 @@ from audit import guards
 from audit.models import AuditEntry
 from memory.models import Agent
 from memory.time_machine import replay
-from tests.bench import places, trails
-from tests.bench.figures import Figure, at_least
+from tests.bench import child, trails
+from tests.bench.agents import analyze, created, fresh
+from tests.bench.figures import Figure, at_least, flat
 
 MEMORIES = 10_000  # at most; a tenth of the entries
 FLAT = 4  # MiB that the longest trail may take more than that of 10,000
 LEAST = {1_000_000: 20_000}  # entries a second, on SQLite
 
 
-def run(database: str, *, quick: bool) -> Iterator[Figure]:
+def run(*, quick: bool) -> Iterator[Figure]:
     grown: dict[int, float] = {}
     for size in (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000):
         agent = of_entries(size)
-        found = verified(agent)
+        found = child.call("verify_bench", "verify", agent.pk)
         assert not found["problems"], found["problems"]
-        yield speed(database, size, size / found["seconds"])
+        least = LEAST.get(size) if connection.vendor == "sqlite" else None
+        yield at_least(f"verifying {size:,} entries", size / found["seconds"], "/s", least)
         grown[size] = found["grown"]
-        yield Figure("verify", database, f"… and its resident peak grows by, {size:,}", grown[size], "MiB")
+        yield Figure(f"… and its resident peak grows by, {size:,}", grown[size], "MiB")
         assert altered_is_found(agent, size // 2)
     longest, shorter = max(grown), 1_000 if quick else 10_000
-    beyond = grown[longest] - grown[shorter]
-    what = f"verifying {longest:,}: peak beyond that of {shorter:,}"
-    yield Figure("verify", database, what, beyond, "MiB", target=f"≤ {FLAT} MiB (flat)", met=beyond <= FLAT)
+    yield flat(f"verifying {longest:,}: peak beyond that of {shorter:,}", grown[longest] - grown[shorter], FLAT)
 
 
 def of_entries(size: int) -> Agent:
@@ -44,24 +43,20 @@ def of_entries(size: int) -> Agent:
     memories = min(MEMORIES, size // 10)
     agent = trails.grown(f"long{size}", memories)
     trails.lengthen(agent, trails.toggles(memories, size - agent.audit_seq))
-    if connection.vendor == "postgresql":  # as autovacuum does soon after
-        with connection.cursor() as cursor:
-            cursor.execute("ANALYZE")
-    return trails.fresh(agent)
+    analyze()
+    return fresh(agent)
 
 
-def verified(agent: Agent) -> dict[str, Any]:
-    """What a process of its own says of this agent's trail."""
-    command = [sys.executable, "-m", "tests.bench.verifying", str(agent.pk)]
-    done = subprocess.run(command, cwd=places.ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout)
-
-
-def speed(database: str, size: int, entries: float) -> Figure:
-    what = f"verifying {size:,} entries"
-    if database == "sqlite" and size in LEAST:
-        return at_least("verify", database, what, entries, "/s", LEAST[size])
-    return Figure("verify", database, what, entries, "/s")
+def verify(agent_id: int) -> dict[str, Any]:
+    """Of an agent's trail: the problems, how many seconds it took to look for them, and by how many MiB it raised the
+    peak of this process's memory."""
+    small = created(f"small{os.getpid()}")
+    assert not list(replay.problems_of(small.pk))  # what is loaded on first use is here now
+    child.forget_peak()
+    held, started = child.mebibytes("VmRSS"), time.perf_counter()
+    problems = [f"{problem.seq}: {problem.problem}" for problem in replay.problems_of(agent_id)]
+    seconds = time.perf_counter() - started
+    return {"seconds": seconds, "grown": child.mebibytes("VmHWM") - held, "problems": problems}
 
 
 def altered_is_found(agent: Agent, seq: int) -> bool:

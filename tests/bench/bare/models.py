@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from django.db import models
 
 
+def hashed(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
 class Owner(models.Model):
-    token = models.CharField(max_length=64, unique=True)  # its SHA-256
+    token = models.CharField(max_length=64, unique=True)  # hashed
 
     is_authenticated = True
 

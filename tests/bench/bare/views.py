@@ -8,13 +8,24 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from rest_framework import serializers
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.generics import get_object_or_404
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tests.bench.bare import words
-from tests.bench.bare.models import Entry, Note
+from tests.bench.bare.models import Entry, Note, Owner, hashed
+
+
+class TokenAuthentication(BaseAuthentication):
+    def authenticate(self, request: Request) -> tuple[Owner, None]:
+        _, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        owner = Owner.objects.filter(token=hashed(token)).first()
+        if owner is None:
+            raise AuthenticationFailed
+        return owner, None
 
 
 class NoteShape(serializers.ModelSerializer[Note]):
@@ -28,7 +39,11 @@ class SearchShape(serializers.Serializer[Any]):
     limit = serializers.IntegerField(min_value=1, max_value=100, default=10)
 
 
-class Notes(APIView):
+class View(APIView):
+    authentication_classes = (TokenAuthentication,)
+
+
+class Notes(View):
     def post(self, request: Request) -> Response:
         shape = NoteShape(data=request.data)
         shape.is_valid(raise_exception=True)
@@ -39,12 +54,12 @@ class Notes(APIView):
         return Response(shape.data, status=201)
 
 
-class OneNote(APIView):
+class OneNote(View):
     def get(self, request: Request, number: int) -> Response:
         return Response(NoteShape(get_object_or_404(Note, owner=request.user, pk=number)).data)
 
 
-class Search(APIView):
+class Search(View):
     def post(self, request: Request) -> Response:
         asked = SearchShape(data=request.data)
         asked.is_valid(raise_exception=True)
