@@ -1,14 +1,22 @@
-"""Repositories of any length, made by git itself from a stream (`git fast-import`), the same each time."""
+"""Repositories of any length, made by git itself from a stream (`git fast-import`), the same each time; commits of
+files; and the analysis of a repository."""
 
 from __future__ import annotations
 
 import os
 import random
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from memory.git_history.analysis import Analysis, Limits, Parts, analyze
+from memory.git_history.repository import Repository
+
 DAY = 86_400
+NOW = int(time.time())
+WIDE = Limits(36_500, 1_000_000, 600)
+ALL = Parts(branches=True, authors=True)
 NOBODY = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "LC_ALL": "C"}
 PEOPLE = (("Ada Quay", "ada@quay.test"), ("Noor Tide", "noor@quay.test"), ("Sol Mast", "sol@quay.test"))
 _SUBJECTS = (
@@ -30,6 +38,27 @@ def git(folder: Path, *arguments: str, data: bytes | None = None) -> str:
     command = ["git", "-c", "core.quotePath=false", "-C", str(folder), *arguments]
     ran = subprocess.run(command, input=data, capture_output=True, check=True, env=os.environ | NOBODY)
     return ran.stdout.decode("utf-8", "surrogateescape")
+
+
+def commit(folder: Path, message: str, files: dict[str, str], *, at: int = NOW - 60) -> str:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    git(folder, "add", "--all")
+    os.environ |= {"GIT_COMMITTER_DATE": f"@{at} +0000", "GIT_AUTHOR_DATE": f"@{at} +0000"}
+    try:
+        git(folder, "-c", "user.name=Ada Quay", "-c", "user.email=ada@quay.test", "commit", "--quiet", "-m", message)
+    finally:
+        del os.environ["GIT_COMMITTER_DATE"], os.environ["GIT_AUTHOR_DATE"]
+    return git(folder, "rev-parse", "HEAD").strip()
+
+
+def analysis(folder: Path, parts: Parts = ALL, limits: Limits = WIDE) -> Analysis:
+    with Repository(folder) as repository:
+        found = analyze(repository, limits, parts, now=NOW)
+    assert found is not None
+    return found
 
 
 def made(folder: Path, commits: int, *, ending: int, every: int = 3_600, seed: int = 1) -> Path:

@@ -13,8 +13,7 @@ from memory.policy.validation import Draft
 from memory.writing import operations
 from tests.commands.calling import Ran, run
 from tests.conftest import OPERATOR
-from tests.history.repositories import git
-from tests.history.test_odd_repositories import commit
+from tests.history.repositories import commit, git
 from tests.rules import talking
 from tests.steps import PERSON, fresh, last_entry
 

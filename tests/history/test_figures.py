@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import dataclass
 from datetime import date
@@ -12,24 +11,14 @@ from pathlib import Path
 import pytest
 
 from memory.git_history import figures, report
-from memory.git_history.analysis import Analysis, Limits, Parts, analyze
+from memory.git_history.analysis import Analysis, Limits
 from memory.git_history.figures import DAY
-from memory.git_history.repository import Repository
 from memory.git_history.stack import is_test
 from memory.markdown import sections
 from tests.history import plain_git
-from tests.history.repositories import git, made
+from tests.history.repositories import NOW, analysis, git
 
-ALL = Parts(branches=True, authors=True)
-NOW = int(time.time())
 OURS = Path(__file__).resolve().parents[2]
-
-
-def analysis(folder: Path, *, days: int = 36_500, commits: int = 1_000_000) -> Analysis:
-    with Repository(folder) as repository:
-        found = analyze(repository, Limits(days, commits, 600), ALL, now=NOW)
-    assert found is not None
-    return found
 
 
 @dataclass(frozen=True)
@@ -45,11 +34,6 @@ class Both:
         return len(self.these) == len(plain_git.commits(self.folder))
 
 
-@pytest.fixture(scope="module")
-def harbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("history") / "harbour.git", 700, ending=NOW - 60)
-
-
 @pytest.fixture(scope="module", params=["all", "the newest 150", "of ten days", "our own"])
 def both(request: pytest.FixtureRequest, harbour: Path) -> Both:
     if request.param == "our own":
@@ -57,10 +41,12 @@ def both(request: pytest.FixtureRequest, harbour: Path) -> Both:
             pytest.skip("this is no clone with a history")
         return Both(OURS, analysis(OURS), plain_git.commits(OURS))
     if request.param == "the newest 150":
-        return Both(harbour, analysis(harbour, commits=150), plain_git.commits(harbour, "-n", "150"))
+        return Both(
+            harbour, analysis(harbour, limits=Limits(36_500, 150, 600)), plain_git.commits(harbour, "-n", "150")
+        )
     if request.param == "of ten days":
         since = f"--since={NOW - 10 * DAY}"
-        return Both(harbour, analysis(harbour, days=10), plain_git.commits(harbour, since))
+        return Both(harbour, analysis(harbour, limits=Limits(10, 1_000_000, 600)), plain_git.commits(harbour, since))
     return Both(harbour, analysis(harbour), plain_git.commits(harbour))
 
 
@@ -118,7 +104,7 @@ def test_branches_that_were_merged(both: Both) -> None:
 @pytest.mark.parametrize("commits", [1_000_000, 6])
 def test_branches_that_were_not(harbour: Path, monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
     monkeypatch.setattr(figures, "LISTED", 100)
-    found, theirs = analysis(harbour, commits=commits), plain_git.unmerged(harbour)
+    found, theirs = analysis(harbour, limits=Limits(36_500, commits, 600)), plain_git.unmerged(harbour)
     assert found.branches is not None
     last = {name: int(git(harbour, "log", "-1", "--format=%ct", name)) for name in theirs}
     recent = {name: many for name, many in theirs.items() if last[name] >= found.oldest.at}
@@ -152,7 +138,7 @@ def test_files_and_folders_now_and_before(both: Both) -> None:
 def test_what_this_project_is_made_of() -> None:
     if not (OURS / ".git").exists():
         pytest.skip("this is no clone")
-    found = analysis(OURS, commits=5)
+    found = analysis(OURS, limits=Limits(36_500, 5, 600))
     assert found.now is not None
     assert {"Make", "Python", "Django"} <= found.now.tools
     assert found.description.startswith("Palimpsest is ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,8 @@ from memory.errors import Invalid
 from memory.git_history import figures, report, storage
 from memory.git_history.analysis import Analysis, Limits, Parts, analyze
 from memory.git_history.repository import Repository
-from tests.history.repositories import DAY, git, made
-
-NOW = int(time.time())
+from tests.history import plain_git
+from tests.history.repositories import DAY, NOW, commit, git, made
 
 
 def analysis(folder: Path, limits: Limits | None = None, **more: object) -> Analysis | None:
@@ -33,20 +31,6 @@ def work(tmp_path: Path) -> Path:
     return folder
 
 
-def commit(folder: Path, message: str, files: dict[str, str], *, at: int = NOW - 60) -> str:
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    git(folder, "add", "--all")
-    os.environ |= {"GIT_COMMITTER_DATE": f"@{at} +0000", "GIT_AUTHOR_DATE": f"@{at} +0000"}
-    try:
-        git(folder, "-c", "user.name=Ada Quay", "-c", "user.email=ada@quay.test", "commit", "--quiet", "-m", message)
-    finally:
-        del os.environ["GIT_COMMITTER_DATE"], os.environ["GIT_AUTHOR_DATE"]
-    return git(folder, "rev-parse", "HEAD").strip()
-
-
 def all_of(found: Analysis | None) -> Analysis:
     assert found is not None
     return found
@@ -61,18 +45,13 @@ def test_from_a_folder_within(work: Path) -> None:
     assert paths(analysis(work / "b")) == {"a.py": 2, "b/c.md": 1}
 
 
-def test_no_repository(tmp_path: Path) -> None:
+def test_no_repository_and_an_empty_one(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="is in no git repository"):
         Repository(tmp_path)
-
-
-def test_a_folder_that_only_looks_like_one(tmp_path: Path) -> None:
     (tmp_path / ".git").write_text("gitdir: /nowhere/at/all")
     with pytest.raises(Invalid, match="project_dir"):
         Repository(tmp_path)
-
-
-def test_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / ".git").unlink()
     git(tmp_path, "init", "--quiet")
     with Repository(tmp_path) as repository:
         assert repository.head is None
@@ -192,25 +171,19 @@ def test_times_beyond_any_calendar(work: Path) -> None:
     assert storage.tags_of(found)[1].endswith(" to 9999-12-31T23:59:59Z")
 
 
-def test_a_damaged_pack(work: Path) -> None:
-    git(work, "gc", "--quiet")
-    for path in (work / ".git" / "objects" / "pack").glob("*.pack"):
-        path.chmod(0o600)
-        path.write_bytes(path.read_bytes()[:40] + bytes(300))
-    with pytest.raises(Invalid, match="cannot be read"):
-        analysis(work)
-
-
-def test_a_head_whose_commit_is_missing(work: Path) -> None:
-    (work / ".git" / "refs" / "heads" / "main").write_text(f"{'1' * 40}\n")
-    with pytest.raises(Invalid, match="cannot be read"):
-        analysis(work)
-
-
-def test_a_damaged_one(work: Path) -> None:
-    for path in (work / ".git" / "objects").glob("??/*"):
-        path.chmod(0o600)
-        path.write_bytes(b"no object")
+@pytest.mark.parametrize("damage", ["a pack", "the objects", "a missing head"])
+def test_a_damaged_one(work: Path, damage: str) -> None:
+    if damage == "a pack":
+        git(work, "gc", "--quiet")
+        for path in (work / ".git" / "objects" / "pack").glob("*.pack"):
+            path.chmod(0o600)
+            path.write_bytes(path.read_bytes()[:40] + bytes(300))
+    elif damage == "the objects":
+        for path in (work / ".git" / "objects").glob("??/*"):
+            path.chmod(0o600)
+            path.write_bytes(b"no object")
+    else:
+        (work / ".git" / "refs" / "heads" / "main").write_text(f"{'1' * 40}\n")
     with pytest.raises(Invalid, match="cannot be read: `git fsck` names the damage") as refused:
         analysis(work)
     assert "Error" not in str(refused.value)
@@ -248,11 +221,13 @@ def test_a_sha256_repository(tmp_path: Path, is_packed: bool) -> None:
 # --- limits
 
 
-def test_days(work: Path) -> None:
+def test_days_and_commits(work: Path) -> None:
     commit(work, "of today", {"a.py": "8"}, at=NOW - 5)
     commit(work, "of the day before yesterday", {"a.py": "9"}, at=NOW - 2 * DAY)
     assert len(all_of(analysis(work, Limits(1, 10, 60))).facts) == 3
     assert report.covered(all_of(analysis(work, Limits(1, 10, 60)))).endswith("; all of the last 1 day")
+    found = all_of(analysis(work, Limits(90, 1, 60)))
+    assert report.covered(found).endswith("; the newest; there are more in the last 90 days")
 
 
 def test_a_project_without_commits_in_the_days_falls_back_to_the_newest(work: Path) -> None:
@@ -262,11 +237,6 @@ def test_a_project_without_commits_in_the_days_falls_back_to_the_newest(work: Pa
     said = report.covered(found)
     assert said.endswith("; the newest; there is none in the 1 day before this analysis")
     assert said in report.render(found, "work")
-
-
-def test_commits(work: Path) -> None:
-    found = all_of(analysis(work, Limits(90, 1, 60)))
-    assert report.covered(found).endswith("; the newest; there are more in the last 90 days")
 
 
 @pytest.mark.parametrize("bad", [{"days": 0}, {"commits": -1}, {"seconds": 0}, {"days": 10**6}, {"seconds": 10**9}])
@@ -290,4 +260,7 @@ def test_it_stops_in_time_and_says_how_far_it_came(tmp_path: Path) -> None:
     found = all_of(analysis(folder, Limits(90, 1_000, 50), clock=Ticking()))
     assert 20 < len(found.facts) < 100
     assert [fact.id for fact in found.facts] == git(folder, "rev-list", "HEAD").split()[: len(found.facts)]
+    assert f"{len(found.facts)} commits from " in report.render(found, "long")
     assert "; the newest that could be read in 50 seconds" in report.covered(found)
+    assert found.now is not None
+    assert found.now.files == len(plain_git.files(folder, "HEAD"))  # there was time left for it

@@ -2,48 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
 from memory.consent import redaction, removal_requests
 from memory.git_history import storage
-from memory.git_history.analysis import Analysis, Limits, Parts, analyze, limits_of
-from memory.git_history.repository import Repository
+from memory.git_history.analysis import Limits, Parts, limits_of
 from memory.models import Agent, HistoryAnalysis
 from memory.policy import switches
 from memory.writing import operations
 from tests.conftest import OPERATOR
-from tests.history.repositories import git, made
-from tests.history.test_odd_repositories import commit
+from tests.history.repositories import ALL, WIDE, analysis, commit
 from tests.rules import talking
 from tests.steps import ME, PERSON, active, fresh, last_entry, row, says
-
-NOW = int(time.time())
-WIDE = Limits(36_500, 100_000, 600)
-ALL = Parts(branches=True, authors=True)
-
-
-@pytest.fixture(scope="module")
-def harbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("kept") / "harbour.git", 200, ending=NOW - 60)
-
-
-def analysis(folder: Path, parts: Parts = ALL, limits: Limits = WIDE) -> Analysis:
-    with Repository(folder) as repository:
-        found = analyze(repository, limits, parts, now=NOW)
-    assert found is not None
-    return found
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    git(folder, "init", "--quiet", "--initial-branch=main")
-    commit(folder, "feat: winds", {"winds.py": "1", "tests/test_winds.py": "1"})
-    return folder
 
 
 def test_as_a_memory_of_its_project(ada: Agent, harbour: Path) -> None:

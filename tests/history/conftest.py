@@ -1,0 +1,23 @@
+"""Repositories of the tests of histories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.history.repositories import NOW, commit, git, made
+
+
+@pytest.fixture(scope="session")
+def harbour(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("history") / "harbour.git", 700, ending=NOW - 60)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    commit(folder, "feat: winds", {"winds.py": "1", "tests/test_winds.py": "1"})
+    return folder
