@@ -138,24 +138,20 @@ def asked(port: int, keys: list[str]) -> Counter[str]:
         number = place
         while time.monotonic() < end:
             key, number = keys[number % len(keys)], number + 1
-            for what, wanted in (
-                (
-                    "write",
-                    load.request("POST", "/api/v1/memories", key, {"content": f"Number {number} of {place}."}, 201),
-                ),
-                ("search", load.request("POST", "/api/v1/memories/search", key, {"q": "boat paint", "limit": 10})),
-                ("context", load.request("GET", "/api/v1/context", key)),
-            ):
+            wanted = {
+                "write": ("POST", "memories", {"content": f"Number {number} of {place}."}, 201),
+                "search": ("POST", "memories/search", {"q": "boat paint", "limit": 10}, 200),
+                "context": ("GET", "context", None, 200),
+            }
+            for what, (method, path, body, status) in wanted.items():
                 try:
-                    asking.ask(wanted)
+                    asking.ask(load.request(method, f"/api/v1/{path}", key, body, status))
                     answers[f"{what} well"] += 1
-                except (AssertionError, OSError) as failure:
-                    head = (
-                        failure.args[0][0].split(b"\r\n")[0].decode()
-                        if isinstance(failure, AssertionError)
-                        else failure
-                    )
-                    answers[f"{what}: {head}"] += 1
+                except AssertionError as failure:
+                    answers[f"{what}: {failure.args[0][0].splitlines()[0].decode()}"] += 1
+                    asking.close()
+                except OSError as failure:
+                    answers[f"{what}: {failure}"] += 1
                     asking.close()
 
     threads = [threading.Thread(target=client, args=(place,)) for place in range(CLIENTS)]
