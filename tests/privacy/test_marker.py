@@ -286,7 +286,7 @@ def test_the_commands_that_take_back_and_remove(watch: Watch, house: House, monk
 
 
 def test_imports_that_fail(watch: Watch, ada: Agent) -> None:
-    for line, _ in BAD.values():
+    for line, _ in BAD:
         bad = line.replace(MARKER.encode(), watch.marker.encode())
         ran = watch.run("import_memories", "acme/ada", "-", stdin=b'{"content": "good"}\n' + bad)
         assert ran.code == 2
