@@ -18,6 +18,7 @@ from memory.git_history.stack import is_code, is_manifest
 DAY = 86_400  # seconds
 LONG = 14  # days after which a branch is long-lived
 _WIDE, _SEVERAL = 20, 3  # files of a commit that reaches far, and of one that is more than a small fix
+_DEPTH = 3  # levels of folders
 _LATEST = 3  # decisions that are compared for each one that is listed
 _SCORES = {"feature": 2, "revert": 2, "refactoring": 1, "fix": 1, "performance": 1}
 LISTED = 3  # branches that are named
@@ -115,8 +116,8 @@ def most_changed(commits: Iterable[Commit]) -> list[tuple[str, Counter[str]]]:
 
 
 def folders(commits: Iterable[Commit], most: int) -> list[tuple[str, int]]:
-    """The folders that most commits change: of the root, and those below them."""
-    touched = (sorted({"/".join(path.split("/")[:-1][:2]) for path in commit.changes or ()}) for commit in commits)
+    """The folders that most commits change, at most three levels deep."""
+    touched = (sorted({"/".join(path.split("/")[:-1][:_DEPTH]) for path in commit.changes or ()}) for commit in commits)
     return Counter(name for names in touched for name in names if name).most_common(most)
 
 

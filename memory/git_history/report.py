@@ -32,7 +32,7 @@ KIND = "history"  # of analysis
 METHOD = "log, tags, branches and trees, read with dulwich"
 PRESERVED = "figures and commits; the repository has the rest"
 _MAJOR, _DECISIONS, _FILES, _LISTED, _PEOPLE = 7, 8, 5, 3, 5
-_SUBJECT, _LINE = 110, 1_000  # characters
+_SUBJECT, _LINE = 150, 1_000  # characters
 # The host ends in letters, or is four numbers: "config-yaml@1.2.3" is a package and its version.
 _ADDRESS = re.compile(
     r"[\w.+'-]+@(?:[\w-]+(?:\.[\w-]+)*\.[A-Za-z][\w-]+|\d{1,3}(?:\.\d{1,3}){3})\b|<[^<>\s]+@[^<>\s]*>"
@@ -88,7 +88,7 @@ def covered(analysis: Analysis) -> str:
     absent *= analysis.parts.files or analysis.parts.patterns
     parts = {
         f"{several(many, 'commit')} from {day(analysis.oldest.at)} to {day(analysis.newest.at)}": True,
-        f"the newest; there is none in the {days} before this analysis": analysis.is_older,
+        f"all older than the last {days}": analysis.is_older,
         f"all of the last {days}": is_complete and not analysis.is_older,
         f"the newest; there are more in the last {days}": many == limits.commits
         and not is_complete

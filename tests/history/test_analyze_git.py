@@ -143,7 +143,7 @@ def test_an_old_history_is_analyzed_too(ada: Agent, tmp_path: Path) -> None:
     commit(old, "long ago", {"a": "1"}, at=1_000_000_000)
     ran = analyze("--project-dir", str(old))
     assert ran.json["commits"] == 1
-    assert "the newest; there is none in the 90 days before this analysis" in ran.err
+    assert "all older than the last 90 days" in ran.err
 
 
 # --- init

@@ -70,7 +70,7 @@ def test_most_changed_files_and_folders(both: Both) -> None:
     theirs = Counter(
         folder
         for paths in plain_git.changed(both.folder, both.these)
-        for folder in {"/".join(path.split("/")[:-1][:2]) for path in paths if "/" in path}
+        for folder in {"/".join(path.split("/")[:-1][:3]) for path in paths if "/" in path}
     )
     assert dict(figures.folders(both.found.facts, 1_000)) == theirs
 

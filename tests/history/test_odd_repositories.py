@@ -235,7 +235,7 @@ def test_a_project_without_commits_in_the_days_falls_back_to_the_newest(work: Pa
         found = all_of(analyze(repository, Limits(1, 1, 60), Parts(), now=NOW + 3 * DAY))
     assert (len(found.facts), found.is_older) == (1, True)
     said = report.covered(found)
-    assert said.endswith("; the newest; there is none in the 1 day before this analysis")
+    assert said.endswith("; all older than the last 1 day")
     assert said in report.render(found, "work")
 
 
