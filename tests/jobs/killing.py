@@ -18,7 +18,7 @@ from tests.jobs.scripted import SlowModel
 from tests.model_server import ModelServer
 
 WORKERS = 3
-PATIENCE = 600  # seconds for all of it
+PATIENCE, PATIENCE_A_KILL = 500, 5  # seconds
 # What is killed, and how often of all: a process that works, one of the others, the whole worker at once.
 VICTIMS = {"works": 4, "first": 1, "guards": 1, "files": 1, "fetches": 1, "group": 3}
 MOMENTS = ("any", "call", "edit")
@@ -94,7 +94,7 @@ def run(folder: Path, kills: int, sessions: int, seed: int) -> dict[str, Any]:
         killer = Killer(fleet, model, dice, kills, sessions)
         started = time.monotonic()
         fleet.start(WORKERS)
-        refine_all(fleet, killer.go_on, PATIENCE)
+        refine_all(fleet, killer.go_on, PATIENCE + PATIENCE_A_KILL * kills)
         told: dict[str, Any] = {"kills": len(killer.made), "seed": seed, "seconds": round(time.monotonic() - started)}
         told |= {"victims": dict(Counter(victim for _, victim in killer.made)), "in_calls": killer.in_calls()}
         wrong = wrong_with(fleet, told)
