@@ -32,8 +32,11 @@ def update_many(rows: Sequence[models.Model], fields: Collection[str]) -> None:
     """Write these fields of existing rows of one model, of each row its own values.
 
     Django's `bulk_update` takes minutes for 10,000 rows. A row is found by its id and, if the model has one, its
-    agent: the rows may lie by agent on several servers (docs/scaling.md).
+    agent: the rows may lie by agent on several servers (docs/scaling.md). Raises ValueError for a row without an id,
+    which would be found by nothing.
     """
+    if not all(row.pk for row in rows):
+        raise ValueError("A row without an id cannot be updated. Read the rows first.")
     if rows:
         _change(type(rows[0]), frozenset(fields)).run(rows)
 
@@ -140,7 +143,7 @@ class Prepared(Generic[M]):
         converters = compiler.get_converters([column for column, *_ in compiler.select]).items()
         places = slice(compiler.klass_info["select_fields"][0], compiler.klass_info["select_fields"][-1] + 1)
         names = [column.target.attname for column, *_ in compiler.select[places]]
-        related = get_related_populators(compiler.klass_info, compiler.select, DEFAULT_DB_ALIAS)  # type: ignore[call-arg]
+        related = get_related_populators(compiler.klass_info, compiler.select, DEFAULT_DB_ALIAS)  # type: ignore[call-arg]  # of Django 6.1
 
         def make(row: list[Any]) -> M:
             for place, (convert, expression) in converters:

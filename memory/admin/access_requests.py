@@ -48,9 +48,9 @@ class Revoke(AdminAction):
 
     def preview(self, rows: Sequence[AccessRequest]) -> Iterable[str]:
         running = sum(map(self.is_offered, rows))
-        yield f"{several(running, 'grant')} ended now, by which nobody reads any more."
+        yield f"{several(running, 'grant')} will end now. Reading under {'it' if running == 1 else 'them'} ends too."
         if rest := len(rows) - running:
-            yield f"{rest:,} of those chosen {'is' if rest == 1 else 'are'} not in force: told, and left as they are."
+            yield f"{rest:,} of those chosen {'is' if rest == 1 else 'are'} not in force and will not change."
 
     def run(self, page: Any, rows: Sequence[AccessRequest], by: Any, given: dict[str, Any]) -> Iterator[Result]:
         agents = Agent.objects.select_related("tenant").in_bulk([row.agent_id for row in rows])

@@ -76,7 +76,7 @@ class ProposalForm(AdminForm):
         "Its own side decides these, because they decide who can read. Nothing changes until its runtime or its "
         "steward accepts, within 72 hours. A proposal that is open is replaced by this one.",
     )
-    model = forms.CharField(max_length=200, help_text="provider/model-name; whoever runs it reads what is refined")
+    model = forms.CharField(max_length=200, help_text="provider/model-name; the provider can read what is refined")
     steward = forms.EmailField(required=False, help_text="the address of the person who speaks for the agent")
     is_steward_only = forms.BooleanField(
         required=False, label="Its steward alone consents", help_text="and not its runtime"
@@ -85,15 +85,15 @@ class ProposalForm(AdminForm):
         max_length=1_000,
         required=False,
         label="Memory file",
-        help_text="its runs are logged there, not sealed, for whoever can read the file; under its tenant's folder of "
-        "the operator's, such as notes.md; empty: in its memory",
+        help_text="a file such as notes.md, in its tenant's folder on the server. Its runs are logged there in clear "
+        "text: anyone who can read the file can read them. Empty: they are logged in its memory, sealed",
     )
     vault_path = forms.CharField(
         max_length=1_000,
         required=False,
         label="Vault",
-        help_text="a folder with a file for each thing it remembers, for whoever can read them; what is private stays "
-        "sealed; under its tenant's folder of the operator's, such as vault; empty: none",
+        help_text="a folder such as vault, in its tenant's folder on the server. It gets a file for each memory, which "
+        "anyone with access to the folder can read. Private memories stay sealed. Empty: no vault",
     )
 
 

@@ -25,15 +25,15 @@ from tests.conftest import House
 from tests.rules.talking import of_category, talk
 from tests.steps import ME, fresh, remember
 
-EVERYTHING = Surroundings("said", "git@github.com:acme/site.git", "/work/folder")
+EVERYTHING = Surroundings("said", "git@github.com:acme/site.git", "/srv/folder")
 
 
 def test_what_goes_before_what() -> None:
     rows = [
         (EVERYTHING, "said"),
-        (Surroundings("", "git@github.com:acme/site.git", "/work/folder"), "github.com/acme/site"),
-        (Surroundings("", "", "/work/folder"), "folder"),
-        (Surroundings("", "/srv/git/site.git", "/work/folder"), "folder"),
+        (Surroundings("", "git@github.com:acme/site.git", "/srv/folder"), "github.com/acme/site"),
+        (Surroundings("", "", "/srv/folder"), "folder"),
+        (Surroundings("", "/srv/git/site.git", "/srv/folder"), "folder"),
         (Surroundings(directory="/"), "default-project"),
         (Surroundings(), "default-project"),
     ]
@@ -50,7 +50,7 @@ def test_one_that_is_set_goes_before_what_is_found() -> None:
 
 
 def test_how_it_is_found_is_a_setting() -> None:
-    found = Surroundings("", "git@github.com:acme/site.git", "/work/folder")
+    found = Surroundings("", "git@github.com:acme/site.git", "/srv/folder")
     rows = [
         ({"project_identification_method": "directory_name"}, "folder"),
         ({"project_identification_method": "git_remote"}, "github.com/acme/site"),

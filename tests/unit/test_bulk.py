@@ -38,6 +38,11 @@ def test_each_row_gets_its_own_values_of_every_type(ada: Agent) -> None:
             assert getattr(written, name) == getattr(memory, name)
 
 
+def test_a_row_that_was_not_read_is_not_updated(ada: Agent) -> None:
+    with pytest.raises(ValueError, match="without an id"):
+        update_many([Memory(agent=ada, number=1)], ["project"])
+
+
 def test_other_fields_and_other_rows_stay(ada: Agent) -> None:
     remember(ada, "one", "two")
     one, two = rows(ada)
