@@ -247,13 +247,13 @@ class _Report:
         yield 7, "Future Considerations", "; ".join(self.future())
 
     def attention(self) -> Iterator[str]:
-        for path, types in self.files[:2]:
+        for path, types in self.files[:2]:  # a changelog is there to change
             if (
-                _main_type(types) != "documentation"
+                not figures.CHANGELOG.search(path)
                 and len(self.known) >= _ENOUGH
                 and types.total() >= _HOT * len(self.known)
             ):
-                yield f"{of_path(path)} changes in {types.total() / len(self.known):.0%} of the commits"
+                yield f"{of_path(path)} changes in {types.total() / len(self.known):.0%} of the commits (no merges)"
         if self.parts.messages and self.types["fix"] >= max(_FIXING * len(self.plain), _ENOUGH / 2):
             yield f"{self.types['fix'] / len(self.plain):.0%} of the commits fix something"
 

@@ -324,3 +324,11 @@ def test_branches_are_left_out_if_there_is_no_time(harbour: Path) -> None:
         facts = list(repository.walk(repository.head or "", None, reads_files=False))
         assert figures.branches(repository, facts, lambda: False)
         assert figures.branches(repository, facts, lambda: True) is None
+
+
+def test_a_file_that_changes_often_needs_attention_but_a_changelog_does_not(work: Path) -> None:
+    for nth in range(9):
+        commit(work, f"feat: wind {nth}", {"winds.py": f"{nth}", "CHANGES.rst": f"{nth}"})
+    found = section(analysis(work), "Recommendations")
+    assert "winds.py changes in 100% of the commits (no merges)" in found
+    assert "CHANGES.rst" not in found
