@@ -106,5 +106,5 @@ def test_a_row_is_changed_for_its_own_agent_alone(ada: Agent, bob: Agent) -> Non
     memory = row(ada, number)
     memory.agent_id, memory.project = bob.pk, "tern"
     bulk.update_many([memory], ["project"])
-    bulk.update_many([memory, Memory(pk=0, agent_id=bob.pk, project="tern")], ["project"])
+    bulk.update_many([memory, Memory(pk=10**6, agent_id=bob.pk, project="tern")], ["project"])
     assert row(ada, number).project == ""
