@@ -7,7 +7,7 @@ raises a domain error to refuse, and then nothing of the call happens.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,12 +25,13 @@ from memory.writing import edits, operations
 from refinement import ledger, limits, similarity, tools
 from refinement import session as sessions
 from refinement.errors import BadCall, LimitReached
+from refinement.losses import losses
 from refinement.models import Mode, Outcome, RefinementSession
-from refinement.specifics import missing
 
 SHOWN_IN_ERRORS = 10  # memories whose present content one error shows
 DOUBLES_TRIED = 200  # memories most alike that a deletion in dedupe_only is compared with
 MAX_SOURCE_CHARACTERS = 200_000  # that one call may have read and compared, while it holds the agent's row
+LEFT_OUT_SEARCHED, LEFT_OUT_SHOWN = 200, 50  # specifics that one edit leaves out
 GROWTH = 16  # tokens by which a result may outweigh its sources: a date written out, a name for a pronoun
 _WORD = re.compile(r"\w+")  # what is left of a text when nothing in it can be an operator of a search
 
@@ -82,11 +83,11 @@ def _search(cut: Cut, call: tools.SearchMemories) -> None:
 
 def _consolidate(cut: Cut, call: tools.ConsolidateMemories) -> None:
     memories = edits.fetch(cut.agent, call.ids_to_merge)
-    left_out = [m.number for m in memories if m.constitutional]
+    constitutional = [m.number for m in memories if m.constitutional]
     sources = [m for m in memories if not m.constitutional]
     if len(sources) < 2:
-        raise errors.Constitutional(left_out)
-    _rewrites(cut, sources, call.new_content, call.dropping)
+        raise errors.Constitutional(constitutional)
+    lost = _rewrites(cut, sources, call.new_content)
     edited = operations.consolidate(
         cut.agent,
         sources,
@@ -102,15 +103,15 @@ def _consolidate(cut: Cut, call: tools.ConsolidateMemories) -> None:
         "id": new.number,
         "merged": [m.number for m in sources],
         "saved": sum(m.tokens for m in sources) - new.tokens,
-    }
-    if left_out:
-        cut.answer["left_out_as_constitutional"] = left_out
+    } | lost
+    if constitutional:
+        cut.answer["left_out_as_constitutional"] = constitutional
 
 
 def _update(cut: Cut, call: tools.UpdateMemory) -> None:
     [memory] = edits.fetch(cut.agent, [call.id])
     before = memory.tokens
-    _rewrites(cut, [memory], call.content, call.dropping)
+    lost = _rewrites(cut, [memory], call.content)
     edited = operations.revise(
         cut.agent,
         memory,
@@ -124,7 +125,7 @@ def _update(cut: Cut, call: tools.UpdateMemory) -> None:
         _nothing_done(cut, {"id": call.id, "unchanged": True})
         return
     cut.session.updated += 1
-    cut.answer = {"id": call.id, "saved": before - edited.memory.tokens}
+    cut.answer = {"id": call.id, "saved": before - edited.memory.tokens} | lost
 
 
 def _delete(cut: Cut, call: tools.DeleteMemory) -> None:
@@ -227,8 +228,8 @@ def _nothing_done(cut: Cut, answer: dict[str, Any]) -> None:
     cut.answer = answer
 
 
-def _rewrites(cut: Cut, sources: list[Memory], content: str, dropping: Sequence[str]) -> None:
-    """All that is asked of a merge or a rewrite, the cheap questions first: the row is locked meanwhile."""
+def _rewrites(cut: Cut, sources: list[Memory], content: str) -> dict[str, Any]:
+    """Check a merge or a rewrite, and count it. Returns what the answer says of what the new text leaves out."""
     _editable(cut, sources)
     _has_changes_left(cut, len(sources))
     before, after = sum(m.tokens for m in sources), tokens.count(content)
@@ -237,25 +238,33 @@ def _rewrites(cut: Cut, sources: list[Memory], content: str, dropping: Sequence[
             f"The result weighs {after:,} tokens and its sources {before:,}: refining may add at most {GROWTH}.",
             "grown",
         )
-    _keeps_specifics(cut, sources, content, dropping)
+    report = _left_out(cut, sources, content)
     lost = max(0, before - _weight(cut, sources, content))  # an edit that adds weight loses nothing
     _cuts(cut, lost, len(sources))
+    return {"left_out": report} if report else {}
 
 
-def _keeps_specifics(cut: Cut, sources: list[Memory], content: str, dropping: Sequence[str]) -> None:
-    texts = [cut.silo.open(memory).content for memory in sources]
-    if sum(map(len, texts)) > MAX_SOURCE_CHARACTERS:
+def _left_out(cut: Cut, sources: list[Memory], content: str) -> list[dict[str, Any]]:
+    """The specifics of the sources that will be in no core memory any more, with the number of the source."""
+    texts = [(memory.number, cut.silo.open(memory).content) for memory in sources]
+    if sum(len(text) for _, text in texts) > MAX_SOURCE_CHARACTERS:
         raise BadCall(
             f"The sources hold more than {MAX_SOURCE_CHARACTERS:,} characters together; merge fewer at a time.",
             "too_much",
         )
-    lost = missing(texts, content, dropping)
-    if lost:
-        raise BadCall(
-            "The new content loses specifics of its sources. Keep them, or name each in 'dropping'.",
-            "specifics_lost",
-            lost=[{"kind": specific.kind, "text": specific.text} for specific in lost[:50]],
-        )
+    lost = [(number, one) for number, text in texts for one in losses(text, content, cut.agent.language)]
+    if not lost:
+        return []
+    numbers = {number for number, _ in texts}
+    report = []
+    core = Filters(kind=Kind.CORE, without=ledger.left_out(cut.agent))
+    with reader(cut.agent) as index:
+        for number, one in lost[:LEFT_OUT_SEARCHED]:
+            phrase = one.text.replace('"', " ")
+            hits = index.search(f'"{phrase}"', core, limit=len(sources) + 1)
+            if all(hit.number in numbers for hit in hits):
+                report.append({"id": number, "kind": one.kind, "text": one.text})
+    return report[:LEFT_OUT_SHOWN]
 
 
 def _has_changes_left(cut: Cut, changed: int) -> None:
@@ -295,7 +304,7 @@ def _has_a_double(cut: Cut, memory: Memory) -> None:
     others = [m for m in edits.fetch(cut.agent, [hit.number for hit in hits]) if m.number != memory.number]
     others = [m for m in others if not m.discarded_at and _place(m) == _place(memory)]
     texts = [cut.silo.open(m).content for m in others]
-    alike = content in texts or similarity.stand_in(content, texts) is not None
+    alike = any(similarity.says_as_much(text, content) for text in texts)
     if not alike:
         raise BadCall(
             "In this mode only a memory with an equal or nearly equal one left standing can be deleted.", "no_double"

@@ -39,7 +39,7 @@ Number = Annotated[int, BeforeValidator(_number), Field(ge=1, lt=2**63, strict=T
 Text = Annotated[Filled, Field(min_length=1, max_length=MAX_CONTENT)]
 Dropping = Annotated[
     list[Annotated[str, Field(max_length=500)]],
-    Field(max_length=100, description="specifics of the sources that are left out on purpose, each as it is written"),
+    Field(max_length=100, description="what is left out on purpose; kept in the audit trail"),
 ]
 
 
@@ -66,8 +66,9 @@ class SearchMemories(Arguments):
 
 
 class ConsolidateMemories(Arguments):
-    """Replace two or more core memories by one, in one step. The result keeps the earliest origin date, and must
-    keep every specific of its sources (numbers, dates, names, quotes, negations) that `dropping` does not name."""
+    """Replace two or more core memories by one, in one step. The result keeps the earliest origin date. The answer
+    lists under `left_out` the numbers, dates, names, addresses, identifiers and quotations that are now in no core
+    memory, each with the id of its source: add what should stay with update_memory."""
 
     ids_to_merge: list[Number] = Field(min_length=2, max_length=1_000)
     new_content: Text
@@ -76,7 +77,7 @@ class ConsolidateMemories(Arguments):
 
 
 class UpdateMemory(Arguments):
-    """Tighten the wording of one core memory, keeping its specifics."""
+    """Tighten the wording of one core memory. The answer has `left_out`, as that of consolidate_memories."""
 
     id: Number
     content: Text

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from refinement import specifics
+from refinement.losses import losses
 from refinement.similarity import clusters, near_groups
 from tests.bench.figures import Figure
 from tests.bench.places import ROOT, ledgers
@@ -56,8 +56,9 @@ def specifics_kept(texts: list[str], groups: list[tuple[tuple[int, ...], int]]) 
     """Of the specifics in all merged memories, how many the wording kept has; and how many there are."""
     lost = found = 0
     for members, fullest in groups:
-        found += sum(len(specifics.extract(texts[i])) for i in members)
-        lost += len(specifics.missing([texts[i] for i in members], texts[fullest]))
+        for text in (texts[i] for i in members):
+            found += len(losses(text, "", "english"))
+            lost += len(losses(text, texts[fullest], "english"))
     return found - lost, found
 
 

@@ -229,7 +229,7 @@ def test_sources_that_would_take_long_to_compare(ada: Agent) -> None:
 def test_more_changes_than_are_left_are_refused_before_anything_is_read(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refinement.effects.missing", lambda *_: pytest.fail("the sources were compared"))
+    monkeypatch.setattr("refinement.effects.losses", lambda *_: pytest.fail("the sources were compared"))
     held.row.__class__.objects.filter(pk=held.row.pk).update(max_changes=1)
     answer = held.call("consolidate_memories", ids_to_merge=[1, 2], new_content="Both.")
     assert answer["code"] == "too_many_changes"

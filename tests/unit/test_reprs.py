@@ -13,7 +13,7 @@ from memory.silo.silo import Opened
 from refinement.knife import Result
 from refinement.ledger import Entry
 from refinement.llm.base import Message, Reply, Request, ToolCall
-from refinement.specifics import extract
+from refinement.losses import losses
 from refinement.tools import UpdateMemory
 from tests.privacy.marker import MARKER
 
@@ -34,7 +34,7 @@ SAID = Message("user", MARKER)
         Result(True, MARKER),
         UpdateMemory(id=1, content=MARKER),
         Document(1, MARKER, (), None, "core", "technical", ""),  # type: ignore[arg-type]
-        extract(f'She said "{MARKER}" to Ana.')[0],
+        losses(f'She said "{MARKER}" to Ana.', "", "english")[0],
     ],
     ids=lambda held: type(held).__name__,
 )

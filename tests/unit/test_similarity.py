@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refinement.similarity import clusters, near_groups, similar, stand_in
+from refinement.similarity import clusters, near_groups, says_as_much, similar
 from tests.growth import growth
 
 BASE = "On Mondays the team reviews the open bookings, and Jonas writes the summary for Mirela."
 
 SAME = [
-    "On Mondays the team reviews open bookings and Jonas writes the summary for Mirela",
+    "On Mondays the team reviews open bookings, and Jonas writes the summary for Mirela",
     "On Mondays the team always reviews the open bookings, and Jonas writes the summary for Mirela.",
     "Note: on Mondays the team reviews the open bookings, and Jonas writes the summary for Mirela.",
     "On Mondays, the team reviews the open bookings – and Jonas writes the summary for Mirela.",
-    "The team reviews the open bookings on Mondays, and Jonas writes the summary for Mirela.",
+    "on Mondays the team reviews the open bookings; and Jonas writes the summary for Mirela!",
 ]
 LOOK_ALIKES = [
     ("The pool has 40 connections on db-1.", "The pool has 60 connections on db-1."),
@@ -36,6 +36,9 @@ LOOK_ALIKES = [
     ("The office usually closes at noon.", "The office always closes at noon."),
     ("The season went well 🙂", "The season went well 🙁"),
     ("テントは青い", "テントは赤い"),
+    ("We think will is the reason.", "We think Will is the reason."),
+    ("Call Ana, not Ben.", "Call Ben, not Ana."),
+    ("Tea and milk are cold.", "Tea or milk are cold."),
 ]
 
 
@@ -80,11 +83,11 @@ def test_no_group_where_neither_wording_has_everything() -> None:
     assert near_groups(["The office always closes at noon.", "The office really closes at noon."]) == []
 
 
-def test_a_stand_in_keeps_every_adverb() -> None:
+def test_what_says_as_much_has_every_adverb() -> None:
     fuller, plain = SAME[1], BASE
-    assert stand_in(plain, ["Something else.", fuller]) == 1
-    assert stand_in(fuller, [plain]) is None
-    assert stand_in(plain, [plain]) == 0
+    assert says_as_much(fuller, plain)
+    assert not says_as_much(plain, fuller)
+    assert says_as_much(plain, plain)
 
 
 def test_clusters_join_similar_texts_and_leave_the_rest() -> None:
@@ -117,7 +120,7 @@ def test_any_texts_compare_the_same_both_ways(one: str, other: str) -> None:
 def test_every_pair_of_a_group_is_a_near_duplicate(texts: list[str]) -> None:
     for group in near_groups(texts):
         assert all(near_groups([texts[i], texts[j]]) for i in group.members for j in group.members)
-        assert all(stand_in(texts[i], [texts[group.fullest]]) == 0 for i in group.members)
+        assert all(says_as_much(texts[group.fullest], texts[i]) for i in group.members)
 
 
 @pytest.mark.parametrize(("make", "count"), [("prose", 2_000), ("one template", 2_000), ("one wording", 100)])

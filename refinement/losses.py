@@ -1,0 +1,93 @@
+"""What a merge or a rewrite leaves out of its sources: numbers, dates, names, addresses, identifiers and quotations.
+
+It is a report for the model, which can add what it wants to keep. Nothing is refused. The report may name too much:
+any word with a capital letter counts as a name, unless it is a stop word.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from memory.search.stopwords import stop_words
+from memory.search.words import stemmer
+from refinement.similarity import NUMBER_WORDS
+
+_NAMES = "january february march april may june july august september october november december"
+_MONTHS = _NAMES.split()
+_MONTH = rf"(?:{'|'.join(rf'{name[:3]}(?:{name[3:]})?' for name in _MONTHS)})\b"
+_DAY = r"\d{1,2}(?:st|nd|rd|th)?\b"
+_YEAR = r"(?:,?\ \d{4}\b)?"
+
+# The numbers of repetitions keep the time of a search in proportion to the length of a hostile text.
+_SPECIFIC = re.compile(
+    rf"""
+      (?P<url> \b(?:[a-z][a-z0-9+.-]{{1,15}}://|www\.)[^\s<>"'`)\]]*[\w/] )
+    | (?P<email> [\w.+%-]{{1,64}}@[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{1,8}} )
+    | (?P<quote> "[^"\n]{{1,400}}" | “[^”\n]{{1,400}}” | «[^»\n]{{1,400}}» | `[^`\n]{{1,400}}` )
+    | (?P<date> \b\d{{4}}-\d\d-\d\d\b | \b{_DAY}\ {_MONTH}{_YEAR} | \b{_MONTH}\ (?:{_DAY}{_YEAR}|\d{{4}}\b) )
+    | (?P<number> (?<![\w.-])\d+(?:[.,:]\d+)*(?:st|nd|rd|th|am|pm|k|m)?(?![\w/-]) )
+    | (?P<identifier> (?<!\w)(?: --?[a-z][\w-]* | [~.]{{0,2}}(?:/[\w.@+-]+)+ | [@\#][\w-]+
+        | (?=[\w.:/-]{{0,100}}?(?:\d|_|::|\w\w\.\w\w|(?-i:[a-z][A-Z]))) [\w.-]+(?:(?:::|[:/])[\w.-]+)* )\b )
+    | (?P<name> [^\W\d_]+ )
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_TERM = re.compile(r"(\d{4})-(\d\d)-(\d\d)\b|(\d+(?:[.,:]\d+)*)(?:st|nd|rd|th)?|([^\W\d_]+)")
+_GROUPING = re.compile(r",(?=\d{3}(?!\d))")
+_SPELLINGS = NUMBER_WORDS | {name: name[:3] for name in _MONTHS}
+
+
+@dataclass(frozen=True, slots=True)
+class Specific:
+    """A passage that a shorter text easily loses. `kind` is a group of `_SPECIFIC`."""
+
+    kind: str
+    text: str
+
+    def __repr__(self) -> str:
+        """Without the text, which is content."""
+        return f"<Specific {self.kind}>"
+
+
+def losses(source: str, result: str, language: str) -> list[Specific]:
+    """The specifics of the source that the result does not have, each once.
+
+    A date, a number or a name may be written differently: "7 May 2023" for 2023-05-07, "three" for 3, "Ana's" for Ana.
+    Anything else must be in the result as it is, in upper or lower case.
+    """
+    text, terms = _plain(result).casefold(), _terms(result, language)
+
+    def is_kept(specific: Specific) -> bool:
+        if specific.kind in ("date", "number", "name"):
+            return _terms(specific.text, language) <= terms
+        return specific.text.strip('"“”«»`').casefold() in text
+
+    return [specific for specific in dict.fromkeys(_specifics(source, language)) if not is_kept(specific)]
+
+
+def _specifics(text: str, language: str) -> Iterator[Specific]:
+    common = stop_words(language)
+    for found in _SPECIFIC.finditer(_plain(text)):
+        if found.lastgroup != "name" or (found[0][0].isupper() and found[0].casefold() not in common):
+            yield Specific(str(found.lastgroup), found[0])
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
+
+
+def _terms(text: str, language: str) -> set[str]:
+    """Numbers in digits, months by their first three letters, other words by their stem."""
+    stem = stemmer(language)
+    terms: set[str] = set()
+    for year, month, day, number, word in _TERM.findall(_plain(text)):
+        if word:
+            terms.add(_SPELLINGS.get(word.casefold()) or stem(word.casefold()))
+        elif number:
+            terms.add(_GROUPING.sub("", number).lstrip("0") or "0")
+        else:
+            terms |= {year, _MONTHS[int(month) % 12 - 1][:3], day.lstrip("0")}
+    return terms

@@ -1,0 +1,123 @@
+"""The report of what a merge or a rewrite leaves out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memory.models import Agent, Kind
+from refinement.losses import losses
+from tests.growth import growth
+from tests.refining import Held, fill, opened, protected
+from tests.steps import remember, says
+
+# What the source says, its kind, the passage that is left out, and another way to write it.
+KINDS = [
+    ("The hall seats 1,250 guests at most.", "number", "1,250", "1250 guests"),
+    ("The shop opens at 07:30 on weekdays.", "number", "07:30", "from 7:30"),
+    ("It takes three cooks or 3 waiters.", "number", "3", "three waiters"),
+    ("The lease ends on 2026-03-31 for good.", "date", "2026-03-31", "31 March 2026"),
+    ("The fair is on May 7, 2023 this time.", "date", "May 7, 2023", "the 7th May 2023"),
+    ('The sign says "keep out" in red paint.', "quote", '"keep out"', "a sign “Keep out”"),
+    ("The plumber met Katarina at the house.", "name", "Katarina", "Katarina's plumber"),
+    ("The menu is at https://cafe.test/menu, as before.", "url", "https://cafe.test/menu", "(https://cafe.test/menu)"),
+    ("Mail office@cafe.test for a table.", "email", "office@cafe.test", "Office@cafe.test"),
+    ("The build reads MAX_WORKERS at start.", "identifier", "MAX_WORKERS", "`MAX_WORKERS`"),
+    ("The file /etc/app.conf is read once.", "identifier", "/etc/app.conf", "in /etc/app.conf."),
+    ("We run v1.2.3 of it.", "identifier", "v1.2.3", "(v1.2.3)"),
+]
+
+
+@pytest.mark.parametrize(("source", "kind", "text", "other"), KINDS)
+def test_each_kind_is_found_and_may_be_written_differently(source: str, kind: str, text: str, other: str) -> None:
+    assert (kind, text) in [(one.kind, one.text) for one in losses(source, "Nothing.", "english")]
+    assert text not in [one.text for one in losses(source, f"Now {other}.", "english")]
+
+
+@pytest.mark.parametrize(
+    ("source", "result", "text"),
+    [
+        ("It costs 40 euros.", "It costs 400 euros.", "40"),
+        ("It ends on 7 May 2023.", "It ends on 8 May 2023.", "7 May 2023"),
+        ("We met Ana.", "We met Anatol.", "Ana"),
+    ],
+)
+def test_a_longer_or_other_one_is_another(source: str, result: str, text: str) -> None:
+    assert [one.text for one in losses(source, result, "english")] == [text]
+
+
+def test_words_of_a_language_that_open_a_sentence_are_no_names() -> None:
+    assert losses("The tea is hot. Where is it?", "", "english") == []
+    assert losses("Der Tee ist kalt.", "", "german") != losses("Der Tee ist kalt.", "", "other")
+
+
+@given(st.text(max_size=200))
+@settings(deadline=None)
+def test_a_text_leaves_out_nothing_of_itself(text: str) -> None:
+    assert losses(text, text, "english") == []
+
+
+@pytest.mark.parametrize("piece", ["a:", "a.", "«", '"', "a", "1.", "/a", "@a", "a-", "www.", "May ", "1,"])
+def test_time_grows_with_the_text(piece: str) -> None:
+    # Four times the text: quadratic growth would be sixteen times.
+    assert growth(lambda length: losses(piece * length, piece * length, "english"), 2_000) < 8
+
+
+# --- in the Knife
+
+
+def held_with(agent: Agent, *texts: str) -> Held:
+    fill(agent, 8, 20)
+    remember(agent, *texts)
+    return opened(agent)
+
+
+def test_a_merge_names_what_is_left_out_and_where_it_is(ada: Agent) -> None:
+    held = held_with(ada, "The hall seats 250 guests at most.", "The plumber met Katarina at the house.")
+    answer = held.call("consolidate_memories", ids_to_merge=[9, 10], new_content="The plumber was at the hall.")
+    assert answer["left_out"] == [
+        {"id": 9, "kind": "number", "text": "250"},
+        {"id": 10, "kind": "name", "text": "Katarina"},
+    ]
+    assert held.call("update_memory", id=answer["id"], content="At the hall (250 seats) the plumber met Katarina.")[
+        "ok"
+    ]
+
+
+def test_a_rewrite_that_keeps_all_has_nothing_to_name(ada: Agent) -> None:
+    held = held_with(ada, "On 2023-05-07 there were 3 plumbers at the hall.")
+    answer = held.call("update_memory", id=9, content="On 7 May 2023, three plumbers were at the hall.")
+    assert answer["ok"]
+    assert "left_out" not in answer
+    assert says(ada, 9).content == "On 7 May 2023, three plumbers were at the hall."
+
+
+def test_what_another_core_memory_says_is_not_lost(ada: Agent) -> None:
+    held = held_with(ada, "Katarina has 250 keys.", "The 250 keys are in the safe.")
+    assert held.call("update_memory", id=9, content="She has keys.")["left_out"] == [
+        {"id": 9, "kind": "name", "text": "Katarina"}
+    ]
+
+
+@pytest.mark.parametrize("how", [{"kind": Kind.JOURNAL}, {"category": "credentials"}])
+def test_what_a_journal_or_a_private_memory_says_is(ada: Agent, how: dict[str, str]) -> None:
+    remember(ada, "Katarina called.", **how)
+    held = held_with(ada, "The plumber met Katarina.")
+    assert held.call("update_memory", id=10, content="The plumber met her.")["left_out"][0]["text"] == "Katarina"
+
+
+def test_a_constitutional_source_leaves_nothing_out(ada: Agent) -> None:
+    fill(ada, 8, 20)
+    remember(ada, "The hall seats 250 guests at most.")
+    protected(ada, 9)
+    merged = {"ids_to_merge": [9, 1, 2], "new_content": f"{says(ada, 1).content} {says(ada, 2).content}"}
+    answer = opened(ada).call("consolidate_memories", **merged)
+    assert answer["left_out_as_constitutional"] == [9]
+    assert "left_out" not in answer
+
+
+def test_one_answer_lists_fifty_at_most(ada: Agent) -> None:
+    fill(ada, 60, 200)
+    remember(ada, " ".join(f"Item {n} costs {n + 1000} euros." for n in range(200)))
+    assert len(opened(ada).call("update_memory", id=61, content="Items cost something.")["left_out"]) == 50
