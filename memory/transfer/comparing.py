@@ -9,7 +9,7 @@ from dataclasses import replace
 from memory.models import Agent, ImportedPiece, Memory
 from memory.policy import switches
 from memory.time_machine.undone import Undone
-from memory.transfer.formats.found import LeftOut
+from memory.transfer.formats.parts import LeftOut
 from memory.transfer.steps import Plan, State, Step
 
 _BOTH = "says something else now, and so does memory {}, which is left: revise or discard that one yourself"

@@ -15,9 +15,8 @@ from memory.policy.names import checked_project
 from memory.policy.validation import Draft
 from memory.transfer.exporting import counted
 from memory.transfer.formats import axe, jsonl, letta, mem0, memory_store, tree
-from memory.transfer.formats.found import HERE, Found, LeftOut, Part, Reader
 from memory.transfer.formats.gathering import WAS_CONSTITUTIONAL
-from memory.transfer.formats.text import EMPTY, NO_TEXT, one_line
+from memory.transfer.formats.parts import EMPTY, HERE, NO_TEXT, Found, LeftOut, Part, Reader, one_line
 from memory.transfer.storing import Stored, store
 
 BATCH = 1_000  # memories held, and stored as one audited edit

@@ -8,8 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from memory.transfer.formats.found import LeftOut
-from memory.transfer.formats.parting import unfenced
+from memory.transfer.formats.parts import LeftOut, unfenced
 from memory.transfer.walk import OUTSIDE, Kind, Tree, is_text
 
 MAX_HOPS = 4  # imports from one file to the next

@@ -23,7 +23,7 @@ from memory.policy.projects import checked_project
 from memory.policy.validation import MAX_TAG, MAX_TAGS, Draft
 from memory.silo.silo import Silo
 from memory.transfer import comparing
-from memory.transfer.formats.found import HERE, Found, LeftOut
+from memory.transfer.formats.parts import HERE, Found, LeftOut
 from memory.transfer.reading import Item
 from memory.transfer.steps import Plan, Step
 

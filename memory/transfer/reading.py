@@ -18,10 +18,8 @@ from memory.errors import FileFault, Invalid
 from memory.policy.validation import MAX_TAG
 from memory.run_log.files import told as naming
 from memory.transfer import git_dates, page_imports, walk
-from memory.transfer.formats.found import Found, LeftOut, Part, Reader
 from memory.transfer.formats.pages import LARGEST, page
-from memory.transfer.formats.parting import Names
-from memory.transfer.formats.text import Unfit, decoded
+from memory.transfer.formats.parts import Found, LeftOut, Names, Part, Reader, Unfit, decoded
 from memory.transfer.systems import framework
 from memory.transfer.systems.outline import MAX_HEAD
 from memory.transfer.systems.system import Form, System

@@ -8,7 +8,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from memory.policy.validation import Draft
-from memory.transfer.formats.found import LeftOut
+from memory.transfer.formats.parts import LeftOut
 
 
 class State(StrEnum):

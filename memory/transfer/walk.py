@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from memory.run_log.files import Folder, Place, open_file, told, walked
-from memory.transfer.formats.found import LeftOut
+from memory.transfer.formats.parts import LeftOut
 from memory.vault.disk import LOCK
 
 MAX_ENTRIES, MAX_DEPTH = 200_000, 128

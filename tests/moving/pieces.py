@@ -7,7 +7,7 @@ from typing import Any
 
 from memory.models import Agent
 from memory.transfer import migration
-from memory.transfer.formats.found import HERE, Found, LeftOut
+from memory.transfer.formats.parts import HERE, Found, LeftOut
 from memory.transfer.planning import planned
 from memory.transfer.reading import Item, Source
 from memory.transfer.steps import Plan, State, Step

@@ -25,7 +25,7 @@ from memory.silo.silo import Opened
 from memory.transfer import exporting
 from memory.transfer.export_formats import EXPORTS
 from memory.transfer.exporting import NotHeld
-from memory.transfer.formats.found import HERE, Found, LeftOut, Part
+from memory.transfer.formats.parts import HERE, Found, LeftOut, Part
 from memory.transfer.importing import IMPORTS, surveyed
 from memory.writing import operations
 from tests.conftest import OPERATOR

@@ -12,11 +12,9 @@ from memory.run_log.runs import entry, harmless
 from memory.search.reading import Read
 from memory.transfer.exporting import Export, NotHeld
 from memory.transfer.formats import gathering
-from memory.transfer.formats.found import Found, LeftOut, Part
 from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import has_mark
-from memory.transfer.formats.parting import Piece, in_parts, pieces
-from memory.transfer.formats.text import EMPTY, LINE_ENDS, one_line
+from memory.transfer.formats.parts import EMPTY, LINE_ENDS, Found, LeftOut, Part, Piece, in_parts, one_line, pieces
 
 _NONE = "(none)"  # as axe says it
 _OF_NO_TASK = f"**Task:** {_NONE}\n**Result:** "

@@ -13,9 +13,20 @@ from memory.errors import Invalid
 from memory.policy.categories import PROJECT, SCOPES
 from memory.policy.validation import MAX_TAG, Draft, parse_moment
 from memory.transfer.exporting import OURS
-from memory.transfer.formats.found import HERE, Found, LeftOut, Part
-from memory.transfer.formats.parting import in_parts, pieces
-from memory.transfer.formats.text import NO_TEXT, TOLD, Decoded, Unfit, fit, one_line
+from memory.transfer.formats.parts import (
+    HERE,
+    NO_TEXT,
+    TOLD,
+    Decoded,
+    Found,
+    LeftOut,
+    Part,
+    Unfit,
+    fit,
+    in_parts,
+    one_line,
+    pieces,
+)
 
 NO_DATE = "date could not be read"
 WAS_CONSTITUTIONAL = "was constitutional there"

@@ -22,8 +22,7 @@ from memory.policy.validation import Draft
 from memory.search.reading import Read
 from memory.transfer.exporting import Export, NotHeld, record
 from memory.transfer.formats import gathering
-from memory.transfer.formats.found import HERE, Found, LeftOut, Part
-from memory.transfer.formats.text import EMPTY, TOLD, one_line, parsed
+from memory.transfer.formats.parts import EMPTY, HERE, TOLD, Found, LeftOut, Part, one_line, parsed
 from memory.transfer.storing import Stored, store
 
 BATCH = 1_000  # memories held, and stored as one audited edit

@@ -15,10 +15,9 @@ from memory.models import Agent
 from memory.search.reading import Read
 from memory.transfer.exporting import OURS, Export, NotHeld, own_fields
 from memory.transfer.formats import gathering
-from memory.transfer.formats.found import LeftOut, Part
 from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile, entries
-from memory.transfer.formats.text import EMPTY, NO_TEXT, Unfit
+from memory.transfer.formats.parts import EMPTY, NO_TEXT, LeftOut, Part, Unfit
 
 _AT_LEAST = 5_000  # characters that a block may grow to: Letta's own default
 

@@ -13,9 +13,9 @@ from memory.policy.categories import SCOPES
 from memory.search.reading import Read
 from memory.transfer.exporting import OURS, Export, NotHeld, own_fields
 from memory.transfer.formats import gathering
-from memory.transfer.formats.found import LeftOut, Part
 from memory.transfer.formats.gathering import MORE_PAGES, Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile
+from memory.transfer.formats.parts import LeftOut, Part
 
 _WHOSE = {"user_id": "user:", "agent_id": "agent:", "run_id": "run:", "app_id": "app:"}
 # What is read elsewhere, or says nothing of the memory.

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import IO, Any
 
-from memory.transfer.formats.found import Found, LeftOut, Part
 from memory.transfer.formats.front_matter import as_list
 from memory.transfer.formats.gathering import Gathered, id_of
 from memory.transfer.formats.pages import LARGEST, memories
-from memory.transfer.formats.text import EMPTY, NO_TEXT, Unfit, fit, parsed
+from memory.transfer.formats.parts import EMPTY, NO_TEXT, Found, LeftOut, Part, Unfit, fit, parsed
 
 _WORDS = ("content", "text", "memory", "body", "note")
 _DATES = ("date", "created_at", "created", "origin")

@@ -8,11 +8,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import IO
 
-from memory.transfer.formats.found import Found, LeftOut, Part, Reader
 from memory.transfer.formats.front_matter import Unreadable, Value, as_line, as_list, split_front_matter
 from memory.transfer.formats.gathering import Gathered, moment
-from memory.transfer.formats.parting import says_nothing
-from memory.transfer.formats.text import Unfit, decoded, tidy
+from memory.transfer.formats.parts import Found, LeftOut, Part, Reader, Unfit, decoded, says_nothing, tidy
 
 LARGEST = 10 * 2**20  # bytes of a file of words
 _FRONT = re.compile(r"---[ \t]*\n[\w.-]")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import IO, Any
 
-from memory.transfer.formats.text import Unfit
+from memory.transfer.formats.parts import Unfit
 
 MAX_UNPACKED = 2**30  # bytes
 MAX_RATIO, RATIO_FROM = 200, 2**24  # unpacked bytes of a packed byte, of archives larger than this

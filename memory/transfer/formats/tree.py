@@ -21,9 +21,8 @@ from memory.policy import settings_document, switches
 from memory.search.reading import Read
 from memory.transfer.exporting import Export, NotHeld
 from memory.transfer.formats import tree_files
-from memory.transfer.formats.found import LeftOut, Part
+from memory.transfer.formats.parts import LeftOut, Part, Unfit
 from memory.transfer.formats.tar_files import Member, members
-from memory.transfer.formats.text import Unfit
 from memory.vault import naming, rendering
 
 NO_MARKDOWN = "is no markdown"

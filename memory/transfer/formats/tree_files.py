@@ -15,10 +15,22 @@ from memory.policy.categories import DEFAULT_PROJECT, PRIVATE, PROJECT, SCOPES
 from memory.policy.names import checked_project
 from memory.policy.validation import MAX_CONTENT
 from memory.transfer.formats import gathering
-from memory.transfer.formats.found import HERE, Found, LeftOut, Part
 from memory.transfer.formats.gathering import Gathered
-from memory.transfer.formats.parting import Piece, in_parts, pieces
-from memory.transfer.formats.text import EMPTY, LINE_ENDS, Decoded, Unfit, decoded, tidy
+from memory.transfer.formats.parts import (
+    EMPTY,
+    HERE,
+    LINE_ENDS,
+    Decoded,
+    Found,
+    LeftOut,
+    Part,
+    Piece,
+    Unfit,
+    decoded,
+    in_parts,
+    pieces,
+    tidy,
+)
 from memory.vault import rendering
 
 _FIELD = re.compile(r"- \*\*([A-Za-z ]{1,40})\*\*:[ \t]")

@@ -10,9 +10,8 @@ from typing import IO
 
 from memory.errors import FileFault
 from memory.transfer.formats import tree_files
-from memory.transfer.formats.found import LeftOut, Part, Reader
 from memory.transfer.formats.pages import LARGEST
-from memory.transfer.formats.text import parsed
+from memory.transfer.formats.parts import LeftOut, Part, Reader, parsed
 from memory.transfer.walk import UNREADABLE, Kind, Tree
 from memory.vault.disk import ASIDE
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from memory.transfer.formats.found import Reader
 from memory.transfer.formats.pages import page
+from memory.transfer.formats.parts import Reader
 from memory.transfer.systems.outline import Outline, outline
 
 
