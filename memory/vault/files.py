@@ -22,9 +22,9 @@ from memory.models import Agent, Memory, Source, VaultFile
 from memory.policy import paths, settings_document, switches
 from memory.policy.categories import PRIVATE, SCOPES
 from memory.silo.silo import Opened, Silo
-from memory.vault import index_pages, naming, removing, rendering, sealed
+from memory.vault import layout, removing, rendering, sealed
 from memory.vault.disk import Disk
-from memory.vault.index_pages import Line
+from memory.vault.layout import Line
 from memory.vault.rendering import shown
 from memory.writing.snapshots import restore
 
@@ -102,7 +102,7 @@ class Files:
             rows = rows.exclude(number__in=mine.values("number"))
         try:
             lines = (Line.open(self.silo, row) for row in rows.iterator(chunk_size=2_000))
-            return index_pages.rebuild(self.disk, lines)
+            return layout.rebuild(self.disk, lines)
         except FileFault as fault:
             self._note(fault)
             self.drop()
@@ -167,7 +167,7 @@ class Files:
         is_private = paths.is_private(memory.category, self.rules)
         data = rendering.rendered(memory, None if is_private else opened, self.version, changed_at)
         self.disk.stage(path, data, expected=expected)
-        line = Line.of(memory, path, naming.title_in_index(memory, opened, path, self.rules))
+        line = Line.of(memory, path, layout.title_in_index(memory, opened, path, self.rules))
         replaces = old if there is not None and old != path else None
         listed = before if file and file.state == There else None
         self._writes.append(_Write(memory, line, data, file, listed, replaces, there))
@@ -175,13 +175,13 @@ class Files:
     def _where(self, memory: Memory, path: PurePosixPath) -> tuple[PurePosixPath, bytes | None]:
         """Where its file is, and what it says. A killed writer may have moved it without its row."""
         there = self.read(path)
-        other = naming.back(path) if naming.aside(path) == path else naming.aside(path)
+        other = layout.back(path) if layout.aside(path) == path else layout.aside(path)
         moved = self.read(other) if there is None else None
         return (other, moved) if moved is not None and self.as_written(memory, moved) else (path, there)
 
     def _left_by_a_killed_writer(self, memory: Memory, opened: Opened) -> tuple[PurePosixPath | None, bytes | None]:
         """The file of a memory that was discarded before its file had a row."""
-        for path in naming.candidates(memory, opened, self.rules):
+        for path in layout.candidates(memory, opened, self.rules):
             found = self.read(path)
             if found is None:
                 break
@@ -194,12 +194,12 @@ class Files:
     ) -> tuple[PurePosixPath, bytes | None]:
         """Where its file goes, and what is there now: the file itself, or one that a killed writer left. A file keeps
         its name while its folder stays the same."""
-        candidates = naming.candidates(memory, opened, self.rules)
+        candidates = layout.candidates(memory, opened, self.rules)
         folder = paths.folder(memory.category, memory.project, self.rules)
-        if file and old and file.rules_version and naming.back(old).parent == folder:
-            candidates = chain([naming.back(old)], candidates)
+        if file and old and file.rules_version and layout.back(old).parent == folder:
+            candidates = chain([layout.back(old)], candidates)
         taken = {each.line.path for each in self._writes}
-        for path in candidates if memory.discarded_at is None else map(naming.aside, candidates):
+        for path in candidates if memory.discarded_at is None else map(layout.aside, candidates):
             if path in taken:
                 continue
             found = there if path == old and there is not None else self.read(path)
@@ -264,7 +264,7 @@ class Files:
             changed = [each for each in done if each.before != each.line or each.state == SetAside]
             added = [each.line for each in changed if each.state == There]
             gone = [each.before for each in changed if each.before is not None]
-            index_pages.add(self.disk, added, gone)
+            layout.add(self.disk, added, gone)
         with not_awaited():  # a lost row does no harm: the file is found again
             VaultFile.objects.bulk_create([self._row(each) for each in done if each.file is None])
             update_many([self._row(each) for each in done if each.file is not None], _CHANGEABLE)
@@ -295,7 +295,7 @@ class Files:
 
     def is_in_clear(self, memory: Memory, path: PurePosixPath) -> bool:
         """Whether the path is outside private/, and the memory is private now."""
-        return paths.is_private(memory.category, self.rules) and naming.back(path).parts[0] != PRIVATE
+        return paths.is_private(memory.category, self.rules) and layout.back(path).parts[0] != PRIVATE
 
     def is_known(self, file: VaultFile, memory: Memory, data: bytes) -> bool:
         """Whether this service wrote the file, and nobody changed it."""

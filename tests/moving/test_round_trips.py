@@ -138,7 +138,7 @@ def the_same(first: bytes, second: bytes, name: str) -> None:
 
 
 def packed(data: bytes) -> list[tuple[str, bytes]]:
-    from memory.transfer.formats.tar_files import members
+    from memory.transfer.formats.tree import members
 
     return [(member.path, member.data) for member in members(io.BytesIO(data))]
 

@@ -29,7 +29,7 @@ from memory.models import Agent, Vault
 from memory.policy.validation import Draft
 from memory.run_log.files import lock
 from memory.run_log.replacement import write
-from memory.vault import files, repair, writer
+from memory.vault import comparing, files, writer
 from memory.writing import operations
 from tests.commands.calling import run
 from tests.privacy.marker import unique
@@ -57,7 +57,7 @@ def fault(agent: Agent) -> str:
 
 def mended(agent: Agent) -> None:
     """Once what was in the way is gone, one repair makes up for everything."""
-    assert repair.repair(fresh(agent)).left == ()
+    assert comparing.repair(fresh(agent)).left == ()
     assert differ(fresh(agent)) == []
     assert fault(agent) == ""
     assert problems(agent) == []
@@ -134,7 +134,7 @@ def test_a_folder_that_may_not_be_written_to(ada: Agent, closed: Path) -> None:
     operations.revise(ada, 1, ME, content="It leaves at 15:10.")
     assert fault(ada) == "permission denied"
     with pytest.raises(FileFault, match="permission denied"):
-        repair.repair(fresh(ada))
+        comparing.repair(fresh(ada))
     opened(closed)
     mended(ada)
     assert "15:10" in the_one(closed).read_text()
@@ -334,7 +334,7 @@ def test_ten_megabytes_in_the_place_of_ours(ada: Agent, vault: Path, has_its_num
     path.write_bytes(big)
     operations.revise(ada, 1, ME, content="It leaves at 15:10.")
     assert any((vault / each).read_bytes() == big for each in tree(vault))
-    repair.repair(fresh(ada))
+    comparing.repair(fresh(ada))
     assert any((vault / each).read_bytes() == big for each in tree(vault))
     assert says(ada, 1).content == "It leaves at 15:10."
 

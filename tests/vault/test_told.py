@@ -14,7 +14,7 @@ from memory.errors import CategoryDisabled, MemoryDisabled
 from memory.models import Agent, VaultFile
 from memory.recording.session_memory import Outcomes
 from memory.recording.sessions import end_session
-from memory.vault import repair, sealed
+from memory.vault import comparing, sealed
 from memory.writing import operations
 from tests.rules.talking import settings, talk
 from tests.steps import ME, PERSON, fresh, remember, says
@@ -253,7 +253,7 @@ def test_a_projects_memory_without_one_is_the_default_projects(ada: Agent, vault
     assert memories(vault) == ["projects/default-project/technical/000001.md"]
     assert (vault / "projects/default-project/index.md").exists()
     assert "- projects/default-project: [projects/default-project/index.md]" in (vault / "index.md").read_text()
-    repair.repair(fresh(ada))
+    comparing.repair(fresh(ada))
     assert "- projects/default-project: [projects/default-project/index.md]" in (vault / "index.md").read_text()
     assert differ(fresh(ada)) == []
 
@@ -346,6 +346,6 @@ def test_a_vault_masks_nothing_until_a_person_says_so_again(ada: Agent, vault: P
 def test_a_secret_after_a_crash_is_known_again(ada: Agent, boat: int, vault: Path) -> None:
     VaultFile.objects.filter(agent=ada).delete()
     operations.revise(ada, boat, ME, tags=["times"])
-    repair.repair(ada)
+    comparing.repair(ada)
     assert differ(ada) == []
     assert SECRET not in everything(vault)

@@ -16,7 +16,7 @@ from config.commandline import Task
 from memory.access.authentication import agent_named
 from memory.consent import grant_scope, grant_tokens, granted_reads
 from memory.errors import Invalid, KeyRejected
-from memory.management.agents_side import KEY, has_agents_key
+from memory.management.agent_command import KEY, has_agents_key
 from memory.models import Agent
 from memory.search.reading import Read
 from memory.transfer import exporting

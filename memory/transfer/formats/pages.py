@@ -1,16 +1,38 @@
-"""One text file, one memory: a rule, a note, a page. More than one if it is too long."""
+"""Files of words: pages of text with YAML front matter, and JSON notes. A file is one memory, or more if it is too
+long.
+
+Files come from strangers: the YAML loader knows only text, lists and mappings, refuses aliases, and reads a bounded
+number of characters.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import IO
+from typing import IO, Any
 
-from memory.transfer.formats.front_matter import Unreadable, Value, as_line, as_list, split_front_matter
-from memory.transfer.formats.gathering import Gathered, moment
-from memory.transfer.formats.parts import Found, LeftOut, Part, Reader, Unfit, decoded, says_nothing, tidy
+import yaml
+from frontmatter.default_handlers import YAMLHandler
+
+from memory.transfer.formats.gathering import Gathered, id_of, moment
+from memory.transfer.formats.parts import (
+    EMPTY,
+    NO_TEXT,
+    Found,
+    LeftOut,
+    Part,
+    Reader,
+    Unfit,
+    decoded,
+    fit,
+    parsed,
+    says_nothing,
+    tidy,
+)
 
 LARGEST = 10 * 2**20  # bytes of a file of words
 _FRONT = re.compile(r"---[ \t]*\n[\w.-]")
@@ -95,3 +117,136 @@ def _kept(fields: Mapping[str, Value], gathered: Gathered) -> str:
         return ""
     gathered.tell(f"{first} became the first line")
     return f"{as_line(fields[first])}\n\n"
+
+
+_WORDS = ("content", "text", "memory", "body", "note")
+_DATED = ("date", "created_at", "created", "origin")
+
+
+def read_json(file: IO[bytes], path: str) -> Iterator[Part]:
+    data = file.read(LARGEST)
+    value, why = parsed(data)
+    is_empty = not data.strip() or value in ([], {}, "")
+    if is_empty or why:
+        yield LeftOut(path, EMPTY if is_empty else why)
+        return
+    for number, each in enumerate(value, 1) if isinstance(value, list) else [(0, value)]:
+        known = id_of(each.get("id")) if isinstance(each, dict) else ""
+        name = known or (str(number) if number else "")
+        for part in _entry(each, f"{path}#{name}" if name else path, path):
+            by_words = number > 0 and not known
+            yield replace(part, id=known, by_words=by_words) if isinstance(part, Found) else part
+
+
+def _entry(value: Any, key: str, path: str) -> Iterator[Part]:
+    gathered = Gathered()
+    try:
+        yield from memories(gathered.take(fit(_words(value, gathered))), key, gathered, path)
+    except Unfit as unfit:
+        yield LeftOut(key, unfit.why)
+
+
+def _words(value: Any, gathered: Gathered) -> str:
+    """What an entry says. Raises Unfit."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict):
+        raise Unfit("is no object and no text")
+    if value.keys() & set(_WORDS):
+        return _of_object(value, gathered)
+    gathered.tell("kept as JSON")
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=2)
+    except RecursionError:
+        pass
+    raise Unfit("is nested too deeply")  # not in the handler: the error there holds what was read
+
+
+def _of_object(value: Mapping[str, Any], gathered: Gathered) -> str:
+    words = next((name for name in _WORDS if _is_text(value.get(name))), "")
+    if not words:
+        raise Unfit(NO_TEXT)
+    date = next((name for name in _DATED if value.get(name)), "")
+    gathered.moment(value.get(date))
+    _tag(value.get("tags"), gathered)
+    for name, each in value.items():
+        if name not in (words, date, "tags", "title", "id") and each not in (None, "", [], {}):
+            gathered.not_kept(name)
+    if not _is_text(value.get("title")):
+        return str(value[words])
+    gathered.tell("title became the first line")
+    return f"{' '.join(value['title'].split())}\n\n{value[words]}"
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _tag(given: object, gathered: Gathered) -> None:
+    gathered.tag_each(as_list(given) if isinstance(given, str) else given, "tags")
+
+
+MAX_LENGTH = 2**16  # characters of front matter
+Value = str | tuple[str, ...]
+# Tools write values that are no YAML, or mean something else there: `globs: **/*.ts`, `globs: "a", "b"`,
+# `description: Use it: always`. Such values are put in quotes before YAML reads them.
+_UNQUOTED = re.compile(
+    r"""^([ \t]*(?:[\w.-]+:|-)[ \t]+)"""
+    r"""([*{&!%@`][^\n]*|["'][^"'\n]*["'][ \t]*,[^\n]*|[^\s'"\[|>#-][^\n]*:[ \t][^\n]*)$""",
+    re.MULTILINE,
+)
+
+
+class Unreadable(Exception):
+    """The text has no readable front matter."""
+
+
+class _Loader(yaml.BaseLoader):
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError
+        return super().compose_node(parent, index)
+
+
+class _Handler(YAMLHandler):
+    def load(self, fm: str, **_: object) -> Any:
+        quoted = _UNQUOTED.sub(lambda found: found[1] + "'" + found[2].rstrip().replace("'", "''") + "'", fm)
+        return yaml.load(quoted, Loader=_Loader)  # noqa: S506  a BaseLoader makes text, lists and mappings alone
+
+
+def split_front_matter(text: str) -> tuple[Mapping[str, Value], str]:
+    """The fields and the body of a text that begins with `---`. Keys below a key are `key.below`. Raises Unreadable."""
+    fields, body = None, ""
+    try:
+        front, body = _Handler().split(text)
+        if len(front) <= MAX_LENGTH:
+            fields = _Handler().load(front) or {}
+    except (ValueError, yaml.YAMLError, RecursionError):
+        pass
+    if not isinstance(fields, dict):
+        raise Unreadable  # outside the handler: the errors there hold the text
+    return dict(_flat(fields)), body
+
+
+def _flat(fields: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}.{below}", _value(inner)) for below, inner in value.items())
+        else:
+            yield name, _value(value)
+
+
+def _value(value: Any) -> Value:
+    if isinstance(value, list):
+        return tuple(each for each in value if isinstance(each, str) and each)
+    return value if isinstance(value, str) else ""
+
+
+def as_list(value: Value) -> list[str]:
+    """A list, or a text with commas as a list. A comma within braces separates nothing."""
+    texts = value if isinstance(value, tuple) else re.findall(r"(?:\{[^{}]*\}|[^,])+", value.strip().strip("[]"))
+    return [text for each in texts if (text := each.strip().strip("'\"").strip())]
+
+
+def as_line(value: Value) -> str:
+    return " ".join((value if isinstance(value, str) else ", ".join(value)).split())
