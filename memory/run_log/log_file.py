@@ -18,6 +18,8 @@ from memory.errors import FileFault
 from memory.run_log.files import (
     Folder,
     Place,
+    Replacement,
+    clear,
     folder_of,
     is_written,
     lease,
@@ -27,7 +29,6 @@ from memory.run_log.files import (
     told,
     uninterrupted,
 )
-from memory.run_log.replacement import Replacement, clear
 
 HEADER = b"\n## "  # the first line counts as if a newline preceded it
 CHUNK = 1 << 18  # bytes read at a time
@@ -208,9 +209,8 @@ def _replace(opened: _Opened, now: FileState, keep: int, before_replace: Callabl
         with uninterrupted():
             with _writers_kept_out(opened):
                 _require_unchanged(opened, now)
-                new.put(old)
-            if not old.closed:
-                _copy_late_writes(opened, now.size, new, written)
+                new.put()
+            _copy_late_writes(opened, now.size, new, written)
             with told(f"{opened.place} was trimmed, but", "may not be on the disk yet"):
                 new.sync()
     return Trimmed(now.entries - keep, written.entries, now, written.state())

@@ -19,9 +19,8 @@ from memory.errors import FileFault, Invalid, MemoryDisabled
 from memory.models import Agent, Kind, Source
 from memory.policy.validation import Draft, checked_content
 from memory.run_log import log_file
-from memory.run_log.files import Place
+from memory.run_log.files import PREFIX, Place
 from memory.run_log.log_file import Appending
-from memory.run_log.replacement import PREFIX
 from memory.writing import edits, operations
 
 RESULT_CHARACTERS = 1_000

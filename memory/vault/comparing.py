@@ -68,7 +68,7 @@ def _files(agent: Agent) -> Iterator[Files]:
     switches.require_on(agent)
     path = Path(agent.vault_path)
     with looked_at(path) as there:
-        disk = _Gone(Folder(path, None, ""), -1) if there is None else there
+        disk = _Gone(Folder(path, -1, ""), -1) if there is None else there
         disk.require_nobody_elses(base.mark_of(agent))
         yield Files(Agent.objects.select_related("tenant").get(pk=agent.pk), disk)
 

@@ -27,8 +27,7 @@ from memory.consent import redaction, removal_requests
 from memory.errors import FileFault, Invalid, SiloKeyMissing
 from memory.models import Agent, Vault
 from memory.policy.validation import Draft
-from memory.run_log.files import lock
-from memory.run_log.replacement import write
+from memory.run_log.files import lock, write
 from memory.vault import comparing, files, writer
 from memory.writing import operations
 from tests.commands.calling import run
