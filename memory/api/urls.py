@@ -49,7 +49,7 @@ urlpatterns = [
     path("removal-requests/<int:number>", consent.OneRemoval.as_view()),
     path("removal-requests/<int:number>/agree", consent.AgreeToRemoval.as_view()),
     path("removal-requests/<int:number>/decline", consent.DeclineRemoval.as_view()),
-    path("export", transfer.Export.as_view()),
+    path("export", transfer.ExportView.as_view()),
     path("import", transfer.Import.as_view()),
     path("schema", RedirectView.as_view(pattern_name="schema")),
     path("docs", RedirectView.as_view(pattern_name="docs")),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -25,21 +24,6 @@ def counted(what: Counter[str]) -> Iterator[str]:
     """For people, the most frequent first."""
     for each, count in what.most_common():
         yield f"{several(count, 'memory', 'memories')}: {each}"
-
-
-Writer = Callable[[Agent, Iterable[Read], NotHeld], Iterator[bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Export:
-    """A format that memories leave in. `write` gives its bytes as they are made, with few memories held."""
-
-    name: str  # as --format and ?format= have it
-    media_type: str
-    ending: str  # of a file's name
-    what: str  # for help texts
-    write: Writer
-    with_discarded: Writer | None = None  # where it has a place for what was discarded
 
 
 def memories(agent: Agent, *, with_discarded: bool = False) -> Generator[Read, None, None]:

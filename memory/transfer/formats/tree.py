@@ -26,7 +26,7 @@ from memory.markdown import sections
 from memory.models import Agent
 from memory.policy import settings_document, switches
 from memory.search.reading import Read
-from memory.transfer.exporting import Export, NotHeld
+from memory.transfer.exporting import NotHeld
 from memory.transfer.formats import tree_files
 from memory.transfer.formats.parts import LeftOut, Part, Unfit
 from memory.vault import layout, rendering
@@ -121,7 +121,7 @@ SETTINGS, MEMORIES = "memory-rules/settings.json", "memory"
 _AT_ONCE = 250  # memories whose dates are asked for together
 
 
-def _written(agent: Agent, memories: Iterable[Read], noted: NotHeld) -> Iterator[bytes]:
+def write(agent: Agent, memories: Iterable[Read], noted: NotHeld) -> Iterator[bytes]:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w|gz") as archive:
         for path, data, at in _files(agent, iter(memories), noted):
@@ -186,15 +186,6 @@ def _lost(read: Read, data: bytes, path: PurePosixPath) -> Iterator[str]:
         yield "its category or project is not what its folder says"
     if found.date != memory.origin.replace(microsecond=0):
         yield "its date is not told"
-
-
-EXPORT = Export(
-    name="markdown",
-    media_type="application/gzip",
-    ending=".tar.gz",
-    what="a folder of markdown in the structure of the memory rules, with their settings",
-    write=_written,
-)
 
 
 # --- in
