@@ -16,7 +16,7 @@ from memory.models import Agent, Kind, Memory
 from memory.models.memories import MemoryQuerySet
 from memory.policy import switches
 from memory.policy.categories import UNREFINED
-from memory.recording import retrieval
+from memory.recording import usage
 from memory.silo.silo import Opened, Silo
 from refinement import similarity
 
@@ -80,7 +80,7 @@ def read(agent: Agent, numbers: Sequence[int] | None = None) -> list[Entry]:
     """The whole ledger, oldest first; or those of these memories that are still in it."""
     silo = Silo.for_agent(agent)
     rows = refinable(agent) if numbers is None else refinable(agent).numbered(numbers)
-    memories, recalled = rows.order_by("origin", "number"), retrieval.times(agent, numbers)
+    memories, recalled = rows.order_by("origin", "number"), usage.times(agent, numbers)
     return [Entry(memory, silo.open(memory), recalled.get(memory.number, 0)) for memory in memories]
 
 

@@ -19,8 +19,8 @@ from rest_framework.response import Response
 from memory.api.base.bodies import OPTIONAL_TEXT, Body, BodyParser, Choice, Text
 from memory.api.base.views import AgentView
 from memory.transfer import exporting, importing
-from memory.transfer.export_formats import EXPORTS, HELP, Export, Writer, writer
-from memory.transfer.exporting import NotHeld
+from memory.transfer.export_formats import EXPORTS, HELP, Export, writer
+from memory.transfer.exporting import NotHeld, Writer
 from memory.transfer.importing import IMPORTS
 
 

@@ -3,9 +3,6 @@
 In a project one sees what is common, what is private, and what is the project's: never another project's. A memory's
 scope is its category's (memory/policy/categories.py); what is common, or private, and names a project is seen from
 others if `share_across_projects` of its category says so. Without a project it is the default one.
-
-How often memories were handed out is counted (seed 004, "Usage Logging"): numbers, counts and dates, and no word of
-them.
 """
 
 from __future__ import annotations
@@ -17,20 +14,16 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-import structlog
-from django.db import DatabaseError
-from django.db.models import F
 from django.utils import timezone
 
-from audit.bulk import ROWS_AT_ONCE
-from audit.patience import hurried
 from memory.errors import Invalid
-from memory.models import Agent, Kind, Recall
+from memory.models import Agent, Kind
 from memory.policy import settings_document, switches
 from memory.policy.categories import COMMON, PRIVATE, SCOPES
 from memory.policy.names import project_named
 from memory.policy.projects import seen_from
 from memory.policy.tokens import count
+from memory.recording import usage
 from memory.search import context, reading
 from memory.search.own_words import to_be_told
 from memory.search.query import Query, parse
@@ -95,39 +88,6 @@ def _relative(text: str, now: datetime) -> Iterator[Period]:
         else:
             span = timedelta(days=_DAYS[length.lower()])
             yield today - span * (1 + (which.lower() == "last")), today + timedelta(days=1)
-
-
-log = structlog.get_logger("palimpsest.memory")
-
-PATIENCE = 1  # seconds that noting a use waits for its turn to write
-
-
-def note(agent: Agent, numbers: Sequence[int], now: datetime) -> dict[int, int]:
-    """Note that these were handed out; how often each was by now, this time included. Rows are locked in order of
-    number, so that two notes never wait for each other.
-
-    What was found is worth more than its being counted: while somebody else's import holds the database, or the
-    database refuses, nothing is noted, the log says so, and the answer is empty.
-    """
-    new = [Recall(agent_id=agent.pk, number=number, times=0, first_at=now, last_at=now) for number in sorted(numbers)]
-    used = Recall.objects.filter(agent_id=agent.pk, number__among=list(numbers))
-    try:
-        with hurried(PATIENCE):
-            Recall.objects.bulk_create(new, batch_size=ROWS_AT_ONCE, ignore_conflicts=True)
-            before = dict(used.order_by("number").select_for_update().values_list("number", "times"))
-            used.update(times=F("times") + 1, last_at=now)
-    except DatabaseError as failure:
-        log.warning("use of memories not noted", agent=agent.pk, error=type(failure).__name__)
-        return {}
-    return {number: times + 1 for number, times in before.items()}
-
-
-def times(agent: Agent, numbers: Sequence[int] | None = None) -> dict[int, int]:
-    """How often each of these was handed out, or of all; none that never was. One query."""
-    rows = Recall.objects.filter(agent_id=agent.pk)
-    if numbers is not None:
-        rows = rows.filter(number__among=list(numbers))
-    return dict(rows.values_list("number", "times"))
 
 
 MOST_FOR_RECENCY = 0.1  # that a score gains for a memory of today
@@ -198,7 +158,7 @@ def retrieve(
     tokens = sum(map(_weighs, reads))
     return Retrieved(
         tuple(reads),
-        note(agent, [read.memory.number for read in reads], now) if reads else {},
+        usage.note(agent, [read.memory.number for read in reads], now) if reads else {},
         tokens,
         len(found) - len(reads),
         sum(map(_weighs, found)) - tokens,

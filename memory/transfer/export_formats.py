@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 from memory.errors import Invalid
-from memory.models import Agent
-from memory.search.reading import Read
-from memory.transfer.exporting import NotHeld
+from memory.transfer.exporting import Writer
 from memory.transfer.formats import axe, jsonl, letta, mem0, tree
-
-Writer = Callable[[Agent, Iterable[Read], NotHeld], Iterator[bytes]]
 
 
 class Export(NamedTuple):

@@ -26,6 +26,9 @@ def counted(what: Counter[str]) -> Iterator[str]:
         yield f"{several(count, 'memory', 'memories')}: {each}"
 
 
+Writer = Callable[[Agent, Iterable[Read], NotHeld], Iterator[bytes]]
+
+
 def memories(agent: Agent, *, with_discarded: bool = False) -> Generator[Read, None, None]:
     """The silo's memories in order of number; redacted ones say nothing, and are left out. For the agent's side alone;
     while memory is switched off, too."""

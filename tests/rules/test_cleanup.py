@@ -15,7 +15,7 @@ from audit.trail import Actor
 from memory import errors
 from memory.models import Agent, CleanupDecision, Memory
 from memory.policy.settings_document import DEFAULTS
-from memory.recording import cleanup, retrieval
+from memory.recording import cleanup, usage
 from memory.recording.cleanup import Decided, Facts, Importance, review
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
@@ -147,9 +147,9 @@ def test_importance_is_found_in_what_is_kept_of_a_memory(ada: Agent) -> None:
     operations.consolidate(fresh(ada), old(ada, "one", "two"), "one and two", ME)
     [merged] = set(active(ada)) - {plain, recalled, often, tagged}
     [decided] = old(ada, "We decided on the night ferry.")
-    retrieval.note(ada, [recalled], ago(50))
+    usage.note(ada, [recalled], ago(50))
     for _ in range(5):
-        retrieval.note(ada, [often], ago(50))
+        usage.note(ada, [often], ago(50))
     settle(ada, cleanup_guidance__preserve_important_memories=False)
     told = {each.number: each for each in looked_through(ada).suggestions}
     assert {number: each.importance.name for number, each in told.items()} == {
@@ -199,7 +199,7 @@ def test_the_least_important_come_first_and_then_the_oldest(ada: Agent) -> None:
     old(ada, "two", days=300)
     old(ada, "three", days=500)
     old(ada, "four", days=200)
-    retrieval.note(ada, [3], ago(50))
+    usage.note(ada, [3], ago(50))
     assert suggested(ada) == [2, 4, 1, 3]
 
 
@@ -216,7 +216,7 @@ def test_so_many_at_a_time(ada: Agent) -> None:
 
 @pytest.mark.parametrize("many", [2, 100])
 def test_queries_do_not_grow(ada: Agent, many: int) -> None:
-    retrieval.note(ada, old(ada, *(f"tea {n}" for n in range(many))), ago(50))
+    usage.note(ada, old(ada, *(f"tea {n}" for n in range(many))), ago(50))
     agent = fresh(ada)
     for is_read in (False, True):
         assert asked(lambda: review(agent, now=NOW, is_read=is_read)) == [  # noqa: B023

@@ -487,7 +487,7 @@ def test_one_that_cannot_be_ended_keeps_no_other(ada: Agent, bob: Agent, monkeyp
 
 
 def test_those_without_bounds_keep_no_other_waiting(ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(automatic, "AT_ONCE", 1)
+    monkeypatch.setattr(automatic, "SESSIONS_AT_ONCE", 1)
     talk(bob)
     silent(60)
     settings(ada, capture_settings__session_boundary_detection=False)
@@ -507,5 +507,5 @@ def test_they_are_found_by_one_query_and_a_batch_at_a_time(ada: Agent, monkeypat
         assert end_quiet() == 0
     assert len(queries) == 1
     silent()
-    monkeypatch.setattr(automatic, "AT_ONCE", 3)
+    monkeypatch.setattr(automatic, "SESSIONS_AT_ONCE", 3)
     assert [end_quiet(), end_quiet(), end_quiet()] == [3, 1, 0]

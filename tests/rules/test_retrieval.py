@@ -19,7 +19,7 @@ from memory.agents import rule_changes
 from memory.models import Agent, Recall, Source
 from memory.policy.categories import DEFAULT_PROJECT
 from memory.policy.projects import seen_from
-from memory.recording import retrieval, topics
+from memory.recording import retrieval, topics, usage
 from memory.recording.retrieval import retrieve
 from memory.recording.topics import Stage
 from memory.search import reading
@@ -262,7 +262,7 @@ def test_what_is_handed_out_is_counted(ada: Agent, bob: Agent) -> None:
 
 def test_where_use_cannot_be_noted_what_was_found_is_given_all_the_same(ada: Agent) -> None:
     remember(ada, "tea ZEBRA")
-    locked = mock.patch.object(retrieval, "hurried", side_effect=OperationalError("database is locked"))
+    locked = mock.patch.object(usage, "hurried", side_effect=OperationalError("database is locked"))
     with locked, capture_logs() as logged:
         told = retrieve(fresh(ada), "tea ZEBRA")
     assert ([read.memory.number for read in told.reads], told.times) == ([1], {})
@@ -281,13 +281,13 @@ def test_retrieval_takes_as_many_queries_for_many_as_for_few(ada: Agent, count: 
     told = [sql for sql in statements if not sql.startswith(("BEGIN", "SELECT set_config"))]
     use = ["INSERT memory_recall", "SELECT memory_recall", "UPDATE memory_recall"]
     assert told == ["SELECT memory_memory", "SELECT memory_memory", *use]  # newer, rows
-    assert len(retrieval.times(agent)) == count
+    assert len(usage.times(agent)) == count
 
 
 def test_a_tally_is_right_beyond_what_one_statement_takes(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection.features, "max_query_params", 12)
     for times in (1, 2):
-        assert retrieval.note(ada, range(9, 0, -1), NOW) == dict.fromkeys(range(1, 10), times)
+        assert usage.note(ada, range(9, 0, -1), NOW) == dict.fromkeys(range(1, 10), times)
 
 
 @pytest.fixture
@@ -297,7 +297,7 @@ def threads(transactional_db: None) -> Iterator[None]:
 
 
 def test_uses_at_the_same_time_are_all_counted(threads: None, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrieval, "PATIENCE", 30)
+    monkeypatch.setattr(usage, "PATIENCE", 30)
     remember(ada, *["tea"] * 8)
     start, problems = threading.Barrier(6), []
 
@@ -306,7 +306,7 @@ def test_uses_at_the_same_time_are_all_counted(threads: None, ada: Agent, monkey
             start.wait()
             for _ in range(5):
                 numbers = list(range(1, 9))
-                retrieval.note(ada, numbers[::-1] if backwards else numbers, NOW)
+                usage.note(ada, numbers[::-1] if backwards else numbers, NOW)
         except Exception as problem:  # noqa: BLE001  told below
             problems.append(problem)
         finally:
@@ -318,7 +318,7 @@ def test_uses_at_the_same_time_are_all_counted(threads: None, ada: Agent, monkey
     for each in running:
         each.join()
     assert problems == []
-    assert retrieval.times(ada) == dict.fromkeys(range(1, 9), 30)
+    assert usage.times(ada) == dict.fromkeys(range(1, 9), 30)
 
 
 @pytest.mark.sqlite
@@ -326,7 +326,7 @@ def test_who_finds_the_database_held_does_not_wait_long(
     threads: None, ada: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An import holds it for minutes; SQLite's own patience is half a minute."""
-    monkeypatch.setattr(retrieval, "PATIENCE", 0)
+    monkeypatch.setattr(usage, "PATIENCE", 0)
     remember(ada, "tea")
     agent = fresh(ada)
     retrieve(agent, "tea")

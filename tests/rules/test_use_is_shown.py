@@ -15,7 +15,7 @@ from django.utils import timezone
 from memory.admin.memories import MemoryPage
 from memory.consent import erasure, removal_requests
 from memory.models import Agent, CleanupDecision, Memory, Recall, RecordedSession
-from memory.recording import retrieval
+from memory.recording import usage
 from refinement import ledger
 from tests.admin.conftest import enrolled, sign_in
 from tests.steps import ME, PERSON, fresh, remember
@@ -33,8 +33,8 @@ def test_the_ledger_tells_what_was_recalled(ada: Agent, bob: Agent) -> None:
     remember(ada, "tea", "milk")
     remember(bob, "tea", "milk")
     for _ in range(3):
-        retrieval.note(ada, [2], NOW)
-    retrieval.note(bob, [1], NOW)
+        usage.note(ada, [2], NOW)
+    usage.note(bob, [1], NOW)
     assert [line.get("recalled") for line in lines(fresh(ada))] == [None, 3]
     [entry] = ledger.read(fresh(ada), [2])
     assert entry.record()["recalled"] == 3
@@ -43,7 +43,7 @@ def test_the_ledger_tells_what_was_recalled(ada: Agent, bob: Agent) -> None:
 @pytest.mark.parametrize("count", [2, 100])
 def test_the_ledger_asks_once_for_all(ada: Agent, count: int) -> None:
     numbers = remember(ada, *(f"tea {n}" for n in range(count)))
-    retrieval.note(ada, numbers, NOW)
+    usage.note(ada, numbers, NOW)
     agent = fresh(ada)
     for read in (lambda: ledger.read(agent), lambda: ledger.read(agent, numbers)):
         with CaptureQueriesContext(connection) as asked:
@@ -75,15 +75,15 @@ def test_the_list_shows_how_often_and_when_last(people: Client, ada: Agent) -> N
     remember(ada, "tea", "milk")
     assert "last on" not in listed(people)
     for day in (1, 3):
-        retrieval.note(ada, [2], datetime(2026, 6, day, tzinfo=UTC))
+        usage.note(ada, [2], datetime(2026, 6, day, tzinfo=UTC))
     page = listed(people)
     assert page.count("2, last on 2026-06-03") == 1
 
 
 def test_the_list_can_be_sorted_by_it(people: Client, ada: Agent) -> None:
     remember(ada, "tea", "milk", "water")
-    retrieval.note(ada, [1], NOW)
-    retrieval.note(ada, [1, 3], NOW)
+    usage.note(ada, [1], NOW)
+    usage.note(ada, [1, 3], NOW)
     place = MemoryPage.list_display.index("recalled") + 1
     page = listed(people, f"?o={place}")
     assert page.index("2, last on") < page.index("1, last on")
@@ -94,7 +94,7 @@ def test_the_list_can_be_sorted_by_it(people: Client, ada: Agent) -> None:
 def test_it_costs_no_query_a_row(people: Client, ada: Agent) -> None:
     counts = []
     for _ in range(2):
-        retrieval.note(ada, remember(ada, *["tea"] * 15), NOW)
+        usage.note(ada, remember(ada, *["tea"] * 15), NOW)
         with CaptureQueriesContext(connection) as asked:
             listed(people)
         counts.append(len(asked))
@@ -107,7 +107,7 @@ def test_it_costs_no_query_a_row(people: Client, ada: Agent) -> None:
 def test_erasure_takes_what_the_rules_kept(ada: Agent, bob: Agent) -> None:
     for agent in (ada, bob):
         remember(agent, "tea")
-        retrieval.note(agent, [1], NOW)
+        usage.note(agent, [1], NOW)
         CleanupDecision.objects.create(agent=agent, number=1, category="technical", is_kept=True, at=NOW)
         RecordedSession.objects.create(agent=agent, name="one", project="", began_at=NOW, last_at=timezone.now())
     erasure.erase(fresh(ada), removal_requests.ask_erasure(fresh(ada), PERSON, reason="request 1").number, ME)

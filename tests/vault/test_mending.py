@@ -138,7 +138,7 @@ def test_a_file_that_was_half_moved_is_its_own(ada: Agent, ferry: int, vault: Pa
 def test_a_file_that_came_back_without_its_line_is_listed(ada: Agent, ferry: int, vault: Path) -> None:
     operations.discard(ada, [ferry], PERSON)
     with (
-        mock.patch("memory.vault.files.index_pages.add", side_effect=KeyboardInterrupt),
+        mock.patch("memory.vault.files.layout.add", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
         operations.restore(ada, [ferry], PERSON)

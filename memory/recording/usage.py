@@ -1,0 +1,46 @@
+"""How often memories were handed out (seed 004, "Usage Logging"): numbers, counts and dates, and no word of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import structlog
+from django.db import DatabaseError
+from django.db.models import F
+
+from audit.bulk import ROWS_AT_ONCE
+from audit.patience import hurried
+from memory.models import Agent, Recall
+
+log = structlog.get_logger("palimpsest.memory")
+
+PATIENCE = 1  # seconds that noting a use waits for its turn to write
+
+
+def note(agent: Agent, numbers: Sequence[int], now: datetime) -> dict[int, int]:
+    """Note that these were handed out; how often each was by now, this time included. Rows are locked in order of
+    number, so that two notes never wait for each other.
+
+    What was found is worth more than its being counted: while somebody else's import holds the database, or the
+    database refuses, nothing is noted, the log says so, and the answer is empty.
+    """
+    new = [Recall(agent_id=agent.pk, number=number, times=0, first_at=now, last_at=now) for number in sorted(numbers)]
+    used = Recall.objects.filter(agent_id=agent.pk, number__among=list(numbers))
+    try:
+        with hurried(PATIENCE):
+            Recall.objects.bulk_create(new, batch_size=ROWS_AT_ONCE, ignore_conflicts=True)
+            before = dict(used.order_by("number").select_for_update().values_list("number", "times"))
+            used.update(times=F("times") + 1, last_at=now)
+    except DatabaseError as failure:
+        log.warning("use of memories not noted", agent=agent.pk, error=type(failure).__name__)
+        return {}
+    return {number: times + 1 for number, times in before.items()}
+
+
+def times(agent: Agent, numbers: Sequence[int] | None = None) -> dict[int, int]:
+    """How often each of these was handed out, or of all; none that never was. One query."""
+    rows = Recall.objects.filter(agent_id=agent.pk)
+    if numbers is not None:
+        rows = rows.filter(number__among=list(numbers))
+    return dict(rows.values_list("number", "times"))
