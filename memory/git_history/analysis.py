@@ -20,20 +20,18 @@ from memory.errors import Invalid
 from memory.git_history import stack
 from memory.git_history.messages import MINOR
 from memory.git_history.repository import Commit, Repository, Tag, damaged, readable
-from memory.git_history.stack import is_code, is_manifest
+from memory.git_history.stack import CHANGELOG, is_code, is_manifest
 from memory.policy import settings_document
 
 DAY = 86_400  # seconds
 LONG = 14  # days after which a branch is long-lived
 _WIDE, _SEVERAL = 20, 3  # files of a commit that reaches far, and of one that is more than a small fix
-_DEPTH = 3  # levels of folders
 _LATEST = 3  # decisions that are compared for each one that is listed
 _SCORES = {"feature": 2, "revert": 2, "refactoring": 1, "fix": 1, "performance": 1}
 LISTED = 3  # branches that are named
 _BOT_BRANCH = re.compile(r"(?:origin/)?(?:dependabot|renovate|snyk)\b")  # of programs that update dependencies
 _IN_LOG = "in the changelog"
 _OBVIOUS = (*_SCORES, _IN_LOG)  # reasons that the subject says, or that say little
-CHANGELOG = re.compile(r"(?:^|/)(?:changes|changelog|history|news|release[-_]?notes)(?:\.\w+)?$", re.IGNORECASE)
 
 
 def day(at: int) -> date:
@@ -121,12 +119,6 @@ def most_changed(commits: Iterable[Commit]) -> list[tuple[str, Counter[str]]]:
         for path in commit.changes or ():
             found.setdefault(path, Counter())[commit.message.type] += 1
     return sorted(found.items(), key=lambda each: (-each[1].total(), each[0]))
-
-
-def folders(commits: Iterable[Commit], most: int) -> list[tuple[str, int]]:
-    """The folders that most commits change, at most three levels deep."""
-    touched = (sorted({"/".join(path.split("/")[:-1][:_DEPTH]) for path in commit.changes or ()}) for commit in commits)
-    return Counter(name for names in touched for name in names if name).most_common(most)
 
 
 # --- branches

@@ -9,28 +9,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from itertools import groupby, pairwise
 from statistics import median
 from typing import NamedTuple
 
 from dulwich.diff_tree import CHANGE_ADD, CHANGE_DELETE
 
-from memory.git_history.analysis import (
-    CHANGELOG,
-    DAY,
-    LONG,
-    Analysis,
-    Branches,
-    day,
-    decisions,
-    folders,
-    most_changed,
-    significant,
-)
+from memory.git_history.analysis import DAY, LONG, Analysis, Branches, day, decisions, most_changed, significant
 from memory.git_history.messages import ROUTINE
 from memory.git_history.repository import Commit
-from memory.git_history.stack import Shape, is_manifest, is_test
+from memory.git_history.stack import CHANGELOG, Shape, is_manifest, is_test
 from memory.markdown import sections
 from memory.masking.neutral import neutral
 from memory.masking.scanner import masked_together
@@ -53,6 +42,7 @@ _NIGHTLY = re.compile(
 )
 _IN_SERIES = re.compile(r"(?<![A-Za-z])v(?=\d)|(?<=\d)\.[\d.]+")  # what does not tell one series from another
 _HOT, _FIXING, _TESTED, _CONVENTIONAL, _SMALL = 0.25, 0.4, 0.5, 0.8, 5
+_DEPTH = 3  # levels of folders
 _ENOUGH = 10  # commits for a recommendation
 
 
@@ -282,6 +272,12 @@ class _Report:
 
 
 # --- values
+
+
+def folders(commits: Iterable[Commit], most: int) -> list[tuple[str, int]]:
+    """The folders that most commits change, at most three levels deep."""
+    touched = (sorted({"/".join(path.split("/")[:-1][:_DEPTH]) for path in commit.changes or ()}) for commit in commits)
+    return Counter(name for names in touched for name in names if name).most_common(most)
 
 
 def is_release(name: str) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memory.git_history import report
-from memory.git_history.analysis import DAY, Analysis, Limits, folders, most_changed
+from memory.git_history.analysis import DAY, Analysis, Limits, most_changed
 from memory.git_history.stack import is_test
 from memory.markdown import sections
 from tests.history import plain_git
@@ -71,7 +71,7 @@ def test_most_changed_files_and_folders(both: Both) -> None:
         for paths in plain_git.changed(both.folder, both.these)
         for folder in {"/".join(path.split("/")[:-1][:3]) for path in paths if "/" in path}
     )
-    assert dict(folders(both.found.facts, 1_000)) == theirs
+    assert dict(report.folders(both.found.facts, 1_000)) == theirs
 
 
 def test_velocity_and_quality(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,21 +18,8 @@ from typing import IO, Any
 import yaml
 from frontmatter.default_handlers import YAMLHandler
 
+from memory.transfer.formats import parts
 from memory.transfer.formats.gathering import Gathered, id_of, moment
-from memory.transfer.formats.parts import (
-    EMPTY,
-    NO_TEXT,
-    Found,
-    LeftOut,
-    Part,
-    Reader,
-    Unfit,
-    decoded,
-    fit,
-    parsed,
-    says_nothing,
-    tidy,
-)
 
 LARGEST = 10 * 2**20  # bytes of a file of words
 _FRONT = re.compile(r"---[ \t]*\n[\w.-]")
@@ -46,28 +33,28 @@ _REPORTED = {"name", "trigger", "inclusion", "excludeAgent"}
 _KNOWN = {*_FIRST_LINE, *_GLOBS, *_DATES, *_TAGGED, *_REPORTED, "tags"}
 
 
-def reader(*tags: str) -> Reader:
+def reader(*tags: str) -> parts.Reader:
     return partial(page, tags=tags)
 
 
-def page(file: IO[bytes], path: str, tags: tuple[str, ...] = ()) -> Iterator[Part]:
+def page(file: IO[bytes], path: str, tags: tuple[str, ...] = ()) -> Iterator[parts.Part]:
     try:
         yield from _memories(file.read(LARGEST), path, tags)
-    except Unfit as unfit:
-        yield LeftOut(path, unfit.why)
+    except parts.Unfit as unfit:
+        yield parts.LeftOut(path, unfit.why)
 
 
-def _memories(data: bytes, path: str, tags: tuple[str, ...]) -> Iterator[Found]:
+def _memories(data: bytes, path: str, tags: tuple[str, ...]) -> Iterator[parts.Found]:
     gathered = Gathered(tags=dict.fromkeys(tags))
-    content = gathered.take(decoded(data))
+    content = gathered.take(parts.decoded(data))
     if _FRONT.match(content):
         content = _without_front(content, gathered)
-    if says_nothing(content):
-        raise Unfit("has only headings and imports")
+    if parts.says_nothing(content):
+        raise parts.Unfit("has only headings and imports")
     yield from memories(content, path, gathered, path)
 
 
-def memories(content: str, key: str, gathered: Gathered, path: str) -> Iterator[Found]:
+def memories(content: str, key: str, gathered: Gathered, path: str) -> Iterator[parts.Found]:
     gathered.date = gathered.date or _named(path)
     yield from gathered.memories(key, content, "#" if key == path else "-")
 
@@ -90,9 +77,9 @@ def _without_front(text: str, gathered: Gathered) -> str:
     if fields and not fields.keys() & _KNOWN:  # text between two lines across the page
         return text
     if fields.get("paths", "") == ():
-        raise Unfit("is switched off (paths: [])")
-    if not (body := tidy(rest)):
-        raise Unfit("has nothing but front matter")
+        raise parts.Unfit("is switched off (paths: [])")
+    if not (body := parts.tidy(rest)):
+        raise parts.Unfit("has nothing but front matter")
     gathered.tell("front matter left out")
     return f"{_kept(fields, gathered)}{body}"
 
@@ -123,27 +110,27 @@ _WORDS = ("content", "text", "memory", "body", "note")
 _DATED = ("date", "created_at", "created", "origin")
 
 
-def read_json(file: IO[bytes], path: str) -> Iterator[Part]:
+def read_json(file: IO[bytes], path: str) -> Iterator[parts.Part]:
     data = file.read(LARGEST)
-    value, why = parsed(data)
+    value, why = parts.parsed(data)
     is_empty = not data.strip() or value in ([], {}, "")
     if is_empty or why:
-        yield LeftOut(path, EMPTY if is_empty else why)
+        yield parts.LeftOut(path, parts.EMPTY if is_empty else why)
         return
     for number, each in enumerate(value, 1) if isinstance(value, list) else [(0, value)]:
         known = id_of(each.get("id")) if isinstance(each, dict) else ""
         name = known or (str(number) if number else "")
         for part in _entry(each, f"{path}#{name}" if name else path, path):
             by_words = number > 0 and not known
-            yield replace(part, id=known, by_words=by_words) if isinstance(part, Found) else part
+            yield replace(part, id=known, by_words=by_words) if isinstance(part, parts.Found) else part
 
 
-def _entry(value: Any, key: str, path: str) -> Iterator[Part]:
+def _entry(value: Any, key: str, path: str) -> Iterator[parts.Part]:
     gathered = Gathered()
     try:
-        yield from memories(gathered.take(fit(_words(value, gathered))), key, gathered, path)
-    except Unfit as unfit:
-        yield LeftOut(key, unfit.why)
+        yield from memories(gathered.take(parts.fit(_words(value, gathered))), key, gathered, path)
+    except parts.Unfit as unfit:
+        yield parts.LeftOut(key, unfit.why)
 
 
 def _words(value: Any, gathered: Gathered) -> str:
@@ -151,7 +138,7 @@ def _words(value: Any, gathered: Gathered) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, dict):
-        raise Unfit("is no object and no text")
+        raise parts.Unfit("is no object and no text")
     if value.keys() & set(_WORDS):
         return _of_object(value, gathered)
     gathered.tell("kept as JSON")
@@ -159,13 +146,13 @@ def _words(value: Any, gathered: Gathered) -> str:
         return json.dumps(value, ensure_ascii=False, indent=2)
     except RecursionError:
         pass
-    raise Unfit("is nested too deeply")  # not in the handler: the error there holds what was read
+    raise parts.Unfit("is nested too deeply")  # not in the handler: the error there holds what was read
 
 
 def _of_object(value: Mapping[str, Any], gathered: Gathered) -> str:
     words = next((name for name in _WORDS if _is_text(value.get(name))), "")
     if not words:
-        raise Unfit(NO_TEXT)
+        raise parts.Unfit(parts.NO_TEXT)
     date = next((name for name in _DATED if value.get(name)), "")
     gathered.moment(value.get(date))
     _tag(value.get("tags"), gathered)
