@@ -48,7 +48,6 @@ OPENS_SILOS = {
     "memory/transfer/exporting.py",
     "memory/vault/files.py",  # by its side's standing consent: the vault's files
     "memory/vault/writer.py",
-    "memory/vault/sealed.py",
     "refinement/effects.py",
     "refinement/gc_reports.py",
     "refinement/ledger.py",

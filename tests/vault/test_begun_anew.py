@@ -16,7 +16,8 @@ from memory.agents import rule_changes
 from memory.models import Agent
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from memory.vault import comparing, layout, sealed, writer
+from memory.vault import comparing, layout, writer
+from memory.vault.files import open_file
 from memory.writing import operations
 from tests.rules.talking import settings
 from tests.steps import ME, PERSON, fresh, last_entry, remember
@@ -162,7 +163,7 @@ def written_to(vault: Path) -> None:
 
 
 def opened(agent: Agent, path: Path) -> str:
-    return sealed.open_file(fresh(agent), path.read_bytes()).content
+    return open_file(fresh(agent), path.read_bytes()).content
 
 
 def test_what_somebody_wrote_to_is_kept_and_sealed(ada: Agent, vault: Path) -> None:

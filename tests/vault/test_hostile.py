@@ -16,7 +16,8 @@ from memory.markdown import labels, sections
 from memory.models import Agent, Memory, Scope
 from memory.policy.categories import PRIVATE, SCOPES
 from memory.silo.silo import Opened
-from memory.vault import comparing, rendering, sealed
+from memory.vault import comparing, rendering
+from memory.vault.files import open_file
 from memory.writing import operations
 from tests.steps import ME, fresh, problems, remember, says
 from tests.vault.tree import differ, memories, the_one, tree
@@ -135,7 +136,7 @@ def test_a_file_follows_whatever_its_memory_says(ada: Agent, vault: Path) -> Non
     files = {said_again((vault / path).read_bytes()).number: vault / path for path in memories(vault)}
     assert set(files) == {*numbers, *private}
     for number, content in zip(private, said, strict=True):
-        assert sealed.open_file(fresh(ada), files[number].read_bytes()).content == content
+        assert open_file(fresh(ada), files[number].read_bytes()).content == content
     for number in numbers:
         files[number].write_bytes(files[number].read_bytes().replace(b"above", b"below"))
     assert differ(ada) == [("edited", number) for number in numbers]
@@ -214,7 +215,7 @@ def test_a_sealed_block_of_another_memory_does_not_open(ada: Agent, vault: Path)
     first, second = remember(ada, "sesame", "poppy", category="personal")
     data = path_of(vault, first).read_text().replace(f"**: {first}\n", f"**: {second}\n")
     with pytest.raises(MemoryFault) as caught:
-        sealed.open_file(fresh(ada), data.encode())
+        open_file(fresh(ada), data.encode())
     assert "sesame" not in str(caught.value)
 
 
@@ -224,7 +225,7 @@ def test_a_sealed_block_of_somebodys_own_does_not_open(ada: Agent, vault: Path) 
     for block in ("", "QUJD", "****", "A" * 10_000):
         the_one(vault).write_text(f"{head}```\n{block}\n```\n")
         with pytest.raises(MemoryFault):
-            sealed.open_file(fresh(ada), the_one(vault).read_bytes())
+            open_file(fresh(ada), the_one(vault).read_bytes())
         assert differ(ada) == [("edited", number)]
 
 

@@ -15,11 +15,11 @@ from memory.errors import FileFault, MemoryDisabled
 from memory.models import Agent, Vault, VaultFile
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from memory.vault import comparing, sealed, writer
+from memory.vault import comparing, writer
 from memory.vault.disk import LARGEST, LOCK, Disk
-from memory.vault.files import Files
+from memory.vault.files import Files, open_file
 from memory.writing import operations
-from tests.steps import ME, PERSON, fresh, last_entry, remember
+from tests.steps import ME, PERSON, fresh, last_entry, remember, set_rule
 from tests.vault.tree import differ, memories, the_one, tree
 
 FERRY = "The ferry leaves at 14:30."
@@ -66,7 +66,7 @@ def test_a_changed_file_of_a_private_memory_is_kept_sealed(ada: Agent, vault: Pa
     [(_, kept)] = comparing.repair(fresh(ada)).aside
     assert kept == ".discarded/private/personal/000001-found-1.md"
     assert not any("sesame" in path.read_text() for path in vault.rglob("*.md"))
-    assert sealed.open_file(fresh(ada), (vault / kept).read_bytes()).content == "sesame, said by hand"
+    assert open_file(fresh(ada), (vault / kept).read_bytes()).content == "sesame, said by hand"
     assert differ(ada) == [("copy", number)]
 
 
@@ -126,11 +126,11 @@ def test_a_file_that_was_half_moved_is_its_own(ada: Agent, ferry: int, vault: Pa
     with mock.patch("memory.vault.files.update_many", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         operations.discard(ada, [ferry], PERSON)
     discarded = last_entry(ada).seq
-    rule_changes.set_one(ada, PERSON, "memory_rules.categories.technical.enabled", "false")
+    set_rule(ada, PERSON, "memory_rules.categories.technical.enabled", "false")
     rollback.roll_back(fresh(ada), What.entry(discarded), PERSON)
     assert the_one(vault).relative_to(vault).parts[0] == ".discarded"
     assert differ(fresh(ada)) == []
-    rule_changes.set_one(ada, PERSON, "memory_rules.categories.technical.enabled", "true")
+    set_rule(ada, PERSON, "memory_rules.categories.technical.enabled", "true")
     assert the_one(vault).relative_to(vault).parts[0] == "common"
     assert differ(fresh(ada)) == []
 
@@ -157,7 +157,7 @@ def test_an_index_whose_writer_was_killed_is_begun_anew(ada: Agent, vault: Path)
 
 
 def test_a_setting_that_moves_a_category_moves_its_files_when_mended(ada: Agent, ferry: int, vault: Path) -> None:
-    rule_changes.set_one(ada, PERSON, "memory_rules.categories.technical.storage_location", "project")
+    set_rule(ada, PERSON, "memory_rules.categories.technical.storage_location", "project")
     assert differ(fresh(ada)) == [("misplaced", ferry)]
     comparing.repair(fresh(ada))
     [path] = memories(vault)

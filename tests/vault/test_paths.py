@@ -32,7 +32,7 @@ from memory.vault import comparing, files, writer
 from memory.writing import operations
 from tests.commands.calling import run
 from tests.privacy.marker import unique
-from tests.steps import ME, PERSON, fresh, problems, remember, says
+from tests.steps import ME, PERSON, fresh, problems, remember, says, set_rule
 from tests.vault.tree import differ, memories, the_one, tree
 
 pytestmark = pytest.mark.database
@@ -340,7 +340,7 @@ def test_ten_megabytes_in_the_place_of_ours(ada: Agent, vault: Path, has_its_num
 
 def test_a_file_that_belongs_where_another_is(ada: Agent, vault: Path) -> None:
     ferry(ada)
-    rule_changes.set_one(ada, PERSON, "memory_rules.categories.technical.storage_location", "project")
+    set_rule(ada, PERSON, "memory_rules.categories.technical.storage_location", "project")
     taken = vault / "projects/default-project/technical/000001.md"
     taken.parent.mkdir(parents=True)
     taken.write_text("mine")

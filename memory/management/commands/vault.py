@@ -15,8 +15,9 @@ from config.wording import several
 from memory.errors import Invalid
 from memory.management.agent_command import KEY, AgentCommand, agents_side, shown_path
 from memory.models import Agent
-from memory.vault import comparing, sealed
+from memory.vault import comparing
 from memory.vault.comparing import COPY, Difference
+from memory.vault.files import open_file
 from memory.vault.rendering import visible
 
 _REPAIR = "--repair writes it again"
@@ -91,7 +92,7 @@ class Command(AgentCommand):
         path = Path(file)
         if agent.vault_path and not path.exists():
             path = Path(agent.vault_path) / file
-        opened = sealed.open_file(agent, read_file("file", str(path)))
+        opened = open_file(agent, read_file("file", str(path)))
         # On a terminal without control characters, else byte for byte.
         self.stdout.write(visible(opened.content) if is_shown() else opened.content)
         if opened.tags:
