@@ -309,8 +309,8 @@ SPECTACULAR_SETTINGS = {
         "MemoryStateEnum": ["active", "discarded"],
         "AskerKindEnum": ["person", "operator"],
         "MemoryKindEnum": "memory.models.Kind.values",
-        "RecordingKindEnum": "memory.recording.significance.KINDS",
+        "RecordingKindEnum": "memory.recording.interactions.KINDS",
         "DifferenceKindEnum": "memory.vault.comparing.KINDS",
-        "LevelEnum": "memory.recording.significance.LEVELS",
+        "LevelEnum": "memory.recording.interactions.LEVELS",
     },
 }

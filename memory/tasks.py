@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from config.queue import ASK_STEWARD, TELL_STEWARD, task
-from memory.mail import letters, link_letters, sending
+from memory.mail import letters, link_letters
 
 
 @task
 def tell_steward(agent_id: int, seq: int, whose: int, tried: int = 0) -> str:
     """Send a letter about what was done."""
-    return sending.post(letters.send, TELL_STEWARD, agent_id, seq, whose, tried=tried)
+    return letters.post(letters.send, TELL_STEWARD, agent_id, seq, whose, tried=tried)
 
 
 @task
 def ask_steward(agent_id: int, seq: int, tried: int = 0) -> str:
     """Send a link to decide by. Each attempt makes its own: no token waits anywhere."""
-    return sending.post(link_letters.send, ASK_STEWARD, agent_id, seq, tried=tried)
+    return letters.post(link_letters.send, ASK_STEWARD, agent_id, seq, tried=tried)

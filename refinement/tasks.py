@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from config.queue import task
-from memory.recording import overdue, quiet_sessions
+from memory.recording import automatic
 from memory.vault import writer
 from refinement import backlog, worker
 from refinement import session as sessions
@@ -36,6 +36,6 @@ def close_stale() -> str:
     backlog.wake()
     with ExitStack() as each:  # all are called, and then a failure is raised
         each.callback(writer.catch_up)
-        each.callback(overdue.remind)
-        each.callback(quiet_sessions.end_quiet)
+        each.callback(automatic.remind)
+        each.callback(automatic.end_quiet)
     return "closed"

@@ -11,6 +11,7 @@ import pytest
 from audit import verify
 from audit.models import AuditEntry, Change
 from audit.trail import Actor
+from memory.agents import rule_changes
 from memory.models import Agent, Memory
 from memory.policy.validation import Draft
 from memory.silo.silo import Opened, Silo
@@ -98,3 +99,8 @@ def exported(agent: Agent, *, with_discarded: bool = False) -> list[str]:
 def tell(agent: Agent, text: str = "told") -> int:
     """A notice of the system; its number."""
     return operations.notify(agent, text, operation="session_closed", actor=SYSTEM, detail={}).memory.number
+
+
+def set_rule(agent: Agent, actor: Actor, path: str, text: str) -> Agent:
+    """Set one key of the rules, to a value as it is typed at a command line; whoever names a switch agrees to it."""
+    return rule_changes.make(agent, actor, rule_changes.Wanted(key=path, value=text), agreed=(path,)).agent

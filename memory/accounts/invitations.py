@@ -21,7 +21,7 @@ from memory.access import roles
 from memory.access.authentication import is_proven, macs, new_prefix
 from memory.accounts import memberships, people
 from memory.errors import Invalid, LinkBroken, NotAllowed, Taken
-from memory.mail import addresses
+from memory.mail import letters
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 
 VALID = timedelta(hours=72)
@@ -168,8 +168,8 @@ def _checked(address: str) -> str:
         validate_email(to)
     except (ValidationError, UnicodeError):
         to = ""
-    if len(to) > LONGEST_ADDRESS or not addresses.is_plain(to):  # it stands, unquoted, in letters to stewards
-        raise Invalid("address", addresses.ADVICE)
+    if len(to) > LONGEST_ADDRESS or not letters.is_plain(to):  # it stands, unquoted, in letters to stewards
+        raise Invalid("address", letters.ADVICE)
     return to
 
 

@@ -20,7 +20,7 @@ from memory.access import tenants
 from memory.access.authentication import new_key
 from memory.agents import due_dates
 from memory.errors import AgentsSide, FileFault, Invalid, NotFound, Taken
-from memory.mail import addresses, letters
+from memory.mail import letters
 from memory.models import Agent, AgentKey, DueReason, Tenant
 from memory.run_log import runs
 from memory.search.words import LANGUAGES
@@ -142,7 +142,7 @@ def _unfit(agent: Agent, setting: Collection[str]) -> str:
             return name
         if name == "context_tokens" and value is not None and not 0 < value <= MOST_CONTEXT:
             return name
-        if name == "steward" and value and not addresses.is_plain(value):
+        if name == "steward" and value and not letters.is_plain(value):
             return name
     return ""
 
@@ -155,7 +155,7 @@ _ADVICE = {
     "last_n": f"must be from 0 to {MOST:,}",
     "max_entries": f"must be from 0 to {MOST:,}",
     "context_tokens": f"must be from 1 to {MOST_CONTEXT:,} tokens, or null for all",
-    "steward": addresses.ADVICE,
+    "steward": letters.ADVICE,
     "memory_path": "must have at most 1,000 characters",
     "vault_path": "must have at most 1,000 characters",
     "model": "must be at most 200 characters, none of them a control character, and no white space at its ends",

@@ -132,9 +132,3 @@ def change(
     what `make` does."""
     agreed = (settings_document.MASTER,) if enabled else ()
     return make(agent, actor, Wanted(enabled, rules), agreed=agreed).agent
-
-
-def set_one(agent: Agent, actor: Actor, path: str, text: str) -> Agent:
-    """Set one key, to a value as it is typed at a command line. Whoever names a switch agrees to it. Raises what `make`
-    does."""
-    return make(agent, actor, Wanted(key=path, value=text), agreed=(path,)).agent

@@ -1,4 +1,6 @@
-"""An agent's memory rules over the API: read, and changed by nobody (seed 004: a person alone changes them)."""
+"""An agent's memory rules over the API: read, and changed by nobody (seed 004: a person alone changes them); and its
+vault: whether its files say what the silo says.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.agents import rule_changes
+from memory.api.base.bodies import NumberOrNull, Page
 from memory.api.base.views import AgentView
 from memory.errors import PersonsOnly
+from memory.models import Vault
+from memory.vault import comparing, writer
+from memory.vault.comparing import Compared
 
 
 class RulesOut(serializers.Serializer[Any]):
@@ -39,3 +45,47 @@ class Rules(AgentView):
     def patch(self, request: Request) -> Response:
         """Refused, always: no key turns memory on or off. A person does, in the admin or by a command."""
         raise PersonsOnly
+
+
+class DifferenceOut(serializers.Serializer[Any]):
+    id = NumberOrNull(source="number", allow_null=True, help_text="null for an index page or an unknown memory")
+    kind = serializers.ChoiceField(comparing.KINDS, help_text="what differs; `edited`: somebody changed the file")
+    path = serializers.CharField(allow_blank=True, help_text="path below the vault's folder; empty without a file")
+
+
+class VaultOut(serializers.Serializer[Any]):
+    """A folder with a file for each memory."""
+
+    path = serializers.CharField(allow_blank=True, help_text="folder on the service's machine; empty for none")
+    is_there = serializers.BooleanField(help_text="whether the folder exists")
+    is_behind = serializers.BooleanField(help_text="whether the files are older than the silo; the service tries again")
+    fault = serializers.CharField(allow_blank=True, help_text="why it could not be written, if so")
+    differences = DifferenceOut(many=True, help_text="current differences between the files and the silo")
+    unknown = serializers.IntegerField(allow_null=True, help_text="number of foreign files; null before the last page")
+    next = serializers.CharField(allow_null=True)
+
+
+class VaultQuery(Page):
+    """Up to `limit` memories after number `cursor`. The last page also has the folder's other files."""
+
+
+class OneVault(AgentView):
+    @extend_schema(operation_id="vault_read", parameters=[VaultQuery], responses=VaultOut)
+    def get(self, request: Request) -> Response:
+        """Compare the vault's files with the silo, one page of memories at a time. Nothing is changed or locked."""
+        query, has_vault = self.query(VaultQuery), bool(self.agent.vault_path)
+        found = Compared()
+        if has_vault:
+            found = comparing.page(self.agent, after=query["cursor"], limit=query["limit"])
+        is_last = found.after is None
+        return Response(
+            {
+                "path": self.agent.vault_path,
+                "is_there": writer.is_there(self.agent),
+                "is_behind": has_vault and writer.is_behind(self.agent),
+                "fault": Vault.objects.filter(agent_id=self.agent.pk).values_list("fault", flat=True).first() or "",
+                "differences": DifferenceOut(found.differences, many=True).data,
+                "unknown": found.unknown if is_last else None,
+                "next": None if is_last else str(found.after),
+            }
+        )

@@ -18,11 +18,9 @@ from rest_framework.response import Response
 
 from memory.api.base.bodies import OPTIONAL_TEXT, Body, BodyParser, Choice, Text
 from memory.api.base.views import AgentView
-from memory.errors import Invalid
 from memory.transfer import exporting, importing
-from memory.transfer.export_formats import EXPORTS, writer
+from memory.transfer.export_formats import EXPORTS, HELP, Export, writer
 from memory.transfer.exporting import NotHeld, Writer
-from memory.transfer.formats import jsonl
 from memory.transfer.importing import IMPORTS
 
 
@@ -38,11 +36,7 @@ class ImportParser(BodyParser):
 
 class ExportQuery(Body):
     discarded = serializers.BooleanField(default=False, help_text="include discarded memories (only in jsonl)")
-    format = Choice(
-        choices=list(EXPORTS),
-        default="jsonl",
-        help_text="; ".join(f"{name}: {each.what}" for name, each in EXPORTS.items()),
-    )
+    format = Choice(choices=list(EXPORTS), default="jsonl", help_text=HELP)
 
 
 class ImportQuery(Body):
@@ -85,13 +79,13 @@ class ImportedOut(serializers.Serializer[Any]):
     transformed = DoneOut(many=True, required=False, help_text="other formats: at most 100 kinds of changes")
 
 
-def _media_types(formats: Iterable[exporting.Export | importing.Import], json: OpenApiTypes) -> dict[str, OpenApiTypes]:
+def _media_types(formats: Iterable[Export | importing.Import], json: OpenApiTypes) -> dict[str, OpenApiTypes]:
     """The schema of a body in each media type; `json` of a JSON document."""
     kinds = [each.media_type.partition(";")[0] for each in formats]
     return {kind: json if kind == "application/json" else OpenApiTypes.STR for kind in kinds}
 
 
-class Export(AgentView):
+class ExportView(AgentView):
     @extend_schema(
         operation_id="export",
         parameters=[ExportQuery],
@@ -148,30 +142,13 @@ class Import(AgentView):
         first bad line. In other formats, parts that are not memories are left out with the reason."""
         query = self.query(ImportQuery)
         body = io.BytesIO(cast(bytes, request.data or b""))  # without a body the framework gives an empty object
-        imported = self._lines(body, query["project"]) if query["format"] == "jsonl" else self._file(body, **query)
-        return Response(imported, status.HTTP_201_CREATED)
-
-    def _lines(self, body: IO[bytes], project: str) -> dict[str, Any]:
-        if project:
-            raise Invalid("project", "is for other formats: a line of JSON Lines names its own")
-        done = jsonl.load(self.agent, jsonl.lines_of("the body", body), self.actor)
-        return {
-            "imported": done.imported,
-            "tokens": done.tokens,
-            "discarded": done.discarded,
-            "constitutional": done.constitutional,
-            "ignored": sorted(done.names),
-        }
-
-    def _file(self, body: IO[bytes], *, format: str, project: str) -> dict[str, Any]:
-        chosen = IMPORTS[format]
-        file = importing.surveyed(chosen.read(body, ""), project=project, expected=chosen.what)
-        done = file.store(self.agent, self.actor)
-        return {
-            "imported": done.imported,
-            "tokens": done.tokens,
-            "constitutional": done.constitutional,
-            "left_out": done.left_out,
-            "named": LeftOutOut(done.named, many=True).data,
-            "transformed": [{"what": what, "memories": count} for what, count in done.transformed.most_common()],
-        }
+        found = importing.surveyed(body, query["format"], project=query["project"])
+        done = found.store(self.agent, self.actor)
+        told: dict[str, Any] = {"imported": done.imported, "tokens": done.tokens, "constitutional": done.constitutional}
+        if query["format"] == "jsonl":
+            told |= {"discarded": done.discarded, "ignored": sorted(done.names)}
+        else:
+            transformed = [{"what": what, "memories": count} for what, count in done.transformed.most_common()]
+            told |= {"left_out": done.left_out, "transformed": transformed}
+            told |= {"named": LeftOutOut(done.named, many=True).data}
+        return Response(told, status.HTTP_201_CREATED)

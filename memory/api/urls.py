@@ -9,7 +9,7 @@ from rest_framework.exceptions import NotFound
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 
-from memory.api import cleanup, consent, memories, recordings, removal, retrieval, rules, transfer, vault
+from memory.api import consent, memories, recording, rules, transfer
 from memory.api.base.views import View
 
 
@@ -31,12 +31,12 @@ urlpatterns = [
     path("memories/search", memories.Search.as_view()),
     path("memories/<int:number>", memories.OneMemory.as_view()),
     path("memories/<int:number>/restore", memories.Restore.as_view()),
-    path("retrieve", retrieval.Retrieve.as_view()),
+    path("retrieve", recording.Retrieve.as_view()),
     path("rules", rules.Rules.as_view()),
-    path("recordings", recordings.Recordings.as_view()),
-    path("recorded-sessions/<str:name>/end", recordings.End.as_view()),
-    path("cleanup", cleanup.Cleanup.as_view()),
-    path("vault", vault.OneVault.as_view()),
+    path("recordings", recording.Recordings.as_view()),
+    path("recorded-sessions/<str:name>/end", recording.End.as_view()),
+    path("cleanup", recording.Cleanup.as_view()),
+    path("vault", rules.OneVault.as_view()),
     path("access-requests", consent.AccessRequests.as_view()),
     path("access-requests/<int:number>/approve", consent.Approve.as_view()),
     path("access-requests/<int:number>/deny", consent.Deny.as_view()),
@@ -45,11 +45,11 @@ urlpatterns = [
     path("proposals", consent.Proposals.as_view()),
     path("proposals/<int:number>/accept", consent.Accept.as_view()),
     path("proposals/<int:number>/decline", consent.Decline.as_view()),
-    path("removal-requests", removal.Removals.as_view()),
-    path("removal-requests/<int:number>", removal.OneRemoval.as_view()),
-    path("removal-requests/<int:number>/agree", removal.Agree.as_view()),
-    path("removal-requests/<int:number>/decline", removal.Decline.as_view()),
-    path("export", transfer.Export.as_view()),
+    path("removal-requests", consent.Removals.as_view()),
+    path("removal-requests/<int:number>", consent.OneRemoval.as_view()),
+    path("removal-requests/<int:number>/agree", consent.AgreeToRemoval.as_view()),
+    path("removal-requests/<int:number>/decline", consent.DeclineRemoval.as_view()),
+    path("export", transfer.ExportView.as_view()),
     path("import", transfer.Import.as_view()),
     path("schema", RedirectView.as_view(pattern_name="schema")),
     path("docs", RedirectView.as_view(pattern_name="docs")),

@@ -15,7 +15,7 @@ from audit.removals import Removal, RemovalState, removals
 from audit.trail import Actor
 from memory import errors
 from memory.consent import request_limits, steps
-from memory.mail import addresses, letters
+from memory.mail import letters
 from memory.models import Agent
 from memory.policy.validation import checked_words
 from memory.writing import edits
@@ -97,7 +97,7 @@ def to_settle(agent: Agent, number: int, actor: Actor, *operations: str) -> Remo
 
 
 def _is_by(asker: str, asked_by: str, address: str) -> bool:
-    return any(same_address(each, address) for each in addresses.askers(asker, asked_by))
+    return any(same_address(each, address) for each in letters.askers(asker, asked_by))
 
 
 def open_request(agent: Agent, number: int, *operations: str) -> Removal:

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from itertools import groupby, pairwise
 from statistics import median
 from typing import NamedTuple
 
 from dulwich.diff_tree import CHANGE_ADD, CHANGE_DELETE
 
-from memory.git_history import figures
-from memory.git_history.analysis import Analysis
-from memory.git_history.figures import DAY, LONG, Branches, day
+from memory.git_history.analysis import DAY, LONG, Analysis, Branches, day, decisions, most_changed, significant
 from memory.git_history.messages import ROUTINE
 from memory.git_history.repository import Commit
-from memory.git_history.stack import Shape, is_manifest, is_test
+from memory.git_history.stack import CHANGELOG, Shape, is_manifest, is_test
 from memory.markdown import sections
 from memory.masking.neutral import neutral
 from memory.masking.scanner import masked_together
@@ -44,6 +42,7 @@ _NIGHTLY = re.compile(
 )
 _IN_SERIES = re.compile(r"(?<![A-Za-z])v(?=\d)|(?<=\d)\.[\d.]+")  # what does not tell one series from another
 _HOT, _FIXING, _TESTED, _CONVENTIONAL, _SMALL = 0.25, 0.4, 0.5, 0.8, 5
+_DEPTH = 3  # levels of folders
 _ENOUGH = 10  # commits for a recommendation
 
 
@@ -106,12 +105,12 @@ class _Report:
         self.plain = [fact for fact in self.facts if not fact.is_merge]
         self.known = [fact for fact in self.plain if fact.changes is not None]
         self.types = Counter(fact.message.type for fact in self.facts)
-        files = figures.most_changed(self.facts) if self.parts.files else []
+        files = most_changed(self.facts) if self.parts.files else []
         self.files = [each for each in files if _main_type(each[1]) not in ROUTINE][:_FILES]
         self.people = Counter(
             fact.name for fact in self.facts if self.parts.authors and not fact.name.endswith("[bot]")
         )
-        self.decided = figures.decisions(self.facts, _DECISIONS)
+        self.decided = decisions(self.facts, _DECISIONS)
         self.conventional = sum(fact.message.is_conventional for fact in self.plain)
         self.tested = sum(any(map(is_test, fact.changes or ())) for fact in self.known)
         self.releases = [tag for tag in analysis.tags or () if is_release(tag.name)]
@@ -150,7 +149,7 @@ class _Report:
         if a.tags is not None:
             yield 2, "Milestones", self.milestones() or "no releases"
         if a.now is not None:
-            touched = ", ".join(f"{of_path(name)}/ {times:,}" for name, times in figures.folders(self.facts, 5))
+            touched = ", ".join(f"{of_path(name)}/ {times:,}" for name, times in folders(self.facts, 5))
             yield 2, "Architecture Insights", f"commits by folder: {touched}" if touched else ""
 
     def milestones(self) -> str:
@@ -171,7 +170,7 @@ class _Report:
     def major(self) -> _Fields:
         if self.parts.messages:
             listed = {fact.id for fact in self.decided}
-            found = figures.significant(self.facts, _MAJOR + len(listed))
+            found = significant(self.facts, _MAJOR + len(listed))
             others = [each for each in found if each[0].id not in listed]
             for nth, (fact, reasons) in enumerate(others[:_MAJOR]):
                 yield 1 + nth, _reference(fact), one_line(fact.subject) + (f" ({reasons})" if reasons else "")
@@ -248,11 +247,7 @@ class _Report:
 
     def attention(self) -> Iterator[str]:
         for path, types in self.files[:2]:  # a changelog is there to change
-            if (
-                not figures.CHANGELOG.search(path)
-                and len(self.known) >= _ENOUGH
-                and types.total() >= _HOT * len(self.known)
-            ):
+            if not CHANGELOG.search(path) and len(self.known) >= _ENOUGH and types.total() >= _HOT * len(self.known):
                 yield f"{of_path(path)} changes in {types.total() / len(self.known):.0%} of the commits (no merges)"
         if self.parts.messages and self.types["fix"] >= max(_FIXING * len(self.plain), _ENOUGH / 2):
             yield f"{self.types['fix'] / len(self.plain):.0%} of the commits fix something"
@@ -277,6 +272,12 @@ class _Report:
 
 
 # --- values
+
+
+def folders(commits: Iterable[Commit], most: int) -> list[tuple[str, int]]:
+    """The folders that most commits change, at most three levels deep."""
+    touched = (sorted({"/".join(path.split("/")[:-1][:_DEPTH]) for path in commit.changes or ()}) for commit in commits)
+    return Counter(name for names in touched for name in names if name).most_common(most)
 
 
 def is_release(name: str) -> bool:

@@ -13,6 +13,7 @@ from memory.git_history.repository import Commit, Repository
 _TEST = re.compile(
     r"(?:^|/)(?:tests?|specs?|__tests__)/|(?:^|/)test_[^/]*$|[._-](?:test|spec)s?\.[^/.]+$", re.IGNORECASE
 )
+CHANGELOG = re.compile(r"(?:^|/)(?:changes|changelog|history|news|release[-_]?notes)(?:\.\w+)?$", re.IGNORECASE)
 _BESIDE_CODE = re.compile(r"\.|(?:docs?|examples?|benchmarks?)/", re.IGNORECASE)  # at the start of a path
 _DEEPEST = 3  # folders above a file that names a tool
 

@@ -14,8 +14,7 @@ from django.utils import timezone
 
 from audit.trail import Actor
 from memory.git_history import report
-from memory.git_history.analysis import SETTINGS, Analysis, Limits, Parts
-from memory.git_history.figures import moment
+from memory.git_history.analysis import SETTINGS, Analysis, Limits, Parts, moment
 from memory.models import Agent, HistoryAnalysis, Kind, Memory
 from memory.policy import settings_document
 from memory.policy.categories import DEFAULT_PROJECT

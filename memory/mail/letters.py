@@ -1,4 +1,5 @@
-"""Mail to an agent's steward about changes its side has to know of (20-silo, The agent's side).
+"""Mail to an agent's steward about changes its side has to know of (20-silo, The agent's side); which mail addresses
+may decide something; and the sending of letters, which is tried again a bounded number of times.
 
 A letter is asked for by the numbers of the agent and of the trail's entry, and written out of that entry when it is
 sent: what was changed, when, and by whom in kind. Never content, prompts or keys.
@@ -6,6 +7,11 @@ sent: what was changed, when, and by whom in kind. Never content, prompts or key
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from datetime import timedelta
+
+import structlog
 from django.conf import settings
 from django.core.mail import send_mail
 
@@ -13,10 +19,34 @@ from audit.consent import standings
 from audit.models import AccessState, ActorKind, AuditEntry, Operation
 from audit.proposals import ProposalState, proposals
 from audit.removals import RemovalState, removals
-from config.queue import ASK_STEWARD, TELL_STEWARD, put
+from config.queue import ASK_STEWARD, TELL_STEWARD, put, put_later
 from memory.errors import MailNotSent
 from memory.models import Agent
 from memory.time_machine import trail_view
+
+# Read as it is shown, by people and by every mail server: quoted names (in which a link can stand), control characters,
+# routes and letters that look like others are what Django's own check lets pass. (A domain in other letters has an xn--
+# form.)
+_PLAIN = re.compile(r"[A-Za-z0-9_+'-]+(\.[A-Za-z0-9_+'-]+)*@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*")
+_WITHIN = re.compile(r"[^\s<>()\[\],;:\"/=|]+@[\w.-]+")
+
+ADVICE = "must be a plain e-mail address: letters, digits and . _ + - ' before the @, a domain after it"
+
+
+def is_plain(address: str) -> bool:
+    return _PLAIN.fullmatch(address) is not None
+
+
+def named_in(text: str) -> list[str]:
+    """The addresses that somebody named in free words: `Jo <jo@acme.example>`."""
+    found = _WITHIN.findall(text)
+    return [text, *found, *(each.lstrip("'") for each in found)]
+
+
+def askers(label: str, asked_by: str) -> tuple[str, ...]:
+    """Whose wish a removal is: who asked, and whoever they said in free words that they ask for."""
+    return (label, *named_in(asked_by))
+
 
 _CONSOLE = "django.core.mail.backends.console.EmailBackend"
 TOLD = ("model", "steward", "is_steward_only", "memory_path", "vault_path")
@@ -116,3 +146,22 @@ _DOERS = {
     ActorKind.PERSON: "a person",
     ActorKind.OPERATOR: "an operator, or a program of its tenant",
 }
+
+
+log = structlog.get_logger("palimpsest.mail")
+
+WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 10, 60, 360))  # before a letter is tried once more
+
+
+def post(send: Callable[..., str], name: str, *numbers: int, tried: int) -> str:
+    """What became of it, as a code. `numbers`, agent and entry first, are the task's, to be queued again."""
+    agent_id, seq, *_ = numbers
+    try:
+        return send(*numbers)
+    except OSError:  # the mail server's refusals are, too
+        log.warning("letter not sent", agent=agent_id, seq=seq, attempt=tried + 1)
+    if tried == len(WAITS):
+        log.error("letter given up", agent=agent_id, seq=seq)
+        return "given_up"
+    put_later(name, *numbers, tried + 1, wait=WAITS[tried])
+    return "put_off"

@@ -17,7 +17,7 @@ from audit.proposals import Proposal
 from audit.removals import Removal
 from memory import errors
 from memory.consent import links
-from memory.mail import addresses, letters, wording
+from memory.mail import letters, wording
 from memory.models import Agent
 
 
@@ -46,7 +46,7 @@ def send(agent_id: int, number: int) -> str:
 def askers(asked: links.Asked) -> tuple[str, ...]:
     """Whose wish it is, by their addresses or labels."""
     if isinstance(asked, Removal):
-        return addresses.askers(asked.asker, asked.asked_by)
+        return letters.askers(asked.asker, asked.asked_by)
     return (asked.person if isinstance(asked, Standing) else asked.proposer,)
 
 

@@ -1,7 +1,10 @@
-"""The base of the commands for one agent's memory: its actions, and the questions to the person at the terminal."""
+"""The base of the commands for one agent's memory: its actions, and the questions to the person at the terminal. Also
+the agent's side at the command line: the agent's own key, in the environment.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,17 +14,42 @@ from django.core.management.base import CommandParser
 from audit.trail import Actor
 from config.commandline import Task, is_attended
 from memory.access import request_key
-from memory.access.authentication import agent_named
+from memory.access.authentication import agent_key, agent_named, is_key_of
 from memory.agents import rule_changes
 from memory.agents.rule_changes import Wanted
-from memory.errors import CategoryDisabled, Invalid, MemoryDisabled
+from memory.errors import CategoryDisabled, Invalid, KeyRejected, MemoryDisabled
 from memory.management.working_folder import project_of
 from memory.models import Agent
 from memory.policy import settings_document, switches
 from memory.policy.categories import PROJECT, scope_of
 from memory.policy.names import checked_project
+from memory.policy.paths import INDEX
 from memory.vault import writer
 from memory.writing import edits
+
+KEY = "PALIMPSEST_AGENT_KEY"
+
+
+def has_agents_key(agent: Agent) -> bool:
+    """Whether the agent's key is in the environment."""
+    return is_key_of(agent, os.environ.get(KEY, ""))
+
+
+def agents_side(agent: Agent) -> Actor:
+    """The agent itself, proven by its key in the environment. Raises KeyRejected."""
+    if not has_agents_key(agent):
+        raise KeyRejected(f"This is for {agent.label} itself: set {KEY} to its valid key.")
+    key = agent_key(os.environ[KEY])
+    request_key.note(key)  # checked again once the agent is locked
+    return Actor.agent(key.prefix)
+
+
+def shown_path(agent: Agent, path: str) -> str:
+    """A vault file's path. Without the agent's key only its folder, because a file name may hold words of a memory."""
+    if not path or Path(path).name == INDEX or has_agents_key(agent):
+        return path
+    return str(Path(path).parent / "…")
+
 
 PROJECT_HELP = "default: what MEMORY_PROJECT, the git remote or the current folder says"
 _SWITCHES = {

@@ -19,9 +19,8 @@ from memory.git_history import report, storage
 from memory.git_history.analysis import Analysis, Limits, Parts, analyze, limits_of
 from memory.git_history.repository import Repository
 from memory.git_history.storage import CATEGORY
-from memory.management import found_memories, migrating
-from memory.management.agent_command import AgentCommand
-from memory.management.agents_side import KEY, agents_side, shown_path
+from memory.management import found_memories
+from memory.management.agent_command import KEY, AgentCommand, agents_side, shown_path
 from memory.management.found_memories import Found
 from memory.management.working_folder import are_ignored, project_of, repository
 from memory.models import Agent, HistoryAnalysis, Memory, Source, VaultFile
@@ -29,7 +28,7 @@ from memory.policy import settings_document, switches
 from memory.policy.categories import PROJECT, SCOPES
 from memory.policy.paths import INDEX, PROJECTS
 from memory.policy.projects import VARIABLE
-from memory.vault import base, comparing, repair
+from memory.vault import base, comparing
 from memory.vault.disk import ASIDE, LOCK
 
 QUESTION = "Memory rules are currently disabled. Enable memory functionality? (y/n)"
@@ -228,18 +227,18 @@ class Initialization:
             self.command.say(line)
         if (more := len(self.found.new) - _PREVIEWED) > 0:
             self.command.say(f"… and {more:,} more ({later[:-1]} --dry-run' lists all)")
-        self.how = migrating.ask_how(self.command, self.agent)
-        return migrating.HOWS[self.how]
+        self.how = found_memories.ask_how(self.command, self.agent)
+        return found_memories.HOWS[self.how]
 
     def _migrated(self) -> str:
         if self.found is None or self.how == "skip":
             return "nothing"
         steps = self.found.new
         if self.how == "select":
-            steps = migrating.ask_which(self.command, steps)
-        done = migrating.take_in(self.command, self.agent, steps, self.how, yes=self.options["yes"])
+            steps = found_memories.ask_which(self.command, steps)
+        done = found_memories.take_in(self.command, self.agent, steps, self.how, yes=self.options["yes"])
         self._refresh()
-        return "; ".join(migrating.in_words(done)) or "nothing"
+        return "; ".join(found_memories.in_words(done)) or "nothing"
 
     # --- the results
 
@@ -253,7 +252,7 @@ class Initialization:
     def _index(self) -> str:
         if not self.agent.vault_path:
             return "of the silo alone, made when it is searched"
-        done = repair.repair(self.agent)
+        done = comparing.repair(self.agent)
         differences = several(len(done.left), "difference")
         check = f"'manage.py vault index {self.agent.label} --check'"
         left = f"; {differences} to look at ({check})" if done.left else ""

@@ -16,7 +16,7 @@ from config.errors import FAILED, USAGE
 from memory.access.authentication import agent_named
 from memory.consent import removal_requests
 from memory.errors import KeyRejected
-from memory.management.agents_side import KEY, has_agents_key
+from memory.management.agent_command import KEY, has_agents_key
 from memory.models import Agent
 from memory.writing import edits
 

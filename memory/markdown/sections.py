@@ -1,15 +1,57 @@
 """What a structured memory says, as markdown in sections: the one text that is sealed, and that its file shows.
 
 Each category has the sections of its template in seed 004 ("Storage Format"). A memory that was stored as plain text
-is all of its category's main section.
+is all of its category's main section. In a fence (``` or ~~~) nothing is a heading.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from memory.markdown import fences, templates
+from memory.markdown import templates
+
+_MARKS = "`~"
+_FENCE = re.compile(r" {0,3}(?P<mark>`{3,}(?=[^`]*\Z)|~{3,})(?P<after>[^\n]*)", re.DOTALL)
+
+
+def is_mark(line: str) -> bool:
+    """Whether a line would open a fence."""
+    return _FENCE.match(line) is not None
+
+
+def fenced(lines: Sequence[str]) -> list[bool]:
+    """Of each line whether it is of a fence, its marks included. A mark that no later one closes opens none: it would
+    swallow all that follows."""
+    marks = [_FENCE.match(line) for line in lines]
+    if not any(marks):
+        return [False] * len(lines)
+    closing = _closing_after(marks)
+    is_fenced, until = [], ""
+    for at, found in enumerate(marks):
+        if until:
+            is_fenced.append(True)
+            until = "" if found and _closes(found) and found["mark"].startswith(until) else until
+        else:
+            is_open = found is not None and closing[at][found["mark"][0]] >= len(found["mark"])
+            until = found["mark"] if found and is_open else ""
+            is_fenced.append(is_open)
+    return is_fenced
+
+
+def _closes(found: re.Match[str]) -> bool:
+    return not found["after"].strip()
+
+
+def _closing_after(marks: Sequence[re.Match[str] | None]) -> list[dict[str, int]]:
+    """Behind each line, how long the longest mark of each kind is that can close a fence."""
+    longest, told = dict.fromkeys(_MARKS, 0), []
+    for found in reversed(marks):
+        told.append(longest)
+        if found is not None and _closes(found) and len(found["mark"]) > longest[found["mark"][0]]:
+            longest = longest | {found["mark"][0]: len(found["mark"])}
+    return told[::-1]
+
 
 ABSENT = "Not recorded"  # what a file shows for a section or a field without a value; never in a memory's text
 AROUND = templates.AROUND
@@ -109,7 +151,7 @@ def lines(text: str) -> list[str]:
 
 def _with_fences(text: str) -> Iterator[tuple[str, bool]]:
     parts = lines(text)
-    return zip(parts, fences.fenced(parts), strict=True)
+    return zip(parts, fenced(parts), strict=True)
 
 
 def escaped(text: str) -> str:
@@ -121,7 +163,7 @@ def escaped(text: str) -> str:
 def _is_to_escape(line: str, is_fenced: bool) -> bool:
     if is_fenced:
         return _LIKE_AN_ESCAPED.match(line) is not None
-    return _LIKE_A_HEADING.match(line) is not None or fences.is_mark(line.lstrip("\\"))
+    return _LIKE_A_HEADING.match(line) is not None or is_mark(line.lstrip("\\"))
 
 
 def unescaped(text: str) -> str:
@@ -131,4 +173,4 @@ def unescaped(text: str) -> str:
 def _is_escaped(line: str, is_fenced: bool) -> bool:
     if _LIKE_AN_ESCAPED.match(line):
         return True
-    return line.startswith("\\") and not is_fenced and fences.is_mark(line.lstrip("\\"))
+    return line.startswith("\\") and not is_fenced and is_mark(line.lstrip("\\"))

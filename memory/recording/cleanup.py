@@ -22,8 +22,8 @@ from memory.errors import AgentsSide, Invalid, Stale
 from memory.models import Agent, CleanupDecision, Memory, Recall
 from memory.policy import settings_document, switches
 from memory.policy.categories import scope_of
-from memory.recording import overdue
-from memory.recording.significance import DECIDES
+from memory.recording import automatic
+from memory.recording.interactions import DECIDES
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
 
@@ -191,12 +191,12 @@ def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) 
     if category is not None:
         scope_of(category)
     rules = switches.rules_of(agent)
-    days = {name: each for name, each in overdue.retention(agent).items() if category in (None, name)}
-    if not (days and overdue.is_on(rules, "suggest_cleanup_actions")):
+    days = {name: each for name, each in automatic.retention(agent).items() if category in (None, name)}
+    if not (days and automatic.is_on(rules, "suggest_cleanup_actions")):
         return [], 0
     found = [_suggestion(memory, facts, days, now) for memory, facts in _overdue(agent, days, now, is_read=is_read)]
     offered = [each for each in found if each.importance != Importance.HIGH]
-    if not overdue.is_on(rules, "preserve_important_memories"):
+    if not automatic.is_on(rules, "preserve_important_memories"):
         offered = found
     cherished = _mostly_kept(agent) if offered else frozenset()
     offered.sort(key=lambda each: (each.category in cherished, each.importance))  # the oldest stays first
@@ -205,7 +205,7 @@ def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) 
 
 def _overdue(agent: Agent, days: Mapping[str, int], now: datetime, *, is_read: bool) -> Iterator[tuple[Memory, Facts]]:
     recall = Recall.objects.filter(agent_id=agent.pk, number=OuterRef("number"))
-    rows = overdue.memories(days, now).filter(agent_id=agent.pk).order_by("origin", "number").defer("digest")
+    rows = automatic.memories(days, now).filter(agent_id=agent.pk).order_by("origin", "number").defer("digest")
     rows = rows.annotate(recalls=Subquery(recall.values("times")), recalled_at=Subquery(recall.values("last_at")))
     merged = Memory.objects.of(agent).filter(superseded_by__isnull=False)
     sources = set(merged.values_list("superseded_by", flat=True).distinct())

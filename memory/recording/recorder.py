@@ -22,10 +22,9 @@ from memory.models import Agent, Kind, RecordedSession
 from memory.policy import paths, settings_document, switches
 from memory.policy.validation import Draft
 from memory.recording import sessions, topics
-from memory.recording.interactions import CATEGORY, Captured, Interaction, captured, contents
-from memory.recording.significance import is_worth_recording
+from memory.recording.interactions import CATEGORY, Captured, Interaction, captured, contents, is_worth_recording
 from memory.recording.texts import cut, reference
-from memory.recording.topic_memory import MOST_OF_AN_ITEM, Stage, TopicFull
+from memory.recording.topics import MOST_OF_AN_ITEM, Stage, TopicFull
 from memory.writing import edits, operations
 
 log = structlog.get_logger("palimpsest.recording")

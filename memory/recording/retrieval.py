@@ -7,9 +7,10 @@ others if `share_across_projects` of its category says so. Without a project it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -22,12 +23,72 @@ from memory.policy.categories import COMMON, PRIVATE, SCOPES
 from memory.policy.names import project_named
 from memory.policy.projects import seen_from
 from memory.policy.tokens import count
-from memory.recording import named_dates, usage
+from memory.recording import usage
 from memory.search import context, reading
 from memory.search.own_words import to_be_told
 from memory.search.query import Query, parse
 from memory.search.reading import Read
 from memory.search.selection import Filters
+
+Period = tuple[datetime, datetime]  # from, and before
+
+_MONTHS = [
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+]
+_YEAR = r"(?P<year>(?:19|20)\d\d)(?!\d)"
+_DAY = r"[0-3]?\d(?:st|nd|rd|th)?"
+# "may" and "march" are verbs, too.
+_NAMES = "|".join(f"(?-i:{name.capitalize()})" if name in ("may", "march") else name for name in _MONTHS)
+_ISO = re.compile(r"(?<!\d)(?P<year>(?:19|20)\d\d)-(?P<month>[01]\d)(?:-(?P<day>[0-3]\d))?(?!\d)")
+_MONTH = re.compile(
+    rf"(?<=[\s(,])(?:(?P<before>{_DAY})\s(?:of\s)?)?(?P<name>{_NAMES})\b(?:\s(?P<after>{_DAY})\b(?!\d))?(?:,?\s{_YEAR})?",
+    re.IGNORECASE,
+)
+_ALONE = re.compile(rf"(?<![\d.,:/-]){_YEAR}(?![.,:/-]\d)")
+_RELATIVE = re.compile(r"\b(?:(today|yesterday)|(this|last) (week|month|year))\b", re.IGNORECASE)
+_LATER = timedelta(days=7)  # what happened is often told some days later
+_YEARS = 50  # of a month that names none
+_DAYS = {"week": 7, "month": 31, "year": 366}
+
+
+def periods(question: str, now: datetime) -> list[Period]:
+    """What the question names, in UTC; a month without a year is that of any. Dates that there are not are none."""
+    text = f" {question}"
+    return [*_calendar(text, now), *_relative(text, now)]
+
+
+def _calendar(text: str, now: datetime) -> Iterator[Period]:
+    for each in _ISO.finditer(text):
+        yield from _of(int(each["year"]), int(each["month"]), int(each["day"] or 0))
+    for each in _MONTH.finditer(text):
+        month = _MONTHS.index(each["name"].lower()) + 1
+        day = int(re.sub(r"\D", "", each["before"] or each["after"] or "0"))
+        for year in [int(each["year"])] if each["year"] else range(now.year - _YEARS, now.year + 1):
+            yield from _of(year, month, day)
+    for each in _ALONE.finditer(_MONTH.sub(" ", _ISO.sub(" ", text))):
+        yield datetime(int(each["year"]), 1, 1, tzinfo=UTC), datetime(int(each["year"]) + 1, 1, 1, tzinfo=UTC)
+
+
+def _of(year: int, month: int, day: int) -> Iterator[Period]:
+    try:
+        begin = datetime(year, month, day or 1, tzinfo=UTC)
+    except ValueError:
+        return
+    end = begin + timedelta(days=1) if day else (begin + timedelta(days=31)).replace(day=1)
+    yield begin, end + _LATER
+
+
+def _relative(text: str, now: datetime) -> Iterator[Period]:
+    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    for day, which, length in _RELATIVE.findall(text):
+        if day:
+            begin = today - timedelta(days=day.lower() == "yesterday")
+            yield begin, begin + timedelta(days=1)
+        else:
+            span = timedelta(days=_DAYS[length.lower()])
+            yield today - span * (1 + (which.lower() == "last")), today + timedelta(days=1)
+
 
 MOST_FOR_RECENCY = 0.1  # that a score gains for a memory of today
 HALF_LIFE = timedelta(days=90)  # of that gain
@@ -112,10 +173,10 @@ def recency(origin: datetime, *, now: datetime) -> float:
 
 def _favour(query: str, now: datetime) -> Callable[[datetime], float]:
     """What is new; or, where the question names a time, what was recorded then."""
-    periods = named_dates.periods(query, now)
-    if not periods:
+    named = periods(query, now)
+    if not named:
         return partial(recency, now=now)
-    return lambda origin: 1.0 + FOR_A_DATE * any(begin <= origin < end for begin, end in periods)
+    return lambda origin: 1.0 + FOR_A_DATE * any(begin <= origin < end for begin, end in named)
 
 
 # --- what is seen

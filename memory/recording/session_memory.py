@@ -16,10 +16,9 @@ from memory.markdown import labels, sections
 from memory.markdown.sections import fact
 from memory.models import RecordedSession
 from memory.policy import settings_document
-from memory.recording.interactions import unfenced
-from memory.recording.significance import DECIDES
+from memory.recording.interactions import DECIDES, unfenced
 from memory.recording.texts import cleaned, cut
-from memory.recording.topic_memory import folded
+from memory.recording.topics import folded
 
 CATEGORY = "session"
 Recordings = Sequence[Mapping[str, str]]  # the sections of each interaction, in order

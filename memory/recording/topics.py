@@ -1,30 +1,196 @@
-"""Topic memories: one for each topic of a project, said anew as the topic goes on (seed 004, "Topic Memory").
+"""Topic memories: one for each topic of a project, said anew as the topic goes on (seed 004, "Topic Memory" and "Topic
+Memory Template").
 
 What it said before is in the memory's history, which the trail keeps.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, pairwise
 
 from django.utils import timezone
 
 from audit.trail import Actor
 from memory.errors import Invalid
+from memory.markdown import sections, templates
 from memory.masking.neutral import neutral
 from memory.masking.scanner import masked_together
 from memory.models import Agent, Memory
 from memory.policy import settings_document, switches
 from memory.policy.categories import DEFAULT_PROJECT
-from memory.policy.validation import MAX_TAG, Draft, checked_words
-from memory.recording import topic_memory
-from memory.recording.texts import cut, reference
-from memory.recording.topic_memory import CATEGORY, Stage, TopicFull, folded
+from memory.policy.names import checked_project
+from memory.policy.validation import MAX_CONTENT, MAX_TAG, Draft, checked_words
+from memory.recording.texts import checked_name, cleaned, cut, reference
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
 from memory.writing.edits import Edited
+
+CATEGORY = "topic"
+MOST_OF_AN_ITEM = 300  # characters
+_TEXT, _ITEMS = 1_000, 50  # characters of a text, items that are given at once
+_EARLIER, _EARLIER_ITEMS = "Earlier Stages", "Earlier Items"
+_REFERENCE = re.compile(r", \[?memory \d+(?:\]\([^()]*\))?\Z")  # as `references` writes them
+_COUNT = re.compile(r"(\d+) in this memory's history")
+# Attribute of a stage → its field. A text replaces the earlier one; items are added to a list.
+_FIELDS = {
+    "definition": "Description",
+    "scope": "Scope",
+    "level": "Current Understanding Level",
+    "expertise": "Expertise Level",
+    "style": "Communication Style",
+    "related": "Related Topics",
+    "questions": "Common Questions",
+    "approaches": "Preferred Approaches",
+    "insights": "Important Concepts",
+    "practices": "Best Practices",
+    "pitfalls": "Pitfalls to Avoid",
+    "resources": "Resources Referenced",
+}
+_LISTS = (
+    *("Related Topics", "Common Questions", "Preferred Approaches", "Important Concepts", "Best Practices"),
+    *("Pitfalls to Avoid", "Resources Referenced", "Development Stages", "Notes", "Related Sessions"),
+    "Connected Topics",
+)
+Told = dict[str, list[str]]  # field → its texts
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Stage:
+    """What is new about a topic."""
+
+    project: str = ""
+    session: str = ""
+    stage: str = ""
+    definition: str = ""
+    scope: str = ""
+    level: str = ""
+    expertise: str = ""
+    style: str = ""
+    related: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
+    approaches: tuple[str, ...] = ()
+    insights: tuple[str, ...] = ()
+    practices: tuple[str, ...] = ()
+    pitfalls: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+
+    def checked(self) -> Stage:
+        """The same, on one line each, neutral and masked. Raises Invalid."""
+        project, session = checked_project(self.project), checked_name(self.session)
+        values = {name: value for name, value in asdict(self).items() if name not in ("project", "session")}
+        for name, value in values.items():
+            if isinstance(value, tuple) and len(value) > _ITEMS:
+                raise Invalid(name, f"are {len(value)}; at most {_ITEMS} are allowed at once")
+        clean = cleaned(values, _TEXT)
+        for name, value in clean.items():
+            if isinstance(value, tuple):
+                clean[name] = tuple(cut(item, MOST_OF_AN_ITEM) for item in value)
+        return Stage(project, session, **clean)
+
+
+def folded(name: str) -> str:
+    """A name as it is compared: without case, Unicode form, blanks, and marks that nobody sees."""
+    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).casefold()
+    seen = "".join(letter for letter in plain if unicodedata.category(letter) != "Cf")
+    return " ".join(unicodedata.normalize("NFKC", seen).split())
+
+
+def gone_on(text: str, name: str, given: Stage, day: str) -> str:
+    """A topic's memory with what is new. `text` is the memory, "" for a new one. Raises TopicFull."""
+    told = _read(text)
+    where = f"{day}, session {given.session}" if given.session else day
+    told["Topic"] = told["Topic"] or [name]
+    told["Project Context"] = [given.project]
+    told["First Discussed"] = told["First Discussed"] or [where]
+    for attribute, field in _FIELDS.items():
+        value = getattr(given, attribute)
+        if field in _LISTS:
+            told[field] = _united([*told[field], *value])
+        elif value:
+            told[field] = [value]
+    told["Related Sessions"] = _united([*told["Related Sessions"], given.session])
+    if given.stage:
+        told["Development Stages"] = _united([*told["Development Stages"], f"{where}: {given.stage}"])
+    return _composed(told)
+
+
+def connected(text: str, session: str, topics: Iterable[str]) -> str:
+    """A topic's memory with references to a session and to other topics. Raises TopicFull."""
+    told = _read(text)
+    told["Related Sessions"] = _united([*told["Related Sessions"], session])
+    told["Connected Topics"] = _united([*told["Connected Topics"], *topics])
+    return _composed(told)
+
+
+def title(text: str) -> str:
+    """The topic's name, as it was written first."""
+    return " ".join(_read(text)["Topic"])
+
+
+def _read(text: str) -> Told:
+    """The texts of each field. Lines that somebody wrote otherwise are kept as notes."""
+    told: Told = {field: [] for field in chain(*templates.OF[CATEGORY].values())}
+    for section in sections.parted(text, CATEGORY).values():
+        current = "Notes"
+        for line in section.splitlines():
+            found = re.match(r"- ([^:]+):(?: (.*))?\Z", line)
+            if found and found[1] == sections.ABSENT:
+                current = "Notes"
+            elif found and found[1] in told:
+                current = found[1]
+                told[current] += [found[2]] if found[2] else []
+            elif line.startswith("  - ") and current in _LISTS:
+                told[current].append(line[4:])
+            elif line.strip():
+                told["Notes"].append(cut(" ".join(line.split()), MOST_OF_AN_ITEM))
+    return told
+
+
+def _united(texts: Iterable[str]) -> list[str]:
+    """Without repeats, whatever their case; each as it was written first, and with its reference once it has one."""
+    found: dict[str, str] = {}
+    for text in filter(None, texts):
+        key = folded(_REFERENCE.sub("", text))
+        found[key] = text if key not in found or _REFERENCE.search(text) else found[key]
+    return list(found.values())
+
+
+class TopicFull(Invalid):
+    """A topic's memory has no room for what is new, and no item that could be left out."""
+
+
+def _composed(told: Told) -> str:
+    """The memory's text. If it is too long, the oldest stages are left out, then the oldest items of the longest list,
+    and the text says how many. Raises TopicFull if nothing is left to leave out."""
+    while len(text := _as_text(told)) > MAX_CONTENT:
+        stages = told["Development Stages"]
+        longest = stages if len(stages) > 1 else max((told[field] for field in _LISTS), key=len)
+        if not longest:
+            raise TopicFull("topic", f"has more than {MAX_CONTENT:,} characters in its memory; say it in fewer")
+        del longest[0]
+        field = _EARLIER if longest is stages else _EARLIER_ITEMS
+        before = _COUNT.match("".join(told[field]))
+        told[field] = [f"{int(before[1]) + 1 if before else 1} in this memory's history"]
+    return text
+
+
+def _as_text(told: Told) -> str:
+    found = {
+        section: "\n".join(_line(field, told[field]) for field in fields if told[field])
+        for section, fields in templates.OF[CATEGORY].items()
+    }
+    return sections.composed(found)
+
+
+def _line(field: str, texts: list[str]) -> str:
+    if field in _LISTS:
+        return "\n".join([f"- {field}:", *(f"  - {text}" for text in texts)])
+    return f"- {field}: {' '.join(texts)}"
+
 
 _SHORT = 160  # characters of what was asked, as an item
 _CONNECTED = 5  # topics that a session connects one with
@@ -54,7 +220,7 @@ def go_on(row: Agent, name: str, actor: Actor, given: Stage) -> Edited:
     """The same, of an agent that is locked, with a name and a stage that were checked, and masked, before."""
     silo, day = Silo.for_agent(row), f"{timezone.now():%Y-%m-%d}"
     memory = _found(row, silo, [name], given.project).get(folded(name))
-    text = topic_memory.gone_on(silo.open(memory).content if memory else "", name, given, day)
+    text = gone_on(silo.open(memory).content if memory else "", name, given, day)
     if memory is not None:
         return operations.revise(row, memory.number, actor, content=text)
     draft = Draft(text, category=CATEGORY, project=given.project, tags=(tag_of(name),))
@@ -102,9 +268,9 @@ class Discussed:
     """The topics of a session: as one went over to another, what each is called, by its name folded, and those that
     have memories."""
 
-    flow: tuple[str, ...] = ()
-    titles: dict[str, str] = field(default_factory=dict)
-    memories: dict[str, Memory] = field(default_factory=dict)
+    flow: tuple[str, ...]
+    titles: dict[str, str]
+    memories: dict[str, Memory]
 
     def referring(self, row: Agent, session: str, to_session: str) -> dict[int, str]:
         """What their memories say once they refer to the session's, and to those of topics that were talked of right
@@ -112,10 +278,10 @@ class Discussed:
         is_linking = settings_document.is_on(switches.rules_of(row), "categories", CATEGORY, "cross_topic_linking")
         silo, told = Silo.for_agent(row), {}
         for name, memory in self.memories.items():
-            connected = [self._reference(row, other) for other in self._beside(name)] if is_linking else []
+            others = [self._reference(row, other) for other in self._beside(name)] if is_linking else []
             before = silo.open(memory).content
             try:
-                told[memory.number] = topic_memory.connected(before, f"{session}, {to_session}", connected)
+                told[memory.number] = connected(before, f"{session}, {to_session}", others)
             except TopicFull:
                 continue  # it says what it said
         return told
@@ -139,9 +305,9 @@ def discussed(row: Agent, names: Sequence[str], project: str) -> Discussed:
         titles.setdefault(folded(name), name)
     flow = tuple(map(folded, names))
     if not titles or CATEGORY in switches.closed(row):
-        return Discussed(flow, titles)
+        return Discussed(flow, titles, {})
     silo = Silo.for_agent(row)
     memories = _found(row, silo, titles, project)
     for name, memory in memories.items():
-        titles[name] = topic_memory.title(silo.open(memory).content) or titles[name]
+        titles[name] = title(silo.open(memory).content) or titles[name]
     return Discussed(flow, titles, memories)

@@ -1,4 +1,4 @@
-"""Finds, opens and locks a file below a trusted folder.
+"""Finds, opens, locks and replaces a file below a trusted folder.
 
 Symlinks are resolved once. After that, each part of the path below the trusted folder is opened in the part before it,
 and a symlink there is an error: nobody who may write there can lead us out of the folder, whatever they swap when.
@@ -7,6 +7,8 @@ and a symlink there is an error: nobody who may write there can lead us out of t
 from __future__ import annotations
 
 import errno
+import fcntl
+import hashlib
 import os
 import random
 import signal
@@ -16,21 +18,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from memory.errors import FileElsewhere, FileFault
 
-fcntl: Any
-try:
-    import fcntl
-except ImportError:  # on Windows there are no locks
-    fcntl = None
-
 PATIENCE = 10.0  # seconds to wait for a lock
-PLAIN = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY"))  # opening a pipe would block
-_NOT_LINKED = getattr(os, "O_NOFOLLOW", 0)
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-_BY_FOLDER = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
+PLAIN = os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would block
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,58 +50,55 @@ class Place:
         raise FileElsewhere(f"{self.path}: {where}", where)
 
 
+@dataclass(frozen=True, slots=True)
 class Folder:
-    """An open folder, and the name of a file in it. `number` is None on systems without `dir_fd`."""
+    """An open folder, and the name of a file in it."""
 
-    def __init__(self, path: Path, number: int | None, name: str) -> None:
-        self.path, self.number, self.name = path, number, name
+    path: Path
+    number: int
+    name: str
 
     def open(self, name: str, flags: int) -> int:
-        return os.open(self._of(name), flags | PLAIN | _NOT_LINKED, 0o600, dir_fd=self.number)
+        return os.open(name, flags | PLAIN | os.O_NOFOLLOW, 0o600, dir_fd=self.number)
 
     def has(self, name: str, number: int) -> bool:
         """Whether this name leads to the file that is open as `number`."""
         try:
-            there = os.stat(self._of(name), dir_fd=self.number, follow_symlinks=False)
+            there = os.stat(name, dir_fd=self.number, follow_symlinks=False)
         except FileNotFoundError:
             return False
         here = os.fstat(number)
         return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
     def replace(self, name: str, by: str) -> None:
-        os.replace(self._of(by), self._of(name), src_dir_fd=self.number, dst_dir_fd=self.number)
+        os.replace(by, name, src_dir_fd=self.number, dst_dir_fd=self.number)
 
     def move(self, name: str, to: Folder, as_: str) -> None:
         """Raises FileExistsError if the new name exists, unless it is created at this very moment."""
         if to.exists(as_):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-        os.rename(self._of(name), to._of(as_), src_dir_fd=self.number, dst_dir_fd=to.number)
+        os.rename(name, as_, src_dir_fd=self.number, dst_dir_fd=to.number)
 
     def exists(self, name: str) -> bool:
         try:
-            os.stat(self._of(name), dir_fd=self.number, follow_symlinks=False)
+            os.stat(name, dir_fd=self.number, follow_symlinks=False)
         except FileNotFoundError:
             return False
         return True
 
     def link(self, name: str, as_: str) -> None:
         """Raises FileExistsError."""
-        os.link(self._of(name), self._of(as_), src_dir_fd=self.number, dst_dir_fd=self.number, follow_symlinks=False)
+        os.link(name, as_, src_dir_fd=self.number, dst_dir_fd=self.number, follow_symlinks=False)
 
     def remove(self, name: str) -> None:
-        os.unlink(self._of(name), dir_fd=self.number)
+        os.unlink(name, dir_fd=self.number)
 
     def sync(self) -> None:
-        """Make names survive a power cut, on systems that can sync a folder."""
-        if self.number is not None:
-            os.fsync(self.number)
+        """Make names survive a power cut."""
+        os.fsync(self.number)
 
     def close(self) -> None:
-        if self.number is not None:
-            os.close(self.number)
-
-    def _of(self, name: str) -> str:
-        return name if self.number is not None else str(self.path / name)
+        os.close(self.number)
 
 
 @contextmanager
@@ -129,24 +120,14 @@ def folder_of(place: Place, *, create: bool = False) -> Iterator[Folder | None]:
 def opened_below(base: Path, below: Path, *, create: bool = False) -> Folder | None:
     """The folder of the file `below` a base, or None. With `create` it is created. Raises OSError, also
     for a symlink."""
-    path = base / below.parent
     try:
         if create and not base.exists():
             for above in (*reversed(base.parents), base):
                 above.mkdir(mode=0o700, exist_ok=True)
-        if not _BY_FOLDER:
-            return _by_path(path, below.name, create=create)
-        return Folder(path, walked(os.open(base, _FOLDER), below.parent.parts, create=create), below.name)
+        number = walked(os.open(base, _FOLDER), below.parent.parts, create=create)
     except FileNotFoundError:
         return None
-
-
-def _by_path(path: Path, name: str, *, create: bool) -> Folder | None:
-    if os.path.realpath(path) != str(path):
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    if create:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Folder(path, None, name) if path.is_dir() else None
+    return Folder(base / below.parent, number, below.name)
 
 
 def walked(number: int, parts: tuple[str, ...], *, create: bool) -> int:
@@ -158,7 +139,7 @@ def walked(number: int, parts: tuple[str, ...], *, create: bool) -> int:
             if create:
                 with suppress(FileExistsError):
                     os.mkdir(part, 0o700, dir_fd=above)
-            number = os.open(part, _FOLDER | _NOT_LINKED, dir_fd=above)
+            number = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
         finally:
             os.close(above)
     return number
@@ -190,8 +171,6 @@ def is_file(path: Path) -> bool:
 def lock(number: int, patience: float | None = None) -> None:
     """Lock a file against our own writers, until it is closed. Raises OSError (EAGAIN) if somebody else holds the lock
     for more than `patience` seconds (PATIENCE): everybody who may read a file may lock it."""
-    if fcntl is None:
-        return
     until = time.monotonic() + (PATIENCE if patience is None else patience)
     while True:
         try:
@@ -249,11 +228,127 @@ def told(doing: str, what: object) -> Iterator[None]:
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Ctrl-C, SIGTERM and SIGHUP are held back until the end of this block."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+PREFIX = ".palimpsest-trim-"
+
+
+def write(number: int, data: bytes) -> None:
+    """Write all the data."""
+    while data:
+        data = data[os.write(number, data) :]
+
+
+def name_beside(name: str) -> str:
+    """The name of the new file until it has its place. It depends only on the name of the old file, so that the next
+    trim, which holds the same lock, removes what a killed trim left."""
+    return PREFIX + hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+
+
+def clear(folder: Folder) -> None:
+    """Remove what a killed trim left. If this fails, the next trim fails to create its file, and says why."""
+    with suppress(OSError):
+        folder.remove(name_beside(folder.name))
+
+
+def _nameable(number: int) -> int:
+    """Returns `number` if the file can get a name later. Raises OSError if this process may not use /proc."""
+    try:
+        Path(f"/proc/self/fd/{number}").stat()
+    except OSError:
+        os.close(number)
+        raise
+    return number
+
+
+class Replacement:
+    """A locked file in the folder of the old file. It has no name, or a temporary one, until `put`."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.name = name_beside(folder.name)
+        self.is_named = False
+
+    def __enter__(self) -> Replacement:
+        with told("failed to create temp file: open", self.folder.path / self.name):
+            self.number = self._open()
+        lock(self.number)  # our own writers wait until the late writes are copied, too
+        return self
+
+    def _open(self) -> int:
+        unnamed, flags = getattr(os, "O_TMPFILE", None), os.O_RDWR | os.O_APPEND
+        if unnamed is not None:
+            with suppress(OSError):  # if not for want of O_TMPFILE, it fails again below
+                return _nameable(self.folder.open(".", unnamed | flags))
+        number = self.folder.open(self.name, flags | os.O_CREAT | os.O_EXCL)
+        self.is_named = True
+        return number
+
+    def write(self, data: bytes) -> None:
+        write(self.number, data)
+
+    def size(self) -> int:
+        return os.fstat(self.number).st_size
+
+    def cut(self, size: int) -> None:
+        os.ftruncate(self.number, size)
+
+    def be_like(self, old: BinaryIO) -> None:
+        """Copy the owner, mode and attributes of the old file, and sync the new file."""
+        self._take_owner(old)
+        os.fchmod(self.number, stat.S_IMODE(os.fstat(old.fileno()).st_mode))
+        self._take_attributes(old.fileno())
+        os.fsync(self.number)
+
+    def _take_owner(self, old: BinaryIO) -> None:
+        kept, mine = os.fstat(old.fileno()), os.fstat(self.number)
+        if (mine.st_uid, mine.st_gid) == (kept.st_uid, kept.st_gid):
+            return
+        try:
+            os.fchown(self.number, kept.st_uid, kept.st_gid)
+        except PermissionError:
+            lost = "belongs to another user or group, which replacing it would lose"
+            raise FileFault(f"{self.folder.path / self.folder.name} {lost}") from None
+
+    def _take_attributes(self, old: int) -> None:
+        """Also removes attributes that the old file does not have: a default ACL could let others read the file."""
+        theirs = _attributes(old)
+        for name in set(_attributes(self.number)) - set(theirs):
+            with suppress(OSError):  # only the system sets some of them
+                os.removexattr(self.number, name)
+        for name in theirs:
+            with suppress(OSError):
+                os.setxattr(self.number, name, os.getxattr(old, name))
+
+    def put(self) -> None:
+        """Put the new file in the place of the old one. Call `sync` after it."""
+        if not self.is_named:
+            # Without a folder, Python would link the symlink in /proc itself.
+            target = f"/proc/self/fd/{self.number}"
+            os.link(target, self.name, src_dir_fd=self.folder.number, dst_dir_fd=self.folder.number)
+            self.is_named = True
+        self.folder.replace(self.folder.name, by=self.name)
+        self.is_named = False
+
+    def sync(self) -> None:
+        """Make the content and the name survive a power cut."""
+        os.fsync(self.number)
+        self.folder.sync()
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.number)
+        if self.is_named:
+            clear(self.folder)
+
+
+def _attributes(number: int) -> list[str]:
+    if not hasattr(os, "listxattr"):
+        return []
+    with suppress(OSError):
+        return os.listxattr(number)
+    return []

@@ -15,19 +15,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from memory.errors import FileFault
-from memory.run_log.files import (
-    Folder,
-    Place,
-    folder_of,
-    is_written,
-    lease,
-    lock,
-    open_file,
-    release,
-    told,
-    uninterrupted,
-)
-from memory.run_log.replacement import Replacement, clear
+from memory.run_log import files
 
 HEADER = b"\n## "  # the first line counts as if a newline preceded it
 CHUNK = 1 << 18  # bytes read at a time
@@ -75,26 +63,26 @@ class _Counter:
 # --- reading
 
 
-def state_of(place: Place) -> FileState | None:
+def state_of(place: files.Place) -> FileState | None:
     """The state of the file; None if there is no file. Raises FileFault."""
-    with told("open", place), _opened(place) as opened:
+    with files.told("open", place), _opened(place) as opened:
         return None if opened is None else _state(opened.file)
 
 
-def read(place: Place, state: FileState, start: int = 0) -> Iterator[bytes]:
+def read(place: files.Place, state: FileState, start: int = 0) -> Iterator[bytes]:
     """The bytes of that state from `start` on, in pieces. Raises FileFault, also if the file is gone or shorter."""
-    with told("read", place), _required(place) as file:
+    with files.told("read", place), _required(place) as file:
         yield from _between(file, start, state.size)
 
 
-def start_of_last(place: Place, state: FileState, entries: int) -> int:
+def start_of_last(place: files.Place, state: FileState, entries: int) -> int:
     """The byte at which the last so many entries begin. Raises FileFault."""
-    with told("read", place), _required(place) as file:
+    with files.told("read", place), _required(place) as file:
         return _start_of_last(file, state.size, entries)
 
 
 @contextmanager
-def _required(place: Place) -> Iterator[BinaryIO]:
+def _required(place: files.Place) -> Iterator[BinaryIO]:
     with _opened(place) as opened:
         if opened is None:
             raise FileFault(f"{place} vanished meanwhile.")
@@ -149,7 +137,7 @@ def _stamp(file: BinaryIO) -> tuple[int, ...]:
 
 
 def trim_entries(
-    place: Place,
+    place: files.Place,
     keep_n: int,
     since: FileState | None = None,
     before_replace: Callable[[Trimmed], None] | None = None,
@@ -162,12 +150,12 @@ def trim_entries(
     """
     if keep_n < 0:
         raise FileFault("keepN must be non-negative")
-    with told("open", place), _locked(place) as opened:
+    with files.told("open", place), _locked(place) as opened:
         if opened is None:
             if since is not None:
                 raise FileFault(f"{place} vanished meanwhile. Nothing was trimmed.")
             return Trimmed(0, 0, _Counter().state())
-        clear(opened.folder)
+        files.clear(opened.folder)
         now = _state_now(opened, since)
         keep = keep_n if since is None else max(keep_n, now.entries - since.entries)
         if keep_n == 0 or now.entries <= keep:
@@ -175,7 +163,7 @@ def trim_entries(
         return _replace(opened, now, keep, before_replace)
 
 
-def _state_now(opened: _Opened, since: FileState | None) -> FileState:
+def _state_now(opened: Opened, since: FileState | None) -> FileState:
     if since is not None and since.stamp == _stamp(opened.file):
         return since
     now = _state(opened.file)
@@ -184,44 +172,43 @@ def _state_now(opened: _Opened, since: FileState | None) -> FileState:
     return now
 
 
-def _require_begins_with(opened: _Opened, state: FileState) -> None:
+def _require_begins_with(opened: Opened, state: FileState) -> None:
     if _size(opened.file) < state.size or _state(opened.file, state.size).digest != state.digest:
         raise FileFault(f"{opened.place} was rewritten meanwhile. Nothing was trimmed.")
 
 
-def _require_one_name(opened: _Opened) -> None:
+def _require_one_name(opened: Opened) -> None:
     names = os.fstat(opened.file.fileno()).st_nlink
     if names > 1:
         raise FileFault(f"{opened.place} has {names} names (hard links), which replacing it would part.")
 
 
-def _replace(opened: _Opened, now: FileState, keep: int, before_replace: Callable[[Trimmed], None] | None) -> Trimmed:
+def _replace(opened: Opened, now: FileState, keep: int, before_replace: Callable[[Trimmed], None] | None) -> Trimmed:
     """Write the last entries to a new file, put it in the place of the old one, and add what others wrote meanwhile."""
     old, written = opened.file, _Counter()
     _require_one_name(opened)
-    with told("failed to write temp file in", opened.folder.path), Replacement(opened.folder) as new:
+    with files.told("failed to write temp file in", opened.folder.path), files.Replacement(opened.folder) as new:
         for piece in _between(old, _start_of_last(old, now.size, keep), now.size):
             new.write(written.add(piece))
         new.be_like(old)
         if before_replace is not None:
             before_replace(Trimmed(now.entries - keep, keep, now, written.state()))
-        with uninterrupted():
+        with files.uninterrupted():
             with _writers_kept_out(opened):
                 _require_unchanged(opened, now)
-                new.put(old)
-            if not old.closed:
-                _copy_late_writes(opened, now.size, new, written)
-            with told(f"{opened.place} was trimmed, but", "may not be on the disk yet"):
+                new.put()
+            _copy_late_writes(opened, now.size, new, written)
+            with files.told(f"{opened.place} was trimmed, but", "may not be on the disk yet"):
                 new.sync()
     return Trimmed(now.entries - keep, written.entries, now, written.state())
 
 
 @contextmanager
-def _writers_kept_out(opened: _Opened) -> Iterator[None]:
+def _writers_kept_out(opened: Opened) -> Iterator[None]:
     """Where the system allows it, other programs that open the file for writing wait until the end of this block.
     Raises FileFault if a program has it open for writing for more than WRITER_SECONDS."""
     until = time.monotonic() + WRITER_SECONDS
-    while (leased := lease(opened.file.fileno())) is False:
+    while (leased := files.lease(opened.file.fileno())) is False:
         if time.monotonic() >= until:
             problem = "is held open for writing by another program, whose words would be lost. Nothing was trimmed."
             raise FileFault(f"{opened.place} {problem}")
@@ -230,10 +217,10 @@ def _writers_kept_out(opened: _Opened) -> Iterator[None]:
         yield
     finally:
         if leased:
-            release(opened.file.fileno())
+            files.release(opened.file.fileno())
 
 
-def _require_unchanged(opened: _Opened, now: FileState) -> None:
+def _require_unchanged(opened: Opened, now: FileState) -> None:
     """The last check before the file is replaced."""
     if not opened.is_in_place():
         raise FileFault(f"{opened.place} was replaced or removed meanwhile. Nothing was trimmed.")
@@ -242,13 +229,13 @@ def _require_unchanged(opened: _Opened, now: FileState) -> None:
         _require_begins_with(opened, now)
 
 
-def _copy_late_writes(opened: _Opened, copied: int, new: Replacement, written: _Counter) -> None:
+def _copy_late_writes(opened: Opened, copied: int, new: files.Replacement, written: _Counter) -> None:
     """Append what others write to the old file. It has no name any more, so only programs that have it open already
     can write to it. Where the system does not say whether there are any, they get a moment."""
     until = time.monotonic() + WRITER_SECONDS
     is_open: bool | None = True
     while is_open:
-        is_open = is_written(opened.file.fileno())
+        is_open = files.is_written(opened.file.fileno())
         if is_open is None:
             time.sleep(WRITER_SECONDS / 20)
         size = _size(opened.file)
@@ -264,10 +251,10 @@ def _copy_late_writes(opened: _Opened, copied: int, new: Replacement, written: _
             )
 
 
-def _copy(opened: _Opened, start: int, end: int, new: Replacement, written: _Counter) -> None:
+def _copy(opened: Opened, start: int, end: int, new: files.Replacement, written: _Counter) -> None:
     whole = new.size()
     lost = f"{end - start:,} bytes that another program appended meanwhile could not be written again"
-    with told(f"{opened.place} was trimmed, but", lost):
+    with files.told(f"{opened.place} was trimmed, but", lost):
         try:
             for piece in _between(opened.file, start, end):
                 new.write(written.add(piece))
@@ -279,57 +266,23 @@ def _copy(opened: _Opened, start: int, end: int, new: Replacement, written: _Cou
 # --- appending
 
 
-def append(place: Place, entry: bytes) -> None:
+def append(place: files.Place, entry: bytes) -> None:
     """Add an entry at the end, all of it or nothing. Creates the file if it does not exist. Raises FileFault."""
     with locked_to_append(place) as file:
         file.add(entry)
 
 
 @contextmanager
-def locked_to_append(place: Place) -> Iterator[Appending]:
+def locked_to_append(place: files.Place) -> Iterator[Opened]:
     """The file, opened, and created (mode 0600) if it does not exist. Raises FileFault, also if somebody else holds the
     lock for too long.
 
     Lock the file before the transaction begins: `gc` locks the file first and writes to the trail after that.
     """
-    with told("open", place), _locked(place, create=True) as opened:
+    with files.told("open", place), _locked(place, create=True) as opened:
         if opened is None:
             raise FileFault(f"{place} cannot be made.")
-        yield Appending(opened)
-
-
-class Appending:
-    """A locked memory file that takes new entries."""
-
-    def __init__(self, opened: _Opened) -> None:
-        self._opened = opened
-
-    def add(self, entry: bytes) -> None:
-        """Write an entry, which begins on a line of its own. Raises FileFault."""
-        folder = self._opened.folder
-        with told("write", self._opened.place):
-            number = folder.open(folder.name, os.O_WRONLY | os.O_APPEND)
-            try:
-                if not folder.has(folder.name, number) or not self._opened.is_in_place():
-                    raise FileFault(f"{self._opened.place} was replaced meanwhile. Nothing was written.")
-                self._write(number, entry)
-            finally:
-                os.close(number)
-
-    def _write(self, number: int, entry: bytes) -> None:
-        before = os.fstat(number).st_size
-        data = (b"" if _ends_a_line(self._opened.file, before) else b"\n") + entry
-        written = 0
-        try:
-            while written < len(data):
-                written += os.write(number, data[written:])
-            os.fsync(number)
-        except OSError:
-            if os.fstat(number).st_size == before + written:  # nobody else wrote behind it
-                os.ftruncate(number, before)
-            raise
-        if before == 0:
-            self._opened.folder.sync()
+        yield opened
 
 
 def _ends_a_line(file: BinaryIO, size: int) -> bool:
@@ -340,38 +293,64 @@ def _ends_a_line(file: BinaryIO, size: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
-    """A memory file, open for reading, and its folder."""
+class Opened:
+    """A memory file, open for reading, and its folder. If it is locked, it takes new entries."""
 
-    place: Place
-    folder: Folder
+    place: files.Place
+    folder: files.Folder
     file: BinaryIO
 
     def is_in_place(self) -> bool:
         """Whether the name still leads to this file."""
         return self.folder.has(self.folder.name, self.file.fileno())
 
+    def add(self, entry: bytes) -> None:
+        """Write an entry, which begins on a line of its own. Raises FileFault."""
+        with files.told("write", self.place):
+            number = self.folder.open(self.folder.name, os.O_WRONLY | os.O_APPEND)
+            try:
+                if not self.folder.has(self.folder.name, number) or not self.is_in_place():
+                    raise FileFault(f"{self.place} was replaced meanwhile. Nothing was written.")
+                self._write(number, entry)
+            finally:
+                os.close(number)
+
+    def _write(self, number: int, entry: bytes) -> None:
+        before = os.fstat(number).st_size
+        data = (b"" if _ends_a_line(self.file, before) else b"\n") + entry
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(number, data[written:])
+            os.fsync(number)
+        except OSError:
+            if os.fstat(number).st_size == before + written:  # nobody else wrote behind it
+                os.ftruncate(number, before)
+            raise
+        if before == 0:
+            self.folder.sync()
+
 
 @contextmanager
-def _opened(place: Place, *, create: bool = False) -> Iterator[_Opened | None]:
+def _opened(place: files.Place, *, create: bool = False) -> Iterator[Opened | None]:
     """The file; None if it does not exist."""
-    with folder_of(place, create=create) as folder:
-        file = None if folder is None else open_file(folder, os.O_RDONLY | (os.O_CREAT if create else 0), place)
+    with files.folder_of(place, create=create) as folder:
+        file = None if folder is None else files.open_file(folder, os.O_RDONLY | (os.O_CREAT if create else 0), place)
         if folder is None or file is None:
             yield None
             return
         with file:
-            yield _Opened(place, folder, file)
+            yield Opened(place, folder, file)
 
 
 @contextmanager
-def _locked(place: Place, *, create: bool = False) -> Iterator[_Opened | None]:
+def _locked(place: files.Place, *, create: bool = False) -> Iterator[Opened | None]:
     """The file, locked; None if it does not exist. It is opened for reading, so that waiting for the lock does not make
     this process a writer. Opened again if it was replaced during the wait."""
     while True:
         with _opened(place, create=create) as opened:
             if opened is not None:
-                lock(opened.file.fileno())
+                files.lock(opened.file.fileno())
             if opened is None or opened.is_in_place():
                 yield opened
                 return

@@ -19,9 +19,8 @@ from memory.errors import FileFault, Invalid, MemoryDisabled
 from memory.models import Agent, Kind, Source
 from memory.policy.validation import Draft, checked_content
 from memory.run_log import log_file
-from memory.run_log.files import Place
-from memory.run_log.log_file import Appending
-from memory.run_log.replacement import PREFIX
+from memory.run_log.files import PREFIX, Place
+from memory.run_log.log_file import Opened
 from memory.writing import edits, operations
 
 RESULT_CHARACTERS = 1_000
@@ -29,7 +28,7 @@ TASK_CHARACTERS = 2_000
 _HEADER = re.compile(r"(?<=[\n\r])(?=## )")
 
 
-def log_run(agent: Agent, task: str, result: str, actor: Actor, file: Appending | None = None) -> int | None:
+def log_run(agent: Agent, task: str, result: str, actor: Actor, file: Opened | None = None) -> int | None:
     """Log a run. Returns the number of the journal memory, or None for a memory file. The file is locked here unless
     the caller has locked it (`locked_file`).
 
@@ -57,7 +56,7 @@ def _require_current(agent: Agent) -> None:
         raise FileFault("The memory file of this agent was changed meanwhile. Nothing was written.")
 
 
-def locked_file(agent: Agent) -> AbstractContextManager[Appending | None]:
+def locked_file(agent: Agent) -> AbstractContextManager[Opened | None]:
     """The agent's memory file, locked; None if the agent has none. Lock it before a transaction begins.
 
     Raises Erased, MemoryDisabled, FileFault.

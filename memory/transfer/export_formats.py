@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import NamedTuple
+
 from memory.errors import Invalid
-from memory.transfer.exporting import Export, Writer
+from memory.transfer.exporting import Writer
 from memory.transfer.formats import axe, jsonl, letta, mem0, tree
 
-EXPORTS = {each.name: each for each in (jsonl.EXPORT, tree.EXPORT, axe.EXPORT, mem0.EXPORT, letta.EXPORT)}
+
+class Export(NamedTuple):
+    """A format, named as --format and ?format= have it. `write` gives its bytes as they are made, with few memories
+    held."""
+
+    media_type: str
+    ending: str  # of a file's name
+    write: Writer
+
+
+EXPORTS = {
+    "jsonl": Export("application/x-ndjson", ".jsonl", jsonl.write),
+    "markdown": Export("application/gzip", ".tar.gz", tree.write),
+    "axe": Export("text/markdown; charset=utf-8", ".md", axe.write),
+    "mem0": Export("application/json", ".mem0.json", mem0.write),
+    "letta": Export("application/json", ".af", letta.write),
+}
+_ABOUT = {
+    "jsonl": "JSON Lines, a memory a line, with all that it has",
+    "markdown": "a folder of markdown in the structure of the memory rules, with their settings",
+    "axe": "a log of runs as axe keeps it: an entry for each memory, with its date to the second",
+    "mem0": "JSON as mem0 answers it; what mem0 has no field for goes along as metadata",
+    "letta": "a Letta agent file, each memory a block; what a block has no field for goes along as its metadata",
+}
+HELP = "; ".join(f"{name}: {about}" for name, about in _ABOUT.items())
 
 
 def writer(name: str, *, with_discarded: bool) -> Writer:
     """What writes a format. Raises Invalid where it has no place for what was discarded."""
-    export: Export = EXPORTS[name]
     if not with_discarded:
-        return export.write
-    if export.with_discarded is None:
+        return EXPORTS[name].write
+    if name != "jsonl":
         raise Invalid("discarded", f"is for jsonl alone: {name} would not say which memories were discarded")
-    return export.with_discarded
+    return partial(jsonl.write, with_discarded=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -28,18 +27,6 @@ def counted(what: Counter[str]) -> Iterator[str]:
 
 
 Writer = Callable[[Agent, Iterable[Read], NotHeld], Iterator[bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Export:
-    """A format that memories leave in. `write` gives its bytes as they are made, with few memories held."""
-
-    name: str  # as --format and ?format= have it
-    media_type: str
-    ending: str  # of a file's name
-    what: str  # for help texts
-    write: Writer
-    with_discarded: Writer | None = None  # where it has a place for what was discarded
 
 
 def memories(agent: Agent, *, with_discarded: bool = False) -> Generator[Read, None, None]:

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
+from typing import IO
 
+from audit.models import Operation
 from audit.trail import Actor
 from memory.errors import Invalid
 from memory.models import Agent
@@ -15,14 +17,13 @@ from memory.policy.names import checked_project
 from memory.policy.validation import Draft
 from memory.transfer.exporting import counted
 from memory.transfer.formats import axe, jsonl, letta, mem0, memory_store, tree
-from memory.transfer.formats.found import HERE, Found, LeftOut, Part, Reader
 from memory.transfer.formats.gathering import WAS_CONSTITUTIONAL
-from memory.transfer.formats.text import EMPTY, NO_TEXT, one_line
-from memory.transfer.storing import Stored, store
+from memory.transfer.formats.parts import EMPTY, HERE, NO_TEXT, Found, LeftOut, Part, Reader, one_line
+from memory.writing import edits, operations
 
 BATCH = 1_000  # memories held, and stored as one audited edit
 NAMED = 100  # of what was left out, and of what was done, that are told by name
-KEY = 200  # characters of a key that are told
+KEY, NAME = 200, 64  # characters of a key that are told, and of the name of an unknown key
 MOST_LEFT_OUT = 100_000  # of a file: what holds so many is no file of memories
 _OTHER = "other things"
 # Why something is no entry of the format at all: where a file has nothing else, it is another format's.
@@ -53,13 +54,24 @@ IMPORTS = {
 
 
 @dataclass(slots=True)
-class Imported(Stored):
+class Imported:
     """What an import did: figures, and keys, which may hold words of a heading: they are for whoever sent the file."""
 
-    left_out: int = 0
+    imported: int = 0
+    tokens: int = 0
+    constitutional: int = 0
+    discarded: int = 0  # JSON Lines: left out, because they were discarded where they come from
+    ignored: int = 0  # JSON Lines: values of unknown keys
+    names: set[str] = field(default_factory=set)  # of unknown keys, the first that came
+    left_out: int = 0  # other formats
     strange: int = 0  # of those: no entries of the format
     named: list[LeftOut] = field(default_factory=list)  # the first that were left out
     transformed: Counter[str] = field(default_factory=Counter)  # what was done, to how many
+
+    def ignore(self, name: str) -> None:
+        self.ignored += 1
+        if len(self.names) < NAMED:
+            self.names.add(one_line(name, NAME))
 
     def leave_out(self, part: LeftOut) -> None:
         self.left_out += 1
@@ -77,6 +89,12 @@ class Imported(Stored):
 
     def warnings(self) -> Iterator[str]:
         """For people."""
+        if self.ignored:
+            yield f"{self.ignored:,} values of unknown keys were ignored"
+        if self.constitutional and not self.transformed:
+            yield f"{self.constitutional:,} memories were constitutional there: here the agent or an admin sets that"
+        if self.discarded:
+            yield f"{self.discarded:,} discarded memories were left out"
         yield from counted(self.transformed)
         for part in self.named:
             yield f"left out: {part.key.removeprefix('#') or 'the file'} {part.why}"
@@ -92,24 +110,55 @@ class Surveyed:
     done: Imported
 
     def store(self, agent: Agent, actor: Actor, advance: Callable[[int], None] = lambda _: None) -> Imported:
-        """Store every memory that was found, or none. Raises Invalid where the file is another meanwhile,
-        MemoryDisabled, CategoryDisabled."""
-        store(agent, self.drafts, actor, self.done, at_once=BATCH, advance=advance)
+        """Store every memory that was found, or none: one transaction, with an audited edit for each BATCH. Raises
+        Invalid where the file is another meanwhile, BadLine, MemoryDisabled, CategoryDisabled."""
+        with edits.locked(agent) as row:
+            detail = {"import": row.audit_seq + 1}  # a rollback of the import finds its entries by it
+            while batch := list(islice(self.drafts, BATCH)):
+                edited = operations.remember(row, batch, actor, operation=Operation.IMPORTED, detail=detail)
+                self.done.imported += len(batch)
+                self.done.tokens += sum(memory.tokens for memory in edited.memories)
+                advance(len(batch))
         return self.done
 
 
-def surveyed(parts: Iterable[Part], *, project: str = "", expected: str = "") -> Surveyed:
-    """Look through a file, which may take minutes, before anything is locked that others wait for. `project` is what
-    memories of a project get that name none; `expected` what the file should be, for people.
+def surveyed(file: IO[bytes], format: str, *, project: str = "") -> Surveyed:
+    """Look through a file, which may take minutes, before anything is locked that others wait for; JSON Lines are read
+    as they are stored. `project` is what memories of a project get that name none.
 
     Raises Invalid where the file is none of its format.
     """
+    if format == "jsonl":
+        if project:
+            raise Invalid("project", "is for other formats: a line of JSON Lines names its own")
+        return of_lines(jsonl.lines_of("the file", file))
+    return of_parts(IMPORTS[format].read(file, ""), project=project, expected=IMPORTS[format].what)
+
+
+def of_parts(parts: Iterable[Part], *, project: str = "", expected: str = "memories") -> Surveyed:
+    """What a reader found in a file. Raises Invalid where it is none of its format."""
     done = Imported()
     drafts = _drafts(parts, checked_project(project) or DEFAULT_PROJECT, done)
     first = list(islice(drafts, BATCH))
     if not first and done.strange and done.strange == done.left_out:
-        raise Invalid("file", f"holds nothing that is expected: {expected or 'memories'}. Nothing was imported")
+        raise Invalid("file", f"holds nothing that is expected: {expected}. Nothing was imported")
     return Surveyed(chain(first, drafts), done)
+
+
+def of_lines(lines: Iterable[bytes]) -> Surveyed:
+    """JSON Lines: one bad line, and nothing is stored."""
+    done = Imported()
+    return Surveyed(_of_lines(lines, done), done)
+
+
+def _of_lines(lines: Iterable[bytes], done: Imported) -> Iterator[Draft]:
+    for _, value, draft in jsonl.read(lines):
+        for name in jsonl.unknown(value):
+            done.ignore(name)
+        done.discarded += draft is None
+        if draft is not None:
+            done.constitutional += value.get("constitutional") is True
+            yield draft
 
 
 def _drafts(parts: Iterable[Part], here: str, done: Imported) -> Iterator[Draft]:

@@ -13,7 +13,7 @@ from audit.trail import Actor
 from memory import errors
 from memory.models import Agent, ImportedPiece, Memory
 from memory.silo.silo import Silo
-from memory.transfer.steps import State, Step
+from memory.transfer.planning import State, Step
 from memory.writing import edits, operations
 
 AT_ONCE = 1_000  # memories of an entry

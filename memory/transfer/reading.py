@@ -1,32 +1,84 @@
 """What other systems left in a folder: which files hold memories, and the memories, one at a time.
 
-The whole folder is looked at before any file is read.
+The whole folder is looked at before any file is read. The date of a file of a git repository is that of the commit that
+last changed it: a checkout gives every file its own time.
 """
 
 from __future__ import annotations
 
 import hashlib
+import heapq
 import os
 import re
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
+
+from dulwich.errors import NotGitRepository, NotTreeError
+from dulwich.object_store import tree_lookup_path
+from dulwich.objects import ObjectID, SubmoduleEncountered
+from dulwich.repo import Repo
 
 from memory.errors import FileFault, Invalid
 from memory.policy.validation import MAX_TAG
 from memory.run_log.files import told as naming
-from memory.transfer import git_dates, page_imports, walk
-from memory.transfer.formats.found import Found, LeftOut, Part, Reader
+from memory.transfer import walk
 from memory.transfer.formats.pages import LARGEST, page
-from memory.transfer.formats.parting import Names
-from memory.transfer.formats.text import Unfit, decoded
-from memory.transfer.systems import framework
-from memory.transfer.systems.outline import MAX_HEAD
-from memory.transfer.systems.system import Form, System
-from memory.transfer.systems.table import PLAIN, SYSTEMS, WHOLE
+from memory.transfer.formats.parts import Found, LeftOut, Names, Part, Reader, Unfit, decoded
+from memory.transfer.systems import MAX_HEAD, PLAIN, SYSTEMS, WHOLE, Form, System, base_of, tree_reader, trees_in
 from memory.transfer.walk import NO_FILE, NO_TEXT_NAME, UNREADABLE, Kind, Tree, is_text, shown
+
+MAX_SECONDS = 20.0
+_CACHED = 10_000  # objects
+
+
+def last_changes(root: Path, paths: Collection[str]) -> dict[str, datetime]:
+    """The date of the last commit that changed each path, as `git log -1 -- PATH` finds it. After MAX_SECONDS, the date
+    of the oldest commit that was looked at. Paths are seen from the root of the repository. Files that git does not
+    have, and repositories that cannot be read, give nothing."""
+    try:
+        with Repo(str(root)) as repository:
+            return _History(repository).last_changes(paths)
+    except (NotGitRepository, KeyError, OSError, ValueError, AssertionError):  # broken, or without a commit
+        return {}
+
+
+class _History:
+    def __init__(self, repository: Repo) -> None:
+        self._parents = repository.get_parents
+        self._head = repository.head()
+        self._object: Any = lru_cache(_CACHED)(repository.__getitem__)
+
+    def last_changes(self, paths: Collection[str]) -> dict[str, datetime]:
+        """All paths go back from commit to commit, each to a parent that has the same file, until no parent has."""
+        found: dict[str, datetime] = {}
+        there = {path: file for path in paths if (file := self._file(self._head, path))}
+        waiting, ordered = {self._head: there}, [(0, self._head)]  # the newest commit first
+        until = time.monotonic() + MAX_SECONDS
+        while ordered:
+            _, number = heapq.heappop(ordered)
+            files = waiting.pop(number, {})
+            for parent in self._parents(number) if time.monotonic() < until else ():
+                same = {path: file for path, file in files.items() if self._file(parent, path) == file}
+                files = {path: file for path, file in files.items() if path not in same}
+                if same and parent not in waiting:
+                    heapq.heappush(ordered, (-self._object(parent).commit_time, parent))
+                if same:
+                    waiting[parent] = waiting.get(parent, {}) | same
+            found |= dict.fromkeys(files, datetime.fromtimestamp(self._object(number).commit_time, UTC))
+        return found
+
+    def _file(self, commit: ObjectID, path: str) -> ObjectID | None:
+        tree = self._object(commit).tree
+        with suppress(KeyError, NotTreeError, SubmoduleEncountered):
+            return tree_lookup_path(self._object, tree, os.fsencode(path))[1]
+        return None
+
 
 MAX_PIECES = 200_000  # that are held together
 LARGEST_EXPORT = 2**30  # bytes; exports are read as a stream
@@ -117,12 +169,12 @@ class Look:
         """The framework's trees, and the vaults of other agents."""
         bases = self.tree.vaults if system.name == "own" else []
         if system.name == "framework":
-            bases, left_out = framework.found(self.tree, is_named=system.name in self.named)
+            bases, left_out = trees_in(self.tree, is_named=system.name in self.named)
             self._leave_out(left_out)
         for path, kind in self.tree.entries.items() if bases else ():
-            base = framework.base_of(path, bases)
+            base = base_of(path, bases)
             if base is not None and (path.endswith(".md") or kind is Kind.LINK):
-                self._claim(system, path, kind, framework.reader(base))
+                self._claim(system, path, kind, tree_reader(base))
 
     def _claim(self, system: System, path: str, kind: Kind, read: Reader | None, why: str = "") -> None:
         if not is_text(path):
@@ -187,7 +239,7 @@ class Look:
 
     def _imports(self) -> None:
         roots = [path for path, (owner, _) in self._files.items() if owner.name == "claude" and "CLAUDE." in path]
-        imported, left_out = page_imports.followed(self.tree, roots, self._text)
+        imported, left_out = walk.followed(self.tree, roots, self._text)
         self._leave_out(left_out)
         for path, by in imported.items():
             self._files.setdefault(path, (SYSTEMS["claude"], page))
@@ -204,7 +256,7 @@ class Look:
         root = repository.resolve() if repository else None
         where = os.path.relpath(self.tree.root, root) if root else ""
         names = {path: os.path.normpath(f"{where}/{path}") for path in self._files}
-        dates = git_dates.last_changes(root, names.values()) if root else {}
+        dates = last_changes(root, names.values()) if root else {}
         for path in sorted(self._files):
             self._reasons.pop(path, None)
             system, _ = self._files[path]

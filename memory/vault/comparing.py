@@ -1,6 +1,7 @@
-"""Finds the differences between a vault and its silo, without a lock, so that no edit waits for it.
+"""Finds the differences between a vault and its silo, without a lock, so that no edit waits for it; and repairs them.
 
-Each difference is looked for twice: a file may just be on its way.
+Each difference is looked for twice: a file may just be on its way. A repair writes again from the silo what differs. A
+file that somebody changed is moved aside first, and kept.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from memory.access import request_key
 from memory.errors import FileFault, NoFile
 from memory.models import Agent, Memory, Source, VaultFile
-from memory.policy import paths, switches
+from memory.policy import paths, settings_document, switches
 from memory.run_log.files import Folder
-from memory.vault import base, index_pages, rendering
+from memory.vault import base, layout, rendering, writer
 from memory.vault.base import looked_at
 from memory.vault.disk import LARGEST, NEW, Disk
 from memory.vault.files import Files
-from memory.vault.index_pages import Line
+from memory.vault.layout import Line
 
 BEHIND, MISSING, EDITED, MISPLACED, OLDER = "behind", "missing", "edited", "misplaced", "older"
 COPY, INDEX, UNREADABLE = "copy", "index", "unreadable"
@@ -66,7 +68,7 @@ def _files(agent: Agent) -> Iterator[Files]:
     switches.require_on(agent)
     path = Path(agent.vault_path)
     with looked_at(path) as there:
-        disk = _Gone(Folder(path, None, ""), -1) if there is None else there
+        disk = _Gone(Folder(path, -1, ""), -1) if there is None else there
         disk.require_nobody_elses(base.mark_of(agent))
         yield Files(Agent.objects.select_related("tenant").get(pk=agent.pk), disk)
 
@@ -163,9 +165,7 @@ def _of_folder(now: Files, unknown: set[str]) -> Iterator[Difference]:
         there.discard(str(line.path))
         if row.state == VaultFile.State.THERE and categories[row.number] not in now.closed:
             pages[line.page()].add(line.there())
-    yield from (
-        Difference(0, INDEX, str(page)) for page in sorted({index_pages.TOP, *pages}) if _differs(now, page, pages)
-    )
+    yield from (Difference(0, INDEX, str(page)) for page in sorted({layout.TOP, *pages}) if _differs(now, page, pages))
     unknown.clear()
     unknown |= {f"folder {nth}" for nth in range(len(faults))}
     for name in sorted(there):
@@ -179,17 +179,63 @@ def _of_folder(now: Files, unknown: set[str]) -> Iterator[Difference]:
         if said is not None:
             if categories.get(said.number) not in now.closed:
                 yield Difference(said.number, COPY, name)
-        elif not index_pages.is_page(path, data) and not path.name.startswith(NEW):
+        elif not layout.is_page(path, data) and not path.name.startswith(NEW):
             unknown.add(name)
 
 
 def _differs(now: Files, page: PurePosixPath, pages: dict[PurePosixPath, set[str]]) -> bool:
     try:
-        data = now.disk.read(page, index_pages.LARGEST)
+        data = now.disk.read(page, layout.LARGEST)
     except NoFile:
         data = None
     except FileFault:
         return True
     if data is None:
         return bool(pages)
-    return not index_pages.lists(data.decode(errors="replace"), page, pages, now.closed)
+    return not layout.lists(data.decode(errors="replace"), page, pages, now.closed)
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """How many differences were repaired, how many lines the index pages have, what is left, how many files are not the
+    vault's, and which files were moved aside: from where to where."""
+
+    repaired: int
+    indexed: int
+    left: tuple[Difference, ...]
+    unknown: int
+    aside: tuple[tuple[str, str], ...]
+
+    @property
+    def is_done(self) -> bool:
+        return not any(each.kind != COPY and (each.number or each.kind == INDEX) for each in self.left)
+
+
+def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
+    """Make the vault say what the silo says. Copies that people made stay; so does what cannot be written. Raises
+    MemoryDisabled, FileFault, VaultBusy."""
+    switches.require_on(agent)
+    with writer.opened(agent) as disk:
+        request_key.require_valid()  # it may have ended, or memory been switched off, while the lock was waited for
+        row = Agent.objects.select_related("tenant").get(pk=agent.pk)
+        switches.require_on(row)
+        for path in list(disk.files()):
+            if path.name.startswith(NEW):  # left by a killed writer
+                disk.remove(path)
+        found = all_of(Files(row, disk), progress).differences
+        differing = [each.number for each in found if each.number and each.kind != COPY]
+        VaultFile.objects.filter(agent_id=row.pk, number__among=differing).update(rules_version="")
+        writer.begin_anew(row)
+        with writer.faults_noted(row.pk):
+            writer.bring_held(row, disk)
+        indexed = Files(row, disk).rebuild()
+        left = all_of(Files(row, disk))
+        aside = tuple((str(path), str(kept)) for path, kept in disk.put_aside)
+        return Repaired(len(set(found) - set(left.differences)), indexed, tuple(left.differences), left.unknown, aside)
+
+
+def older(agent: Agent) -> int:
+    """How many files were written under another version of the rules. `repair` writes them again."""
+    version = settings_document.value(switches.rules_of(agent), "version")
+    rows = VaultFile.objects.filter(agent_id=agent.pk, state=VaultFile.State.THERE)
+    return rows.exclude(rules_version=version).count()

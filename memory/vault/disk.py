@@ -19,8 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from memory.errors import FileFault, NoFile
-from memory.run_log.files import Folder, is_file, is_written, told, walked
-from memory.run_log.replacement import write
+from memory.run_log.files import Folder, is_file, is_written, told, walked, write
 
 LOCK = ".palimpsest"
 ASIDE = ".discarded"
@@ -275,12 +274,8 @@ class Disk:
 
     def _in(self, path: PurePosixPath, *, create: bool = False) -> closing[Folder]:
         """The open folder of a file. Raises OSError."""
-        folder = self._folder_of(path)
-        if self._base.number is None:  # where folders are not opened
-            folder.mkdir(mode=0o700, parents=create, exist_ok=True) if create else folder.stat()
-            return closing(Folder(folder, None, ""))
         number = walked(os.dup(self._base.number), path.parent.parts, create=create)
-        return closing(Folder(folder, number, ""))
+        return closing(Folder(self._folder_of(path), number, ""))
 
     def drop_staged(self) -> None:
         """Remove the temporary files that were not published."""

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
 from pathlib import PurePosixPath
-from typing import Any
+
+from django.utils import timezone
 
 from audit.bulk import update_many
 from audit.models import AuditEntry, Change
 from audit.patience import not_awaited
-from memory.errors import FileFault, NoFile, SealBroken
+from memory.errors import FileFault, Invalid, NoFile, SealBroken
 from memory.models import Agent, Memory, Source, VaultFile
 from memory.policy import paths, settings_document, switches
 from memory.policy.categories import PRIVATE, SCOPES
 from memory.silo.silo import Opened, Silo
-from memory.vault import index_pages, naming, removing, rendering, sealed
-from memory.vault.disk import Disk
-from memory.vault.index_pages import Line
+from memory.vault import layout, removing, rendering
+from memory.vault.disk import ASIDE, LARGEST, Disk
+from memory.vault.layout import Line
 from memory.vault.rendering import shown
+from memory.writing import edits
 from memory.writing.snapshots import restore
 
 AT_ONCE = 250  # files written before their rows are
@@ -52,26 +54,18 @@ class _Write:
         return There if self.memory.discarded_at is None else SetAside
 
 
-@dataclass(slots=True)
 class Files:
     """An agent's vault, as its folder, its rows and its trail have it. `fault` is the first fault of a file: it keeps
     no other file waiting."""
 
-    agent: Agent
-    disk: Disk
-    silo: Silo = field(init=False)
-    rules: Mapping[str, Any] = field(init=False)
-    version: str = field(init=False)
-    closed: frozenset[str] = field(init=False)
-    fault: FileFault | None = None
-    are_pages_stale: bool = False  # a struck line would still say something of a memory: write the pages again
-    _writes: list[_Write] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.silo = Silo.for_agent(self.agent)
-        self.rules = switches.rules_of(self.agent)
-        self.version = settings_document.value(self.rules, "version")
-        self.closed = switches.closed(self.agent) if self.agent.memory_enabled else frozenset(SCOPES)
+    def __init__(self, agent: Agent, disk: Disk) -> None:
+        self.agent, self.disk = agent, disk
+        self.silo, self.rules = Silo.for_agent(agent), switches.rules_of(agent)
+        self.version: str = settings_document.value(self.rules, "version")
+        self.closed = switches.closed(agent) if agent.memory_enabled else frozenset(SCOPES)
+        self.fault: FileFault | None = None
+        self.are_pages_stale = False  # a struck line would still say something of a memory: write the pages again
+        self._writes: list[_Write] = []
 
     # --- many
 
@@ -102,7 +96,7 @@ class Files:
             rows = rows.exclude(number__in=mine.values("number"))
         try:
             lines = (Line.open(self.silo, row) for row in rows.iterator(chunk_size=2_000))
-            return index_pages.rebuild(self.disk, lines)
+            return layout.rebuild(self.disk, lines)
         except FileFault as fault:
             self._note(fault)
             self.drop()
@@ -167,7 +161,7 @@ class Files:
         is_private = paths.is_private(memory.category, self.rules)
         data = rendering.rendered(memory, None if is_private else opened, self.version, changed_at)
         self.disk.stage(path, data, expected=expected)
-        line = Line.of(memory, path, naming.title_in_index(memory, opened, path, self.rules))
+        line = Line.of(memory, path, layout.title_in_index(memory, opened, path, self.rules))
         replaces = old if there is not None and old != path else None
         listed = before if file and file.state == There else None
         self._writes.append(_Write(memory, line, data, file, listed, replaces, there))
@@ -175,13 +169,13 @@ class Files:
     def _where(self, memory: Memory, path: PurePosixPath) -> tuple[PurePosixPath, bytes | None]:
         """Where its file is, and what it says. A killed writer may have moved it without its row."""
         there = self.read(path)
-        other = naming.back(path) if naming.aside(path) == path else naming.aside(path)
+        other = layout.back(path) if layout.aside(path) == path else layout.aside(path)
         moved = self.read(other) if there is None else None
         return (other, moved) if moved is not None and self.as_written(memory, moved) else (path, there)
 
     def _left_by_a_killed_writer(self, memory: Memory, opened: Opened) -> tuple[PurePosixPath | None, bytes | None]:
         """The file of a memory that was discarded before its file had a row."""
-        for path in naming.candidates(memory, opened, self.rules):
+        for path in layout.candidates(memory, opened, self.rules):
             found = self.read(path)
             if found is None:
                 break
@@ -194,12 +188,12 @@ class Files:
     ) -> tuple[PurePosixPath, bytes | None]:
         """Where its file goes, and what is there now: the file itself, or one that a killed writer left. A file keeps
         its name while its folder stays the same."""
-        candidates = naming.candidates(memory, opened, self.rules)
+        candidates = layout.candidates(memory, opened, self.rules)
         folder = paths.folder(memory.category, memory.project, self.rules)
-        if file and old and file.rules_version and naming.back(old).parent == folder:
-            candidates = chain([naming.back(old)], candidates)
+        if file and old and file.rules_version and layout.back(old).parent == folder:
+            candidates = chain([layout.back(old)], candidates)
         taken = {each.line.path for each in self._writes}
-        for path in candidates if memory.discarded_at is None else map(naming.aside, candidates):
+        for path in candidates if memory.discarded_at is None else map(layout.aside, candidates):
             if path in taken:
                 continue
             found = there if path == old and there is not None else self.read(path)
@@ -218,8 +212,30 @@ class Files:
         for nth, (path, kept) in enumerate(self.disk.put_aside[since:], since):
             memory = memories.get(path)
             if memory is not None and paths.is_private(memory.category, self.rules):
-                target = sealed.seal_copy(self.disk, self.silo, memory, kept, self.version, self.rules)
+                target = self._seal_copy(memory, kept)
                 self.disk.put_aside[nth] = path, target
+
+    def _seal_copy(self, memory: Memory, path: PurePosixPath) -> PurePosixPath:
+        """Put a sealed file in the place of a copy in .discarded/. Returns its path: that of the copy as it is, if
+        somebody is writing to it or if it is too large. Raises FileFault."""
+        data = self.disk.read(path) or b""
+        if len(data) >= LARGEST or self.disk.is_written(path):
+            return path
+        kept = copy(memory)
+        try:
+            kept.sealed = self.silo.seal(memory.number, data.decode(), ())
+        except UnicodeDecodeError:
+            kept.sealed = self.silo.seal(memory.number, data.decode("latin-1"), ())  # each byte as it is
+        folder = paths.folder(memory.category, memory.project, self.rules)
+        is_in_place = path.parent == PurePosixPath(ASIDE, folder)
+        target = path if is_in_place else self.disk.free_aside(folder / paths.file_name(memory.number))
+        shown = rendering.rendered(kept, None, self.version, timezone.now())
+        self.disk.stage(target, shown, expected=data if is_in_place else None)
+        if target in self.disk.publish():
+            return path
+        if not is_in_place and self.disk.read(path) == data:
+            self.disk.remove(path)
+        return target
 
     def _retire(self, memory: Memory, path: PurePosixPath, expected: bytes) -> None:
         """Remove a file from its old place. One that somebody just changed is kept."""
@@ -264,7 +280,7 @@ class Files:
             changed = [each for each in done if each.before != each.line or each.state == SetAside]
             added = [each.line for each in changed if each.state == There]
             gone = [each.before for each in changed if each.before is not None]
-            index_pages.add(self.disk, added, gone)
+            layout.add(self.disk, added, gone)
         with not_awaited():  # a lost row does no harm: the file is found again
             VaultFile.objects.bulk_create([self._row(each) for each in done if each.file is None])
             update_many([self._row(each) for each in done if each.file is not None], _CHANGEABLE)
@@ -295,7 +311,7 @@ class Files:
 
     def is_in_clear(self, memory: Memory, path: PurePosixPath) -> bool:
         """Whether the path is outside private/, and the memory is private now."""
-        return paths.is_private(memory.category, self.rules) and naming.back(path).parts[0] != PRIVATE
+        return paths.is_private(memory.category, self.rules) and layout.back(path).parts[0] != PRIVATE
 
     def is_known(self, file: VaultFile, memory: Memory, data: bytes) -> bool:
         """Whether this service wrote the file, and nobody changed it."""
@@ -325,3 +341,17 @@ class Files:
                 setattr(before, name, value)
             if before.sealed:  # its body was not redacted
                 yield before, shown(before, self.silo.open(before), self.rules), times[change.seq]
+
+
+def open_file(agent: Agent, data: bytes) -> Opened:
+    """What the sealed block of a file says, for the agent itself. Raises Invalid, SealBroken, Erased, MemoryDisabled,
+    CategoryDisabled."""
+    edits.require_key(agent)
+    switches.require_on(agent)
+    said = rendering.read_again(data)
+    if said is None:
+        raise Invalid("file", "is not the file of a memory")
+    if said.sealed is None:
+        raise Invalid("file", "is not sealed: read it as it is")
+    switches.require_readable(agent, edits.fetch(agent, [said.number]))
+    return Silo.for_agent(agent).open_sealed(said.number, said.sealed)

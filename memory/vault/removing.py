@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 from audit.models import AuditEntry, Operation
 from memory.errors import FileFault
 from memory.models import Agent, Memory, VaultFile
-from memory.vault import index_pages, naming
+from memory.vault import layout
 from memory.vault.disk import NEW, Disk
 
 # What editors put before the name of a file for its backup, or for what is not saved yet.
@@ -110,7 +110,7 @@ def _was_at(path: PurePosixPath, stems: Mapping[str, PurePosixPath]) -> bool:
     (`Disk.out_of_the_way`)."""
     named = _NAMED.match(path.name)
     known = stems.get(named[1]) if named is not None else None
-    return known is not None and path.parent in {known.parent, naming.aside(known).parent, naming.back(known).parent}
+    return known is not None and path.parent in {known.parent, layout.aside(known).parent, layout.back(known).parent}
 
 
 def _has_name_of(path: PurePosixPath, paths: Paths) -> bool:
@@ -121,7 +121,7 @@ def _has_name_of(path: PurePosixPath, paths: Paths) -> bool:
 
 def _is_ours(disk: Disk, path: PurePosixPath) -> bool:
     try:
-        return _said(disk, path) is not None or index_pages.is_page(path, disk.read(path) or b"")
+        return _said(disk, path) is not None or layout.is_page(path, disk.read(path) or b"")
     except FileFault:  # that nobody lets this process read
         return False
 

@@ -28,7 +28,7 @@ from memory.vault import base, removing
 from memory.vault.base import held, looked_at
 from memory.vault.disk import LOCK, Disk
 from memory.vault.files import Files
-from memory.vault.index_pages import Line
+from memory.vault.layout import Line
 
 CAUGHT_UP_AT_ONCE = 100  # vaults
 RETRY_AFTER = timedelta(minutes=1)  # edits retry a fault at most so often; workers retry in between

@@ -16,7 +16,7 @@ from memory.agents import rule_changes
 from memory.models import Agent
 from memory.transfer import importing
 from memory.transfer.export_formats import EXPORTS
-from memory.transfer.formats import json_file, tar_files
+from memory.transfer.formats import json_file, tree
 from memory.transfer.importing import IMPORTS
 from memory.writing import edits
 from tests import steps
@@ -209,7 +209,7 @@ def test_a_file_is_looked_through_before_anything_is_locked(
         return locked(agent)
 
     monkeypatch.setattr(edits, "locked", noting)
-    importing.surveyed(IMPORTS[name].read(body, "")).store(ada, PERSON)
+    importing.surveyed(body, name).store(ada, PERSON)
     assert places[0] == len(body.getvalue()), "read to its end by then"
 
 
@@ -233,11 +233,11 @@ def test_what_holds_no_memories_is_given_up(runtime: Caller, ada: Agent, monkeyp
 
 
 def test_a_bomb_is_given_up(runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tar_files, "MAX_UNPACKED", 10 * 2**20)
+    monkeypatch.setattr(tree, "MAX_UNPACKED", 10 * 2**20)
     bomb = archive(*[(f"memory/common/technical/{n}.md", b" " * 2**20) for n in range(11)])
     assert len(bomb) < 100_000
     assert put(runtime, "markdown", bomb).status == 422
-    monkeypatch.setattr(tar_files, "MAX_FILES", 5)
+    monkeypatch.setattr(tree, "MAX_FILES", 5)
     answer = put(runtime, "markdown", archive(*[(f"memory/common/technical/{n}.md", b"") for n in range(6)]))
     assert "more than 5 files" in answer.content.decode()
 

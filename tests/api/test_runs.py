@@ -138,7 +138,7 @@ def test_a_run_waits_for_a_file_without_holding_the_database(
         locked.append(transaction.get_connection().savepoint_ids != before)
         plainly(number)
 
-    monkeypatch.setattr("memory.run_log.log_file.lock", noting)
+    monkeypatch.setattr("memory.run_log.files.lock", noting)
     with (tmp_path / "ada.md").open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         answer = runtime.post("runs", {"task": "Brew", "result": "tea"}, idempotency_key="one")

@@ -10,7 +10,7 @@ from django.db import connection
 from audit.trail import Actor
 from memory.agents import lifecycle
 from memory.models import Agent
-from memory.transfer.formats import jsonl
+from memory.transfer import importing
 
 ME = Actor.operator("bench")
 
@@ -23,7 +23,7 @@ def with_key(slug: str, lines: Iterable[bytes] = (), **settings: Any) -> tuple[A
     """A new agent that has imported these lines, and its key."""
     agent, key = lifecycle.create("acme", slug, actor=ME, **{"model": "builtin/dedupe"} | settings)
     if lines:
-        jsonl.load(agent, lines, ME)
+        importing.of_lines(lines).store(agent, ME)
     return fresh(agent), key
 
 

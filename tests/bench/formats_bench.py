@@ -79,6 +79,6 @@ def _write(agent: Agent, name: str, file: Path) -> None:
 def _read(agent: Agent, name: str, file: Path) -> None:
     with file.open("rb") as read:
         if name == "jsonl":
-            jsonl.load(agent, jsonl.lines_of("the file", read), ME)
+            importing.of_lines(jsonl.lines_of("the file", read)).store(agent, ME)
         else:
-            importing.surveyed(importing.IMPORTS[name].read(read, "")).store(agent, ME)
+            importing.surveyed(read, name).store(agent, ME)

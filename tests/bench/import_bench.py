@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 
-from memory.transfer.formats import jsonl
+from memory.transfer import importing
 from tests.bench import texts
 from tests.bench.agents import ME, created
 from tests.bench.figures import Figure, at_most, beside
@@ -29,7 +29,7 @@ def run(*, quick: bool) -> Iterator[Figure]:
         agent = created(f"ada{turn}")
 
         def ours(agent=agent, given=given) -> None:
-            jsonl.load(agent, given, ME)
+            importing.of_lines(given).store(agent, ME)
 
         def theirs(contents=contents) -> None:
             plain.store_batches(contents, BATCH)

@@ -17,7 +17,7 @@ from django.conf import settings
 
 from memory.models import Agent
 from memory.policy.validation import Draft
-from memory.vault import repair
+from memory.vault import comparing
 from memory.writing import operations
 from tests.bench import texts
 from tests.bench.agents import ME, created
@@ -67,7 +67,7 @@ def _stored(agent: Agent, drafts: list[Draft], batch: int) -> float:
 def _rebuilt(agent: Agent, files: int) -> Iterator[Figure]:
     before = mebibytes("VmHWM")
     started = time.perf_counter()
-    done = repair.repair(agent)
+    done = comparing.repair(agent)
     seconds = time.perf_counter() - started
     assert (done.repaired, done.indexed, done.left) == (0, files, ())
     yield at_most(f"{files:,} files compared, indexes written anew", seconds, "s", REBUILT_IN)
@@ -76,6 +76,6 @@ def _rebuilt(agent: Agent, files: int) -> Iterator[Figure]:
     folder = Path(agent.vault_path) / "common"
     shutil.rmtree(folder)
     started = time.perf_counter()
-    assert repair.repair(agent).repaired == files
+    assert comparing.repair(agent).repaired == files
     seconds = time.perf_counter() - started
     yield Figure(f"{files:,} files that were gone written again", files / seconds, "/s")

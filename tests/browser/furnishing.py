@@ -21,7 +21,7 @@ from memory.consent import grants, removal_requests
 from memory.models import Agent, DueReason, Membership, Person, Role
 from memory.policy.validation import Draft
 from memory.time_machine.rollback import What, roll_back
-from memory.transfer.formats import jsonl
+from memory.transfer import importing
 from memory.writing import operations
 from refinement import backlog, loop
 from tests.admin.conftest import enrolled
@@ -75,7 +75,7 @@ def _fresh(agent: Agent) -> Agent:
 
 def _agent(tenant: str, slug: str, mark: str, *, lines: slice = slice(None), **settings: Any) -> Agent:
     agent, _ = lifecycle.create(tenant, slug, model=MODEL, actor=OPERATOR, **settings)
-    jsonl.load(agent, _marked(LEDGER.read_bytes().splitlines()[lines], mark), OPERATOR)
+    importing.of_lines(_marked(LEDGER.read_bytes().splitlines()[lines], mark)).store(agent, OPERATOR)
     return _fresh(agent)
 
 

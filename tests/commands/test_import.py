@@ -18,6 +18,7 @@ from audit.models import AuditEntry
 from memory.agents import lifecycle
 from memory.models import Agent, Memory
 from memory.policy.categories import SCOPES
+from memory.transfer import importing
 from memory.transfer.formats import jsonl
 from tests import steps
 from tests.commands.calling import Ran, failed, run
@@ -78,7 +79,7 @@ def test_a_bad_line_stops_the_import_and_nothing_is_stored(ada: Agent) -> None:
 
 def test_a_bad_line_far_behind_undoes_the_batches_before_it(ada: Agent) -> None:
     before = steps.state(ada)
-    failed(put(*[GOOD] * (jsonl.BATCH + 1), b"{"), 2, f"line {jsonl.BATCH + 2}")
+    failed(put(*[GOOD] * (importing.BATCH + 1), b"{"), 2, f"line {importing.BATCH + 2}")
     failed(put(b"", GOOD, b"  ", b"{", end=b"\r\n"), 2, "line 4")
     assert steps.state(ada) == before
 
@@ -151,9 +152,9 @@ def test_while_memory_is_off_nothing_is_imported(ada: Agent) -> None:
 
 
 def test_each_thousand_is_one_audited_edit(ada: Agent) -> None:
-    put(*[line()] * (jsonl.BATCH + 1))
+    put(*[line()] * (importing.BATCH + 1))
     entries = AuditEntry.objects.filter(agent_id=ada.pk, operation="imported").order_by("seq")
-    assert [(e.changes, e.actor_kind) for e in entries] == [(jsonl.BATCH, "operator"), (1, "operator")]
+    assert [(e.changes, e.actor_kind) for e in entries] == [(importing.BATCH, "operator"), (1, "operator")]
     assert steps.problems(ada) == []
 
 
@@ -171,7 +172,7 @@ def test_a_line_without_end_is_not_taken_into_memory() -> None:
             return len(buffer)
 
     with pytest.raises(jsonl.BadLine, match="line 1: is longer"):
-        list(jsonl._drafts(jsonl.lines_of("-", io.BufferedReader(Endless())), jsonl.Imported()))
+        list(jsonl.read(jsonl.lines_of("-", io.BufferedReader(Endless()))))
 
 
 _NAMES = itertools.count()
@@ -197,9 +198,9 @@ def test_what_is_exported_is_imported_as_it_was(rows: list[dict[str, Any]]) -> N
     name = next(_NAMES)
     ada, _ = lifecycle.create("acme", f"a-{name}", model="builtin/dedupe", actor=OPERATOR)
     bob, _ = lifecycle.create("globex", f"b-{name}", model="builtin/dedupe", actor=OPERATOR)
-    jsonl.load(ada, [told(row) for row in rows], OPERATOR)
+    importing.of_lines([told(row) for row in rows]).store(ada, OPERATOR)
     exported = steps.exported(ada)
-    done = jsonl.load(bob, [text.encode() for text in exported], OPERATOR)
+    done = importing.of_lines([text.encode() for text in exported]).store(bob, OPERATOR)
     again = [json.loads(text) for text in steps.exported(bob)]
     gone = {"created_at"}
     assert [{k: v for k, v in json.loads(text).items() if k not in gone} for text in exported] == [

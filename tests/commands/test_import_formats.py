@@ -10,7 +10,7 @@ import pytest
 from django.db import transaction
 
 from memory.models import Agent
-from memory.transfer.formats.found import Part
+from memory.transfer.formats.parts import Part
 from memory.transfer.importing import IMPORTS
 from tests import steps
 from tests.commands.calling import failed, run

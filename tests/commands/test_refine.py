@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from memory.agents import lifecycle
 from memory.models import Agent
-from memory.transfer.formats import jsonl
+from memory.transfer import importing
 from refinement.llm import connections
 from refinement.models import RefinementSession, SessionStep
 from tests import refining, steps
@@ -47,7 +47,7 @@ def served(ada: Agent, settings: Any) -> Iterator[ModelServer]:
 
 def fill(agent: Agent) -> None:
     lines = [json.dumps(row).encode() for row in scripted.LEDGER]
-    jsonl.load(agent, lines, steps.SYSTEM)
+    importing.of_lines(lines).store(agent, steps.SYSTEM)
 
 
 def refine(*more: str) -> Ran:

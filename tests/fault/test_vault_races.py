@@ -23,9 +23,8 @@ from memory.markdown import sections
 from memory.models import Agent, Memory, Source, Vault, VaultFile
 from memory.silo.silo import Silo
 from memory.vault import comparing, disk, rendering
-from memory.vault import repair as mending
 from memory.vault import writer as following
-from memory.vault.index_pages import Line
+from memory.vault.layout import Line
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.fault import writer
@@ -127,7 +126,7 @@ def beside(*people: Person) -> Iterator[None]:
 
 
 def mended(agent: Agent) -> None:
-    left = mending.repair(fresh(agent)).left
+    left = comparing.repair(fresh(agent)).left
     assert {each.kind for each in left} <= {comparing.EDITED, comparing.COPY}
     assert Vault.objects.get(agent_id=agent.pk).fault == ""
     agrees(agent, frozenset(each.number for each in left if each.kind == comparing.EDITED))
@@ -182,7 +181,7 @@ def test_one_file_that_all_write_to(eve: Agent) -> None:
     def repair() -> None:
         for _ in range(EDITS):
             try:
-                mending.repair(fresh(eve))
+                comparing.repair(fresh(eve))
             except MemoryFault:
                 time.sleep(0.01)
 
@@ -196,7 +195,7 @@ def test_one_file_that_all_write_to(eve: Agent) -> None:
 def test_repairs_beside_edits(eve: Agent) -> None:
     def repair() -> None:
         for _ in range(4):
-            mending.repair(fresh(eve))
+            comparing.repair(fresh(eve))
 
     outcomes = at_once(*edits(eve), repair, repair)
     assert not [each for each in outcomes if isinstance(each, Exception)]

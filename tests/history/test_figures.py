@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from memory.git_history import figures, report
-from memory.git_history.analysis import Analysis, Limits
-from memory.git_history.figures import DAY
+from memory.git_history import report
+from memory.git_history.analysis import DAY, Analysis, Limits, most_changed
 from memory.git_history.stack import is_test
 from memory.markdown import sections
 from tests.history import plain_git
@@ -65,14 +64,14 @@ def test_the_same_files_of_each_commit(both: Both) -> None:
 
 
 def test_most_changed_files_and_folders(both: Both) -> None:
-    ours = [(path, types.total()) for path, types in figures.most_changed(both.found.facts)[:10]]
+    ours = [(path, types.total()) for path, types in most_changed(both.found.facts)[:10]]
     assert ours == plain_git.most_changed(both.folder, both.these)[:10]
     theirs = Counter(
         folder
         for paths in plain_git.changed(both.folder, both.these)
         for folder in {"/".join(path.split("/")[:-1][:3]) for path in paths if "/" in path}
     )
-    assert dict(figures.folders(both.found.facts, 1_000)) == theirs
+    assert dict(report.folders(both.found.facts, 1_000)) == theirs
 
 
 def test_velocity_and_quality(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +102,7 @@ def test_branches_that_were_merged(both: Both) -> None:
 
 @pytest.mark.parametrize("commits", [1_000_000, 6])
 def test_branches_that_were_not(harbour: Path, monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
-    monkeypatch.setattr(figures, "LISTED", 100)
+    monkeypatch.setattr("memory.git_history.analysis.LISTED", 100)
     found, theirs = analysis(harbour, limits=Limits(36_500, commits, 600)), plain_git.unmerged(harbour)
     assert found.branches is not None
     last = {name: int(git(harbour, "log", "-1", "--format=%ct", name)) for name in theirs}

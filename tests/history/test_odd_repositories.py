@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from memory.errors import Invalid
-from memory.git_history import figures, report, storage
-from memory.git_history.analysis import Analysis, Limits, Parts, analyze
+from memory.git_history import report, storage
+from memory.git_history.analysis import Analysis, Limits, Parts, analyze, most_changed
 from memory.git_history.repository import Repository
 from tests.history import plain_git
 from tests.history.repositories import DAY, NOW, commit, git, made
@@ -38,7 +38,7 @@ def all_of(found: Analysis | None) -> Analysis:
 
 def paths(found: Analysis | None) -> dict[str, int]:
     assert found is not None
-    return {path: types.total() for path, types in figures.most_changed(found.facts)}
+    return {path: types.total() for path, types in most_changed(found.facts)}
 
 
 def test_from_a_folder_within(work: Path) -> None:

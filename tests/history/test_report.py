@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from memory.git_history import figures, report, stack
-from memory.git_history.analysis import Analysis, Limits, Parts
+from memory.git_history import report, stack
+from memory.git_history.analysis import Analysis, Limits, Parts, branches, decisions, significant
 from memory.git_history.repository import Repository
 from memory.markdown import sections
 from memory.policy import tokens
@@ -236,7 +236,7 @@ def test_removals_and_wide_changes_are_taken_before_small_decisions(work: Path) 
     commit(work, "Sort knots\n\nA list is used instead of a set.", {"knots.py": "1"}, at=NOW - 20)
     commit(work, 'Revert "sec: patch for CVE-2026-1"', {"gusts.py": "1"}, at=NOW - 10)
     found = analysis(work)
-    assert [fact.subject for fact in figures.decisions(found.facts, 3)] == [
+    assert [fact.subject for fact in decisions(found.facts, 3)] == [
         'Revert "sec: patch for CVE-2026-1"',
         "Read winds by name",
         "Drop support for metres",
@@ -247,7 +247,7 @@ def test_removals_and_wide_changes_are_taken_before_small_decisions(work: Path) 
         "Read winds by name. Names are used instead of numbers.",
         "Drop support for metres",
     ]
-    assert any("reverted security fix" in reasons for _, reasons in figures.significant(found.facts, 7))
+    assert any("reverted security fix" in reasons for _, reasons in significant(found.facts, 7))
     assert subjects(found, "Major Commits") == ["feat: winds"]
 
 
@@ -322,8 +322,8 @@ def test_a_tool_that_came_or_went_names_its_commit(work: Path) -> None:
 def test_branches_are_left_out_if_there_is_no_time(harbour: Path) -> None:
     with Repository(harbour) as repository:
         facts = list(repository.walk(repository.head or "", None, reads_files=False))
-        assert figures.branches(repository, facts, lambda: False)
-        assert figures.branches(repository, facts, lambda: True) is None
+        assert branches(repository, facts, lambda: False)
+        assert branches(repository, facts, lambda: True) is None
 
 
 def test_a_file_that_changes_often_needs_attention_but_a_changelog_does_not(work: Path) -> None:

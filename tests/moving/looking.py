@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memory.transfer.formats.found import Found
+from memory.transfer.formats.parts import Found
 from memory.transfer.reading import looked_at
 from tests.moving.test_systems import read
 

@@ -7,10 +7,9 @@ from typing import Any
 
 from memory.models import Agent
 from memory.transfer import migration
-from memory.transfer.formats.found import HERE, Found, LeftOut
-from memory.transfer.planning import planned
+from memory.transfer.formats.parts import HERE, Found, LeftOut
+from memory.transfer.planning import Plan, State, Step, planned
 from memory.transfer.reading import Item, Source
-from memory.transfer.steps import Plan, State, Step
 from tests.steps import ME, fresh
 
 NOW = datetime(2026, 11, 24, 6, 0, 0, tzinfo=UTC)

@@ -13,8 +13,8 @@ import pytest
 from memory.models import Agent
 from memory.time_machine.rollback import What, roll_back
 from memory.transfer import migration
+from memory.transfer.planning import Plan, State
 from memory.transfer.reading import looked_at, unique
-from memory.transfer.steps import Plan, State
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.moving import pieces

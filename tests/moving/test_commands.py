@@ -217,7 +217,7 @@ def test_twice_is_once_and_a_rollback_is_one_operation(ada: Agent, site: Path) -
 def test_an_import_of_json_lines_is_taken_back_as_one_too(
     ada: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memory.transfer.formats.jsonl.BATCH", 10)
+    monkeypatch.setattr("memory.transfer.importing.BATCH", 10)
     lines = tmp_path / "lines.jsonl"
     lines.write_text("".join(f'{{"content": "Sailing {n}."}}\n' for n in range(15)))
     assert run("import_memories", "acme/ada", str(lines)).code == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memory.transfer import page_imports
+from memory.transfer import walk
 from tests.moving.looking import found, put
 
 
@@ -52,7 +52,7 @@ def test_two_that_import_each_other_are_read_once(tmp_path: Path) -> None:
 
 
 def test_imports_of_a_file_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_imports, "MAX_IMPORTS", 2)
+    monkeypatch.setattr(walk, "MAX_IMPORTS", 2)
     put(tmp_path, "CLAUDE.md", "See @a.md @b.md @c.md @d.md\n")
     assert found(tmp_path)[1] == {
         "CLAUDE.md#@a.md": "imported file is missing",

@@ -11,8 +11,8 @@ import pytest
 
 from memory.errors import Invalid
 from memory.transfer.formats import letta, mem0
-from memory.transfer.formats.found import Found, LeftOut
 from memory.transfer.formats.json_file import MAX_ENTRY as MOST
+from memory.transfer.formats.parts import Found, LeftOut
 from memory.transfer.reading import looked_at
 
 

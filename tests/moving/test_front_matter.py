@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.transfer.formats.front_matter import MAX_LENGTH, Unreadable, Value, as_list, split_front_matter
+from memory.transfer.formats.pages import MAX_LENGTH, Unreadable, Value, as_list, split_front_matter
 
 
 def fields(*lines: str) -> dict[str, Value]:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory.policy.validation import Draft
-from memory.transfer.formats.found import HERE, Found
+from memory.transfer.formats.parts import HERE, Found
 from memory.transfer.reading import looked_at
-from memory.transfer.systems.table import SYSTEMS
+from memory.transfer.systems import SYSTEMS
 from tests.moving.test_systems import TREES
 
 PLACES = [

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from memory.transfer.formats import json_file
 from memory.transfer.formats.json_file import MAX_DEPTH, Entry, entries
-from memory.transfer.formats.text import Unfit
+from memory.transfer.formats.parts import Unfit
 from tests.growth import growth
 
 SAID = "marker-words"

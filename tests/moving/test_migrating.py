@@ -15,7 +15,7 @@ from memory.models import Agent, ImportedPiece, Memory
 from memory.silo.silo import Silo
 from memory.time_machine.rollback import What, preview, roll_back
 from memory.transfer import migration
-from memory.transfer.steps import State
+from memory.transfer.planning import State
 from tests.conftest import OPERATOR
 from tests.moving.pieces import WRITTEN, move, piece, reasons, states, steps
 from tests.steps import ME, active, entries, fresh, problems, refused, remember, row, says, state

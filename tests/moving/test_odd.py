@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from memory.policy.validation import MAX_CONTENT, checked_tags
-from memory.transfer.formats.found import Found
+from memory.transfer.formats.parts import Found
 from memory.transfer.reading import looked_at
 from tests.moving.looking import put as _put
 from tests.moving.test_systems import read

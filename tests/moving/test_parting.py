@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memory.policy.validation import checked_content
-from memory.transfer.formats.parting import Names, pieces
-from memory.transfer.formats.text import Unfit, decoded, fit
+from memory.transfer.formats.parts import Names, Unfit, decoded, fit, pieces
 
 BITS = [
     *("# A\n", "## B\n", "### A\n", "```\n", "~~~\n", "\n", "\n\n", " " * 90, "word " * 700, "x" * 4_000, "。" * 3_000),

@@ -9,7 +9,6 @@ import pytest
 from memory.errors import Invalid
 from memory.transfer import reading
 from memory.transfer.reading import looked_at
-from memory.transfer.systems import framework
 from tests.moving.looking import found, put
 
 
@@ -59,7 +58,7 @@ def test_a_tree_without_settings_is_read_where_it_is_named(tmp_path: Path) -> No
 
 
 def test_trees_of_a_folder_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framework, "_MAX_TREES", 1)
+    monkeypatch.setattr("memory.transfer.systems._MAX_TREES", 1)
     for name in "ab":
         put(tmp_path, f"{name}/memory-rules/settings.json", "{}")
         put(tmp_path, f"{name}/memory/common/technical/{name}.md", name)

@@ -12,8 +12,8 @@ from memory.errors import Invalid
 from memory.masking.scanner import masked
 from memory.models import Agent
 from memory.time_machine.rollback import What, roll_back
+from memory.transfer.planning import Choice, State
 from memory.transfer.reading import unique
-from memory.transfer.steps import Choice, State
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.moving.pieces import HARBOUR, NOW, WRITTEN, move, no_piece, piece, plan, reasons, states, steps

@@ -13,7 +13,7 @@ import pytest
 from memory.errors import FileFault, Invalid
 from memory.transfer import walk
 from memory.transfer.formats import pages
-from memory.transfer.formats.found import Found
+from memory.transfer.formats.parts import Found
 from memory.transfer.reading import Item, looked_at
 from tests.history.repositories import git
 from tests.history.test_odd_repositories import commit

@@ -25,8 +25,8 @@ from memory.silo.silo import Opened
 from memory.transfer import exporting
 from memory.transfer.export_formats import EXPORTS
 from memory.transfer.exporting import NotHeld
-from memory.transfer.formats.found import HERE, Found, LeftOut, Part
-from memory.transfer.importing import IMPORTS, surveyed
+from memory.transfer.formats.parts import HERE, Found, LeftOut, Part
+from memory.transfer.importing import IMPORTS, of_parts
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.steps import ME, fresh, problems, protect
@@ -138,7 +138,7 @@ def the_same(first: bytes, second: bytes, name: str) -> None:
 
 
 def packed(data: bytes) -> list[tuple[str, bytes]]:
-    from memory.transfer.formats.tar_files import members
+    from memory.transfer.formats.tree import members
 
     return [(member.path, member.data) for member in members(io.BytesIO(data))]
 
@@ -242,7 +242,7 @@ def test_from_an_agent_to_another(name: str, house: Any, ada: Agent) -> None:
     data, noted = out(name, ada, list(exporting.memories(fresh(ada))))
     eve, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR)
     steps: list[int] = []
-    done = surveyed(back(name, data)).store(eve, ME, steps.append)
+    done = of_parts(back(name, data)).store(eve, ME, steps.append)
     assert (done.imported, done.left_out, sum(steps)) == (len(GIVEN), 0, len(GIVEN))
     assert done.tokens == sum(read.memory.tokens for read in exporting.memories(fresh(eve)))
     assert problems(eve) == []
@@ -251,7 +251,7 @@ def test_from_an_agent_to_another(name: str, house: Any, ada: Agent) -> None:
     assert not any(read.memory.constitutional for read in exporting.memories(fresh(eve)))
     again, _ = out(name, fresh(eve), list(exporting.memories(fresh(eve))))
     third, _ = lifecycle.create("acme", "third", model="builtin/dedupe", actor=OPERATOR)
-    assert surveyed(back(name, again)).store(third, ME).imported == len(GIVEN)
+    assert of_parts(back(name, again)).store(third, ME).imported == len(GIVEN)
     assert says(eve) == says(third)
 
 
@@ -262,6 +262,6 @@ def says(agent: Agent) -> list[Any]:
 
 def test_who_names_no_project_gets_the_one_that_was_given(ada: Agent) -> None:
     part = Found("#1", "said", "contextual", HERE)
-    surveyed([part], project="harbour-desk").store(ada, ME)
-    surveyed([part]).store(ada, ME)
+    of_parts([part], project="harbour-desk").store(ada, ME)
+    of_parts([part]).store(ada, ME)
     assert [read.memory.project for read in exporting.memories(ada)] == ["harbour-desk", DEFAULT_PROJECT]

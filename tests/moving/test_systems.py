@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from memory.transfer.formats.found import HERE, Found, LeftOut
+from memory.transfer.formats.parts import HERE, Found, LeftOut
 from memory.transfer.reading import Look, looked_at, unique
-from memory.transfer.systems.table import SYSTEMS
+from memory.transfer.systems import SYSTEMS
 
 TREES = Path(__file__).parent / "systems"
 

@@ -27,9 +27,9 @@ from memory.agents import lifecycle, rule_changes
 from memory.models import Agent, Memory, RecordedSession
 from memory.policy.categories import DEFAULT_PROJECT, SCOPES
 from memory.policy.paths import folder
-from memory.recording import cleanup, quiet_sessions, retrieval, sessions, topics
+from memory.recording import automatic, cleanup, retrieval, sessions, topics
 from memory.recording.sessions import QUIET
-from memory.recording.topic_memory import Stage
+from memory.recording.topics import Stage
 from memory.run_log.runs import log_run
 from memory.search import context, reading
 from memory.search.reading import Filters
@@ -213,7 +213,7 @@ class Switched(RuleBasedStateMachine):
     def fall_silent(self) -> None:
         RecordedSession.objects.filter(agent_id=self.agent.pk).update(last_at=timezone.now() - QUIET)
         open_before = RecordedSession.objects.filter(agent_id=self.agent.pk, ended_at=None).count()
-        assert quiet_sessions.end_quiet() == (open_before if self.is_on else 0)
+        assert automatic.end_quiet() == (open_before if self.is_on else 0)
 
     # --- refinement, and the log
 

@@ -28,9 +28,9 @@ from memory.markdown import sections
 from memory.models import Agent, Memory, Source, VaultFile
 from memory.silo.silo import Silo
 from memory.time_machine.rollback import What, roll_back
-from memory.vault import comparing, rendering, repair, writer
+from memory.vault import comparing, rendering, writer
 from memory.vault.disk import LOCK, Disk
-from memory.vault.index_pages import Line
+from memory.vault.layout import Line
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.property.effort import walks
@@ -205,7 +205,7 @@ class Vaulted(RuleBasedStateMachine):
             self.act(lambda: operations.revise(self.row(), number, PERSON, content=f"other {mark}"), None)
             with suppress(errors.MemoryFault), transaction.atomic():
                 if aside:
-                    repair.repair(self.row())
+                    comparing.repair(self.row())
         asked = removal_requests.ask_redaction(self.row(), [number], PERSON, reason="17").number
         with transaction.atomic():
             redaction.redact(self.row(), asked, ME, include_constitutional=True)
@@ -270,9 +270,9 @@ class Vaulted(RuleBasedStateMachine):
     def mend(self) -> None:
         if not self.is_on:
             with pytest.raises(errors.MemoryDisabled):
-                repair.repair(self.row())
+                comparing.repair(self.row())
             return
-        done = repair.repair(self.row())
+        done = comparing.repair(self.row())
         for each in done.left:  # a crash leaves none of these: a person does
             assert each.kind == comparing.COPY
             category = Memory.objects.get(agent_id=self.agent.pk, number=each.number).category

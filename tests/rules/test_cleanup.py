@@ -359,7 +359,7 @@ def test_nothing_discards_without_numbers() -> None:
     deciders = {module for module in MODULES for called, _ in calls(module) if called == "cleanup.decide"}
     assert (
         deciders
-        == {"memory/api/cleanup.py", "memory/management/commands/cleanup.py"}
+        == {"memory/api/recording.py", "memory/management/commands/cleanup.py"}
         == importers("memory.recording.cleanup")
     )
     for name in ("keep", "discard", "expect"):

@@ -21,7 +21,7 @@ from memory.run_log.runs import log_run
 from memory.search import context, reading
 from memory.search.selection import Filters
 from memory.time_machine.rollback import What, roll_back
-from memory.transfer.formats import jsonl
+from memory.transfer import importing
 from memory.writing import duplicates, operations
 from refinement import ledger
 from tests.conftest import OPERATOR
@@ -55,7 +55,9 @@ WRITES: dict[str, Callable[[Agent], Any]] = {
     "restore": lambda ada: operations.restore(ada, [2], ME),
     "protect": lambda ada: operations.protect(ada, [1], PERSON),
     "consolidate": lambda ada: operations.consolidate(ada, [1, 3], "x", ME),
-    "import": lambda ada: jsonl.load(ada, [json.dumps({"content": "x", "category": CATEGORY}).encode()], ME),
+    "import": lambda ada: importing.of_lines([json.dumps({"content": "x", "category": CATEGORY}).encode()]).store(
+        ada, ME
+    ),
 }
 
 

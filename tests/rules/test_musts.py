@@ -20,7 +20,7 @@ from memory.masking.neutral import neutral
 from memory.models import Agent, Memory, RecordedSession
 from memory.policy import settings_document, switches
 from memory.policy.categories import SCOPES
-from memory.recording import overdue
+from memory.recording import automatic
 from memory.writing import operations
 from refinement import gc_reports, tasks
 from refinement.models import GcReport, RefinementSession
@@ -269,7 +269,7 @@ def test_what_is_overdue_stays_whatever_workers_do(ada: Agent, consent: bool) ->
     tasks.sweep()
     tasks.close_stale()
     for turn in range(2 * 24 * 12):
-        overdue.remind(NOW + timedelta(minutes=5 * turn))
+        automatic.remind(NOW + timedelta(minutes=5 * turn))
     assert list(Memory.objects.exclude(source="system").values()) == before
     assert Memory.objects.filter(source="system").count() == 1  # who looks is told
 

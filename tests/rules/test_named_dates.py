@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.recording.named_dates import periods
+from memory.recording.retrieval import periods
 
 NOW = datetime(2026, 6, 10, 15, 30, tzinfo=UTC)
 

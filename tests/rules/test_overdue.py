@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from audit.models import AuditEntry
 from memory.agents import lifecycle, rule_changes
 from memory.models import Agent, Memory, Source
-from memory.recording import cleanup, overdue
-from memory.recording.overdue import SYSTEM, notify_overdue, remind
+from memory.recording import automatic, cleanup
+from memory.recording.automatic import SYSTEM, notify_overdue, remind
 from memory.search import reading
 from memory.writing import operations
 from refinement import tasks
@@ -30,7 +30,7 @@ FIRST = datetime.now(UTC)
 @pytest.fixture(autouse=True)
 def _one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every agent's place in the day is now."""
-    monkeypatch.setattr(overdue, "STALE_MINUTES", 24 * 60)
+    monkeypatch.setattr(automatic, "STALE_MINUTES", 24 * 60)
 
 
 def later(days: float) -> datetime:
@@ -125,16 +125,16 @@ def test_an_agent_whose_key_is_missing_keeps_nobody_waiting(ada: Agent, monkeypa
 
 
 def test_each_has_its_place_in_the_day(ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overdue, "STALE_MINUTES", 10)
+    monkeypatch.setattr(automatic, "STALE_MINUTES", 10)
     midnight = datetime(2026, 6, 1, tzinfo=UTC)
     for agent in (ada, bob):
         turns = [
             minutes
             for minutes in range(0, 24 * 60, 10)
-            if agent in overdue._in_turn(midnight + timedelta(minutes=minutes + 3))
+            if agent in automatic._in_turn(midnight + timedelta(minutes=minutes + 3))
         ]
         assert len(turns) == 1
-    assert not set(overdue._in_turn(midnight)) & set(overdue._in_turn(midnight + timedelta(minutes=10)))
+    assert not set(automatic._in_turn(midnight)) & set(automatic._in_turn(midnight + timedelta(minutes=10)))
 
 
 def statements(now: datetime) -> list[str]:

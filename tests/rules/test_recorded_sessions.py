@@ -18,9 +18,9 @@ from memory.errors import Invalid, NotFound, NotOpen, SealBroken, Taken
 from memory.markdown import sections
 from memory.markdown.sections import fact
 from memory.models import Agent, RecordedSession
-from memory.recording import quiet_sessions
+from memory.recording import automatic
 from memory.recording import sessions as conversations
-from memory.recording.quiet_sessions import end_quiet
+from memory.recording.automatic import end_quiet
 from memory.recording.session_memory import Outcomes, type_of
 from memory.recording.sessions import begin, end_session
 from memory.writing import operations
@@ -460,8 +460,8 @@ def test_what_happened_before_the_agent_was_locked_counts(
 ) -> None:
     talk(ada)
     silent()
-    due = list(quiet_sessions._due())
-    monkeypatch.setattr(quiet_sessions, "_due", lambda: due)
+    due = list(automatic._due())
+    monkeypatch.setattr(automatic, "_due", lambda: due)
     if what == "word":
         RecordedSession.objects.update(last_at=timezone.now())
     else:
@@ -487,7 +487,7 @@ def test_one_that_cannot_be_ended_keeps_no_other(ada: Agent, bob: Agent, monkeyp
 
 
 def test_those_without_bounds_keep_no_other_waiting(ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quiet_sessions, "AT_ONCE", 1)
+    monkeypatch.setattr(automatic, "SESSIONS_AT_ONCE", 1)
     talk(bob)
     silent(60)
     settings(ada, capture_settings__session_boundary_detection=False)
@@ -507,5 +507,5 @@ def test_they_are_found_by_one_query_and_a_batch_at_a_time(ada: Agent, monkeypat
         assert end_quiet() == 0
     assert len(queries) == 1
     silent()
-    monkeypatch.setattr(quiet_sessions, "AT_ONCE", 3)
+    monkeypatch.setattr(automatic, "SESSIONS_AT_ONCE", 3)
     assert [end_quiet(), end_quiet(), end_quiet()] == [3, 1, 0]

@@ -21,7 +21,7 @@ from memory.policy.categories import DEFAULT_PROJECT
 from memory.policy.projects import seen_from
 from memory.recording import retrieval, topics, usage
 from memory.recording.retrieval import retrieve
-from memory.recording.topic_memory import Stage
+from memory.recording.topics import Stage
 from memory.search import reading
 from memory.search.selection import Filters
 from memory.writing import operations

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.policy import settings_document
-from memory.recording.significance import KINDS, LEVELS, is_worth_recording, kind_of, significance
+from memory.recording.interactions import KINDS, LEVELS, is_worth_recording, kind_of, significance
 
 
 def test_kinds() -> None:

@@ -23,7 +23,7 @@ from memory.policy import settings_document, switches
 from tests.commands.calling import run
 from tests.conftest import House
 from tests.rules.talking import off, rules, settings
-from tests.steps import ME, PERSON, SYSTEM, fresh, last_entry, problems, refused, remember
+from tests.steps import ME, PERSON, SYSTEM, fresh, last_entry, problems, refused, remember, set_rule
 
 RECORDING = "memory_rules.auto_recording.enabled"
 
@@ -36,7 +36,7 @@ def turn_off(agent: Agent, path: str) -> None:
     if path == settings_document.MASTER:
         rule_changes.change(fresh(agent), PERSON, enabled=False)
     else:
-        rule_changes.set_one(fresh(agent), PERSON, path, "false")
+        set_rule(fresh(agent), PERSON, path, "false")
 
 
 def is_on(agent: Agent, path: str) -> bool:
@@ -99,7 +99,7 @@ def test_those_that_are_switched_off_at_once_are_all_off(transactional_db: None,
     def work(name: str) -> None:
         together.wait()
         try:
-            rule_changes.set_one(seen, PERSON, path_of(name), "false")
+            set_rule(seen, PERSON, path_of(name), "false")
         finally:
             connections.close_all()
 
@@ -144,7 +144,7 @@ def sealed(transactional_db: None, house: House, tmp_path: Path, settings: Any) 
     """With a vault, in which technical memories are private."""
     settings.VAULT_ROOTS = [str(tmp_path)]
     lifecycle.change(fresh(house.ada), PERSON, vault_path=str(tmp_path / "vault"))
-    rule_changes.set_one(fresh(house.ada), PERSON, PRIVATE, "private")
+    set_rule(fresh(house.ada), PERSON, PRIVATE, "private")
     remember(fresh(house.ada), "ZEBRA, and the password is Alpha-9931-x", category="technical")
     return fresh(house.ada)
 
@@ -181,7 +181,7 @@ def test_the_command_asks_for_the_agents_key(
 def test_nobody_is_asked_where_less_is_shown_or_there_is_no_vault(sealed: Agent, house: House, bob: Agent) -> None:
     rule_changes.make(sealed, PERSON, Wanted(key=MASKING, value="false"), side=ME)
     for path, value in ((MASKING, "true"), ("memory_rules.categories.topic.storage_location", "private")):
-        rule_changes.set_one(fresh(sealed), PERSON, path, value)
+        set_rule(fresh(sealed), PERSON, path, value)
     rule_changes.change(fresh(sealed), PERSON, enabled=False)
     for path, value in WIDER:
-        rule_changes.set_one(fresh(bob), PERSON, path, value)
+        set_rule(fresh(bob), PERSON, path, value)

@@ -10,8 +10,7 @@ from memory.errors import CategoryDisabled, Constitutional, Invalid
 from memory.markdown import sections
 from memory.models import Agent
 from memory.policy.validation import MAX_CONTENT, Draft
-from memory.recording.topic_memory import Stage
-from memory.recording.topics import evolve
+from memory.recording.topics import Stage, evolve
 from memory.writing import operations
 from tests.rules.talking import of_category, off, said, settings, talk
 from tests.steps import ME, PERSON, fresh, last_entry, problems, refused, row, says

@@ -48,7 +48,6 @@ OPENS_SILOS = {
     "memory/transfer/exporting.py",
     "memory/vault/files.py",  # by its side's standing consent: the vault's files
     "memory/vault/writer.py",
-    "memory/vault/sealed.py",
     "refinement/effects.py",
     "refinement/gc_reports.py",
     "refinement/ledger.py",
@@ -136,10 +135,10 @@ def test_memories_leave_as_text_by_the_commands_of_the_agents_side_alone() -> No
     shows = EXPORTS | READS | RETRIEVES | SHOWS_A_MEMORY
     assert callers("exporting.memories") | importers("memory.transfer.exporting.record") <= shows | FORMATS
     assert importers("memory.transfer.export_formats") == EXPORTS | {"memory/api/transfer.py"}
-    retrieves = {"memory/management/commands/recall.py", "memory/api/retrieval.py"}
+    retrieves = {"memory/management/commands/recall.py", "memory/api/recording.py"}
     assert importers("memory.recording.retrieval") == retrieves
     for module in EXPORTS | RETRIEVES:
-        asks = {f"memory.management.agents_side.{name}" for name in ("agents_side", "has_agents_key")}
+        asks = {f"memory.management.agent_command.{name}" for name in ("agents_side", "has_agents_key")}
         assert asks & imported(module)
 
 
@@ -156,7 +155,7 @@ def test_the_api_shows_content_to_the_agents_side_alone() -> None:
     assert (
         reading | callers("exporting.memories")
     ) - EXPORTS - RETRIEVES == READS | SHOWS_A_MEMORY | elsewhere | FORMATS
-    for module in READS | {"memory/api/retrieval.py"}:
+    for module in READS | {"memory/api/recording.py"}:
         bases = [
             ast.unparse(base) for node in tree(module).body if isinstance(node, ast.ClassDef) for base in node.bases
         ]

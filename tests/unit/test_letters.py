@@ -19,7 +19,7 @@ from audit.trail import Actor
 from memory import tasks
 from memory.agents import lifecycle
 from memory.errors import SealBroken
-from memory.mail import sending
+from memory.mail.letters import WAITS
 from memory.models import Agent, AgentKey
 from memory.silo.silo import Silo
 from memory.time_machine import trail_view
@@ -175,9 +175,9 @@ def test_a_letter_that_fails_is_tried_again_a_few_times(stewarded: Agent, settin
     [(_, numbers)] = waiting()
     done = []
     with logbook.kept() as log:
-        for tried in range(len(sending.WAITS) + 1):
+        for tried in range(len(WAITS) + 1):
             done.append(tasks.tell_steward(*numbers, tried))
-            expected = sending.WAITS[tried] if tried < len(sending.WAITS) else None
+            expected = WAITS[tried] if tried < len(WAITS) else None
             assert _next_in() == expected
     assert done == ["put_off"] * 4 + ["given_up"]
     assert log.text.count("letter not sent") == 5

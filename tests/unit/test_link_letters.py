@@ -21,7 +21,8 @@ from memory.agents import lifecycle
 from memory.consent import grants, proposals, removal_requests
 from memory.consent import links as steward_links
 from memory.errors import Erased, MailNotSent
-from memory.mail import sending, wording
+from memory.mail import wording
+from memory.mail.letters import WAITS
 from memory.models import Agent
 from tests import steps
 from tests.privacy import logbook
@@ -255,7 +256,7 @@ def test_a_letter_that_fails_is_tried_again_a_few_times(stewarded: Agent, settin
     marker = unique().replace("ZEBRA", "OKAPI")  # a purpose is kept in the trail, and no memory
     number = ask(stewarded, purpose=f"{marker} {PURPOSE}")
     with logbook.kept() as log:
-        done = [tasks.ask_steward(stewarded.pk, number, tried) for tried in range(len(sending.WAITS) + 1)]
+        done = [tasks.ask_steward(stewarded.pk, number, tried) for tried in range(len(WAITS) + 1)]
     assert done == ["put_off"] * 4 + ["given_up"]
     assert set(Schedule.objects.values_list("func", flat=True)) == {ASK_STEWARD}
     assert "letter given up" in log.text

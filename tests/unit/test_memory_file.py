@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 
 from memory.errors import FileFault
 from memory.run_log import files, log_file
-from memory.run_log.files import Folder, Place
+from memory.run_log.files import Folder, Place, name_beside
 from memory.run_log.log_file import Trimmed, append, state_of, trim_entries
-from memory.run_log.replacement import name_beside
 
 
 def entry(number: int, result: str = "done") -> bytes:
@@ -422,7 +421,7 @@ def test_what_cannot_be_copied_for_want_of_room_is_told(path: Path, monkeypatch:
 
     def act() -> None:
         begin_to_add(path, entry(6))
-        monkeypatch.setattr("memory.run_log.replacement.os.write", full)
+        monkeypatch.setattr("memory.run_log.files.os.write", full)
 
     just_before(monkeypatch, act)
     with pytest.raises(FileFault, match=r"was trimmed, but \d+ bytes .* no space left"):

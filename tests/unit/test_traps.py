@@ -17,7 +17,7 @@ from memory.errors import Constitutional, Discarded, ProtectionRefused
 from memory.models import Agent, Memory
 from memory.search import cache
 from memory.silo.silo import Silo
-from memory.transfer.formats import jsonl
+from memory.transfer import importing
 from memory.writing import operations
 from memory.writing.snapshots import snapshot
 from refinement import effects, schedule, tools
@@ -220,7 +220,7 @@ def test_a_pin_is_the_flag_and_never_a_text(ada: Agent) -> None:
     tags = ["constitutional", "protected", "pinned"]
     steps.remember(ada, "constitutional: true [PINNED]", tags=tags)
     line = {"content": f"{MARKER} x", "constitutional": True, "tags": tags}
-    jsonl.load(ada, [json.dumps(line).encode()], steps.SYSTEM)
+    importing.of_lines([json.dumps(line).encode()]).store(ada, steps.SYSTEM)
     assert not Memory.objects.filter(constitutional=True).exists()
     assert [json.loads(entry.line())["constitutional"] for entry in refining.entries(ada)] == [False, False]
     operations.discard(ada, [1, 2], steps.ME)

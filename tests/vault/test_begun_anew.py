@@ -16,7 +16,8 @@ from memory.agents import rule_changes
 from memory.models import Agent
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from memory.vault import index_pages, repair, sealed, writer
+from memory.vault import comparing, layout, writer
+from memory.vault.files import open_file
 from memory.writing import operations
 from tests.rules.talking import settings
 from tests.steps import ME, PERSON, fresh, last_entry, remember
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.database
 def meanwhile(ada: Agent, change: Callable[[], Any]) -> None:
     """A memory is stored, and while its file is written somebody changes something."""
     threads: list[threading.Thread] = []
-    real = index_pages.add
+    real = layout.add
 
     def changed() -> None:
         try:
@@ -45,7 +46,7 @@ def meanwhile(ada: Agent, change: Callable[[], Any]) -> None:
                 time.sleep(0.01)
         real(*args, **values)
 
-    with mock.patch.object(index_pages, "add", side_effect=add):
+    with mock.patch.object(layout, "add", side_effect=add):
         remember(fresh(ada), "Moss is green.", category="behavioral")
     threads[0].join()
 
@@ -74,7 +75,7 @@ def test_no_page_is_written_with_words_of_what_is_off(ada: Agent, vault: Path) -
     settings(ada, categories__technical__enabled=False, categories__topic__enabled=False)
     for page in vault.rglob("index.md"):
         page.unlink()
-    assert repair.repair(fresh(ada)).indexed == 1
+    assert comparing.repair(fresh(ada)).indexed == 1
     said = all_pages(vault)
     assert "moss" in said
     assert not [word for word in ("heather", "ferns", "garden") if word in said]
@@ -111,7 +112,7 @@ def test_what_was_discarded_is_sealed_too(ada: Agent, vault: Path) -> None:
     with mock.patch.object(writer, "rewrite"):  # as before what was discarded was sealed
         made_private(ada)
     assert differ(fresh(ada)) == [("misplaced", 1), ("misplaced", 2)]
-    assert repair.repair(fresh(ada)).left == ()
+    assert comparing.repair(fresh(ada)).left == ()
     assert (clear(vault, "eather"), clear(vault, "oss")) == ([], [])
     settings(ada)
     assert clear(vault, "eather")
@@ -162,7 +163,7 @@ def written_to(vault: Path) -> None:
 
 
 def opened(agent: Agent, path: Path) -> str:
-    return sealed.open_file(fresh(agent), path.read_bytes()).content
+    return open_file(fresh(agent), path.read_bytes()).content
 
 
 def test_what_somebody_wrote_to_is_kept_and_sealed(ada: Agent, vault: Path) -> None:

@@ -16,7 +16,8 @@ from memory.markdown import labels, sections
 from memory.models import Agent, Memory, Scope
 from memory.policy.categories import PRIVATE, SCOPES
 from memory.silo.silo import Opened
-from memory.vault import rendering, repair, sealed
+from memory.vault import comparing, rendering
+from memory.vault.files import open_file
 from memory.writing import operations
 from tests.steps import ME, fresh, problems, remember, says
 from tests.vault.tree import differ, memories, the_one, tree
@@ -135,11 +136,13 @@ def test_a_file_follows_whatever_its_memory_says(ada: Agent, vault: Path) -> Non
     files = {said_again((vault / path).read_bytes()).number: vault / path for path in memories(vault)}
     assert set(files) == {*numbers, *private}
     for number, content in zip(private, said, strict=True):
-        assert sealed.open_file(fresh(ada), files[number].read_bytes()).content == content
+        assert open_file(fresh(ada), files[number].read_bytes()).content == content
     for number in numbers:
         files[number].write_bytes(files[number].read_bytes().replace(b"above", b"below"))
     assert differ(ada) == [("edited", number) for number in numbers]
-    aside = {files[number].name[:6]: kept for number, (_, kept) in zip(numbers, repair.repair(ada).aside, strict=True)}
+    aside = {
+        files[number].name[:6]: kept for number, (_, kept) in zip(numbers, comparing.repair(ada).aside, strict=True)
+    }
     for number in numbers:
         assert b"below" in (vault / aside[f"{number:06}"]).read_bytes()
         assert b"above" in files[number].read_bytes()
@@ -173,7 +176,7 @@ def path_of(vault: Path, number: int) -> Path:
 def test_a_file_with_anothers_number_is_kept(ada: Agent, vault: Path, two: list[int], claimed: int) -> None:
     """Written over the file of the first."""
     path_of(vault, 1).write_text(forged(claimed))
-    repair.repair(fresh(ada))
+    comparing.repair(fresh(ada))
     assert contents(ada) == ["heather blooms", "moss grows"]
     assert any("Words of mine." in (vault / path).read_text() for path in tree(vault))
     assert {kind for kind, _ in differ(ada)} <= {"copy"}
@@ -200,7 +203,7 @@ def test_two_files_that_were_swapped(ada: Agent, vault: Path, two: list[int]) ->
     other.write_bytes(said[0])
     operations.revise(ada, 1, ME, content="heather fades")
     for _ in range(2):
-        repair.repair(fresh(ada))
+        comparing.repair(fresh(ada))
     assert contents(ada) == ["heather fades", "moss grows"]
     texts = [(vault / path).read_text() for path in memories(vault)]
     assert any("heather fades" in text for text in texts)
@@ -212,7 +215,7 @@ def test_a_sealed_block_of_another_memory_does_not_open(ada: Agent, vault: Path)
     first, second = remember(ada, "sesame", "poppy", category="personal")
     data = path_of(vault, first).read_text().replace(f"**: {first}\n", f"**: {second}\n")
     with pytest.raises(MemoryFault) as caught:
-        sealed.open_file(fresh(ada), data.encode())
+        open_file(fresh(ada), data.encode())
     assert "sesame" not in str(caught.value)
 
 
@@ -222,7 +225,7 @@ def test_a_sealed_block_of_somebodys_own_does_not_open(ada: Agent, vault: Path) 
     for block in ("", "QUJD", "****", "A" * 10_000):
         the_one(vault).write_text(f"{head}```\n{block}\n```\n")
         with pytest.raises(MemoryFault):
-            sealed.open_file(fresh(ada), the_one(vault).read_bytes())
+            open_file(fresh(ada), the_one(vault).read_bytes())
         assert differ(ada) == [("edited", number)]
 
 
@@ -240,5 +243,5 @@ def test_of_many_versions_the_last_fifty_are_known_again(ada: Agent, vault: Path
     assert differ(ada) == [("behind", number)]
     the_one(vault).write_bytes(said[4])
     assert differ(ada) == [("edited", number)]
-    repair.repair(ada)
+    comparing.repair(ada)
     assert "version 54" in path_of(vault, number).read_text()

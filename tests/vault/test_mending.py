@@ -15,11 +15,11 @@ from memory.errors import FileFault, MemoryDisabled
 from memory.models import Agent, Vault, VaultFile
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from memory.vault import comparing, repair, sealed, writer
+from memory.vault import comparing, writer
 from memory.vault.disk import LARGEST, LOCK, Disk
-from memory.vault.files import Files
+from memory.vault.files import Files, open_file
 from memory.writing import operations
-from tests.steps import ME, PERSON, fresh, last_entry, remember
+from tests.steps import ME, PERSON, fresh, last_entry, remember, set_rule
 from tests.vault.tree import differ, memories, the_one, tree
 
 FERRY = "The ferry leaves at 14:30."
@@ -37,11 +37,11 @@ def edit(path: Path, old: str = "14:30", new: str = "16:45") -> None:
 
 def test_all_of_a_vault_is_written_again(ada: Agent, ferry: int, vault: Path) -> None:
     remember(ada, "two", category="personal")
-    repair.repair(ada)
+    comparing.repair(ada)
     before = {path: (vault / path).read_bytes() for path in tree(vault)}
     for path in before:
         (vault / path).unlink()
-    repair.repair(ada)
+    comparing.repair(ada)
     assert {path: (vault / path).read_bytes() for path in tree(vault)} == before
 
 
@@ -52,21 +52,21 @@ def test_a_changed_file_is_kept_by_an_edit_and_by_a_repair(ada: Agent, ferry: in
     operations.revise(ada, ferry, ME, content="The ferry leaves at 15:10.")
     assert "15:10" in path.read_text()
     edit(path, "15:10", "17:00")
-    repair.repair(fresh(ada))
+    comparing.repair(fresh(ada))
     assert "15:10" in path.read_text()
     kept = [(vault / f".discarded/common/technical/000001-found-{nth}.md").read_text() for nth in (1, 2)]
     assert ("16:45" in kept[0], "17:00" in kept[1]) == (True, True)
     assert differ(ada) == [("copy", ferry)] * 2
-    assert repair.repair(fresh(ada)).is_done
+    assert comparing.repair(fresh(ada)).is_done
 
 
 def test_a_changed_file_of_a_private_memory_is_kept_sealed(ada: Agent, vault: Path) -> None:
     [number] = remember(ada, "sesame", category="personal")
     the_one(vault).write_text("sesame, said by hand")
-    [(_, kept)] = repair.repair(fresh(ada)).aside
+    [(_, kept)] = comparing.repair(fresh(ada)).aside
     assert kept == ".discarded/private/personal/000001-found-1.md"
     assert not any("sesame" in path.read_text() for path in vault.rglob("*.md"))
-    assert sealed.open_file(fresh(ada), (vault / kept).read_bytes()).content == "sesame, said by hand"
+    assert open_file(fresh(ada), (vault / kept).read_bytes()).content == "sesame, said by hand"
     assert differ(ada) == [("copy", number)]
 
 
@@ -94,7 +94,7 @@ def test_a_persons_own_copy_stays_and_what_a_killed_writer_left_goes(ada: Agent,
     copy.write_bytes(the_one(vault).read_bytes())
     half = copy.with_name(".palimpsest-new-0123456789abcdef")
     half.write_text("half")
-    repair.repair(ada)
+    comparing.repair(ada)
     assert (copy.exists(), half.exists(), differ(ada)) == (True, False, [("copy", ferry)])
 
 
@@ -126,11 +126,11 @@ def test_a_file_that_was_half_moved_is_its_own(ada: Agent, ferry: int, vault: Pa
     with mock.patch("memory.vault.files.update_many", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         operations.discard(ada, [ferry], PERSON)
     discarded = last_entry(ada).seq
-    rule_changes.set_one(ada, PERSON, "memory_rules.categories.technical.enabled", "false")
+    set_rule(ada, PERSON, "memory_rules.categories.technical.enabled", "false")
     rollback.roll_back(fresh(ada), What.entry(discarded), PERSON)
     assert the_one(vault).relative_to(vault).parts[0] == ".discarded"
     assert differ(fresh(ada)) == []
-    rule_changes.set_one(ada, PERSON, "memory_rules.categories.technical.enabled", "true")
+    set_rule(ada, PERSON, "memory_rules.categories.technical.enabled", "true")
     assert the_one(vault).relative_to(vault).parts[0] == "common"
     assert differ(fresh(ada)) == []
 
@@ -138,7 +138,7 @@ def test_a_file_that_was_half_moved_is_its_own(ada: Agent, ferry: int, vault: Pa
 def test_a_file_that_came_back_without_its_line_is_listed(ada: Agent, ferry: int, vault: Path) -> None:
     operations.discard(ada, [ferry], PERSON)
     with (
-        mock.patch("memory.vault.files.index_pages.add", side_effect=KeyboardInterrupt),
+        mock.patch("memory.vault.files.layout.add", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
         operations.restore(ada, [ferry], PERSON)
@@ -157,9 +157,9 @@ def test_an_index_whose_writer_was_killed_is_begun_anew(ada: Agent, vault: Path)
 
 
 def test_a_setting_that_moves_a_category_moves_its_files_when_mended(ada: Agent, ferry: int, vault: Path) -> None:
-    rule_changes.set_one(ada, PERSON, "memory_rules.categories.technical.storage_location", "project")
+    set_rule(ada, PERSON, "memory_rules.categories.technical.storage_location", "project")
     assert differ(fresh(ada)) == [("misplaced", ferry)]
-    repair.repair(fresh(ada))
+    comparing.repair(fresh(ada))
     [path] = memories(vault)
     assert path.startswith("projects/")
     assert differ(fresh(ada)) == []
@@ -189,7 +189,7 @@ def test_a_link_leads_nowhere(ada: Agent, root: Path, vault: Path) -> None:
     assert list(outside.iterdir()) == []
     assert Vault.objects.get().fault
     (vault / "common").unlink()
-    repair.repair(fresh(ada))
+    comparing.repair(fresh(ada))
     assert differ(ada) == []
 
 
@@ -201,7 +201,7 @@ def test_a_deleted_index_is_found_and_made_anew(ada: Agent, ferry: int, vault: P
     for path in ("index.md", "projects/shop/index.md"):
         (vault / path).unlink()
         assert differ(ada) == [("index", 0)]
-        repair.repair(ada)
+        comparing.repair(ada)
         assert (differ(ada), (vault / path).is_file()) == ([], True)
 
 
@@ -210,7 +210,7 @@ def test_an_index_that_says_otherwise_is_found(ada: Agent, ferry: int, vault: Pa
     for old in ("000001-", "technical ", "- 2"):
         index.write_text(index.read_text().replace(old, "x"))
         assert differ(ada) == [("index", 0)]
-        repair.repair(ada)
+        comparing.repair(ada)
         assert differ(ada) == []
 
 
@@ -222,7 +222,7 @@ def test_a_line_too_many_or_not_struck_is_found(ada: Agent, ferry: int, vault: P
     (vault / "index.md").write_text(before)
     remember(ada, "Two", category="technical")
     assert differ(ada) == [("index", 0)]
-    repair.repair(ada)
+    comparing.repair(ada)
     assert "~~" not in (vault / "index.md").read_text()
     assert differ(ada) == []
 
@@ -236,7 +236,7 @@ def test_files_of_others_are_counted_and_left_alone(ada: Agent, ferry: int, vaul
     (vault / "common" / "link.md").symlink_to("notes.md")
     found = comparing.whole(ada)
     assert (found.differences, found.unknown) == ([], 3)
-    assert repair.repair(ada).unknown == 3
+    assert comparing.repair(ada).unknown == 3
     assert (vault / "common" / "notes.md").read_text() == "tea"
 
 
@@ -257,10 +257,10 @@ def test_one_file_that_cannot_be_read_is_told_and_stops_nothing(ada: Agent, ferr
     with mock.patch.object(Disk, "read", refusing):
         told = [("unreadable", 0), ("unreadable", ferry), ("unreadable", second)]
         assert differ(ada) == [*told, ("missing", third)]
-        done = repair.repair(ada)
+        done = comparing.repair(ada)
         assert (done.repaired, [(each.kind, each.number) for each in done.left]) == (1, told)
     assert paths[2].is_file()
-    assert repair.repair(ada).left == ()
+    assert comparing.repair(ada).left == ()
 
 
 def test_what_stands_in_the_place_of_a_file_stops_no_other(ada: Agent, ferry: int, vault: Path) -> None:
@@ -272,7 +272,7 @@ def test_what_stands_in_the_place_of_a_file_stops_no_other(ada: Agent, ferry: in
     remember(ada, "Two", category="technical")
     assert Vault.objects.get().fault == ""
     assert ("missing", ferry) in differ(ada)
-    assert repair.repair(ada).left == ()
+    assert comparing.repair(ada).left == ()
     assert len(memories(vault)) == 2
 
 
@@ -294,7 +294,7 @@ def test_where_the_folder_is_gone_all_is_missing(ada: Agent, ferry: int, vault: 
     shutil.rmtree(vault)
     assert differ(ada) == [("index", 0), ("missing", ferry)]
     assert not vault.exists()  # which looking at it does not make
-    assert repair.repair(ada).repaired == 2
+    assert comparing.repair(ada).repaired == 2
     assert differ(ada) == []
 
 
@@ -310,7 +310,7 @@ def test_while_memory_is_off_nothing_is_compared_or_mended(ada: Agent, ferry: in
     (vault / "index.md").unlink()
     before = tree(vault)
     rule_changes.change(ada, PERSON, enabled=False)
-    for act in (comparing.whole, repair.repair):
+    for act in (comparing.whole, comparing.repair):
         with pytest.raises(MemoryDisabled):
             act(fresh(ada))
     assert tree(vault) == before
@@ -328,7 +328,7 @@ def test_what_was_switched_off_while_the_vault_was_waited_for_stays(ada: Agent, 
 
     (vault / "index.md").unlink()
     with mock.patch("memory.vault.writer.opened", off_meanwhile), pytest.raises(MemoryDisabled):
-        repair.repair(fresh(ada))
+        comparing.repair(fresh(ada))
     assert len(tree(vault)) == 1
 
 
@@ -378,5 +378,5 @@ def test_what_it_wrote_is_counted_as_mended(ada: Agent, three: list[int], vault:
     with mock.patch.object(Disk, "publish", side_effect=FileFault("denied", "permission denied")):
         remember(ada, "four", category="technical")
     assert differ(ada) == [("behind", 4)]
-    done = repair.repair(ada)
+    done = comparing.repair(ada)
     assert (done.repaired, done.left, done.is_done) == (1, (), True)

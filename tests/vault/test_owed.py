@@ -14,7 +14,7 @@ from memory.errors import FileFault, SealBroken
 from memory.models import Agent, Vault, VaultFile
 from memory.policy.validation import Draft
 from memory.silo.silo import Silo
-from memory.vault import repair, writer
+from memory.vault import comparing, writer
 from memory.vault.disk import Disk
 from memory.vault.files import AT_ONCE
 from memory.writing import operations
@@ -69,7 +69,7 @@ def test_it_is_owed_and_shown_until_it_is_written(ada: Agent, vault: Path, lost:
     assert Vault.objects.get().fault == "not a directory"
     good = stored(ada, "four", "behavioral")
     Path(str(writer.file_of(fresh(ada), good))).unlink()
-    done = repair.repair(fresh(ada))  # which writes the others
+    done = comparing.repair(fresh(ada))  # which writes the others
     assert {each.number for each in done.left} == {1, bad}
     assert has_file(ada, bad, good) == [False, True]
     mended(ada, vault)

@@ -15,7 +15,7 @@ from memory.agents import lifecycle
 from memory.consent import erasure, proposals, removal_requests
 from memory.errors import FileFault, Invalid
 from memory.models import Agent, Vault
-from memory.vault import base, repair, writer
+from memory.vault import base, comparing, writer
 from memory.vault.disk import LOCK
 from tests.steps import ME, fresh, last_entry, remember
 from tests.vault.test_removing import OWNER
@@ -96,7 +96,7 @@ def test_a_disk_that_takes_no_mark_is_told(ada: Agent, vault: Path) -> None:
     with mock.patch("os.pwrite", side_effect=OSError(28, "No space left on device")):
         remember(fresh(ada), "moss", category="technical")
         with pytest.raises(FileFault, match="no space left on device"):
-            repair.repair(fresh(ada))
+            comparing.repair(fresh(ada))
     assert Vault.objects.get(agent_id=ada.pk).fault == "no space left on device"
 
 
@@ -106,7 +106,7 @@ def test_a_former_vault_is_still_its_own_and_nobody_elses(ada: Agent, bob: Agent
     with pytest.raises(Invalid, match="is another agent's vault"):
         lifecycle.change(bob, ME, vault_path=str(vault))
     lifecycle.change(fresh(ada), ME, vault_path=str(vault))
-    assert repair.repair(fresh(ada)).left == ()
+    assert comparing.repair(fresh(ada)).left == ()
 
 
 def test_after_an_erasure_it_is_nobodys_and_gone(ada: Agent, bob: Agent, vault: Path) -> None:
@@ -201,4 +201,4 @@ def test_its_mark_is_a_file_or_nothing_is_done(ada: Agent, vault: Path) -> None:
     remember(fresh(ada), "Moss is green.", category="technical")
     assert Vault.objects.get(agent=ada).fault == "its mark is no file"
     with pytest.raises(FileFault, match="is no file"):
-        repair.repair(fresh(ada))
+        comparing.repair(fresh(ada))

@@ -27,13 +27,12 @@ from memory.consent import redaction, removal_requests
 from memory.errors import FileFault, Invalid, SiloKeyMissing
 from memory.models import Agent, Vault
 from memory.policy.validation import Draft
-from memory.run_log.files import lock
-from memory.run_log.replacement import write
-from memory.vault import files, repair, writer
+from memory.run_log.files import lock, write
+from memory.vault import comparing, files, writer
 from memory.writing import operations
 from tests.commands.calling import run
 from tests.privacy.marker import unique
-from tests.steps import ME, PERSON, fresh, problems, remember, says
+from tests.steps import ME, PERSON, fresh, problems, remember, says, set_rule
 from tests.vault.tree import differ, memories, the_one, tree
 
 pytestmark = pytest.mark.database
@@ -57,7 +56,7 @@ def fault(agent: Agent) -> str:
 
 def mended(agent: Agent) -> None:
     """Once what was in the way is gone, one repair makes up for everything."""
-    assert repair.repair(fresh(agent)).left == ()
+    assert comparing.repair(fresh(agent)).left == ()
     assert differ(fresh(agent)) == []
     assert fault(agent) == ""
     assert problems(agent) == []
@@ -134,7 +133,7 @@ def test_a_folder_that_may_not_be_written_to(ada: Agent, closed: Path) -> None:
     operations.revise(ada, 1, ME, content="It leaves at 15:10.")
     assert fault(ada) == "permission denied"
     with pytest.raises(FileFault, match="permission denied"):
-        repair.repair(fresh(ada))
+        comparing.repair(fresh(ada))
     opened(closed)
     mended(ada)
     assert "15:10" in the_one(closed).read_text()
@@ -334,14 +333,14 @@ def test_ten_megabytes_in_the_place_of_ours(ada: Agent, vault: Path, has_its_num
     path.write_bytes(big)
     operations.revise(ada, 1, ME, content="It leaves at 15:10.")
     assert any((vault / each).read_bytes() == big for each in tree(vault))
-    repair.repair(fresh(ada))
+    comparing.repair(fresh(ada))
     assert any((vault / each).read_bytes() == big for each in tree(vault))
     assert says(ada, 1).content == "It leaves at 15:10."
 
 
 def test_a_file_that_belongs_where_another_is(ada: Agent, vault: Path) -> None:
     ferry(ada)
-    rule_changes.set_one(ada, PERSON, "memory_rules.categories.technical.storage_location", "project")
+    set_rule(ada, PERSON, "memory_rules.categories.technical.storage_location", "project")
     taken = vault / "projects/default-project/technical/000001.md"
     taken.parent.mkdir(parents=True)
     taken.write_text("mine")

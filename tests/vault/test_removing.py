@@ -16,8 +16,8 @@ from memory.models import Agent, Memory, RecordedSession, Vault, VaultFile
 from memory.policy.validation import Draft
 from memory.recording import recorder, sessions
 from memory.recording.interactions import Interaction
-from memory.vault import repair, sealed, writer
-from memory.vault.files import AT_ONCE
+from memory.vault import comparing, writer
+from memory.vault.files import AT_ONCE, open_file
 from memory.writing import operations
 from tests.rules.talking import talk
 from tests.steps import ME, PERSON, fresh, problems, remember
@@ -112,9 +112,9 @@ def test_also_what_is_left_or_put_aside_of_a_named_credential(ada: Agent, vault:
     [number] = remember(ada, "heather", category="credentials", tags=("service:mail",))
     folder = vault / "private" / "credentials"
     edited(folder / "mail-key.md", "heather in clear")
-    repair.repair(fresh(ada))
+    comparing.repair(fresh(ada))
     kept = (vault / ".discarded/private/credentials/mail-key-found-1.md").read_bytes()
-    assert "heather in clear" in sealed.open_file(fresh(ada), kept).content
+    assert "heather in clear" in open_file(fresh(ada), kept).content
     assert "heather" not in words(vault)
     for name in ("mail-key.md~", ".mail-key.md.swp", "#mail-key.md#", "mail-key-found-1.md.bak"):
         (folder / name).write_text("heather")

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from memory.agents import lifecycle, rule_changes
+from memory.agents import lifecycle
 from memory.models import Agent, VaultFile
 from memory.vault import base, disk, writer
 from memory.writing import operations
 from tests.commands.calling import failed, run
 from tests.rules.talking import rules as command
-from tests.steps import ME, PERSON, fresh, remember
+from tests.steps import ME, PERSON, fresh, remember, set_rule
 from tests.vault.conftest import KEY
 from tests.vault.tree import memories, tree
 
@@ -75,7 +75,7 @@ def test_files_are_in_the_configured_location(
     monkeypatch.setenv("HOME", str(root))
     path = given.format(root=root)
     if is_set:
-        rule_changes.set_one(begun.agent, PERSON, "storage.base_path", path)
+        set_rule(begun.agent, PERSON, "storage.base_path", path)
     ran = rules("init", "--vault", *([] if is_set else [path]))
     assert ran.code == 0, ran.err
     file = stored("Retry three times.", "--category", "technical")
@@ -97,7 +97,7 @@ def test_the_storage_process(begun: Begun, root: Path) -> None:
     and indexes of one memory."""
     assert rules("init", "--vault").code == 0
     vault = begun.site / "memory"
-    rule_changes.set_one(begun.agent, PERSON, "version", "1.2.0")
+    set_rule(begun.agent, PERSON, "version", "1.2.0")
     said = ("--context", "Builds were slow.", "--decision", "Cache them.", "--outcome", f"Twice as quick.\n{BRAND}")
     ran = rules("store", "Builds repeat themselves.", "--category", "contextual", *said, "--tag", "build")
     path = f"{OF_SITE}/contextual/000001.md"

@@ -14,10 +14,11 @@ from memory.errors import CategoryDisabled, MemoryDisabled
 from memory.models import Agent, VaultFile
 from memory.recording.session_memory import Outcomes
 from memory.recording.sessions import end_session
-from memory.vault import repair, sealed
+from memory.vault import comparing
+from memory.vault.files import open_file
 from memory.writing import operations
 from tests.rules.talking import settings, talk
-from tests.steps import ME, PERSON, fresh, remember, says
+from tests.steps import ME, PERSON, fresh, remember, says, set_rule
 from tests.vault.tree import differ, memories, the_one
 
 # The seed's headings and the labels of its lists, for each category that has a template of its own.
@@ -253,7 +254,7 @@ def test_a_projects_memory_without_one_is_the_default_projects(ada: Agent, vault
     assert memories(vault) == ["projects/default-project/technical/000001.md"]
     assert (vault / "projects/default-project/index.md").exists()
     assert "- projects/default-project: [projects/default-project/index.md]" in (vault / "index.md").read_text()
-    repair.repair(fresh(ada))
+    comparing.repair(fresh(ada))
     assert "- projects/default-project: [projects/default-project/index.md]" in (vault / "index.md").read_text()
     assert differ(fresh(ada)) == []
 
@@ -274,7 +275,7 @@ def test_what_is_private_is_sealed_whatever_its_category(ada: Agent, vault: Path
     assert not any(word in everything(vault) for word in ("sesame", "door"))
     for path in memories(vault):
         assert Path(path).match("private/*/00000?.md")
-        opened = sealed.open_file(fresh(ada), (vault / path).read_bytes())
+        opened = open_file(fresh(ada), (vault / path).read_bytes())
         assert (opened.content, opened.tags) == ("sesame opens the door", ("topic:sesame", "door"))
     assert differ(fresh(ada)) == []
 
@@ -296,12 +297,12 @@ def test_a_category_that_becomes_private_is_sealed_at_once_and_opened_again(ada:
 def test_what_is_off_is_not_opened(ada: Agent, vault: Path) -> None:
     remember(ada, "sesame", category="personal")
     data = the_one(vault).read_bytes()
-    rule_changes.set_one(ada, PERSON, "memory_rules.categories.personal.enabled", "false")
+    set_rule(ada, PERSON, "memory_rules.categories.personal.enabled", "false")
     with pytest.raises(CategoryDisabled):
-        sealed.open_file(fresh(ada), data)
+        open_file(fresh(ada), data)
     rule_changes.change(fresh(ada), PERSON, enabled=False)
     with pytest.raises(MemoryDisabled):
-        sealed.open_file(fresh(ada), data)
+        open_file(fresh(ada), data)
 
 
 # --- no file shows a secret
@@ -346,6 +347,6 @@ def test_a_vault_masks_nothing_until_a_person_says_so_again(ada: Agent, vault: P
 def test_a_secret_after_a_crash_is_known_again(ada: Agent, boat: int, vault: Path) -> None:
     VaultFile.objects.filter(agent=ada).delete()
     operations.revise(ada, boat, ME, tags=["times"])
-    repair.repair(ada)
+    comparing.repair(ada)
     assert differ(ada) == []
     assert SECRET not in everything(vault)

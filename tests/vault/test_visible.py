@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memory.silo.silo import Opened
 from memory.vault import rendering
-from memory.vault.visible import restored, visible
+from memory.vault.rendering import restored, visible
 from tests.vault.test_hostile import DAY, OPEN, memory
 
 TURNED = "gnp\u202e.exe\x1b[31m\x9b\x07\u2066\rx"

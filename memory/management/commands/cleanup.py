@@ -10,12 +10,11 @@ from django.core.management.base import CommandParser
 from config.commandline import is_shown
 from config.wording import several
 from memory.errors import Invalid
-from memory.management.agent_command import AgentCommand
-from memory.management.agents_side import KEY, agents_side, has_agents_key
+from memory.management.agent_command import KEY, AgentCommand, agents_side, has_agents_key
 from memory.models import Agent
 from memory.policy import settings_document, switches
 from memory.policy.categories import NAMES, SCOPES
-from memory.recording import cleanup, overdue
+from memory.recording import automatic, cleanup
 from memory.search import reading
 
 SHOWN = 200  # characters of each memory
@@ -137,7 +136,7 @@ class Command(AgentCommand):
         if off:
             are = "is" if len(off) == 1 else "are"
             self.say(f"{', '.join(off)} {are} switched off: nothing of that is suggested.")
-        elif category is not None and category not in overdue.retention(agent):
+        elif category is not None and category not in automatic.retention(agent):
             self.say(f"Nothing of {category} is ever suggested: its suggested_retention_days are 0.")
 
 

@@ -16,7 +16,7 @@ from config.errors import USAGE
 from config.wording import several
 from memory.consent import erasure, removal_requests
 from memory.consent.erasure import Figures
-from memory.management.agents_side import KEY
+from memory.management.agent_command import KEY
 from memory.management.removal import RemovalCommand
 from memory.models import Agent
 

@@ -16,14 +16,12 @@ from config.commandline import Task
 from memory.access.authentication import agent_named
 from memory.consent import grant_scope, grant_tokens, granted_reads
 from memory.errors import Invalid, KeyRejected
-from memory.management.agents_side import KEY, has_agents_key
+from memory.management.agent_command import KEY, has_agents_key
 from memory.models import Agent
 from memory.search.reading import Read
 from memory.transfer import exporting
-from memory.transfer.export_formats import EXPORTS, writer
+from memory.transfer.export_formats import EXPORTS, HELP, writer
 from memory.transfer.exporting import NotHeld
-
-_FORMATS = "; ".join(f"{name}: {each.what}" for name, each in EXPORTS.items())
 
 
 class Command(Task):
@@ -37,7 +35,7 @@ class Command(Task):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT")
         parser.add_argument("--with-discarded", action="store_true", help="discarded memories too (jsonl alone)")
-        parser.add_argument("--format", choices=list(EXPORTS), default="jsonl", help=_FORMATS)
+        parser.add_argument("--format", choices=list(EXPORTS), default="jsonl", help=HELP)
         to = "a new file that only its owner can read; for markdown a folder"
         parser.add_argument("--to", metavar="PATH", help=to)
         parser.add_argument("--grant", metavar="TOKEN", help="from the grant's page; used instead of the key")

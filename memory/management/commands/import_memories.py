@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import IO, Any
+from typing import Any
 
 from django.core.management.base import CommandParser
 from django.db import transaction
 
 from audit.trail import Actor
 from config.commandline import Task
-from config.commandline.progress import Advance, progress
+from config.commandline.progress import progress
 from config.wording import several
 from memory.access.authentication import agent_named
-from memory.errors import Invalid
-from memory.models import Agent
 from memory.transfer import importing
 from memory.transfer.formats import jsonl
 from memory.transfer.importing import IMPORTS
@@ -41,13 +38,13 @@ class Command(Task):
     def run(self, *, agent: str, file: str, **options: Any) -> None:
         target = agent_named(agent)
         with jsonl.opened(file) as opened:
-            store = _looked_through(target, opened, file, options["format"], options["project"])
+            found = importing.surveyed(opened, options["format"], project=options["project"])
             # One transaction with the figures: an import that could not be told would be run again, and stored twice.
             with transaction.atomic():
                 with progress("importing", unit="memories") as advance:
-                    done = store(advance)
+                    done = found.store(target, Actor.operator("import_memories"), advance)
                 if options["json"]:
-                    self.result(_figures(done))
+                    self.result(_figures(done, options["format"]))
                 else:
                     told = several(done.tokens, "token")
                     self.tell(f"imported {several(done.imported, 'memory', 'memories')}, {told}")
@@ -56,22 +53,8 @@ class Command(Task):
             self.say(f"warning: {warning}")
 
 
-def _looked_through(
-    agent: Agent, file: IO[bytes], path: str, name: str, project: str
-) -> Callable[[Advance], jsonl.Imported | importing.Imported]:
-    """What stores a file's memories, once it was looked through: nobody waits for that. Raises Invalid."""
-    actor = Actor.operator("import_memories")
-    if name == "jsonl":
-        if project:
-            raise Invalid("project", "is for other formats: a line of JSON Lines names its own")
-        return lambda advance: jsonl.load(agent, jsonl.lines_of(path, file), actor, advance=advance)
-    chosen = IMPORTS[name]
-    surveyed = importing.surveyed(chosen.read(file, ""), project=project, expected=chosen.what)
-    return lambda advance: surveyed.store(agent, actor, advance)
-
-
-def _figures(done: jsonl.Imported | importing.Imported) -> dict[str, int]:
+def _figures(done: importing.Imported, format: str) -> dict[str, int]:
     figures = {"imported": done.imported, "tokens": done.tokens}
-    if isinstance(done, importing.Imported):
+    if format != "jsonl":
         figures |= {"constitutional": done.constitutional, "left_out": done.left_out}
     return figures

@@ -11,18 +11,16 @@ from memory.errors import Invalid
 from memory.git_history import report, storage
 from memory.git_history.analysis import SETTINGS as GIT_SETTINGS
 from memory.git_history.analysis import Parts, limits_of
-from memory.management import found_memories, migrating
-from memory.management.agent_command import PROJECT_HELP, AgentCommand
-from memory.management.agents_side import KEY
-from memory.management.found_memories import Found
+from memory.management import found_memories
+from memory.management.agent_command import KEY, PROJECT_HELP, AgentCommand
+from memory.management.found_memories import HOWS, Found
 from memory.management.initialization import Initialization, look_at_history, store_history
-from memory.management.migrating import HOWS
 from memory.models import Agent
 from memory.policy import settings_document, switches
 from memory.policy.categories import SCOPES
 from memory.transfer import migration
-from memory.transfer.steps import Choice, State, Step
-from memory.transfer.systems.table import SYSTEMS
+from memory.transfer.planning import Choice, State, Step
+from memory.transfer.systems import SYSTEMS
 
 _FROM_HELP = "; ".join(f"{each.name}: {each.what}" for each in SYSTEMS.values())
 
@@ -121,12 +119,12 @@ class Command(AgentCommand):
         switches.require_on(agent)
         wanted = found_memories.choice(options)
         is_filtered = bool(options["systems"]) or wanted != Choice()
-        if (options["only"] or options["how"] == "select" or is_filtered) and not migrating.is_selective(agent):
+        if (options["only"] or options["how"] == "select" or is_filtered) and not found_memories.is_selective(agent):
             raise Invalid("how", "selective import is off (migration_settings.selective_import_enabled)")
         found = self._find(agent, options, masks=False if options["keep_secrets"] else None)
         steps = [step for step in found.new if wanted.wants(step)]
         if options["only"] is not None:
-            steps = migrating.numbered(steps, options["only"])
+            steps = found_memories.numbered(steps, options["only"])
         if not options["json"]:
             self._tell_found(found, steps, all_of_them=options["all"])
         done = migration.Figures(None)
@@ -157,10 +155,10 @@ class Command(AgentCommand):
         if how is None:
             if options["yes"] and not self.can_ask():
                 raise Invalid("how", f"must say what to do, because nobody can be asked here: {', '.join(HOWS)}")
-            how = migrating.ask_how(self, agent)
+            how = found_memories.ask_how(self, agent)
         if how == "select" and not options["only"] and (self.can_ask() or not is_filtered):
-            steps = migrating.ask_which(self, steps)
-        return migrating.take_in(self, agent, steps, how, yes=options["yes"])
+            steps = found_memories.ask_which(self, steps)
+        return found_memories.take_in(self, agent, steps, how, yes=options["yes"])
 
     def _report(self, found: Found, done: migration.Figures, options: dict[str, Any]) -> None:
         if options["json"]:
@@ -170,7 +168,7 @@ class Command(AgentCommand):
                 more = found_memories.as_record(found)
             self.result(figures | {"same": len(found.plan.of(State.SAME))} | more)
         else:
-            for line in migrating.in_words(done):
+            for line in found_memories.in_words(done):
                 self.tell(line)
 
     # --- analyze_git

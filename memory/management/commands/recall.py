@@ -7,8 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from config.wording import several
-from memory.management.agent_command import PROJECT_HELP, AgentCommand
-from memory.management.agents_side import KEY, agents_side
+from memory.management.agent_command import KEY, PROJECT_HELP, AgentCommand, agents_side
 from memory.models import Agent
 from memory.recording import retrieval
 from memory.transfer.exporting import record

@@ -15,7 +15,7 @@ from config.wording import several
 from memory.consent import redaction, removal_requests
 from memory.consent.redaction import Figures
 from memory.errors import Constitutional
-from memory.management.agents_side import KEY
+from memory.management.agent_command import KEY
 from memory.management.removal import RemovalCommand
 from memory.models import Agent
 

@@ -12,8 +12,7 @@ from config.commandline import read_file
 from config.errors import FAILED
 from config.wording import several
 from memory.errors import Invalid, NotFound
-from memory.management.agent_command import PROJECT_HELP, AgentCommand
-from memory.management.agents_side import KEY, agents_side
+from memory.management.agent_command import KEY, PROJECT_HELP, AgentCommand, agents_side
 from memory.markdown import sections
 from memory.masking.neutral import neutral_whole
 from memory.masking.scanner import masked_together
@@ -24,7 +23,7 @@ from memory.policy.validation import Draft
 from memory.recording import recorder, sessions, topics
 from memory.recording.interactions import MOST, Interaction
 from memory.recording.session_memory import Outcomes
-from memory.recording.topic_memory import Stage
+from memory.recording.topics import Stage
 from memory.vault.rendering import MASKING
 from memory.writing import operations
 

@@ -13,12 +13,11 @@ from config.wording import several
 from memory.agents import rule_changes
 from memory.agents.rule_changes import Wanted
 from memory.errors import Invalid
-from memory.management.agent_command import AgentCommand, wanted_value
-from memory.management.agents_side import agents_side, has_agents_key
+from memory.management.agent_command import AgentCommand, agents_side, has_agents_key, wanted_value
 from memory.models import Agent, Vault, VaultFile
 from memory.policy import settings_document, suggest_setting, switches
 from memory.policy.categories import NAMES, SCOPES
-from memory.vault import repair, writer
+from memory.vault import comparing, writer
 
 _ANALYSIS = "memory_rules.project_support.git_history_analysis.enabled"
 _RECORDING = "memory_rules.auto_recording.enabled"
@@ -128,7 +127,7 @@ def _vault(agent: Agent) -> dict[str, Any] | None:
         "is_behind": writer.is_behind(agent),
         "fault": state.fault if state else "",
         "files": VaultFile.objects.filter(agent_id=agent.pk, state=VaultFile.State.THERE).count(),
-        "of_another_version": repair.older(agent),
+        "of_another_version": comparing.older(agent),
     }
 
 

@@ -13,12 +13,12 @@ from config.commandline.progress import progress
 from config.errors import FAILED
 from config.wording import several
 from memory.errors import Invalid
-from memory.management.agent_command import AgentCommand
-from memory.management.agents_side import KEY, agents_side, shown_path
+from memory.management.agent_command import KEY, AgentCommand, agents_side, shown_path
 from memory.models import Agent
-from memory.vault import comparing, repair, sealed
+from memory.vault import comparing
 from memory.vault.comparing import COPY, Difference
-from memory.vault.visible import visible
+from memory.vault.files import open_file
+from memory.vault.rendering import visible
 
 _REPAIR = "--repair writes it again"
 _DESCRIPTIONS = {
@@ -65,7 +65,7 @@ class Command(AgentCommand):
 
     def _repair(self, agent: Agent, *, json: bool) -> int | None:
         with progress("Comparing", unit="files") as advance:
-            done = repair.repair(agent, progress=advance)
+            done = comparing.repair(agent, progress=advance)
         kept = [{"from": shown_path(agent, path), "to": shown_path(agent, to)} for path, to in done.aside]
         if json:
             figures = {"mended": done.repaired, "indexed": done.indexed, "kept": kept}
@@ -92,7 +92,7 @@ class Command(AgentCommand):
         path = Path(file)
         if agent.vault_path and not path.exists():
             path = Path(agent.vault_path) / file
-        opened = sealed.open_file(agent, read_file("file", str(path)))
+        opened = open_file(agent, read_file("file", str(path)))
         # On a terminal without control characters, else byte for byte.
         self.stdout.write(visible(opened.content) if is_shown() else opened.content)
         if opened.tags:

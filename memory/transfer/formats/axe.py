@@ -10,13 +10,11 @@ from memory.models import Agent
 from memory.policy.validation import MAX_CONTENT
 from memory.run_log.runs import entry, harmless
 from memory.search.reading import Read
-from memory.transfer.exporting import Export, NotHeld
+from memory.transfer.exporting import NotHeld
 from memory.transfer.formats import gathering
-from memory.transfer.formats.found import Found, LeftOut, Part
 from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import has_mark
-from memory.transfer.formats.parting import Piece, in_parts, pieces
-from memory.transfer.formats.text import EMPTY, LINE_ENDS, one_line
+from memory.transfer.formats.parts import EMPTY, LINE_ENDS, Found, LeftOut, Part, Piece, in_parts, one_line, pieces
 
 _NONE = "(none)"  # as axe says it
 _OF_NO_TASK = f"**Task:** {_NONE}\n**Result:** "
@@ -27,7 +25,7 @@ _OF_NOTHING = {
 _AS_LONG = 100  # as one that says nothing
 
 
-def _written(_: Agent, memories: Iterable[Read], noted: NotHeld) -> Iterator[bytes]:
+def write(_: Agent, memories: Iterable[Read], noted: NotHeld) -> Iterator[bytes]:
     for read in memories:
         told = harmless(read.opened.content)
         body = told if _OF_A_RUN.match(told) else _OF_NO_TASK + told
@@ -54,15 +52,6 @@ def _lost(read: Read, body: str) -> Iterator[str]:
 def _is_of_nothing(body: str) -> bool:
     said = body.strip()
     return len(said) <= _AS_LONG and " ".join(said.split()) in _OF_NOTHING
-
-
-EXPORT = Export(
-    name="axe",
-    media_type="text/markdown; charset=utf-8",
-    ending=".md",
-    what="a log of runs as axe keeps it: an entry for each memory, with its date to the second",
-    write=_written,
-)
 
 
 # --- in

@@ -13,9 +13,7 @@ from memory.errors import Invalid
 from memory.policy.categories import PROJECT, SCOPES
 from memory.policy.validation import MAX_TAG, Draft, parse_moment
 from memory.transfer.exporting import OURS
-from memory.transfer.formats.found import HERE, Found, LeftOut, Part
-from memory.transfer.formats.parting import in_parts, pieces
-from memory.transfer.formats.text import NO_TEXT, TOLD, Decoded, Unfit, fit, one_line
+from memory.transfer.formats import parts
 
 NO_DATE = "date could not be read"
 WAS_CONSTITUTIONAL = "was constitutional there"
@@ -35,9 +33,9 @@ class Gathered:
     _told: dict[str, None] = field(default_factory=dict)
 
     def tell(self, what: str) -> None:
-        self._told[one_line(what, TOLD)] = None
+        self._told[parts.one_line(what, parts.TOLD)] = None
 
-    def take(self, text: Decoded) -> str:
+    def take(self, text: parts.Decoded) -> str:
         """The text; what was done to it is told."""
         for what in text.transformed:
             self.tell(what)
@@ -92,21 +90,21 @@ class Gathered:
         first, others = tuple(self._told)[:_MOST_TOLD], len(self._told) - _MOST_TOLD
         return (*first, f"not kept: {others:,} others") if others > 0 else first
 
-    def found(self, key: str, text: object, *, blank: str = NO_TEXT) -> Iterator[Part]:
+    def found(self, key: str, text: object, *, blank: str = parts.NO_TEXT) -> Iterator[parts.Part]:
         """The memories that a text becomes, or why it is none."""
         try:
-            yield from self.memories(key, self.take(fit(text, blank=blank)))
-        except Unfit as unfit:
-            yield LeftOut(key, unfit.why)
+            yield from self.memories(key, self.take(parts.fit(text, blank=blank)))
+        except parts.Unfit as unfit:
+            yield parts.LeftOut(key, unfit.why)
 
-    def memories(self, key: str, text: str, between: str = "-") -> Iterator[Found]:
+    def memories(self, key: str, text: str, between: str = "-") -> Iterator[parts.Found]:
         """The memories that a text becomes which may be stored."""
-        project = HERE if SCOPES[self.category] == PROJECT else ""
-        whole = Found(key, "", self.category, project, tuple(self.tags), self.date, transformed=self.transformed)
-        yield from in_parts(whole, pieces(text), between)
+        project = parts.HERE if SCOPES[self.category] == PROJECT else ""
+        whole = parts.Found(key, "", self.category, project, tuple(self.tags), self.date, transformed=self.transformed)
+        yield from parts.in_parts(whole, parts.pieces(text), between)
 
 
-def own(key: str, content: object, metadata: object) -> Found | None:
+def own(key: str, content: object, metadata: object) -> parts.Found | None:
     """A memory that we wrote ourselves, in another system's form, as it was; None where that is not what it is."""
     fields = metadata.get(OURS) if isinstance(metadata, dict) else None
     if not isinstance(fields, dict) or not fields.get("category"):
@@ -118,9 +116,9 @@ def own(key: str, content: object, metadata: object) -> Found | None:
     return of_draft(key, draft, (WAS_CONSTITUTIONAL,) if fields.get("constitutional") is True else ())
 
 
-def of_draft(key: str, draft: Draft, transformed: tuple[str, ...]) -> Found:
+def of_draft(key: str, draft: Draft, transformed: tuple[str, ...]) -> parts.Found:
     place, tags = (draft.category, draft.project), tuple(draft.tags)
-    return Found(key, draft.content, *place, tags, draft.origin, draft.kind, transformed)
+    return parts.Found(key, draft.content, *place, tags, draft.origin, draft.kind, transformed)
 
 
 def draft_of(value: Mapping[str, Any]) -> Draft:
@@ -141,7 +139,7 @@ def id_of(given: object) -> str:
     """ "" for what is none."""
     if isinstance(given, bool) or not isinstance(given, str | int):
         return ""
-    return one_line(str(given), LONGEST_ID)
+    return parts.one_line(str(given), LONGEST_ID)
 
 
 def moment(given: object) -> datetime | None:
@@ -162,6 +160,6 @@ def _as_tag(value: object) -> str:
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     try:
-        return fit(value).text.strip() if isinstance(value, str) and len(value) <= 10 * MAX_TAG else ""
-    except Unfit:
+        return parts.fit(value).text.strip() if isinstance(value, str) and len(value) <= 10 * MAX_TAG else ""
+    except parts.Unfit:
         return ""

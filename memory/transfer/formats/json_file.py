@@ -18,8 +18,7 @@ import ijson
 
 from memory.errors import Invalid
 from memory.transfer.formats import gathering
-from memory.transfer.formats.found import Found, LeftOut, Part
-from memory.transfer.formats.text import EMPTY, MARK, Unfit
+from memory.transfer.formats.parts import EMPTY, MARK, Found, LeftOut, Part, Unfit
 
 MAX_ENTRY = 4_000_000  # characters
 MAX_TOKEN = 8_000_000  # bytes without the end of a value: a file may be one text

@@ -7,36 +7,27 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
 
-from audit.trail import Actor
 from memory.errors import Invalid
 from memory.models import Agent
 from memory.policy.categories import PROJECT, scope_of
 from memory.policy.validation import Draft
 from memory.search.reading import Read
-from memory.transfer.exporting import Export, NotHeld, record
+from memory.transfer.exporting import NotHeld, record
 from memory.transfer.formats import gathering
-from memory.transfer.formats.found import HERE, Found, LeftOut, Part
-from memory.transfer.formats.text import EMPTY, TOLD, one_line, parsed
-from memory.transfer.storing import Stored, store
+from memory.transfer.formats.parts import EMPTY, HERE, TOLD, Found, LeftOut, Part, one_line, parsed
 
-BATCH = 1_000  # memories held, and stored as one audited edit
 MAX_LINE = 1_000_000  # bytes
 MAX_HELD = 256 * 2**20  # bytes taken from a pipe, held in memory
 
 _READ = {"content", "created_at", "origin", "tags", "kind", "category", "project"}
 # Keys of our own export that say where a memory was, not what it is: the silo gives these anew.
 _OURS = {"id", "scope", "tokens", "constitutional", "discarded_at", "superseded_by", "ref"}
-
-
-NAMED = 100  # unknown keys that are kept by name, each cut: a file may hold millions
-NAME = 64  # characters
 
 
 class BadLine(Invalid):
@@ -47,28 +38,6 @@ class BadLine(Invalid):
     def __init__(self, line: int, field: str, problem: str) -> None:
         super().__init__(f"line {line}, {field}" if field else f"line {line}", f"{problem}. Nothing was imported.")
         self.line = line
-
-
-@dataclass(slots=True)
-class Imported(Stored):
-    """What an import did."""
-
-    discarded: int = 0
-    ignored: int = 0  # values of unknown keys
-    names: set[str] = field(default_factory=set)  # of unknown keys, the first that came
-
-    def ignore(self, name: str) -> None:
-        self.ignored += 1
-        if len(self.names) < NAMED:
-            self.names.add(one_line(name, NAME))
-
-    def warnings(self) -> Iterator[str]:
-        if self.ignored:
-            yield f"{self.ignored:,} values of unknown keys were ignored"
-        if self.constitutional:
-            yield f"{self.constitutional:,} memories were constitutional there: here the agent or an admin sets that"
-        if self.discarded:
-            yield f"{self.discarded:,} discarded memories were left out"
 
 
 @contextmanager
@@ -121,36 +90,21 @@ def lines_of(path: str, file: IO[bytes]) -> Iterator[bytes]:
         raise _unreadable(path, failure) from None
 
 
-def load(
-    agent: Agent, lines: Iterable[bytes], actor: Actor, *, advance: Callable[[int], None] = lambda _: None
-) -> Imported:
-    """Store every line's memory, or none: one transaction, an audited edit for each thousand.
-
-    Raises BadLine, MemoryDisabled.
-    """
-    done = Imported()
-    store(agent, _drafts(lines, done), actor, done, at_once=BATCH, advance=advance)
-    return done
-
-
-def _written(_: Agent, found: Iterable[Read], __: NotHeld, *, with_discarded: bool = False) -> Iterator[bytes]:
+def write(_: Agent, found: Iterable[Read], __: NotHeld, *, with_discarded: bool = False) -> Iterator[bytes]:
     for read in found:
         line = record(read.memory, read.opened, with_discarded=with_discarded)
         yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
-def _drafts(lines: Iterable[bytes], done: Imported) -> Iterator[Draft]:
-    return (draft for _, _, draft in _read(lines, done) if draft)
-
-
-def _read(lines: Iterable[bytes], done: Imported) -> Iterator[tuple[int, dict[str, Any], Draft | None]]:
-    """(number, object, memory) of each line that is not blank. Raises BadLine."""
+def read(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None]]:
+    """(number, object, memory) of each line that is not blank; without the memory if it was discarded where it comes
+    from. Raises BadLine."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             value = object_of(line)
-            draft = draft_of(value, done)
+            draft = None if value.get("discarded_at") else gathering.draft_of(value)
         except Invalid as problem:
             raise BadLine(number, problem.field, problem.problem) from None
         yield number, value, draft
@@ -168,15 +122,9 @@ def object_of(line: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def draft_of(value: dict[str, Any], done: Imported) -> Draft | None:
-    """A line's memory, checked; None for one that was discarded where it comes from. Raises Invalid."""
-    for name in value.keys() - _READ - _OURS:
-        done.ignore(name)
-    if value.get("discarded_at"):
-        done.discarded += 1
-        return None
-    done.constitutional += value.get("constitutional") is True
-    return gathering.draft_of(value)
+def unknown(value: Mapping[str, Any]) -> set[str]:
+    """The keys of an object that say nothing here."""
+    return value.keys() - _READ - _OURS
 
 
 # --- as parts, for a migration
@@ -200,22 +148,12 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None]]:
     file.seek(0)
-    return _read(lines_of("the file", file), Imported())
+    return read(lines_of("the file", file))
 
 
 def _found(key: str, value: dict[str, Any], draft: Draft, known: str) -> Found:
     notes = [gathering.WAS_CONSTITUTIONAL] if value.get("constitutional") is True else []
-    notes += [one_line(f"not kept: {name}", TOLD) for name in sorted(value.keys() - _READ - _OURS)[:20]]
+    notes += [one_line(f"not kept: {name}", TOLD) for name in sorted(unknown(value))[:20]]
     found = gathering.of_draft(key, draft, tuple(notes))
     project = HERE if not value.get("project") and scope_of(draft.category) == PROJECT else draft.project
     return replace(found, project=project, id=known, by_words=not known)
-
-
-EXPORT = Export(
-    name="jsonl",
-    media_type="application/x-ndjson",
-    ending=".jsonl",
-    what="JSON Lines, a memory a line, with all that it has",
-    write=_written,
-    with_discarded=partial(_written, with_discarded=True),
-)

@@ -13,17 +13,16 @@ from django.utils import timezone
 
 from memory.models import Agent
 from memory.search.reading import Read
-from memory.transfer.exporting import OURS, Export, NotHeld, own_fields
+from memory.transfer.exporting import OURS, NotHeld, own_fields
 from memory.transfer.formats import gathering
-from memory.transfer.formats.found import LeftOut, Part
 from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile, entries
-from memory.transfer.formats.text import EMPTY, NO_TEXT, Unfit
+from memory.transfer.formats.parts import EMPTY, NO_TEXT, LeftOut, Part, Unfit
 
 _AT_LEAST = 5_000  # characters that a block may grow to: Letta's own default
 
 
-def _written(agent: Agent, memories: Iterable[Read], _: NotHeld) -> Iterator[bytes]:
+def write(agent: Agent, memories: Iterable[Read], _: NotHeld) -> Iterator[bytes]:
     numbers = array("Q")
     yield b'{"blocks": ['
     for read in memories:
@@ -65,15 +64,6 @@ def _agent(agent: Agent) -> dict[str, Any]:
 
 def _id(number: int) -> str:
     return f"block-{number}"
-
-
-EXPORT = Export(
-    name="letta",
-    media_type="application/json",
-    ending=".af",
-    what="a Letta agent file, each memory a block; what a block has no field for goes along as its metadata",
-    write=_written,
-)
 
 
 # --- in

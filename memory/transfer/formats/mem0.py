@@ -11,11 +11,11 @@ from uuid import NAMESPACE_URL, uuid5
 from memory.models import Agent
 from memory.policy.categories import SCOPES
 from memory.search.reading import Read
-from memory.transfer.exporting import OURS, Export, NotHeld, own_fields
+from memory.transfer.exporting import OURS, NotHeld, own_fields
 from memory.transfer.formats import gathering
-from memory.transfer.formats.found import LeftOut, Part
 from memory.transfer.formats.gathering import MORE_PAGES, Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile
+from memory.transfer.formats.parts import LeftOut, Part
 
 _WHOSE = {"user_id": "user:", "agent_id": "agent:", "run_id": "run:", "app_id": "app:"}
 # What is read elsewhere, or says nothing of the memory.
@@ -24,7 +24,7 @@ _SILENT = {"hash", "score", "state", "deleted_at"}
 _MOST_NAMES = 10_000  # of apps and categories
 
 
-def _written(agent: Agent, memories: Iterable[Read], _: NotHeld) -> Iterator[bytes]:
+def write(agent: Agent, memories: Iterable[Read], _: NotHeld) -> Iterator[bytes]:
     yield b'{"results": ['
     between = b"\n"
     for read in memories:
@@ -43,15 +43,6 @@ def _entry(agent: Agent, read: Read) -> dict[str, Any]:
         "categories": list(dict.fromkeys((read.memory.category, *read.opened.tags))),
         "metadata": {"category": read.memory.category, OURS: own},
     }
-
-
-EXPORT = Export(
-    name="mem0",
-    media_type="application/json",
-    ending=".mem0.json",
-    what="JSON as mem0 answers it; what mem0 has no field for goes along as metadata",
-    write=_written,
-)
 
 
 # --- in

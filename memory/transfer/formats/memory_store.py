@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from memory.transfer.formats import gathering
-from memory.transfer.formats.found import LeftOut, Part
 from memory.transfer.formats.gathering import MORE_PAGES, Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile
+from memory.transfer.formats.parts import LeftOut, Part
 
 _MORE = "next_page"
 _FOLDER = "memory_prefix"  # stands for memories that lie deeper than was asked for

@@ -1,18 +1,25 @@
-"""One text file, one memory: a rule, a note, a page. More than one if it is too long."""
+"""Files of words: pages of text with YAML front matter, and JSON notes. A file is one memory, or more if it is too
+long.
+
+Files come from strangers: the YAML loader knows only text, lists and mappings, refuses aliases, and reads a bounded
+number of characters.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import IO
+from typing import IO, Any
 
-from memory.transfer.formats.found import Found, LeftOut, Part, Reader
-from memory.transfer.formats.front_matter import Unreadable, Value, as_line, as_list, split_front_matter
-from memory.transfer.formats.gathering import Gathered, moment
-from memory.transfer.formats.parting import says_nothing
-from memory.transfer.formats.text import Unfit, decoded, tidy
+import yaml
+from frontmatter.default_handlers import YAMLHandler
+
+from memory.transfer.formats import parts
+from memory.transfer.formats.gathering import Gathered, id_of, moment
 
 LARGEST = 10 * 2**20  # bytes of a file of words
 _FRONT = re.compile(r"---[ \t]*\n[\w.-]")
@@ -26,28 +33,28 @@ _REPORTED = {"name", "trigger", "inclusion", "excludeAgent"}
 _KNOWN = {*_FIRST_LINE, *_GLOBS, *_DATES, *_TAGGED, *_REPORTED, "tags"}
 
 
-def reader(*tags: str) -> Reader:
+def reader(*tags: str) -> parts.Reader:
     return partial(page, tags=tags)
 
 
-def page(file: IO[bytes], path: str, tags: tuple[str, ...] = ()) -> Iterator[Part]:
+def page(file: IO[bytes], path: str, tags: tuple[str, ...] = ()) -> Iterator[parts.Part]:
     try:
         yield from _memories(file.read(LARGEST), path, tags)
-    except Unfit as unfit:
-        yield LeftOut(path, unfit.why)
+    except parts.Unfit as unfit:
+        yield parts.LeftOut(path, unfit.why)
 
 
-def _memories(data: bytes, path: str, tags: tuple[str, ...]) -> Iterator[Found]:
+def _memories(data: bytes, path: str, tags: tuple[str, ...]) -> Iterator[parts.Found]:
     gathered = Gathered(tags=dict.fromkeys(tags))
-    content = gathered.take(decoded(data))
+    content = gathered.take(parts.decoded(data))
     if _FRONT.match(content):
         content = _without_front(content, gathered)
-    if says_nothing(content):
-        raise Unfit("has only headings and imports")
+    if parts.says_nothing(content):
+        raise parts.Unfit("has only headings and imports")
     yield from memories(content, path, gathered, path)
 
 
-def memories(content: str, key: str, gathered: Gathered, path: str) -> Iterator[Found]:
+def memories(content: str, key: str, gathered: Gathered, path: str) -> Iterator[parts.Found]:
     gathered.date = gathered.date or _named(path)
     yield from gathered.memories(key, content, "#" if key == path else "-")
 
@@ -70,9 +77,9 @@ def _without_front(text: str, gathered: Gathered) -> str:
     if fields and not fields.keys() & _KNOWN:  # text between two lines across the page
         return text
     if fields.get("paths", "") == ():
-        raise Unfit("is switched off (paths: [])")
-    if not (body := tidy(rest)):
-        raise Unfit("has nothing but front matter")
+        raise parts.Unfit("is switched off (paths: [])")
+    if not (body := parts.tidy(rest)):
+        raise parts.Unfit("has nothing but front matter")
     gathered.tell("front matter left out")
     return f"{_kept(fields, gathered)}{body}"
 
@@ -97,3 +104,136 @@ def _kept(fields: Mapping[str, Value], gathered: Gathered) -> str:
         return ""
     gathered.tell(f"{first} became the first line")
     return f"{as_line(fields[first])}\n\n"
+
+
+_WORDS = ("content", "text", "memory", "body", "note")
+_DATED = ("date", "created_at", "created", "origin")
+
+
+def read_json(file: IO[bytes], path: str) -> Iterator[parts.Part]:
+    data = file.read(LARGEST)
+    value, why = parts.parsed(data)
+    is_empty = not data.strip() or value in ([], {}, "")
+    if is_empty or why:
+        yield parts.LeftOut(path, parts.EMPTY if is_empty else why)
+        return
+    for number, each in enumerate(value, 1) if isinstance(value, list) else [(0, value)]:
+        known = id_of(each.get("id")) if isinstance(each, dict) else ""
+        name = known or (str(number) if number else "")
+        for part in _entry(each, f"{path}#{name}" if name else path, path):
+            by_words = number > 0 and not known
+            yield replace(part, id=known, by_words=by_words) if isinstance(part, parts.Found) else part
+
+
+def _entry(value: Any, key: str, path: str) -> Iterator[parts.Part]:
+    gathered = Gathered()
+    try:
+        yield from memories(gathered.take(parts.fit(_words(value, gathered))), key, gathered, path)
+    except parts.Unfit as unfit:
+        yield parts.LeftOut(key, unfit.why)
+
+
+def _words(value: Any, gathered: Gathered) -> str:
+    """What an entry says. Raises Unfit."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict):
+        raise parts.Unfit("is no object and no text")
+    if value.keys() & set(_WORDS):
+        return _of_object(value, gathered)
+    gathered.tell("kept as JSON")
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=2)
+    except RecursionError:
+        pass
+    raise parts.Unfit("is nested too deeply")  # not in the handler: the error there holds what was read
+
+
+def _of_object(value: Mapping[str, Any], gathered: Gathered) -> str:
+    words = next((name for name in _WORDS if _is_text(value.get(name))), "")
+    if not words:
+        raise parts.Unfit(parts.NO_TEXT)
+    date = next((name for name in _DATED if value.get(name)), "")
+    gathered.moment(value.get(date))
+    _tag(value.get("tags"), gathered)
+    for name, each in value.items():
+        if name not in (words, date, "tags", "title", "id") and each not in (None, "", [], {}):
+            gathered.not_kept(name)
+    if not _is_text(value.get("title")):
+        return str(value[words])
+    gathered.tell("title became the first line")
+    return f"{' '.join(value['title'].split())}\n\n{value[words]}"
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _tag(given: object, gathered: Gathered) -> None:
+    gathered.tag_each(as_list(given) if isinstance(given, str) else given, "tags")
+
+
+MAX_LENGTH = 2**16  # characters of front matter
+Value = str | tuple[str, ...]
+# Tools write values that are no YAML, or mean something else there: `globs: **/*.ts`, `globs: "a", "b"`,
+# `description: Use it: always`. Such values are put in quotes before YAML reads them.
+_UNQUOTED = re.compile(
+    r"""^([ \t]*(?:[\w.-]+:|-)[ \t]+)"""
+    r"""([*{&!%@`][^\n]*|["'][^"'\n]*["'][ \t]*,[^\n]*|[^\s'"\[|>#-][^\n]*:[ \t][^\n]*)$""",
+    re.MULTILINE,
+)
+
+
+class Unreadable(Exception):
+    """The text has no readable front matter."""
+
+
+class _Loader(yaml.BaseLoader):
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError
+        return super().compose_node(parent, index)
+
+
+class _Handler(YAMLHandler):
+    def load(self, fm: str, **_: object) -> Any:
+        quoted = _UNQUOTED.sub(lambda found: found[1] + "'" + found[2].rstrip().replace("'", "''") + "'", fm)
+        return yaml.load(quoted, Loader=_Loader)  # noqa: S506  a BaseLoader makes text, lists and mappings alone
+
+
+def split_front_matter(text: str) -> tuple[Mapping[str, Value], str]:
+    """The fields and the body of a text that begins with `---`. Keys below a key are `key.below`. Raises Unreadable."""
+    fields, body = None, ""
+    try:
+        front, body = _Handler().split(text)
+        if len(front) <= MAX_LENGTH:
+            fields = _Handler().load(front) or {}
+    except (ValueError, yaml.YAMLError, RecursionError):
+        pass
+    if not isinstance(fields, dict):
+        raise Unreadable  # outside the handler: the errors there hold the text
+    return dict(_flat(fields)), body
+
+
+def _flat(fields: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}.{below}", _value(inner)) for below, inner in value.items())
+        else:
+            yield name, _value(value)
+
+
+def _value(value: Any) -> Value:
+    if isinstance(value, list):
+        return tuple(each for each in value if isinstance(each, str) and each)
+    return value if isinstance(value, str) else ""
+
+
+def as_list(value: Value) -> list[str]:
+    """A list, or a text with commas as a list. A comma within braces separates nothing."""
+    texts = value if isinstance(value, tuple) else re.findall(r"(?:\{[^{}]*\}|[^,])+", value.strip().strip("[]"))
+    return [text for each in texts if (text := each.strip().strip("'\"").strip())]
+
+
+def as_line(value: Value) -> str:
+    return " ".join((value if isinstance(value, str) else ", ".join(value)).split())

@@ -1,14 +1,21 @@
 """Memories as a folder of markdown: the files of a vault (seed 004, "Storage Format"), those that are private readable,
-too, in a tar archive, for a folder that is sent comes in one piece. In and out; one file is read by `tree_files`."""
+too, in a tar archive, for a folder that is sent comes in one piece. In and out; one file is read by `tree_files`.
+
+An archive comes from a stranger. Its files are read one at a time, nothing is written to a disk, links and devices are
+never followed, and members, sizes and the unpacked size are bounded.
+"""
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import math
 import tarfile
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import PurePosixPath
@@ -19,19 +26,102 @@ from memory.markdown import sections
 from memory.models import Agent
 from memory.policy import settings_document, switches
 from memory.search.reading import Read
-from memory.transfer.exporting import Export, NotHeld
+from memory.transfer.exporting import NotHeld
 from memory.transfer.formats import tree_files
-from memory.transfer.formats.found import LeftOut, Part
-from memory.transfer.formats.tar_files import Member, members
-from memory.transfer.formats.text import Unfit
-from memory.vault import naming, rendering
+from memory.transfer.formats.parts import LeftOut, Part, Unfit
+from memory.vault import layout, rendering
+
+MAX_UNPACKED = 2**30  # bytes
+MAX_RATIO, RATIO_FROM = 200, 2**24  # unpacked bytes of a packed byte, of archives larger than this
+MAX_FILES = 1_000_000
+MAX_FILE = 2**20  # bytes
+MAX_HEADERS = 2**16  # bytes of the headers of one member, which may hold a long name or attributes
+NO_ARCHIVE = "is no whole tar archive, packed with gzip"
+_BUFFER = 10_240  # bytes read at a time
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Member:
+    """A file in an archive. If `why` is given, it was not read."""
+
+    path: str
+    data: bytes = b""
+    at: int = 0  # seconds since 1970
+    why: str = ""
+
+
+class _Unpacked:
+    """The bytes of an archive, bounded in number."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        file.seek(0)
+        self._packed, self._file = file, gzip.GzipFile(fileobj=file, mode="rb")
+        self.count = self.headers = 0  # bytes so far, and since the last member
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self.count += len(data)
+        self.headers += len(data)
+        if self.count > MAX_UNPACKED or self.count > max(RATIO_FROM, MAX_RATIO * self._packed.tell()):
+            raise Unfit("is too large, unpacked")
+        if self.headers > MAX_HEADERS + 2 * _BUFFER:
+            raise Unfit(f"has more than {MAX_HEADERS:,} bytes of headers before a file")
+        return data
+
+
+def members(file: IO[bytes]) -> Iterator[Member]:
+    """The files of an archive. Raises Unfit, at the latest at the end."""
+    is_whole = True
+    try:
+        yield from _members(file)
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError):
+        is_whole = False
+    if not is_whole:
+        raise Unfit(NO_ARCHIVE)  # outside the handler: the errors there hold names
+
+
+def _members(file: IO[bytes]) -> Iterator[Member]:
+    unpacked: Any = _Unpacked(file)
+    archive: Any
+    with tarfile.open(fileobj=unpacked, mode="r|", bufsize=_BUFFER, encoding="utf-8") as archive:
+        for count, info in enumerate(archive, 1):
+            if count > MAX_FILES or info.size < 0:
+                raise Unfit(NO_ARCHIVE if info.size < 0 else f"holds more than {MAX_FILES:,} files")
+            unpacked.headers = -info.size  # what follows is the file
+            if not info.isdir():
+                why = _why_not(info)
+                data = None if why else archive.extractfile(info)
+                yield Member(_shown(info.name), data.read() if data else b"", 0 if why else int(info.mtime), why)
+            archive.members.clear()  # it would keep them all
+        while rest := archive.fileobj.read(_BUFFER):  # the end tells whether the file is whole
+            unpacked.headers = 0
+            if rest.strip(b"\0"):  # tarfile stops without an error at a broken header
+                raise Unfit(NO_ARCHIVE)
+
+
+def _why_not(info: tarfile.TarInfo) -> str:
+    name = PurePosixPath(info.name)
+    if _shown(info.name) != str(name):
+        return "has a name that is no text"
+    if name.is_absolute() or ".." in name.parts:
+        return "has a path that leads out of the folder"
+    if info.issym() or info.islnk():
+        return "is a link"
+    if not info.isreg() or info.issparse():
+        return "is no file"
+    return "is too large" if info.size > MAX_FILE else ""
+
+
+def _shown(name: str) -> str:
+    return str(PurePosixPath(name.encode(errors="replace").decode().replace("\0", "?")))
+
 
 NO_MARKDOWN = "is no markdown"
 SETTINGS, MEMORIES = "memory-rules/settings.json", "memory"
 _AT_ONCE = 250  # memories whose dates are asked for together
 
 
-def _written(agent: Agent, memories: Iterable[Read], noted: NotHeld) -> Iterator[bytes]:
+def write(agent: Agent, memories: Iterable[Read], noted: NotHeld) -> Iterator[bytes]:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w|gz") as archive:
         for path, data, at in _files(agent, iter(memories), noted):
@@ -69,7 +159,7 @@ def _files(agent: Agent, memories: Iterator[Read], noted: NotHeld) -> Iterator[t
 
 
 def _path(read: Read, rules: Mapping[str, Any], named: set[PurePosixPath]) -> PurePosixPath:
-    path = next(path for path in naming.candidates(read.memory, read.opened, rules) if path not in named)
+    path = next(path for path in layout.candidates(read.memory, read.opened, rules) if path not in named)
     if not path.name.startswith(f"{read.memory.number:06}"):
         named.add(path)
     return path
@@ -96,15 +186,6 @@ def _lost(read: Read, data: bytes, path: PurePosixPath) -> Iterator[str]:
         yield "its category or project is not what its folder says"
     if found.date != memory.origin.replace(microsecond=0):
         yield "its date is not told"
-
-
-EXPORT = Export(
-    name="markdown",
-    media_type="application/gzip",
-    ending=".tar.gz",
-    what="a folder of markdown in the structure of the memory rules, with their settings",
-    write=_written,
-)
 
 
 # --- in

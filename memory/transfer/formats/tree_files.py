@@ -14,11 +14,8 @@ from memory.policy import paths, settings_document
 from memory.policy.categories import DEFAULT_PROJECT, PRIVATE, PROJECT, SCOPES
 from memory.policy.names import checked_project
 from memory.policy.validation import MAX_CONTENT
-from memory.transfer.formats import gathering
-from memory.transfer.formats.found import HERE, Found, LeftOut, Part
+from memory.transfer.formats import gathering, parts
 from memory.transfer.formats.gathering import Gathered
-from memory.transfer.formats.parting import Piece, in_parts, pieces
-from memory.transfer.formats.text import EMPTY, LINE_ENDS, Decoded, Unfit, decoded, tidy
 from memory.vault import rendering
 
 _FIELD = re.compile(r"- \*\*([A-Za-z ]{1,40})\*\*:[ \t]")
@@ -28,26 +25,26 @@ _NOT_FILLED_IN = ["tag1", "tag2", "tag3"]
 _NOBODY_TOLD = {"", "none", "n/a", "git_history_analysis", sections.ABSENT}
 
 
-def read(data: bytes, path: str, within: PurePosixPath, at: datetime | None = None) -> Iterator[Part]:
+def read(data: bytes, path: str, within: PurePosixPath, at: datetime | None = None) -> Iterator[parts.Part]:
     """`within` is its path below the base path; `at` the time of a file of ours, as its archive has it."""
     if within.name == paths.INDEX:
-        yield LeftOut(path, "is an index of other files")
+        yield parts.LeftOut(path, "is an index of other files")
         return
     try:
         yield from _File(_text(data), within, at).parts(path)
-    except Unfit as unfit:
-        yield LeftOut(path, unfit.why)
+    except parts.Unfit as unfit:
+        yield parts.LeftOut(path, unfit.why)
 
 
-def _text(data: bytes) -> Decoded:
+def _text(data: bytes) -> parts.Decoded:
     """Of a file that we wrote ourselves, other line ends than its own are part of what was said. Raises Unfit."""
-    found = decoded(data)
-    if LINE_ENDS not in found.transformed:
+    found = parts.decoded(data)
+    if parts.LINE_ENDS not in found.transformed:
         return found
     text = data.decode("utf-8-sig")
     if text.count("\n") == text.count("\r\n") or rendering.number_in(text) is None:
         return found
-    return Decoded(text, tuple(what for what in found.transformed if what != LINE_ENDS))
+    return parts.Decoded(text, tuple(what for what in found.transformed if what != parts.LINE_ENDS))
 
 
 def content(said: Mapping[str, str], category: str) -> str:
@@ -63,15 +60,15 @@ def content(said: Mapping[str, str], category: str) -> str:
 class _File:
     """What one says. Raises Unfit."""
 
-    def __init__(self, decoded: Decoded, within: PurePosixPath, at: datetime | None) -> None:
+    def __init__(self, text: parts.Decoded, within: PurePosixPath, at: datetime | None) -> None:
         self._told = Gathered()
-        self._text = self._told.take(decoded)
+        self._text = self._told.take(text)
         self._blocks = rendering.blocks(self._text)
         self._is_filled = bool({"Metadata", "Tags"} & self._blocks.keys())
         self._is_ours = rendering.number_of(self._blocks.get("Metadata", "")) is not None
         self._fields = _fields(self._blocks.get("Metadata", ""))
         if "Sealed" in self._blocks:
-            raise Unfit("is sealed; its agent opens it")
+            raise parts.Unfit("is sealed; its agent opens it")
         self._told.category = self._category(within)
         self._project = self._project_of(within)
         if self._is_filled:
@@ -99,11 +96,11 @@ class _File:
         if named == "none" and not is_of_project and folder in ("", DEFAULT_PROJECT):
             return ""
         if named and _is_project(named) and folder in ("", paths.folder_of_project(named)):
-            return named if folder or named != "none" else HERE
+            return named if folder or named != "none" else parts.HERE
         if folder and not _is_project(folder):
             self._told.tell("the project's name is none here")
-            return HERE
-        return folder or (HERE if is_of_project else "")
+            return parts.HERE
+        return folder or (parts.HERE if is_of_project else "")
 
     def _read_metadata(self, at: datetime | None) -> None:
         generated = self._fields.get("Generated")
@@ -139,18 +136,20 @@ class _File:
         elif tags != ["none"]:
             self._told.tag_each(tags, "tags")
 
-    def parts(self, path: str) -> Iterator[Part]:
+    def parts(self, path: str) -> Iterator[parts.Part]:
         text = self._content()
         if not text.strip() or "\0" in text:
-            yield LeftOut(path, "holds a NUL character" if "\0" in text else EMPTY)
+            yield parts.LeftOut(path, "holds a NUL character" if "\0" in text else parts.EMPTY)
             return
         told = self._told
-        whole = Found(path, "", told.category, self._project, tuple(told.tags), told.date, transformed=told.transformed)
-        yield from in_parts(whole, [Piece("", text)] if len(text) <= MAX_CONTENT else pieces(text), "#")
+        place, tags = (told.category, self._project), tuple(told.tags)
+        whole = parts.Found(path, "", *place, tags, told.date, transformed=told.transformed)
+        found = [parts.Piece("", text)] if len(text) <= MAX_CONTENT else parts.pieces(text)
+        yield from parts.in_parts(whole, found, "#")
 
     def _content(self) -> str:
         if not self._is_filled:
-            return tidy(self._text)
+            return parts.tidy(self._text)
         said = {
             name: text
             for name, text in self._blocks.items()
@@ -171,7 +170,7 @@ class _File:
             lines.append(line)
         if lines and lines[0].startswith("# "):
             lines.pop(0)
-        return tidy("".join(lines))
+        return parts.tidy("".join(lines))
 
 
 def _folder(within: PurePosixPath) -> str:

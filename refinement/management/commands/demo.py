@@ -25,7 +25,7 @@ from memory.agents import lifecycle
 from memory.models import Agent, DueReason, Memory
 from memory.silo.silo import Silo
 from memory.time_machine import replay
-from memory.transfer.formats import jsonl
+from memory.transfer import importing
 from memory.writing import operations
 from refinement import loop
 from refinement.models import RefinementSession
@@ -51,8 +51,8 @@ class Command(Task):
         self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         started = time.perf_counter()
         agent, key = lifecycle.create("demo", "ada", model="builtin/dedupe", actor=Actor.operator("demo"))
-        with jsonl.opened(str(FOLDER / "ledger.jsonl")) as file:
-            done = jsonl.load(agent, jsonl.lines_of("the ledger", file), Actor.operator("demo"))
+        with (FOLDER / "ledger.jsonl").open("rb") as file:
+            done = importing.surveyed(file, "jsonl").store(agent, Actor.operator("demo"))
         self._print(
             f"[bold]demo/ada[/] remembers {done.imported:,} things in {done.tokens:,} tokens, for ada alone to read."
         )

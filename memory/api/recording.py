@@ -1,0 +1,256 @@
+"""Recordings over the API (seed 004): interactions and sessions are recorded, what bears on a question is retrieved
+for a prompt, and the agent's side decides what is cleaned up.
+
+What was said comes in, and is not said again.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from memory.access import request_key
+from memory.api.base import idempotency
+from memory.api.base.bodies import OPTIONAL_TEXT, Body, Choice, List, Numbers, Text, Whole
+from memory.api.base.memory_out import CATEGORIES, WithFile, as_json, with_files
+from memory.api.base.views import AgentView
+from memory.api.memories import MAX_FOUND, MAX_QUERY, QUERY, FoundOut
+from memory.models import Agent, RecordedSession
+from memory.policy import switches
+from memory.policy.validation import MAX_TAG, MAX_TAGS
+from memory.recording import cleanup, recorder, retrieval, sessions
+from memory.recording.interactions import KINDS, LEVELS, MOST, Interaction
+from memory.recording.session_memory import CATEGORY, Outcomes
+
+_OPTIONAL: Any = {"required": False, "allow_null": True, "default": None}
+_LINE = OPTIONAL_TEXT | {"max_length": 1_000}
+_TOLD = OPTIONAL_TEXT | {"max_length": 500}
+
+
+class RecordingIn(Body):
+    prompt = Text(max_length=MOST, help_text="the whole prompt; secrets in it are masked")
+    response = Text(max_length=MOST, **OPTIONAL_TEXT, help_text="the whole response; secrets in it are masked")
+    session = Text(max_length=64, **OPTIONAL_TEXT, help_text="name: letters, digits and . _ -; default: the open one")
+    project = Text(max_length=100, **OPTIONAL_TEXT)
+    topic = Text(max_length=58, **OPTIONAL_TEXT, help_text="topic whose memory this extends")
+    context = Text(**_LINE, help_text="what led to the interaction")  # type: ignore[assignment]  # a field, not the property
+    intent = Text(**_TOLD)
+    effectiveness = Text(**_TOLD)
+    learnings = Text(**_TOLD)
+    response_seconds = serializers.FloatField(**_OPTIONAL, min_value=0, max_value=10**7)
+    tools = List(child=Text(max_length=64), max_length=20, required=False, default=list)
+    metrics = Text(**_TOLD)
+    requested = serializers.BooleanField(
+        default=False,
+        help_text="a person asked for this recording: automatic recording and the threshold are not needed",
+    )
+
+
+class RecordingOut(WithFile):
+    id = serializers.IntegerField(allow_null=True, help_text="number of the first journal memory, if recorded")
+    session = serializers.CharField(allow_null=True, help_text="the session's name")
+    kind = serializers.ChoiceField(KINDS, allow_null=True)
+    significance = serializers.ChoiceField(LEVELS, allow_null=True)
+    masked = serializers.IntegerField(help_text="number of masked secrets")
+    skipped = serializers.ChoiceField(recorder.REASONS, allow_null=True, help_text="why nothing was recorded")
+
+
+class _Skipped(Exception):
+    """Ends a request that makes nothing, so that its Idempotency-Key can be used again."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+class Recordings(AgentView):
+    @extend_schema(
+        operation_id="recordings_create",
+        request=RecordingIn,
+        responses={201: RecordingOut, 200: RecordingOut},
+        parameters=[idempotency.PARAMETER],
+    )
+    def post(self, request: Request) -> Response:
+        """Record an interaction (201). If a switch or the threshold skips it, return the reason (200)."""
+        payload = self.payload(RecordingIn)
+        requested = payload.pop("requested")
+        interaction = Interaction(**payload | {"tools": tuple(payload["tools"])})
+
+        ready = cache(partial(recorder.ready, self.agent, interaction, requested=requested))
+
+        def make(agent: Agent) -> list[int]:
+            return _numbers(ready().keep(agent, self.actor))
+
+        try:
+            recorded = _recorded(idempotency.once(request, self.agent, make, prepare=ready))
+        except _Skipped as skipped:
+            nothing = dict.fromkeys(("id", "session", "kind", "significance", "file", "no_file"))
+            return Response(nothing | {"masked": 0, "skipped": skipped.reason})
+        return Response(recorded | with_files(self.agent, [recorded["id"]])[0], status.HTTP_201_CREATED)
+
+
+def _numbers(found: recorder.Recorded) -> list[int]:
+    """The whole response as numbers, for a repeated request. Raises _Skipped."""
+    if found.session is None:
+        raise _Skipped(found.skipped or "")
+    level = LEVELS.index(found.significance)
+    return [found.numbers[0], found.session.pk, KINDS.index(found.kind), level, found.masked]
+
+
+def _recorded(numbers: list[int]) -> dict[str, Any]:
+    number, session, kind, level, masked = numbers
+    return {
+        "id": number,
+        "session": RecordedSession.objects.values_list("name", flat=True).get(pk=session),
+        "kind": KINDS[kind],
+        "significance": LEVELS[level],
+        "masked": masked,
+        "skipped": None,
+    }
+
+
+class EndIn(Body):
+    project = Text(max_length=100, **OPTIONAL_TEXT, help_text="required if sessions of several projects have this name")
+    goal = Text(**_TOLD, help_text="the purpose of the session")
+    achieved = Text(**_TOLD)
+    understandings = Text(**_TOLD)
+    follow_up = Text(**_TOLD)
+    clarity = Text(**_TOLD)
+    resolution = Text(**_TOLD)
+    satisfaction = Text(**_TOLD)
+    depth = Text(**_TOLD, help_text="how deep the discussion went")
+
+
+class EndOut(WithFile):
+    id = serializers.IntegerField(allow_null=True, help_text="number of the session's memory; null if it has none")
+
+
+class End(AgentView):
+    @extend_schema(operation_id="recorded_sessions_end", request=EndIn, responses=EndOut)
+    def post(self, request: Request, name: str) -> Response:
+        """End a recorded session. Its memory is made from its recordings and from this request."""
+        payload = self.payload(EndIn)
+        project = payload.pop("project")
+        if self.agent.memory_enabled:  # else it is that which is told
+            switches.require_open(self.agent, (CATEGORY,))
+        edited = sessions.end_session(self.agent, name, self.actor, project=project, outcomes=Outcomes(**payload))
+        if edited is None or not edited.memories:
+            return Response({"id": None, "file": None, "no_file": None})
+        return Response({"id": edited.memory.number} | with_files(self.agent, [edited.memory.number])[0])
+
+
+class RetrieveIn(Body):
+    query = Text(max_length=MAX_QUERY, allow_blank=True, help_text=QUERY)
+    project = Text(max_length=100, required=False, allow_blank=True, help_text="the current project; default: none")
+    limit = Whole(
+        min_value=1, max_value=MAX_FOUND, required=False, help_text="at most `search.max_results`, the default"
+    )
+    max_tokens = Whole(min_value=0, required=False, help_text="most tokens of the memories together")
+    tags = List(child=Text(max_length=MAX_TAG), max_length=MAX_TAGS, required=False)
+
+
+class RecalledOut(FoundOut):
+    recalled = serializers.IntegerField(help_text="how often it was returned, including now; 0 if that is not recorded")
+
+
+class RetrievedOut(serializers.Serializer[Any]):
+    results = RecalledOut(many=True, help_text="best first")
+    block = serializers.CharField(allow_blank=True, help_text="the same memories as text for a prompt")
+    tokens = serializers.IntegerField(help_text="tokens of these memories")
+    left_out = serializers.IntegerField(help_text="number of memories found that do not fit")
+
+
+class Retrieve(AgentView):
+    @extend_schema(operation_id="memories_retrieve", request=RetrieveIn, responses=RetrievedOut)
+    def post(self, request: Request) -> Response:
+        """Find what bears on a question in a project, and note that it was handed out.
+
+        The query is content: it travels in the body, and is kept nowhere.
+        """
+        payload = self.payload(RetrieveIn)
+        request_key.require_valid()  # the body may have come long after the key
+        found = retrieval.retrieve(self.agent, payload.pop("query"), **payload)
+        results = [
+            as_json(read) | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
+            for read in found.reads
+        ]
+        return Response({"results": results, "block": found.block, "tokens": found.tokens, "left_out": found.left_out})
+
+
+MOST = 500  # numbers in one request
+
+
+class Asked(Body):
+    category = Choice(CATEGORIES, required=False)
+
+
+class SeenIn(Body):
+    """A memory and its listed version."""
+
+    id = Whole(min_value=1)
+    version = Whole(min_value=1)
+
+
+class DecisionIn(Body):
+    """Each memory is named by its number. One decision for all memories is not possible."""
+
+    keep = List(
+        child=Whole(min_value=1), max_length=MOST, required=False, help_text="not suggested again for some time"
+    )
+    discard = List(child=Whole(min_value=1), max_length=MOST, required=False, help_text="can be restored")
+    expect = List(
+        child=SeenIn(),
+        max_length=MOST,
+        required=False,
+        help_text="the listed version of each memory to discard; a changed one is refused (stale_memory)",
+    )
+
+
+class SuggestionOut(serializers.Serializer[Any]):
+    """A memory that is older than suggested, without its content."""
+
+    id = serializers.IntegerField(source="number", help_text="the memory's number")
+    version = serializers.IntegerField(help_text="pass it in `expect`")
+    category = serializers.ChoiceField(CATEGORIES)
+    project = serializers.CharField(allow_blank=True)
+    age_days = serializers.IntegerField()
+    retention_days = serializers.IntegerField(help_text="how many days its category suggests keeping it")
+    importance = serializers.ChoiceField([each.name.lower() for each in cleanup.Importance])
+    tokens = serializers.IntegerField()
+    recalled = serializers.IntegerField(help_text="how often retrieval returned it")
+    reason = serializers.CharField()
+
+
+class CleanupOut(serializers.Serializer[Any]):
+    suggestions = SuggestionOut(many=True, help_text="at most `batch_cleanup_limit`, least important first")
+    more = serializers.IntegerField(help_text="how many more memories would be suggested after these")
+    kept_back = serializers.IntegerField(help_text="how many old memories are held back because they are important")
+
+
+class DecidedOut(serializers.Serializer[Any]):
+    kept = Numbers()
+    discarded = Numbers()
+    entry = serializers.IntegerField(source="seq", allow_null=True, help_text="audit entry, if anything was discarded")
+
+
+class Cleanup(AgentView):
+    @extend_schema(operation_id="cleanup_list", parameters=[Asked], responses=CleanupOut)
+    def get(self, request: Request) -> Response:
+        """List memories that are older than their category suggests. Nothing is discarded automatically."""
+        review = cleanup.review(self.agent, category=self.query(Asked).get("category"), is_read=True)
+        suggestions = [each.as_record() for each in review.suggestions]
+        found = {"suggestions": suggestions, "more": review.more, "kept_back": review.kept_back}
+        return Response(CleanupOut(found).data)
+
+    @extend_schema(operation_id="cleanup_decide", request=DecisionIn, responses=DecidedOut)
+    def post(self, request: Request) -> Response:
+        """Keep or discard suggested memories by number, in the listed version; all or none."""
+        payload = self.payload(DecisionIn)
+        expect = {each["id"]: each["version"] for each in payload.get("expect", ())}
+        keep, discard = payload.get("keep", ()), payload.get("discard", ())
+        done = cleanup.decide(self.agent, keep, discard, self.actor, expect=expect)
+        return Response(DecidedOut(done).data)

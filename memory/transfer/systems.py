@@ -1,0 +1,276 @@
+"""The systems whose files are read: which files are their own, by place, by form or by tree, and how they are read
+(docs/migration-sources.md)."""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import PurePosixPath
+from typing import IO
+
+import ijson
+
+from memory.errors import FileFault
+from memory.transfer.formats import axe, jsonl, letta, mem0, memory_store, pages, tree_files
+from memory.transfer.formats.json_file import has_long_number
+from memory.transfer.formats.pages import LARGEST, page, reader
+from memory.transfer.formats.parts import LeftOut, Part, Reader, parsed
+from memory.transfer.walk import UNREADABLE, Kind, Tree
+from memory.vault.disk import ASIDE
+
+MAX_HEAD = 2**16  # bytes that are looked at
+_MAX_DEPTH = 6  # objects and lists within each other
+Outline = frozenset[str]  # `results[].memory`: a member `memory` of an object in the list `results`
+
+_ENTRY = re.compile(rb"^## [^\r\n]+\r?\n\*\*Task:\*\* ", re.MULTILINE)
+_HEADING = re.compile(rb"^#{1,6} ", re.MULTILINE)
+_FENCE = re.compile(rb"^ {0,3}(?:```|~~~)", re.MULTILINE)
+
+
+def outline(head: bytes) -> Outline:
+    found: set[str] = set()
+    if has_long_number(head):
+        return frozenset()
+    try:
+        for prefix, event, value in ijson.parse(io.BytesIO(head.removeprefix(b"\xef\xbb\xbf")), buf_size=2**10):
+            if event == "map_key" and prefix.count(".") < _MAX_DEPTH:
+                found.add(f"{prefix}.{value}".removeprefix(".").replace(".item", "[]").replace("item.", "[]."))
+    except (ijson.JSONError, ValueError, ArithmeticError):  # cut off, or no JSON
+        pass
+    return frozenset(found)
+
+
+def first_line(head: bytes) -> Outline:
+    """The members of the object in the first line, each as `[].content`."""
+    line = next((line for line in head.splitlines() if line.strip(b"\xef\xbb\xbf \t")), b"")
+    return frozenset(f"[].{name}" for name in outline(line))
+
+
+def log(head: bytes) -> Outline:
+    """`entry` for a log of axe. A page that shows what a log looks like has other headings, or shows it in a fence."""
+    first, fence = _ENTRY.search(head), _FENCE.search(head)
+    if first is None or (fence is not None and fence.start() < first.start()):
+        return frozenset()
+    return frozenset({"entry"} if 2 * len(_ENTRY.findall(head)) >= len(_HEADING.findall(head)) else ())
+
+
+_LAYOUTS = ("modules/memory-rules/settings.json", "memory-rules/settings.json")  # the longer first
+_DEFAULT = "memory"
+_MAX_SETTINGS, _MAX_TREES = 2**20, 20  # bytes; in one folder
+_PARTS = ("common", "private", "projects")
+
+
+def trees_in(tree: Tree, *, is_named: bool) -> tuple[list[str], list[LeftOut]]:
+    """The folders that settings lead to, and the settings that lead to none. If there are no settings and the system is
+    asked for by name, the folder `memory`, or the folder itself."""
+    bases: list[str] = []
+    left_out: list[LeftOut] = []
+    for path, kind in tree.entries.items():
+        layout = next((each for each in _LAYOUTS if f"/{path}".endswith(f"/{each}")), "")
+        if kind is not Kind.FILE or not layout:
+            continue
+        full = LeftOut(path, f"is one of more than {_MAX_TREES} settings")
+        base = _base(tree, path, path[: -len(layout)].rstrip("/")) if len(bases) < _MAX_TREES else full
+        if isinstance(base, LeftOut):
+            left_out.append(base)
+        else:
+            bases.append(base)
+    if is_named and not bases and not left_out:
+        bases = [_DEFAULT if _DEFAULT in tree.entries else ""]
+    return bases, left_out
+
+
+def base_of(path: str, bases: list[str]) -> str | None:
+    """The tree that a file or folder belongs to, if it is one of its memories."""
+    for base in bases:
+        inner = path.removeprefix(f"{base}/") if base else path
+        if (base and path == base) or ((inner != path or not base) and (base or inner.partition("/")[0] in _PARTS)):
+            return None if inner.partition("/")[0] == ASIDE else base
+    return None
+
+
+def tree_reader(base: str) -> Reader:
+    def read(file: IO[bytes], path: str) -> Iterator[Part]:
+        return tree_files.read(file.read(LARGEST), path, PurePosixPath(path).relative_to(base or "."))
+
+    return read
+
+
+def _base(tree: Tree, path: str, root: str) -> str | LeftOut:
+    try:
+        with tree.open(path) as file:
+            settings, _ = parsed(file.read(_MAX_SETTINGS))
+    except (OSError, FileFault):
+        return LeftOut(path, UNREADABLE)
+    if not isinstance(settings, dict):
+        return LeftOut(path, "is not JSON, so that nobody knows where memories are")
+    storage = settings.get("storage")
+    given = storage.get("base_path") if isinstance(storage, dict) else None
+    if not isinstance(given, str) or not given.strip() or "\0" in given:
+        given = f"./{_DEFAULT}"
+    is_absolute = given.startswith("/")
+    base = posixpath.relpath(given, tree.root) if is_absolute else posixpath.normpath(f"{root or '.'}/{given}")
+    if base == ".." or base.startswith("../"):
+        return LeftOut(path, "names a base_path outside the folder")
+    return "" if base == "." else base
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Files by their place. `**/` stands for any folders, `*` for any characters of one name."""
+
+    globs: str  # with blanks between them
+    read: Reader | None = page
+    why: str = ""  # if they are left out
+    hidden: bool = True  # whether parts of the path that are no part of the globs may begin with a dot
+
+    def matches(self, path: str) -> bool:
+        return any(_pattern(glob, self.hidden).fullmatch(path) for glob in self.globs.split())
+
+    def may_hold(self, folder: str) -> bool:
+        """Whether files of the rule may lie in the folder."""
+        return any(
+            _pattern(above, self.hidden).fullmatch(folder) for glob in self.globs.split() for above in _folders(glob)
+        )
+
+
+@cache
+def _pattern(glob: str, hidden: bool) -> re.Pattern[str]:
+    dot = "" if hidden else r"(?!\.)"
+    forms = {"**/": f"(?:{dot}[^/]+/)*", "**": f"(?:{dot}[^/]+/)*{dot}[^/]+", "*": dot + "[^/]*"}
+    parts = re.split(r"(\*\*/|\*\*|\*)", glob)
+    return re.compile("".join(forms.get(part, re.escape(part)) for part in parts), re.DOTALL)
+
+
+@cache
+def _folders(glob: str) -> tuple[str, ...]:
+    """The folders on the way to a glob: `.a`, `.a/b` and `.a/b/**` of `.a/b/**/*.md`."""
+    parts = glob.split("/")
+    return tuple("/".join(parts[:count]) for count in range(1, len(parts)) if parts[:count] != ["**"])
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Files by what stands in their first 64 kB, wherever they lie. If the system is asked for by name, its reader also
+    gets files with these endings that do not have the form, and says what is wrong."""
+
+    read: Reader
+    endings: tuple[str, ...]
+    holds: tuple[bytes, ...]  # one of these stands in the file, or it is not looked at more closely
+    fits: Callable[[Outline], bool]
+    outline: Callable[[bytes], Outline] = outline
+    certain: tuple[str, ...] = ()  # endings that no other program's files have
+    unknown: str = ""  # why a file without the form is left out, if its reader would take it
+
+    def is_of(self, head: bytes) -> bool:
+        return any(word in head for word in self.holds) and self.fits(self.outline(head))
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    name: str  # of --from and of the tag `source-system:`
+    title: str  # for people
+    group: str  # one of supported_source_systems in the settings
+    what: str  # for help texts
+    rules: tuple[Rule, ...] = ()  # the first that matches counts
+    form: Form | None = None
+
+
+_OTHERS, _LEGACY = "custom_agent_frameworks", "legacy_memory_systems"  # as the settings call them
+
+
+def _is_mem0(outline: Outline) -> bool:
+    beside = ("id", "created_at", "updated_at", "user_id", "agent_id", "run_id", "app_id", "hash")
+    return {"memories[].content", "memories[].state"} <= outline or any(
+        f"{entry}.memory" in outline and any(f"{entry}.{name}" in outline for name in beside)
+        for entry in ("results[]", "[]")
+    )
+
+
+def _is_letta(outline: Outline) -> bool:
+    newer = {"agents[].block_ids", "agents[].agent_type", "agents[].memory_blocks"}
+    passage = {"[].archive_id", "[].embedding_config", "[].is_deleted"}
+    return (
+        {"core_memory[].label", "core_memory[].value"} <= outline
+        or len(newer & outline) > 1
+        or ("[].text" in outline and bool(passage & outline))
+    )
+
+
+def _is_store(outline: Outline) -> bool:
+    return "data[].memory_version_id" in outline or {"data[].memory_store_id", "data[].path"} <= outline
+
+
+def _is_ours(outline: Outline) -> bool:
+    ours = {"[].kind", "[].category", "[].scope", "[].origin", "[].constitutional", "[].tokens", "[].created_at"}
+    return "[].content" in outline and len(ours & outline) > 3
+
+
+_CURSOR = (
+    Rule(".cursorrules **/.cursor/rules/**/*.mdc **/.cursor/rules/**/RULE.md"),
+    Rule("**/.cursor/rules/**", None, "is no rule file", hidden=False),
+)
+_COPILOT = (
+    Rule("**/.github/copilot-instructions.md .github/instructions/**/*.instructions.md"),
+    Rule(".copilot/copilot-instructions.md .copilot/instructions/**/*.instructions.md"),
+    Rule(".github/instructions/**", None, "is no instruction file", hidden=False),
+)
+_CLAUDE = (
+    Rule("**/CLAUDE.local.md", reader("local")),
+    Rule("**/CLAUDE.md **/.claude/rules/**/*.md **/.claude/memory/**/*.md **/.claude/projects/*/memory/**/*.md"),
+    Rule("**/.claude/agent-memory/*/**/*.md **/.claude/agent-memory-local/*/**/*.md"),
+)
+_WINDSURF = (
+    Rule(".windsurfrules **/.windsurf/rules/*.md **/.devin/rules/*.md .codeium/windsurf/memories/global_rules.md"),
+)
+_CLINE = (
+    Rule(".clinerules .clinerules/*.md .clinerules/*.txt memory-bank/**/*.md Cline/Rules/*.md Cline/Rules/*.txt"),
+)
+_ROO = (Rule(".roorules **/.roo/rules/**/*.md **/.roo/rules/**/*.txt **/.roo/rules-*/**/*.md"),)
+_TOOL = (Rule("memories/**/*.md memories/**/*.txt memories/**/*.xml", hidden=False),)
+_AXE = Form(axe.parts, (".md",), (b"**Task:**",), bool, log, unknown="is no log of axe")
+_MEM0 = Form(mem0.parts, (".json",), (b'"memory"', b'"memories"'), _is_mem0)
+_LETTA_HOLDS = (b'"core_memory"', b'"agents"', b'"archive_id"', b'"embedding_config"', b'"is_deleted"')
+_LETTA = Form(letta.parts, (".af", ".json"), _LETTA_HOLDS, _is_letta, certain=(".af",))
+_STORE = Form(memory_store.parts, (".json",), (b'"memory_store_id"', b'"memory_version_id"'), _is_store)
+_OURS = Form(jsonl.parts, (".jsonl", ".ndjson"), (b'"content"',), _is_ours, first_line)
+
+# fmt: off
+_ALL = (
+    System("cursor", "Cursor", "cursor", "rules in .cursor/rules, and .cursorrules", _CURSOR),
+    System("copilot", "GitHub Copilot", "github_copilot",
+           ".github/copilot-instructions.md and .github/instructions", _COPILOT),
+    System("claude", "Claude Code", _OTHERS,
+           "CLAUDE.md with what it imports, .claude/rules, and memories of .claude", _CLAUDE),
+    System("agents-md", "AGENTS.md", _OTHERS, "AGENTS.md and AGENTS.override.md, in any folder",
+           (Rule("**/AGENTS.md **/AGENTS.override.md"),)),
+    System("gemini", "Gemini CLI", _OTHERS, "GEMINI.md, in any folder", (Rule("**/GEMINI.md"),)),
+    System("windsurf", "Windsurf", _OTHERS, "rules in .windsurf/rules and .devin/rules, and .windsurfrules", _WINDSURF),
+    System("cline", "Cline", _OTHERS, "rules in .clinerules, and the pages of memory-bank", _CLINE),
+    System("roo", "Roo Code", _OTHERS, "rules in .roo/rules and .roo/rules-MODE, and .roorules", _ROO),
+    System("continue", "Continue", _OTHERS, "rules in .continue/rules", (Rule("**/.continue/rules/**/*.md"),)),
+    System("kiro", "Kiro", _OTHERS, "files of .kiro/steering", (Rule("**/.kiro/steering/**/*.md"),)),
+    System("framework", "The framework of the memory rules", _OTHERS,
+           "the tree that memory-rules/settings.json or modules/memory-rules/settings.json leads to"),
+    System("memory-tool", "Anthropic's memory tool", _OTHERS,
+           "files of the folder memories, as Anthropic's memory tool has them", _TOOL),
+    System("axe", "axe", _LEGACY, "logs of runs as axe keeps them, wherever they lie", form=_AXE),
+    System("mem0", "mem0", _LEGACY,
+           "JSON files of mem0's memories, and OpenMemory's memories.json, wherever they lie", form=_MEM0),
+    System("letta", "Letta", _LEGACY,
+           "agent files (.af), and passages of an archive as JSON, wherever they lie", form=_LETTA),
+    System("memory-store", "Anthropic's memory stores", _OTHERS,
+           "JSON files of what a memory store answers, wherever they lie", form=_STORE),
+    System("own", "Palimpsest", _LEGACY,
+           "our own exports as JSON Lines, wherever they lie, and vaults of other agents", form=_OURS),
+    System("plain", "Plain folders", _LEGACY, "markdown, text and JSON of the folders that are named"),
+)
+# fmt: on
+SYSTEMS: dict[str, System] = {each.name: each for each in _ALL}
+
+PLAIN = (Rule("**/*.md **/*.markdown **/*.txt", page, hidden=False), Rule("**/*.json", pages.read_json, hidden=False))
+WHOLE = (Rule("**/memories/**", hidden=False), Rule("**", hidden=False))  # the memory tool, asked for by name
