@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from memory.models import Agent, ImportedPiece, Memory
 from memory.policy import switches
-from memory.time_machine.undone import Undone
+from memory.time_machine.selection import Undone
 from memory.transfer.formats.found import LeftOut
 from memory.transfer.steps import Plan, State, Step
 
@@ -69,7 +69,7 @@ class _Past:
         self.digest = digest
         found = Memory.objects.of(agent).numbered(numbers) if numbers else ()
         self._memories = {memory.number: memory for memory in found}
-        self._undone = Undone(agent) if numbers else None
+        self._undone = Undone.of(agent) if numbers else None
 
     def memory(self, piece: ImportedPiece) -> Memory | None:
         return None if piece.number is None else self._memories.get(piece.number)
