@@ -27,7 +27,7 @@ from memory.models import Agent, Kind, Memory
 from memory.policy.validation import checked_content
 from memory.time_machine.selection import What, entries_of, runs_of
 from memory.writing import cooldown, edits
-from memory.writing.counters import recount, repeats_weight
+from memory.writing.counters import recount
 from memory.writing.snapshots import restore, snapshot
 
 __all__ = ["What", "preview", "roll_back"]
@@ -263,8 +263,7 @@ def _check(agent: Agent, plan: _Plan) -> None:
         is_right = snapshot(row) == state if state is not None else row.discarded_at is not None
         if not is_right:
             raise RestoredWrong(f"memory {row.number} is not what it was")
-    counted = recount(agent) | {"duplicate_tokens": repeats_weight(agent)}
-    wrong = [name for name, value in counted.items() if getattr(agent, name) != value]
+    wrong = [name for name, value in recount(agent).items() if getattr(agent, name) != value]
     if wrong:
         raise RestoredWrong(f"counters are not what the memories give: {', '.join(wrong)}")
 
