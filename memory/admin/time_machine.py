@@ -19,8 +19,7 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget
 
 from audit.models import AuditEntry
 from config.errors import DomainError
-from memory.admin.base.forms_pages import AdminForm
-from memory.admin.base.scope import actor_of
+from memory.admin.base.page import AdminForm, actor_of
 from memory.errors import Conflicting, Constitutional
 from memory.models import Agent
 from memory.time_machine import rollback
