@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import reduce
+from operator import or_
 
-from memory.time_machine.undone import sessions_undone
+from django.db.models import Exists, OuterRef, Q
+
+from audit.models import AuditEntry, Operation
+from memory.time_machine.selection import Undone
 from refinement.models import Outcome, RefinementSession
+
+Session = tuple[int, int]  # its agent's id, and its number
 
 
 def note(sessions: Iterable[RefinementSession]) -> None:
@@ -20,3 +29,29 @@ def note(sessions: Iterable[RefinementSession]) -> None:
         found = sessions_undone([(session.agent_id, session.number) for session in over], since)
         for session in over:
             session.undone_by = found.get((session.agent_id, session.number))
+
+
+def sessions_undone(sessions: Iterable[Session], since: datetime) -> dict[Session, int]:
+    """Of these sessions those of which no change stands, and the newest of the rollbacks that took them back. None of
+    them opened before `since`: no earlier rollback can have undone them.
+
+    One query reads their agents' rollbacks since then and, where there are any, the entries by which these sessions
+    changed memories.
+    """
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for agent, number in sessions:
+        numbers[agent].append(number)
+    made = AuditEntry.objects.filter(agent_id__in=[*numbers], operation=Operation.ROLLED_BACK, at__gte=since)
+    theirs = reduce(or_, (Q(agent_id=agent, session__in=them) for agent, them in numbers.items()), Q())
+    changes = AuditEntry.objects.filter(theirs, Exists(made.filter(agent_id=OuterRef("agent_id"))), changes__gt=0)
+    columns = ("agent_id", "seq", "session", "detail__entries")
+    rollbacks: dict[int, list[tuple[int, Iterable[Sequence[int]]]]] = defaultdict(list)
+    changed: dict[Session, list[int]] = defaultdict(list)
+    for agent, seq, session, undid in made.values_list(*columns).union(changes.values_list(*columns), all=True):
+        if session is None:
+            rollbacks[agent].append((seq, undid))
+        else:
+            changed[agent, session].append(seq)
+    undone = {agent: Undone(sorted(them, reverse=True)) for agent, them in rollbacks.items()}
+    by = {session: {undone[session[0]].by(seq) for seq in seqs} for session, seqs in changed.items()}
+    return {session: max(filter(None, found)) for session, found in by.items() if None not in found}

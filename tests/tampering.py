@@ -21,7 +21,7 @@ from audit.trail import changes_digest, entry_mac
 from config.keyring import keyring
 from memory.models import Agent, AgentKey, Memory
 from memory.writing import operations
-from memory.writing.counters import recount, repeats_weight
+from memory.writing.counters import recount
 from memory.writing.snapshots import restore
 from tests.conftest import drop_guards
 from tests.steps import ME, PERSON, SESSION, fresh, problems, remember
@@ -227,7 +227,7 @@ def set_back(agent: Agent, last: int) -> None:
     AgentKey.objects.filter(agent=agent).exclude(prefix__in=[detail["prefix"] for detail in issued]).delete()
     entry = entries(agent).latest("seq")
     row = fresh(agent)
-    kept = recount(row) | {"duplicate_tokens": repeats_weight(row)}
+    kept = recount(row)
     highest = max(entries(agent).values_list("distinct_tokens", flat=True))
     head = {"audit_seq": entry.seq, "audit_mac": entry.mac, "audit_at": entry.at}
     Agent.objects.filter(pk=agent.pk).update(**kept, **head, high_water_tokens=highest)

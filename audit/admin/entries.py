@@ -14,8 +14,7 @@ from audit.models import AuditEntry, Operation
 from memory.access.roles import Action
 from memory.admin.base.about_agents import ask_access_address, time_machine_address
 from memory.admin.base.actions import LinkAction
-from memory.admin.base.page import Scoped
-from memory.admin.base.scope import OfAgent, OfTenant
+from memory.admin.base.page import OfAgent, OfTenant, Scoped
 from memory.models import Agent
 
 

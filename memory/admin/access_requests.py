@@ -17,8 +17,7 @@ from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base.about_agents import who_decides
 from memory.admin.base.actions import AdminAction, Result
-from memory.admin.base.page import Scoped
-from memory.admin.base.scope import OfAgent, OfTenant, actor_of
+from memory.admin.base.page import OfAgent, OfTenant, Scoped, actor_of
 from memory.admin.plain_pages import reading
 from memory.consent import grants
 from memory.mail import wording

@@ -11,7 +11,7 @@ from config.queue import unattended
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base.actions import LISTED, AdminAction, Result
-from memory.admin.base.scope import actor_of
+from memory.admin.base.page import actor_of
 from memory.agents import lifecycle, rule_changes
 from memory.consent import proposals
 from memory.errors import NotOpen

@@ -6,8 +6,8 @@ from typing import Any
 
 from django import forms
 
-from memory.admin.base.forms_pages import AdminForm, OfTenantForm
 from memory.admin.base.help_texts import LIMITS
+from memory.admin.base.page import AdminForm, OfTenantForm
 from memory.admin.keys import LabelForm
 from memory.admin.tenants import LimitsForm, whole
 from memory.agents import lifecycle

@@ -14,7 +14,7 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget
 
 from audit.consent import LEAST_PURPOSE, MOST_NUMBERS, MOST_PURPOSE, Person, Scope, same_address
 from audit.models import AccessRequest
-from memory.admin.base.forms_pages import AdminForm, form_page
+from memory.admin.base.page import AdminForm, form_page
 from memory.consent import grants
 from memory.errors import MailNotSent
 from memory.mail import letters

@@ -15,9 +15,17 @@ from unfold.decorators import action, display
 from memory.access import tenants
 from memory.access.roles import Action
 from memory.admin.base.actions import LISTED, AdminAction
-from memory.admin.base.forms_pages import AdminForm, OfTenantForm, form_page, shown_once
-from memory.admin.base.page import Scoped
-from memory.admin.base.scope import OfAgent, OfTenant, actor_of, seen_by
+from memory.admin.base.page import (
+    AdminForm,
+    OfAgent,
+    OfTenant,
+    OfTenantForm,
+    Scoped,
+    actor_of,
+    form_page,
+    seen_by,
+    shown_once,
+)
 from memory.agents import lifecycle
 from memory.models import AgentKey, ApiKey, TenantKey
 

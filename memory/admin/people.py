@@ -21,9 +21,17 @@ from unfold.decorators import action, display
 from memory.access.roles import Action
 from memory.accounts import invitations, memberships, people
 from memory.admin.base.actions import LISTED, AdminAction
-from memory.admin.base.forms_pages import AdminForm, OfTenantForm, form_page, shown_once
-from memory.admin.base.page import OfService, Scoped, column
-from memory.admin.base.scope import OfTenant, seen_by
+from memory.admin.base.page import (
+    AdminForm,
+    OfService,
+    OfTenant,
+    OfTenantForm,
+    Scoped,
+    column,
+    form_page,
+    seen_by,
+    shown_once,
+)
 from memory.models import Authenticator, Invitation, Membership, Person, Role, Tenant
 
 INVITATIONS = "admin:memory_invitation_changelist"

@@ -18,9 +18,8 @@ from unfold.decorators import action, display
 
 from config import queue
 from memory.access import tenants
-from memory.admin.base.forms_pages import AdminForm, form_page
 from memory.admin.base.help_texts import LIMITS, WORK
-from memory.admin.base.page import OfService, column
+from memory.admin.base.page import AdminForm, OfService, column, form_page
 from memory.models import Tenant
 from refinement import allowance
 

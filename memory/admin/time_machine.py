@@ -19,13 +19,12 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget
 
 from audit.models import AuditEntry
 from config.errors import DomainError
-from memory.admin.base.forms_pages import AdminForm
-from memory.admin.base.scope import actor_of
+from memory.admin.base.page import AdminForm, actor_of
 from memory.errors import Conflicting, Constitutional
 from memory.models import Agent
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from memory.time_machine.undone import Undone
+from memory.time_machine.selection import Undone
 from refinement import session as sessions
 from refinement import undone_sessions
 from refinement.models import Outcome, RefinementSession
@@ -167,7 +166,7 @@ def _answer(admin: Any, request: HttpRequest, agent: Agent, told: dict[str, Any]
 
 def _latest(agent: Agent) -> dict[str, Any]:
     """What there is to choose from: the latest entries and sessions, each with what undid it."""
-    undone = Undone(agent)
+    undone = Undone.of(agent)
     changing = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0).defer("sealed", "sealed_digest")
     entries = changing.order_by("-seq")[:LATEST]
     ended = RefinementSession.objects.filter(agent=agent).exclude(outcome=Outcome.OPEN)

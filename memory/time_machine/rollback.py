@@ -11,28 +11,26 @@ a notice to the agent that somebody reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from django.db.models import QuerySet
+from django.db.models import OuterRef, Subquery
 
-from audit.models import Change, Operation
+from audit.models import READS, AuditEntry, Change, Operation
 from audit.trail import Actor
 from memory import errors
 from memory.models import Agent, Kind, Memory
 from memory.policy.validation import checked_content
-from memory.time_machine.selection import What, entries_of
-from memory.time_machine.undone import file_trimmed, runs_of, told_of_reads
+from memory.time_machine.selection import What, entries_of, runs_of
 from memory.writing import cooldown, edits
-from memory.writing.counters import recount, repeats_weight
+from memory.writing.counters import recount
 from memory.writing.snapshots import restore, snapshot
 
 __all__ = ["What", "preview", "roll_back"]
-
-Values = Mapping[str, Any]  # a memory's columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +58,22 @@ class Figures:
 
 
 class _Change(NamedTuple):
-    """A memory that is not yet what it was: its state now, and the values that make it so."""
+    """A memory that is not yet what it was: its state now, its state then, and the values that make it so."""
 
     memory: Memory
     now: bytes
+    then: bytes | None  # None where there was no such memory
     fields: dict[str, Any]
 
 
 @dataclass(slots=True)
 class _Plan:
-    """Which entries are undone, and what each memory they touched was before them."""
+    """Which entries are undone, and what that changes."""
 
-    what: What
     entries: Sequence[int]
-    since: Sequence[int]  # before the first of these each memory is put back
-    memories: list[Memory] = field(default_factory=list)
-    targets: dict[int, bytes | None] = field(default_factory=dict)  # number → snapshot, None where there was none
-    changes: list[_Change] = field(default_factory=list)
+    changes: list[_Change]
+    redacted: tuple[int, ...]
     conflicts: dict[int, list[int]] = field(default_factory=dict)  # number → later entries that touched it
-    redacted: tuple[int, ...] = ()
 
 
 def preview(
@@ -94,14 +89,14 @@ def preview(
     Raises UnknownEntry, NotOver, AlreadyUndone, NothingToUndo, Redacted, Erased.
     """
     with edits.locked(agent) as row:
-        plan = _plan(row, what, row.audit_at)
-        is_open = bool(plan.conflicts) and not (skip_conflicts or force)
-        if not is_open:
-            _settle_conflicts(plan, skip=skip_conflicts, force=force)
-        figures = _figures(row, plan, None)
-        is_barred = bool(figures.constitutional) and not include_constitutional
-        refused = errors.Conflicting.code if is_open else errors.Constitutional.code if is_barred else ""
-        return replace(figures, refused=refused)
+        plan = _plan(row, what, row.audit_at, skip_conflicts=skip_conflicts)
+        figures = _figures(row, what, plan)
+    refused = ""
+    if plan.conflicts and not (skip_conflicts or force):
+        refused = errors.Conflicting.code
+    elif figures.constitutional and not include_constitutional:
+        refused = errors.Constitutional.code
+    return replace(figures, refused=refused)
 
 
 def roll_back(
@@ -129,9 +124,10 @@ def roll_back(
     with edits.begin(agent, Operation.ROLLED_BACK, actor, is_notice=True) as edit:
         if head not in (None, edit.agent.audit_seq):
             raise errors.Moved(f"The trail has grown from entry {head} to {edit.agent.audit_seq} since: look again.")
-        plan = _plan(edit.agent, what, edit.at)
-        _settle_conflicts(plan, skip=skip_conflicts, force=force)
-        figures = _figures(edit.agent, plan, edit.seq)
+        plan = _plan(edit.agent, what, edit.at, skip_conflicts=skip_conflicts)
+        if plan.conflicts and not (skip_conflicts or force):
+            raise errors.Conflicting(plan.conflicts)
+        figures = _figures(edit.agent, what, plan, edit.seq)
         if figures.constitutional and not include_constitutional:
             raise errors.Constitutional(figures.constitutional)
         if not plan.changes:
@@ -141,180 +137,133 @@ def roll_back(
         if figures.rests:
             cooldown.begin(edit.agent, edit.at, figures.tokens_after)
             edit.agent.save(update_fields=cooldown.FIELDS)
-        edit.detail = _detail(plan, figures, skipped=skip_conflicts, reason=reason)
-        edited = edit.finish()
-        _check(edited.agent, plan)
+        edit.detail = {"undid": figures.undid, "entries": [list(run) for run in runs_of(plan.entries)]}
+        more = {
+            "skipped" if skip_conflicts else "forced": sorted(plan.conflicts),
+            "constitutional": list(figures.constitutional),
+            "reason": reason,
+        }
+        edit.detail |= {name: value for name, value in more.items() if value}
+        edit.finish()
+        _check(edit.agent, plan)
     return figures
 
 
-# --- what is undone
-
-
-def _plan(agent: Agent, what: What, at: datetime | None) -> _Plan:
+def _plan(agent: Agent, what: What, at: datetime | None, *, skip_conflicts: bool) -> _Plan:
     """What there is to do. `at` is when: a memory that was made since is discarded then."""
     edits.require_key(agent)
-    plan = _Plan(what, *entries_of(agent, what))
-    first = _first_changes(agent, plan.since)
-    for number in told_of_reads(agent):
-        first.pop(number, None)
-    if not first:
-        file = ": a memory file was trimmed, which nothing restores" if file_trimmed(agent, plan.entries) else ""
-        raise errors.NothingToUndo(f"No memory was changed there{file}.")
-    touched = edits.fetch(agent, sorted(first))
-    plan.memories = [memory for memory in touched if memory.redacted_at is None]
-    plan.redacted = tuple(memory.number for memory in touched if memory.redacted_at is not None)
-    if not plan.memories:
+    entries, since = entries_of(agent, what)
+    memories = _touched(agent, since)
+    if not memories:
+        raise _nothing(agent, entries)
+    plan = _Plan(entries, [], tuple(memory.number for memory in memories if memory.redacted_at is not None))
+    if len(plan.redacted) == len(memories):
         raise errors.Redacted(plan.redacted)
-    firsts = [first[memory.number] for memory in plan.memories]
-    befores = Change.objects.filter(agent_id=agent.pk, pk__among=firsts).values_list("number", "before")
-    plan.targets = {number: None if before is None else bytes(before) for number, before in befores}
-    plan.changes = list(_changes_to_make(plan, at))
-    if not what.is_suffix:
-        changing = {change.memory.number for change in plan.changes}  # the rest is as it was
-        conflicts = _conflicts(agent, plan, set(plan.since))
-        plan.conflicts = {number: seqs for number, seqs in conflicts.items() if number in changing}
+    for memory in memories:
+        if memory.redacted_at is not None:
+            continue
+        first_before, now, fields = vars(memory)["then"], snapshot(memory), {}
+        then = None if first_before is None else bytes(first_before)
+        if then is None:
+            gone = {"discarded_at": memory.discarded_at or at, "superseded_by": None, "constitutional": False}
+            fields = gone if any(getattr(memory, name) != value for name, value in gone.items()) else {}
+        elif now != then:
+            fields = restore(then)
+        if fields:
+            plan.changes.append(_Change(memory, now, then, fields))
+    if plan.changes and not isinstance(since, range):
+        plan.conflicts = _conflicts(agent, plan, set(since))
+    if skip_conflicts:
+        plan.changes = [change for change in plan.changes if change.memory.number not in plan.conflicts]
     return plan
 
 
-# --- what memories were before
-
-
-def _changes(agent: Agent, entries: Sequence[int]) -> QuerySet[Change]:
-    """The changes these entries made, each memory's in order."""
-    changes = Change.objects.filter(agent_id=agent.pk).order_by("number", "seq")
+def _touched(agent: Agent, entries: Sequence[int]) -> list[Memory]:
+    """The memories that these entries changed, each with what it was before the first of them, `then`."""
+    changes = Change.objects.filter(agent_id=agent.pk)
     if isinstance(entries, range):
-        return changes.filter(seq__gte=entries.start, seq__lt=entries.stop)
-    return changes.filter(seq__among=list(entries))
+        undone = changes.filter(seq__gte=entries.start, seq__lt=entries.stop)
+    else:
+        undone = changes.filter(seq__among=list(entries))
+    reads = AuditEntry.objects.filter(READS, agent_id=agent.pk, changes__gt=0)
+    notices = changes.filter(seq__in=reads.values("seq"))  # whoever read could otherwise have the agent not know
+    first = undone.filter(number=OuterRef("number")).order_by("seq")
+    rows = Memory.objects.of(agent).filter(number__in=undone.values("number"))
+    rows = rows.exclude(number__in=notices.values("number"))
+    return list(rows.order_by("number").annotate(then=Subquery(first.values("before")[:1])))
 
 
-def _first_changes(agent: Agent, entries: Sequence[int]) -> dict[int, int]:
-    """Memory → the id of the first change that these entries made to it."""
-    found: dict[int, int] = {}
-    for number, pk in _changes(agent, entries).values_list("number", "pk"):
-        found.setdefault(number, pk)
-    return found
+def _nothing(agent: Agent, entries: Sequence[int]) -> errors.NothingToUndo:
+    """What to say where no memory was changed. A memory file is no part of the silo."""
+    trims = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.TRIMMED, changes=0)
+    is_file = trims.filter(seq__among=list(entries)).exists()
+    file = ": a memory file was trimmed, which nothing restores" if is_file else ""
+    return errors.NothingToUndo(f"No memory was changed there{file}.")
 
 
 def _conflicts(agent: Agent, plan: _Plan, undoing: set[int]) -> dict[int, list[int]]:
-    """Memories that later entries, outside of what is undone, left in another state: those entries.
+    """Memories to change that later entries, outside of what is undone, left in another state: those entries.
 
     Digests of whole states are compared, so that edits which came to nothing, as one and its rollback, are none.
     """
-    since = Change.objects.filter(agent_id=agent.pk, seq__gte=min(undoing), number__among=list(plan.targets))
-    rows = since.order_by("number", "seq").values_list("number", "seq", "before_digest", "after_digest")
+    numbers = [change.memory.number for change in plan.changes]
+    changes = Change.objects.filter(agent_id=agent.pk, seq__gte=min(undoing), number__among=numbers)
+    rows = changes.order_by("number", "seq").values_list("number", "seq", "before_digest", "after_digest")
     found: dict[int, list[int]] = {}
-    for number, history in groupby(rows, key=lambda row: row[0]):
-        others = _others(history, undoing)
+    for number, history in groupby(rows, key=itemgetter(0)):
+        others: list[int] = []
+        between: list[int] = []
+        state = left = None  # the last state, and the state the last undone change left
+        for _, seq, before, state in history:
+            if seq in undoing:
+                others += between if before != left else []
+                between, left = [], state
+            elif left is not None:
+                between.append(seq)
+        others += between if state != left else []
         if others:
             found[number] = others
     return found
 
 
-def _others(history: Iterator[Any], undoing: set[int]) -> list[int]:
-    """Of one memory's changes, those not to be undone that came after one to be undone, and that still tell."""
-    found: list[int] = []
-    between: list[int] = []
-    left: Any = None  # the state the last undone change left
-    for _, seq, before, after in history:
-        state = after
-        if seq in undoing:
-            found += between if left is not None and before != left else []
-            between, left = [], after
-        elif left is not None:
-            between.append(seq)
-    return found + (between if between and state != left else [])
-
-
-# --- doing it
-
-
-def _settle_conflicts(plan: _Plan, *, skip: bool, force: bool) -> None:
-    if not plan.conflicts or force:
-        return
-    if not skip:
-        raise errors.Conflicting({number: tuple(seqs) for number, seqs in plan.conflicts.items()})
-    plan.memories = [memory for memory in plan.memories if memory.number not in plan.conflicts]
-    plan.changes = [change for change in plan.changes if change.memory.number not in plan.conflicts]
-
-
-def _detail(plan: _Plan, figures: Figures, *, skipped: bool, reason: str) -> dict[str, Any]:
-    """What the trail keeps of it: what was undone, and against what."""
-    detail: dict[str, Any] = {"undid": figures.undid, "entries": [list(run) for run in runs_of(plan.entries)]}
-    if plan.conflicts:
-        detail["skipped" if skipped else "forced"] = sorted(plan.conflicts)
-    if figures.constitutional:
-        detail["constitutional"] = list(figures.constitutional)
-    if reason:
-        detail["reason"] = reason
-    return detail
-
-
-def _figures(agent: Agent, plan: _Plan, entry: int | None) -> Figures:
+def _figures(agent: Agent, what: What, plan: _Plan, entry: int | None = None) -> Figures:
     """What it comes to, counted from the states before and after."""
     counts: Any = dict.fromkeys(("restored", "discarded", "rewritten", "protection_changed"), 0)
-    tokens, protected = agent.core_tokens, []
-    for memory, _, fields in plan.changes:
-        before = {name: getattr(memory, name) for name in _COUNTED}
-        after = before | fields
-        for name in _kinds_of_change(before, after):
-            counts[name] += 1
-        tokens += _core_weight(after) - _core_weight(before)
-        if memory.constitutional:
-            protected.append(memory.number)
+    tokens = agent.core_tokens
+    for change in plan.changes:
+        before = vars(change.memory)
+        after = before | change.fields
+        was_gone, is_gone = bool(before["discarded_at"]), bool(after["discarded_at"])
+        if was_gone != is_gone:
+            counts["discarded" if is_gone else "restored"] += 1
+        elif bytes(before["sealed"]) != bytes(after["sealed"]) or before["kind"] != after["kind"]:
+            counts["rewritten"] += 1
+        counts["protection_changed"] += before["constitutional"] != after["constitutional"]
+        tokens -= before["tokens"] if before["kind"] == Kind.CORE and not was_gone else 0
+        tokens += after["tokens"] if after["kind"] == Kind.CORE and not is_gone else 0
     return Figures(
-        undid=plan.what.named(),
+        undid={what.kind: what.at.isoformat() if isinstance(what.at, datetime) else what.at},
         head=agent.audit_seq,
         entry=entry,
         tokens_before=agent.core_tokens,
         tokens_after=tokens,
         conflicts=tuple((number, tuple(seqs)) for number, seqs in sorted(plan.conflicts.items())),
-        constitutional=tuple(protected),
+        constitutional=tuple(change.memory.number for change in plan.changes if change.memory.constitutional),
         redacted=plan.redacted,
         rests=tokens > max(agent.budget_tokens, agent.core_tokens),
         **counts,
     )
 
 
-_COUNTED = ("kind", "tokens", "sealed", "constitutional", "discarded_at")
-
-
-def _changes_to_make(plan: _Plan, at: datetime | None) -> Iterator[_Change]:
-    for memory in plan.memories:
-        target, now = plan.targets[memory.number], snapshot(memory)
-        if target is None:
-            fields = {"discarded_at": memory.discarded_at or at, "superseded_by": None, "constitutional": False}
-            if any(getattr(memory, name) != value for name, value in fields.items()):
-                yield _Change(memory, now, fields)
-        elif now != target:
-            yield _Change(memory, now, restore(target))
-
-
-def _kinds_of_change(before: Values, after: Values) -> Iterator[str]:
-    if before["discarded_at"] and not after["discarded_at"]:
-        yield "restored"
-    elif after["discarded_at"] and not before["discarded_at"]:
-        yield "discarded"
-    elif bytes(before["sealed"]) != bytes(after["sealed"]) or before["kind"] != after["kind"]:
-        yield "rewritten"
-    if before["constitutional"] != after["constitutional"]:
-        yield "protection_changed"
-
-
-def _core_weight(memory: Values) -> int:
-    tokens: int = memory["tokens"]
-    return tokens if memory["kind"] == Kind.CORE and memory["discarded_at"] is None else 0
-
-
 def _check(agent: Agent, plan: _Plan) -> None:
     """That the rows are what they were, and the counters what the rows give; else the transaction fails."""
-    numbers = [memory.number for memory in plan.memories]
-    for row in Memory.objects.of(agent).numbered(numbers):
-        target = plan.targets[row.number]
-        is_right = snapshot(row) == target if target is not None else row.discarded_at is not None
+    then = {change.memory.number: change.then for change in plan.changes}
+    for row in Memory.objects.of(agent).numbered(then):
+        state = then[row.number]
+        is_right = snapshot(row) == state if state is not None else row.discarded_at is not None
         if not is_right:
             raise RestoredWrong(f"memory {row.number} is not what it was")
-    counted = recount(agent) | {"duplicate_tokens": repeats_weight(agent)}
-    wrong = [name for name, value in counted.items() if getattr(agent, name) != value]
+    wrong = [name for name, value in recount(agent).items() if getattr(agent, name) != value]
     if wrong:
         raise RestoredWrong(f"counters are not what the memories give: {', '.join(wrong)}")
 

@@ -25,7 +25,7 @@ from memory.policy.categories import PRIVATE, SCOPES
 from memory.policy.projects import checked_project
 from memory.policy.validation import MAX_TAG, MAX_TAGS, Draft
 from memory.silo.silo import Silo
-from memory.time_machine.undone import Undone
+from memory.time_machine.selection import Undone
 from memory.transfer.formats.parts import HERE, Found, LeftOut
 from memory.transfer.reading import Item
 
@@ -149,7 +149,7 @@ class _Past:
         self.digest = digest
         found = Memory.objects.of(agent).numbered(numbers) if numbers else ()
         self._memories = {memory.number: memory for memory in found}
-        self._undone = Undone(agent) if numbers else None
+        self._undone = Undone.of(agent) if numbers else None
 
     def memory(self, piece: ImportedPiece) -> Memory | None:
         return None if piece.number is None else self._memories.get(piece.number)

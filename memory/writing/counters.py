@@ -15,7 +15,7 @@ from audit.trail import Head
 from memory.models import Agent, DueReason, Kind, Memory
 from memory.writing.signals import over_budget
 
-GROUP = ("digest", "category", "scope", "project")
+_GROUP = ("digest", "category", "scope", "project")
 
 
 class Group(NamedTuple):
@@ -156,22 +156,29 @@ def _note_growth(agent: Agent, at: datetime) -> None:
 
 
 def recount(agent: Agent) -> dict[str, int]:
-    """The counters as the rows have them."""
+    """The counters as the rows have them: summed over the groups of memories that repeat each other."""
     active = Q(discarded_at__isnull=True)
-    core = active & Q(kind=Kind.CORE)
-    constitutional = active & Q(constitutional=True)
-    totals = Memory.objects.of(agent).aggregate(
-        core_count=Count("id", filter=core),
-        core_tokens=Sum("tokens", filter=core, default=0),
-        journal_count=Count("id", filter=active & Q(kind=Kind.JOURNAL)),
-        constitutional_count=Count("id", filter=constitutional),
-        constitutional_tokens=Sum("tokens", filter=constitutional, default=0),
-        next_number=Max("number", default=0) + 1,
+    core, constitutional = active & Q(kind=Kind.CORE), active & Q(constitutional=True)
+    groups = (
+        Memory.objects.of(agent)
+        .values(*_GROUP)
+        .annotate(
+            cores=Count("id", filter=core),
+            weight=Sum("tokens", filter=core, default=0),
+            largest=Max("tokens", filter=core, default=0),
+            journals=Count("id", filter=active & Q(kind=Kind.JOURNAL)),
+            protected=Count("id", filter=constitutional),
+            protected_weight=Sum("tokens", filter=constitutional, default=0),
+            last=Max("number"),
+        )
+    )
+    totals = groups.aggregate(
+        core_count=Sum("cores", default=0),
+        core_tokens=Sum("weight", default=0),
+        duplicate_tokens=Sum(F("weight") - F("largest"), default=0),
+        journal_count=Sum("journals", default=0),
+        constitutional_count=Sum("protected", default=0),
+        constitutional_tokens=Sum("protected_weight", default=0),
+        next_number=Max("last", default=0) + 1,
     )
     return {name: int(value) for name, value in totals.items()}
-
-
-def repeats_weight(agent: Agent) -> int:
-    """Tokens of core memories that exactly repeat another one, as the rows have them."""
-    groups = Memory.objects.of(agent).active().core().values(*GROUP).annotate(all=Sum("tokens"), largest=Max("tokens"))
-    return sum(group["all"] - group["largest"] for group in groups.filter(all__gt=F("largest")))

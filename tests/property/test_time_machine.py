@@ -23,9 +23,10 @@ from memory.consent import redaction, removal_requests
 from memory.models import Agent, Memory
 from memory.policy.validation import Draft
 from memory.time_machine.rollback import What, preview, roll_back
-from memory.time_machine.undone import Undone, sessions_undone
+from memory.time_machine.selection import Undone
 from memory.writing import duplicates, operations
 from memory.writing.snapshots import snapshot
+from refinement.undone_sessions import sessions_undone
 from tests import steps
 from tests.conftest import OPERATOR
 from tests.property.effort import walks
@@ -226,7 +227,7 @@ class History(RuleBasedStateMachine):
         agents_sessions, told = [], {}
         for who, agent in self.agents.items():
             entries = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0)
-            undone = Undone(agent)
+            undone = Undone.of(agent)
             for number in range(self.session[who] + 1):
                 by = [undone.by(entry.seq) for entry in entries.filter(session=number)]
                 agents_sessions.append((agent.pk, number))

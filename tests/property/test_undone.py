@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.time_machine.undone import Runs
+from memory.time_machine.selection import Undone
 
 pytestmark = pytest.mark.database
 
@@ -34,6 +34,6 @@ def plainly(entry: int, told: list[tuple[int, list[tuple[int, int]]]]) -> int | 
 
 @given(rollbacks())
 def test_the_runs_say_what_the_rollbacks_say(told: list[tuple[int, list[tuple[int, int]]]]) -> None:
-    runs = Runs(told)
+    runs = Undone(told)
     for entry in range(LAST + 1):
         assert runs.by(entry) == plainly(entry, told)

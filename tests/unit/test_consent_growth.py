@@ -18,7 +18,7 @@ from audit.removals import removals
 from audit.trail import Actor
 from memory.consent import grants, notices, request_limits
 from memory.models import Agent
-from memory.time_machine.undone import told_of_reads
+from memory.time_machine.rollback import What, preview
 from memory.writing import daily_limit, edits
 from tests.asking import PAT, granted, read, with_a_past
 from tests.bench import trails
@@ -28,7 +28,7 @@ from tests.steps import fresh
 pytestmark = pytest.mark.database
 
 ENTRIES = 3_000
-INDEXES = ("consent", "reads", "asks", "own_edits")
+INDEXES = ("consent", "reads", "asks", "own_edits", "rollback")
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ ROADS: dict[str, Callable[[Agent], object]] = {
     ),
     "reads": lambda agent: grants.reads(agent, after=0, limit=100),
     "reads by one grant": lambda agent: notices.reads(agent, 9).count(),
-    "notices of reads": told_of_reads,
+    "an entry to undo, and notices of reads": lambda agent: preview(agent, What.entry(ENTRIES)),
     "what is asked today": lambda agent: request_limits.require(agent, Actor.person(PAT.address), timezone.now()),
 }
 

@@ -20,7 +20,7 @@ from memory.search import cache
 from memory.silo.silo import Silo
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from memory.time_machine.undone import Undone
+from memory.time_machine.selection import Undone
 from memory.writing import duplicates, edits, operations
 from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
@@ -324,7 +324,7 @@ def test_a_redaction_is_never_undone(past: Agent) -> None:
     redact(past, 1)
     redacted = last_entry(past).seq
     rollback.roll_back(past, What.since_entry(2), PERSON)
-    undone = Undone(fresh(past))
+    undone = Undone.of(fresh(past))
     assert (undone.by(redacted), undone.by(redacted - 2)) == (None, redacted + 1)
 
 

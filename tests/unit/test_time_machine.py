@@ -14,7 +14,7 @@ from memory.models import Agent, Memory
 from memory.search import cache
 from memory.time_machine import rollback
 from memory.time_machine.rollback import Figures, What, preview, roll_back
-from memory.time_machine.undone import Undone
+from memory.time_machine.selection import Undone
 from memory.writing import operations
 from memory.writing.snapshots import snapshot
 from tests import steps
@@ -100,7 +100,7 @@ def test_it_is_one_entry_that_names_what_it_undid(past: Agent) -> None:
     entry = last_entry(past)
     assert (did.entry, entry.operation, entry.actor_label) == (entry.seq, "rolled_back", PERSON.label)
     assert entry.detail == {"undid": {"entry": undone}, "entries": [[undone, undone]]}
-    by = Undone(past).by
+    by = Undone.of(past).by
     assert [by(seq) for seq in range(undone + 3)] == [None] * undone + [entry.seq, None, None]
 
 

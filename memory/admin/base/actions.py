@@ -21,8 +21,7 @@ from django.urls import reverse
 from audit.trail import Actor
 from config.errors import DomainError
 from memory.access.roles import Action
-from memory.admin.base.forms_pages import AdminForm
-from memory.admin.base.scope import actor_of, forget_tenants
+from memory.admin.base.page import AdminForm, actor_of, forget_tenants
 from memory.errors import NumbersError
 from memory.models import Agent
 

@@ -1,26 +1,109 @@
-"""What every page of the admin shares: rows of other tenants do not exist, and no column holds what a memory says.
+"""What every page of the admin shares: who sees which rows, lists, pages of a row, and pages with a form.
 
-Django's own admin scopes lists alone. Here every row, by whatever address, filter or form, comes from one scoped
-queryset; nothing is added, changed or removed but by an action (memory/admin/base/actions.py); and a query may ask only
-for what the page offers, because `?digest=` would answer whether a memory says a certain thing.
+Rows of other tenants do not exist, and no column holds what a memory says. Django's own admin scopes lists alone. Here
+every row, by whatever address, filter or form, comes from one scoped queryset; nothing is added, changed or removed but
+by an action (memory/admin/base/actions.py); and a query may ask only for what the page offers, because `?digest=` would
+answer whether a memory says a certain thing.
+
+Unfold's buttons are links, opened by GET. Each leads to a page with a form, which changes nothing until it is POSTed to
+itself. A secret that is shown once is shown by the answer to that POST, on a page that no browser keeps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar
 
+from django import forms
+from django.contrib import messages
+from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import Model, QuerySet
-from django.http import Http404, HttpRequest, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.template.response import TemplateResponse
 from django.urls import reverse
+from unfold import widgets
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
-from memory.access.roles import Action, manages
+from audit.trail import Actor
+from config.errors import DomainError
+from config.plain import plain
+from memory.access.roles import Action, manages, tenant_ids
 from memory.admin.base.help_texts import HELP, WHEN_EMPTY
-from memory.admin.base.scope import ids_seen_by
+from memory.errors import Invalid
+from memory.models import Agent, Tenant
+
+MOST = 200  # choices that a filter offers
+
+
+# --- who sees which rows
+
+
+def actor_of(person: Any) -> Actor:
+    """Whoever is signed in, as the trail names them."""
+    return Actor.person(person.email)
+
+
+def ids_seen_by(request: HttpRequest, action: Action = Action.SEE) -> list[int]:
+    """The tenants in which whoever asks may do this. Asked of the database once a request."""
+    known: dict[Action, list[int]] | None = request.__dict__.get("_tenants")
+    if known is None:
+        known = request.__dict__["_tenants"] = tenant_ids(request.user)  # type: ignore[arg-type]
+    return known[action]
+
+
+def forget_tenants(request: HttpRequest) -> None:
+    """Ask the database again, because an action may have changed the person's own part."""
+    request.__dict__.pop("_tenants", None)
+
+
+def seen_by(request: HttpRequest, action: Action = Action.SEE) -> QuerySet[Tenant]:
+    """The same, as rows."""
+    return Tenant.objects.filter(pk__in=ids_seen_by(request, action))
+
+
+class OfTenant(SimpleListFilter):
+    """Rows of one of the tenants that whoever asks may see."""
+
+    title = parameter_name = "tenant"
+
+    def __init__(self, request: HttpRequest, params: Any, model: Any, model_admin: Any) -> None:
+        self.lookup = f"{model_admin.tenant}__in"
+        super().__init__(request, params, model, model_admin)
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:
+        return list(seen_by(request).order_by("slug").values_list("slug", "slug")[:MOST])
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if not self.value():
+            return queryset
+        return queryset.filter(**{self.lookup: seen_by(request).filter(slug=self.value()).values("pk")})
+
+
+class OfAgent(SimpleListFilter):
+    """Rows of one agent, `tenant/agent`."""
+
+    title = parameter_name = "agent"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:
+        agents = Agent.objects.filter(tenant__in=ids_seen_by(request)).order_by("tenant__slug", "slug")
+        labels = [f"{tenant}/{slug}" for tenant, slug in agents.values_list("tenant__slug", "slug")[:MOST]]
+        if self.value() and self.value() not in labels:
+            labels.append(str(self.value()))
+        return [(label, label) for label in labels]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if not self.value():
+            return queryset
+        tenant, _, slug = str(self.value()).partition("/")
+        agents = Agent.objects.filter(tenant__in=seen_by(request).filter(slug=tenant), slug=slug)
+        return queryset.filter(agent_id__in=list(agents.values_list("pk", flat=True)))
+
+
+# --- lists, and pages of a row
 
 
 class Scoped(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
@@ -153,3 +236,89 @@ class OfService(Scoped):
 
 def _is_id(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 19
+
+
+# --- pages with a form
+
+
+_CLASSES: dict[type[forms.Widget], Any] = {
+    forms.Select: widgets.UnfoldAdminSelectWidget,
+    forms.CheckboxInput: widgets.UnfoldBooleanWidget,
+    forms.Textarea: widgets.UnfoldAdminTextareaWidget,
+}
+
+
+class AdminForm(forms.Form):
+    """A form with the CSS classes of the theme. `title` (of `row`), `button` and `lead` are those of its page."""
+
+    title: ClassVar[str] = ""
+    button: ClassVar[str] = "Save"
+    lead: ClassVar[Sequence[str]] = ()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for field in self.fields.values():
+            themed = _CLASSES.get(type(field.widget), widgets.UnfoldAdminTextInputWidget)
+            field.widget.attrs.setdefault("class", themed().attrs["class"])
+            if themed is widgets.UnfoldAdminSelectWidget:
+                field.widget.template_name = themed.template_name  # with an arrow
+
+
+class OfTenantForm(AdminForm):
+    """About one of these tenants."""
+
+    tenant: forms.ModelChoiceField[Tenant] = forms.ModelChoiceField(Tenant.objects.none())
+
+    def __init__(self, *args: Any, tenants: QuerySet[Tenant], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.fields["tenant"].queryset = tenants.order_by("slug")  # type: ignore[attr-defined]
+
+
+def form_page(
+    page: Any,
+    request: HttpRequest,
+    form_class: type[AdminForm],
+    save: Callable[[dict[str, Any]], HttpResponse | str],
+    *,
+    row: Any = None,
+    lead: Sequence[str] | None = None,
+    warning: str = "",
+    **options: Any,
+) -> HttpResponse:
+    """The page of a list, or of a row. When a valid form is POSTed, `save` returns a message or its own answer."""
+    back = page.address_of(row) if row else page.list_address
+    form = form_class(request.POST if request.method == "POST" else None, **options)
+    if request.method == "POST" and form.is_valid():
+        try:
+            done = save(form.cleaned_data)
+        except DomainError as refusal:
+            add_refusal(form, refusal)
+        else:
+            if not isinstance(done, str):
+                return done
+            messages.success(request, done)
+            return redirect(back)
+    context = page.admin_site.each_context(request) | {
+        "title": form.title.format(row=row),
+        "lines": form.lead if lead is None else lead,
+        "warning": warning,
+        "form": form,
+        "back": back,
+        "opts": page.opts,  # the theme makes the way back to the list of it
+    }
+    return TemplateResponse(request, "admin/form.html", context)
+
+
+def add_refusal(form: forms.Form, refusal: DomainError) -> None:
+    """Show a refusal at its field, if the form has that field."""
+    if isinstance(refusal, Invalid) and refusal.field in form.fields:
+        problem = refusal.problem.rstrip(".")
+        form.add_error(refusal.field, f"{problem[:1].upper()}{problem[1:]}.")
+    else:
+        form.add_error(None, str(refusal))
+
+
+@plain
+def shown_once(request: HttpRequest, *, title: str, secret: str, lines: Sequence[str], back: str) -> HttpResponse:
+    """A page with a secret that is stored nowhere: no message, session or history holds it."""
+    return render(request, "shown_once.html", {"title": title, "secret": secret, "lines": lines, "back": back})
