@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from memory import errors
 from memory.models import Agent, Memory
 from memory.policy.validation import Draft
-from memory.silo.cipher import Cipher
 from memory.silo.silo import Silo
 from memory.writing import operations
 from memory.writing.snapshots import restore, snapshot
@@ -33,7 +32,7 @@ KEY = bytes(range(32))
 
 @given(content=STORABLE, tags=st.lists(STORABLE, max_size=5), number=st.integers(1, 2**63 - 1))
 def test_any_text_seals_and_opens(content: str, tags: list[str], number: int) -> None:
-    silo = Silo(1, Cipher(KEY))
+    silo = Silo(1, KEY)
     opened = silo.open_sealed(number, silo.seal(number, content, tags))
     assert (opened.content, opened.tags) == (content, tuple(tags))
 
@@ -43,7 +42,7 @@ def test_any_text_seals_and_opens(content: str, tags: list[str], number: int) ->
 @example(rubbish=b"\x01\xff\xff\xff\xff")
 @example(rubbish=b"\x01\x00\x00\x00\x00")
 def test_rubbish_never_opens_and_raises_one_error(rubbish: bytes) -> None:
-    silo = Silo(1, Cipher(KEY))
+    silo = Silo(1, KEY)
     for opening in (lambda: silo.open_sealed(1, rubbish), lambda: silo.open_text("note", 1, rubbish)):
         try:
             opening()
