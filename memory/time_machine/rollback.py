@@ -28,7 +28,7 @@ from memory.time_machine.selection import What, entries_of
 from memory.time_machine.undone import file_trimmed, runs_of, told_of_reads
 from memory.writing import cooldown, edits
 from memory.writing.counters import recount, repeats_weight
-from memory.writing.snapshots import restore, snapshot
+from memory.writing.edits import fields_of, snapshot
 
 __all__ = ["What", "preview", "roll_back"]
 
@@ -286,7 +286,7 @@ def _changes_to_make(plan: _Plan, at: datetime | None) -> Iterator[_Change]:
             if any(getattr(memory, name) != value for name, value in fields.items()):
                 yield _Change(memory, now, fields)
         elif now != target:
-            yield _Change(memory, now, restore(target))
+            yield _Change(memory, now, fields_of(target))
 
 
 def _kinds_of_change(before: Values, after: Values) -> Iterator[str]:

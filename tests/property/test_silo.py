@@ -15,7 +15,7 @@ from memory.models import Agent, Memory
 from memory.policy.validation import Draft
 from memory.silo.silo import Silo
 from memory.writing import operations
-from memory.writing.snapshots import restore, snapshot
+from memory.writing.edits import fields_of, snapshot
 from tests import steps
 from tests.steps import ME
 
@@ -80,7 +80,7 @@ def test_a_snapshot_gives_back_every_field(ada: Agent, content: str, tags: list[
     except errors.Invalid:
         return
     memory = steps.row(ada, edited.memory.number)
-    for name, value in restore(snapshot(memory)).items():
+    for name, value in fields_of(snapshot(memory)).items():
         now = getattr(memory, name)
         assert (bytes(now) if isinstance(now, memoryview) else now) == value
 
@@ -108,4 +108,4 @@ def test_a_snapshot_is_canonical_json_and_its_body(fields: dict[str, Any]) -> No
     }
     assert head.decode() == json.dumps(told, sort_keys=True, separators=(",", ":"))
     assert body == fields["digest"] + fields["sealed"]
-    assert restore(snapshot(memory)) == fields
+    assert fields_of(snapshot(memory)) == fields
