@@ -10,8 +10,7 @@ from itertools import chain
 
 from memory.errors import Invalid
 from memory.markdown import sections, templates
-from memory.policy.names import checked_project
-from memory.policy.validation import MAX_CONTENT
+from memory.policy.validation import MAX_CONTENT, checked_project
 from memory.recording.texts import checked_name, cleaned, cut
 
 CATEGORY = "topic"

@@ -19,8 +19,7 @@ from memory.masking.scanner import masked
 from memory.models import Agent
 from memory.policy import settings_document, switches
 from memory.policy.categories import PRIVATE, SCOPES
-from memory.policy.projects import checked_project
-from memory.policy.validation import MAX_TAG, MAX_TAGS, Draft
+from memory.policy.validation import MAX_TAG, MAX_TAGS, Draft, checked_project
 from memory.silo.silo import Silo
 from memory.transfer import comparing
 from memory.transfer.formats.found import HERE, Found, LeftOut

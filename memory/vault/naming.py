@@ -10,6 +10,7 @@ from typing import Any
 from memory.markdown import sections
 from memory.models import Memory
 from memory.policy import paths
+from memory.policy.categories import NAMED_BY_SERVICE
 from memory.silo.silo import Opened
 from memory.vault.disk import ASIDE
 
@@ -47,7 +48,7 @@ def back(path: PurePosixPath) -> PurePosixPath:
 
 def _name(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> str:
     tags = _tags(opened)
-    if memory.category in paths.NAMED_BY_SERVICE and "service" in tags:
+    if memory.category in NAMED_BY_SERVICE and "service" in tags:
         named = paths.credential_name(tags["service"], memory.project, tags.get("credential", "key"))
         if named and named != paths.INDEX:
             return named

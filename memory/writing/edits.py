@@ -25,7 +25,7 @@ from memory import errors
 from memory.access import request_key
 from memory.models import Agent, Memory
 from memory.policy import switches, tokens
-from memory.policy.categories import scope_of
+from memory.policy.categories import SCOPES
 from memory.policy.validation import Draft
 from memory.silo.silo import Silo
 from memory.writing import counters
@@ -108,15 +108,15 @@ class Edit:
 
     def add(self, draft: Draft, silo: Silo) -> Memory:
         """A new memory from a checked draft, with the agent's next number. Raises CategoryDisabled."""
-        if not self.passes:
-            switches.require_open(self.agent, (draft.category,))
+        if not self.passes and draft.category in switches.closed(self.agent):
+            raise errors.CategoryDisabled(draft.category)
         number = self.agent.next_number + len(self._added)
         memory = Memory(
             agent_id=self.agent.pk,
             number=number,
             kind=draft.kind,
             category=draft.category,
-            scope=scope_of(draft.category),
+            scope=SCOPES[draft.category],
             project=draft.project,
             source=draft.source,
             origin=draft.origin or self.at,

@@ -17,8 +17,8 @@ from typing import IO, Any, cast
 from audit.trail import Actor
 from memory.errors import Invalid
 from memory.models import Agent
-from memory.policy.categories import PROJECT, scope_of
-from memory.policy.validation import Draft
+from memory.policy.categories import PROJECT
+from memory.policy.validation import Draft, scope_of
 from memory.search.reading import Read
 from memory.transfer.exporting import Export, NotHeld, record
 from memory.transfer.formats import gathering
