@@ -9,7 +9,7 @@ class AuditConfig(AppConfig):
     verbose_name = "Audit"
 
     def ready(self) -> None:
-        from audit import checks, connection_setup, guards, lookups  # noqa: F401  two register themselves
+        from audit import bulk, checks, connection_setup, guards  # noqa: F401  two register themselves
 
         connection_setup.prepare_connections()
         pre_migrate.connect(guards.let_nothing_through, sender=self, dispatch_uid="audit.guards")

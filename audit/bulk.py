@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+import base64
+import json
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from django.db import DEFAULT_DB_ALIAS, connection, models
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.query import get_related_populators
 
 # The parameters of so many rows stay below what PostgreSQL takes in one statement: 65,535. For `bulk_create`.
@@ -164,3 +167,38 @@ def streamed(rows: models.QuerySet[Any, Any], at_a_time: int = 500) -> closing[G
     it waits forever for the connection that statement holds.
     """
     return closing(cast(Generator[Any, None, None], rows.iterator(at_a_time)))
+
+
+# --- membership in a list of any length
+
+if TYPE_CHECKING:
+    _Lookup = models.Lookup[Any]
+else:
+    _Lookup = models.Lookup
+
+
+class Among(_Lookup):
+    """`number__among=[…]`: membership in a list of any length as one parameter. Bytes compare as bytes."""
+
+    lookup_name = "among"
+    prepare_rhs = False
+
+    def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper) -> tuple[str, tuple[Any, ...]]:
+        left, params = self.process_lhs(compiler, connection)
+        wanted = "value"
+        if connection.vendor == "postgresql":
+            return f"{left} = ANY(%s)", (*params, parameter(self.rhs))
+        if isinstance(self.lhs.output_field, models.BinaryField):
+            wanted = "from_base64(value)"
+        return f"{left} IN (SELECT {wanted} FROM json_each(%s))", (*params, parameter(self.rhs))
+
+
+def parameter(values: Iterable[int] | Iterable[bytes]) -> list[int | bytes] | str:
+    """What the SQL of `among` takes for these values: an array, or JSON on SQLite."""
+    if connection.vendor == "postgresql":
+        return list(values)
+    return json.dumps([base64.b64encode(value).decode() if isinstance(value, bytes) else value for value in values])
+
+
+for _field in (models.BigIntegerField, models.PositiveBigIntegerField, models.BigAutoField, models.BinaryField):
+    _field.register_lookup(Among)

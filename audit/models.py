@@ -177,7 +177,7 @@ class Change(models.Model):
     """What one entry did to one memory: its snapshot before (none when it is new) and after. Kept for ever.
 
     The digests stand beside the snapshots so that the chain can be verified, and stays verifiable, without their
-    bodies (`audit.bodies`), which a redaction takes away.
+    bodies (`audit.trail`), which a redaction takes away.
     """
 
     agent_id = models.BigIntegerField()

@@ -14,7 +14,7 @@ from typing import Any
 
 from django.db import connection, models
 
-from audit import bodies
+from audit import trail
 from audit.models import AuditEntry, Change, Operation
 
 # --- what the database lets through
@@ -22,7 +22,7 @@ from audit.models import AuditEntry, Change, Operation
 
 def is_redacted_change() -> str:
     """SQL for a trigger: an UPDATE takes both bodies off a change of a memory that a later entry redacted."""
-    head = bodies.Head.sql[connection.vendor]
+    head = trail.SnapshotHead.sql[connection.vendor]
     heads = [f"NEW.{side} {_same()} {head.format(f'OLD.{side}')}" for side in _SNAPSHOTS]
     return " AND ".join([*_unchanged(Change, _SNAPSHOTS), *heads, _IS_REDACTED])
 
@@ -89,7 +89,7 @@ class Redacted:
 
     def accounts_for(self, number: int, head: bytes, digest: bytes) -> bool:
         """Whether a snapshot that lost its body is one that was redacted."""
-        return any(bodies.digest_without(head, body) == digest for body in self._named(number))
+        return any(trail.digest_without_body(head, body) == digest for body in self._named(number))
 
 
 def as_detail(taken: Mapping[int, Iterable[bytes]], notes: Sequence[int]) -> dict[str, Any]:

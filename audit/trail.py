@@ -2,6 +2,10 @@
 
 An entry's MAC covers the MAC before it, its own fields and the digests of the sealed snapshots it holds, so
 verification opens nothing, and whoever alters an entry without the audit key cannot make the rest agree.
+
+A snapshot has two halves: a head, which lasts, and a body, which a redaction takes away for good. To this app a
+snapshot is bytes up to a first NUL, and bytes after it. Its digest is made of the head and of the body's own digest, so
+that a chain can be verified without the body: the entry that redacted it names that digest.
 """
 
 from __future__ import annotations
@@ -12,12 +16,12 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
-from django.db import transaction
+from django.db import models, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
 
-from audit import bodies
 from audit.bulk import insert_many
 from audit.models import ActorKind, AuditEntry, Change
 from config.keyring import keyring
@@ -110,7 +114,18 @@ def append(subject: Subject, after: Head, draft: Draft, touches: Sequence[Touch]
     if not transaction.get_connection().in_atomic_block:
         raise RuntimeError("An entry belongs in the transaction of its edit.")
     key = keyring().audit[0]
-    changes = [_change(subject.agent_id, after.seq + 1, touch) for touch in sorted(touches, key=lambda t: t.number)]
+    changes = [
+        {
+            "agent_id": subject.agent_id,
+            "seq": after.seq + 1,
+            "number": touch.number,
+            "before": touch.before,
+            "before_digest": snapshot_digest(touch.before),
+            "after": touch.after,
+            "after_digest": snapshot_digest(touch.after),
+        }
+        for touch in sorted(touches, key=lambda touch: touch.number)
+    ]
     entry: dict[str, Any] = {
         "agent_id": subject.agent_id,
         "tenant_id": subject.tenant_id,
@@ -139,7 +154,7 @@ def strip(agent_id: int, numbers: Sequence[int], notes: Sequence[int]) -> None:
 
     In the transaction, and after the entry, that names them: the database refuses it otherwise (`audit.redactions`).
     """
-    heads = {side: bodies.Head(side) for side in ("before", "after")}
+    heads = {side: SnapshotHead(side) for side in ("before", "after")}
     Change.objects.filter(agent_id=agent_id, number__among=list(numbers)).update(**heads)
     AuditEntry.objects.filter(agent_id=agent_id, seq__among=list(notes)).update(sealed=None)
 
@@ -180,17 +195,52 @@ def changes_digest(changes: Iterable[dict[str, Any]]) -> bytes:
     return total.digest()
 
 
-def _change(agent_id: int, seq: int, touch: Touch) -> dict[str, Any]:
-    return {
-        "agent_id": agent_id,
-        "seq": seq,
-        "number": touch.number,
-        "before": touch.before,
-        "before_digest": _digest(touch.before),
-        "after": touch.after,
-        "after_digest": _digest(touch.after),
+# --- the halves of a snapshot
+
+
+def snapshot_digest(snapshot: bytes | None) -> bytes | None:
+    """What the chain keeps of a snapshot that has its body."""
+    if snapshot is None:
+        return None
+    body = snapshot.find(b"\0") + 1 or len(snapshot)
+    return hashlib.sha256(snapshot[:body] + hashlib.sha256(snapshot[body:]).digest()).digest()
+
+
+def digest_without_body(head: bytes, body_digest: bytes) -> bytes:
+    """The same, of a snapshot whose body's digest alone is known."""
+    return hashlib.sha256(head + body_digest).digest()
+
+
+def body_digest(snapshot: bytes) -> bytes:
+    return hashlib.sha256(snapshot[len(snapshot_head(snapshot)) :]).digest()
+
+
+def snapshot_head(snapshot: bytes) -> bytes:
+    """The first half, its NUL included: what is left of a snapshot that was redacted."""
+    return snapshot[: snapshot.find(b"\0") + 1] or snapshot
+
+
+def has_body(snapshot: bytes) -> bool:
+    return len(snapshot_head(snapshot)) < len(snapshot)
+
+
+class SnapshotPart(models.Func):
+    """A part of the snapshots in a column, as the database takes it out. `sql`, by vendor, names the column {0}."""
+
+    sql: ClassVar[dict[str, str]]
+    output_field = models.BinaryField()
+
+    def as_sqlite(self, compiler: Any, connection: BaseDatabaseWrapper, **_: Any) -> Any:
+        return self.as_sql(compiler, connection, template=self.sql["sqlite"].format("%(expressions)s"))
+
+    def as_postgresql(self, compiler: Any, connection: BaseDatabaseWrapper, **_: Any) -> Any:
+        return self.as_sql(compiler, connection, template=self.sql["postgresql"].format("%(expressions)s"))
+
+
+class SnapshotHead(SnapshotPart):
+    """`snapshot_head`. NULL stays NULL."""
+
+    sql: ClassVar = {
+        "sqlite": "substr({0}, 1, instr({0}, x'00'))",
+        "postgresql": "substring({0} from 1 for position('\\x00'::bytea in {0}))",
     }
-
-
-def _digest(snapshot: bytes | None) -> bytes | None:
-    return None if snapshot is None else bodies.digest(snapshot)

@@ -13,7 +13,7 @@ from typing import Any
 from django.db import DatabaseError, DataError, models
 from django.db.models import Min
 
-from audit import bodies, guards
+from audit import guards, trail
 from audit.bulk import streamed
 from audit.models import AuditEntry, Change, Operation
 from audit.redactions import Redacted
@@ -300,11 +300,11 @@ def _snapshot_problem(
     if snapshot is None:
         return None if digest is None else _gone(digest)
     is_covered = bool(redacted.bodies) and redacted.covers(number, seq)
-    if is_covered and bodies.has_body(snapshot):
+    if is_covered and trail.has_body(snapshot):
         return PUT_BACK
-    if bodies.digest(snapshot) == digest:
+    if trail.snapshot_digest(snapshot) == digest:
         return None
-    if bodies.has_body(snapshot) or digest is None:
+    if trail.has_body(snapshot) or digest is None:
         return EXCHANGED
     if is_covered:
         return None if redacted.accounts_for(number, snapshot, digest) else EXCHANGED

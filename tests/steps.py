@@ -19,7 +19,7 @@ from memory.time_machine import replay
 from memory.transfer import exporting
 from memory.transfer.export_formats import writer
 from memory.writing import operations
-from memory.writing.snapshots import snapshot as snapshot
+from memory.writing.edits import snapshot as snapshot
 
 ME = Actor.agent("runtime")
 PERSON = Actor.person("pat@acme.test")

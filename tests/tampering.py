@@ -22,7 +22,7 @@ from config.keyring import keyring
 from memory.models import Agent, AgentKey, Memory
 from memory.writing import operations
 from memory.writing.counters import recount
-from memory.writing.snapshots import restore
+from memory.writing.edits import fields_of
 from tests.conftest import drop_guards
 from tests.steps import ME, PERSON, SESSION, fresh, problems, remember
 
@@ -221,7 +221,7 @@ def set_back(agent: Agent, last: int) -> None:
             memory.delete()
         else:
             assert change.after is not None
-            values = restore(bytes(change.after)) | {"version": change.seq}
+            values = fields_of(bytes(change.after)) | {"version": change.seq}
             Memory.objects.filter(pk=memory.pk).update(**values)
     issued = entries(agent).filter(operation=Operation.KEY_ISSUED).values_list("detail", flat=True)
     AgentKey.objects.filter(agent=agent).exclude(prefix__in=[detail["prefix"] for detail in issued]).delete()

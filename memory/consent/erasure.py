@@ -18,6 +18,7 @@ from memory.consent import removal_requests, signals
 from memory.models import Agent, CleanupDecision, Creation, HistoryAnalysis, Memory, Recall, RecordedSession
 from memory.search import cache
 from memory.silo import keys
+from memory.silo.silo import forget_unwrapped
 from memory.transfer import migration
 from memory.vault import removing
 from memory.writing import edits
@@ -71,7 +72,7 @@ def erase(agent: Agent, request: int, actor: Actor) -> Figures:
 
 def _forget(agent_id: int) -> None:
     cache.forget(agent_id)
-    keys.forget_unwrapped(agent_id)
+    forget_unwrapped(agent_id)
 
 
 def _figures(agent: Agent, request: int | None, entry: int | None) -> Figures:

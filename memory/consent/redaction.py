@@ -15,7 +15,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Max, Min, QuerySet
 
-from audit import bodies, disk, redactions, trail
+from audit import disk, redactions, trail
 from audit.bulk import streamed
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
@@ -25,7 +25,7 @@ from memory.models import Agent, Creation, HistoryAnalysis, Kind, Memory, Record
 from memory.search import cache
 from memory.vault import removing
 from memory.writing import edits
-from memory.writing.snapshots import KeyedDigest
+from memory.writing.edits import KeyedDigest
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _bodies(agent: Agent, memories: Iterable[Memory]) -> dict[int, set[bytes]]:
     with streamed(changes) as rows:
         for number, after in rows:
             if after is not None:  # as SQL can write it; `verify_audit` tells
-                found[number].add(bodies.body_digest(bytes(after)))
+                found[number].add(trail.body_digest(bytes(after)))
     return found
 
 

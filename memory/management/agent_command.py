@@ -21,9 +21,9 @@ from memory.errors import CategoryDisabled, Invalid, KeyRejected, MemoryDisabled
 from memory.management.working_folder import project_of
 from memory.models import Agent
 from memory.policy import settings_document, switches
-from memory.policy.categories import PROJECT, scope_of
-from memory.policy.names import checked_project
+from memory.policy.categories import PROJECT
 from memory.policy.paths import INDEX
+from memory.policy.validation import checked_project, scope_of
 from memory.vault import writer
 from memory.writing import edits
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from memory.errors import Invalid
-
 COMMON, PRIVATE, PROJECT = "common", "private", "project"
 
 SCOPES: dict[str, str] = {
@@ -25,15 +23,9 @@ NAMES = ", ".join(SCOPES)
 # Never shown to a model that refines or analyses, and never merged (60-memory-rules, Categories).
 UNREFINED = frozenset({"credentials", "keys", "sensitive"})
 
+NAMED_BY_SERVICE = ("credentials", "keys")  # their files have the name of a service, which a tag gives
+
 DEFAULT_PROJECT = "default-project"
-
-
-def scope_of(category: object) -> str:
-    """The scope a category's memories have. Raises Invalid for a category there is none of."""
-    scope = SCOPES.get(category) if isinstance(category, str) else None
-    if scope is None:
-        raise Invalid("category", f"unknown; choose one of {NAMES}")
-    return scope
 
 
 def default_category(project: str) -> str:

@@ -9,21 +9,18 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from memory.errors import Invalid
 from memory.policy import settings_document
 from memory.policy.categories import COMMON, DEFAULT_PROJECT, PRIVATE, PROJECT, SCOPES
-from memory.policy.names import looks_secret
 
 INDEX = "index.md"
 PROJECTS = "projects"
 FOLDERS = {"session": "sessions", "topic": "topics", "user_interaction": "interactions"}  # the others by their names
 LONGEST = 80  # bytes of a name without its ending; a name with a number before it stays far below 255
-NAMED_BY_SERVICE = ("credentials", "keys")  # categories
 DATED = ("session", "user_interaction")  # categories whose title is a date
 _DIGESTED = re.compile(r"-[0-9a-f]{8}\Z")
 _NOT_PLAIN = re.compile(r"(?:[^\w.]|_)+")
@@ -85,22 +82,6 @@ def credential_name(service: str, project: str = "", kind: str = "key") -> str:
     if parts[1].endswith(f"-{parts[2]}") or parts[1] == parts[2]:
         parts.pop()  # it says so itself
     return plain("-".join(part for part in parts if part)) + ".md"
-
-
-def checked_service(name: str, field: str = "service") -> str:
-    """What a credential's file may be called by: not the credential. Raises Invalid."""
-    if looks_secret(name):
-        raise Invalid(field, "looks like a secret, and its file is called by it: name what the secret is for")
-    return name
-
-
-def require_names(category: str, tags: Iterable[str], field: str = "tags") -> None:
-    """That the tags by which a credential's file is called are no secret. Raises Invalid."""
-    if category in NAMED_BY_SERVICE:
-        for tag in tags:
-            name, _, value = tag.partition(":")
-            if name in ("service", "credential"):
-                checked_service(value, field)
 
 
 def dated(at: datetime) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from memory.errors import Invalid
 from memory.policy import settings_document
 from memory.policy.categories import DEFAULT_PROJECT, PROJECT, SCOPES
-from memory.policy.names import checked_project as checked_project
+from memory.policy.validation import checked_project as checked_project
 
 VARIABLE = "MEMORY_PROJECT"
 _SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^:/@\s]+):(?P<path>[^\s]+)\Z")  # git@host:acme/site.git

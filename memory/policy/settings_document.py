@@ -15,7 +15,7 @@ from typing import Any
 
 from memory.errors import Invalid
 from memory.policy.categories import PRIVATE, SCOPES
-from memory.policy.names import checked_project, storable
+from memory.policy.validation import checked_project, require_storable
 
 Document = dict[str, Any]
 Keys = tuple[str, ...]  # from the outermost to that of a value
@@ -157,8 +157,8 @@ def checked(document: object) -> Document:
         path = ".".join(keys)
         if default is not NOTHING:
             _check_value(value, default, path)
-        storable("settings", path)
-        _require_storable(value, path[:200], DEEPEST)
+        require_storable("settings", path)
+        _require_all_storable(value, path[:200], DEEPEST)
     kept = _differing(given)
     kept.get("memory_rules", {}).pop("enabled", None)
     if kept.get("memory_rules") == {}:
@@ -173,7 +173,7 @@ def with_value(kept: Mapping[str, Any], path: str, text: str) -> Document:
         raise Invalid(path[:200], "is no setting" if path != MASTER else "is set by enable and disable")
     value = _read(PATHS[path], text)
     _check_value(value, PATHS[path], path)
-    _require_storable(value, path, DEEPEST)
+    _require_all_storable(value, path, DEEPEST)
     document = deepcopy(dict(kept))
     _put(document, tuple(path.split(".")), value)
     _require_room(document)
@@ -199,14 +199,14 @@ def _require_room(document: Document) -> None:
         raise Invalid("settings", f"has {size:,} bytes; at most {MOST_BYTES:,} are allowed")
 
 
-def _require_storable(value: object, path: str, levels: int) -> None:
+def _require_all_storable(value: object, path: str, levels: int) -> None:
     if isinstance(value, str):
-        storable(path, value)
+        require_storable(path, value)
     elif isinstance(value, dict | list):
         if not levels:
             raise Invalid(path, f"is nested deeper than {DEEPEST} levels")
         for inner in [*value, *value.values()] if isinstance(value, dict) else value:
-            _require_storable(inner, path, levels - 1)
+            _require_all_storable(inner, path, levels - 1)
 
 
 # --- what differs

@@ -1,26 +1,29 @@
 """What may be remembered: values are checked here, before anything is locked or sealed.
 
-Every refusal is `Invalid`, naming the field and what would be right, and quoting nothing.
+Settings use the checks of text and of a project's name, too. Every refusal is `Invalid`, naming the field and what
+would be right, and quoting nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from memory.errors import Invalid
 from memory.models import Kind, Source
-from memory.policy import paths
-from memory.policy.categories import DEFAULT_PROJECT, PROJECT, default_category, scope_of
-from memory.policy.names import checked_project, project_named, storable
+from memory.policy.categories import DEFAULT_PROJECT, NAMED_BY_SERVICE, NAMES, PROJECT, SCOPES, default_category
 
 MAX_CONTENT = 10_000  # characters
 MAX_TAGS = 256  # more than an agent needs: merges unite the tags of their sources
 MAX_TAG = 64  # characters
 _KINDS, _SOURCES = tuple(Kind.values), tuple(Source.values)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/@-]{0,99}\Z")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -35,30 +38,35 @@ class Draft:
     origin: datetime | None = None
     source: str = Source.AGENT
     is_project_known: bool = False  # it is there already, and was looked at when it began
+    is_checked: bool = False
 
     def checked(self) -> Draft:
-        """The same with defaults filled in. Raises Invalid."""
+        """The same with defaults filled in. An import checks each line where it can be named, before any is stored:
+        one that has been checked is not checked again. Raises Invalid."""
+        if self.is_checked:
+            return self
         if self.kind not in _KINDS:
             raise Invalid("kind", "is 'core' or 'journal'")
         if self.source not in _SOURCES:
             raise Invalid("source", "is 'agent', 'run' or 'system'")
-        project = project_named(self.project) if self.is_project_known else checked_project(self.project)
+        project = checked_project(self.project, is_known=self.is_project_known)
         category = self.category or default_category(project)
         if scope_of(category) == PROJECT:
             project = project or DEFAULT_PROJECT
         tags = checked_tags(self.tags)
-        paths.require_names(category, tags)
-        content, origin = checked_content(self.content), checked_origin(self.origin)
-        return _Checked(content, self.kind, category, project, tags, origin, self.source)
+        if category in NAMED_BY_SERVICE:
+            require_names(tags)
+        content = checked_content(self.content)
+        origin = None if self.origin is None else checked_origin(self.origin)
+        return Draft(content, self.kind, category, project, tags, origin, self.source, is_checked=True)
 
 
-class _Checked(Draft):
-    """A draft that has been checked: an import checks each line where it can be named, before any is stored."""
-
-    __slots__ = ()
-
-    def checked(self) -> Draft:
-        return self
+def scope_of(category: object) -> str:
+    """The scope a category's memories have. Raises Invalid for a category there is none of."""
+    scope = SCOPES.get(category) if isinstance(category, str) else None
+    if scope is None:
+        raise Invalid("category", f"unknown; choose one of {NAMES}")
+    return scope
 
 
 def checked_content(content: object, field: str = "content", most: int = MAX_CONTENT) -> str:
@@ -69,7 +77,7 @@ def checked_content(content: object, field: str = "content", most: int = MAX_CON
         raise Invalid(field, "is empty")
     if len(content) > most:
         raise Invalid(field, f"has {len(content):,} characters; at most {most:,} are allowed")
-    storable(field, content)
+    require_storable(field, content)
     return content
 
 
@@ -88,15 +96,55 @@ def checked_tags(tags: object) -> tuple[str, ...]:
     """Up to 256 tags of up to 64 characters, in order, repeats dropped. Raises Invalid."""
     if isinstance(tags, str) or not isinstance(tags, Sequence):
         raise Invalid("tags", "must be a list of texts")
-    kept = dict.fromkeys(_checked_tag(tag) for tag in tags)
+    kept: dict[str, None] = {}
+    for tag in tags:
+        if not isinstance(tag, str) or not tag.strip() or len(tag) > MAX_TAG:
+            raise Invalid("tags", f"must each be text of 1 to {MAX_TAG} characters")
+        require_storable("tags", tag)
+        kept[tag.strip()] = None
     if len(kept) > MAX_TAGS:
         raise Invalid("tags", f"are {len(kept)}; at most {MAX_TAGS} are allowed")
     return tuple(kept)
 
 
-def checked_origin(origin: object) -> datetime | None:
-    if origin is None:
-        return None
+def require_names(tags: Iterable[str], field: str = "tags") -> None:
+    """Raise Invalid if a tag by which a credential's file is called is a secret."""
+    for tag in tags:
+        name, _, value = tag.partition(":")
+        if name in ("service", "credential"):
+            checked_service(value, field)
+
+
+def checked_service(name: str, field: str = "service") -> str:
+    """What a credential's file may be called by: not the credential. Raises Invalid."""
+    if looks_secret(name):
+        raise Invalid(field, "looks like a secret, and its file is called by it: name what the secret is for")
+    return name
+
+
+def checked_project(project: object, field: str = "project", *, is_known: bool = False) -> str:
+    """A project's id, or "". It is kept in clear, so it must not look like a secret, unless it exists already.
+
+    Raises Invalid.
+    """
+    if not isinstance(project, str):
+        raise Invalid(field, "must be text")
+    if project and (not _PROJECT.match(project) or ".." in project):
+        raise Invalid(field, "is up to 100 letters, digits and . _ / @ -, a letter or digit first, without '..'")
+    if project and not is_known and looks_secret(project):
+        raise Invalid(field, "looks like a secret, and a project's name is kept in clear: give it another")
+    return project
+
+
+@lru_cache(maxsize=4096)
+def looks_secret(name: str) -> bool:
+    """Whether something in it would be masked. The same few names are asked for again and again."""
+    from memory.masking.scanner import holds_token  # its detectors bring requests with them
+
+    return holds_token(name)
+
+
+def checked_origin(origin: object) -> datetime:
     if not isinstance(origin, datetime) or origin.tzinfo is None:
         raise Invalid("origin", "must be a date and time with its time zone")
     return _in_utc("origin", origin)
@@ -119,8 +167,9 @@ def _in_utc(field: str, moment: datetime) -> datetime:
         raise Invalid(field, "lies outside the calendar") from None
 
 
-def _checked_tag(tag: object) -> str:
-    if not isinstance(tag, str) or not tag.strip() or len(tag) > MAX_TAG:
-        raise Invalid("tags", f"must each be text of 1 to {MAX_TAG} characters")
-    storable("tags", tag)
-    return tag.strip()
+def require_storable(field: str, text: str) -> None:
+    """Raise Invalid for text that no database holds."""
+    if "\0" in text:
+        raise Invalid(field, "holds a NUL character, which cannot be stored")
+    if not text.isascii() and _SURROGATE.search(text):
+        raise Invalid(field, "holds half a surrogate pair, which is no character")

@@ -21,7 +21,7 @@ from config.wording import several
 from memory.errors import AgentsSide, Invalid, Stale
 from memory.models import Agent, CleanupDecision, Memory, Recall
 from memory.policy import settings_document, switches
-from memory.policy.categories import scope_of
+from memory.policy.validation import scope_of
 from memory.recording import automatic
 from memory.recording.interactions import DECIDES
 from memory.silo.silo import Silo

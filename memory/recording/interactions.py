@@ -19,8 +19,7 @@ from memory.markdown import labels, sections
 from memory.masking.neutral import neutral, neutral_whole
 from memory.masking.scanner import masked_together
 from memory.policy import settings_document
-from memory.policy.names import checked_project
-from memory.policy.validation import MAX_CONTENT, checked_content
+from memory.policy.validation import MAX_CONTENT, checked_content, checked_project
 from memory.recording.texts import checked_name, cut, one_line
 
 KINDS = ("question", "instruction", "feedback", "correction", "clarification", "statement")

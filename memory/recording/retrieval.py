@@ -20,9 +20,9 @@ from memory.errors import Invalid
 from memory.models import Agent, Kind
 from memory.policy import settings_document, switches
 from memory.policy.categories import COMMON, PRIVATE, SCOPES
-from memory.policy.names import project_named
 from memory.policy.projects import seen_from
 from memory.policy.tokens import count
+from memory.policy.validation import checked_project
 from memory.recording import usage
 from memory.search import context, reading
 from memory.search.own_words import to_be_told
@@ -148,7 +148,7 @@ def retrieve(
     filters = Filters(
         tags=tags,
         without=left_out(rules),
-        projects=seen_from(rules, project_named(project)),
+        projects=seen_from(rules, checked_project(project, is_known=True)),
         with_notices=False,
     )
     found: list[Read] = []

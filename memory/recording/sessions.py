@@ -15,8 +15,7 @@ from memory.markdown import sections
 from memory.models import Agent, Kind, Memory, RecordedSession
 from memory.policy import paths, settings_document, switches
 from memory.policy.categories import DEFAULT_PROJECT
-from memory.policy.names import checked_project
-from memory.policy.validation import MAX_TAG, Draft
+from memory.policy.validation import MAX_TAG, Draft, checked_project
 from memory.recording import interactions, session_memory, topics
 from memory.recording.session_memory import CATEGORY, Before, Outcomes
 from memory.recording.texts import checked_name, reference

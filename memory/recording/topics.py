@@ -22,8 +22,7 @@ from memory.masking.scanner import masked_together
 from memory.models import Agent, Memory
 from memory.policy import settings_document, switches
 from memory.policy.categories import DEFAULT_PROJECT
-from memory.policy.names import checked_project
-from memory.policy.validation import MAX_CONTENT, MAX_TAG, Draft, checked_words
+from memory.policy.validation import MAX_CONTENT, MAX_TAG, Draft, checked_project, checked_words
 from memory.recording.texts import checked_name, cleaned, cut, reference
 from memory.silo.silo import Silo
 from memory.writing import edits, operations

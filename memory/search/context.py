@@ -20,8 +20,8 @@ from django.utils import timezone
 from memory.errors import MemoryDisabled
 from memory.models import Agent, Kind, Memory
 from memory.policy import switches
-from memory.policy.names import project_named
 from memory.policy.projects import seen_from
+from memory.policy.validation import checked_project
 from memory.silo.silo import Opened, Silo
 
 Line = tuple[Memory, Opened]
@@ -100,7 +100,7 @@ def read(
 
 def _of_others(agent: Agent, project: str) -> Q:
     """What is not seen from a project."""
-    seen = seen_from(switches.rules_of(agent), project_named(project)) or {}
+    seen = seen_from(switches.rules_of(agent), checked_project(project, is_known=True)) or {}
     others = (Q(category=category) & ~Q(project__in=projects) for category, projects in seen.items())
     return reduce(or_, others, Q(pk__in=[]))
 

@@ -26,7 +26,7 @@ def _unopenable() -> list[CheckMessage]:
     problems: list[CheckMessage] = []
     for agent_id, wrapped in _one_agent_per_key():
         try:
-            keys.cipher_for(agent_id, wrapped)
+            keys.unwrap(agent_id, wrapped)
         except SiloKeyMissing as missing:
             problems.append(Error(str(missing), id="palimpsest.E002"))
         except SealBroken as broken:

@@ -8,17 +8,19 @@ from __future__ import annotations
 import os
 import secrets
 import struct
-from collections import OrderedDict
-from threading import Lock
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.db.models import BinaryField, F, Func
 
 from config.keyring import Key, keyring, silo_key
 from memory.errors import Erased, SealBroken, SiloKeyMissing
 from memory.models import Agent
-from memory.silo.cipher import NONCE_BYTES, VERSION, Broken, Cipher, derive, unseal
 
+VERSION = b"\x01"
+NONCE_BYTES = 12
 ID_END = 9  # version byte and key id
 
 
@@ -32,7 +34,7 @@ def rewrap(agent_id: int, wrapped: bytes) -> bytes:
     newest = keyring().silo[0]
     if wrapping_key_id(wrapped) == newest.id:
         return wrapped
-    return _wrap(newest, agent_id, _unwrap(agent_id, wrapped))
+    return _wrap(newest, agent_id, unwrap(agent_id, wrapped))
 
 
 def wrapping_key_id(wrapped: bytes) -> str:
@@ -45,44 +47,11 @@ def wrapped_by(key_id: str) -> int:
     return Agent.objects.annotate(begins=begins).filter(begins=VERSION + key_id.encode("ascii")).count()
 
 
-def cipher_for(agent_id: int, wrapped: bytes) -> Cipher:
-    """The agent's cipher. Unwrapped keys stay in this process, a bounded number of them.
+def unwrap(agent_id: int, wrapped: bytes) -> bytes:
+    """The agent's data key.
 
-    The wrapped bytes are the cache's key, so that rotation and erasure miss at once everywhere.
-    Raises SiloKeyMissing (no such key in the keyring) or SealBroken (altered, or another agent's).
+    Raises SiloKeyMissing (no such key in the keyring), SealBroken (altered, or another agent's) or Erased.
     """
-    place = (agent_id, bytes(wrapped))
-    with _lock:
-        if place in _ciphers:
-            _ciphers.move_to_end(place)
-            return _ciphers[place]
-    cipher = Cipher(_unwrap(agent_id, place[1]))
-    with _lock:
-        _ciphers[place] = cipher
-        while len(_ciphers) > CACHED:
-            _ciphers.popitem(last=False)
-    return cipher
-
-
-CACHED = 1024
-_ciphers: OrderedDict[tuple[int, bytes], Cipher] = OrderedDict()
-_lock = Lock()
-
-
-def forget_unwrapped(agent_id: int | None = None) -> None:
-    """Drop every unwrapped key of this process, or those of an agent."""
-    with _lock:
-        for place in [place for place in _ciphers if agent_id in (None, place[0])]:
-            del _ciphers[place]
-
-
-def _wrap(key: Key, agent_id: int, data_key: bytes) -> bytes:
-    nonce = os.urandom(NONCE_BYTES)
-    body = _wrapper(key).encrypt(nonce, data_key, _associated(key.id, agent_id))
-    return VERSION + key.id.encode("ascii") + nonce + body
-
-
-def _unwrap(agent_id: int, wrapped: bytes) -> bytes:
     if not wrapped:
         raise Erased(f"The silo of agent {agent_id} was erased: nothing of it is read or written again.")
     key_id = wrapping_key_id(wrapped)
@@ -94,9 +63,21 @@ def _unwrap(agent_id: int, wrapped: bytes) -> bytes:
             "in its environment needs a restart to know a key that was added."
         )
     try:
-        return unseal(_wrapper(key), wrapped[ID_END:], _associated(key_id, agent_id))
-    except Broken:
+        nonce, sealed = wrapped[ID_END : ID_END + NONCE_BYTES], wrapped[ID_END + NONCE_BYTES :]
+        return _wrapper(key).decrypt(nonce, sealed, _associated(key_id, agent_id))
+    except (InvalidTag, ValueError):
         raise SealBroken(f"The data key of agent {agent_id} does not open: it was altered or moved.") from None
+
+
+def derive(secret: bytes, purpose: bytes) -> bytes:
+    """A 256-bit subkey for one purpose, by HKDF-SHA256."""
+    return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"palimpsest/" + purpose).derive(secret)
+
+
+def _wrap(key: Key, agent_id: int, data_key: bytes) -> bytes:
+    nonce = os.urandom(NONCE_BYTES)
+    body = _wrapper(key).encrypt(nonce, data_key, _associated(key.id, agent_id))
+    return VERSION + key.id.encode("ascii") + nonce + body
 
 
 def _wrapper(key: Key) -> AESGCM:

@@ -1,17 +1,34 @@
-"""The silo: the one door to what an agent's memories say."""
+"""The silo: the one door to what an agent's memories say.
+
+A sealed memory is one byte string holding two seals, its content's and its tags', so that tags can be united
+without opening what a memory says:
+
+    version (1 byte) | length of the content's seal (4 bytes) | content's seal | tags' seal (empty for no tags)
+
+A seal is AES-256-GCM: a random 12-byte nonce, ciphertext and 16-byte tag. Associated data binds it to agent, memory
+and field.
+"""
 
 from __future__ import annotations
 
+import hmac
 import json
+import os
+import struct
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Lock
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from memory.errors import SealBroken
 from memory.models import Agent, Memory
-from memory.silo.cipher import Broken, Cipher, pack, place, unpack
-from memory.silo.keys import cipher_for
+from memory.silo.keys import NONCE_BYTES, VERSION, derive, unwrap
 
 CONTENT, TAGS = "content", "tags"
+CACHED = 1024  # silos that this process keeps open
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -26,34 +43,46 @@ class Opened:
 class Silo:
     """A capability: whoever holds it can read and seal for one agent. Had only from `for_agent`."""
 
-    __slots__ = ("_agent_id", "_cipher")
+    __slots__ = ("_aead", "_agent_id", "_digest_key")
 
-    def __init__(self, agent_id: int, cipher: Cipher) -> None:
+    def __init__(self, agent_id: int, data_key: bytes) -> None:
         self._agent_id = agent_id
-        self._cipher = cipher
+        self._aead = AESGCM(derive(data_key, b"content"))
+        self._digest_key = derive(data_key, b"digest")
 
     @classmethod
     def for_agent(cls, agent: Agent) -> Silo:
-        """The silo of an agent, for work done on that agent's own behalf.
+        """The silo of an agent, for work done on that agent's own behalf. This process keeps a limited number of them.
 
-        Raises SiloKeyMissing or SealBroken when its key cannot be had.
+        The wrapped key is part of the cache's key, so a rotation or an erasure is seen at once by every process.
+        Raises SiloKeyMissing (no such key in the keyring), SealBroken (altered, or another agent's) or Erased.
         """
-        return cls(agent.pk, cipher_for(agent.pk, bytes(agent.wrapped_key)))
+        place = (agent.pk, bytes(agent.wrapped_key))
+        with _lock:
+            if place in _silos:
+                _silos.move_to_end(place)
+                return _silos[place]
+        silo = cls(agent.pk, unwrap(*place))
+        with _lock:
+            _silos[place] = silo
+            while len(_silos) > CACHED:
+                _silos.popitem(last=False)
+        return silo
 
     def digest(self, content: str) -> bytes:
         """The keyed digest by which equal contents are found without reading them."""
-        return self._cipher.digest(content.encode())
+        return hmac.digest(self._digest_key, content.encode(), "sha256")
 
     def digest_of_file(self, data: bytes) -> bytes:
         """The keyed digest of a file in its vault: no guess at what it says is tried on it."""
-        return self._cipher.digest(b"file\0" + data)
+        return hmac.digest(self._digest_key, b"file\0" + data, "sha256")
 
     def seal(self, number: int, content: str, tags: Sequence[str]) -> bytes:
-        return pack(self.seal_data(CONTENT, number, content.encode()), self._seal_tags(number, tags))
+        return self._with_tags(number, self.seal_data(CONTENT, number, content.encode()), tags)
 
     def retag(self, number: int, sealed: bytes, tags: Sequence[str]) -> bytes:
         """The same memory with other tags; its content is not opened."""
-        return pack(self._parts(number, sealed)[0], self._seal_tags(number, tags))
+        return self._with_tags(number, self._parts(number, sealed)[0], tags)
 
     def open(self, memory: Memory) -> Opened:
         return self.open_sealed(memory.number, bytes(memory.sealed))
@@ -75,26 +104,45 @@ class Silo:
 
     def seal_data(self, field: str, number: int, data: bytes) -> bytes:
         """The same of bytes, such as a file's."""
-        return self._cipher.seal(place(self._agent_id, number, field.encode()), data)
+        nonce = os.urandom(NONCE_BYTES)
+        place = VERSION + struct.pack(">QQ", self._agent_id, number) + field.encode()  # it opens nowhere else
+        return nonce + self._aead.encrypt(nonce, data, place)
 
     def open_data(self, field: str, number: int, sealed: bytes) -> bytes:
-        """Raises SealBroken."""
+        """Raises SealBroken for anything that is not exactly what was sealed there."""
+        place = VERSION + struct.pack(">QQ", self._agent_id, number) + field.encode()
         try:
-            return self._cipher.open(place(self._agent_id, number, field.encode()), sealed)
-        except Broken:
+            return self._aead.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], place)
+        except (InvalidTag, ValueError):
             raise self._broken(number) from None
 
-    def _seal_tags(self, number: int, tags: Sequence[str]) -> bytes:
-        return self.seal_data(TAGS, number, _encode(list(tags)).encode()) if tags else b""
+    def _with_tags(self, number: int, content: bytes, tags: Sequence[str]) -> bytes:
+        """A sealed memory of its content's seal and these tags."""
+        sealed_tags = self.seal_data(TAGS, number, _encode(list(tags)).encode()) if tags else b""
+        return VERSION + struct.pack(">I", len(content)) + content + sealed_tags
 
     def _open_tags(self, number: int, sealed: bytes) -> tuple[str, ...]:
         return tuple(json.loads(self.open_data(TAGS, number, sealed))) if sealed else ()
 
     def _parts(self, number: int, sealed: bytes) -> tuple[bytes, bytes]:
-        try:
-            return unpack(sealed)
-        except Broken:
-            raise self._broken(number) from None
+        """(content's seal, tags' seal). Raises SealBroken when it is not of this form."""
+        if sealed[:1] != VERSION or len(sealed) < 5:
+            raise self._broken(number)
+        end = 5 + struct.unpack(">I", sealed[1:5])[0]
+        if end > len(sealed):
+            raise self._broken(number)
+        return sealed[5:end], sealed[end:]
 
     def _broken(self, number: int) -> SealBroken:
         return SealBroken(f"Record {number} of agent {self._agent_id} does not open: wrong key, or it was altered.")
+
+
+_silos: OrderedDict[tuple[int, bytes], Silo] = OrderedDict()
+_lock = Lock()
+
+
+def forget_unwrapped(agent_id: int | None = None) -> None:
+    """Drop every unwrapped key of this process, or those of an agent."""
+    with _lock:
+        for place in [place for place in _silos if agent_id in (None, place[0])]:
+            del _silos[place]

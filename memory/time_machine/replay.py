@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.models import Max
 
-from audit import bodies
+from audit import trail
 from audit.bulk import streamed
 from audit.consent import columns, standings
 from audit.models import AccessRequest, AuditEntry, Change, Operation
@@ -27,7 +27,7 @@ from audit.verify import (
 )
 from memory.models import Agent, AgentKey, Memory
 from memory.writing.counters import recount
-from memory.writing.snapshots import snapshot
+from memory.writing.edits import snapshot
 
 History = tuple[int, Iterator[tuple[Any, ...]]]  # a memory's number and its changes (`_OF_A_CHANGE`), in order
 
@@ -131,8 +131,8 @@ def _is_left(agent: Agent, row: Memory, digest: bytes | None) -> bool:
     """Whether a row is what its last change left: by the digest or, where a redaction took the bodies, as it stands."""
     row.sealed, row.digest = binary(row.sealed), binary(row.digest)
     state = snapshot(row)
-    if bodies.has_body(state):
-        return bodies.digest(state) == digest
+    if trail.has_body(state):
+        return trail.snapshot_digest(state) == digest
     left = Change.objects.filter(agent_id=agent.pk, number=row.number, seq=row.version).values_list("after", flat=True)
     return [binary_or_none(after) for after in left] == [state]
 

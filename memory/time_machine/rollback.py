@@ -28,7 +28,7 @@ from memory.policy.validation import checked_content
 from memory.time_machine.selection import What, entries_of, runs_of
 from memory.writing import cooldown, edits
 from memory.writing.counters import recount
-from memory.writing.snapshots import restore, snapshot
+from memory.writing.edits import fields_of, snapshot
 
 __all__ = ["What", "preview", "roll_back"]
 
@@ -168,7 +168,7 @@ def _plan(agent: Agent, what: What, at: datetime | None, *, skip_conflicts: bool
             gone = {"discarded_at": memory.discarded_at or at, "superseded_by": None, "constitutional": False}
             fields = gone if any(getattr(memory, name) != value for name, value in gone.items()) else {}
         elif now != then:
-            fields = restore(then)
+            fields = fields_of(then)
         if fields:
             plan.changes.append(_Change(memory, now, then, fields))
     if plan.changes and not isinstance(since, range):

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from audit import bodies
+from audit import trail
 from audit.models import AuditEntry, Change
 from memory.errors import UnknownEntry
 from memory.models import Agent
 from memory.silo.silo import Opened, Silo
-from memory.writing.snapshots import restore
+from memory.writing.edits import fields_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _state(silo: Silo, number: int, kept: bytes | memoryview[int] | None) -> Sta
     if kept is None:
         return None
     snapshot = bytes(kept)
-    fields = restore(snapshot)
+    fields = fields_of(snapshot)
     sealed = fields.pop("sealed")
     fields.pop("digest")
-    return State(fields, silo.open_sealed(number, sealed) if bodies.has_body(snapshot) else None)
+    return State(fields, silo.open_sealed(number, sealed) if trail.has_body(snapshot) else None)

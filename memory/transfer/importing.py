@@ -13,8 +13,7 @@ from audit.trail import Actor
 from memory.errors import Invalid
 from memory.models import Agent
 from memory.policy.categories import DEFAULT_PROJECT
-from memory.policy.names import checked_project
-from memory.policy.validation import Draft
+from memory.policy.validation import Draft, checked_project
 from memory.transfer.exporting import counted
 from memory.transfer.formats import axe, jsonl, letta, mem0, memory_store, tree
 from memory.transfer.formats.gathering import WAS_CONSTITUTIONAL

@@ -22,8 +22,7 @@ from memory.masking.scanner import masked
 from memory.models import Agent, ImportedPiece, Memory
 from memory.policy import settings_document, switches
 from memory.policy.categories import PRIVATE, SCOPES
-from memory.policy.projects import checked_project
-from memory.policy.validation import MAX_TAG, MAX_TAGS, Draft
+from memory.policy.validation import MAX_TAG, MAX_TAGS, Draft, checked_project
 from memory.silo.silo import Silo
 from memory.time_machine.selection import Undone
 from memory.transfer.formats.parts import HERE, Found, LeftOut

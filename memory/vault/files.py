@@ -28,7 +28,7 @@ from memory.vault.disk import ASIDE, LARGEST, Disk
 from memory.vault.layout import Line
 from memory.vault.rendering import shown
 from memory.writing import edits
-from memory.writing.snapshots import restore
+from memory.writing.edits import fields_of
 
 AT_ONCE = 250  # files written before their rows are
 There, SetAside = VaultFile.State.THERE, VaultFile.State.SET_ASIDE
@@ -337,7 +337,7 @@ class Files:
         times = dict(entries.values_list("seq", "at"))
         for change in changes:
             before = copy(memory)
-            for name, value in restore(bytes(change.after or b"")).items():
+            for name, value in fields_of(bytes(change.after or b"")).items():
                 setattr(before, name, value)
             if before.sealed:  # its body was not redacted
                 yield before, shown(before, self.silo.open(before), self.rules), times[change.seq]

@@ -17,6 +17,7 @@ from memory.errors import NoFile
 from memory.markdown import sections
 from memory.models import Memory, VaultFile
 from memory.policy import paths
+from memory.policy.categories import NAMED_BY_SERVICE
 from memory.silo.silo import Opened, Silo
 from memory.vault.disk import ASIDE, Disk
 
@@ -54,7 +55,7 @@ def back(path: PurePosixPath) -> PurePosixPath:
 
 def _name(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> str:
     tags = _tags(opened)
-    if memory.category in paths.NAMED_BY_SERVICE and "service" in tags:
+    if memory.category in NAMED_BY_SERVICE and "service" in tags:
         named = paths.credential_name(tags["service"], memory.project, tags.get("credential", "key"))
         if named and named != paths.INDEX:
             return named

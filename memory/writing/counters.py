@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from django.db.models import Count, F, Max, Q, Sum
 
-from audit.bulk import Prepared, update_many
-from audit.lookups import parameter
+from audit.bulk import Prepared, parameter, update_many
 from audit.trail import Head
 from memory.models import Agent, DueReason, Kind, Memory
 from memory.writing.signals import over_budget

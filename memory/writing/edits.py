@@ -6,31 +6,31 @@ counters, and one audit entry with a snapshot of each memory before and after. N
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from json.encoder import encode_basestring_ascii
+from typing import Any, ClassVar
 
 from django.db import models, transaction
 
 from audit import bulk, trail
-from audit.lookups import parameter
 from audit.patience import wait_at_most
-from audit.trail import Actor
+from audit.trail import Actor, SnapshotPart
 from memory import errors
 from memory.access import request_key
 from memory.models import Agent, Memory
 from memory.policy import switches, tokens
-from memory.policy.categories import scope_of
+from memory.policy.categories import SCOPES
 from memory.policy.validation import Draft
 from memory.silo.silo import Silo
 from memory.writing import counters
 from memory.writing.counters import Weight
 from memory.writing.signals import edited
-from memory.writing.snapshots import snapshot
 
 _LAST = models.BigIntegerField.MAX_BIGINT  # the database holds no number beyond it
 
@@ -108,15 +108,15 @@ class Edit:
 
     def add(self, draft: Draft, silo: Silo) -> Memory:
         """A new memory from a checked draft, with the agent's next number. Raises CategoryDisabled."""
-        if not self.passes:
-            switches.require_open(self.agent, (draft.category,))
+        if not self.passes and draft.category in switches.closed(self.agent):
+            raise errors.CategoryDisabled(draft.category)
         number = self.agent.next_number + len(self._added)
         memory = Memory(
             agent_id=self.agent.pk,
             number=number,
             kind=draft.kind,
             category=draft.category,
-            scope=scope_of(draft.category),
+            scope=SCOPES[draft.category],
             project=draft.project,
             source=draft.source,
             origin=draft.origin or self.at,
@@ -223,9 +223,61 @@ def fetch(agent: Agent, numbers: Sequence[int]) -> list[Memory]:
     if repeated:
         raise errors.Repeated(repeated)
     wanted = [number for number in numbers if 0 < number <= _LAST]
-    rows = _one(agent.pk, *wanted) if len(wanted) == 1 else _several(agent.pk, parameter(wanted))
+    rows = _one(agent.pk, *wanted) if len(wanted) == 1 else _several(agent.pk, bulk.parameter(wanted))
     found = {memory.number: memory for memory in rows}
     unknown = [number for number in numbers if number not in found]
     if unknown:
         raise errors.UnknownMemory(unknown)
     return [found[number] for number in numbers]
+
+
+# --- snapshots: a memory's whole state as one byte string, which the trail keeps before and after an edit
+#
+# A head: metadata in canonical JSON, an empty project, false and null left out, and a NUL. A body: the content's keyed
+# digest, and the sealed bytes as they stand in the row. A redaction takes the body away (`audit.trail`). Taking a
+# snapshot opens nothing; putting one back moves sealed bytes.
+
+DIGEST_BYTES = 32  # of a content's keyed digest
+_TIMES = ("created_at", "discarded_at", "origin", "redacted_at")
+_NAMES = ("category", "kind", "scope", "source", "superseded_by", "tokens", *_TIMES)
+_LEFT_OUT: dict[str, Any] = dict.fromkeys(_NAMES) | {"project": "", "constitutional": False}
+
+
+def snapshot(memory: Memory) -> bytes:
+    """The state of a memory. `version` is left out: it is the number of the entry that holds the snapshot."""
+    fields = [
+        key + form(value) for name, key, form, left_out in _FIELDS if (value := getattr(memory, name)) != left_out
+    ]
+    return f"{{{','.join(fields)}}}".encode() + b"\0" + bytes(memory.digest) + bytes(memory.sealed)
+
+
+def _time(at: datetime) -> str:
+    return f'"{at.isoformat()}"'
+
+
+# What `json` makes of them in order of name, in three fifths of its time: a rollback of 10,000 takes 30,000 snapshots.
+_FORMS: dict[str, Callable[[Any], str]] = {"constitutional": json.dumps, "superseded_by": str, "tokens": str}
+_FORMS |= dict.fromkeys(_TIMES, _time)
+_FIELDS = [
+    (name, f'"{name}":', _FORMS.get(name, encode_basestring_ascii), _LEFT_OUT[name]) for name in sorted(_LEFT_OUT)
+]
+
+
+def fields_of(snapshot: bytes) -> dict[str, Any]:
+    """The field values a snapshot holds, ready to be set on a Memory."""
+    text, _, body = snapshot.partition(b"\0")
+    state = json.loads(text)
+    fields: dict[str, Any] = {name: state.get(name, left_out) for name, left_out in _LEFT_OUT.items()}
+    for name in _TIMES:
+        if fields[name] is not None:
+            fields[name] = datetime.fromisoformat(fields[name])
+    return fields | {"digest": body[:DIGEST_BYTES], "sealed": body[DIGEST_BYTES:]}
+
+
+class KeyedDigest(SnapshotPart):
+    """The keyed digest of what the snapshots in a column say; empty where it was redacted."""
+
+    sql: ClassVar = {
+        "sqlite": f"substr({{0}}, instr({{0}}, x'00') + 1, {DIGEST_BYTES})",
+        "postgresql": f"substring({{0}} from position('\\x00'::bytea in {{0}}) + 1 for {DIGEST_BYTES})",
+    }

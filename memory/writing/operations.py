@@ -16,9 +16,9 @@ from audit.models import ActorKind, Operation
 from audit.trail import Actor
 from memory import errors
 from memory.models import Agent, Kind, Memory, Source
-from memory.policy import paths, switches, tokens
-from memory.policy.categories import UNREFINED, scope_of
-from memory.policy.validation import MAX_CONTENT, Draft, checked_content, checked_tags
+from memory.policy import switches, tokens
+from memory.policy.categories import NAMED_BY_SERVICE, UNREFINED
+from memory.policy.validation import MAX_CONTENT, Draft, checked_content, checked_tags, require_names, scope_of
 from memory.silo.silo import Silo
 from memory.writing import daily_limit, edits
 from memory.writing.edits import Edit, Edited, Those
@@ -35,12 +35,13 @@ def remember(
 ) -> Edited:
     """Store new memories, all or none; the last that the edit touched. `besides`: what memories say from now on that
     refer to them. `detail`, in clear, goes into the entry. Raises Invalid, MemoryDisabled."""
-    checked = [draft.checked() for draft in drafts]
+    drafts = [draft.checked() for draft in drafts]
     with edits.begin(agent, operation, actor) as edit:
         edit.detail |= detail or {}
         silo = Silo.for_agent(edit.agent)
-        _refer(edit, besides or {}, silo)
-        for draft in checked:
+        if besides:
+            _refer(edit, besides, silo)
+        for draft in drafts:
             edit.add(draft, silo)
         return edit.finish()
 
@@ -69,9 +70,11 @@ def revise(
         edit.detail |= detail or {}
         [memory] = _editable(edit, [one], expect)
         silo = Silo.for_agent(edit.agent)
-        _refer(edit, besides or {}, silo)
+        if besides:
+            _refer(edit, besides, silo)
         opened = silo.open(memory)
-        paths.require_names(memory.category, set(tags or ()) - set(opened.tags))
+        if memory.category in NAMED_BY_SERVICE:
+            require_names(set(tags or ()) - set(opened.tags))
         content, tags = opened.content if content is None else content, opened.tags if tags is None else tags
         if (content, tags) != (opened.content, opened.tags):
             edit.note = "\n".join(dropping)
@@ -88,7 +91,7 @@ def revise(
 
 def _refer(edit: Edit, besides: Mapping[int, str], silo: Silo) -> None:
     """Protected memories, and discarded ones, say what they said."""
-    for memory in edit.take(list(besides)) if besides else ():
+    for memory in edit.take(list(besides)):
         content = besides[memory.number]
         if memory.discarded_at is None and not memory.constitutional and len(content) <= MAX_CONTENT:
             edit.change(

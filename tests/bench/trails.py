@@ -13,13 +13,13 @@ from typing import Any
 
 from django.db import transaction
 
-from audit import bodies, bulk
+from audit import bulk, trail
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Head, changes_digest, entry_mac
 from config.keyring import keyring
 from memory.models import Agent, Memory
 from memory.writing.counters import recount
-from memory.writing.snapshots import snapshot
+from memory.writing.edits import snapshot
 from tests.bench import texts
 from tests.bench.agents import ME, filled, fresh
 
@@ -129,4 +129,4 @@ class _Pen:
 def _state(memory: Memory) -> tuple[bytes, bytes]:
     """A memory's snapshot, and its digest."""
     state = snapshot(memory)
-    return state, bodies.digest(state)
+    return state, trail.snapshot_digest(state)

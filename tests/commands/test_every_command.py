@@ -15,6 +15,7 @@ from audit.models import AuditEntry
 from config import keyfiles
 from memory.models import Agent
 from memory.silo import keys
+from memory.silo.silo import forget_unwrapped
 from tests.commands.calling import NAMES, Installation, failed, run
 from tests.conftest import House
 from tests.privacy import logbook
@@ -58,13 +59,13 @@ def agent_key(house: House, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def no_keys(house: House, settings: Any, tmp_path: Path) -> None:
     settings.KEYS_DIR = tmp_path / "nothing-here"
-    keys.forget_unwrapped()
+    forget_unwrapped()
 
 
 @pytest.fixture
 def another_silo_key(house: House, settings: Any) -> None:
     settings.SILO_KEYS = keyfiles.new_key()
-    keys.forget_unwrapped()
+    forget_unwrapped()
 
 
 def arguments(name: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from config.keyring import keyring
 from memory.management.commands import rotate_silo_keys
 from memory.models import Agent, Memory
 from memory.silo import keys
+from memory.silo.silo import forget_unwrapped
 from tests import steps
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
@@ -38,7 +39,7 @@ def add_key() -> None:
 
 def begin_anew() -> None:
     module._load.cache_clear()
-    keys.forget_unwrapped()
+    forget_unwrapped()
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +50,7 @@ def _as_it_was() -> Any:
 
 def rotate() -> Ran:
     ran = run("rotate_silo_keys")
-    keys.forget_unwrapped()
+    forget_unwrapped()
     return ran
 
 
@@ -151,9 +152,9 @@ def test_a_running_process_finds_a_key_that_was_added_since(told: House, folder:
     keyfiles.prepend_key(folder, "silo")
     newest = module._load.__wrapped__(*module._named()).silo[0]
     for agent in Agent.objects.all():
-        fresh = keys._wrap(newest, agent.pk, keys._unwrap(agent.pk, bytes(agent.wrapped_key)))
+        fresh = keys._wrap(newest, agent.pk, keys.unwrap(agent.pk, bytes(agent.wrapped_key)))
         Agent.objects.filter(pk=agent.pk).update(wrapped_key=fresh)
-    keys.forget_unwrapped()
+    forget_unwrapped()
     assert keyring().silo == before
     assert both_open(told)
     assert keyring().silo == (newest, *before)

@@ -167,10 +167,10 @@ def said_ever(number: int) -> set[str]:
     from audit.models import Change
     from memory.models import Agent, Memory
     from memory.silo.silo import Silo
-    from memory.writing.snapshots import restore
+    from memory.writing.edits import fields_of
 
     silo = Silo.for_agent(Agent.objects.get())
-    past = [restore(bytes(c.before))["sealed"] for c in Change.objects.filter(number=number) if c.before is not None]
+    past = [fields_of(bytes(c.before))["sealed"] for c in Change.objects.filter(number=number) if c.before is not None]
     now = bytes(Memory.objects.get(number=number).sealed)
     return {silo.open_sealed(number, sealed).content for sealed in [*past, now]}
 

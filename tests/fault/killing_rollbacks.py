@@ -74,7 +74,7 @@ def state() -> str:
     """A digest of every memory's whole state and of all that the trail keeps of it, but for times of redactions."""
     from audit.models import Change
     from memory.models import Memory
-    from memory.writing.snapshots import snapshot
+    from memory.writing.edits import snapshot
 
     whole = hashlib.sha256()
     for memory in Memory.objects.order_by("number").iterator(2_000):

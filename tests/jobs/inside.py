@@ -22,7 +22,7 @@ from memory.models import Agent, DueReason, Memory
 from memory.policy.validation import Draft
 from memory.silo.silo import Silo
 from memory.writing import operations
-from memory.writing.snapshots import restore
+from memory.writing.edits import fields_of
 from refinement import providers, schedule, tasks
 from refinement.models import Outcome, Provider, RefinementSession, Waiting
 from tests.jobs.scripted import EDITS, REMEMBERED, Edit, texts
@@ -183,7 +183,7 @@ def _lost(agent: Agent) -> list[str]:
     for memory in Memory.objects.filter(agent_id=agent.pk):
         opened.setdefault(memory.number, set()).add(silo.open(memory).content)
     for change in Change.objects.filter(agent_id=agent.pk, before__isnull=False):
-        before = restore(bytes(change.before or b""))["sealed"]
+        before = fields_of(bytes(change.before or b""))["sealed"]
         opened.setdefault(change.number, set()).add(silo.open_sealed(change.number, before).content)
     return [
         f"memory {number} is lost"

@@ -18,8 +18,8 @@ from memory.agents import lifecycle
 from memory.errors import Invalid
 from memory.markdown import sections
 from memory.models import Agent, Memory
-from memory.policy.categories import DEFAULT_PROJECT, SCOPES, scope_of
-from memory.policy.validation import Draft
+from memory.policy.categories import DEFAULT_PROJECT, SCOPES
+from memory.policy.validation import Draft, scope_of
 from memory.search.reading import Read
 from memory.silo.silo import Opened
 from memory.transfer import exporting

@@ -19,7 +19,6 @@ from audit.trail import Actor
 from memory.models import Agent, Memory
 from memory.policy.validation import Draft, parse_moment
 from memory.search import cache as indexes
-from memory.silo.cipher import Cipher
 from memory.silo.silo import Silo
 from memory.transfer import importing
 from memory.writing import duplicates, operations
@@ -191,7 +190,7 @@ def _in_a_session(agent: Agent, tool: str, arguments: dict[str, Any]) -> object:
     return refining.opened(agent).send(tool, arguments)
 
 
-@pytest.mark.parametrize("place", ["seal", "open", "digest"])
+@pytest.mark.parametrize("place", ["seal_data", "open_data", "digest"])
 def test_a_cipher_that_fails(place: str, watch: Watch, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     remembered(watch, ada)
     indexes.forget()
@@ -199,7 +198,7 @@ def test_a_cipher_that_fails(place: str, watch: Watch, ada: Agent, monkeypatch: 
     def fails(*_: object) -> bytes:
         raise Fault
 
-    monkeypatch.setattr(Cipher, place, fails)
+    monkeypatch.setattr(Silo, place, fails)
     for act in verbs(watch, ada).values():
         watch.attempt(act)
     assert watch.errors
@@ -237,15 +236,15 @@ def test_a_command_whose_cipher_speaks(watch: Watch, house: House, monkeypatch: 
     remembered(watch, house.ada)
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
 
-    def speaks(_: object, __: object, given: bytes) -> bytes:
+    def speaks(_: object, __: str, ___: int, given: bytes) -> bytes:
         raise ValueError(f"cannot take {watch.text()!r}") from KeyError(given, watch.marker)
 
-    for place in ("seal", "open"):
+    for place in ("seal_data", "open_data"):
         with monkeypatch.context() as patch:
-            patch.setattr(Cipher, place, speaks)
+            patch.setattr(Silo, place, speaks)
             lines = json.dumps({"content": watch.text()}).encode()
-            codes = [watch.run("import_memories", "acme/ada", "-", stdin=lines).code] if place == "seal" else []
-            codes += [watch.run("export_memories", "acme/ada").code] if place == "open" else []
+            codes = [watch.run("import_memories", "acme/ada", "-", stdin=lines).code] if place == "seal_data" else []
+            codes += [watch.run("export_memories", "acme/ada").code] if place == "open_data" else []
             codes += [watch.run("refine", "acme/ada").code]
         assert codes == [1, 1]
 

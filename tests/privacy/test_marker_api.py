@@ -14,7 +14,7 @@ from django.db import OperationalError, connection
 from memory.access import tenants
 from memory.api.base.examples import OPERATIONS
 from memory.search import cache
-from memory.silo.cipher import Cipher
+from memory.silo.silo import Silo
 from refinement import gc_reports
 from tests import steps
 from tests.api.calling import Answer, Caller
@@ -159,7 +159,7 @@ def wrongs(body: Any, said: str) -> Iterator[bytes]:
             yield json.dumps(body | {name: value}).encode()
 
 
-@pytest.mark.parametrize("fault", ["the database", "seal", "open", "digest"])
+@pytest.mark.parametrize("fault", ["the database", "seal_data", "open_data", "digest"])
 def test_each_address_when_something_fails(
     fault: str, watch: Watch, filled: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,12 +185,12 @@ def failing(fault: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             raise OperationalError(f"{sql} {params!r}")
         return execute(sql, params, many, context)
 
-    def of_cipher(_: object, *given: object) -> bytes:
+    def of_silo(_: object, *given: object) -> bytes:
         raise Fault(repr(given))
 
     with ExitStack() as stack:
         if fault == "the database":
             stack.enter_context(connection.execute_wrapper(of_database))
         else:
-            stack.enter_context(monkeypatch.context()).setattr(Cipher, fault, of_cipher)
+            stack.enter_context(monkeypatch.context()).setattr(Silo, fault, of_silo)
         yield

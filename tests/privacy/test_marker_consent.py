@@ -17,7 +17,7 @@ from audit.consent import Person, Scope
 from audit.trail import Actor
 from memory.agents import lifecycle
 from memory.consent import granted_reads, grants, proposals
-from memory.silo.cipher import Cipher
+from memory.silo.silo import Silo
 from tests.conftest import House
 from tests.privacy.watch import Watch, kept
 from tests.queueing import work
@@ -70,7 +70,7 @@ def test_the_whole_road(watch: Watch, house: House, links: list[str]) -> None:
         assert secret.decode() not in watch.log.text
 
 
-@pytest.mark.parametrize("fault", ["the database", "seal", "open", "digest"])
+@pytest.mark.parametrize("fault", ["the database", "seal_data", "open_data", "digest"])
 def test_when_something_fails(fault: str, watch: Watch, links: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The errors say all there was; what answers and what is logged does not, nor names the link."""
     with failing(fault, monkeypatch):
@@ -88,7 +88,7 @@ def failing(fault: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             raise OperationalError(f"{sql} {params!r}")
         return execute(sql, params, many, context)
 
-    def of_cipher(_: object, *given: object) -> bytes:
+    def of_silo(_: object, *given: object) -> bytes:
         raise RuntimeError(repr(given))
 
     if fault == "the database":
@@ -96,5 +96,5 @@ def failing(fault: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             yield
     else:
         with monkeypatch.context() as patched:
-            patched.setattr(Cipher, fault, of_cipher)
+            patched.setattr(Silo, fault, of_silo)
             yield

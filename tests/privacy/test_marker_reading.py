@@ -93,7 +93,7 @@ def _nobody() -> Any:
     return Asking(99, "nobody@acme.test")
 
 
-@pytest.mark.parametrize("fault", ["the database", "seal", "open", "digest"])
+@pytest.mark.parametrize("fault", ["the database", "seal_data", "open_data", "digest"])
 def test_something_fails(
     fault: str, watch: Watch, house: House, pat: Person, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

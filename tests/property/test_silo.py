@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from memory import errors
 from memory.models import Agent, Memory
 from memory.policy.validation import Draft
-from memory.silo.cipher import Cipher
 from memory.silo.silo import Silo
 from memory.writing import operations
-from memory.writing.snapshots import restore, snapshot
+from memory.writing.edits import fields_of, snapshot
 from tests import steps
 from tests.steps import ME
 
@@ -33,7 +32,7 @@ KEY = bytes(range(32))
 
 @given(content=STORABLE, tags=st.lists(STORABLE, max_size=5), number=st.integers(1, 2**63 - 1))
 def test_any_text_seals_and_opens(content: str, tags: list[str], number: int) -> None:
-    silo = Silo(1, Cipher(KEY))
+    silo = Silo(1, KEY)
     opened = silo.open_sealed(number, silo.seal(number, content, tags))
     assert (opened.content, opened.tags) == (content, tuple(tags))
 
@@ -43,7 +42,7 @@ def test_any_text_seals_and_opens(content: str, tags: list[str], number: int) ->
 @example(rubbish=b"\x01\xff\xff\xff\xff")
 @example(rubbish=b"\x01\x00\x00\x00\x00")
 def test_rubbish_never_opens_and_raises_one_error(rubbish: bytes) -> None:
-    silo = Silo(1, Cipher(KEY))
+    silo = Silo(1, KEY)
     for opening in (lambda: silo.open_sealed(1, rubbish), lambda: silo.open_text("note", 1, rubbish)):
         try:
             opening()
@@ -81,7 +80,7 @@ def test_a_snapshot_gives_back_every_field(ada: Agent, content: str, tags: list[
     except errors.Invalid:
         return
     memory = steps.row(ada, edited.memory.number)
-    for name, value in restore(snapshot(memory)).items():
+    for name, value in fields_of(snapshot(memory)).items():
         now = getattr(memory, name)
         assert (bytes(now) if isinstance(now, memoryview) else now) == value
 
@@ -109,4 +108,4 @@ def test_a_snapshot_is_canonical_json_and_its_body(fields: dict[str, Any]) -> No
     }
     assert head.decode() == json.dumps(told, sort_keys=True, separators=(",", ":"))
     assert body == fields["digest"] + fields["sealed"]
-    assert restore(snapshot(memory)) == fields
+    assert fields_of(snapshot(memory)) == fields

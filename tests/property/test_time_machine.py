@@ -16,7 +16,7 @@ from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from audit import bodies
+from audit import trail
 from audit.models import AuditEntry, Change
 from memory import errors
 from memory.agents import lifecycle
@@ -26,7 +26,7 @@ from memory.policy.validation import Draft
 from memory.time_machine.rollback import What, preview, roll_back
 from memory.time_machine.selection import Undone
 from memory.writing import duplicates, operations
-from memory.writing.snapshots import snapshot
+from memory.writing.edits import snapshot
 from refinement.undone_sessions import sessions_undone
 from tests import steps
 from tests.conftest import OPERATOR
@@ -254,7 +254,7 @@ class History(RuleBasedStateMachine):
             rows = Memory.objects.filter(agent_id=agent.pk, number__in=numbers).values_list("sealed", "digest")
             assert not any(bytes(sealed) or bytes(digest) for sealed, digest in rows)
             for change in Change.objects.filter(agent_id=agent.pk, number__in=numbers):
-                assert not any(bodies.has_body(bytes(each)) for each in (change.before, change.after) if each)
+                assert not any(trail.has_body(bytes(each)) for each in (change.before, change.after) if each)
 
 
 @pytest.mark.django_db

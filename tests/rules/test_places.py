@@ -14,6 +14,7 @@ from memory.errors import Invalid
 from memory.policy import paths, settings_document
 from memory.policy.categories import SCOPES
 from memory.policy.paths import credential_name, file_name, folder, folder_of_project, index_of, plain
+from memory.policy.validation import checked_service
 
 TREE = {
     "technical": "common/technical",
@@ -59,9 +60,9 @@ def test_how_a_credential_is_named() -> None:
 
 
 def test_no_service_is_called_by_its_credential() -> None:
-    assert paths.checked_service("OpenAI") == "OpenAI"
+    assert checked_service("OpenAI") == "OpenAI"
     with pytest.raises(Invalid) as refused:
-        paths.checked_service("ghp_" + "a1B2c3D4" * 4 + "wxyz")
+        checked_service("ghp_" + "a1B2c3D4" * 4 + "wxyz")
     assert refused.value.field == "service"
     assert "a1B2" not in str(refused.value)
 

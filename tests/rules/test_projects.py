@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from memory.errors import Invalid
 from memory.models import Agent, Memory, RecordedSession
-from memory.policy import names, settings_document
-from memory.policy.names import checked_project
+from memory.policy import settings_document, validation
 from memory.policy.projects import Surroundings, identify, of_directory, of_remote
+from memory.policy.validation import checked_project
 from memory.recording import retrieval, sessions
 from memory.writing import operations
 from tests.api.calling import Answer, Caller
@@ -154,7 +154,7 @@ def test_no_secret_is_a_projects_name(house: House) -> None:
 def test_what_is_there_already_is_found_merged_and_ended(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of before this was asked for: two memories of a project that is called by a token, and a talk in it."""
     with monkeypatch.context() as before:
-        before.setattr(names, "looks_secret", lambda _: False)
+        before.setattr(validation, "looks_secret", lambda _: False)
         remember(ada, "tea at four", "tea at five", category="contextual", project=TOKEN)
     talk(ada, session="monday", project="site")
     RecordedSession.objects.update(project=TOKEN)

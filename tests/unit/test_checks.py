@@ -12,8 +12,8 @@ from audit.checks import trail_goes_on, triggers_are_there
 from config import checks
 from config.keyfiles import NAMES, create_key_file, new_key
 from memory.models import Agent
-from memory.silo import keys
 from memory.silo.checks import silos_open
+from memory.silo.silo import forget_unwrapped
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 
@@ -24,7 +24,7 @@ def problems() -> list[str | None]:
 
 def test_a_silo_that_no_key_opens_keeps_it_from_starting(ada: Agent, settings: object) -> None:
     settings.SILO_KEYS = new_key()  # type: ignore[attr-defined]
-    keys.forget_unwrapped()
+    forget_unwrapped()
     with pytest.raises(checks.RefusesToStart, match="is not in the keyring"):
         checks.require_sound()
 

@@ -15,8 +15,8 @@ from memory.consent import erasure, redaction, removal_requests
 from memory.models import Agent, DueReason
 from memory.policy.validation import Draft
 from memory.search import cache
-from memory.silo import keys
-from memory.silo.silo import Silo
+from memory.silo import keys, silo
+from memory.silo.silo import Silo, forget_unwrapped
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from memory.writing import operations
@@ -145,14 +145,14 @@ def test_an_open_session_ends(past: Agent) -> None:
 
 def test_this_process_forgets_its_key_and_its_words(past: Agent, django_capture_on_commit_callbacks: Any) -> None:
     cache.forget()
-    keys.forget_unwrapped()
+    forget_unwrapped()
     with cache.reader(fresh(past)) as index:
         assert index.search("tea")
-    places = (*cache._held, *keys._ciphers)
+    places = (*cache._held, *silo._silos)
     assert [place[0] for place in places].count(past.pk) == 2
     with django_capture_on_commit_callbacks(execute=True):
         erasure.erase(past, ask(past), ME)
-    assert past.pk not in [place[0] for place in (*cache._held, *keys._ciphers)]
+    assert past.pk not in [place[0] for place in (*cache._held, *silo._silos)]
 
 
 def test_a_key_put_back_out_of_a_backup_is_found(past: Agent) -> None:

@@ -11,10 +11,9 @@ import pytest
 from django.db import DatabaseError, connection, models, transaction
 from django.db.models import QuerySet, Value
 
-from audit import bodies, guards, trail
-from audit.bodies import Head
+from audit import guards, trail
 from audit.models import AuditEntry, Change
-from audit.trail import Actor
+from audit.trail import Actor, SnapshotHead
 from memory.consent import redaction, removal_requests
 from memory.models import Agent
 from memory.writing import operations
@@ -23,7 +22,7 @@ from tests.tampering import changes, columns, entries, others, sql
 
 pytestmark = pytest.mark.database
 
-HEADS = {"before": Head("before"), "after": Head("after")}
+HEADS = {"before": SnapshotHead("before"), "after": SnapshotHead("after")}
 NAMED, OTHER = 1, 2  # the memory that the redaction names, and one that it does not
 
 
@@ -73,7 +72,7 @@ def test_what_the_entry_names_is_let_through_and_again(named: Agent) -> None:
         trail.strip(named.pk, [NAMED], seqs)
         snapshots = [bytes(each) for row in covered(named) for each in (row.before, row.after) if each is not None]
         assert len(snapshots) == 5
-        assert not any(bodies.has_body(snapshot) for snapshot in snapshots)
+        assert not any(trail.has_body(snapshot) for snapshot in snapshots)
         assert [row.sealed for row in entries(named).filter(seq__in=seqs)] == [None]
         assert problems(named) == []
 
@@ -124,15 +123,15 @@ def test_a_note_it_does_not_name_is_kept(named: Agent, bob: Agent) -> None:
 
 
 def test_a_snapshot_becomes_its_head_and_nothing_else(named: Agent) -> None:
-    another = bodies.head(bytes(changes(named).filter(number=OTHER).latest("seq").after or b""))
+    another = trail.snapshot_head(bytes(changes(named).filter(number=OTHER).latest("seq").after or b""))
     for row in list(covered(named).values()):
         for side in ("before", "after"):
             if (now := row[side]) is None:
                 values: list[Any] = [b"", b"\0", another]
             else:
-                head = bodies.head(bytes(now))
+                head = trail.snapshot_head(bytes(now))
                 values = [None, b"", b"\0", another, head[:-1], head[:-2] + b"\0", head + b"\0", head + b"x"]
-                values += [bytes(now)] if bodies.has_body(bytes(now)) else []
+                values += [bytes(now)] if trail.has_body(bytes(now)) else []
             for value in values:
                 with refused():
                     covered(named).filter(pk=row["id"]).update(**HEADS | {side: Value(value, models.BinaryField())})
@@ -144,7 +143,7 @@ def test_a_body_does_not_come_back(named: Agent) -> None:
     trail.strip(named.pk, [NAMED], [row["seq"] for row in notes_before])
     for row in bodies_before:
         for side in ("before", "after"):
-            if row[side] is not None and bodies.has_body(bytes(row[side])):
+            if row[side] is not None and trail.has_body(bytes(row[side])):
                 with refused():
                     covered(named).filter(pk=row["id"]).update(**{side: row[side]})
     for row in notes_before:
@@ -284,7 +283,7 @@ def plain(transactional_db: None, named: Agent) -> Iterator[sqlite3.Connection]:
         yield client
 
 
-SQL_HEADS = ", ".join(f"{side} = {Head.sql['sqlite'].format(side)}" for side in HEADS)
+SQL_HEADS = ", ".join(f"{side} = {SnapshotHead.sql['sqlite'].format(side)}" for side in HEADS)
 
 
 @pytest.mark.sqlite

@@ -8,7 +8,7 @@ import pytest
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
-from audit import bodies, trail
+from audit import trail
 from audit.models import AuditEntry, Change
 from audit.trail import Actor
 from memory import errors
@@ -88,7 +88,7 @@ def test_the_body_is_gone_from_the_row_and_from_every_snapshot(past: Agent) -> N
     assert memory.redacted_at == last_entry(past).at
     for change in kept(past, 1):
         for snapshot in (change.before, change.after):
-            assert snapshot is None or not bodies.has_body(bytes(snapshot))
+            assert snapshot is None or not trail.has_body(bytes(snapshot))
     assert not any(body in everything(past) for body in (*bodies_before, digest))
     assert did.changes == 3
 
@@ -117,7 +117,7 @@ def test_what_stays_tells_when_and_by_whom_and_verifies(past: Agent) -> None:
 
 
 def test_its_entry_names_request_numbers_and_digests(past: Agent) -> None:
-    expected = {bodies.body_digest(bytes(change.after)).hex() for change in kept(past, 1)}
+    expected = {trail.body_digest(bytes(change.after)).hex() for change in kept(past, 1)}
     asked = ask(past, 1)
     redaction.redact(past, asked, ME)
     entry = last_entry(past)

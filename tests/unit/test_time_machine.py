@@ -16,7 +16,7 @@ from memory.time_machine import rollback
 from memory.time_machine.rollback import Figures, What, preview, roll_back
 from memory.time_machine.selection import Undone
 from memory.writing import operations
-from memory.writing.snapshots import snapshot
+from memory.writing.edits import snapshot
 from tests import steps
 from tests.steps import ME, PERSON, SESSION, fresh, last_entry, problems, refused, remember, row, says
 

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from audit import bodies, trail
+from audit import trail
 from audit.models import AuditEntry
 from audit.trail import Actor, Draft, Head, Subject, Touch
 from memory.models import Agent
 from memory.writing import operations
-from memory.writing.snapshots import snapshot
+from memory.writing.edits import snapshot
 from tests import steps
 from tests.steps import ME, last_entry, remember
 
@@ -40,7 +40,7 @@ def test_changes_are_written_in_order_of_number(db: None) -> None:
     head = trail.append(Subject(77, 1, "acme/ada"), Head(0, b"", None), DRAFT, touches)
     rows = steps.changes(Agent(pk=77), head.seq)
     assert [change.number for change in rows] == [1, 2, 3]
-    assert bytes(rows[0].after_digest) == bodies.digest(b"\x01")
+    assert bytes(rows[0].after_digest) == trail.snapshot_digest(b"\x01")
 
 
 def test_equal_edits_of_two_agents_have_different_macs(ada: Agent, bob: Agent) -> None:

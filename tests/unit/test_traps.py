@@ -19,7 +19,7 @@ from memory.search import cache
 from memory.silo.silo import Silo
 from memory.transfer import importing
 from memory.writing import operations
-from memory.writing.snapshots import snapshot
+from memory.writing.edits import snapshot
 from refinement import effects, schedule, tools
 from refinement import session as sessions
 from refinement.errors import SessionOpen

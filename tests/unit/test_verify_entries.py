@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from audit import bodies, heads
+from audit import heads, trail
 from audit.models import AuditEntry, Change
 from config.keyfiles import new_key
 from memory.agents import lifecycle
 from memory.models import Agent
-from memory.writing.snapshots import restore
+from memory.writing.edits import fields_of
 from tests.steps import PERSON, problems, remember
 from tests.tampering import (
     LAST,
@@ -74,7 +74,7 @@ def test_a_snapshot_that_lost_its_body_is_called_wiped(past: Agent) -> None:
     for side in ["before", "after"]:
         for change in changes(past).filter(**{f"{side}__isnull": False}):
             with undone():
-                head = bodies.head(bytes(getattr(change, side)))
+                head = trail.snapshot_head(bytes(getattr(change, side)))
                 changes(past).filter(pk=change.pk).update(**{side: head})
                 assert first(past) == (change.seq, "wiped")
 
@@ -367,7 +367,7 @@ def test_an_older_body_put_back_is_found_wherever_it_is_put(past: Agent) -> None
     tried = 0
     for change in changes(past).filter(before__isnull=False):
         older = bytes(change.before)
-        digests = {"after_digest": bodies.digest(older)}
+        digests = {"after_digest": trail.snapshot_digest(older)}
         in_row = memories(past).filter(number=change.number, version=change.seq)
         for after, row in (({"after": older}, False), ({"after": older} | digests, True), ({}, True)):
             if row and not in_row.exists():
@@ -376,7 +376,7 @@ def test_an_older_body_put_back_is_found_wherever_it_is_put(past: Agent) -> None
                 if after:
                     changes(past).filter(pk=change.pk).update(**after)
                 if row:
-                    in_row.update(**restore(older))
+                    in_row.update(**fields_of(older))
                 told = found(past)[0]
                 assert told.seq == change.seq
                 assert "altered" in told.problem or "as this entry left it" in told.problem

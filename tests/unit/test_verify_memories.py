@@ -11,7 +11,7 @@ from django.db.models import F
 from memory.agents import lifecycle
 from memory.models import Agent, AgentKey, Memory
 from memory.writing import operations
-from memory.writing.snapshots import restore
+from memory.writing.edits import fields_of
 from tests import steps
 from tests.steps import ME, problems, remember
 from tests.tampering import LAST, called, changes, columns, found, memories, others, undone
@@ -67,7 +67,7 @@ def test_an_older_body_of_any_memory_put_back_is_found(past: Agent) -> None:
     assert len(older) == 6
     for change in older:
         memory = memories(past).get(number=change.number)
-        state = restore(bytes(change.after))
+        state = fields_of(bytes(change.after))
         for values in ({"sealed": state["sealed"]}, state, state | {"version": change.seq}):
             if all(getattr(memory, name) == value for name, value in values.items()):
                 continue

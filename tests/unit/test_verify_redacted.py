@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db.models import QuerySet
 
-from audit import bodies, guards, trail
+from audit import guards, trail
 from audit.models import AuditEntry, Change
 from audit.redactions import as_detail
 from audit.trail import Actor
@@ -179,13 +179,13 @@ def strip_under(agent: Agent, detail: Any, number: int) -> AuditEntry:
 
 
 def digests(agent: Agent, number: int) -> set[bytes]:
-    return {bodies.body_digest(bytes(change.after)) for change in changes(agent).filter(number=number)}
+    return {trail.body_digest(bytes(change.after)) for change in changes(agent).filter(number=number)}
 
 
 def test_a_redaction_made_up_by_sql_is_found(redacted: Agent) -> None:
     """Also one that names the digests of what it takes: the entry itself is not of the chain."""
     entry = strip_under(redacted, as_detail({4: digests(redacted, 4)}, []), 4)
-    assert not any(bodies.has_body(bytes(c.after)) for c in changes(redacted).filter(number=4) if c.after)
+    assert not any(trail.has_body(bytes(c.after)) for c in changes(redacted).filter(number=4) if c.after)
     assert {seq for seq, _ in all_called(redacted)} == {entry.seq}
     assert first(redacted) == (entry.seq, "altered")
     memories(redacted).filter(number=4).update(**EMPTIED | {"discarded_at": entry.at, "redacted_at": entry.at})

@@ -327,7 +327,7 @@ def test_a_file_shows_no_secret_and_the_silo_keeps_it(ada: Agent, boat: int, vau
 
 def test_no_name_of_a_file_or_line_of_an_index_shows_one(ada: Agent, vault: Path) -> None:
     remember(ada, "ghp_" + "a1B2c3D4" * 4 + "wxyz is the token of the crane", category="technical")
-    with mock.patch("memory.policy.paths.require_names"):  # as one was stored before such names were refused
+    with mock.patch("memory.policy.validation.require_names"):  # as one was stored before such names were refused
         remember(ada, "open it", category="credentials", tags=["service:ghp_" + "a1B2c3D4" * 4 + "wxyz"])
     said = everything(vault).lower()
     assert len(list(vault.rglob("*.md"))) > 2

@@ -17,9 +17,9 @@ from memory.markdown import sections
 from memory.masking.neutral import neutral_whole
 from memory.masking.scanner import masked_together
 from memory.models import Agent, Kind, RecordedSession
-from memory.policy import paths, settings_document, switches
-from memory.policy.categories import NAMES, PRIVATE, SCOPES, default_category, scope_of
-from memory.policy.validation import Draft
+from memory.policy import settings_document, switches
+from memory.policy.categories import NAMED_BY_SERVICE, NAMES, PRIVATE, SCOPES, default_category
+from memory.policy.validation import Draft, checked_service, scope_of
 from memory.recording import recorder, sessions, topics
 from memory.recording.interactions import MOST, Interaction
 from memory.recording.session_memory import Outcomes
@@ -242,10 +242,10 @@ class Command(AgentCommand):
 def _tags(category: str, options: dict[str, Any]) -> list[str]:
     """The tags, with those that name a credential. Raises Invalid."""
     named = {name: options[name] for name in _OF_CREDENTIAL if options[name]}
-    if named and category not in paths.NAMED_BY_SERVICE:
-        allowed = " and ".join(paths.NAMED_BY_SERVICE)
+    if named and category not in NAMED_BY_SERVICE:
+        allowed = " and ".join(NAMED_BY_SERVICE)
         raise Invalid(next(iter(named)), f"is only for the categories {allowed}: name one of them")
-    return [*options["tags"], *(f"{name}:{paths.checked_service(value, name)}" for name, value in named.items())]
+    return [*options["tags"], *(f"{name}:{checked_service(value, name)}" for name, value in named.items())]
 
 
 def _session_record(session: RecordedSession) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from typing import IO, Any, cast
 
 from memory.errors import Invalid
 from memory.models import Agent
-from memory.policy.categories import PROJECT, scope_of
-from memory.policy.validation import Draft
+from memory.policy.categories import PROJECT
+from memory.policy.validation import Draft, scope_of
 from memory.search.reading import Read
 from memory.transfer.exporting import NotHeld, record
 from memory.transfer.formats import gathering

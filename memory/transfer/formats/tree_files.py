@@ -12,8 +12,7 @@ from memory.errors import Invalid
 from memory.markdown import labels, sections
 from memory.policy import paths, settings_document
 from memory.policy.categories import DEFAULT_PROJECT, PRIVATE, PROJECT, SCOPES
-from memory.policy.names import checked_project
-from memory.policy.validation import MAX_CONTENT
+from memory.policy.validation import MAX_CONTENT, checked_project
 from memory.transfer.formats import gathering, parts
 from memory.transfer.formats.gathering import Gathered
 from memory.vault import rendering
