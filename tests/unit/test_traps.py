@@ -111,7 +111,7 @@ def test_a_check_that_breaks_lets_nothing_through(ada: Agent, monkeypatch: pytes
     def breaks(*_: Any) -> None:
         raise RuntimeError
 
-    for guard in ("refinement.effects.missing", "refinement.limits.above_floor"):
+    for guard in ("refinement.effects.missing", "refinement.effects.ToolCall.count_changes"):
         with monkeypatch.context() as patch:
             patch.setattr(guard, breaks)
             with refining.untouched(ada), pytest.raises(RuntimeError):
@@ -232,7 +232,7 @@ def test_the_tools_of_refinement_are_defined_in_one_place(ada: Agent) -> None:
         file.relative_to(ROOT).as_posix()
         for package in ("audit", "config", "memory", "refinement")
         for file in (ROOT / package).rglob("*.py")
-        if re.search(r"tools\.(schemas|offered|TOOLS)", file.read_text("utf-8"))
+        if re.search(r"tools\.(schemas|OFFERED|TOOLS)", file.read_text("utf-8"))
     ]
-    assert sorted(users) == ["refinement/knife.py", "refinement/loop.py", "refinement/runtime.py"]
-    assert set(tools.offered("full")) == set(effects.EFFECTS)
+    assert sorted(users) == ["refinement/knife.py", "refinement/loop.py"]
+    assert set(tools.OFFERED["full"]) == set(effects.EFFECTS)
