@@ -1,13 +1,13 @@
-"""What each tool of the Knife does: the checks it makes, in order, and the verb of the write path it ends in.
+"""What each tool of the Knife does: its checks, in order, and the edit that it makes.
 
-Every function here runs inside the transaction of its call (`refinement.knife`), with the agent's row locked. It
-raises a domain error to refuse, and then nothing of the call happens.
+Every function here runs in the transaction of its call (`refinement.knife`), with the agent's row locked. To refuse, it
+raises a domain error; then nothing that it did to the session is stored.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from memory.silo.silo import Silo
 from memory.writing import edits, operations
 from refinement import ledger, limits, similarity, tools
 from refinement import session as sessions
-from refinement.errors import BadCall, LimitReached
+from refinement.errors import BadCall, FloorReached
 from refinement.losses import losses
 from refinement.models import Mode, Outcome, RefinementSession
 
@@ -32,31 +32,21 @@ SHOWN_IN_ERRORS = 10  # memories whose present content one error shows
 DOUBLES_TRIED = 200  # memories most alike that a deletion in dedupe_only is compared with
 MAX_SOURCE_CHARACTERS = 200_000  # that one call may have read and compared, while it holds the agent's row
 LEFT_OUT_SEARCHED, LEFT_OUT_SHOWN = 200, 50  # specifics that one edit leaves out
-GROWTH = 16  # tokens by which a result may outweigh its sources: a date written out, a name for a pronoun
-_WORD = re.compile(r"\w+")  # what is left of a text when nothing in it can be an operator of a search
+GROWTH = 16  # tokens that a result may weigh more than its sources: a date written out, a name for a pronoun
+_WORD = re.compile(r"\w+")  # no operator of a search
 
 
 @dataclass(slots=True)
-class Cut:
-    """One call in the making: the locked agent, and its session's row."""
+class ToolCall:
+    """One call while it is made: the locked agent, its session's row, and what the tool did."""
 
     agent: Agent
     session: RefinementSession
+    answer: dict[str, Any] = field(default_factory=dict)
     memories: int = 0
     ends: tuple[str, str, str] | None = None  # outcome, reason, the agent's words
     is_batch_done: bool = False
-    saw_more: bool = False  # was shown a memory, or one as it is now
-    answer: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def shown(self) -> dict[str, int]:
-        """Number → version of what the agent was shown in this batch."""
-        shown: dict[str, int] = self.session.shown
-        return shown
-
-    @property
-    def silo(self) -> Silo:
-        return Silo.for_agent(self.agent)
+    shown_changed: bool = False  # the agent was shown a memory, or a newer version of one
 
     @property
     def actor(self) -> Actor:
@@ -64,126 +54,155 @@ class Cut:
 
     @property
     def mass(self) -> int:
-        """The mass the circuit breaker counts: what the session left of what was there, and never more than there is
-        now without exact duplicates (others may discard meanwhile)."""
+        """The tokens that the circuit breaker counts: the session's own count, and never more than there are now
+        without exact duplicates (others may discard memories meanwhile)."""
         return min(self.session.counted_tokens, self.agent.core_tokens - self.agent.duplicate_tokens)
 
+    def count_changes(self, memories: int, lost: int = 0) -> None:
+        """Count an edit before it is made: the memories it changes, and the tokens that core memory loses.
 
-def _search(cut: Cut, call: tools.SearchMemories) -> None:
-    limits.within(cut.session, "searches")
-    cut.session.searches += 1
-    since = parse_moment("since", call.since) if call.since else None
-    until = parse_moment("until", call.until) if call.until else None
-    filters = Filters(kind=call.kind, since=since, until=until, without=ledger.left_out(cut.agent))
-    with reader(cut.agent) as index:
-        hits = index.search(call.query, filters, limit=call.limit)
-    found = [m for m in edits.fetch(cut.agent, [hit.number for hit in hits]) if _showable(cut.agent, m)]
-    cut.answer = {"found": [_show(cut, memory) for memory in found]}
+        Raises LimitReached, FloorReached, and BadCall if fewer changes are left.
+        """
+        row = self.session
+        row.require_left("changes")
+        left = row.max_changes - row.changes
+        if memories > left:
+            raise BadCall(
+                f"The call would change {memories} memories; {left} changes are left in this session.",
+                "too_many_changes",
+            )
+        if lost and self.mass - lost < row.floor_tokens:
+            raise FloorReached(
+                f"Of this session's {self.mass:,} tokens the call would cut {lost:,} and leave {self.mass - lost:,}, "
+                f"below the floor of {row.floor_tokens:,}. At most {max(0, self.mass - row.floor_tokens):,} can still "
+                "be cut. Nothing was changed."
+            )
+        row.changes += memories
+        row.lost_tokens += lost
+        self.memories = memories
+
+    def change_nothing(self, **answer: Any) -> None:
+        """Answer a call that changed nothing because all is so already. It counts as a failed call: otherwise it
+        could be repeated without end."""
+        self.session.changes -= self.memories
+        self.session.failed_calls += 1
+        self.memories = 0
+        self.answer = answer
 
 
-def _consolidate(cut: Cut, call: tools.ConsolidateMemories) -> None:
-    memories = edits.fetch(cut.agent, call.ids_to_merge)
+def _search(call: ToolCall, wanted: tools.SearchMemories) -> None:
+    call.session.require_left("searches")
+    call.session.searches += 1
+    since = parse_moment("since", wanted.since) if wanted.since else None
+    until = parse_moment("until", wanted.until) if wanted.until else None
+    filters = Filters(kind=wanted.kind, since=since, until=until, without=ledger.left_out(call.agent))
+    with reader(call.agent) as index:
+        hits = index.search(wanted.query, filters, limit=wanted.limit)
+    call.answer = {"found": _show(call, [hit.number for hit in hits])}
+
+
+def _consolidate(call: ToolCall, wanted: tools.ConsolidateMemories) -> None:
+    memories = edits.fetch(call.agent, wanted.ids_to_merge)
     constitutional = [m.number for m in memories if m.constitutional]
     sources = [m for m in memories if not m.constitutional]
     if len(sources) < 2:
         raise errors.Constitutional(constitutional)
-    lost = _rewrites(cut, sources, call.new_content)
+    report = _check_rewrite(call, sources, wanted.new_content)
     edited = operations.consolidate(
-        cut.agent,
+        call.agent,
         sources,
-        call.new_content,
-        cut.actor,
-        category=call.category,
-        dropping=call.dropping,
-        session=cut.session.number,
+        wanted.new_content,
+        call.actor,
+        category=wanted.category,
+        dropping=wanted.dropping,
+        session=call.session.number,
     )
     new = edited.memories[0]
-    cut.session.merged += len(sources)
-    cut.answer = {
+    call.session.merged += len(sources)
+    call.answer = {
         "id": new.number,
         "merged": [m.number for m in sources],
         "saved": sum(m.tokens for m in sources) - new.tokens,
-    } | lost
+    } | report
     if constitutional:
-        cut.answer["left_out_as_constitutional"] = constitutional
+        call.answer["left_out_as_constitutional"] = constitutional
 
 
-def _update(cut: Cut, call: tools.UpdateMemory) -> None:
-    [memory] = edits.fetch(cut.agent, [call.id])
+def _update(call: ToolCall, wanted: tools.UpdateMemory) -> None:
+    [memory] = edits.fetch(call.agent, [wanted.id])
     before = memory.tokens
-    lost = _rewrites(cut, [memory], call.content)
+    report = _check_rewrite(call, [memory], wanted.content)
     edited = operations.revise(
-        cut.agent,
+        call.agent,
         memory,
-        cut.actor,
-        content=call.content,
-        dropping=call.dropping,
-        session=cut.session.number,
+        call.actor,
+        content=wanted.content,
+        dropping=wanted.dropping,
+        session=call.session.number,
     )
     if edited.seq is None:
-        cut.session.changes -= 1
-        _nothing_done(cut, {"id": call.id, "unchanged": True})
+        call.change_nothing(id=wanted.id, unchanged=True)
         return
-    cut.session.updated += 1
-    cut.answer = {"id": call.id, "saved": before - edited.memory.tokens} | lost
+    call.session.updated += 1
+    call.answer = {"id": wanted.id, "saved": before - edited.memory.tokens} | report
 
 
-def _delete(cut: Cut, call: tools.DeleteMemory) -> None:
-    [memory] = _editable(cut, edits.fetch(cut.agent, [call.id]))
-    if cut.session.mode == Mode.DEDUPE_ONLY:
-        _has_a_double(cut, memory)
-    _has_changes_left(cut, 1)
-    _cuts(cut, memory.tokens, 1)
-    operations.discard(cut.agent, [memory], cut.actor, session=cut.session.number)
-    cut.session.deleted += 1
-    cut.answer = {"id": call.id, "saved": memory.tokens}
+def _delete(call: ToolCall, wanted: tools.DeleteMemory) -> None:
+    [memory] = edits.fetch(call.agent, [wanted.id])
+    _require_shown(call, [memory], errors.Constitutional, errors.NotCore)
+    if call.session.mode == Mode.DEDUPE_ONLY:
+        _require_double(call, memory)
+    call.count_changes(1, memory.tokens)
+    operations.discard(call.agent, [memory], call.actor, session=call.session.number)
+    call.session.deleted += 1
+    call.answer = {"id": wanted.id, "saved": memory.tokens}
 
 
-def _protect(cut: Cut, call: tools.ProtectMemory) -> None:
-    [memory] = _shown(cut, edits.fetch(cut.agent, [call.id]))
-    if not memory.constitutional and cut.session.protected >= limits.MAX_PROTECTIONS:
+def _protect(call: ToolCall, wanted: tools.ProtectMemory) -> None:
+    [memory] = edits.fetch(call.agent, [wanted.id])
+    _require_shown(call, [memory])
+    if not memory.constitutional and call.session.protected >= limits.MAX_PROTECTIONS:
         raise BadCall(f"At most {limits.MAX_PROTECTIONS} memories can be protected in one session.", "protection_full")
-    edited = operations.protect(cut.agent, [memory], cut.actor, session=cut.session.number)
+    edited = operations.protect(call.agent, [memory], call.actor, session=call.session.number)
     if edited.seq is None:
-        _nothing_done(cut, {"id": call.id, "constitutional": True, "already": True})
+        call.change_nothing(id=wanted.id, constitutional=True, already=True)
         return
-    cut.answer = {"id": call.id, "constitutional": True, "already": False}
-    cut.session.protected += 1
-    cut.memories = 1
+    call.session.protected += 1
+    call.memories = 1
+    call.answer = {"id": wanted.id, "constitutional": True, "already": False}
 
 
-def _promote(cut: Cut, call: tools.PromoteMemory) -> None:
-    [memory] = _shown(cut, edits.fetch(cut.agent, [call.id]))
-    _has_changes_left(cut, 1)
-    edited = operations.promote(cut.agent, memory, cut.actor, session=cut.session.number)
+def _promote(call: ToolCall, wanted: tools.PromoteMemory) -> None:
+    [memory] = edits.fetch(call.agent, [wanted.id])
+    _require_shown(call, [memory])
+    call.count_changes(1)
+    edited = operations.promote(call.agent, memory, call.actor, session=call.session.number)
     if edited.seq is None:
-        _nothing_done(cut, {"id": call.id, "kind": Kind.CORE, "already": True})
+        call.change_nothing(id=wanted.id, kind=Kind.CORE, already=True)
         return
-    cut.answer = {"id": call.id, "kind": Kind.CORE, "already": False}
-    cut.session.promoted += 1
-    cut.session.changes += 1
-    cut.memories = 1
+    call.session.promoted += 1
+    call.answer = {"id": wanted.id, "kind": Kind.CORE, "already": False}
 
 
-def _decline(cut: Cut, call: tools.DeclineRefinement) -> None:
-    row = cut.session
+def _decline(call: ToolCall, wanted: tools.DeclineRefinement) -> None:
+    row = call.session
     if row.changes or row.protected or row.promoted:
         raise BadCall("A session can only be declined before its first edit; call complete_refinement.", "too_late")
-    cut.ends = (Outcome.DECLINED, "", " ".join(call.reason.split()))
+    call.ends = Outcome.DECLINED, "", " ".join(wanted.reason.split())
 
 
-def _complete(cut: Cut, call: tools.CompleteRefinement) -> None:
-    row = cut.session
+def _complete(call: ToolCall, wanted: tools.CompleteRefinement) -> None:
+    row = call.session
     if row.batch + 1 < row.batches:
-        sessions.add_summary(cut.agent, row, call.summary)
+        sessions.add_summary(call.agent, row, wanted.summary)
         row.batch += 1
-        cut.is_batch_done = True
-        cut.answer = {"batch_done": row.batch, "batches": row.batches}
-        return
-    cut.ends = (Outcome.COMPLETED, "", " ".join(call.summary.split()))
+        call.is_batch_done = True
+        call.answer = {"batch_done": row.batch, "batches": row.batches}
+    else:
+        call.ends = Outcome.COMPLETED, "", " ".join(wanted.summary.split())
 
 
-EFFECTS: dict[str, Callable[[Cut, Any], None]] = {
+EFFECTS: dict[str, Callable[[ToolCall, Any], None]] = {
     "search_memories": _search,
     "consolidate_memories": _consolidate,
     "update_memory": _update,
@@ -195,143 +214,101 @@ EFFECTS: dict[str, Callable[[Cut, Any], None]] = {
 }
 
 
-def _editable(cut: Cut, memories: list[Memory]) -> list[Memory]:
-    """Memories a rewrite, merge or deletion may touch; said before the store says it, with what the agent needs."""
-    operations.refuse(_shown(cut, memories), errors.Constitutional, errors.NotCore)
-    return memories
-
-
-def _shown(cut: Cut, memories: list[Memory]) -> list[Memory]:
-    """Only what the agent was shown, as it was shown, may be edited (lost-update check); and nothing of a category that
-    was switched off, then or since."""
+def _require_shown(call: ToolCall, memories: list[Memory], *reasons: type[errors.NumbersError]) -> None:
+    """Refuse to edit memories that the agent was not shown at their present version (else an update could be lost),
+    and those for which a reason is true. The write path checks some of these reasons again, for other callers."""
     operations.refuse(memories, errors.Discarded, errors.Notice, errors.Private)
-    switches.require_open(cut.agent, (m.category for m in memories))
-    unseen = {m.number: m.version for m in memories if cut.shown.get(str(m.number)) != m.version}
-    own = _own_edits(cut, unseen.values()) if unseen else frozenset()
-    stale = [number for number, version in unseen.items() if version not in own]
-    if stale:
-        raise errors.Stale(stale)
-    return memories
+    switches.require_open(call.agent, (memory.category for memory in memories))
+    row = call.session
+    stale = {m.number: m.version for m in memories if row.shown.get(str(m.number)) != m.version}
+    if stale:  # the agent knows the versions that it made in this batch without being shown them
+        own = AuditEntry.objects.filter(agent_id=call.agent.pk, session=row.number, actor_kind=ActorKind.AGENT)
+        made = own.filter(seq__among=[version for version in stale.values() if version > row.shown_at])
+        known = set(made.values_list("seq", flat=True))
+        unknown = [number for number, version in stale.items() if version not in known]
+        if unknown:
+            raise errors.Stale(unknown)
+    operations.refuse(memories, *reasons)
 
 
-def _own_edits(cut: Cut, versions: Iterable[int]) -> frozenset[int]:
-    """Those of these versions that the agent itself made in this batch: it knows them without being shown."""
-    since = [version for version in versions if version > cut.session.shown_at]
-    own = AuditEntry.objects.filter(agent_id=cut.agent.pk, session=cut.session.number, actor_kind=ActorKind.AGENT)
-    return frozenset(own.filter(seq__among=since).values_list("seq", flat=True))
+def _check_rewrite(call: ToolCall, sources: list[Memory], content: str) -> dict[str, Any]:
+    """Check a merge or a rewrite, and count it. Returns what the answer says about the specifics that it leaves out.
 
-
-def _nothing_done(cut: Cut, answer: dict[str, Any]) -> None:
-    """A call that asks for what is already so is no edit; it counts as a failed one, or it could be made for ever."""
-    cut.memories = 0
-    cut.session.failed_calls += 1
-    cut.answer = answer
-
-
-def _rewrites(cut: Cut, sources: list[Memory], content: str) -> dict[str, Any]:
-    """Check a merge or a rewrite, and count it. Returns what the answer says of what the new text leaves out."""
-    _editable(cut, sources)
-    _has_changes_left(cut, len(sources))
+    The quick checks come first, because the agent's row is locked.
+    """
+    _require_shown(call, sources, errors.Constitutional, errors.NotCore)
     before, after = sum(m.tokens for m in sources), tokens.count(content)
     if after > before + GROWTH:
         raise BadCall(
             f"The result weighs {after:,} tokens and its sources {before:,}: refining may add at most {GROWTH}.",
             "grown",
         )
-    report = _left_out(cut, sources, content)
-    lost = max(0, before - _weight(cut, sources, content))  # an edit that adds weight loses nothing
-    _cuts(cut, lost, len(sources))
+    # A result that equals another core memory is removed as an exact duplicate before the next session.
+    core = Memory.objects.of(call.agent).active().core().filter(scope=sources[0].scope, project=sources[0].project)
+    equal = core.filter(digest=Silo.for_agent(call.agent).digest(content))
+    if equal.exclude(number__in=[source.number for source in sources]).exists():
+        after = 0
+    call.count_changes(len(sources), max(0, before - after))
+    report = _left_out(call, sources, content)
     return {"left_out": report} if report else {}
 
 
-def _left_out(cut: Cut, sources: list[Memory], content: str) -> list[dict[str, Any]]:
+def _left_out(call: ToolCall, sources: list[Memory], content: str) -> list[dict[str, Any]]:
     """The specifics of the sources that will be in no core memory any more, with the number of the source."""
-    texts = [(memory.number, cut.silo.open(memory).content) for memory in sources]
-    if sum(len(text) for _, text in texts) > MAX_SOURCE_CHARACTERS:
+    silo = Silo.for_agent(call.agent)
+    texts = {memory.number: silo.open(memory).content for memory in sources}
+    if sum(map(len, texts.values())) > MAX_SOURCE_CHARACTERS:
         raise BadCall(
             f"The sources hold more than {MAX_SOURCE_CHARACTERS:,} characters together; merge fewer at a time.",
             "too_much",
         )
-    lost = [(number, one) for number, text in texts for one in losses(text, content, cut.agent.language)]
+    lost = [(number, one) for number, text in texts.items() for one in losses(text, content, call.agent.language)]
     if not lost:
         return []
-    numbers = {number for number, _ in texts}
     report = []
-    core = Filters(kind=Kind.CORE, without=ledger.left_out(cut.agent))
-    with reader(cut.agent) as index:
+    core = Filters(kind=Kind.CORE, without=ledger.left_out(call.agent))
+    with reader(call.agent) as index:
         for number, one in lost[:LEFT_OUT_SEARCHED]:
             phrase = one.text.replace('"', " ")
             hits = index.search(f'"{phrase}"', core, limit=len(sources) + 1)
-            if all(hit.number in numbers for hit in hits):
+            if all(hit.number in texts for hit in hits):
                 report.append({"id": number, "kind": one.kind, "text": one.text})
     return report[:LEFT_OUT_SHOWN]
 
 
-def _has_changes_left(cut: Cut, changed: int) -> None:
-    row = cut.session
-    left = row.max_changes - row.changes
-    if left <= 0:
-        raise LimitReached("changes", row.max_changes)
-    if changed > left:
-        raise BadCall(
-            f"The call would change {changed} memories; {left} changes are left in this session.", "too_many_changes"
-        )
-
-
-def _cuts(cut: Cut, lost: int, changed: int) -> None:
-    """Count an edit for the circuit breaker, before it is made."""
-    row = cut.session
-    limits.above_floor(cut.mass, lost, row.floor_tokens)
-    row.changes += changed
-    row.lost_tokens += lost
-    cut.memories = changed
-
-
-def _weight(cut: Cut, sources: list[Memory], content: str) -> int:
-    """What an edit's result weighs: nothing when it repeats another core memory to the letter, for then it goes as
-    an exact duplicate before the next session."""
-    scope, project = sources[0].scope, sources[0].project
-    core = Memory.objects.of(cut.agent).active().core().filter(scope=scope, project=project)
-    equal = core.filter(digest=cut.silo.digest(content)).values_list("number", flat=True)
-    return 0 if set(equal) - {source.number for source in sources} else tokens.count(content)
-
-
-def _has_a_double(cut: Cut, memory: Memory) -> None:
-    """In dedupe_only a memory may go only while an equal, or nearly equal, one stays."""
-    content = cut.silo.open(memory).content
-    with reader(cut.agent) as index:
+def _require_double(call: ToolCall, memory: Memory) -> None:
+    """In dedupe_only, refuse to delete a memory unless an equal, or nearly equal, one stays."""
+    silo = Silo.for_agent(call.agent)
+    content = silo.open(memory).content
+    with reader(call.agent) as index:
         hits = index.search(" ".join(_WORD.findall(content)[:60]), Filters(kind=Kind.CORE), limit=DOUBLES_TRIED)
-    others = [m for m in edits.fetch(cut.agent, [hit.number for hit in hits]) if m.number != memory.number]
-    others = [m for m in others if not m.discarded_at and _place(m) == _place(memory)]
-    texts = [cut.silo.open(m).content for m in others]
-    alike = any(similarity.says_as_much(text, content) for text in texts)
-    if not alike:
+    place = memory.category, memory.scope, memory.project
+    others = [
+        silo.open(m).content
+        for m in edits.fetch(call.agent, [hit.number for hit in hits])
+        if m.number != memory.number and not m.discarded_at and (m.category, m.scope, m.project) == place
+    ]
+    if content not in others and not any(similarity.says_as_much(other, content) for other in others):
         raise BadCall(
             "In this mode only a memory with an equal or nearly equal one left standing can be deleted.", "no_double"
         )
 
 
-def _place(memory: Memory) -> tuple[str, str, str]:
-    return memory.category, memory.scope, memory.project
+def _show(call: ToolCall, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """These memories as lines of the ledger, without discarded and hidden ones. From now on the agent may edit them."""
+    silo, hidden = Silo.for_agent(call.agent), ledger.left_out(call.agent)
+    lines = []
+    for memory in edits.fetch(call.agent, numbers):
+        if memory.category not in hidden and memory.discarded_at is None:
+            lines.append(ledger.Entry(memory, silo.open(memory)).record())
+            if call.session.shown.get(str(memory.number)) != memory.version:
+                call.session.shown[str(memory.number)] = memory.version
+                call.shown_changed = True
+    return lines
 
 
-def _showable(agent: Agent, memory: Memory) -> bool:
-    return memory.category not in ledger.left_out(agent) and memory.discarded_at is None
-
-
-def _show(cut: Cut, memory: Memory) -> dict[str, Any]:
-    """The memory as a line of the ledger. From now on the agent may edit it."""
-    record = ledger.Entry(memory, cut.silo.open(memory)).record()
-    number = str(memory.number)
-    if cut.shown.get(number) != memory.version:
-        cut.shown[number] = memory.version
-        cut.saw_more = True
-    return record
-
-
-def present(cut: Cut, refused: DomainError) -> dict[str, Any]:
-    """For memories that changed since they were shown, their present content, so that the agent can decide anew."""
-    if not isinstance(refused, errors.Stale):
-        return dict(getattr(refused, "more", {}))
-    memories = [m for m in edits.fetch(cut.agent, refused.numbers[:SHOWN_IN_ERRORS]) if _showable(cut.agent, m)]
-    return {"present": [_show(cut, memory) for memory in memories]}
+def explain(call: ToolCall, error: DomainError) -> dict[str, Any]:
+    """More about a refusal: of memories that changed since they were shown, the present content."""
+    if isinstance(error, errors.Stale):
+        return {"present": _show(call, error.numbers[:SHOWN_IN_ERRORS])}
+    return dict(getattr(error, "more", {}))

@@ -1,9 +1,12 @@
-"""The Knife: what a refinement session may do to its own agent's memories, and nothing else.
+"""The Knife: the tool calls of a refinement session, on the memories of its own agent and nothing else.
 
-Each call is one transaction with the agent's row locked: the session is checked to be live, the call is checked
-against what the agent was shown, the specifics, the limits and the circuit breaker, and only then made. A refused
-call changes nothing and is answered with an error the model can act on. Whoever drives the session, a worker or
-the agent's runtime, comes through here.
+Each call is one transaction with the agent's row locked. It checks that the session is live and within its limits, and
+that the arguments are valid. Then it calls the tool's function (`refinement.effects`). A refused call changes nothing
+but the session's counts, and its result says what would be right.
+
+The service drives a session with `Knife` (`refinement.loop`). The agent's own runtime drives one over the API with
+`briefing`, `call` and `abort`. Its batches are computed with the first briefing and stored by number, so a repeated
+briefing shows the same batch.
 """
 
 from __future__ import annotations
@@ -20,23 +23,36 @@ from django.utils import timezone
 from config.errors import DomainError
 from memory import errors
 from memory.models import Agent
+from memory.silo.silo import Silo
 from memory.writing import edits
-from refinement import ledger, limits, tools
+from refinement import ledger, limits, prompts, tools
 from refinement import session as sessions
-from refinement.effects import EFFECTS, Cut, present
-from refinement.errors import FloorReached, LimitReached, SessionEnded
-from refinement.models import Outcome, RefinementSession, SessionStep
+from refinement.effects import EFFECTS, ToolCall, explain
+from refinement.errors import FloorReached, LimitReached, SessionEnded, UnknownSession
+from refinement.llm.base import Message, Tool
+from refinement.models import Driver, Outcome, RefinementSession, SessionStep
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Result:
-    """The answer to one call: `text` is JSON for the model; `is_over` once the session takes no more calls."""
+    """The result of one call. `answer` is for the model; `is_over`: the session takes no more calls."""
 
-    ok: bool
-    text: str
-    code: str = "ok"
+    code: str
+    answer: dict[str, Any]
     is_over: bool = False
     is_batch_done: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return self.code == "ok"
+
+    @property
+    def text(self) -> str:
+        """The answer as JSON."""
+        return ledger.one_line(self.answer)
+
+
+# --- a session that the service drives
 
 
 class Knife:
@@ -46,122 +62,188 @@ class Knife:
         self._session = session
 
     def show(self, batch: int, batches: int, entries: Sequence[ledger.Entry]) -> RefinementSession:
-        """Note what the agent is shown in a batch: these memories, at these versions, it may edit. Returns the
-        session as it stands."""
+        """Record what the agent is shown in a batch: it may edit these memories, at these versions. Returns the
+        session's present row."""
         with self._locked() as (agent, row):
-            show(agent, row, batch, batches, entries)
+            _show(agent, row, batch, batches, entries)
             return row
 
     def begin_step(self) -> None:
         """Count one reply of the model. Raises LimitReached, SessionEnded."""
         with self._locked() as (_, row):
-            count_step(row)
+            row.require_time()
+            row.count_step()
             row.save(update_fields=["steps", "lease_until"])
 
     def call(self, name: str, arguments: Mapping[str, Any] | None) -> Result:
-        """Make one call. Never raises a domain error: the result says why a call is refused."""
+        """Make one call. Raises no domain error: the result says why a call is refused."""
         try:
             with self._locked() as (agent, row):
-                return carry_out(agent, row, name, arguments)
+                return _carry_out(agent, row, name, arguments)
         except SessionEnded as ended:
-            return refusal(ended, over=True)
+            return Result(ended.code, _refusal(ended) | _ENDED, is_over=True)
         except errors.MemoryDisabled as off:
             sessions.close(self._session, Outcome.INCOMPLETE, off.code)
-            return refusal(off, over=True)
+            return Result(off.code, _refusal(off) | _ENDED, is_over=True)
 
     @contextmanager
     def _locked(self) -> Iterator[tuple[Agent, RefinementSession]]:
-        """The transaction of one call: the agent's row locked, the session live. Raises SessionEnded."""
+        """The transaction of one call: the locked agent and the session's present row. Raises SessionEnded,
+        MemoryDisabled."""
         with edits.locked(self._session.agent) as agent:
             yield agent, sessions.live(self._session, agent)
 
 
-# The caller of these holds the agent's row locked, and its live session.
+# --- a session that the agent's runtime drives
 
 
-def show(agent: Agent, row: RefinementSession, batch: int, batches: int, entries: Sequence[ledger.Entry]) -> None:
+@dataclass(frozen=True, slots=True, repr=False)
+class Briefing:
+    """Messages and tools for the model, for one batch. `batch` counts from 1."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+    batch: int
+    batches: int
+
+
+def find(agent: Agent, number: int) -> RefinementSession:
+    """Raises UnknownSession."""
+    row = RefinementSession.objects.filter(agent_id=agent.pk, number=number).first()
+    if row is None:
+        raise UnknownSession(f"There is no session {number}.")
+    row.agent = agent
+    return row
+
+
+def briefing(agent: Agent, number: int) -> Briefing:
+    """The current batch, with its memories as they are now. Raises UnknownSession, SessionEnded, MemoryDisabled."""
+    plan = _driven(agent, number).plan
+    if not plan:  # the agent's row is not locked: for a large silo this takes long, and writers would wait
+        batches = ledger.batches(ledger.read(agent)) or [[]]
+        plan = [[entry.memory.number for entry in entries] for entries in batches]
+    with edits.locked(agent) as locked:
+        row = _driven(locked, number)
+        if not locked.memory_enabled:
+            raise errors.MemoryDisabled
+        if not row.plan:
+            row.plan = plan
+            row.save(update_fields=["plan"])
+        batch = min(row.batch, len(row.plan) - 1)
+        entries = ledger.read(locked, row.plan[batch])
+        row.renew_lease()
+        _show(locked, row, batch, len(row.plan), entries)
+        messages = prompts.opening(locked, row, entries, batch + 1, len(row.plan))
+        return Briefing(tuple(messages), tools.schemas(row.mode), batch + 1, len(row.plan))
+
+
+def call(agent: Agent, number: int, tool: str, arguments: Mapping[str, Any] | None, *, reply: str = "") -> Result:
+    """Make one call, in one transaction. Calls of one `reply` of the model count as one step, and their number is
+    limited (`limits`). Without `reply`, each call counts as a step.
+
+    The result says why a call is refused. Raises UnknownSession, SessionEnded for a session that is over, and
+    MemoryDisabled, after which the session is over.
+    """
+    with edits.locked(agent) as locked:
+        row = _driven(locked, number)
+        if locked.memory_enabled:
+            # A runtime chooses the reply's name, and the name may quote the reply.
+            digest = Silo.for_agent(locked).digest(f"reply/{reply}").hex() if reply else ""
+            return _carry_out(locked, row, tool, arguments, digest)
+        sessions.end(locked, row, Outcome.INCOMPLETE, errors.MemoryDisabled.code)
+    raise errors.MemoryDisabled  # outside the transaction, which has ended the session
+
+
+def abort(agent: Agent, number: int, reason: str = "") -> RefinementSession:
+    """End the session early. Its edits stay. Raises UnknownSession, SessionEnded."""
+    with edits.locked(agent) as locked:
+        row = _driven(locked, number)
+        sessions.end(locked, row, Outcome.INCOMPLETE, "aborted", " ".join(reason.split()))
+        return row
+
+
+def _driven(agent: Agent, number: int) -> RefinementSession:
+    """The session's present row, if the runtime drives it and it is open. Raises UnknownSession, SessionEnded."""
+    row = find(agent, number)
+    if row.outcome != Outcome.OPEN:
+        raise SessionEnded(f"Session {row.number} has ended. Nothing was changed.")
+    if row.driver != Driver.RUNTIME:
+        raise SessionEnded(f"Session {row.number} is driven by the service.")
+    return row
+
+
+# --- in the transaction: the agent's row is locked, and the session's row is the present one
+
+
+def _show(agent: Agent, row: RefinementSession, batch: int, batches: int, entries: Sequence[ledger.Entry]) -> None:
     row.batch, row.batches = batch, batches
     row.shown = {str(entry.memory.number): entry.memory.version for entry in entries}
     row.shown_at = agent.audit_seq
     row.save(update_fields=["batch", "batches", "shown", "shown_at", "lease_until"])
 
 
-def count_step(row: RefinementSession) -> None:
-    """Count one reply of the model and renew the lease. The caller saves the row. Raises LimitReached."""
-    limits.within(row, "steps")
-    limits.in_time(row)
-    row.steps += 1
-    row.lease_until = sessions.lease_end()
+def _carry_out(
+    agent: Agent, row: RefinementSession, name: str, arguments: Mapping[str, Any] | None, reply: str | None = None
+) -> Result:
+    """Make one call and save the session's counts. Unless `reply` is None, the first call of a reply is a step.
 
-
-def carry_out(agent: Agent, row: RefinementSession, name: str, arguments: Mapping[str, Any] | None) -> Result:
-    """Make one call and save the session's counts. A refused call counts, and nothing else of it is written."""
+    A refused call is counted, and nothing else of it is stored. Too many refused calls end the session, and so do
+    three in a row at the floor.
+    """
     started = time.perf_counter()
-    tool = name if name in tools.TOOLS else "unknown"
+    code = "ok"
     try:
-        cut = Cut(agent, copy(row))
-        limits.in_time(row)
-        call = tools.parse(row.mode, name, arguments)
-        EFFECTS[name](cut, call)
+        if reply is not None:
+            row.count_step(reply)
+        row.require_time()
+        checked = tools.parse(row.mode, name, arguments)
+        call = ToolCall(agent, copy(row))
+        EFFECTS[name](call, checked)
     except LimitReached as reached:
-        _record(Cut(agent, row), tool, reached.code, started)
-        sessions.end(agent, row, Outcome.INCOMPLETE, f"limit_{reached.limit}")
-        return refusal(reached, over=True)
+        code, call = reached.code, ToolCall(agent, row, answer=_refusal(reached))
+        call.ends = Outcome.INCOMPLETE, f"limit_{reached.limit}", ""
     except DomainError as refused:
-        return _refused(Cut(agent, row), refused, tool, started)
-    return _done(cut, tool, started)
+        code, call = refused.code, ToolCall(agent, row)
+        call.answer = _refusal(refused) | explain(call, refused)
+        row.failed_calls += 1
+        row.floor_refusals += isinstance(refused, FloorReached)
+    row = call.session
+    if call.memories:
+        row.floor_refusals = 0
+    _record(call, name, code, started)
+    if call.ends is None and row.floor_refusals >= limits.MAX_FLOOR_REFUSALS:
+        call.ends = Outcome.INCOMPLETE, "floor", ""
+    elif call.ends is None and row.failed_calls > row.max_failed_calls:
+        call.ends = Outcome.INCOMPLETE, "limit_failed_calls", ""
+    if call.ends is None:
+        return Result(code, {"ok": True} | call.answer | _standing(call), is_batch_done=call.is_batch_done)
+    sessions.end(agent, row, *call.ends)
+    answer = call.answer if code != "ok" else {"ok": True, "session": row.outcome, **sessions.figures(row)}
+    return Result(code, answer | _ENDED, is_over=True)
 
 
-def _done(cut: Cut, tool: str, started: float) -> Result:
-    agent, row = cut.agent, cut.session
-    row.floor_refusals = 0 if cut.memories else row.floor_refusals
-    _record(cut, tool, "ok", started)
-    reason = _why_over(row)
-    if reason and not cut.ends:
-        cut.ends = (Outcome.INCOMPLETE, reason, "")
-    if cut.ends:
-        sessions.end(agent, row, *cut.ends)
-        answer = {"session": row.outcome, "session_ended": True, **sessions.figures(row)}
-    else:
-        answer = cut.answer | _standing(cut)
-    is_over = cut.ends is not None
-    text = ledger.one_line({"ok": True, **answer})
-    return Result(True, text, is_over=is_over, is_batch_done=cut.is_batch_done and not is_over)
+_ENDED = {"session_ended": True}
 
 
-def _refused(cut: Cut, refused: DomainError, tool: str, started: float) -> Result:
-    """Count a refused call; too many, or three at the floor in a row, end the session."""
-    shown = present(cut, refused)
-    cut.session.failed_calls += 1
-    cut.session.floor_refusals += isinstance(refused, FloorReached)
-    _record(cut, tool, refused.code, started)
-    reason = _why_over(cut.session)
-    if reason:
-        sessions.end(cut.agent, cut.session, Outcome.INCOMPLETE, reason)
-    return refusal(refused, over=bool(reason), **shown, **({} if reason else _standing(cut)))
+def _refusal(error: DomainError) -> dict[str, Any]:
+    return {"ok": False, "code": error.code, "error": str(error)}
 
 
-def _why_over(row: RefinementSession) -> str:
-    if row.floor_refusals >= limits.MAX_FLOOR_REFUSALS:
-        return "floor"
-    return "limit_failed_calls" if row.failed_calls > row.max_failed_calls else ""
-
-
-def _record(cut: Cut, tool: str, result: str, started: float) -> None:
+def _record(call: ToolCall, name: str, result: str, started: float) -> None:
     """Save the session's counts and one line of its timeline."""
-    row = cut.session
-    row.tokens_after, row.memories_after = cut.agent.core_tokens, cut.agent.core_count
+    row = call.session
+    row.tokens_after, row.memories_after = call.agent.core_tokens, call.agent.core_count
     taken = round((time.perf_counter() - started) * 1_000_000)
     row.own_microseconds += taken
-    # What the agent was shown is by far the largest of these, and most calls add nothing to it.
-    row.save(update_fields=(*_COUNTED, "shown") if cut.saw_more else _COUNTED)
+    # `shown` is by far the largest of these fields, and most calls do not change it.
+    row.save(update_fields=(*_COUNTED, "shown") if call.shown_changed else _COUNTED)
     SessionStep.objects.create(
         session_id=row.pk,
         agent_id=row.agent_id,
         at=timezone.now(),
-        tool=tool,
+        tool=name if name in tools.TOOLS else "unknown",
         result=result,
-        memories=cut.memories,
+        memories=call.memories,
         core_tokens=row.tokens_after,
         microseconds=taken,
     )
@@ -190,23 +272,16 @@ _COUNTED = (
 )
 
 
-def _standing(cut: Cut) -> dict[str, Any]:
-    """Where the session stands: what every result tells the agent."""
-    row = cut.session
+def _standing(call: ToolCall) -> dict[str, Any]:
+    """The session's figures that every result gives to the agent, until the session ends."""
+    row = call.session
     return {
         "tokens": {"core": row.tokens_after, "target": row.target_tokens, "floor": row.floor_tokens},
         "left": {
             "changes": row.max_changes - row.changes,
-            "tokens_to_cut": max(0, cut.mass - row.floor_tokens),
+            "tokens_to_cut": max(0, call.mass - row.floor_tokens),
             "steps": row.max_steps - row.steps,
             "searches": row.max_searches - row.searches,
             "failed_calls": row.max_failed_calls - row.failed_calls,
         },
     }
-
-
-def refusal(refused: DomainError, *, over: bool, **more: Any) -> Result:
-    """The answer to a call that changed nothing."""
-    answer = {"ok": False, "code": refused.code, "error": str(refused), **more}
-    text = ledger.one_line(answer | ({"session_ended": True} if over else {}))
-    return Result(False, text, refused.code, is_over=over)

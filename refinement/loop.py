@@ -137,7 +137,7 @@ class _Run:
 
     def _carry_out(self, reply: Reply, messages: list[Message]) -> Result:
         """Make the calls of one reply, in order, until one ends the batch. Returns the last result."""
-        result = Result(False, "")
+        result = Result("", {})
         for place, call in enumerate(reply.tool_calls):
             if place >= limits.MAX_CALLS_PER_REPLY:
                 raise LimitReached("calls_per_reply", limits.MAX_CALLS_PER_REPLY)

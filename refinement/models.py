@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils import timezone
 
 from memory.models import Agent, DueReason
+from refinement import limits
+from refinement.errors import LimitReached
 
 
 class Outcome(models.TextChoices):
@@ -130,6 +135,35 @@ class RefinementSession(models.Model):
         """The mass the circuit breaker counts: what was there at the start, exact duplicates apart, less this session's
         own cuts."""
         return self.tokens_before - self.repeated_tokens - self.lost_tokens
+
+    def renew_lease(self) -> None:
+        self.lease_until = timezone.now() + timedelta(seconds=settings.LEASE_SECONDS)
+
+    def count_step(self, reply: str = "") -> None:
+        """Count one reply of the model and renew the lease. Further calls of the same named `reply` are no step.
+
+        The caller saves the row. Raises LimitReached.
+        """
+        self.renew_lease()
+        if reply and reply == self.last_reply:
+            if self.reply_calls >= limits.MAX_CALLS_PER_REPLY:
+                raise LimitReached("calls_per_reply", limits.MAX_CALLS_PER_REPLY)
+            self.reply_calls += 1
+        else:
+            self.require_left("steps")
+            self.steps += 1
+            self.last_reply, self.reply_calls = reply, 1
+
+    def require_left(self, what: str) -> None:
+        """Raise LimitReached if the session has used as many `steps`, `searches` or `changes` as it may."""
+        allowed = getattr(self, f"max_{what}")
+        if getattr(self, what) >= allowed:
+            raise LimitReached(what, allowed)
+
+    def require_time(self) -> None:
+        """Raise LimitReached if the session has run for longer than it may."""
+        if (timezone.now() - self.opened_at).total_seconds() > self.max_seconds:
+            raise LimitReached("seconds", self.max_seconds)
 
 
 class SessionStep(models.Model):

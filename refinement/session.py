@@ -10,12 +10,10 @@ import secrets
 import time
 from contextlib import suppress
 from copy import copy
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 import structlog
-from django.conf import settings
 from django.db import models, transaction
 from django.db.models import F, Max
 from django.utils import timezone
@@ -73,7 +71,7 @@ def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: s
     left = allowance.left(agent.tenant) if driver == Driver.SERVER and trigger != DueReason.MANUAL else None
     if left is not None:  # a session that nobody asked for uses no more than its tenant has left this month
         bounds["max_model_tokens"] = min(bounds["max_model_tokens"], left)
-    return RefinementSession(
+    session = RefinementSession(
         agent=agent,
         number=number,
         mode=mode,
@@ -90,9 +88,10 @@ def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: s
         memories_after=agent.core_count,
         repeated_tokens=before.core_tokens - agent.core_tokens,
         lease_token=secrets.token_hex(16),
-        lease_until=lease_end(now),
         **bounds,
     )
+    session.renew_lease()
+    return session
 
 
 def _terms(session: RefinementSession) -> dict[str, Any]:
@@ -274,8 +273,3 @@ def read_summaries(agent: Agent, session: RefinementSession) -> list[str]:
 def add_summary(agent: Agent, session: RefinementSession, words: str) -> None:
     said = [*read_summaries(agent, session), " ".join(words.split())]
     session.summaries = Silo.for_agent(agent).seal_text("summary", session.number, "\n".join(said))
-
-
-def lease_end(now: datetime | None = None) -> datetime:
-    """The end of a lease that begins now."""
-    return (now or timezone.now()) + timedelta(seconds=settings.LEASE_SECONDS)

@@ -1,6 +1,6 @@
-"""The Knife's tools, defined once: from these types come the schemas every protocol is given, and the checks.
+"""The Knife's tools, defined once: these types give the schemas for every protocol, and they check the arguments.
 
-A model's arguments are data. What is wrong with them is told by field, without repeating them.
+A model's arguments are data. An error names the field that is wrong, and does not repeat its value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from refinement.models import Mode
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _NUMBER = re.compile(r"#?(\d{1,18})\Z")
-TOLD_AT_ONCE = 10  # things wrong with one call
+MAX_ERRORS = 10  # in one message
 
 
 def _number(value: object) -> object:
@@ -28,17 +28,24 @@ def _number(value: object) -> object:
     return int(match[1]) if match else value
 
 
+def _storable(text: str) -> str:
+    if _UNSTORABLE.search(text):
+        raise PydanticCustomError("unstorable", "holds a NUL character or half a surrogate pair, which is no text")
+    return text
+
+
 def _filled(text: str) -> str:
     if not text.strip():
         raise PydanticCustomError("blank", "is empty")
     return text
 
 
-Filled = Annotated[str, AfterValidator(_filled)]
+Storable = Annotated[str, AfterValidator(_storable)]
+Filled = Annotated[Storable, AfterValidator(_filled)]
 Number = Annotated[int, BeforeValidator(_number), Field(ge=1, lt=2**63, strict=True)]
 Text = Annotated[Filled, Field(min_length=1, max_length=MAX_CONTENT)]
 Dropping = Annotated[
-    list[Annotated[str, Field(max_length=500)]],
+    list[Annotated[Storable, Field(max_length=500)]],
     Field(max_length=100, description="what is left out on purpose; kept in the audit trail"),
 ]
 
@@ -58,9 +65,9 @@ class Arguments(BaseModel):
 class SearchMemories(Arguments):
     """Find memories by words, to see what belongs together. Changes nothing."""
 
-    query: str = Field(max_length=2_000, description='words; "quoted phrases" in order; -word excludes; tag:NAME')
-    since: str | None = Field(None, description="earliest origin date, ISO 8601")
-    until: str | None = Field(None, description="latest origin date, ISO 8601")
+    query: Storable = Field(max_length=2_000, description='words; "quoted phrases" in order; -word excludes; tag:NAME')
+    since: Storable | None = Field(None, description="earliest origin date, ISO 8601")
+    until: Storable | None = Field(None, description="latest origin date, ISO 8601")
     kind: Literal["core", "journal"] | None = None
     limit: int = Field(10, ge=1, le=50)
 
@@ -73,7 +80,7 @@ class ConsolidateMemories(Arguments):
     ids_to_merge: list[Number] = Field(min_length=2, max_length=1_000)
     new_content: Text
     dropping: Dropping = []
-    category: str = Field("", max_length=20, description="only needed when the sources' categories differ")
+    category: Storable = Field("", max_length=20, description="only needed when the sources' categories differ")
 
 
 class UpdateMemory(Arguments):
@@ -125,62 +132,42 @@ TOOLS: dict[str, type[Arguments]] = {
     "complete_refinement": CompleteRefinement,
 }
 _DEDUPE_ONLY = ("search_memories", "delete_memory", "protect_memory", "complete_refinement")
-
-
-def offered(mode: str) -> dict[str, type[Arguments]]:
-    """The tools of a session in this mode."""
-    return {name: TOOLS[name] for name in _DEDUPE_ONLY} if mode == Mode.DEDUPE_ONLY else TOOLS
+OFFERED: dict[str, dict[str, type[Arguments]]] = {  # by the session's mode
+    Mode.FULL: TOOLS,
+    Mode.DEDUPE_ONLY: {name: TOOLS[name] for name in _DEDUPE_ONLY},
+}
 
 
 def schemas(mode: str) -> tuple[Tool, ...]:
-    """The tools as a model is told of them."""
-    return tuple(_schema(name, arguments) for name, arguments in offered(mode).items())
+    """The tools as a model needs them."""
+    return tuple(_schema(name, arguments) for name, arguments in OFFERED[mode].items())
 
 
 def parse(mode: str, name: str, arguments: Mapping[str, Any] | None) -> Arguments:
     """The typed arguments of a call. Raises BadCall, naming each argument that is wrong and what would be right."""
-    tools = offered(mode)
+    tools = OFFERED[mode]
     if name not in tools:
         raise BadCall(f"There is no such tool. The tools are: {', '.join(tools)}.", "unknown_tool")
     if arguments is None:
         raise BadCall("The arguments are not a JSON object.", "bad_arguments")
-    if not _storable(arguments):
-        raise BadCall("The arguments hold a NUL character or half a surrogate pair, which is no text.", "bad_arguments")
     try:
         return tools[name].model_validate(arguments)
     except ValidationError as problem:
-        told = _all_told(problem, tools[name])
-    raise BadCall(f"{name}: {told}.", "bad_arguments")  # not in the handler: the error there holds the arguments
+        wrong = _describe(problem, tools[name])
+    raise BadCall(f"{name}: {wrong}.", "bad_arguments")  # not in the handler: the error there holds the arguments
 
 
-def _all_told(problem: ValidationError, arguments: type[Arguments]) -> str:
-    """What is wrong, each thing once, and no more than can be read."""
-    errors = problem.errors(include_input=False, include_url=False)
-    told = list(dict.fromkeys(_told(error, arguments) for error in errors))
-    more = [f"and {len(told) - TOLD_AT_ONCE:,} more"] if len(told) > TOLD_AT_ONCE else []
-    return "; ".join(told[:TOLD_AT_ONCE] + more)
-
-
-def _storable(value: object) -> bool:
-    """Whether every text in the arguments, names included, can be stored and sent on."""
-    waiting = [value]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, str) and _UNSTORABLE.search(part):
-            return False
-        if isinstance(part, Mapping):
-            waiting += [*part.keys(), *part.values()]
-        elif isinstance(part, list):
-            waiting += part
-    return True
-
-
-def _told(error: Any, arguments: type[Arguments]) -> str:
-    """One thing wrong. An unknown argument's name is the model's own words, so it is not repeated."""
-    if error["type"] == "extra_forbidden":
-        return f"an unknown argument (known: {', '.join(arguments.model_fields)})"
-    where = ".".join(str(part) for part in error["loc"])
-    return f"{where}: {error['msg'][:200]}"
+def _describe(problem: ValidationError, arguments: type[Arguments]) -> str:
+    """The errors, each once, and at most `MAX_ERRORS`. The name of an unknown argument is the model's text, so it is
+    not repeated."""
+    found: dict[str, None] = {}
+    for error in problem.errors(include_input=False, include_url=False):
+        if error["type"] == "extra_forbidden":
+            found[f"an unknown argument (known: {', '.join(arguments.model_fields)})"] = None
+        else:
+            found[f"{'.'.join(map(str, error['loc']))}: {error['msg'][:200]}"] = None
+    more = [f"and {len(found) - MAX_ERRORS:,} more"] if len(found) > MAX_ERRORS else []
+    return "; ".join([*found][:MAX_ERRORS] + more)
 
 
 def _schema(name: str, arguments: type[Arguments]) -> Tool:

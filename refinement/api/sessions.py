@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -12,7 +11,9 @@ from rest_framework.response import Response
 
 from memory.api.base.bodies import OPTIONAL_TEXT, Body, Choice, FreeForm, Page, Text
 from memory.api.base.views import AgentView, describe_list, listed, newest_first
-from refinement import backlog, runtime, undone_sessions
+from memory.models import DueReason
+from refinement import backlog, knife, undone_sessions
+from refinement import session as sessions
 from refinement.api.agent import AgentOut
 from refinement.llm import anthropic, openai
 from refinement.models import Driver, Mode, Outcome, RefinementSession
@@ -93,15 +94,10 @@ class CallIn(Body):
     )
 
 
-class ResultField(FreeForm):
-    def to_representation(self, value: Any) -> Any:
-        return json.loads(value)
-
-
 class CallOut(serializers.Serializer[Any]):
     ok = serializers.BooleanField()
     code = serializers.CharField()
-    result = ResultField(source="text", help_text="for the model, unchanged; free-form, because tools differ")
+    result = FreeForm(source="answer", help_text="for the model, unchanged; free-form, because tools differ")
     session_ended = serializers.BooleanField(source="is_over")
     batch_done = serializers.BooleanField(source="is_batch_done", help_text="whether to read the next briefing")
 
@@ -126,14 +122,17 @@ class Sessions(AgentView):
             due = backlog.ask(self.agent)
             due.tenant = self.agent.tenant
             return Response(AgentOut(due).data, status.HTTP_202_ACCEPTED)
-        return _answer(runtime.begin(self.agent, mode=payload["mode"]), status.HTTP_201_CREATED)
+        session = sessions.open_session(
+            self.agent, trigger=DueReason.AGENT, mode=payload["mode"], driver=Driver.RUNTIME
+        )
+        return _answer(session, status.HTTP_201_CREATED)
 
 
 class OneSession(AgentView):
     @extend_schema(operation_id="sessions_read", responses=SessionOut)
     def get(self, request: Request, number: int) -> Response:
         """Read a session's state and figures, without content."""
-        return _answer(runtime.find(self.agent, number))
+        return _answer(knife.find(self.agent, number))
 
 
 class Briefing(AgentView):
@@ -141,7 +140,7 @@ class Briefing(AgentView):
     def get(self, request: Request, number: int) -> Response:
         """Read messages and tools for your model, for the current batch. It may edit the memories that it is shown."""
         form = {"openai": openai.tool, "anthropic": anthropic.tool}[self.query(BriefingQuery)["format"]]
-        briefing = runtime.briefing(self.agent, number)
+        briefing = knife.briefing(self.agent, number)
         messages, tools = MessageOut(briefing.messages, many=True).data, [form(tool) for tool in briefing.tools]
         return Response({"messages": messages, "tools": tools, "batch": briefing.batch, "batches": briefing.batches})
 
@@ -152,7 +151,7 @@ class Call(AgentView):
         """Carry out a tool call of the model. A refused call changes nothing, and the response says why."""
         payload = self.payload(CallIn)
         arguments = payload["arguments"] if isinstance(payload["arguments"], dict) else None
-        result = runtime.call(self.agent, number, tool, arguments, reply=payload["reply"])
+        result = knife.call(self.agent, number, tool, arguments, reply=payload["reply"])
         return Response(CallOut(result).data)
 
 
@@ -160,13 +159,13 @@ class Abort(AgentView):
     @extend_schema(operation_id="sessions_abort", request=AbortIn, responses=SessionOut)
     def post(self, request: Request, number: int) -> Response:
         """End the session early. Its edits are kept."""
-        return _answer(runtime.abort(self.agent, number, self.payload(AbortIn)["reason"]))
+        return _answer(knife.abort(self.agent, number, self.payload(AbortIn)["reason"]))
 
 
 def _answer(session: RefinementSession, status_code: int = status.HTTP_200_OK) -> Response:
     return Response(_as_json([session])[0], status_code)
 
 
-def _as_json(sessions: list[RefinementSession]) -> list[Any]:
-    undone_sessions.note(sessions)
-    return list(SessionOut(sessions, many=True).data)
+def _as_json(rows: list[RefinementSession]) -> list[Any]:
+    undone_sessions.note(rows)
+    return list(SessionOut(rows, many=True).data)

@@ -16,10 +16,11 @@ from audit.trail import Actor
 from config import queue
 from memory.agents import lifecycle
 from memory.models import Agent
-from refinement import backlog, loop, providers, runtime, scheduling, tasks
+from refinement import backlog, knife, loop, providers, scheduling, tasks
+from refinement import session as sessions
 from refinement.errors import BackingOff, SessionOpen
 from refinement.llm import connections, http
-from refinement.models import Provider, RefinementSession, Waiting
+from refinement.models import Driver, Provider, RefinementSession, Waiting
 from tests import queueing, refining
 from tests.model_server import NO_PAUSES, Action, Call, ModelServer, Slow, Status, Turn
 
@@ -94,8 +95,8 @@ def test_one_runtime_cannot_have_a_failing_model_called_again_and_again(server: 
             queueing.work()
             agent.refresh_from_db()
             if agent.failures_in_a_row:
-                session = runtime.begin(agent)
-                runtime.call(agent, session.number, "decline_refinement", {"reason": "no"})
+                session = sessions.open_session(agent, trigger="agent", driver=Driver.RUNTIME)
+                knife.call(agent, session.number, "decline_refinement", {"reason": "no"})
             clock.shift(6 * MINUTE)
     failed = RefinementSession.objects.filter(outcome="failed").count()
     assert (failed, refused) == (1, 5)
@@ -174,7 +175,8 @@ def test_one_agent_does_not_keep_a_provider_from_all_others(server: ModelServer)
         for minute in range(10):
             hostile.refresh_from_db()
             if hostile.failures_in_a_row:
-                runtime.call(hostile, runtime.begin(hostile).number, "decline_refinement", {"reason": "no"})
+                session = sessions.open_session(hostile, trigger="agent", driver=Driver.RUNTIME)
+                knife.call(hostile, session.number, "decline_refinement", {"reason": "no"})
             with suppress(BackingOff, SessionOpen):
                 backlog.ask(hostile)
             tasks.close_stale() if minute % 5 else tasks.sweep()

@@ -51,7 +51,7 @@ OPENS_SILOS = {
     "refinement/gc_reports.py",
     "refinement/ledger.py",
     "refinement/gc_logs.py",
-    "refinement/runtime.py",
+    "refinement/knife.py",  # the keyed digest of a reply's name
     "refinement/session.py",
     "memory/api/base/idempotency.py",  # keyed digests of what a caller sent, no reading
     "refinement/management/commands/demo.py",  # of its own agent, with that agent's key

@@ -6,8 +6,11 @@ from decimal import Decimal
 
 import pytest
 
+from memory.models import Agent
 from refinement import limits
+from refinement.effects import ToolCall
 from refinement.errors import FloorReached
+from refinement.models import RefinementSession
 
 
 def test_the_floor_is_the_retention_of_the_target_for_a_large_memory() -> None:
@@ -26,22 +29,28 @@ def test_the_floor_of_an_empty_memory_is_nothing() -> None:
     assert limits.floor(Decimal("1.00"), target=5_000, high_water=0) == 0
 
 
+def cut(lost: int, *, mass: int, floor: int) -> None:
+    agent = Agent(core_tokens=mass)
+    session = RefinementSession(agent=agent, tokens_before=mass, floor_tokens=floor, max_changes=1)
+    ToolCall(agent, session).count_changes(1, lost)
+
+
 def test_a_cut_down_to_the_floor_passes() -> None:
-    limits.above_floor(counted=100, cut=25, floor=75)
+    cut(25, mass=100, floor=75)
 
 
 def test_a_cut_below_the_floor_is_refused() -> None:
     with pytest.raises(FloorReached):
-        limits.above_floor(counted=100, cut=26, floor=75)
+        cut(26, mass=100, floor=75)
 
 
 def test_an_edit_that_cuts_nothing_passes_even_below_the_floor() -> None:
-    limits.above_floor(counted=50, cut=0, floor=75)
+    cut(0, mass=50, floor=75)
 
 
 def test_the_refusal_shows_its_arithmetic() -> None:
     with pytest.raises(FloorReached) as refusal:
-        limits.above_floor(counted=4_000, cut=1_000, floor=3_750)
+        cut(1_000, mass=4_000, floor=3_750)
     assert str(refusal.value) == (
         "Of this session's 4,000 tokens the call would cut 1,000 and leave 3,000, below the floor of 3,750. "
         "At most 250 can still be cut. Nothing was changed."
@@ -50,4 +59,4 @@ def test_the_refusal_shows_its_arithmetic() -> None:
 
 def test_below_the_floor_nothing_more_can_be_cut() -> None:
     with pytest.raises(FloorReached, match=r"At most 0 can still be cut"):
-        limits.above_floor(counted=50, cut=1, floor=75)
+        cut(1, mass=50, floor=75)

@@ -223,7 +223,8 @@ def test_a_refusal_is_counted_and_noted_in_the_timeline(held: Held) -> None:
 
 def test_sources_that_would_take_long_to_compare(ada: Agent) -> None:
     made = remember(ada, *(filler(2_500, place) for place in range(21)))
-    refused(opened(ada), "too_much", "consolidate_memories", {"ids_to_merge": made, "new_content": "All of it."})
+    held = opened(ada, retention=0.5, target_tokens=1)
+    refused(held, "too_much", "consolidate_memories", {"ids_to_merge": made, "new_content": "All of it."})
 
 
 def test_more_changes_than_are_left_are_refused_before_anything_is_read(

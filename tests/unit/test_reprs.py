@@ -31,7 +31,7 @@ SAID = Message("user", MARKER)
         SAID,
         Request("m", (SAID,)),
         Reply(MARKER, (CALL,)),
-        Result(True, MARKER),
+        Result("ok", {"found": MARKER}),
         UpdateMemory(id=1, content=MARKER),
         Document(1, MARKER, (), None, "core", "technical", ""),  # type: ignore[arg-type]
         losses(f'She said "{MARKER}" to Ana.', "", "english")[0],

@@ -138,7 +138,8 @@ def test_calls_at_once_are_made_one_after_the_other(transactional_db: None, ada:
 
 
 def test_each_step_renews_the_lease_unless_it_is_lost(ada: Agent) -> None:
-    held = opened(ada)
+    with time_machine.travel(timezone.now(), tick=False):
+        held = opened(ada)
     assert held.row.lease_until - held.row.opened_at == timedelta(seconds=600)
     with time_machine.travel(timezone.now() + timedelta(seconds=300), tick=False):
         held.knife.begin_step()
@@ -168,7 +169,7 @@ def test_a_session_renewed_at_the_last_moment_is_left_open_and_the_next_is_close
 
     def renewed_first(agent: Agent) -> list[RefinementSession]:
         if agent.pk == ada.pk:
-            sessions.row_of(renewed.session).update(lease_until=sessions.lease_end())
+            sessions.row_of(renewed.session).update(lease_until=timezone.now() + timedelta(minutes=10))
         return end_stale(agent)
 
     with time_machine.travel(timezone.now() + LATER), logbook.kept() as log:

@@ -32,17 +32,17 @@ def test_the_tools_of_each_mode() -> None:
         "search_memories consolidate_memories update_memory delete_memory protect_memory promote_memory "
         "decline_refinement complete_refinement"
     )
-    assert list(tools.offered(Mode.FULL)) == full.split()
+    assert list(tools.OFFERED[Mode.FULL]) == full.split()
     dedupe_only = ["search_memories", "delete_memory", "protect_memory", "complete_refinement"]
-    assert list(tools.offered(Mode.DEDUPE_ONLY)) == dedupe_only
-    for tool in set(tools.offered(Mode.FULL)) - set(dedupe_only):
+    assert list(tools.OFFERED[Mode.DEDUPE_ONLY]) == dedupe_only
+    for tool in set(tools.OFFERED[Mode.FULL]) - set(dedupe_only):
         assert problem(tool, {}, Mode.DEDUPE_ONLY).code == "unknown_tool"
 
 
 @pytest.mark.parametrize("mode", Mode.values)
 def test_a_schema_is_of_an_object_that_takes_no_more_arguments(mode: str) -> None:
     schemas = tools.schemas(mode)
-    assert [tool.name for tool in schemas] == list(tools.offered(mode))
+    assert [tool.name for tool in schemas] == list(tools.OFFERED[mode])
     assert all((tool.schema["type"], tool.schema["additionalProperties"]) == ("object", False) for tool in schemas)
     assert all(tool.description for tool in schemas)
 
@@ -77,7 +77,7 @@ def test_what_is_no_number_is_refused_for_its_argument(number: object) -> None:
 def test_an_unknown_tool_is_answered_with_those_there_are(mode: str) -> None:
     refusal = problem(MARK, {}, mode)
     assert refusal.code == "unknown_tool"
-    assert all(name in str(refusal) for name in tools.offered(mode))
+    assert all(name in str(refusal) for name in tools.OFFERED[mode])
 
 
 def test_arguments_that_are_no_object_are_refused() -> None:

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
+from memory.writing.snapshots import snapshot
 
 from audit.models import AuditEntry, Change
 from memory.errors import Constitutional, Discarded, ProtectionRefused
 from memory.models import Agent, Memory
 from memory.search import cache
 from memory.silo.silo import Silo
-from memory.transfer import importing
+from memory.transfer.formats import jsonl
 from memory.writing import operations
-from memory.writing.edits import snapshot
 from refinement import effects, schedule, tools
 from refinement import session as sessions
 from refinement.errors import SessionOpen
@@ -111,7 +111,7 @@ def test_a_check_that_breaks_lets_nothing_through(ada: Agent, monkeypatch: pytes
     def breaks(*_: Any) -> None:
         raise RuntimeError
 
-    for guard in ("refinement.effects.losses", "refinement.limits.above_floor"):
+    for guard in ("refinement.effects.losses", "refinement.effects.ToolCall.count_changes"):
         with monkeypatch.context() as patch:
             patch.setattr(guard, breaks)
             with refining.untouched(ada), pytest.raises(RuntimeError):
@@ -220,7 +220,7 @@ def test_a_pin_is_the_flag_and_never_a_text(ada: Agent) -> None:
     tags = ["constitutional", "protected", "pinned"]
     steps.remember(ada, "constitutional: true [PINNED]", tags=tags)
     line = {"content": f"{MARKER} x", "constitutional": True, "tags": tags}
-    importing.of_lines([json.dumps(line).encode()]).store(ada, steps.SYSTEM)
+    jsonl.load(ada, [json.dumps(line).encode()], steps.SYSTEM)
     assert not Memory.objects.filter(constitutional=True).exists()
     assert [json.loads(entry.line())["constitutional"] for entry in refining.entries(ada)] == [False, False]
     operations.discard(ada, [1, 2], steps.ME)
@@ -232,7 +232,7 @@ def test_the_tools_of_refinement_are_defined_in_one_place(ada: Agent) -> None:
         file.relative_to(ROOT).as_posix()
         for package in ("audit", "config", "memory", "refinement")
         for file in (ROOT / package).rglob("*.py")
-        if re.search(r"tools\.(schemas|offered|TOOLS)", file.read_text("utf-8"))
+        if re.search(r"tools\.(schemas|OFFERED|TOOLS)", file.read_text("utf-8"))
     ]
-    assert sorted(users) == ["refinement/knife.py", "refinement/loop.py", "refinement/runtime.py"]
-    assert set(tools.offered("full")) == set(effects.EFFECTS)
+    assert sorted(users) == ["refinement/knife.py", "refinement/loop.py"]
+    assert set(tools.OFFERED["full"]) == set(effects.EFFECTS)
