@@ -42,12 +42,12 @@ class Site(UnfoldAdminSite):  # type: ignore[misc]  # Unfold comes without types
         return bool(person.is_active and person.is_verified())
 
     def extra_urls(self) -> list[URLPattern]:
-        from memory.admin.plain_pages import account
+        from memory.admin.plain_pages import accounts
 
         return [
-            path("account/", self.admin_view(account.own), name="account"),
-            path("account/password/", self.admin_view(account.password), name="account_password"),
-            path("account/factor/", self.admin_view(account.factor), name="account_factor"),
+            path("account/", self.admin_view(accounts.own), name="account"),
+            path("account/password/", self.admin_view(accounts.password), name="account_password"),
+            path("account/factor/", self.admin_view(accounts.factor), name="account_factor"),
         ]
 
     def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
@@ -58,7 +58,7 @@ class Site(UnfoldAdminSite):  # type: ignore[misc]  # Unfold comes without types
             raise Http404 from None
 
     def password_change(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """Django's own asks for no code, and would leave grants in force: its place is `account.password`."""
+        """Django's own asks for no code, and would leave grants in force: its place is `accounts.password`."""
         return redirect("admin:account_password")
 
     password_change_done = password_change

@@ -103,15 +103,6 @@ class RollBackForm(AdminForm):
             self.add_error("reason", "is needed for constitutional memories")
         return cleaned
 
-    def options(self) -> dict[str, Any]:
-        """What was chosen, as far as it is valid."""
-        given = self.cleaned_data if self.is_valid() else {}
-        return {
-            "skip_conflicts": given.get("conflicts") == "skip",
-            "force": given.get("conflicts") == "force",
-            "include_constitutional": bool(given.get("include_constitutional")),
-        }
-
 
 def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
     """The page of one agent."""
@@ -120,13 +111,19 @@ def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
         return _answer(admin, request, agent, {"choose": choose} | _latest(agent))
     what: What = choose.cleaned_data["what"]
     form, refusal = RollBackForm(request.POST or None), ""
-    if form.is_valid() and "look" not in request.POST:  # which shows what the choices would mean
+    given = form.cleaned_data if form.is_valid() else {}
+    choices = {
+        "skip_conflicts": given.get("conflicts") == "skip",
+        "force": given.get("conflicts") == "force",
+        "include_constitutional": bool(given.get("include_constitutional")),
+    }
+    if given and "look" not in request.POST:  # which shows what the choices would mean
         try:
-            return _rolled_back(request, agent, what, form)
+            return _rolled_back(request, agent, what, reason=given["reason"], head=given["head"], **choices)
         except DomainError as refused:
             refusal = str(refused)
     try:
-        figures = rollback.preview(agent, what, **form.options())
+        figures = rollback.preview(agent, what, **choices)
     except DomainError as refused:
         told = {"choose": choose, "refused": refusal or str(refused)}
         return _answer(admin, request, agent, told | _latest(agent))
@@ -140,11 +137,10 @@ def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
     return _answer(admin, request, agent, told)
 
 
-def _rolled_back(request: HttpRequest, agent: Agent, what: What, form: RollBackForm) -> HttpResponse:
+def _rolled_back(request: HttpRequest, agent: Agent, what: What, **given: Any) -> HttpResponse:
     if what.kind == "session":
         sessions.end_lapsed(agent)  # nobody drives it any more
-    given = {name: form.cleaned_data[name] for name in ("reason", "head")}
-    done = rollback.roll_back(agent, what, actor_of(request.user), **form.options(), **given)
+    done = rollback.roll_back(agent, what, actor_of(request.user), **given)
     figures = (
         f"{done.restored:,} restored, {done.discarded:,} discarded, {done.rewritten:,} rewritten, protection changed "
         f"on {done.protection_changed:,}; {done.tokens_before:,} → {done.tokens_after:,} core tokens."

@@ -11,19 +11,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from audit import consent
 from audit.consent import MOST_NUMBERS, Person, Scope, Standing, columns, same_address, standings
-from audit.models import ASKS, READS, AccessRequest, AccessState, ActorKind, AuditEntry, Operation
+from audit.models import ASKS, READS, AccessRequest, AccessState, ActorKind, AuditEntry, Change, Operation
 from audit.trail import Actor
 from memory import errors
-from memory.consent import notices, request_limits, steps
+from memory.consent import notices, steps
 from memory.consent.steps import SYSTEM, clock
 from memory.mail import letters
-from memory.models import Agent
+from memory.models import Agent, Memory
 from memory.policy.validation import checked_words
 from memory.writing import edits
+
+OF_MEMORIES = ("silo", "memories")  # kinds of scope under which memories are read as they stand
 
 
 def ask(agent: Agent, person: Person, *, purpose: str, scope: Scope, seconds: int = consent.USUAL.seconds) -> Standing:
@@ -49,7 +52,7 @@ def ask(agent: Agent, person: Person, *, purpose: str, scope: Scope, seconds: in
         if mine.exists():
             raise errors.AlreadyAsked("A request of yours to this agent is open: wait until it is decided.")
         actor = Actor.person(person.address)
-        request_limits.require(row, actor, clock(row))
+        steps.require_room(row, actor)
         letters.require_sent(row)
         asked: dict[str, Any] = {"person_id": person.id, "person": person.address, "purpose": told}
         asked |= {"scope": scope.told(), "seconds": seconds}
@@ -188,6 +191,27 @@ def reads(agent: Agent, *, after: int, limit: int) -> list[AuditEntry]:
     """The next entries, by number, of people's reads."""
     rows = AuditEntry.objects.filter(READS, agent_id=agent.pk, seq__gt=after)
     return list(rows.order_by("seq")[:limit])
+
+
+def readable_memories(agent: Agent, scope: Scope) -> QuerySet[Memory]:
+    """The memories that may be read as they stand, in order of number, without what they say."""
+    rows = Memory.objects.of(agent).defer("sealed", "digest").order_by("number")
+    if scope.kind == "memories":
+        return rows.numbered(scope.numbers)
+    return rows if scope.kind == "silo" else rows.none()
+
+
+def readable_entries(agent: Agent, scope: Scope) -> QuerySet[AuditEntry]:
+    """The entries of which something may be read, in order, without what is sealed in them."""
+    rows = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0).defer("sealed", "sealed_digest").order_by("seq")
+    if scope.kind == "session":
+        return rows.filter(session=scope.session)
+    if scope.kind == "entries":
+        return rows.filter(seq__range=(scope.first, scope.last))
+    if scope.kind == "memories":
+        touched = Change.objects.filter(agent_id=agent.pk, number__among=list(scope.numbers))
+        return rows.filter(seq__in=touched.values("seq"))
+    return rows
 
 
 def _require_state(agent: Agent, number: int, state: AccessState) -> Standing:

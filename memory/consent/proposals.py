@@ -15,7 +15,7 @@ from audit.proposals import LAPSED, PROPOSABLE, REPLACED, Proposal, ProposalStat
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import request_limits, steps
+from memory.consent import steps
 from memory.consent.steps import SYSTEM, clock
 from memory.mail import letters
 from memory.models import Agent
@@ -49,7 +49,7 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Proposal:
             raise errors.ConsentNeeded(
                 "Its steward alone accepts for this agent, and nobody accepts what they proposed."
             )
-        request_limits.require(row, actor, clock(row))
+        steps.require_room(row, actor)
         letters.require_sent(row)
         _close(row)
         number = steps.write(row, Operation.CHANGE_PROPOSED, actor, {"proposed": proposed})

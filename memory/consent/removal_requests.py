@@ -14,7 +14,7 @@ from audit.models import ActorKind, Operation
 from audit.removals import Removal, RemovalState, removals
 from audit.trail import Actor
 from memory import errors
-from memory.consent import request_limits, steps
+from memory.consent import steps
 from memory.mail import letters
 from memory.models import Agent
 from memory.policy.validation import checked_words
@@ -63,7 +63,7 @@ def _ask(agent: Agent, operation: str, numbers: list[int], actor: Actor, reason:
             raise errors.ConsentNeeded("Its steward alone agrees for this agent, and nobody agrees to what they asked.")
         letters.require_sent(agent)
     if actor.kind == ActorKind.PERSON:  # an operator answers for how often a command is run
-        request_limits.require(agent, actor, steps.clock(agent))
+        steps.require_room(agent, actor)
     detail: dict[str, Any] = {"reason": reason, "asked_by": asked_by}
     number = steps.write(agent, operation, actor, detail | ({"memories": numbers} if numbers else {}))
     if not letters.are_printed():

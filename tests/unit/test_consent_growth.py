@@ -16,7 +16,7 @@ from audit.models import Operation
 from audit.proposals import proposals
 from audit.removals import removals
 from audit.trail import Actor
-from memory.consent import grants, notices, request_limits
+from memory.consent import grants, notices, steps
 from memory.models import Agent
 from memory.time_machine.rollback import What, preview
 from memory.writing import daily_limit, edits
@@ -56,7 +56,7 @@ ROADS: dict[str, Callable[[Agent], object]] = {
     "reads": lambda agent: grants.reads(agent, after=0, limit=100),
     "reads by one grant": lambda agent: notices.reads(agent, 9).count(),
     "an entry to undo, and notices of reads": lambda agent: preview(agent, What.entry(ENTRIES)),
-    "what is asked today": lambda agent: request_limits.require(agent, Actor.person(PAT.address), timezone.now()),
+    "what is asked today": lambda agent: steps.require_room(agent, Actor.person(PAT.address)),
 }
 
 

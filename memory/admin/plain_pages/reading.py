@@ -30,7 +30,7 @@ from config.plain import plain
 from memory.access import authentication
 from memory.access.roles import Action, may
 from memory.admin.plain_pages.differences import shown
-from memory.consent import grant_scope, grant_tokens, granted_reads, grants
+from memory.consent import grant_tokens, granted_reads, grants
 from memory.errors import Invalid, NotFound
 from memory.mail import wording
 from memory.models import Agent
@@ -60,7 +60,7 @@ class Grant:
 
     @property
     def lists(self) -> tuple[str, ...]:
-        return LISTS if self.standing.scope.kind in grant_scope.OF_MEMORIES else LISTS[2:]
+        return LISTS if self.standing.scope.kind in grants.OF_MEMORIES else LISTS[2:]
 
     def told(self) -> dict[str, Any]:
         """What each of its pages says about it. Milliseconds are for the clock on the page."""
@@ -68,7 +68,7 @@ class Grant:
         return {
             "grant": self,
             "scope": wording.scope(self.standing.scope),
-            "is_of_memories": self.standing.scope.kind in grant_scope.OF_MEMORIES,
+            "is_of_memories": self.standing.scope.kind in grants.OF_MEMORIES,
             "until_ms": int(until.timestamp() * 1_000) if until else 0,
             "now_ms": int(timezone.now().timestamp() * 1_000),
         }
@@ -151,8 +151,8 @@ def _listed(grant: Grant, which: str, after: int) -> list[Any]:
     """A page of a list, and one more where there is another page."""
     scope = grant.standing.scope
     if which == "edits":
-        return list(grant_scope.entries(grant.agent, scope).filter(seq__gt=after)[: A_PAGE + 1])
-    rows = grant_scope.memories(grant.agent, scope).filter(discarded_at__isnull=which == "active", number__gt=after)
+        return list(grants.readable_entries(grant.agent, scope).filter(seq__gt=after)[: A_PAGE + 1])
+    rows = grants.readable_memories(grant.agent, scope).filter(discarded_at__isnull=which == "active", number__gt=after)
     return list(rows[: A_PAGE + 1])
 
 
@@ -174,7 +174,7 @@ def entry(request: HttpRequest, grant: Grant) -> HttpResponse:
     steps = granted_reads.entry(grant.agent, grant.standing.number, grant.person, seq, after=begun)
     told = {
         "seq": seq,
-        "done": grant_scope.entries(grant.agent, grant.standing.scope).filter(seq=seq).first(),
+        "done": grants.readable_entries(grant.agent, grant.standing.scope).filter(seq=seq).first(),
         "steps": [shown(step) for step in steps],
         "next_above": steps[-1].number if len(steps) == granted_reads.MOST else 0,
         "back": _back(grant, request),

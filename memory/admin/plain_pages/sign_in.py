@@ -15,7 +15,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from config.plain import plain
 from memory.accounts import people
-from memory.admin.plain_pages.enrolling import code_field
+from memory.admin.plain_pages.accounts import code_field
 
 WRONG = "The address, the password or the code is not right. Each is checked; a code is good for once."
 

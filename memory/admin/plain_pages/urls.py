@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from django.urls import include, path, re_path
 
-from memory.admin.plain_pages import consent_link, joining
+from memory.admin.plain_pages import accounts, consent_link
 
 urlpatterns = [
     path("reading/", include("memory.admin.plain_pages.reading")),
-    path("join/<str:token>", joining.join, name="join"),
+    path("join/<str:token>", accounts.join, name="join"),
     # Any text: what is no token gets the same page as one that was altered.
     re_path(r"^consent/(?P<token>[\s\S]*)\Z", consent_link.link, name="consent"),
 ]

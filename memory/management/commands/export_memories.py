@@ -14,7 +14,7 @@ from django.core.management.base import CommandParser
 
 from config.commandline import Task
 from memory.access.authentication import agent_named
-from memory.consent import grant_scope, grant_tokens, granted_reads
+from memory.consent import grant_tokens, granted_reads, grants
 from memory.errors import Invalid, KeyRejected
 from memory.management.agent_command import KEY, has_agents_key
 from memory.models import Agent
@@ -71,9 +71,9 @@ class Command(Task):
     def _under_grant(self, agent: Agent, token: str, *, with_discarded: bool) -> Generator[Read, None, None]:
         """Read page by page while the grant is in force. Each read is recorded."""
         grant, person = grant_tokens.proven(agent, token)
-        if grant.scope.kind not in grant_scope.OF_MEMORIES:
+        if grant.scope.kind not in grants.OF_MEMORIES:
             raise Invalid("grant", "covers what entries of the trail did, and no memories: read it on the grant's page")
-        rows = grant_scope.memories(agent, grant.scope).filter(redacted_at__isnull=True)
+        rows = grants.readable_memories(agent, grant.scope).filter(redacted_at__isnull=True)
         if not with_discarded:
             rows = rows.filter(discarded_at__isnull=True)
         numbers = list(rows.values_list("number", flat=True))
