@@ -20,8 +20,6 @@ from tests.conftest import OPERATOR
 from tests.property.effort import walks
 from tests.steps import PERSON, fresh, problems
 
-pytestmark = pytest.mark.database
-
 SWITCHES = (
     "memory_rules.auto_recording.enabled",
     "memory_rules.categories.topic.enabled",
