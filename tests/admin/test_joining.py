@@ -28,8 +28,6 @@ from tests.admin.conftest import PASSWORD, Enter, enrolled, sign_in
 from tests.admin.test_people import NEW, code_of, nonce_of
 from tests.conftest import House
 
-pytestmark = pytest.mark.database
-
 SignedIn = Callable[[Person], Client]
 Browser = Callable[[], Client]
 NONCE = "0" * 32
@@ -375,6 +373,7 @@ def at_once(*deeds: Callable[[], Any]) -> list[str]:
     return sorted(told)
 
 
+@pytest.mark.database
 @pytest.mark.django_db(transaction=True)
 def test_of_many_who_use_a_link_at_once_one_joins(token: str) -> None:
     code = code_of(invitations.candidate(token, NONCE))
@@ -385,6 +384,7 @@ def test_of_many_who_use_a_link_at_once_one_joins(token: str) -> None:
     )
 
 
+@pytest.mark.database
 @pytest.mark.django_db(transaction=True)
 def test_of_two_invitations_used_at_once_one_makes_the_person(token: str, house: House) -> None:
     root = Person.objects.create_superuser("root@service.test")
@@ -400,6 +400,7 @@ def test_of_two_invitations_used_at_once_one_makes_the_person(token: str, house:
     assert Membership.objects.filter(person__email=ADDRESS).count() == 1
 
 
+@pytest.mark.database
 @pytest.mark.django_db(transaction=True)
 def test_of_two_owners_who_remove_each_other_at_once_one_stays(acme: Tenant, owner: Person) -> None:
     other = Person.objects.create_user("second@acme.test")

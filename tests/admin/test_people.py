@@ -29,8 +29,6 @@ from tests.admin.conftest import PASSWORD, Enter, code, enrolled, sign_in
 from tests.conftest import House
 from tests.steps import fresh
 
-pytestmark = pytest.mark.database
-
 SignedIn = Callable[[Person], Client]
 Staff = dict[str, Person]
 PURPOSE = "To find out why it greets people twice"

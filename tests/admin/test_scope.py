@@ -23,8 +23,6 @@ from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.steps import fresh
 
-pytestmark = pytest.mark.database
-
 OTHERWISE = re.compile(r"\d [ap]\.m\.|\b(?:noon|midnight)\b|\b[A-Z][a-z]{2,8}\.? \d{1,2}, 20\d\d")
 DESCRIBED = re.compile(r'aria-describedby="([^"]+)"')
 LINK = re.compile(r'href="(/admin/[^"#]*|\?[^"#]*)"')

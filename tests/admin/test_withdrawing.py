@@ -16,8 +16,6 @@ from tests.api.calling import Caller
 from tests.conftest import House
 from tests.steps import ME, fresh, last_entry, problems
 
-pytestmark = pytest.mark.database
-
 Staff = dict[str, Person]
 BUTTON = 'name="action" value="withdraw_proposal"'
 

@@ -20,8 +20,6 @@ from tests.api.calling import Answer, Caller
 from tests.conftest import OPERATOR
 from tests.steps import ME, problems
 
-pytestmark = pytest.mark.database
-
 NOW = datetime(2100, 5, 5, 12, tzinfo=UTC)  # after whatever was done before the test
 OLD = 60  # core memories from before the day: 30 of them may go
 
@@ -150,6 +148,7 @@ def test_the_agents_side_lifts_it_for_a_day_at_most(runtime: Caller, old: Agent,
     assert is_beyond(runtime.delete("memories/52"))
 
 
+@pytest.mark.database
 @pytest.mark.django_db(transaction=True)
 def test_requests_at_once_do_not_share_what_is_left(runtime: Caller, ada: Agent) -> None:
     operations.remember(ada, [Draft(f"fact {n}") for n in range(50)], ME)

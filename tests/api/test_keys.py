@@ -18,8 +18,6 @@ from tests.api.calling import BASE, Caller
 from tests.conftest import House
 from tests.steps import problems
 
-pytestmark = pytest.mark.database
-
 OF_TENANTS = {"agents"}
 SAMPLES = {
     "number": "1",

@@ -17,8 +17,6 @@ from tests.privacy.marker import unique
 from tests.rules.talking import PROMPT, of_category, off, said, sessions, settings
 from tests.steps import PERSON, active, fresh, problems, state
 
-pytestmark = pytest.mark.database
-
 
 def record(runtime: Caller, key: str = "", **body: Any) -> Answer:
     headers = {"idempotency_key": key} if key else {}

@@ -18,11 +18,11 @@ from tests import queueing, steps
 from tests.admin.conftest import PASSWORD, code
 from tests.browser.conftest import NewWindow
 from tests.browser.walking import Walk
+from tests.browser.window import USUAL
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.steps import ME
 
-LOOKS = [("desktop", "light"), ("phone", "dark")]
 TEA = f"{MARKER} drinks tea"
 STEWARD = "sue@stewards.test"
 WHY = "A customer was told an opening hour that is wrong."
@@ -48,7 +48,7 @@ def mailed() -> str:
     return urlsplit(found[0]).path
 
 
-@pytest.mark.parametrize(("size", "colours"), LOOKS)
+@pytest.mark.parametrize(("size", "colours"), USUAL)
 def test_asking_consenting_reading_and_its_end(
     size: str, colours: str, new_window: NewWindow, past: Agent, pat: Person
 ) -> None:
@@ -94,7 +94,7 @@ def test_asking_consenting_reading_and_its_end(
     reader.sees("Revoked: it was ended before its time.")
 
 
-@pytest.mark.parametrize(("size", "colours"), LOOKS)
+@pytest.mark.parametrize(("size", "colours"), USUAL)
 def test_joining_by_an_invitation(size: str, colours: str, new_window: NewWindow, past: Agent) -> None:
     owner, guest = Walk(new_window(size, colours)), Walk(new_window(size, colours))
     pat = Person.objects.get(email="pat@acme.test")

@@ -15,11 +15,10 @@ from tests.api.serving import Served
 from tests.browser.conftest import NewWindow
 from tests.browser.furnishing import Home, furnish
 from tests.browser.places import BY_LINK, OF_SERVICE, PLACES
-from tests.browser.window import LOOKS, opened
+from tests.browser.window import LOOKS, USUAL, opened
 from tests.privacy.marker import MARKER
 
 EACH_LOOK = {"overview", "agents", "agent", "time-machine-preview", "reading", "consent"}  # one of each kind
-USUAL = (("desktop", "light"), ("phone", "dark"))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from memory.writing import operations
 from tests import steps
 from tests.admin.reading import at, granted
 from tests.browser.conftest import NewWindow
-from tests.browser.window import LOOKS, Window
+from tests.browser.window import USUAL, Window
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.steps import ME
@@ -29,7 +29,7 @@ def past(house: House, pat: Person) -> Agent:
     return house.ada
 
 
-@pytest.mark.parametrize(("size", "colours"), LOOKS)
+@pytest.mark.parametrize(("size", "colours"), USUAL)
 def test_every_page_is_usable(size: str, colours: str, new_window: NewWindow, past: Agent, pat: Person) -> None:
     window, number = new_window(size, colours), granted(past, pat)
     window.sign_in(pat)

@@ -9,7 +9,7 @@ from memory.admin.plain_pages.sign_in import WRONG
 from memory.models import Person
 from tests.admin.conftest import PASSWORD, code
 from tests.browser.conftest import NewWindow
-from tests.browser.window import LOOKS, Window
+from tests.browser.window import USUAL, Window
 
 
 def test_by_keyboard_alone(window: Window, pat: Person) -> None:
@@ -33,7 +33,7 @@ def test_a_wrong_code_is_told(window: Window, pat: Person) -> None:
     expect(window.page.get_by_label("Password")).to_have_value("")
 
 
-@pytest.mark.parametrize(("size", "colours"), LOOKS)
+@pytest.mark.parametrize(("size", "colours"), USUAL)
 def test_being_locked_out_is_told_on_a_readable_page(
     size: str, colours: str, new_window: NewWindow, pat: Person
 ) -> None:
@@ -66,7 +66,7 @@ def test_signing_out(window: Window, pat: Person) -> None:
     expect(window.page).to_have_url(f"{window.origin}/admin/login/?next=/admin/")
 
 
-@pytest.mark.parametrize(("size", "colours"), LOOKS)
+@pytest.mark.parametrize(("size", "colours"), USUAL)
 def test_the_form_itself(size: str, colours: str, new_window: NewWindow, transactional_db: None) -> None:
     window = new_window(size, colours)
     window.open("/admin/login/")

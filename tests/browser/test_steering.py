@@ -15,17 +15,16 @@ from refinement.models import RefinementSession
 from tests import queueing, steps
 from tests.browser.conftest import NewWindow
 from tests.browser.walking import Walk
-from tests.browser.window import Window
+from tests.browser.window import USUAL, Window
 from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.refining import filler
 
-LOOKS = [("desktop", "light"), ("phone", "dark")]
 TWICE = f"{MARKER} likes green tea in the morning."
 ALL = list(range(1, 12))
 
 
-@pytest.fixture(params=LOOKS, ids="-".join)
+@pytest.fixture(params=USUAL, ids="-".join)
 def walk(request: pytest.FixtureRequest, new_window: NewWindow) -> Walk:
     return Walk(new_window(*request.param))
 

@@ -18,6 +18,7 @@ from tests.admin.conftest import PASSWORD, code
 SIZES: dict[str, tuple[int, int]] = {"desktop": (1280, 900), "phone": (390, 844)}
 COLOURS = ("light", "dark")
 LOOKS = [(size, colours) for size in SIZES for colours in COLOURS]
+USUAL = [("desktop", "light"), ("phone", "dark")]  # each size and each colour once
 HARMFUL = ("serious", "critical")
 
 

@@ -18,8 +18,6 @@ from tests.conftest import drop_guards
 from tests.steps import ME
 from tests.tampering import LAST, SECRET, changes, entries, rechain
 
-pytestmark = pytest.mark.database
-
 OWNER = Actor.person("owner@acme.test")
 
 

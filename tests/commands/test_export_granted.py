@@ -20,8 +20,6 @@ from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh
 
-pytestmark = pytest.mark.database
-
 WRONG = "error: The token is not one of a grant of this agent that is in force.\n"
 
 

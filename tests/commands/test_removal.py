@@ -28,8 +28,6 @@ from tests.conftest import House
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh, last_entry, problems
 
-pytestmark = pytest.mark.database
-
 REDACT, ERASE = ("redact", "acme/ada"), ("erase_agent", "acme/ada")
 
 

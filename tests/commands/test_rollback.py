@@ -19,8 +19,6 @@ from tests.model_server import Call, ModelServer, Turn
 from tests.privacy.marker import MARKER
 from tests.steps import ME, PERSON, fresh, problems
 
-pytestmark = pytest.mark.database
-
 KEYS = {
     "entry",
     "undid",

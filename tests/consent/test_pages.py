@@ -23,8 +23,6 @@ from tests import steps
 from tests.consent.visiting import STEW, address_of, buttons, page, press, refused_over_an_altered_trail
 from tests.steps import ME, fresh, problems
 
-pytestmark = pytest.mark.database
-
 PAT = Person(1, "pat@else.test")
 ADMIN = Actor.person("admin@else.test")
 PURPOSE = "to see why it <script>forgot</script> the customer"

@@ -25,8 +25,6 @@ from tests.consent.visiting import STEW, address_of, page, press, refused_over_a
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh, problems
 
-pytestmark = pytest.mark.database
-
 OWNER = Actor.person("owner@else.test")
 REASON = "request <b>17</b>"
 

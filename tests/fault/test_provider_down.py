@@ -23,8 +23,6 @@ from refinement.models import Outcome, RefinementSession
 from tests import queueing, refining
 from tests.model_server import NO_PAUSES, Action, Call, ModelServer, Slow, Status, Turn
 
-pytestmark = pytest.mark.database
-
 ME = Actor.operator("tests")
 MINUTE = timedelta(minutes=1)
 DONE = Call("complete_refinement", {"summary": "Nothing to do."})

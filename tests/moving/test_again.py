@@ -22,8 +22,6 @@ from tests.moving.looking import put
 from tests.moving.test_migrating import redact
 from tests.steps import ME, active, fresh, says
 
-pytestmark = pytest.mark.database
-
 NOTHING = migration.Figures(None)
 
 

@@ -20,8 +20,6 @@ from tests.conftest import OPERATOR
 from tests.moving.pieces import WRITTEN, move, piece, reasons, states, steps
 from tests.steps import ME, active, entries, fresh, problems, refused, remember, row, says, state
 
-pytestmark = pytest.mark.database
-
 
 def test_each_is_stored_as_it_was_planned(ada: Agent) -> None:
     at = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -23,8 +23,6 @@ from tests.privacy.watch import Watch, kept
 from tests.queueing import work
 from tests.steps import ME, fresh, remember
 
-pytestmark = pytest.mark.database
-
 PAT, STEW = Person(1, "pat@else.test"), "stew@acme.test"
 PURPOSE = "to see why it forgot the customer"
 

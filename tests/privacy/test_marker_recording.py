@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from audit.models import AuditEntry
 from memory.models import Agent
 from tests.privacy.watch import Watch
 from tests.rules.talking import off, overhear, settings, talk
-
-pytestmark = pytest.mark.database
 
 
 def test_neither_content_nor_secrets_are_left_anywhere(watch: Watch, ada: Agent) -> None:

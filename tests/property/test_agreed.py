@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from memory.agents import lifecycle, rule_changes
 from memory.agents.rule_changes import Wanted
@@ -19,8 +19,6 @@ from memory.policy import settings_document
 from tests.conftest import OPERATOR
 from tests.property.effort import walks
 from tests.steps import PERSON, fresh, problems
-
-pytestmark = pytest.mark.database
 
 SWITCHES = (
     "memory_rules.auto_recording.enabled",
@@ -61,6 +59,7 @@ class Several(RuleBasedStateMachine):
         self.about_to: dict[int, tuple[Agent, Wanted, list[str]]] = {}
 
     def teardown(self) -> None:
+        assert problems(self.agent) == []
         transaction.set_rollback(True)
         self.atomic.__exit__(None, None, None)
 
@@ -101,10 +100,6 @@ class Several(RuleBasedStateMachine):
         self.look_and_say_yes(1, other)
         self.write(1)
         self.write(0)
-
-    @invariant()
-    def the_trail_is_whole(self) -> None:
-        assert problems(self.agent) == []
 
 
 def _at(whole: Any, path: str) -> Any:

@@ -29,8 +29,6 @@ from tests.conftest import OPERATOR
 from tests.property.effort import walks
 from tests.steps import ME, fresh
 
-pytestmark = pytest.mark.database
-
 PEOPLE = [Person(1, "pat@acme.test"), Person(2, "eve@acme.test"), Person(3, "Stew+admin@ACME.test")]
 STEWARDS = ["stew@acme.test", "other@elsewhere.test", ""]
 PURPOSE = "to see why it forgot the customer"

@@ -21,8 +21,6 @@ from tests.api.test_keys import address, is_tenants, operations
 from tests.property.effort import walks
 from tests.steps import ME, PERSON, problems
 
-pytestmark = pytest.mark.database
-
 SAID = "OKAPI7kept"  # what the memories say
 OF_AGENTS = [(method, address(path)) for method, path in operations() if not is_tenants(path)]
 SLUGS = ("ada", "eve", "fay")

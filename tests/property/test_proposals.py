@@ -30,8 +30,6 @@ from tests.conftest import OPERATOR
 from tests.property.effort import walks
 from tests.steps import ME, fresh
 
-pytestmark = pytest.mark.database
-
 STEWARDS = ["stew@acme.test", "s.mith@gmail.com", ""]
 PEOPLE = ["pat@acme.test", "STEW+admin@acme.test", "smith@googlemail.com"]
 ACTORS = [ME, Actor.operator("k3v9"), Actor.system("sweep"), Actor.steward("")]

@@ -24,8 +24,6 @@ from tests.conftest import OPERATOR
 from tests.property.effort import walks
 from tests.steps import problems
 
-pytestmark = pytest.mark.database
-
 BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
 WORDS = ("alpha", "beta", "gamma", "delta")  # which no stemmer changes, and none of which is left out
 TAGS = ("red", "blue")

@@ -46,8 +46,6 @@ from tests.property.effort import walks
 from tests.rules.talking import agreed, overhear, talk
 from tests.steps import ME, PERSON, SYSTEM, fresh, problems, remember
 
-pytestmark = pytest.mark.database
-
 CATEGORIES = tuple(SCOPES)
 OWN = "user_interaction"
 PASSING = {"rolled_back"}

@@ -38,8 +38,6 @@ from tests.rules.talking import agreed
 from tests.steps import ME, PERSON, fresh, problems, remember
 from tests.vault.tree import in_clear
 
-pytestmark = pytest.mark.database
-
 CATEGORIES = ("technical", "contextual", "personal", "topic")
 WORDS = st.sampled_from(["heather", "moss", "fern", "lichen"])
 PICK = st.integers(0, 99)

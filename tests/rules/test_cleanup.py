@@ -25,8 +25,6 @@ from tests.steps import ME, PERSON, active, fresh, last_entry, problems, protect
 from tests.unit.test_architecture import MODULES, calls, importers
 from tests.unit.test_queries import asked
 
-pytestmark = pytest.mark.database
-
 NOW = datetime.now(UTC)
 DAYS: dict[str, int] = {
     name: each["suggested_retention_days"] for name, each in DEFAULTS["memory_rules"]["categories"].items()

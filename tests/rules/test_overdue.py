@@ -22,8 +22,6 @@ from tests.rules.talking import settings as settle
 from tests.rules.test_cleanup import ago, old
 from tests.steps import ME, PERSON, active, fresh, last_entry, problems, remember, row
 
-pytestmark = pytest.mark.database
-
 FIRST = datetime.now(UTC)
 
 

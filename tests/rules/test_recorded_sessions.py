@@ -29,8 +29,6 @@ from tests.conftest import House
 from tests.rules.talking import of_category, off, said, sessions, settings, talk
 from tests.steps import ME, PERSON, fresh, last_entry, problems, refused, row, says, state
 
-pytestmark = pytest.mark.database
-
 
 def long_ago(agent: Agent, minutes: float) -> None:
     """The last session's last word was so long ago."""
@@ -117,6 +115,7 @@ def test_one_that_is_named_is_over_after_half_an_hour_too(ada: Agent) -> None:
     assert problems(ada) == []
 
 
+@pytest.mark.database
 def test_two_at_once_are_in_one_session(transactional_db: None, house: House) -> None:
     ada, together = house.ada, Barrier(2)
 

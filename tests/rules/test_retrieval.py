@@ -30,8 +30,6 @@ from tests.rules.talking import talk
 from tests.steps import ME, PERSON, fresh, remember, tell
 from tests.unit.test_queries import asked
 
-pytestmark = pytest.mark.database
-
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
@@ -260,6 +258,7 @@ def test_what_is_handed_out_is_counted(ada: Agent, bob: Agent) -> None:
     assert not Recall.objects.filter(agent=bob).exists()
 
 
+@pytest.mark.database
 def test_where_use_cannot_be_noted_what_was_found_is_given_all_the_same(ada: Agent) -> None:
     remember(ada, "tea ZEBRA")
     locked = mock.patch.object(usage, "hurried", side_effect=OperationalError("database is locked"))
@@ -284,6 +283,7 @@ def test_retrieval_takes_as_many_queries_for_many_as_for_few(ada: Agent, count: 
     assert len(usage.times(agent)) == count
 
 
+@pytest.mark.database
 def test_a_tally_is_right_beyond_what_one_statement_takes(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection.features, "max_query_params", 12)
     for times in (1, 2):
@@ -296,6 +296,7 @@ def threads(transactional_db: None) -> Iterator[None]:
     connections.close_all()
 
 
+@pytest.mark.database
 def test_uses_at_the_same_time_are_all_counted(threads: None, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage, "PATIENCE", 30)
     remember(ada, *["tea"] * 8)

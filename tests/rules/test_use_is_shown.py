@@ -20,8 +20,6 @@ from refinement import ledger
 from tests.admin.conftest import enrolled, sign_in
 from tests.steps import ME, PERSON, fresh, remember
 
-pytestmark = pytest.mark.database
-
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 

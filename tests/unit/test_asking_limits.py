@@ -22,8 +22,6 @@ from tests.asking import EVE, PAT, STEWARD, ask, with_a_past
 from tests.queueing import work
 from tests.steps import ME, fresh, problems, refused
 
-pytestmark = pytest.mark.database
-
 TENANT = Actor.operator("k3v9x1m7q2aa")
 
 

@@ -22,8 +22,6 @@ from tests.asking import EVE, PAT, PURPOSE, SILO, STEWARD, ask, granted, read, s
 from tests.conftest import drop_guards
 from tests.steps import ME, fresh, last_entry, problems, refused, remember
 
-pytestmark = pytest.mark.database
-
 
 @pytest.fixture
 def past(ada: Agent) -> Agent:

@@ -18,8 +18,6 @@ from memory.models import Person as Account
 from tests.asking import PAT, PURPOSE, SILO, ask, state, with_a_past
 from tests.steps import ME, fresh, problems
 
-pytestmark = pytest.mark.database
-
 
 @pytest.fixture
 def past(ada: Agent) -> Agent:

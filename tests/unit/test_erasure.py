@@ -26,8 +26,6 @@ from refinement.models import Outcome, RefinementSession
 from tests import refining, steps
 from tests.steps import ME, PERSON, exported, fresh, last_entry, problems, refused, remember
 
-pytestmark = pytest.mark.database
-
 OWNER = Actor.person("owner@acme.test")
 
 

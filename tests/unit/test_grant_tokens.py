@@ -22,8 +22,6 @@ from tests.admin.reading import asked, asking, granted
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh
 
-pytestmark = pytest.mark.database
-
 WRITTEN = "palg_0123456789abcdef"  # the characters there are in one
 
 

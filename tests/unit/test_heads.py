@@ -20,8 +20,6 @@ from tests.commands.calling import failed, run
 from tests.conftest import drop_guards
 from tests.steps import ME, fresh, problems, remember
 
-pytestmark = pytest.mark.database
-
 
 @pytest.fixture
 def exported(ada: Agent, bob: Agent, tmp_path: Path) -> Path:

@@ -28,8 +28,6 @@ from tests.privacy import logbook
 from tests.queueing import waiting, work
 from tests.steps import ME, fresh, last_entry, problems
 
-pytestmark = pytest.mark.database
-
 SUE, TOM = "sue@acme.test", "tom@acme.test"
 BY_HAND = Actor.operator("cli")
 

@@ -20,8 +20,6 @@ from memory.writing import operations
 from tests.queueing import work
 from tests.steps import ME, entries, fresh, last_entry, problems, refused, remember
 
-pytestmark = pytest.mark.database
-
 ADMIN = Actor.person("admin@acme.test")
 MODEL = "openai/gpt-4.1"
 
@@ -107,6 +105,7 @@ def test_another_agents_file_is_refused_when_it_is_proposed_and_when_it_is_accep
         lifecycle.create("acme", "sue", model="builtin/dedupe", actor=ME, memory_path=path)
 
 
+@pytest.mark.database
 def test_the_database_itself_refuses_a_second_agent_of_a_file(led: Agent, root: Path, monkeypatch: Any) -> None:
     """As where two are set at once."""
     path = str(root / "acme" / "shared.md")

@@ -22,8 +22,6 @@ from tests.queueing import work
 from tests.steps import ME, fresh, last_entry, problems, refused, remember
 from tests.tampering import forge, rechain
 
-pytestmark = pytest.mark.database
-
 ADMIN = Actor.person("admin@acme.test")
 TENANT = Actor.operator("k3v9x1m7q2aa")
 STEWARD = Actor.steward("stew@acme.test")

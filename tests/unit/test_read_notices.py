@@ -23,8 +23,6 @@ from tests.asking import EVE, PAT, PURPOSE, STEWARD, ask, granted, read, with_a_
 from tests.conftest import drop_guards
 from tests.steps import ME, fresh, last_entry, problems, remember
 
-pytestmark = pytest.mark.database
-
 OWNER = Actor.person("owner@acme.test")
 LASTING = "The grant lasts until"
 OVER = "The grant was ended on"

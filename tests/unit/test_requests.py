@@ -18,8 +18,6 @@ from tests.conftest import drop_guards
 from tests.queueing import waiting
 from tests.steps import ME, fresh, refused, remember
 
-pytestmark = pytest.mark.database
-
 OWNER = Actor.person("owner@acme.test")
 SUE = "sue@elsewhere.test"
 

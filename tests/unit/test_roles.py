@@ -9,8 +9,6 @@ from django.db import IntegrityError, transaction
 from memory.access.roles import Action, may, tenant_ids, tenants
 from memory.models import Agent, Membership, Person, Role
 
-pytestmark = pytest.mark.database
-
 TABLE = {  # 50-admin: owner, admin, auditor, superuser
     Action.SEE: (True, True, True, True),
     Action.STEER: (True, True, False, True),
@@ -52,6 +50,7 @@ def test_roles_are_of_a_tenant(ada: Agent, bob: Agent) -> None:
     assert set(tenants(pat, Action.STEER)) == {bob.tenant}
 
 
+@pytest.mark.database
 def test_an_address_is_one_person_in_whatever_case(db: None) -> None:
     pat = person("  Pat@ACME.test ")
     assert pat.email == "pat@acme.test"

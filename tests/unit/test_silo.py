@@ -22,8 +22,6 @@ from memory.writing import operations
 from tests import steps
 from tests.steps import ME, remember, row, says
 
-pytestmark = pytest.mark.database
-
 SECRET = "marmalade"
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import pytest
 from django.db import connection
 
 from memory.agents import rule_changes
@@ -22,8 +21,6 @@ from memory.writing import operations
 from tests.rules.talking import settings
 from tests.steps import ME, PERSON, fresh, last_entry, remember
 from tests.vault.tree import differ, memories
-
-pytestmark = pytest.mark.database
 
 
 def meanwhile(ada: Agent, change: Callable[[], Any]) -> None:

@@ -22,8 +22,6 @@ from tests.rules.talking import talk
 from tests.steps import ME, PERSON, fresh, remember
 from tests.vault.tree import differ, memories
 
-pytestmark = pytest.mark.database
-
 
 def has_file(agent: Agent, *numbers: int) -> list[bool]:
     return [writer.file_of(fresh(agent), number) is not None for number in numbers]

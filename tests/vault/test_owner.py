@@ -21,8 +21,6 @@ from tests.steps import ME, fresh, last_entry, remember
 from tests.vault.test_removing import OWNER
 from tests.vault.tree import memories
 
-pytestmark = pytest.mark.database
-
 
 def mark(vault: Path) -> str:
     return (vault / LOCK).read_text()
@@ -156,6 +154,7 @@ def test_a_link_put_in_its_place_leads_nowhere(ada: Agent, vault: Path, root: Pa
     assert Vault.objects.get(agent_id=ada.pk).fault == "a link leads elsewhere"
 
 
+@pytest.mark.database
 @pytest.mark.parametrize("below", [False, True])
 @pytest.mark.django_db(transaction=True)
 def test_of_agents_who_want_one_place_at_once_one_has_it(root: Path, settings: Settings, below: bool) -> None:

@@ -35,8 +35,6 @@ from tests.privacy.marker import unique
 from tests.steps import ME, PERSON, fresh, problems, remember, says, set_rule
 from tests.vault.tree import differ, memories, the_one, tree
 
-pytestmark = pytest.mark.database
-
 KEY = Actor.agent("runtime")
 OWNER = Actor.person("owner@acme.test")
 FERRY = "The ferry leaves at 14:30."

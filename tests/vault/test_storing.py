@@ -23,8 +23,6 @@ from tests.steps import ME, PERSON, fresh, remember, set_rule
 from tests.vault.conftest import KEY
 from tests.vault.tree import memories, tree
 
-pytestmark = pytest.mark.database
-
 REMOTE = "https://jo:sesame@git.example.org/acme/site.git"
 BRAND = "Generated with [Claude Code](https://claude.com/claude-code)"
 OF_SITE = "projects/git.example.org-acme-site-b6f0312e"

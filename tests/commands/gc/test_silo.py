@@ -28,8 +28,6 @@ from tests.privacy.marker import MARKER
 from tests.steps import ME as STEPS_ME
 from tests.steps import PERSON, fresh, problems, remember, says, tell
 
-pytestmark = pytest.mark.database
-
 
 def test_a_silos_report_is_kept_for_its_agent_alone(logged: Agent, server: ModelServer) -> None:
     server.script = Say(f"## Patterns Found\n{MARKER}")
