@@ -22,7 +22,7 @@ from memory.policy.categories import NAMES, PRIVATE, SCOPES, default_category, s
 from memory.policy.validation import Draft
 from memory.recording import recorder, sessions, topics
 from memory.recording.interactions import MOST, Interaction
-from memory.recording.session_memory import Outcomes
+from memory.recording.sessions import Outcomes
 from memory.recording.topics import Stage
 from memory.vault.rendering import MASKING
 from memory.writing import operations
