@@ -89,33 +89,23 @@ def _set_cadence(agent: Agent) -> None:
     agent.due_at = None if every is None or not agent.wrapped_key else due_dates.following(since, every, agent.pk)
 
 
-def _clean(agent: Agent, setting: Collection[str]) -> None:
-    """Django's own field checks and ours, told as a domain error without the value. `setting` is what is being set."""
-    if "memory_path" in setting:
-        _place_file(agent)
-    if "vault_path" in setting:
-        _place_vault(agent)
-    field = tenants.wrong_field(agent) or _wrong_field(agent) or _unfit(agent, setting)
-    if field:
-        raise Invalid("agent" if field == "slug" else field, _ADVICE.get(field, "is not valid"))
-
-
 _PLACES = 0x70616C70  # of PostgreSQL's advisory locks: one agent at a time is given a place for its files
 
 
-def _place_file(agent: Agent) -> None:
-    alone(_PLACES)
-    agent.memory_path = runs.path_in_roots(agent.memory_path)
-    if _is_anothers(agent):
-        raise Invalid("memory_path", _ANOTHERS)
-
-
-def _place_vault(agent: Agent) -> None:
-    allowed = base.roots()
-    agent.vault_path = base.resolved(agent.vault_path, allowed[0], allowed)
-    alone(_PLACES)
-    if _is_in_a_way(agent):
-        raise Invalid("vault_path", _ANOTHERS)
+def _clean(agent: Agent, setting: Collection[str]) -> None:
+    """Django's own field checks and ours, told as a domain error without the value. `setting` is what is being set."""
+    if "memory_path" in setting:
+        agent.memory_path = runs.path_in_roots(agent.memory_path)
+    if "vault_path" in setting:
+        agent.vault_path = base.resolved(agent.vault_path)
+    placed = [name for name in FILES if name in setting]
+    if placed:
+        alone(_PLACES)
+    if clash := _clash(agent, placed):
+        raise clash
+    field = tenants.wrong_field(agent) or _wrong_field(agent) or _unfit(agent, setting)
+    if field:
+        raise Invalid("agent" if field == "slug" else field, _ADVICE.get(field, "is not valid"))
 
 
 def _wrong_field(agent: Agent) -> str:
@@ -267,8 +257,7 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
 
 def _kept(path: str, *, is_agreed: bool) -> str:
     """A vault's path as it is kept, without links: one that was agreed to leads where it led then. Raises Invalid."""
-    allowed = base.roots()
-    kept = base.resolved(path, allowed[0], allowed)
+    kept = base.resolved(path)
     if is_agreed and kept != path:
         raise Invalid("vault_path", "leads elsewhere than when it was proposed; propose it anew")
     return kept
@@ -309,14 +298,15 @@ def _save(agent: Agent, fields: Iterable[str]) -> None:
 
 
 def _refused_by_table(agent: Agent) -> Invalid:
-    if _is_anothers(agent):  # since it was looked at
-        return Invalid("memory_path", _ANOTHERS)
-    if _is_in_a_way(agent):
-        return Invalid("vault_path", _ANOTHERS)
-    return Invalid("target_tokens", "must be no more than the budget")
+    """A path that another agent was given since it was looked at, or else a target above the budget."""
+    return _clash(agent, FILES) or Invalid("target_tokens", "must be no more than the budget")
 
 
-_ANOTHERS = "is another agent's, or would be in the way of one"
+def _clash(agent: Agent, fields: Iterable[str]) -> Invalid | None:
+    """What is wrong with the places of its files, if these fields name one that is another agent's."""
+    is_taken = {"memory_path": _is_anothers, "vault_path": _is_in_a_way}
+    field = next((name for name in fields if is_taken[name](agent)), "")
+    return Invalid(field, "is another agent's, or would be in the way of one") if field else None
 
 
 def _is_anothers(agent: Agent) -> bool:

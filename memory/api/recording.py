@@ -25,7 +25,7 @@ from memory.policy import switches
 from memory.policy.validation import MAX_TAG, MAX_TAGS
 from memory.recording import cleanup, recorder, retrieval, sessions
 from memory.recording.interactions import KINDS, LEVELS, MOST, Interaction
-from memory.recording.session_memory import CATEGORY, Outcomes
+from memory.recording.sessions import CATEGORY, Outcomes
 
 _OPTIONAL: Any = {"required": False, "allow_null": True, "default": None}
 _LINE = OPTIONAL_TEXT | {"max_length": 1_000}

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from dulwich.diff_tree import CHANGE_ADD, CHANGE_DELETE
 
+from config.wording import several
 from memory.git_history.analysis import DAY, LONG, Analysis, Branches, day, decisions, most_changed, significant
 from memory.git_history.messages import ROUTINE
 from memory.git_history.repository import Commit
@@ -330,10 +331,6 @@ def _reference(commit: Commit) -> str:
 
 def _counted(part: int, whole: Sized) -> str:
     return f"{part:,} ({part / max(len(whole), 1):.0%})"
-
-
-def several(many: int, one: str, more: str = "") -> str:
-    return f"{many:,} {one if many == 1 else more or one + 's'}"
 
 
 def of_path(path: str) -> str:

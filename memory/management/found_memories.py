@@ -15,8 +15,7 @@ from django.utils import timezone
 from config.commandline.progress import progress
 from config.wording import several
 from memory.errors import Invalid
-from memory.management.agent_command import AgentCommand, has_agents_key
-from memory.management.working_folder import repository
+from memory.management.agent_command import AgentCommand, has_agents_key, repository
 from memory.masking.scanner import masked
 from memory.models import Agent
 from memory.policy import settings_document, switches

@@ -20,9 +20,16 @@ from memory.git_history.analysis import Analysis, Limits, Parts, analyze, limits
 from memory.git_history.repository import Repository
 from memory.git_history.storage import CATEGORY
 from memory.management import found_memories
-from memory.management.agent_command import KEY, AgentCommand, agents_side, shown_path
+from memory.management.agent_command import (
+    KEY,
+    AgentCommand,
+    agents_side,
+    are_ignored,
+    project_of,
+    repository,
+    shown_path,
+)
 from memory.management.found_memories import Found
-from memory.management.working_folder import are_ignored, project_of, repository
 from memory.models import Agent, HistoryAnalysis, Memory, Source, VaultFile
 from memory.policy import settings_document, switches
 from memory.policy.categories import PROJECT, SCOPES
@@ -116,7 +123,7 @@ class Initialization:
     def _new_vault(self) -> str:
         before, given = self.agent.vault_path, self.options["vault"]
         given = given or settings_document.value(self.rules, "storage.base_path")
-        path = base.resolved(given, self.root or self.folder, base.roots())
+        path = base.resolved(given, self.root or self.folder)
         if path == before:
             base.require_usable(path, self.agent)
             return f"{path}, as before"

@@ -35,13 +35,13 @@ PATIENCE = 1  # seconds for an agent that somebody else holds
 log = structlog.get_logger("palimpsest.recording")
 
 
-def attempt(agent_id: int, act: Callable[[], bool], work: str) -> bool:
-    """What `act` returns. False after a fault, such as a missing key: the log names the `work`, and the next task tries
-    again."""
+def attempt(agent_id: int, act: Callable[[], object], work: str) -> bool:
+    """Whether `act` returns something true. False after a fault, such as a missing key: the log names the `work`, and
+    the next task tries again."""
     try:
         with transaction.atomic():
             wait_at_most(PATIENCE)
-            return act()
+            return bool(act())
     except (DomainError, OperationalError) as failure:
         log.warning("automatic work failed", operation=work, agent=agent_id, error=type(failure).__name__)
         return False
@@ -70,14 +70,11 @@ def _ended(found: RecordedSession) -> bool:
     """Once its agent is locked: somebody may have gone on with it, or have switched memory off."""
     with edits.locked(found.agent) as row:
         session = RecordedSession.objects.filter(pk=found.pk, agent_id=row.pk, ended_at=None).first()
-        if session is None or not _may_be_ended(row, session):
+        may_be_ended = row.memory_enabled and bool(row.wrapped_key)
+        if session is None or not may_be_ended or not sessions.is_quiet(row, session, timezone.now()):
             return False
         sessions.end(row, session, RECORDING)
         return True
-
-
-def _may_be_ended(row: Agent, session: RecordedSession) -> bool:
-    return row.memory_enabled and bool(row.wrapped_key) and sessions.is_quiet(row, session, timezone.now())
 
 
 SYSTEM = Actor.system("cleanup")
@@ -157,11 +154,7 @@ def remind(now: datetime | None = None) -> int:
     agents = [agent for agent in agents if _may_be_told(agent, last.get(agent.pk), now)]
     counts = _counts(agents, now)
     due = [agent for agent in agents if counts.get(agent.pk)]
-    return sum(attempt(agent.pk, partial(_is_told, agent, now), "cleanup notice") for agent in due)
-
-
-def _is_told(agent: Agent, now: datetime) -> bool:
-    return notify_overdue(agent, SYSTEM, now) is not None
+    return sum(attempt(agent.pk, partial(notify_overdue, agent, SYSTEM, now), "cleanup notice") for agent in due)
 
 
 def _in_turn(now: datetime) -> QuerySet[Agent]:

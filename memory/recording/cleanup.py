@@ -194,7 +194,7 @@ def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) 
     days = {name: each for name, each in automatic.retention(agent).items() if category in (None, name)}
     if not (days and automatic.is_on(rules, "suggest_cleanup_actions")):
         return [], 0
-    found = [_suggestion(memory, facts, days, now) for memory, facts in _overdue(agent, days, now, is_read=is_read)]
+    found = list(_overdue(agent, days, now, is_read=is_read))
     offered = [each for each in found if each.importance != Importance.HIGH]
     if not automatic.is_on(rules, "preserve_important_memories"):
         offered = found
@@ -203,7 +203,7 @@ def _found(agent: Agent, now: datetime, category: str | None, *, is_read: bool) 
     return offered, len(found) - len(offered)
 
 
-def _overdue(agent: Agent, days: Mapping[str, int], now: datetime, *, is_read: bool) -> Iterator[tuple[Memory, Facts]]:
+def _overdue(agent: Agent, days: Mapping[str, int], now: datetime, *, is_read: bool) -> Iterator[Suggestion]:
     recall = Recall.objects.filter(agent_id=agent.pk, number=OuterRef("number"))
     rows = automatic.memories(days, now).filter(agent_id=agent.pk).order_by("origin", "number").defer("digest")
     rows = rows.annotate(recalls=Subquery(recall.values("times")), recalled_at=Subquery(recall.values("last_at")))
@@ -213,17 +213,15 @@ def _overdue(agent: Agent, days: Mapping[str, int], now: datetime, *, is_read: b
     for memory in (rows if is_read else rows.defer("sealed"))[:LOOKED_AT]:
         opened = silo.open(memory) if silo is not None else None
         known = vars(memory)
-        yield (
-            memory,
-            Facts(
-                recalled=known["recalls"] or 0,
-                last_at=known["recalled_at"],
-                is_tagged=opened is not None and any(tag.casefold() in KEEPING_TAGS for tag in opened.tags),
-                is_merged=memory.number in sources,
-                was_kept=known["kept_at"] is not None,
-                decides=opened is not None and DECIDES.search(opened.content) is not None,
-            ),
+        facts = Facts(
+            recalled=known["recalls"] or 0,
+            last_at=known["recalled_at"],
+            is_tagged=opened is not None and any(tag.casefold() in KEEPING_TAGS for tag in opened.tags),
+            is_merged=memory.number in sources,
+            was_kept=known["kept_at"] is not None,
+            decides=opened is not None and DECIDES.search(opened.content) is not None,
         )
+        yield _suggestion(memory, facts, days, now)
 
 
 def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: datetime) -> Suggestion:

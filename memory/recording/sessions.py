@@ -1,27 +1,214 @@
 """Sessions of talk: which one an interaction belongs to, and what is kept of one that is over (seed 004, "Session
-Memory"). A session's name, times and numbers are kept in clear; what was said in it is not.
+Memory").
+
+A session's name, times and numbers are kept in clear; what was said in it is not. Its memory is made of its
+recordings, and of what is told of it ("Session Memory Template"): what nobody told is not guessed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import groupby, islice
+from typing import Any
 
 from django.utils import timezone
 
 from audit.trail import Actor
 from memory.errors import Invalid, NotFound, NotOpen, Taken
-from memory.markdown import sections
+from memory.markdown import labels, sections
+from memory.markdown.sections import fact
 from memory.models import Agent, Kind, Memory, RecordedSession
 from memory.policy import paths, settings_document, switches
 from memory.policy.categories import DEFAULT_PROJECT
 from memory.policy.validation import MAX_TAG, Draft, checked_project
-from memory.recording import interactions, session_memory, topics
-from memory.recording.session_memory import CATEGORY, Before, Outcomes
-from memory.recording.texts import checked_name, reference
+from memory.recording import interactions, topics
+from memory.recording.interactions import DECIDES, unfenced
+from memory.recording.texts import checked_name, cleaned, cut, reference
+from memory.recording.topics import folded
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
 from memory.writing.edits import Edited
+
+CATEGORY = "session"
+Recordings = Sequence[Mapping[str, str]]  # the sections of each interaction, in order
+NEXT = ("Session Overview", "Next Session")
+_MOST = 500  # characters of what is told of it, each
+_QUOTED, _SEVERAL = 160, 5  # characters of what is quoted, and how many of a kind
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_OPEN = re.compile(
+    r"\b(?:todo|still (?:need|have) to|open question|unresolved|not sure yet|next time|later on|follow up)\b", re.I
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Outcomes:
+    """What came of a session, by whoever knows: each up to 500 characters."""
+
+    goal: str = ""
+    achieved: str = ""
+    understandings: str = ""
+    follow_up: str = ""
+    clarity: str = ""
+    resolution: str = ""
+    satisfaction: str = ""
+    depth: str = ""
+
+    def checked(self) -> Outcomes:
+        """Each on one line, neutral and masked. Raises Invalid."""
+        return Outcomes(**cleaned(asdict(self), _MOST))
+
+    def going_on(self, text: str) -> Outcomes:
+        """With the outcomes of an earlier end; `text` is the session's memory, "" if it has none."""
+        return replace(
+            self, **{name: getattr(self, name) or sections.told(text, CATEGORY, *_TOLD[name]) for name in _TOLD}
+        )
+
+
+# Outcomes that are only in what is told: section and field.
+_TOLD = {
+    "goal": ("Session Overview", "Session Goal"),
+    "achieved": ("Outcomes", "Goals Achieved"),
+    "follow_up": ("Outcomes", "Follow-up Needed"),
+    "clarity": ("Session Quality Metrics", "Clarity of Communication"),
+    "satisfaction": ("Session Quality Metrics", "User Satisfaction"),
+    "depth": ("Topic Evolution", "Depth Reached"),
+}
+# Sections that a setting of the category can switch off.
+_SWITCHES = {"Topic Evolution": "topic_tracking", "Session Quality Metrics": "quality_metrics"}
+
+
+def composed(
+    session: RecordedSession,
+    recordings: Recordings,
+    told: Outcomes,
+    rules: Mapping[str, Any],
+    *,
+    titles: Mapping[str, str],
+    before: tuple[str, str],
+) -> str:
+    """The text of a session's memory. `titles` are the names of its topics, by folded name. `before` is the session
+    before it in its project: a reference to its memory, and what was left open in it."""
+    values = {
+        "Session": session.name,
+        "Period": f"{_moment(session.began_at)} to {_moment(session.last_at)}",
+        "Duration": _duration(session.last_at - session.began_at),
+        "Session Goal": told.goal,
+        "Previous Session": before[0],
+        "Carried Over": before[1],
+        "Depth Reached": told.depth,
+        "Goals Achieved": told.achieved,
+        "New Understandings": told.understandings or _joined(_each(recordings, "Analysis", "Key Learnings")),
+        "Follow-up Needed": told.follow_up,
+        "Clarity of Communication": told.clarity,
+        "Problem Resolution": told.resolution or _joined(_each(recordings, "Analysis", "Response Effectiveness")),
+        "User Satisfaction": told.satisfaction,
+    }
+    values |= _of_topics([titles[folded(name)] for name in topics_of(recordings)])
+    found = sections.filled(CATEGORY, values | _of_kinds(recordings) | _of_exchanges(recordings))
+    for section, switch in _SWITCHES.items():
+        if not settings_document.is_on(rules, "categories", CATEGORY, switch):
+            del found[section]
+    return sections.composed(found)
+
+
+def _of_topics(flow: Sequence[str]) -> dict[str, str]:
+    ranked = [topic for topic, _ in Counter(flow).most_common()]
+    return {
+        "Primary Topic": "".join(ranked[:1]),
+        "Secondary Topics": _joined(ranked[1:]),
+        "Topic Flow": " → ".join(name for name, _ in islice(groupby(flow), 20)),
+    }
+
+
+def _of_kinds(recordings: Recordings) -> dict[str, str]:
+    kinds = _each(recordings, "Analysis", "Kind")
+    return {
+        "Session Type": type_of(kinds),
+        "Interactions": str(len(kinds)),
+        "User Engagement": ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).most_common()),
+    }
+
+
+def _of_exchanges(recordings: Recordings) -> dict[str, str]:
+    prompts = [unfenced(each.get("User Prompt", "")) for each in recordings]
+    texts = [*prompts, *(unfenced(each.get("Agent Response", "")) for each in recordings)]
+    return {
+        "Opening Prompt": _quoted(prompts[0]) if prompts else "",
+        "Closing Exchange": _exchange(recordings),
+        "Critical Decisions": _joined(_sentences(texts, DECIDES)),
+        "Unresolved Items": _joined(_sentences(texts, _OPEN)),
+    }
+
+
+def type_of(kinds: Sequence[str]) -> str:
+    """INFORMATIONAL where most is asked, COLLABORATIVE where people correct and comment on what they ordered, else
+    INTERACTIVE; "" where nothing is known of it."""
+    if not kinds:
+        return ""
+    counted = Counter(kinds)
+    if counted["question"] * 2 > len(kinds):
+        return "INFORMATIONAL"
+    works = counted["instruction"] and counted["correction"] + counted["feedback"] + counted["clarification"]
+    return "COLLABORATIVE" if works else "INTERACTIVE"
+
+
+def topics_of(recordings: Recordings) -> list[str]:
+    """What each of them was about, in order and as it was written."""
+    return _each(recordings, "Context", "Topic")
+
+
+def left_open(text: str) -> str:
+    """What a session's memory says that there is still to do."""
+    where = (("Key Interactions", "Unresolved Items"), ("Outcomes", "Follow-up Needed"))
+    return "; ".join(filter(None, (sections.told(text, CATEGORY, *each) for each in where)))
+
+
+def with_next(text: str, reference: str) -> str:
+    """What it says once there is a session after it."""
+    return labels.with_fact(text, CATEGORY, *NEXT, reference) if reference else text
+
+
+def _moment(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _each(recordings: Recordings, section: str, label: str) -> list[str]:
+    return [value for each in recordings if (value := fact(each.get(section, ""), label))]
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return "; ".join(_quoted(text) for text in list(dict.fromkeys(texts))[:_SEVERAL])
+
+
+def _quoted(text: str) -> str:
+    return cut(" ".join(text[: 4 * _QUOTED].split()), _QUOTED)
+
+
+def _exchange(recordings: Recordings) -> str:
+    """What was asked last, and the answer; of one in parts, how each of the two begins."""
+    begins = next((at for at in reversed(range(len(recordings))) if "Analysis" in recordings[at]), 0)
+    parts = recordings[begins:]
+    said = [
+        _quoted(unfenced(next((each[section] for each in parts if section in each), "")))
+        for section in ("User Prompt", "Agent Response")
+    ]
+    return " / ".join(text or "no answer" for text in said) if any(said) else ""
+
+
+def _sentences(texts: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
+    found = (each for text in texts for each in _SENTENCE.split(text[:20_000]) if pattern.search(each))
+    return list(islice(found, _SEVERAL))
+
+
+def _duration(time: timedelta) -> str:
+    minutes = round(time.total_seconds() / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+
 
 QUIET = timedelta(minutes=30)  # after so long without a word, another session begins
 READ = 500  # memories of a session that are looked through: its first, and its last
@@ -55,12 +242,8 @@ def join(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> tu
     else:
         found = last if last is not None and _goes_on(row, last, now) else None
     session = found if found is not None else _begun(row, name, project, actor, now)
-    return session, _last_of(row, last) if last is not None and last.numbers else None
-
-
-def _last_of(row: Agent, session: RecordedSession) -> Memory | None:
-    memory = _active(row, session.numbers[-1])
-    return memory if memory is not None and memory.category == "user_interaction" else None
+    memory = _active(row, last.numbers[-1]) if last is not None and last.numbers else None
+    return session, memory if memory is not None and memory.category == "user_interaction" else None
 
 
 def _goes_on(row: Agent, last: RecordedSession, now: datetime) -> bool:
@@ -164,18 +347,18 @@ def _kept(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes
     """Its memory, made; or said anew, where the session was over before and went on. It is of the moment of the last
     record. What comes before it, and its topics, refer to it from then on."""
     rules, recordings = switches.rules_of(row), _recordings(row, session)
-    talked_of = topics.discussed(row, session_memory.topics_of(recordings), session.project)
+    talked_of = topics.discussed(row, topics_of(recordings), session.project)
     earlier, before = _before(row, session)
     own = _active(row, session.memory)
     said = Silo.for_agent(row).open(own).content if own is not None else ""
     outcomes = outcomes.going_on(said)
-    text = session_memory.composed(session, recordings, outcomes, rules, titles=talked_of.titles, before=before)
-    text = session_memory.followed(text, sections.told(said, CATEGORY, *session_memory.NEXT))
+    text = composed(session, recordings, outcomes, rules, titles=talked_of.titles, before=before)
+    text = with_next(text, sections.told(said, CATEGORY, *NEXT))
     number = own.number if own is not None and not own.constitutional else None
     besides = talked_of.referring(row, session.name, _refer(row, number or row.next_number, session, within="topic"))
     if earlier is not None:
         said = Silo.for_agent(row).open(earlier).content
-        besides[earlier.number] = session_memory.followed(said, _refer(row, number or row.next_number, session))
+        besides[earlier.number] = with_next(said, _refer(row, number or row.next_number, session))
     if number is not None:
         return operations.revise(row, number, actor, content=text, origin=session.last_at, besides=besides)
     draft = Draft(
@@ -184,15 +367,15 @@ def _kept(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes
     return operations.remember(row, [draft], actor, besides=besides)
 
 
-def _before(row: Agent, session: RecordedSession) -> tuple[Memory | None, Before]:
+def _before(row: Agent, session: RecordedSession) -> tuple[Memory | None, tuple[str, str]]:
     """The memory of the session before it in its project, and what is told of that."""
     mine = RecordedSession.objects.filter(agent_id=row.pk, project=session.project, pk__lt=session.pk)
     earlier = mine.filter(memory__isnull=False).order_by("-pk").first()
     memory = _active(row, earlier.memory) if earlier is not None else None
     if earlier is None or memory is None:
-        return None, Before()
-    left_open = session_memory.left_open(Silo.for_agent(row).open(memory).content)
-    return memory, Before(_refer(row, memory.number, earlier), left_open)
+        return None, ("", "")
+    still_open = left_open(Silo.for_agent(row).open(memory).content)
+    return memory, (_refer(row, memory.number, earlier), still_open)
 
 
 def _active(row: Agent, number: int | None) -> Memory | None:

@@ -325,8 +325,6 @@ def looked_at(
     itself. `own_vault` is skipped. `repository` is the root of the git repository that dates the files. Raises Invalid,
     FileFault.
     """
-    if not set(systems) <= SYSTEMS.keys():
-        raise Invalid("systems", f"unknown; choose of {', '.join(SYSTEMS)}")
     folders = list(plain) or ([""] if "plain" in systems else [])
     with walk.opened(folder, own_vault) as tree:
         look = Look(tree, systems)

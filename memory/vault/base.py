@@ -31,12 +31,14 @@ def roots() -> tuple[Path, ...]:
     return tuple(Path(root) for root in settings.VAULT_ROOTS)
 
 
-def resolved(given: str, beside: Path, allowed: Sequence[Path]) -> str:
+def resolved(given: str, beside: Path | None = None, allowed: Sequence[Path] = ()) -> str:
     """The absolute path: of a relative one below `beside` (the project's root), of ~ in the home, of an absolute one as
-    it is. It lies under one of the `allowed` folders wherever links lead, and is told without them, so that two names
-    of one folder are seen to be one. Raises Invalid."""
+    it is. It lies under one of the `allowed` folders (default: the roots, relative ones in the first) wherever links
+    lead, and is told without them, so that two names of one folder are seen to be one. Raises Invalid."""
     if not given:
         return ""
+    allowed = allowed or roots()
+    beside = beside or allowed[0]
     if not given.isprintable() or any(part != part.strip() for part in Path(given).parts):
         raise Invalid(FIELD, "has a control character in it, or a name that begins or ends with a blank")
     try:

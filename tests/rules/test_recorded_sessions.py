@@ -21,8 +21,7 @@ from memory.models import Agent, RecordedSession
 from memory.recording import automatic
 from memory.recording import sessions as conversations
 from memory.recording.automatic import end_quiet
-from memory.recording.session_memory import Outcomes, type_of
-from memory.recording.sessions import begin, end_session
+from memory.recording.sessions import Outcomes, begin, end_session, type_of
 from memory.writing import operations
 from refinement import tasks
 from tests.conftest import House

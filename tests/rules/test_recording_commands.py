@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from memory.agents import rule_changes
-from memory.management import working_folder
+from memory.management import agent_command
 from memory.models import Agent
 from memory.policy.projects import Surroundings, identify
 from tests.commands.calling import Ran, failed, run
@@ -283,8 +283,8 @@ def with_remote(git: Path, name: str = "origin") -> None:
 
 def test_the_project_is_that_of_the_repository(folder: Path) -> None:
     with_remote(folder.parent / ".git")
-    assert working_folder.surroundings(Path.cwd()).directory == str(folder.parent)
-    assert identify(working_folder.surroundings(Path.cwd())) == "git.test/acme/shop"
+    assert agent_command.surroundings(Path.cwd()).directory == str(folder.parent)
+    assert identify(agent_command.surroundings(Path.cwd())) == "git.test/acme/shop"
 
 
 def test_a_worktree_has_its_repositorys_remote(folder: Path) -> None:
@@ -293,20 +293,20 @@ def test_a_worktree_has_its_repositorys_remote(folder: Path) -> None:
     (git / "worktrees" / "shop").mkdir(parents=True)
     (git / "worktrees" / "shop" / "commondir").write_text("../..\n")
     (folder.parent / ".git").write_text(f"gitdir: {git / 'worktrees' / 'shop'}\n")
-    assert identify(working_folder.surroundings(Path.cwd())) == "git.test/acme/shop"
+    assert identify(agent_command.surroundings(Path.cwd())) == "git.test/acme/shop"
 
 
 def test_without_a_remote_it_is_the_repositorys_folder(folder: Path) -> None:
     with_remote(folder.parent / ".git", "upstream")
-    assert identify(working_folder.surroundings(Path.cwd())) == "shop"
+    assert identify(agent_command.surroundings(Path.cwd())) == "shop"
 
 
 def test_a_file_that_is_no_repositorys_is_passed_over(folder: Path) -> None:
     (folder.parent / ".git").write_bytes(b"\xff\0")
-    assert identify(working_folder.surroundings(Path.cwd())) == "shop"
+    assert identify(agent_command.surroundings(Path.cwd())) == "shop"
 
 
 def test_what_the_environment_says_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMORY_PROJECT", "mine")
-    assert working_folder.surroundings(Path.cwd()) == Surroundings(override="mine", directory=str(folder))
-    assert identify(working_folder.surroundings(Path.cwd())) == "mine"
+    assert agent_command.surroundings(Path.cwd()) == Surroundings(override="mine", directory=str(folder))
+    assert identify(agent_command.surroundings(Path.cwd())) == "mine"

@@ -12,8 +12,7 @@ import pytest
 from memory.agents import rule_changes
 from memory.errors import CategoryDisabled, MemoryDisabled
 from memory.models import Agent, VaultFile
-from memory.recording.session_memory import Outcomes
-from memory.recording.sessions import end_session
+from memory.recording.sessions import Outcomes, end_session
 from memory.vault import comparing
 from memory.vault.files import open_file
 from memory.writing import operations

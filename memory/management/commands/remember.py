@@ -22,7 +22,7 @@ from memory.policy.categories import NAMED_BY_SERVICE, NAMES, PRIVATE, SCOPES, d
 from memory.policy.validation import Draft, checked_service, scope_of
 from memory.recording import recorder, sessions, topics
 from memory.recording.interactions import MOST, Interaction
-from memory.recording.session_memory import Outcomes
+from memory.recording.sessions import Outcomes
 from memory.recording.topics import Stage
 from memory.vault.rendering import MASKING
 from memory.writing import operations
