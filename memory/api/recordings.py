@@ -10,16 +10,16 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.api.base import idempotency
 from memory.api.base.bodies import OPTIONAL_TEXT, Body, List, Text
-from memory.api.base.memory_out import WithFile, with_files
-from memory.api.base.views import AgentView
+from memory.api.base.memory_out import WithFile
+from memory.api.base.views import IDEMPOTENCY_KEY, AgentView
 from memory.models import Agent, RecordedSession
 from memory.policy import switches
 from memory.recording import recorder, sessions
 from memory.recording.interactions import MOST, Interaction
 from memory.recording.session_memory import CATEGORY, Outcomes
 from memory.recording.significance import KINDS, LEVELS
+from memory.vault import writer
 
 _OPTIONAL: Any = {"required": False, "allow_null": True, "default": None}
 _LINE = OPTIONAL_TEXT | {"max_length": 1_000}
@@ -66,7 +66,7 @@ class Recordings(AgentView):
         operation_id="recordings_create",
         request=RecordingIn,
         responses={201: RecordingOut, 200: RecordingOut},
-        parameters=[idempotency.PARAMETER],
+        parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request) -> Response:
         """Record an interaction (201). If a switch or the threshold skips it, return the reason (200)."""
@@ -80,11 +80,11 @@ class Recordings(AgentView):
             return _numbers(ready().keep(agent, self.actor))
 
         try:
-            recorded = _recorded(idempotency.once(request, self.agent, make, prepare=ready))
+            recorded = _recorded(self.once(make, prepare=ready))
         except _Skipped as skipped:
             nothing = dict.fromkeys(("id", "session", "kind", "significance", "file", "no_file"))
             return Response(nothing | {"masked": 0, "skipped": skipped.reason})
-        return Response(recorded | with_files(self.agent, [recorded["id"]])[0], status.HTTP_201_CREATED)
+        return Response(recorded | writer.files_or_reasons(self.agent, [recorded["id"]])[0], status.HTTP_201_CREATED)
 
 
 def _numbers(found: recorder.Recorded) -> list[int]:
@@ -134,4 +134,4 @@ class End(AgentView):
         edited = sessions.end_session(self.agent, name, self.actor, project=project, outcomes=Outcomes(**payload))
         if edited is None or not edited.memories:
             return Response({"id": None, "file": None, "no_file": None})
-        return Response({"id": edited.memory.number} | with_files(self.agent, [edited.memory.number])[0])
+        return Response({"id": edited.memory.number} | writer.files_or_reasons(self.agent, [edited.memory.number])[0])

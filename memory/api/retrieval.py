@@ -9,9 +9,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.access import request_key
+from memory.access.authentication import require_valid_key
 from memory.api.base.bodies import Body, List, Text, Whole
-from memory.api.base.memory_out import as_json
 from memory.api.base.views import AgentView
 from memory.api.memories import MAX_FOUND, MAX_QUERY, QUERY, FoundOut
 from memory.policy.validation import MAX_TAG, MAX_TAGS
@@ -47,10 +46,10 @@ class Retrieve(AgentView):
         The query is content: it travels in the body, and is kept nowhere.
         """
         payload = self.payload(RetrieveIn)
-        request_key.require_valid()  # the body may have come long after the key
+        require_valid_key()  # the body may have come long after the key
         found = retrieval.retrieve(self.agent, payload.pop("query"), **payload)
         results = [
-            as_json(read) | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
+            read.to_dict() | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
             for read in found.reads
         ]
         return Response({"results": results, "block": found.block, "tokens": found.tokens, "left_out": found.left_out})

@@ -10,8 +10,7 @@ from django.core.management.base import CommandParser
 
 from audit.trail import Actor
 from config.commandline import Task, is_attended
-from memory.access import request_key
-from memory.access.authentication import agent_named
+from memory.access.authentication import agent_named, new_request
 from memory.agents import rule_changes
 from memory.agents.rule_changes import Wanted
 from memory.errors import CategoryDisabled, Invalid, MemoryDisabled
@@ -63,7 +62,7 @@ class AgentCommand(Task):
         """`code_if_off`: the exit code if a switch is off and nobody can be asked."""
         target = agent_named(agent)
         edits.require_key(target)
-        with request_key.request():
+        with new_request():
             while True:
                 try:
                     return action(target, **options)

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 from audit.trail import Actor
-from memory.access import request_key
-from memory.access.authentication import agent_key, is_key_of
+from memory.access.authentication import agent_key, is_key_of, request_key
 from memory.errors import KeyRejected
 from memory.models import Agent
 from memory.policy.paths import INDEX
@@ -25,7 +24,7 @@ def agents_side(agent: Agent) -> Actor:
     if not has_agents_key(agent):
         raise KeyRejected(f"This is for {agent.label} itself: set {KEY} to its valid key.")
     key = agent_key(os.environ[KEY])
-    request_key.note(key)  # checked again once the agent is locked
+    request_key.set(key)  # checked again once the agent is locked
     return Actor.agent(key.prefix)
 
 

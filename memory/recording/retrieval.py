@@ -26,8 +26,8 @@ from memory.recording import named_dates, usage
 from memory.search import context, reading
 from memory.search.own_words import to_be_told
 from memory.search.query import Query, parse
-from memory.search.reading import Read
 from memory.search.selection import Filters
+from memory.silo.silo import Read
 
 MOST_FOR_RECENCY = 0.1  # that a score gains for a memory of today
 HALF_LIFE = timedelta(days=90)  # of that gain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memory.access import request_key
+from memory.access.authentication import require_valid_key
 from memory.models import Agent, VaultFile
 from memory.policy import settings_document, switches
 from memory.vault import comparing, writer
@@ -34,7 +34,7 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
     MemoryDisabled, FileFault, VaultBusy."""
     switches.require_on(agent)
     with writer.opened(agent) as disk:
-        request_key.require_valid()  # it may have ended, or memory been switched off, while the lock was waited for
+        require_valid_key()  # it may have ended, or memory been switched off, while the lock was waited for
         row = Agent.objects.select_related("tenant").get(pk=agent.pk)
         switches.require_on(row)
         for path in list(disk.files()):

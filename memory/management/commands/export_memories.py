@@ -18,7 +18,7 @@ from memory.consent import grant_scope, grant_tokens, granted_reads
 from memory.errors import Invalid, KeyRejected
 from memory.management.agents_side import KEY, has_agents_key
 from memory.models import Agent
-from memory.search.reading import Read
+from memory.silo.silo import Read
 from memory.transfer import exporting
 from memory.transfer.export_formats import EXPORTS, writer
 from memory.transfer.exporting import NotHeld
