@@ -278,11 +278,10 @@ API_IMPORT_BYTES = env.whole("API_IMPORT_BYTES", 256 * 2**20)  # of an import's,
 API_RATE = env.whole("API_RATE", 1_200)  # requests a minute and key
 CONTEXT_JOURNAL_DAYS = env.whole("CONTEXT_JOURNAL_DAYS", 7)
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["memory.api.base.keys.KeyAuthentication"],
-    "DEFAULT_PERMISSION_CLASSES": ["memory.api.base.keys.Nobody"],
+    "DEFAULT_AUTHENTICATION_CLASSES": [],  # for nobody, but for subclasses of View (memory/api/base/views.py)
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_PARSER_CLASSES": ["memory.api.base.bodies.StrictJSON"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_THROTTLE_CLASSES": ["memory.api.base.keys.PerKey"],
     "DEFAULT_SCHEMA_CLASS": "memory.api.base.schema.Schema",
     "EXCEPTION_HANDLER": "drf_standardized_errors.handler.exception_handler",
     "UNAUTHENTICATED_USER": None,

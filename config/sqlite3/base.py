@@ -29,16 +29,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
         until = time.monotonic() + (patience if self.patience is None else self.patience)
         self.connection.execute("PRAGMA busy_timeout = 0")
         try:
-            while not self._begun(is_last=time.monotonic() >= until):
+            while True:
+                is_last = time.monotonic() >= until
+                try:
+                    super()._start_transaction_under_autocommit()  # type: ignore[misc]  # unknown to the stubs
+                    return
+                except OperationalError as failure:
+                    if is_last or "locked" not in str(failure):
+                        raise
                 time.sleep(STEP)
         finally:
             self.connection.execute(f"PRAGMA busy_timeout = {int(patience * 1_000)}")
-
-    def _begun(self, *, is_last: bool) -> bool:
-        try:
-            super()._start_transaction_under_autocommit()  # type: ignore[misc]  # which the stubs do not know
-        except OperationalError as failure:
-            if is_last or "locked" not in str(failure):
-                raise
-            return False
-        return True
