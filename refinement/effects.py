@@ -241,8 +241,8 @@ def _check_rewrite(call: ToolCall, sources: list[Memory], content: str, dropping
         )
     # A result that equals another core memory is removed as an exact duplicate before the next session.
     core = Memory.objects.of(call.agent).active().core().filter(scope=sources[0].scope, project=sources[0].project)
-    equal = core.filter(digest=Silo.for_agent(call.agent).digest(content))
-    if equal.exclude(number__in=[source.number for source in sources]).exists():
+    equal = core.filter(digest=Silo.for_agent(call.agent).digest(content)).values_list("number", flat=True)
+    if set(equal) - {source.number for source in sources}:
         after = 0
     call.count_changes(len(sources), max(0, before - after))
     _keeps_specifics(call, sources, content, dropping)
