@@ -172,12 +172,11 @@ def test_a_person_reads_under_a_grant_in_force_alone() -> None:
 def test_people_read_on_the_grants_pages_and_by_its_token_alone() -> None:
     shows = {
         "memory/admin/plain_pages/reading.py",
-        "memory/admin/plain_pages/differences.py",
         "memory/management/commands/export_memories.py",
     }
     assert importers("memory.consent.granted_reads") == shows | REPORTS
     reads = callers("granted_reads.memories", "granted_reads.entry")
-    assert reads == shows - {"memory/admin/plain_pages/differences.py"}
+    assert reads == shows
     assert callers("granted_reads.gc_report") == REPORTS
     assert callers("grant_tokens.proven") == EXPORTS | REPORTS
 
