@@ -89,7 +89,7 @@ def _duplicate_delta(agent: Agent, pairs: Sequence[Pair]) -> int:
     coming = [(after.group, after.tokens) for _, after in pairs if after is not None and after.kind == Kind.CORE]
     if leaving == coming:
         return 0
-    sizes = _repeats(agent, {group.digest for group, _ in leaving + coming})
+    sizes = repeats(agent, {group.digest for group, _ in leaving + coming})
     repeated = sum(map(_repeated, sizes.values()))
     for group, tokens in leaving:
         sizes[group][tokens] -= 1
@@ -103,7 +103,7 @@ _equal_to_one = Prepared(lambda: _core.filter(agent_id=0, digest=b""))
 _equal_to_any = Prepared(lambda: _core.filter(agent_id=0, digest__among=[b""]))
 
 
-def _repeats(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
+def repeats(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
     """How many active core memories of each size there are in each group with one of these digests.
 
     Equal texts are of one size, unless they were stored under different token counters.

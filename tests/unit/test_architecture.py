@@ -442,12 +442,6 @@ def test_postgresql_reads_what_is_committed(db: None) -> None:
         assert cursor.fetchone()[0] in ("on", "remote_apply")
 
 
-def test_no_model_is_left_without_its_migration(db: None) -> None:
-    from django.core.management import call_command
-
-    call_command("makemigrations", check=True, dry_run=True, verbosity=0)
-
-
 def test_importing_the_domain_needs_no_model_library_and_no_network() -> None:
     """What a web process or a command does not use is not loaded: tiktoken brings requests with it."""
     code = (
