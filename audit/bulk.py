@@ -68,9 +68,9 @@ class _Statement:
             at_once = (connection.features.max_query_params or 0) // len(self.columns)
             one_row = f"({', '.join(['%s'] * len(self.columns))})"
             by_row = zip(*by_column, strict=True)
-            while part := list(islice(by_row, at_once)):
-                source = f"(VALUES {', '.join([one_row] * len(part))}) AS given"
-                cursor.execute(f"{self.before} {source} {self.after}", list(chain.from_iterable(part)))
+            while params := list(chain.from_iterable(islice(by_row, at_once))):
+                source = f"(VALUES {', '.join([one_row] * (len(params) // len(self.columns)))}) AS given"
+                cursor.execute(f"{self.before} {source} {self.after}", params)
 
     @cached_property
     def _with_arrays(self) -> str:
