@@ -13,7 +13,7 @@ import pytest
 import time_machine
 from django.db import transaction
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
 from audit.consent import LAPSES, Person, Scope, same_address
 from audit.models import AccessRequest, AccessState, AuditEntry
@@ -26,7 +26,7 @@ from memory.models import Agent
 from memory.writing import operations
 from tests import steps
 from tests.conftest import OPERATOR
-from tests.property.effort import walks
+from tests.property.effort import Walk, walks
 from tests.steps import ME, fresh
 
 PEOPLE = [Person(1, "pat@acme.test"), Person(2, "eve@acme.test"), Person(3, "Stew+admin@ACME.test")]
@@ -72,14 +72,11 @@ class Asked:
         return self.allows(person, now) and self.granted_at is not None and self.granted_at <= clock
 
 
-class Consent(RuleBasedStateMachine):
+class Consent(Walk):
     def __init__(self) -> None:
         super().__init__()
-        self.atomic = transaction.atomic()
-        self.atomic.__enter__()
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
-        self.clock = time_machine.travel(self.now, tick=False)
-        self.traveller = self.clock.start()
+        self.traveller = self.at_end.enter_context(time_machine.travel(self.now, tick=False))
         run = next(_run)
         self.agent = lifecycle.create(f"t{run}", "ada", model="builtin/dedupe", actor=OPERATOR, steward=STEWARDS[0])[0]
         self.asked: list[Asked] = []
@@ -90,10 +87,8 @@ class Consent(RuleBasedStateMachine):
         steps.remember(self.agent, "tea", "milk", "sugar")
         operations.revise(self.agent, 3, ME, content="brown sugar", session=7)
 
-    def teardown(self) -> None:
-        self.clock.stop()
-        transaction.set_rollback(True)
-        self.atomic.__exit__(None, None, None)
+    def check_at_end(self) -> None:
+        assert steps.problems(self.agent) == []
 
     def row(self) -> Agent:
         return fresh(self.agent)
@@ -344,7 +339,7 @@ class Consent(RuleBasedStateMachine):
 
     @invariant()
     def rows_repeat_the_trail(self) -> None:
-        assert steps.problems(self.agent) == []
+        self.grown(self.agent)
 
     @invariant()
     def the_agent_is_told_what_is_so(self) -> None:

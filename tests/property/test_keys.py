@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import transaction
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from memory.access import tenants
 from memory.access.authentication import agent_named
@@ -18,7 +17,7 @@ from memory.consent import erasure, removal_requests
 from tests import steps
 from tests.api.calling import BASE, Answer, Caller
 from tests.api.test_keys import address, is_tenants, operations
-from tests.property.effort import walks
+from tests.property.effort import Walk, walks
 from tests.steps import ME, PERSON, problems
 
 SAID = "OKAPI7kept"  # what the memories say
@@ -27,25 +26,21 @@ SLUGS = ("ada", "eve", "fay")
 slugs = st.sampled_from(SLUGS)
 
 
-class Tenant(RuleBasedStateMachine):
+class Tenant(Walk):
     """`seen` are the keys that the tenant was shown; `own` the runtime's, which it was not."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.block = transaction.atomic()
-        self.block.__enter__()
         self.seen: dict[str, list[str]] = {slug: [] for slug in SLUGS}
         self.own: dict[str, str] = {}
         self.filled: set[str] = set()  # silos that hold memories
         self.taken: set[str] = set()  # silos that the runtime made its own
         self.erased: set[str] = set()
 
-    def teardown(self) -> None:
+    def check_at_end(self) -> None:
         for slug in SLUGS:
             if self.seen[slug]:
                 assert problems(agent_named(f"acme/{slug}")) == []
-        transaction.set_rollback(True)
-        self.block.__exit__(None, None, None)
 
     @initialize()
     def begin(self) -> None:

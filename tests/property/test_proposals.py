@@ -12,7 +12,7 @@ import pytest
 import time_machine
 from django.db import transaction
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
 from audit.consent import LAPSES, same_address
 from audit.models import ActorKind
@@ -27,7 +27,7 @@ from memory.run_log.runs import path_in_tenant
 from memory.vault import base
 from tests import steps
 from tests.conftest import OPERATOR
-from tests.property.effort import walks
+from tests.property.effort import Walk, walks
 from tests.steps import ME, fresh
 
 STEWARDS = ["stew@acme.test", "s.mith@gmail.com", ""]
@@ -62,14 +62,11 @@ class Made:
     is_over: bool = False
 
 
-class Proposals(RuleBasedStateMachine):
+class Proposals(Walk):
     def __init__(self) -> None:
         super().__init__()
-        self.atomic = transaction.atomic()
-        self.atomic.__enter__()
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
-        self.clock = time_machine.travel(self.now, tick=False)
-        self.traveller = self.clock.start()
+        self.traveller = self.at_end.enter_context(time_machine.travel(self.now, tick=False))
         self.agent = lifecycle.create(f"p{next(_run)}", "ada", model="builtin/dedupe", actor=OPERATOR)[0]
         self.made: list[Made] = []
         self.links: list[tuple[str, Made, str, datetime]] = []
@@ -80,10 +77,8 @@ class Proposals(RuleBasedStateMachine):
     def begins(self, steward: str) -> None:
         self.agents_side(steward, alone=False)
 
-    def teardown(self) -> None:
-        self.clock.stop()
-        transaction.set_rollback(True)
-        self.atomic.__exit__(None, None, None)
+    def check_at_end(self) -> None:
+        assert steps.problems(self.agent) == []
 
     def row(self) -> Agent:
         return fresh(self.agent)
@@ -206,7 +201,7 @@ class Proposals(RuleBasedStateMachine):
 
     @invariant()
     def the_trail_is_whole_and_one_is_open(self) -> None:
-        assert steps.problems(self.agent) == []
+        self.grown(self.agent)
         opened = [made.number for made in self.made if self.is_open(made)]
         shown = proposals.open_one(self.row())
         assert ([shown.number] if shown else []) == opened

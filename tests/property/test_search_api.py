@@ -9,10 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
 from memory.agents import lifecycle
 from memory.models import Agent
@@ -21,7 +20,7 @@ from memory.time_machine.rollback import What
 from tests import steps
 from tests.api.calling import Caller
 from tests.conftest import OPERATOR
-from tests.property.effort import walks
+from tests.property.effort import Walk, walks
 from tests.steps import problems
 
 BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
@@ -115,19 +114,15 @@ questions = st.builds(
 )
 
 
-class Silo(RuleBasedStateMachine):
+class Silo(Walk):
     def __init__(self) -> None:
         super().__init__()
-        self.block = transaction.atomic()
-        self.block.__enter__()
         self.block._from_testcase = True  # so that the index is kept from search to search, as in production
         self.held: dict[int, Plain] = {}
         self.before: list[tuple[int, dict[int, Plain]]] = []
 
-    def teardown(self) -> None:
+    def check_at_end(self) -> None:
         assert problems(self.ada) == []
-        transaction.set_rollback(True)
-        self.block.__exit__(None, None, None)
 
     @initialize()
     def begin(self) -> None:

@@ -9,10 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     invariant,
     precondition,
@@ -28,7 +26,7 @@ from memory.silo.silo import Silo
 from memory.writing import duplicates, operations
 from tests import steps
 from tests.conftest import OPERATOR
-from tests.property.effort import walks
+from tests.property.effort import Walk, walks
 from tests.steps import ME, PERSON, SESSION, SYSTEM
 
 pytestmark = pytest.mark.database
@@ -81,11 +79,9 @@ class Model:
         return self.kind == "core" and not self.discarded
 
 
-class Store(RuleBasedStateMachine):
+class Store(Walk):
     def __init__(self) -> None:
         super().__init__()
-        self.atomic = transaction.atomic()
-        self.atomic.__enter__()
         run = next(_run)
         self.agents = {
             name: lifecycle.create(
@@ -96,14 +92,11 @@ class Store(RuleBasedStateMachine):
         self.model: dict[str, dict[int, Model]] = {"ada": {}, "bob": {}}
         self.versions: dict[str, dict[int, int]] = {"ada": {}, "bob": {}}
         self.high_water = {"ada": 0, "bob": 0}
-        self.verified = {"ada": 0, "bob": 0}  # up to which entry each trail was verified
         self.touched = ""
         self.quiet: dict[str, Any] = {}
 
-    def teardown(self) -> None:
+    def check_at_end(self) -> None:
         assert [steps.problems(agent) for agent in self.agents.values()] == [[], []]
-        transaction.set_rollback(True)
-        self.atomic.__exit__(None, None, None)
 
     # What the product does, and what the model says it should do
 
@@ -326,11 +319,7 @@ class Store(RuleBasedStateMachine):
 
     @invariant()
     def each_entry_leaves_a_trail_that_holds(self) -> None:
-        for who, agent in self.agents.items():
-            seq = steps.fresh(agent).audit_seq
-            if seq != self.verified[who]:
-                assert steps.problems(agent) == []
-                self.verified[who] = seq
+        self.grown(*self.agents.values())
 
     @invariant()
     def versions_never_go_back(self) -> None:

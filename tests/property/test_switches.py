@@ -4,11 +4,10 @@ written, by no road but the Time Machine's, nothing of it is read back, and its 
 from __future__ import annotations
 
 import itertools
-import shutil
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
@@ -17,7 +16,7 @@ from django.conf import settings as django_settings
 from django.db import transaction
 from django.utils import timezone
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from audit.models import AuditEntry, Change
 from audit.trail import Actor
@@ -42,7 +41,7 @@ from refinement.knife import Knife
 from refinement.models import GcReport, Mode, RefinementSession
 from refinement.tools import TOOLS
 from tests.conftest import OPERATOR
-from tests.property.effort import walks
+from tests.property.effort import Walk, walks
 from tests.rules.talking import agreed, overhear, talk
 from tests.steps import ME, PERSON, SYSTEM, fresh, problems, remember
 
@@ -60,16 +59,13 @@ def mark(category: str) -> str:
     return f"zebra{CATEGORIES.index(category):02}"
 
 
-class Switched(RuleBasedStateMachine):
+class Switched(Walk):
     """An agent whose switches are turned while everything else goes on; what is off is known here as well."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.root = Path(tempfile.mkdtemp())
-        self.roots = mock.patch.object(django_settings, "VAULT_ROOTS", [str(self.root)])
-        self.roots.start()
-        self.atomic = transaction.atomic()
-        self.atomic.__enter__()
+        self.root = Path(self.at_end.enter_context(TemporaryDirectory()))
+        self.at_end.enter_context(mock.patch.object(django_settings, "VAULT_ROOTS", [str(self.root)]))
         run, vault = next(_run), self.root / "vault"
         given: dict[str, Any] = {"model": "builtin/dedupe", "actor": OPERATOR, "last_n": 1, "vault_path": str(vault)}
         self.agent, self.vault = lifecycle.create(f"s{run}", "ada", **given)[0], vault
@@ -82,11 +78,8 @@ class Switched(RuleBasedStateMachine):
         self.follow()
         self.checked = self.row().audit_seq
 
-    def teardown(self) -> None:
-        transaction.set_rollback(True)
-        self.atomic.__exit__(None, None, None)
-        self.roots.stop()
-        shutil.rmtree(self.root)
+    def check_at_end(self) -> None:
+        assert problems(self.agent) == []
 
     def row(self) -> Agent:
         return fresh(self.agent)
@@ -278,11 +271,10 @@ class Switched(RuleBasedStateMachine):
     @invariant()
     def after_each_entry_all_holds(self) -> None:
         """Switches and memories are changed by entries alone."""
-        if self.row().audit_seq != self.checked:
+        if self.grown(self.agent):
             self.nothing_that_is_off_was_written()
             self.nothing_that_is_off_is_read()
             self.checked = self.row().audit_seq
-            assert problems(self.agent) == []
 
     def nothing_that_is_off_was_written(self) -> None:
         entries = AuditEntry.objects.filter(agent_id=self.agent.pk, seq__gt=self.checked).exclude(operation__in=PASSING)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from django.db import transaction
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
 from audit import trail
 from audit.models import AuditEntry, Change
@@ -30,7 +29,7 @@ from memory.writing.edits import snapshot
 from refinement.undone_sessions import sessions_undone
 from tests import steps
 from tests.conftest import OPERATOR
-from tests.property.effort import walks
+from tests.property.effort import Walk, walks
 from tests.steps import ME, PERSON, SYSTEM, fresh
 
 pytestmark = pytest.mark.database
@@ -45,13 +44,11 @@ _run = itertools.count(1)
 State = dict[int, bytes]
 
 
-class History(RuleBasedStateMachine):
+class History(Walk):
     """Two agents of two tenants. After each entry its state is noted down."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.atomic = transaction.atomic()
-        self.atomic.__enter__()
         run = next(_run)
         self.agents = {
             name: lifecycle.create(f"{name}-{run}", name, model="builtin/dedupe", actor=OPERATOR, budget_tokens=8_000)[
@@ -62,14 +59,9 @@ class History(RuleBasedStateMachine):
         self.noted: dict[str, dict[int, State]] = {name: {0: {}} for name in self.agents}
         self.session = {"ada": 0, "bob": 0}
         self.open = {"ada": False, "bob": False}
-        self.verified = {"ada": 0, "bob": 0}  # up to which entry each trail was verified
 
-    def teardown(self) -> None:
-        try:
-            self.verify(self.agents)
-        finally:
-            transaction.set_rollback(True)
-            self.atomic.__exit__(None, None, None)
+    def check_at_end(self) -> None:
+        assert [steps.problems(agent) for agent in self.agents.values()] == [[], []]
 
     def state(self, who: str) -> State:
         return {m.number: snapshot(m) for m in Memory.objects.filter(agent_id=self.agents[who].pk)}
@@ -222,17 +214,10 @@ class History(RuleBasedStateMachine):
             roll_back(fresh(self.agents[who]), what, PERSON, force=True, **REASON)
         self.note(who)
 
-    def verify(self, whose: Iterable[str]) -> None:
-        for who in whose:
-            assert steps.problems(self.agents[who]) == []
-
     @invariant()
     def after_each_entry_all_holds(self) -> None:
         """Trails that a step left alone are verified at the end once more."""
-        grown = [who for who in self.agents if self.seq(who) != self.verified[who]]
-        if grown:
-            self.verify(grown)
-            self.verified |= {who: self.seq(who) for who in grown}
+        if self.grown(*self.agents.values()):
             self.a_session_is_undone_once_each_of_its_changes_is()
             self.what_was_redacted_says_nothing()
 

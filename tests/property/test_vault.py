@@ -5,11 +5,10 @@ mended (seed 004). Nothing that a person wrote is lost."""
 from __future__ import annotations
 
 import itertools
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
@@ -17,7 +16,7 @@ import pytest
 from django.conf import settings as django_settings
 from django.db import transaction
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from audit.bulk import update_many
 from audit.models import Change
@@ -33,7 +32,7 @@ from memory.vault.disk import LOCK, Disk
 from memory.vault.layout import Line
 from memory.writing import operations
 from tests.conftest import OPERATOR
-from tests.property.effort import walks
+from tests.property.effort import Walk, walks
 from tests.rules.talking import agreed
 from tests.steps import ME, PERSON, fresh, problems, remember
 from tests.vault.tree import in_clear
@@ -80,14 +79,11 @@ def spoilt(path: Path, hand: str) -> None:
     path.write_bytes((text + "h\xe9").encode("latin-1", "replace"))
 
 
-class Vaulted(RuleBasedStateMachine):
+class Vaulted(Walk):
     def __init__(self) -> None:
         super().__init__()
-        self.root = Path(tempfile.mkdtemp())
-        self.roots = mock.patch.object(django_settings, "VAULT_ROOTS", [str(self.root)])
-        self.roots.start()
-        self.atomic = transaction.atomic()
-        self.atomic.__enter__()
+        self.root = Path(self.at_end.enter_context(TemporaryDirectory()))
+        self.at_end.enter_context(mock.patch.object(django_settings, "VAULT_ROOTS", [str(self.root)]))
         self.vault = self.root / "vault"
         label = f"v{next(_run)}"
         self.agent = lifecycle.create(label, "ada", model="builtin/dedupe", actor=OPERATOR, vault_path=str(self.vault))[
@@ -102,12 +98,8 @@ class Vaulted(RuleBasedStateMachine):
             remember(self.agent, f"{category} blooms", f"{category} fades", category=category)
         self.follow(None)
 
-    def teardown(self) -> None:
+    def check_at_end(self) -> None:
         assert problems(self.agent) == []
-        transaction.set_rollback(True)
-        self.atomic.__exit__(None, None, None)
-        self.roots.stop()
-        shutil.rmtree(self.root)
 
     def row(self) -> Agent:
         return fresh(self.agent)
