@@ -43,10 +43,10 @@ Out = type[serializers.Serializer[Any]]
 F = TypeVar("F", bound=Callable[..., Any])
 
 CHALLENGE = 'Bearer realm="palimpsest"'  # with every 401 (RFC 6750, 3)
-MAX_HEADER = 200  # characters; a key has 60
+MAX_HEADER = 200  # characters of Authorization; a key has 60
 WINDOW = 60  # seconds
-KEPT = timedelta(days=1)
-MAX_KEY = 200  # characters
+KEPT = timedelta(days=1)  # what a request with an Idempotency-Key made
+MAX_KEY = 200  # characters of an Idempotency-Key
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
@@ -193,7 +193,7 @@ class AgentView(View):
             made = _made_before(row, digest, fingerprint)
             if made is None:
                 made = make(row)
-                Creation.objects.create(agent=row, key=digest, fingerprint=fingerprint, numbers=made, at=timezone.now())
+                Creation.objects.create(agent=row, key=digest, fingerprint=fingerprint, numbers=made, at=now)
             return made
 
 
