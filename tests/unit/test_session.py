@@ -85,10 +85,13 @@ def test_the_database_refuses_a_second_open_session(ada: Agent) -> None:
 def test_a_session_that_fails_to_open_leaves_nothing(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     remember(ada, "Tea.", "Tea.")
 
-    def broken(*_: Any) -> None:
+    save = RefinementSession.save
+
+    def broken(row: RefinementSession, **options: Any) -> None:
+        save(row, **options)
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr(sessions, "_terms", broken)
+    monkeypatch.setattr(RefinementSession, "save", broken)
     with untouched(ada), pytest.raises(RuntimeError):
         opened(ada)
 
