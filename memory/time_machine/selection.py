@@ -63,11 +63,13 @@ def entries_of(agent: Agent, what: What) -> tuple[Sequence[int], Sequence[int]]:
     at, entries = what.at, AuditEntry.objects.filter(agent_id=agent.pk).order_by("seq")
     if isinstance(at, datetime):
         last: int = entries.filter(at__lte=at).aggregate(last=Max("seq", default=0))["last"]
-        return (since := range(last + 1, agent.audit_seq + 1)), since
+        since = range(last + 1, agent.audit_seq + 1)
+        return since, since
     if what.kind in ("entry", "since_entry") and not (1 if what.kind == "entry" else 0) <= at <= agent.audit_seq:
         raise errors.UnknownEntry(f"There is no entry {at}; the last is {agent.audit_seq}.")
     if what.kind == "since_entry":
-        return (since := range(at + 1, agent.audit_seq + 1)), since
+        since = range(at + 1, agent.audit_seq + 1)
+        return since, since
     if what.kind == "session":
         name = f"Session {at}"
         found = list(entries.filter(session=at).values_list("seq", "operation", "changes"))
@@ -100,7 +102,9 @@ class Undone:
     Nothing undoes a redaction.
     """
 
-    def __init__(self, rollbacks: Iterable[tuple[int, Iterable[Sequence[int]]]], redactions: Collection[int] = ()):
+    def __init__(
+        self, rollbacks: Iterable[tuple[int, Iterable[Sequence[int]]]], redactions: Collection[int] = ()
+    ) -> None:
         self._redactions = redactions
         self._runs: list[tuple[int, int, int]] = []  # first entry, last entry, rollback; in order, and apart
         for seq, undid in rollbacks:
