@@ -16,14 +16,15 @@ from tests.commands.calling import Installation
 def _made() -> Path:
     """The first test process that needs one makes it, and all copy it."""
     folder = environment.FOLDER.with_name("installation")
-    folder.mkdir(exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "data").exists():
-            service = Installation(folder)
+        if not folder.exists():
+            draft = Installation(folder.with_suffix(".draft"))
+            shutil.rmtree(draft.folder, ignore_errors=True)
             for command in (("create_keys",), ("migrate", "--verbosity", "0")):
-                ran = service.manage(*command)
+                ran = draft.manage(*command)
                 assert (ran.code, ran.out) == (0, ""), ran
+            draft.folder.rename(folder)
     return folder
 
 
