@@ -108,7 +108,7 @@ def _terms(session: RefinementSession) -> dict[str, Any]:
 
 
 def row_of(session: RefinementSession) -> models.QuerySet[RefinementSession]:
-    """Found with its agent, too: rows may lie by agent on several servers (docs/scaling.md)."""
+    """Found with its agent, too: rows may lie by agent on several servers (docs/internals/scaling.md)."""
     return RefinementSession.objects.filter(pk=session.pk, agent_id=session.agent_id)
 
 
