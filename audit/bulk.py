@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from django.db import DEFAULT_DB_ALIAS, connection, models
@@ -54,18 +55,22 @@ class _Statement:
 
     def run(self, rows: Sequence[models.Model]) -> None:
         """PostgreSQL gets an array for each column, and SQLite a parameter for each value."""
+        by_column = []
+        for column in self.columns:
+            values = [getattr(row, column.attname) for row in rows]
+            if isinstance(column, models.DateTimeField | models.JSONField):  # others need no preparation, which is slow
+                values = [column.get_db_prep_save(value, connection) for value in values]
+            by_column.append(values)
         with connection.cursor() as cursor:
             if connection.vendor == "postgresql":
-                cursor.execute(self._with_arrays, [_values(column, rows) for column in self.columns])
+                cursor.execute(self._with_arrays, by_column)
                 return
             at_once = (connection.features.max_query_params or 0) // len(self.columns)
             one_row = f"({', '.join(['%s'] * len(self.columns))})"
-            for start in range(0, len(rows), at_once):
-                part = rows[start : start + at_once]
-                by_column = [_values(column, part) for column in self.columns]
-                params = [value for row in zip(*by_column, strict=True) for value in row]
+            by_row = zip(*by_column, strict=True)
+            while part := list(islice(by_row, at_once)):
                 source = f"(VALUES {', '.join([one_row] * len(part))}) AS given"
-                cursor.execute(f"{self.before} {source} {self.after}", params)
+                cursor.execute(f"{self.before} {source} {self.after}", list(chain.from_iterable(part)))
 
     @cached_property
     def _with_arrays(self) -> str:
@@ -104,14 +109,6 @@ def together() -> Iterator[None]:
         yield
 
 
-def _values(column: _Column, rows: Sequence[models.Model]) -> list[Any]:
-    """The column's values of the rows. Only times and JSON need Django's preparation, which is slow."""
-    values = [getattr(row, column.attname) for row in rows]
-    if isinstance(column, models.DateTimeField | models.JSONField):
-        return [column.get_db_prep_save(value, connection) for value in values]
-    return values
-
-
 def _table(model: type[models.Model]) -> str:
     return connection.ops.quote_name(model._meta.db_table)
 
@@ -131,33 +128,49 @@ class Prepared(Generic[M]):
         self._compose = compose
 
     def __call__(self, *params: Any) -> list[M]:
-        """The rows of the query with these parameters: all that the SQL has, in its order."""
-        sql, make = self._composed
+        """The rows of the query with these parameters: all that the SQL has, in its order. Each becomes an object as in
+        Django's `ModelIterable`."""
+        composed = self._composed
+        found = []
         with connection.cursor() as cursor:
-            cursor.execute(sql, params)
-            return [make(list(row)) for row in cursor.fetchall()]
+            cursor.execute(composed.sql, params)
+            for row in map(list, cursor.fetchall()):
+                for place, converters, expression in composed.converters:
+                    for convert in converters:
+                        row[place] = convert(row[place], expression, connection)
+                made = composed.model.from_db(DEFAULT_DB_ALIAS, composed.names, row[composed.places])
+                for each in composed.related:
+                    each.populate(row, made)
+                found.append(made)
+        return found
 
     @cached_property
-    def _composed(self) -> tuple[str, Callable[[list[Any]], M]]:
-        """The SQL, and what makes an object of a row, as Django's `ModelIterable` does."""
+    def _composed(self) -> _Composed:
         query = self._compose()
         compiler = query.query.get_compiler(DEFAULT_DB_ALIAS)
         sql, _ = compiler.as_sql()
         converters = compiler.get_converters([column for column, *_ in compiler.select]).items()
         places = slice(compiler.klass_info["select_fields"][0], compiler.klass_info["select_fields"][-1] + 1)
-        names = [column.target.attname for column, *_ in compiler.select[places]]
-        related = get_related_populators(compiler.klass_info, compiler.select, DEFAULT_DB_ALIAS)  # type: ignore[call-arg]  # of Django 6.1
+        return _Composed(
+            query.model,
+            sql,
+            places,
+            [column.target.attname for column, *_ in compiler.select[places]],
+            [(place, convert, expression) for place, (convert, expression) in converters],
+            get_related_populators(compiler.klass_info, compiler.select, DEFAULT_DB_ALIAS),  # type: ignore[call-arg]  # of Django 6.1
+        )
 
-        def make(row: list[Any]) -> M:
-            for place, (convert, expression) in converters:
-                for converter in convert:
-                    row[place] = converter(row[place], expression, connection)
-            made = query.model.from_db(DEFAULT_DB_ALIAS, names, row[places])
-            for each in related:
-                each.populate(row, made)
-            return made
 
-        return sql, make
+@dataclass(frozen=True, slots=True)
+class _Composed:
+    """SQL, and what makes objects of its rows."""
+
+    model: type[Any]
+    sql: str
+    places: slice  # of the model's own columns in a row
+    names: list[str]  # of these
+    converters: list[tuple[int, Any, Any]]
+    related: list[Any]
 
 
 def streamed(rows: models.QuerySet[Any, Any], at_a_time: int = 500) -> closing[Generator[Any, None, None]]:

@@ -1,8 +1,7 @@
-"""What each new connection to the database is taught, before anything is asked over it."""
+"""How each new connection to PostgreSQL is prepared."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -12,13 +11,7 @@ from django.db.backends.signals import connection_created
 
 
 def prepare_connections() -> None:
-    connection_created.connect(_teach_sqlite, dispatch_uid="audit.connection_setup.sqlite")
     connection_created.connect(_expect_migrations, dispatch_uid="audit.connection_setup.postgresql")
-
-
-def _teach_sqlite(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    if connection.vendor == "sqlite":
-        connection.connection.create_function("from_base64", 1, _unbase64, deterministic=True)
 
 
 def _expect_migrations(connection: BaseDatabaseWrapper, **_: Any) -> None:
@@ -39,7 +32,3 @@ def _planned_anew(execute: Callable[..., Any], sql: str, params: Any, many: bool
             raise
         database.connection.execute("DEALLOCATE ALL")
     return execute(sql, params, many, context)
-
-
-def _unbase64(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)

@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 
 from django.db import models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.utils import timezone
 
 from audit.bulk import insert_many
 from audit.models import ActorKind, AuditEntry, Change
@@ -74,11 +73,6 @@ class Head:
     seq: int
     mac: bytes
     at: datetime | None
-
-    def next_at(self) -> datetime:
-        """The time of the next entry: now, but never earlier than the entry before it."""
-        now = timezone.now()
-        return max(now, self.at) if self.at else now
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,14 +135,14 @@ AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # by the name alone, anybody could keep its owner out
 AXES_USERNAME_FORM_FIELD = "username"
-AXES_USERNAME_CALLABLE = "memory.admin.plain_pages.sign_in.typed_address"
-AXES_CLIENT_IP_CALLABLE = "memory.admin.plain_pages.sign_in.client_address"
+AXES_USERNAME_CALLABLE = "memory.admin.plain_pages.accounts.typed_address"
+AXES_CLIENT_IP_CALLABLE = "memory.admin.plain_pages.accounts.client_address"
 AXES_SENSITIVE_PARAMETERS = ["username", "password", "code"]
 AXES_RESET_ON_SUCCESS = True
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_DISABLE_ACCESS_LOG = AXES_VERBOSE = False
 AXES_ENABLE_ADMIN = False
-AXES_LOCKOUT_CALLABLE = "memory.admin.plain_pages.sign_in.locked_out"
+AXES_LOCKOUT_CALLABLE = "memory.admin.plain_pages.accounts.locked_out"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
@@ -278,11 +278,10 @@ API_IMPORT_BYTES = env.whole("API_IMPORT_BYTES", 256 * 2**20)  # of an import's,
 API_RATE = env.whole("API_RATE", 1_200)  # requests a minute and key
 CONTEXT_JOURNAL_DAYS = env.whole("CONTEXT_JOURNAL_DAYS", 7)
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["memory.api.base.keys.KeyAuthentication"],
-    "DEFAULT_PERMISSION_CLASSES": ["memory.api.base.keys.Nobody"],
+    "DEFAULT_AUTHENTICATION_CLASSES": [],  # for nobody, but for subclasses of View (memory/api/base/views.py)
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_PARSER_CLASSES": ["memory.api.base.bodies.StrictJSON"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_THROTTLE_CLASSES": ["memory.api.base.keys.PerKey"],
     "DEFAULT_SCHEMA_CLASS": "memory.api.base.schema.Schema",
     "EXCEPTION_HANDLER": "drf_standardized_errors.handler.exception_handler",
     "UNAUTHENTICATED_USER": None,

@@ -24,7 +24,7 @@ class Site(UnfoldAdminSite):  # type: ignore[misc]  # Unfold comes without types
         """Only our own pages: `admin.autodiscover` would add those of django-q and of Django's groups."""
         from audit import admin as audit_pages  # noqa: F401
         from memory import admin as memory_pages  # noqa: F401
-        from memory.admin.plain_pages.sign_in import SignIn
+        from memory.admin.plain_pages.accounts import SignIn
         from refinement import admin as refinement_pages  # noqa: F401
 
         self.login_form = SignIn

@@ -23,8 +23,8 @@ from django.utils import timezone
 from audit.trail import Actor
 from config.queue import REFINE_AGENT, SWEEP, QueueUnreachable, depth, is_put_later, put, put_later
 from memory.agents.lifecycle import change
-from memory.errors import MemoryDisabled
 from memory.models import Agent, DueReason
+from memory.policy import switches
 from memory.writing import edits
 from refinement import allowance, providers, schedule, scheduling
 from refinement.errors import AllowanceSpent, BackingOff
@@ -44,8 +44,7 @@ def ask(agent: Agent) -> Agent:
     """
     with edits.locked(agent) as row:
         edits.require_key(row)
-        if not row.memory_enabled:
-            raise MemoryDisabled
+        switches.require_on(row)
         now = timezone.now()
         if row.failures_in_a_row and row.quiet_until and now < row.quiet_until:  # each try may cost the operator money
             raise BackingOff(f"Refinement ended in trouble; ask again from {row.quiet_until:%Y-%m-%d %H:%M:%S} UTC on.")
@@ -65,8 +64,7 @@ def ask_for(agent: Agent, actor: Actor) -> Agent:
     trouble, too. Raises MemoryDisabled, Erased."""
     with edits.locked(agent) as row:
         edits.require_key(row)
-        if not row.memory_enabled:
-            raise MemoryDisabled
+        switches.require_on(row)
         due = change(row, actor, due_at=timezone.now(), due_reason=DueReason.MANUAL)
         _call_again(due)
         return due

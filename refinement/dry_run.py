@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from memory.errors import MemoryDisabled
 from memory.models import Agent
-from memory.policy import tokens
+from memory.policy import switches, tokens
 from memory.writing import duplicates
 from refinement import ledger, limits, schedule
 from refinement.models import Mode
@@ -17,8 +16,7 @@ def preview(agent: Agent, mode: str = Mode.FULL) -> dict[str, Any]:
 
     Raises MemoryDisabled.
     """
-    if not agent.memory_enabled:
-        raise MemoryDisabled
+    switches.require_on(agent)
     removable = {memory.number for memory in duplicates.removable(agent)}
     entries = [e for e in ledger.read(agent) if e.memory.number not in removable]
     batches = ledger.batches(entries)

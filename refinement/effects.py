@@ -21,7 +21,7 @@ from memory.policy.validation import parse_moment
 from memory.search.cache import reader
 from memory.search.selection import Filters
 from memory.silo.silo import Silo
-from memory.writing import edits, operations
+from memory.writing import counters, edits, operations
 from refinement import ledger, limits, similarity, tools
 from refinement import session as sessions
 from refinement.errors import BadCall, FloorReached
@@ -244,9 +244,10 @@ def _check_rewrite(call: ToolCall, sources: list[Memory], content: str) -> dict[
             "grown",
         )
     # A result that equals another core memory is removed as an exact duplicate before the next session.
-    core = Memory.objects.of(call.agent).active().core().filter(scope=sources[0].scope, project=sources[0].project)
-    equal = core.filter(digest=Silo.for_agent(call.agent).digest(content))
-    if equal.exclude(number__in=[source.number for source in sources]).exists():
+    digest, place = Silo.for_agent(call.agent).digest(content), (sources[0].scope, sources[0].project)
+    repeats = counters.repeats(call.agent, {digest})
+    equal = sum(sizes.total() for group, sizes in repeats.items() if (group.scope, group.project) == place)
+    if equal > sum(bytes(source.digest) == digest for source in sources):
         after = 0
     call.count_changes(len(sources), max(0, before - after))
     report = _left_out(call, sources, content)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from django.conf import settings
+from django.template.loader import render_to_string
 from django.utils import timezone
 
 from audit.trail import Actor
@@ -24,7 +25,6 @@ from memory.run_log.log_file import CHUNK
 from memory.writing import edits
 from refinement import allowance, gc_reports
 from refinement.gc_logs import Log, Text, log_of
-from refinement.gc_prompt import PROMPT
 from refinement.llm import base, catalog
 from refinement.llm.base import LongText, Message, ModelError, ModelNotConfigured
 from refinement.models import GcReport
@@ -87,10 +87,12 @@ def collect(agent: Agent, name: str, options: Options, output: Output) -> None:
         _collect(agent, name, options, output)
     except MemoryDisabled:  # before or during the model call
         output.warn(f'Warning: agent "{name}" does not have memory enabled. Skipping.')
+    except FileFault as fault:
+        raise GcFailed(str(fault), USAGE if isinstance(fault, FileElsewhere) else FAILED) from None
 
 
 def _collect(agent: Agent, name: str, options: Options, output: Output) -> None:
-    agent_log = _log(agent, options.actor)
+    agent_log = log_of(agent, options.actor)
     if agent_log.is_empty:
         output.tell(f'No memory entries for agent "{name}". Nothing to do.')
         return
@@ -108,18 +110,15 @@ def _collect(agent: Agent, name: str, options: Options, output: Output) -> None:
     )
     output.tell("--- Analysis ---")
     output.tell(_printable(agent, agent_log, report, analysis, options))
-    _flush(output)
+    try:
+        output.flush()
+    except OSError as failure:
+        problem = f"the analysis could not be written out ({failure.strerror}); nothing was trimmed"
+        raise GcFailed(problem, FAILED) from None
     if options.dry_run:
         output.tell("Dry run: no entries trimmed.")
     else:
         _trim(agent, agent_log, output)
-
-
-def _log(agent: Agent, actor: Actor) -> Log:
-    try:
-        return log_of(agent, actor)
-    except FileFault as fault:
-        raise GcFailed(str(fault), USAGE if isinstance(fault, FileElsewhere) else FAILED) from None
 
 
 # --- the model
@@ -157,19 +156,19 @@ def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
         raise GcFailed(str(problem), MODEL) from None
     except ModelError as failure:
         allowance.add(agent.tenant_id, failure.usage.total, timezone.now())
-        kind = _error_class(failure, model.partition("/")[0])
+        known = ERROR_CLASSES[model.partition("/")[0]]
+        kind = "timeout" if isinstance(failure, base.ModelTimedOut) else known.get(failure.status, "server")
         exit_code = FAILED if kind == "bad_request" else MODEL
         raise GcFailed(f"{kind}: {_quoted(failure) if quotes else failure}", exit_code) from None
-    except FileFault as fault:
-        raise GcFailed(str(fault), FAILED) from None
 
 
 def _request(name: str, text: Text, *, quotes: bool) -> base.Request:
     long = LongText(secrets.token_hex(16), text.size, text.pieces) if text.size > CHUNK else None
+    system = render_to_string("refinement/gc.txt").strip()
     user = long.mark if long else b"".join(text.pieces()).decode("utf-8", "replace")
     return base.Request(
         model=name,
-        messages=(Message("system", PROMPT), Message("user", user)),
+        messages=(Message("system", system), Message("user", user)),
         max_output_tokens=MAX_TOKENS,
         temperature=TEMPERATURE,
         seconds=settings.MODEL_CALL_SECONDS,
@@ -180,17 +179,11 @@ def _request(name: str, text: Text, *, quotes: bool) -> base.Request:
     )
 
 
-def _error_class(failure: ModelError, provider: str) -> str:
-    if isinstance(failure, base.ModelTimedOut):
-        return "timeout"
-    return ERROR_CLASSES[provider].get(failure.status, "server")
-
-
 def _quoted(failure: ModelError) -> str:
     """The provider's own words, which may repeat what was sent: only for memory files."""
     if isinstance(failure, base.ModelReplyInvalid):
-        return failure.said or f"failed to parse response: {failure}"
-    return failure.said if failure.status or failure.said else str(failure)
+        return failure.server_message or f"failed to parse response: {failure}"
+    return failure.server_message if failure.status or failure.server_message else str(failure)
 
 
 # --- the result
@@ -202,14 +195,6 @@ def _printable(agent: Agent, agent_log: Log, report: GcReport, analysis: str, op
     if agent_log.is_file or options.may_print(agent, agent_log, report.number):
         return analysis
     return f"Kept for its agent alone: GET /api/v1/gc-reports/{report.number}"
-
-
-def _flush(output: Output) -> None:
-    try:
-        output.flush()
-    except OSError as failure:
-        problem = f"the analysis could not be written out ({failure.strerror}); nothing was trimmed"
-        raise GcFailed(problem, FAILED) from None
 
 
 def _trim(agent: Agent, agent_log: Log, output: Output) -> None:

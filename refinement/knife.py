@@ -23,6 +23,7 @@ from django.utils import timezone
 from config.errors import DomainError
 from memory import errors
 from memory.models import Agent
+from memory.policy import switches
 from memory.silo.silo import Silo
 from memory.writing import edits
 from refinement import ledger, limits, prompts, tools
@@ -91,7 +92,12 @@ class Knife:
         """The transaction of one call: the locked agent and the session's present row. Raises SessionEnded,
         MemoryDisabled."""
         with edits.locked(self._session.agent) as agent:
-            yield agent, sessions.live(self._session, agent)
+            switches.require_on(agent)
+            row = sessions.row_of(self._session).get()
+            row.agent = agent
+            if row.outcome != Outcome.OPEN or row.lease_token != self._session.lease_token:
+                raise SessionEnded("This refinement session has ended. Nothing was changed.")
+            yield agent, row
 
 
 # --- a session that the agent's runtime drives
@@ -124,8 +130,7 @@ def briefing(agent: Agent, number: int) -> Briefing:
         plan = [[entry.memory.number for entry in entries] for entries in batches]
     with edits.locked(agent) as locked:
         row = _driven(locked, number)
-        if not locked.memory_enabled:
-            raise errors.MemoryDisabled
+        switches.require_on(locked)
         if not row.plan:
             row.plan = plan
             row.save(update_fields=["plan"])

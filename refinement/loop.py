@@ -182,6 +182,6 @@ class _Run:
 
 def _estimated(messages: Sequence[Message], reply: Reply) -> Usage:
     """An estimate of what a call cost, for a server that does not report it: the session's limit holds anyway."""
-    said = json.dumps([call.arguments for call in reply.tool_calls], default=str)
+    arguments = json.dumps([call.arguments for call in reply.tool_calls], default=str)
     prompt = sum(tokens.heuristic(message.text) for message in messages)
-    return Usage(prompt=prompt, completion=tokens.heuristic(reply.text + said))
+    return Usage(prompt=prompt, completion=tokens.heuristic(reply.text + arguments))

@@ -11,8 +11,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memory.search.stopwords import stop_words
-from memory.search.words import stemmer
+from memory.search.words import stemmer, stop_words
 from refinement.similarity import NUMBER_WORDS
 
 _NAMES = "january february march april may june july august september october november december"

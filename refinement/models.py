@@ -126,9 +126,9 @@ class RefinementSession(models.Model):
     def __str__(self) -> str:
         return f"session {self.number} of {self.agent}"
 
-    def _do_update(self, base_qs: models.QuerySet[RefinementSession], *given: Any) -> Any:
+    def _do_update(self, base_qs: models.QuerySet[RefinementSession], *arguments: Any) -> Any:
         """`save()` finds the row with its agent, too, as all else does (docs/internals/scaling.md, sharding)."""
-        return super()._do_update(base_qs.filter(agent_id=self.agent_id), *given)
+        return super()._do_update(base_qs.filter(agent_id=self.agent_id), *arguments)
 
     @property
     def counted_tokens(self) -> int:

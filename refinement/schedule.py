@@ -66,7 +66,9 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
     agent.failures_in_a_row = agent.failures_in_a_row + 1 if troubled else 0
     agent.last_refined_at = now
     agent.quiet_until = agent.quiet_below_tokens = None
-    agent.due_at, agent.due_reason = _weekly(agent, now)
+    every = agent.refine_every
+    agent.due_at = due_dates.following(now, every, agent.pk) if every else None
+    agent.due_reason = DueReason.WEEKLY
     if troubled:
         again = agent.failures_in_a_row == 1 and _was_the_workers_fault(session)
         _wait(agent, now, timedelta() if again else retry_after(agent.failures_in_a_row))
@@ -75,11 +77,6 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
     elif session.tokens_after > agent.budget_tokens:
         _stay_quiet(agent, now)
     agent.save(update_fields=_DATES)
-
-
-def _weekly(agent: Agent, now: datetime) -> tuple[datetime | None, str]:
-    every = agent.refine_every
-    return (due_dates.following(now, every, agent.pk) if every else None), DueReason.WEEKLY
 
 
 def retry_after(failures: int) -> timedelta:

@@ -20,13 +20,14 @@ from django.utils import timezone
 
 from audit.models import Operation
 from audit.trail import Actor
-from memory.errors import MemoryDisabled, SealBroken, SiloKeyMissing
+from memory.errors import SealBroken, SiloKeyMissing
 from memory.models import Agent, DueReason
+from memory.policy import switches
 from memory.policy.validation import MAX_CONTENT
 from memory.silo.silo import Silo
 from memory.writing import duplicates, edits, operations
 from refinement import allowance, limits, schedule
-from refinement.errors import SessionEnded, SessionOpen
+from refinement.errors import SessionOpen
 from refinement.llm.base import Usage
 from refinement.models import Driver, Mode, Outcome, RefinementSession
 
@@ -48,8 +49,7 @@ def open_session(
     started = time.perf_counter()
     with edits.locked(agent) as agent:
         edits.require_key(agent)
-        if not agent.memory_enabled:
-            raise MemoryDisabled
+        switches.require_on(agent)
         _end_stale(agent)
         before = copy(agent)
         number = (RefinementSession.objects.filter(agent=agent).aggregate(last=Max("number"))["last"] or 0) + 1
@@ -59,13 +59,22 @@ def open_session(
         session.own_microseconds = round((time.perf_counter() - started) * 1_000_000)
         session.save(force_insert=True)
         with edits.begin(agent, Operation.SESSION_OPENED, SYSTEM, session=number) as edit:
-            edit.detail = _terms(session)
+            edit.detail = {
+                "mode": mode,
+                "driver": driver,
+                "trigger": trigger,
+                "model": session.model,
+                "tokens": session.tokens_before,
+                "repeated_tokens": session.repeated_tokens,
+                "target": session.target_tokens,
+                "floor": session.floor_tokens,
+            }
             edit.finish(always=True)
         return session
 
 
 def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: str, driver: str) -> RefinementSession:
-    """Of an agent as it was before its exact duplicates went, and as it is without them: its terms are of that."""
+    """`before` is the agent with its exact duplicates. `agent` is without them: the session's terms depend on it."""
     now = timezone.now()
     bounds = limits.of(agent)
     left = allowance.left(agent.tenant) if driver == Driver.SERVER and trigger != DueReason.MANUAL else None
@@ -94,36 +103,9 @@ def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: s
     return session
 
 
-def _terms(session: RefinementSession) -> dict[str, Any]:
-    return {
-        "mode": session.mode,
-        "driver": session.driver,
-        "trigger": session.trigger,
-        "model": session.model,
-        "tokens": session.tokens_before,
-        "repeated_tokens": session.repeated_tokens,
-        "target": session.target_tokens,
-        "floor": session.floor_tokens,
-    }
-
-
 def row_of(session: RefinementSession) -> models.QuerySet[RefinementSession]:
-    """Found with its agent, too: rows may lie by agent on several servers (docs/internals/scaling.md)."""
+    """The query names the agent, too: rows may be sharded by agent (docs/internals/scaling.md)."""
     return RefinementSession.objects.filter(pk=session.pk, agent_id=session.agent_id)
-
-
-def live(session: RefinementSession, agent: Agent) -> RefinementSession:
-    """The session as it stands, for its lease's holder. The caller holds the agent's row locked.
-
-    Raises SessionEnded; MemoryDisabled when memory was switched off meanwhile.
-    """
-    if not agent.memory_enabled:
-        raise MemoryDisabled
-    row = row_of(session).get()
-    row.agent = agent
-    if row.outcome != Outcome.OPEN or row.lease_token != session.lease_token:
-        raise SessionEnded("This refinement session has ended. Nothing was changed.")
-    return row
 
 
 def count_model_calls(session: RefinementSession, usage: Usage, calls: int, milliseconds: int) -> None:
@@ -200,13 +182,13 @@ def end(agent: Agent, row: RefinementSession, outcome: str, reason: str = "", wo
     row.outcome, row.reason = outcome, reason
     row.tokens_after, row.memories_after = agent.core_tokens, agent.core_count
     row.closed_at = timezone.now()
-    said = [*read_summaries(agent, row), words] if words else read_summaries(agent, row)
+    summaries = [*read_summaries(agent, row), words] if words else read_summaries(agent, row)
     row.shown, row.plan, row.summaries = {}, [], None
     row.save()
     try:
         operations.notify(
             agent,
-            notice(row, " ".join(said)),
+            notice(row, " ".join(summaries)),
             operation=Operation.SESSION_CLOSED,
             actor=SYSTEM,
             detail=figures(row),
@@ -224,8 +206,8 @@ def end(agent: Agent, row: RefinementSession, outcome: str, reason: str = "", wo
 
 def _log_closed(row: RefinementSession) -> None:
     went_wrong = row.outcome in (Outcome.FAILED, Outcome.ABANDONED) and row.reason != INTERRUPTED
-    tell = log.warning if went_wrong else log.info
-    tell("refinement session closed", agent=row.agent_id, session=row.number, outcome=row.outcome, reason=row.reason)
+    write = log.warning if went_wrong else log.info
+    write("refinement session closed", agent=row.agent_id, session=row.number, outcome=row.outcome, reason=row.reason)
 
 
 def figures(session: RefinementSession) -> dict[str, Any]:
@@ -237,11 +219,11 @@ def figures(session: RefinementSession) -> dict[str, Any]:
 
 def notice(session: RefinementSession, words: str) -> str:
     """The journal memory of a session. Every figure is counted here, none is taken from the model's words."""
-    told = _ENDINGS[Outcome(session.outcome)].format(reason=session.reason.replace("_", " "))
+    ending = _ENDINGS[Outcome(session.outcome)].format(reason=session.reason.replace("_", " "))
     saved = session.tokens_before - session.tokens_after
     weight = f"saved {saved:,} tokens" if saved >= 0 else f"grew by {-saved:,} tokens"
     counted = (
-        f"{told} Compressed {session.memories_before:,} → {session.memories_after:,} core memories; "
+        f"{ending} Compressed {session.memories_before:,} → {session.memories_after:,} core memories; "
         f"{weight}; merged {session.merged:,}, rewrote {session.updated:,}, deleted {session.deleted:,}, "
         f"promoted {session.promoted:,}; protected {session.protected:,}; "
         f"exact duplicates removed {session.duplicates_removed:,}."
@@ -264,12 +246,12 @@ def read_summaries(agent: Agent, session: RefinementSession) -> list[str]:
     if session.summaries is None:
         return []
     try:
-        said = Silo.for_agent(agent).open_text("summary", session.number, bytes(session.summaries))
+        summaries = Silo.for_agent(agent).open_text("summary", session.number, bytes(session.summaries))
     except (SealBroken, SiloKeyMissing):  # a session can be closed all the same
         return ["(What was said before does not open.)"]
-    return said.split("\n")
+    return summaries.split("\n")
 
 
 def add_summary(agent: Agent, session: RefinementSession, words: str) -> None:
-    said = [*read_summaries(agent, session), " ".join(words.split())]
-    session.summaries = Silo.for_agent(agent).seal_text("summary", session.number, "\n".join(said))
+    summaries = [*read_summaries(agent, session), " ".join(words.split())]
+    session.summaries = Silo.for_agent(agent).seal_text("summary", session.number, "\n".join(summaries))

@@ -1,9 +1,9 @@
-"""Which sessions were taken back: derived from the trail, as no row of theirs changes when the Time Machine does."""
+"""Which sessions were rolled back. It is read from the trail, because a rollback changes no row of a session."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from functools import reduce
 from operator import or_
@@ -17,18 +17,13 @@ from refinement.models import Outcome, RefinementSession
 Session = tuple[int, int]  # its agent's id, and its number
 
 
-def note(sessions: Iterable[RefinementSession]) -> None:
-    """Set each one's `undone_by`. One query however many; none for sessions that are open."""
-    over = []
+def note(sessions: Collection[RefinementSession]) -> None:
+    """Set `undone_by` of each session, in one query at most. An open session cannot be undone."""
+    ended = [session for session in sessions if session.outcome != Outcome.OPEN]
+    keys = [(session.agent_id, session.number) for session in ended]
+    found = sessions_undone(keys, min(session.opened_at for session in ended)) if ended else {}
     for session in sessions:
-        session.undone_by = None
-        if session.outcome != Outcome.OPEN:
-            over.append(session)
-    if over:
-        since = min(session.opened_at for session in over)
-        found = sessions_undone([(session.agent_id, session.number) for session in over], since)
-        for session in over:
-            session.undone_by = found.get((session.agent_id, session.number))
+        session.undone_by = found.get((session.agent_id, session.number))
 
 
 def sessions_undone(sessions: Iterable[Session], since: datetime) -> dict[Session, int]:

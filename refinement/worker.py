@@ -19,18 +19,14 @@ def refine_next(agent_id: int) -> str:
     """The outcome of the session, or `not_due` if nothing was to be done. The named agent waits with the others."""
     backlog.look(agent_id)
     try:
-        return _refine_one()
+        while not is_ending() and (turn := scheduling.take()) is not None:
+            backlog.go_on()  # an idle worker may take the next agent
+            outcome = _refine(turn)
+            if outcome != NOT_DUE:
+                return outcome
+        return NOT_DUE
     finally:
         backlog.go_on()
-
-
-def _refine_one() -> str:
-    while not is_ending() and (turn := scheduling.take()) is not None:
-        backlog.go_on()  # an idle worker may take the next agent
-        outcome = _refine(turn)
-        if outcome != NOT_DUE:
-            return outcome
-    return NOT_DUE
 
 
 def _refine(turn: Waiting) -> str:

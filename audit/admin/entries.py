@@ -12,9 +12,8 @@ from unfold.decorators import display
 
 from audit.models import AuditEntry, Operation
 from memory.access.roles import Action
-from memory.admin.base.about_agents import ask_access_address, time_machine_address
 from memory.admin.base.actions import LinkAction
-from memory.admin.base.page import OfAgent, OfTenant, Scoped
+from memory.admin.base.page import OfAgent, OfTenant, Scoped, ask_access_address, time_machine_address
 from memory.models import Agent
 
 

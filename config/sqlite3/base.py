@@ -1,4 +1,4 @@
-"""The connection: Django's own, but for how it waits for its turn to write.
+"""Django's connection to SQLite, with a function `from_base64` and another way to wait for its turn to write.
 
 SQLite lets a writer that finds another at work sleep longer and longer, up to 0.1 s; meanwhile those that came later
 go first. Under load one write of a hundred took twenty times as long as most. Here each waits in the same short steps,
@@ -7,7 +7,9 @@ and as long in all as SQLite would.
 
 from __future__ import annotations
 
+import base64
 import time
+from typing import Any
 
 from django.db import OperationalError
 from django.db.backends.sqlite3 import base, features
@@ -23,22 +25,29 @@ class DatabaseWrapper(base.DatabaseWrapper):
     features_class = DatabaseFeatures
     patience: float | None = None  # seconds, of who does not wait as long as others (audit/patience.py)
 
+    def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
+        connection = super().get_new_connection(conn_params)
+        connection.create_function("from_base64", 1, _from_base64, deterministic=True)
+        return connection
+
     def _start_transaction_under_autocommit(self) -> None:
         """Raises OperationalError when no turn comes within the connection's timeout."""
         patience = float(self.settings_dict["OPTIONS"].get("timeout", 5))
         until = time.monotonic() + (patience if self.patience is None else self.patience)
         self.connection.execute("PRAGMA busy_timeout = 0")
         try:
-            while not self._begun(is_last=time.monotonic() >= until):
+            while True:
+                is_last = time.monotonic() >= until
+                try:
+                    super()._start_transaction_under_autocommit()  # type: ignore[misc]  # unknown to the stubs
+                    return
+                except OperationalError as failure:
+                    if is_last or "locked" not in str(failure):
+                        raise
                 time.sleep(STEP)
         finally:
             self.connection.execute(f"PRAGMA busy_timeout = {int(patience * 1_000)}")
 
-    def _begun(self, *, is_last: bool) -> bool:
-        try:
-            super()._start_transaction_under_autocommit()  # type: ignore[misc]  # which the stubs do not know
-        except OperationalError as failure:
-            if is_last or "locked" not in str(failure):
-                raise
-            return False
-        return True
+
+def _from_base64(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)

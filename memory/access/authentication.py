@@ -1,10 +1,18 @@
-"""Who may reach what: the one door from a name or a key to an agent. Missing and forbidden look alike."""
+"""Who may reach what: the one door from a name or a key to an agent. Missing and forbidden look alike.
+
+A key is proven when a request begins. Its body may come long after, or it may wait for an agent's lock. Meanwhile the
+key may have ended, as in an exchange by which a runtime makes its silo its own. So the key of the request is looked at
+again before anything is done or read by it.
+"""
 
 from __future__ import annotations
 
 import hmac
 import secrets
 import string
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -18,6 +26,7 @@ from memory.models import Agent, AgentKey, TenantKey
 
 _ALPHABET = string.ascii_lowercase + string.digits
 _FORMS = {AgentKey: "pal", TenantKey: "palt"}
+_KINDS: dict[str, type[Any]] = {form: kind for kind, form in _FORMS.items()}
 _PURPOSES = {AgentKey: "agent-key", TenantKey: "tenant-key"}  # in the text of a MAC
 _OWNERS = {AgentKey: "agent_id", TenantKey: "tenant_id"}
 PREFIX_CHARACTERS = 12
@@ -48,30 +57,20 @@ def agent_of_key(key: str) -> Agent:
 
 def agent_key(key: str) -> AgentKey:
     """The row of an agent's key; notes its last use. Raises KeyRejected, whatever is wrong with it."""
-    return _proven(key, AgentKey)
-
-
-def tenant_key(key: str) -> TenantKey:
-    """The row of a tenant's key; notes its last use. Raises KeyRejected, whatever is wrong with it."""
-    return _proven(key, TenantKey)
+    row = either_key(key)
+    if not isinstance(row, AgentKey):
+        raise KeyRejected("The key is not valid.")
+    return row
 
 
 def either_key(key: str) -> AgentKey | TenantKey:
-    """The row of a key of either kind. Raises KeyRejected."""
-    return _proven(key, TenantKey) if key.startswith(f"{_FORMS[TenantKey]}_") else _proven(key, AgentKey)
-
-
-def prefix_of(key: str) -> str:
-    """A key's name, which is no secret."""
-    return key.split("_")[1]
-
-
-def _proven(key: str, kind: type[K]) -> K:
+    """The row of a key of either kind; notes its last use. Raises KeyRejected, whatever is wrong with it."""
     form, _, rest = key.partition("_")
     prefix, _, secret = rest.partition("_")
-    if form != _FORMS[kind] or len(prefix) != PREFIX_CHARACTERS or not prefix.isalnum() or not secret.isascii():
+    kind = _KINDS.get(form)
+    if kind is None or len(prefix) != PREFIX_CHARACTERS or not prefix.isalnum() or not secret.isascii():
         raise KeyRejected("The key is not valid.")
-    rows: list[K] = _WITH_PREFIX[kind](prefix)
+    rows: list[AgentKey | TenantKey] = _WITH_PREFIX[kind](prefix)
     row = rows[0] if rows else None
     expected = bytes(row.mac) if row else b"\0" * 32
     owner_id = getattr(row, _OWNERS[kind], 0)
@@ -83,6 +82,11 @@ def _proven(key: str, kind: type[K]) -> K:
         with transaction.atomic():  # on SQLite it is at its beginning that a transaction waits its turn
             kind._default_manager.filter(pk=row.pk).update(last_used_at=now)
     return row
+
+
+def prefix_of(key: str) -> str:
+    """A key's name, which is no secret."""
+    return key.split("_")[1]
 
 
 def is_key_of(agent: Agent, key: str) -> bool:
@@ -116,3 +120,33 @@ def is_proven(expected: bytes, text: str) -> bool:
     """Whether this is a MAC of the text, compared in constant time."""
     matches = [hmac.compare_digest(expected, mac) for mac in macs(text)]
     return any(matches)
+
+
+# --- the key of the present request
+
+request_key: ContextVar[AgentKey | TenantKey | None] = ContextVar("request_key", default=None)
+
+
+@contextmanager
+def new_request() -> Iterator[None]:
+    """A request, of which nobody knows yet with whose key it comes."""
+    before = request_key.set(None)
+    try:
+        yield
+    finally:
+        request_key.reset(before)
+
+
+def require_valid_key(row: Agent | None = None) -> None:
+    """Raise KeyRejected if the key of the request has ended meanwhile. The write path asks with the agent's `row`
+    locked.
+
+    The end of an agent's key is an entry of its trail. If that has not grown, the key is not read again.
+    """
+    key = request_key.get()
+    if key is None:
+        return
+    if row is not None and isinstance(key, AgentKey) and (key.agent_id, key.agent.audit_seq) == (row.pk, row.audit_seq):
+        return
+    if not type(key)._default_manager.filter(pk=key.pk, revoked_at__isnull=True).exists():
+        raise KeyRejected("The key is not valid.")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from django.db.models import QuerySet
-
 from memory.models import Membership, Person, Role, Tenant
 
 
@@ -27,7 +25,12 @@ _OF_SUPERUSER = frozenset(Action) - {Action.REMOVE}
 
 def may(person: Person, action: Action, tenant: Tenant) -> bool:
     """Whether somebody may do this in this tenant."""
-    return tenants(person, action).filter(pk=tenant.pk).exists()
+    if not person.is_active:
+        return False
+    if person.is_superuser and action in _OF_SUPERUSER:
+        return True
+    roles = [role for role, actions in _OF_ROLE.items() if action in actions]
+    return Membership.objects.filter(person=person, tenant=tenant, role__in=roles).exists()
 
 
 def grantable(person: Person, tenant: Tenant) -> frozenset[str]:
@@ -40,18 +43,9 @@ def manages(person: Person) -> bool:
     return person.is_active and person.is_superuser
 
 
-def tenants(person: Person, action: Action = Action.SEE) -> QuerySet[Tenant]:
-    """The tenants in which somebody may do this. Whatever people see or touch is a row of one of these."""
-    if not person.is_active:
-        return Tenant.objects.none()
-    if person.is_superuser and action in _OF_SUPERUSER:
-        return Tenant.objects.all()
-    roles = [role for role, actions in _OF_ROLE.items() if action in actions]
-    return Tenant.objects.filter(pk__in=Membership.objects.filter(person=person, role__in=roles).values("tenant_id"))
-
-
 def tenant_ids(person: Person) -> dict[Action, list[int]]:
-    """The ids of the same tenants for every action, asked for at once."""
+    """For every action the ids of the tenants in which somebody may do it, asked for at once. Whatever people see or
+    touch is a row of one of these."""
     found: dict[Action, list[int]] = {action: [] for action in Action}
     if not person.is_active:
         return found

@@ -15,9 +15,8 @@ from audit.consent import LAPSES, Scope
 from audit.models import AccessRequest, AccessState
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin.base.about_agents import who_decides
 from memory.admin.base.actions import AdminAction, Result
-from memory.admin.base.page import OfAgent, OfTenant, Scoped, actor_of
+from memory.admin.base.page import OfAgent, OfTenant, Scoped, actor_of, who_decides
 from memory.admin.plain_pages import reading
 from memory.consent import grants
 from memory.mail import wording

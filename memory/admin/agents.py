@@ -26,8 +26,20 @@ from config.wording import several
 from memory.access.roles import Action
 from memory.admin import agent_actions, ask_access, removal, time_machine
 from memory.admin.agent_forms import TENANT_SETS, FirstKeyForm, NewAgentForm, ProposalForm, SettingsForm
-from memory.admin.base.about_agents import WHY, ask_access_address, budget_bar, time_machine_address, who_decides
-from memory.admin.base.page import OfTenant, Scoped, actor_of, column, form_page, seen_by, shown_once
+from memory.admin.base.page import (
+    WHY,
+    OfTenant,
+    Scoped,
+    actor_of,
+    ask_access_address,
+    budget_bar,
+    column,
+    form_page,
+    seen_by,
+    shown_once,
+    time_machine_address,
+    who_decides,
+)
 from memory.agents import lifecycle
 from memory.consent import proposals
 from memory.errors import Invalid

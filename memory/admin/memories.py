@@ -14,9 +14,8 @@ from unfold.decorators import display
 from audit.trail import Actor
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin.base.about_agents import ask_access_address
 from memory.admin.base.actions import LinkAction, MemoryAction
-from memory.admin.base.page import AdminForm, OfAgent, OfTenant, Scoped, column
+from memory.admin.base.page import AdminForm, OfAgent, OfTenant, Scoped, ask_access_address, column
 from memory.admin.removal import AskRedaction
 from memory.models import Agent, Memory, Recall, Source
 from memory.writing import operations

@@ -13,9 +13,8 @@ from audit.removals import Removal, RemovalState, removals
 from audit.trail import Actor
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin.base.about_agents import who_decides
 from memory.admin.base.actions import LISTED, AdminAction, MemoryAction, by_agent
-from memory.admin.base.page import AdminForm, actor_of
+from memory.admin.base.page import AdminForm, actor_of, who_decides
 from memory.consent import erasure, redaction, removal_requests
 from memory.consent.removal_requests import REASON_CHARACTERS
 from memory.mail import wording

@@ -9,18 +9,18 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.access import request_key
-from memory.api.base import idempotency
+from memory.access.authentication import require_valid_key
 from memory.api.base.bodies import Body, Choice, List, Page, Text, Whole
 from memory.api.base.errors import ChangedMeanwhile
-from memory.api.base.memory_out import CATEGORIES, MemoryOut, WithFile, as_json, with_files
-from memory.api.base.views import AgentView, describe_list, listed
+from memory.api.base.memory_out import CATEGORIES, MemoryOut, WithFile
+from memory.api.base.views import IDEMPOTENCY_KEY, AgentView, describe_list, listed
 from memory.errors import Invalid, Stale
 from memory.models import Agent, Kind
 from memory.policy.validation import MAX_CONTENT, MAX_TAG, MAX_TAGS, Draft
 from memory.search import reading
-from memory.search.reading import Read
 from memory.search.selection import Filters
+from memory.silo.silo import Opened, Read
+from memory.vault import writer
 from memory.writing import operations
 
 MAX_BATCH = 500
@@ -92,23 +92,28 @@ class BatchOut(serializers.Serializer[Any]):
     results = StoredOut(many=True)
 
 
-_ONCE = [idempotency.PARAMETER]
+_ONCE = [IDEMPOTENCY_KEY]
 _IF_MATCH = OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, description="the memory's ETag when it was read")
 
 
 class _Storing(AgentView):
     def store(self, payload: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Store memories, once for each Idempotency-Key. Those that an earlier request stored are read."""
+        """Store memories, once for each Idempotency-Key. Those that an earlier request stored are read.
+
+        What is stored now is not read back: its drafts say what it says.
+        """
         drafts = [Draft(**values).checked() for values in payload]
         reads: list[Read] = []
 
         def remember(agent: Agent) -> list[int]:
-            reads.extend(reading.as_stored(operations.remember(agent, drafts, self.actor), drafts))
-            return [read.memory.number for read in reads]
+            memories = operations.remember(agent, drafts, self.actor).memories
+            for memory, draft in zip(memories, drafts, strict=True):
+                reads.append(Read(memory, Opened(draft.content, tuple(draft.tags))))
+            return [memory.number for memory in memories]
 
-        numbers = idempotency.once(self.request, self.agent, remember)
-        stored, files = reads or reading.several(self.agent, numbers), with_files(self.agent, numbers)
-        return [as_json(read) | file for read, file in zip(stored, files, strict=True)]
+        numbers = self.once(remember)
+        stored, files = reads or reading.several(self.agent, numbers), writer.files_or_reasons(self.agent, numbers)
+        return [read.to_dict() | file for read, file in zip(stored, files, strict=True)]
 
 
 class Memories(_Storing):
@@ -118,13 +123,13 @@ class Memories(_Storing):
         query = self.query(ListQuery)
         after, limit = query.pop("cursor"), query.pop("limit")
         found = reading.page(self.agent, Filters(**query), after=after, limit=limit + 1)
-        return listed(found, limit, "memory.number", lambda page: map(as_json, page))
+        return listed(found, limit, "memory.number", lambda page: map(Read.to_dict, page))
 
     @extend_schema(operation_id="memories_create", request=MemoryIn, responses={201: StoredOut}, parameters=_ONCE)
     def post(self, request: Request) -> Response:
         """Store a memory."""
         [stored] = self.store([self.payload(MemoryIn)])
-        return Response(stored, status.HTTP_201_CREATED, headers=_etag(stored))
+        return Response(stored, status.HTTP_201_CREATED, headers={"ETag": f'"{stored["version"]}"'})
 
 
 class Batch(_Storing):
@@ -181,16 +186,12 @@ class Search(AgentView):
     def post(self, request: Request) -> Response:
         """Find active memories, best first. The query is content: it is sent in the body and stored nowhere."""
         payload = self.payload(SearchIn)
-        request_key.require_valid()  # the body may have come long after the key; edits check under their lock
+        require_valid_key()  # the body may have come long after the key; edits check under their lock
         query, limit = payload.pop("q"), payload.pop("limit")
         found = reading.search(self.agent, query, filters=Filters(**payload), limit=limit)
-        return Response({"results": [as_json(read) | {"score": read.score} for read in found]})
+        return Response({"results": [read.to_dict() | {"score": read.score} for read in found]})
 
 
 def _memory(agent: Agent, number: int) -> Response:
-    memory = as_json(reading.one(agent, number))
-    return Response(memory, headers=_etag(memory))
-
-
-def _etag(memory: dict[str, Any]) -> dict[str, str]:
-    return {"ETag": f'"{memory["version"]}"'}
+    memory = reading.one(agent, number)
+    return Response(memory.to_dict(), headers={"ETag": f'"{memory.memory.version}"'})

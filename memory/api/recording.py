@@ -14,11 +14,10 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.access import request_key
-from memory.api.base import idempotency
+from memory.access.authentication import require_valid_key
 from memory.api.base.bodies import OPTIONAL_TEXT, Body, Choice, List, Numbers, Text, Whole
-from memory.api.base.memory_out import CATEGORIES, WithFile, as_json, with_files
-from memory.api.base.views import AgentView
+from memory.api.base.memory_out import CATEGORIES, WithFile
+from memory.api.base.views import IDEMPOTENCY_KEY, AgentView
 from memory.api.memories import MAX_FOUND, MAX_QUERY, QUERY, FoundOut
 from memory.models import Agent, RecordedSession
 from memory.policy import switches
@@ -26,6 +25,7 @@ from memory.policy.validation import MAX_TAG, MAX_TAGS
 from memory.recording import cleanup, recorder, retrieval, sessions
 from memory.recording.interactions import KINDS, LEVELS, MOST, Interaction
 from memory.recording.sessions import CATEGORY, Outcomes
+from memory.vault import writer
 
 _OPTIONAL: Any = {"required": False, "allow_null": True, "default": None}
 _LINE = OPTIONAL_TEXT | {"max_length": 1_000}
@@ -72,7 +72,7 @@ class Recordings(AgentView):
         operation_id="recordings_create",
         request=RecordingIn,
         responses={201: RecordingOut, 200: RecordingOut},
-        parameters=[idempotency.PARAMETER],
+        parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request) -> Response:
         """Record an interaction (201). If a switch or the threshold skips it, return the reason (200)."""
@@ -86,11 +86,11 @@ class Recordings(AgentView):
             return _numbers(ready().keep(agent, self.actor))
 
         try:
-            recorded = _recorded(idempotency.once(request, self.agent, make, prepare=ready))
+            recorded = _recorded(self.once(make, prepare=ready))
         except _Skipped as skipped:
             nothing = dict.fromkeys(("id", "session", "kind", "significance", "file", "no_file"))
             return Response(nothing | {"masked": 0, "skipped": skipped.reason})
-        return Response(recorded | with_files(self.agent, [recorded["id"]])[0], status.HTTP_201_CREATED)
+        return Response(recorded | writer.files_or_reasons(self.agent, [recorded["id"]])[0], status.HTTP_201_CREATED)
 
 
 def _numbers(found: recorder.Recorded) -> list[int]:
@@ -140,7 +140,7 @@ class End(AgentView):
         edited = sessions.end_session(self.agent, name, self.actor, project=project, outcomes=Outcomes(**payload))
         if edited is None or not edited.memories:
             return Response({"id": None, "file": None, "no_file": None})
-        return Response({"id": edited.memory.number} | with_files(self.agent, [edited.memory.number])[0])
+        return Response({"id": edited.memory.number} | writer.files_or_reasons(self.agent, [edited.memory.number])[0])
 
 
 class RetrieveIn(Body):
@@ -172,10 +172,10 @@ class Retrieve(AgentView):
         The query is content: it travels in the body, and is kept nowhere.
         """
         payload = self.payload(RetrieveIn)
-        request_key.require_valid()  # the body may have come long after the key
+        require_valid_key()  # the body may have come long after the key
         found = retrieval.retrieve(self.agent, payload.pop("query"), **payload)
         results = [
-            as_json(read) | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
+            read.to_dict() | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
             for read in found.reads
         ]
         return Response({"results": results, "block": found.block, "tokens": found.tokens, "left_out": found.left_out})

@@ -16,14 +16,13 @@ from memory.api.base.views import View
 class Unknown(View):
     """Whatever no other address is: told in the API's own form."""
 
-    permission_classes = (AllowAny,)
     schema = None
 
     def initial(self, request: Request, *args: object, **kwargs: object) -> None:
         raise NotFound("There is no such address.")
 
 
-_OPEN = {"permission_classes": [AllowAny], "authentication_classes": [], "throttle_classes": []}
+_OPEN = {"permission_classes": [AllowAny]}
 
 urlpatterns = [
     path("memories", memories.Memories.as_view()),

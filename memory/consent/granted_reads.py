@@ -15,8 +15,7 @@ from audit.trail import Actor
 from memory import errors
 from memory.consent import grants, notices
 from memory.models import Agent
-from memory.search.reading import Read as Read
-from memory.silo.silo import Silo
+from memory.silo.silo import Read, Silo
 from memory.time_machine import trail_view
 from memory.time_machine.trail_view import State as State
 from memory.time_machine.trail_view import Step as Step

@@ -16,8 +16,7 @@ from dulwich.config import ConfigFile
 
 from audit.trail import Actor
 from config.commandline import Task, is_attended
-from memory.access import request_key
-from memory.access.authentication import agent_key, agent_named, is_key_of
+from memory.access.authentication import agent_key, agent_named, is_key_of, new_request, request_key
 from memory.agents import rule_changes
 from memory.agents.rule_changes import Wanted
 from memory.errors import CategoryDisabled, Invalid, KeyRejected, MemoryDisabled
@@ -92,7 +91,7 @@ def agents_side(agent: Agent) -> Actor:
     if not has_agents_key(agent):
         raise KeyRejected(f"This is for {agent.label} itself: set {KEY} to its valid key.")
     key = agent_key(os.environ[KEY])
-    request_key.note(key)  # checked again once the agent is locked
+    request_key.set(key)  # checked again once the agent is locked
     return Actor.agent(key.prefix)
 
 
@@ -143,7 +142,7 @@ class AgentCommand(Task):
         """`code_if_off`: the exit code if a switch is off and nobody can be asked."""
         target = agent_named(agent)
         edits.require_key(target)
-        with request_key.request():
+        with new_request():
             while True:
                 try:
                     return action(target, **options)

@@ -27,8 +27,8 @@ from memory.recording import usage
 from memory.search import context, reading
 from memory.search.own_words import to_be_told
 from memory.search.query import Query, parse
-from memory.search.reading import Read
 from memory.search.selection import Filters
+from memory.silo.silo import Read
 
 Period = tuple[datetime, datetime]  # from, and before
 

@@ -6,29 +6,18 @@ Nothing is read back while memory is switched off, and nothing of a category tha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from memory.errors import Redacted
 from memory.models import Agent, Memory
 from memory.policy import switches
-from memory.policy.validation import Draft
 from memory.search.cache import reader
 from memory.search.query import Query
 from memory.search.selection import Filters
-from memory.silo.silo import Opened, Silo
+from memory.silo.silo import Read, Silo
 from memory.writing import edits
-from memory.writing.edits import Edited
 from memory.writing.operations import refuse
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Read:
-    """A memory, opened. `score` is a search's, 0 elsewhere."""
-
-    memory: Memory
-    opened: Opened
-    score: float = 0.0
 
 
 def one(agent: Agent, number: int) -> Read:
@@ -45,12 +34,6 @@ def several(agent: Agent, numbers: Sequence[int]) -> list[Read]:
     refuse(found, Redacted)
     silo = Silo.for_agent(agent)
     return [Read(memory, silo.open(memory)) for memory in found]
-
-
-def as_stored(edited: Edited, drafts: Sequence[Draft]) -> list[Read]:
-    """What was remembered just now, from the checked drafts it was made of: nothing is read back or opened."""
-    pairs = zip(edited.memories, drafts, strict=True)
-    return [Read(memory, Opened(draft.content, tuple(draft.tags))) for memory, draft in pairs]
 
 
 def page(agent: Agent, filters: Filters, *, after: int, limit: int) -> list[Read]:

@@ -1,7 +1,6 @@
 """The terms of one silo: each word's stem, numbered."""
 
-from memory.search.stopwords import stop_words
-from memory.search.words import is_cjk, stemmer
+from memory.search.words import is_cjk, stemmer, stop_words
 
 # The word before each of a memory's tags, so that no phrase reaches from the text into a tag; no text holds it.
 BETWEEN = ""

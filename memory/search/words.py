@@ -1,8 +1,14 @@
-"""Text to words: NFKC, casefold, Unicode words; a run of CJK becomes its overlapping character pairs."""
+"""Text to words: NFKC, casefold, Unicode words; a run of CJK becomes its overlapping character pairs.
+
+And for each language: its stop words (stopwords.toml) and its stemmer.
+"""
 
 import re
+import tomllib
 import unicodedata
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 import Stemmer
 
@@ -82,6 +88,13 @@ def name_key(name: str) -> str:
 
 OTHER = "other"  # than those below: words stay as they are
 LANGUAGES = (frozenset(Stemmer.algorithms()) - {"porter", "dutch_porter"}) | {OTHER}  # two are older rules of another
+
+
+@cache
+def stop_words(language: str) -> frozenset[str]:
+    """Words that are too common to tell one memory from another."""
+    lists: dict[str, str] = tomllib.loads(Path(__file__).with_name("stopwords.toml").read_text("utf-8"))
+    return frozenset(lists.get(language, "").casefold().split())
 
 
 def stemmer(language: str) -> Callable[[str], str]:

@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -38,6 +39,35 @@ class Opened:
 
     content: str
     tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Read:
+    """A memory, opened. `score` is a search's, 0 elsewhere."""
+
+    memory: Memory
+    opened: Opened
+    score: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """A memory as programs read it."""
+        memory = self.memory
+        return {
+            "id": memory.number,
+            "kind": memory.kind,
+            "category": memory.category,
+            "scope": memory.scope,
+            "project": memory.project,
+            "tags": list(self.opened.tags),
+            "origin": memory.origin,
+            "created_at": memory.created_at,
+            "tokens": memory.tokens,
+            "constitutional": memory.constitutional,
+            "content": self.opened.content,
+            "discarded_at": memory.discarded_at,
+            "superseded_by": memory.superseded_by,
+            "version": memory.version,
+        }
 
 
 class Silo:

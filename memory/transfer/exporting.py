@@ -10,8 +10,7 @@ from typing import Any
 from audit.bulk import streamed
 from config.wording import several
 from memory.models import Agent, Memory
-from memory.search.reading import Read
-from memory.silo.silo import Opened, Silo
+from memory.silo.silo import Read, Silo
 
 AT_ONCE = 1_000  # memories held
 OURS = "palimpsest"  # under which another system's format carries what it has no field for
@@ -41,31 +40,17 @@ def memories(agent: Agent, *, with_discarded: bool = False) -> Generator[Read, N
             yield Read(memory, silo.open(memory))
 
 
-def record(memory: Memory, opened: Opened, *, with_discarded: bool = False) -> dict[str, Any]:
-    """A memory as programs read it."""
-    fields: dict[str, Any] = {
-        "id": memory.number,
-        "kind": memory.kind,
-        "category": memory.category,
-        "scope": memory.scope,
-        "project": memory.project,
-        "tags": list(opened.tags),
-        "origin": _moment(memory.origin),
-        "created_at": _moment(memory.created_at),
-        "tokens": memory.tokens,
-        "constitutional": memory.constitutional,
-        "content": opened.content,
+def record(read: Read, *, with_discarded: bool = False) -> dict[str, Any]:
+    """A memory as an export has it."""
+    left_out = {"version"} if with_discarded else {"version", "discarded_at", "superseded_by"}
+    return {
+        name: value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value
+        for name, value in read.to_dict().items()
+        if name not in left_out
     }
-    if with_discarded:
-        fields |= {"discarded_at": _moment(memory.discarded_at), "superseded_by": memory.superseded_by}
-    return fields
-
-
-def _moment(at: datetime | None) -> str | None:
-    return at.isoformat().replace("+00:00", "Z") if at else None
 
 
 def own_fields(read: Read) -> dict[str, Any]:
     """All of a memory but its words: whoever comes back finds it again."""
-    fields = record(read.memory, read.opened)
+    fields = record(read)
     return {name: value for name, value in fields.items() if name not in ("content", "tokens")}

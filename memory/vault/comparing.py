@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from memory.access import request_key
+from memory.access.authentication import require_valid_key
 from memory.errors import FileFault, NoFile
 from memory.models import Agent, Memory, Source, VaultFile
 from memory.policy import paths, settings_document, switches
@@ -216,7 +216,7 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
     MemoryDisabled, FileFault, VaultBusy."""
     switches.require_on(agent)
     with writer.opened(agent) as disk:
-        request_key.require_valid()  # it may have ended, or memory been switched off, while the lock was waited for
+        require_valid_key()  # it may have ended, or memory been switched off, while the lock was waited for
         row = Agent.objects.select_related("tenant").get(pk=agent.pk)
         switches.require_on(row)
         for path in list(disk.files()):

@@ -192,6 +192,13 @@ def files_of(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
     return found
 
 
+def files_or_reasons(agent: Agent, numbers: Sequence[int]) -> list[dict[str, str | None]]:
+    """For each of these memories, `file`, and `no_file`: why it has none, and what to do."""
+    files = files_of(agent, numbers)
+    why = why_no_file(agent) if len(files) < len(set(numbers)) else None
+    return [{"file": files.get(number), "no_file": None if number in files else why} for number in numbers]
+
+
 def why_no_file(agent: Agent) -> str:
     """Why a memory has no file, and what to do."""
     if not agent.vault_path:

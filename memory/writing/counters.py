@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from datetime import datetime
 from typing import NamedTuple
 
 from django.db.models import Count, F, Max, Q, Sum
@@ -27,25 +26,23 @@ class Group(NamedTuple):
 
 
 class Weight(NamedTuple):
-    """What one memory counts for, at one moment."""
+    """What one active memory counts for, at one moment."""
 
     kind: str
     tokens: int
     constitutional: bool
-    active: bool
     group: Group
 
     @classmethod
-    def of(cls, memory: Memory) -> Weight:
+    def of(cls, memory: Memory) -> Weight | None:
+        """None for a discarded memory, which counts for nothing."""
+        if memory.discarded_at is not None:
+            return None
         group = Group(bytes(memory.digest), memory.category, memory.scope, memory.project)
-        return cls(memory.kind, memory.tokens, memory.constitutional, memory.discarded_at is None, group)
-
-    @property
-    def in_core(self) -> bool:
-        return self.active and self.kind == Kind.CORE
+        return cls(memory.kind, memory.tokens, memory.constitutional, group)
 
 
-Pair = tuple[Weight | None, Weight]
+Pair = tuple[Weight | None, Weight | None]
 
 
 def apply(agent: Agent, pairs: Sequence[Pair]) -> None:
@@ -54,38 +51,42 @@ def apply(agent: Agent, pairs: Sequence[Pair]) -> None:
     To be called before the memories' rows are written: repeats are counted against the rows as they stand.
     """
     agent.duplicate_tokens += _duplicate_delta(agent, pairs)
-    for before, after in pairs:
-        if before is not None:
-            _count(agent, before, -1)
-        _count(agent, after, +1)
+    for pair in pairs:
+        for weight, sign in zip(pair, (-1, +1), strict=True):
+            if weight is None:
+                continue
+            if weight.kind == Kind.CORE:
+                agent.core_count += sign
+                agent.core_tokens += sign * weight.tokens
+            else:
+                agent.journal_count += sign
+            if weight.constitutional:
+                agent.constitutional_count += sign
+                agent.constitutional_tokens += sign * weight.tokens
     agent.high_water_tokens = max(agent.high_water_tokens, agent.core_tokens - agent.duplicate_tokens)
 
 
 def save(agent: Agent, head: Head) -> None:
-    """Write the row: the counters, where the trail now stands, and whether the agent is due."""
+    """Write the row: the counters, where the trail now stands, and whether the agent is due.
+
+    An agent is due when this edit leaves it over its budget (30-refinement, When). An erased silo is refined no more.
+    """
     agent.audit_seq, agent.audit_mac, agent.audit_at = head.seq, head.mac, head.at
-    if head.at is not None:
-        _note_growth(agent, head.at)
+    if head.at is not None and agent.core_tokens > agent.budget_tokens and agent.wrapped_key:
+        quiet = agent.quiet_until is not None and head.at < agent.quiet_until
+        grown = agent.quiet_below_tokens is not None and agent.core_tokens >= agent.quiet_below_tokens
+        when = agent.quiet_until if quiet and not grown else head.at
+        if when is not None and (agent.due_at is None or when < agent.due_at):
+            agent.due_at, agent.due_reason = when, DueReason.OVER_BUDGET
+            if when <= head.at:
+                over_budget.send(Agent, agent=agent)
     update_many([agent], _SAVED)
-
-
-def _count(agent: Agent, weight: Weight, sign: int) -> None:
-    if not weight.active:
-        return
-    if weight.kind == Kind.CORE:
-        agent.core_count += sign
-        agent.core_tokens += sign * weight.tokens
-    else:
-        agent.journal_count += sign
-    if weight.constitutional:
-        agent.constitutional_count += sign
-        agent.constitutional_tokens += sign * weight.tokens
 
 
 def _duplicate_delta(agent: Agent, pairs: Sequence[Pair]) -> int:
     """How many tokens of exact repeats the edit adds to core memory, or takes away."""
-    leaving = [(before.group, before.tokens) for before, _ in pairs if before is not None and before.in_core]
-    coming = [(after.group, after.tokens) for _, after in pairs if after.in_core]
+    leaving = [(before.group, before.tokens) for before, _ in pairs if before is not None and before.kind == Kind.CORE]
+    coming = [(after.group, after.tokens) for _, after in pairs if after is not None and after.kind == Kind.CORE]
     if leaving == coming:
         return 0
     sizes = repeats(agent, {group.digest for group, _ in leaving + coming})
@@ -113,8 +114,8 @@ def repeats(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
     else:
         equal = _equal_to_any(Kind.CORE, agent.pk, parameter(digests))
     for memory in equal:
-        weight = Weight.of(memory)
-        sizes[weight.group][weight.tokens] += 1
+        group = Group(bytes(memory.digest), memory.category, memory.scope, memory.project)
+        sizes[group][memory.tokens] += 1
     return sizes
 
 
@@ -139,19 +140,6 @@ _SAVED = (
     "audit_mac",
     "audit_at",
 )
-
-
-def _note_growth(agent: Agent, at: datetime) -> None:
-    """Make an agent due when this edit leaves it over its budget (30-refinement, When)."""
-    if agent.core_tokens <= agent.budget_tokens or not agent.wrapped_key:  # an erased silo is refined no more
-        return
-    quiet = agent.quiet_until is not None and at < agent.quiet_until
-    grown = agent.quiet_below_tokens is not None and agent.core_tokens >= agent.quiet_below_tokens
-    when = agent.quiet_until if quiet and not grown else at
-    if when is not None and (agent.due_at is None or when < agent.due_at):
-        agent.due_at, agent.due_reason = when, DueReason.OVER_BUDGET
-        if when <= at:
-            over_budget.send(Agent, agent=agent)
 
 
 def recount(agent: Agent) -> dict[str, int]:

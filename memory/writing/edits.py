@@ -17,12 +17,13 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, ClassVar
 
 from django.db import models, transaction
+from django.utils import timezone
 
 from audit import bulk, trail
 from audit.patience import wait_at_most
 from audit.trail import Actor, SnapshotPart
 from memory import errors
-from memory.access import request_key
+from memory.access.authentication import require_valid_key
 from memory.models import Agent, Memory
 from memory.policy import switches, tokens
 from memory.policy.categories import SCOPES
@@ -61,6 +62,7 @@ class Edit:
     operation: str
     session: int | None
     head: trail.Head
+    seq: int  # of the entry that this edit appends
     at: datetime
     detail: dict[str, Any] = field(default_factory=dict)
     note: str = ""
@@ -70,10 +72,6 @@ class Edit:
     _touched: dict[int, Memory] = field(default_factory=dict)
     _added: list[Memory] = field(default_factory=list)
     _changed: set[str] = field(default_factory=lambda: {"version"})  # fields of memories
-
-    @property
-    def seq(self) -> int:
-        return self.head.seq + 1
 
     def take(self, those: Those, expect: Mapping[int, int] | None = None) -> list[Memory]:
         """These memories, in that order.
@@ -178,7 +176,7 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
         [row] = rows
         if row.tenant_id == agent.tenant_id:  # already here, and needed for the label
             row.tenant = agent.tenant
-        request_key.require_valid(row)
+        require_valid_key(row)
         token = _locked_here.set(_locked_here.get() | {row.pk})
         row.is_locked = True
         try:
@@ -203,7 +201,9 @@ def begin(
         if not (row.memory_enabled or is_notice):
             raise errors.MemoryDisabled
         head = trail.Head(row.audit_seq, bytes(row.audit_mac), row.audit_at)
-        yield Edit(row, actor, operation, session, head, head.next_at(), passes=is_notice)
+        now = timezone.now()
+        at = max(now, head.at) if head.at else now  # never earlier than the entry before it
+        yield Edit(row, actor, operation, session, head, head.seq + 1, at, passes=is_notice)
 
 
 def require_key(row: Agent) -> None:
@@ -246,20 +246,20 @@ _LEFT_OUT: dict[str, Any] = dict.fromkeys(_NAMES) | {"project": "", "constitutio
 def snapshot(memory: Memory) -> bytes:
     """The state of a memory. `version` is left out: it is the number of the entry that holds the snapshot."""
     fields = [
-        key + form(value) for name, key, form, left_out in _FIELDS if (value := getattr(memory, name)) != left_out
+        f"{key}{form(value)}{end}"
+        for name, key, form, end, left_out in _FIELDS
+        if (value := getattr(memory, name)) != left_out
     ]
     return f"{{{','.join(fields)}}}".encode() + b"\0" + bytes(memory.digest) + bytes(memory.sealed)
 
 
-def _time(at: datetime) -> str:
-    return f'"{at.isoformat()}"'
-
-
 # What `json` makes of them in order of name, in three fifths of its time: a rollback of 10,000 takes 30,000 snapshots.
 _FORMS: dict[str, Callable[[Any], str]] = {"constitutional": json.dumps, "superseded_by": str, "tokens": str}
-_FORMS |= dict.fromkeys(_TIMES, _time)
 _FIELDS = [
-    (name, f'"{name}":', _FORMS.get(name, encode_basestring_ascii), _LEFT_OUT[name]) for name in sorted(_LEFT_OUT)
+    (name, f'"{name}":"', datetime.isoformat, '"', None)
+    if name in _TIMES
+    else (name, f'"{name}":', _FORMS.get(name, encode_basestring_ascii), "", _LEFT_OUT[name])
+    for name in sorted(_LEFT_OUT)
 ]
 
 

@@ -15,8 +15,7 @@ from django.utils import timezone
 from audit.consent import LAPSES
 from audit.models import AccessRequest, AccessState
 from memory.access.roles import Action, manages
-from memory.admin.base.about_agents import WHY, budget_bar
-from memory.admin.base.page import ids_seen_by
+from memory.admin.base.page import WHY, budget_bar, ids_seen_by
 from memory.models import Agent
 from refinement import schedule
 from refinement.models import Outcome, RefinementSession

@@ -12,9 +12,8 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from memory.access.roles import Action
-from memory.admin.base.about_agents import ask_access_address, time_machine_address
 from memory.admin.base.actions import LinkAction
-from memory.admin.base.page import OfAgent, OfTenant, Scoped, column
+from memory.admin.base.page import OfAgent, OfTenant, Scoped, ask_access_address, column, time_machine_address
 from memory.models import DueReason
 from refinement import undone_sessions
 from refinement.models import Outcome, RefinementSession

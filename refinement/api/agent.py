@@ -15,12 +15,12 @@ from audit.trail import Actor
 from memory.access.authentication import prefix_of
 from memory.agents import lifecycle
 from memory.api.base.bodies import OPTIONAL_TEXT, Body, Choice, Text, Whole
-from memory.api.base.memory_out import MemoryOut, as_json
+from memory.api.base.memory_out import MemoryOut
 from memory.api.base.views import AgentView, shared
 from memory.models import Agent
 from memory.policy import switches
 from memory.search import context
-from memory.search.reading import Read
+from memory.silo.silo import Read
 from memory.writing import daily_limit
 from refinement import schedule
 from refinement.llm.catalog import parse as parse_model
@@ -203,8 +203,8 @@ class Context(AgentView):
             headers |= {"X-Tokens": str(block.tokens), "X-Left-Out": str(block.left_out)}
             return HttpResponse(block.as_text(), content_type="text/plain; charset=utf-8", headers=headers)
         answer = {
-            "core": [as_json(Read(*line)) for line in block.core],
-            "journal": [as_json(Read(*line)) for line in block.journal],
+            "core": [Read(*line).to_dict() for line in block.core],
+            "journal": [Read(*line).to_dict() for line in block.journal],
             "tokens": block.tokens,
             "left_out": block.left_out,
             "left_out_tokens": block.left_out_tokens,

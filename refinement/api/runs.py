@@ -10,9 +10,8 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.api.base import idempotency
 from memory.api.base.bodies import Body, Page, Text
-from memory.api.base.views import AgentView, describe_list, listed, newest_first
+from memory.api.base.views import IDEMPOTENCY_KEY, AgentView, describe_list, listed, newest_first
 from memory.errors import NotFound
 from memory.models import Agent
 from memory.policy import switches
@@ -32,7 +31,7 @@ class RunOut(serializers.Serializer[Any]):
 
 
 class Runs(AgentView):
-    @extend_schema(operation_id="runs_log", request=RunIn, responses={201: RunOut}, parameters=[idempotency.PARAMETER])
+    @extend_schema(operation_id="runs_log", request=RunIn, responses={201: RunOut}, parameters=[IDEMPOTENCY_KEY])
     def post(self, request: Request) -> Response:
         """Log a run in the agent's memory file or, if it has none, in its journal."""
         payload = self.payload(RunIn)
@@ -44,7 +43,7 @@ class Runs(AgentView):
                 number = logbook.log_run(agent, task, result, self.actor, file)
                 return [] if number is None else [number]
 
-            numbers = idempotency.once(request, self.agent, write)
+            numbers = self.once(write)
         return Response({"id": numbers[0] if numbers else None}, status.HTTP_201_CREATED)
 
 

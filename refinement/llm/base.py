@@ -20,17 +20,17 @@ class ModelError(DomainError):
     """A model call that gave no usable reply.
 
     `usage`: the tokens it cost, if the server reports them. `calls`: the HTTP requests, retries included. `status`: the
-    HTTP status, 0 without a response. `said`: the server's own words, if the request allows them to be kept.
+    HTTP status, 0 without a response. `server_message`: the server's own words, if the request allows them to be kept.
     """
 
     code = "model_error"
     exit_code = MODEL
 
-    def __init__(self, message: str, usage: Usage | None = None, *, status: int = 0, said: str = "") -> None:
+    def __init__(self, message: str, usage: Usage | None = None, *, status: int = 0, server_message: str = "") -> None:
         super().__init__(message)
         self.usage = usage or Usage()
         self.calls = 0
-        self.status, self.said = status, said
+        self.status, self.server_message = status, server_message
 
 
 class ModelUnavailable(ModelError):

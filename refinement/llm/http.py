@@ -89,9 +89,9 @@ class Content(NamedTuple):
 Part = TypeVar("Part", bound=Cost)
 
 
-def _parsed(content: Any, kind: type[Part]) -> Part | None:
+def _parsed(value: Any, kind: type[Part]) -> Part | None:
     try:
-        return kind.model_validate(content)
+        return kind.model_validate(value)
     except ValidationError:
         return None
 
@@ -132,20 +132,20 @@ class HttpModel(ABC):
             raise
 
     def _reply(self, body: bytes, request: Request, call: _Call) -> Reply:
-        content = json_value(body)
-        answer = _parsed(content, self.answer)
+        value = json_value(body)
+        answer = _parsed(value, self.answer)
         if answer is None:
-            cost = _parsed(content, self.cost)
+            cost = _parsed(value, self.cost)
             usage = cost.spent() if cost else None
             raise ModelReplyInvalid(f"{self.who} sent a reply that is not in the form of its protocol.", usage)
-        said = self.read(answer)
-        calls = tool_calls(said.calls, request)
-        stop = self.stops.get(said.stop or "", "other")
+        content = self.read(answer)
+        calls = tool_calls(content.calls, request)
+        stop = self.stops.get(content.stop or "", "other")
         if calls and stop != "length":
             stop = "tool_calls"  # some servers say "stop" beside tool calls
         elif not calls and stop == "tool_calls":
             stop = "other"
-        return Reply(said.text, calls, answer.spent(), stop, call.made)
+        return Reply(content.text, calls, answer.spent(), stop, call.made)
 
 
 def checked_address(base_url: str, who: str) -> str:
@@ -245,7 +245,7 @@ class _Call:
             raise ModelTimedOut(f"{self.model.who} did not answer in time.") from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as problem:
             message = f"{self.model.who} could not be reached, or cut the connection."
-            error = ModelUnavailable(message, said=_system_error(problem))
+            error = ModelUnavailable(message, server_message=_system_error(problem))
             error.is_unreachable = True
             raise error from None
 
@@ -259,10 +259,10 @@ class _Call:
             if len(body) > MAX_REPLY_BYTES:
                 raise ModelReplyInvalid(f"{who} sent more than {MAX_REPLY_BYTES >> 20} MiB.")
             return body
-        said = _error_message(response) if self.request.quotes else ""
+        message = _error_message(response) if self.request.quotes else ""
         if status not in (408, 429) and status < 500:
-            raise ModelRefused(f"{who} answered {status}: {_reason(status)}.", status=status, said=said)
-        error = ModelUnavailable(f"{who} answered {status}.", status=status, said=said)
+            raise ModelRefused(f"{who} answered {status}: {_reason(status)}.", status=status, server_message=message)
+        error = ModelUnavailable(f"{who} answered {status}.", status=status, server_message=message)
         error.retry_after = retry_after(response.headers.get("Retry-After", ""))
         raise error
 
@@ -305,9 +305,9 @@ def _error_message(response: httpx.Response) -> str:
     """The message of the server's error, or its status in words."""
     content = json_value(_first_bytes(response, MAX_ERROR_BYTES))
     error = content.get("error") if isinstance(content, dict) else None
-    said = error.get("message") if isinstance(error, dict) else error
-    said = said if isinstance(said, str) else http.client.responses.get(response.status_code, "")
-    return "".join(each if each.isprintable() else " " for each in said)[:MAX_ERROR_CHARACTERS]
+    message = error.get("message") if isinstance(error, dict) else error
+    message = message if isinstance(message, str) else http.client.responses.get(response.status_code, "")
+    return "".join(each if each.isprintable() else " " for each in message)[:MAX_ERROR_CHARACTERS]
 
 
 def _reason(status: int) -> str:

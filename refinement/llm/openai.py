@@ -98,7 +98,7 @@ class OpenAI(http.HttpModel):
     def read(self, answer: _Answer) -> http.Content:
         if not answer.choices:
             message = f"{self.who} sent a reply without choices."
-            raise ModelReplyInvalid(message, answer.spent(), said="response contains no choices")
+            raise ModelReplyInvalid(message, answer.spent(), server_message="response contains no choices")
         choice = answer.choices[0]
         text = choice.message.content or choice.message.refusal or ""
         return http.Content(text, map(RequestedCall.parts, choice.message.tool_calls or ()), choice.finish_reason)

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from audit.models import AccessRequest, AuditEntry
-from memory.admin.base.about_agents import ask_access_address
+from memory.admin.base.page import ask_access_address
 from memory.consent import grants
 from memory.models import Agent, Person
 from tests import steps

@@ -322,10 +322,10 @@ def test_who_may_make_and_end_a_tenants_keys(house: House, enter: Enter) -> None
         assert TenantKey.objects.filter(label=role).exists() == may
         if may:
             key = key_in(answer)
-            assert authentication.tenant_key(key).tenant == house.ada.tenant
+            assert authentication.either_key(key).tenant == house.ada.tenant
             assert confirm(client, "revoke_key", TenantKey.objects.get(label=role)).status_code == 302
             with pytest.raises(KeyRejected):
-                authentication.tenant_key(key)
+                authentication.either_key(key)
 
 
 def test_that_a_steward_cannot_be_asked_is_told_before_the_form_is_filled_in(

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import localize
 
-from memory.admin.base.about_agents import time_machine_address
+from memory.admin.base.page import time_machine_address
 from memory.models import Agent
 from memory.time_machine.rollback import What, roll_back
 from refinement import loop

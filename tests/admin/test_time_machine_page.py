@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from audit.models import AuditEntry
-from memory.admin.base.about_agents import time_machine_address
+from memory.admin.base.page import time_machine_address
 from memory.models import Memory
 from memory.writing import operations
 from refinement import loop

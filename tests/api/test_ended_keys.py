@@ -11,11 +11,10 @@ from django.test import Client
 from django.test.client import FakePayload
 
 from memory import errors
-from memory.access import request_key
-from memory.access.authentication import agent_key, tenant_key
+from memory.access.authentication import agent_key, either_key, new_request, request_key
 from memory.access.tenants import issue_key
 from memory.agents import lifecycle
-from memory.api.base.keys import CHALLENGE
+from memory.api.base.views import CHALLENGE
 from memory.models import Agent, AgentKey, TenantKey
 from memory.writing import edits
 from tests import steps
@@ -36,7 +35,7 @@ class Slow(FakePayload):
     def read(self, size: int | None = None) -> bytes:
         if self._meanwhile is not None:
             done, self._meanwhile = self._meanwhile, None
-            with request_key.request():  # another's
+            with new_request():  # another's
                 done()
         return super().read(size)
 
@@ -84,7 +83,7 @@ def test_a_tenants_key_that_ended_while_the_body_came(house: House) -> None:
     key = issue_key("acme")
 
     def end() -> None:
-        TenantKey.objects.filter(pk=tenant_key(key).pk).update(revoked_at=fresh(house.ada).created_at)
+        TenantKey.objects.filter(pk=either_key(key).pk).update(revoked_at=fresh(house.ada).created_at)
 
     made = slowly(key, "POST", "agents", {"agent": "eve", "model": "builtin/dedupe"}, end)
     assert (made.status, Agent.objects.filter(slug="eve").exists()) == (401, False)
@@ -92,8 +91,8 @@ def test_a_tenants_key_that_ended_while_the_body_came(house: House) -> None:
 
 def test_a_key_that_ended_while_a_request_waited_its_turn(house: House) -> None:
     row = agent_key(house.ada_key)
-    with request_key.request():
-        request_key.note(row)
+    with new_request():
+        request_key.set(row)
         with edits.locked(house.ada):
             pass
         lifecycle.revoke_key(fresh(house.ada), row.prefix, OPERATOR)

@@ -241,7 +241,7 @@ def test_a_key_row_put_in_by_sql_is_worth_nothing(house: House) -> None:
     TenantKey.objects.create(tenant=house.ada.tenant, prefix="0" * 12, mac=b"x" * 32)
     assert Caller("palt_" + "0" * 12 + "_secret").get("agents").status == 401
     with pytest.raises(KeyRejected):
-        authentication.tenant_key(house.ada_key)
+        authentication.agent_key(tenants.issue_key("acme"))
 
 
 def test_a_tenants_key_is_revoked(acme: Caller) -> None:

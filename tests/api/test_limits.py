@@ -33,7 +33,7 @@ def test_the_next_minute_is_another(runtime: Caller, monkeypatch: pytest.MonkeyP
     for _ in range(4):
         last = runtime.get("agent").status
     assert last == 429
-    monkeypatch.setattr("memory.api.base.keys.time.time", lambda: now + 60)
+    monkeypatch.setattr("memory.api.base.views.time.time", lambda: now + 60)
     assert runtime.get("agent").status == 200
 
 
@@ -47,5 +47,5 @@ def test_a_cache_that_forgets_lets_ask(runtime: Caller, monkeypatch: pytest.Monk
     def gone(*_: Any, **__: Any) -> Any:
         raise ValueError
 
-    monkeypatch.setattr("memory.api.base.keys.cache.incr", gone)
+    monkeypatch.setattr("memory.api.base.views.counts.incr", gone)
     assert runtime.get("agent").status == 200

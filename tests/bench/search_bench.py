@@ -23,7 +23,7 @@ from pathlib import Path
 from django.db import connection
 
 from memory.search import Document, Index
-from memory.search.stopwords import stop_words
+from memory.search.words import stop_words
 from tests.bench.figures import Figure, at_least, at_most
 from tests.bench.places import ledgers
 

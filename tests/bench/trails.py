@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 
 from audit import bulk, trail
 from audit.models import AuditEntry, Change, Operation
@@ -81,7 +82,7 @@ class _Pen:
     def write(self, edits: Iterable[Edit]) -> None:
         entries, changes = [], []
         for operation, number in edits:
-            at = self.head.next_at()
+            at = timezone.now()
             changes.append(self._change(number, VALUES[operation](at)))
             entries.append(self._entry(operation, at, changes[-1]))
         AuditEntry.objects.bulk_create([AuditEntry(**entry) for entry in entries])

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from audit.models import AccessRequest, AuditEntry
 from memory.accounts import invitations
-from memory.admin.base.about_agents import ask_access_address, time_machine_address
+from memory.admin.base.page import ask_access_address, time_machine_address
 from memory.admin.plain_pages import reading
 from memory.consent import links, removal_requests
 from memory.models import Memory, Role

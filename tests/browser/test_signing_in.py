@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from memory.admin.plain_pages.sign_in import WRONG
+from memory.admin.plain_pages.accounts import NOT_RIGHT
 from memory.models import Person
 from tests.admin.conftest import PASSWORD, code
 from tests.browser.conftest import NewWindow
@@ -28,7 +28,7 @@ def test_by_keyboard_alone(window: Window, pat: Person) -> None:
 
 def test_a_wrong_code_is_told(window: Window, pat: Person) -> None:
     window.sign_in(pat, "000000")
-    expect(window.page.get_by_role("alert")).to_have_text(WRONG)
+    expect(window.page.get_by_role("alert")).to_have_text(NOT_RIGHT)
     window.is_usable()
     expect(window.page.get_by_label("Password")).to_have_value("")
 
@@ -46,7 +46,7 @@ def test_being_locked_out_is_told_on_a_readable_page(
         window.page.get_by_label("Code").fill("000000")
         with window.leaving():
             window.page.keyboard.press("Enter")
-        if window.page.get_by_role("alert").inner_text() != WRONG:
+        if window.page.get_by_role("alert").inner_text() != NOT_RIGHT:
             break
     expect(window.page.get_by_role("heading")).to_have_text("Too many wrong attempts")
     expect(window.page.get_by_role("alert")).to_contain_text("15 minutes")

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 from pathlib import Path
 
 import pytest
 
+from tests import environment
 from tests.commands.calling import Installation
 
 
 @pytest.fixture(scope="session")
-def _made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("installation")
-    service = Installation(folder)
-    for command in (("create_keys",), ("migrate", "--verbosity", "0")):
-        ran = service.manage(*command)
-        assert (ran.code, ran.out) == (0, ""), ran
+def _made() -> Path:
+    """The first test process that needs one makes it, and all copy it."""
+    folder = environment.FOLDER.with_name("installation")
+    folder.mkdir(exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "data").exists():
+            service = Installation(folder)
+            for command in (("create_keys",), ("migrate", "--verbosity", "0")):
+                ran = service.manage(*command)
+                assert (ran.code, ran.out) == (0, ""), ran
     return folder
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from tests import comparing
 from tests.commands.calling import Installation
 from tests.refining import filler
@@ -26,9 +24,9 @@ def ledger(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("batch_tokens", ["24000", "700"])
-def test_both_end_the_same(service: Installation, tmp_path: Path, batch_tokens: str) -> None:
-    done = comparing.compare(ledger(tmp_path), service.environment | {"DATABASE_URL": "", "BATCH_TOKENS": batch_tokens})
+def test_both_end_the_same(service: Installation, tmp_path: Path) -> None:
+    """In several batches; tests/api/test_sessions.py has sessions of one."""
+    done = comparing.compare(ledger(tmp_path), service.environment | {"DATABASE_URL": "", "BATCH_TOKENS": "700"})
     assert done.differences == []
     assert (done.memories, done.served["outcome"]) == (COUNT, "completed")
     assert done.served["duplicates_removed"] > 0
@@ -36,11 +34,3 @@ def test_both_end_the_same(service: Installation, tmp_path: Path, batch_tokens: 
     assert done.refused > 0
     assert done.served["tokens_after"] < done.served["tokens_before"]
     assert service.manage("verify_audit", "--all").code == 0
-
-
-def test_a_difference_is_told() -> None:
-    figures = dict.fromkeys((*comparing.SAME, *comparing.COUNTED), 1)
-    exports = ["one", "two", "three"], ["one", "2", "three", "four"]
-    done = comparing.Compared(figures, figures | {"merged": 2}, exports, 3, 1, 0, (1.0, 1.0))
-    assert done.differences == ["merged", "3 lines and 4", "line 2"]
-    assert comparing.Compared(figures, figures, (["one"], ["one"]), 1, 1, 0, (1.0, 1.0)).differences == []

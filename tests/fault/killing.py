@@ -3,7 +3,8 @@
 A process of its own, without threads, so that it can fork: each session runs in a child, which kills itself at one
 of the points a rehearsal counted: before and after every statement and commit, and in the midst of every call of the
 model. Points are taken at random, from each step of a session in turn. The model is at OPENAI_BASE_URL
-(`tests.fault.test_kills`). Prints one line of JSON. Its database is a file of SQLite, made anew for each kill.
+(`tests.fault.test_kills`). Prints one line of JSON. FOLDER has keys and an empty, migrated database, a file of SQLite,
+which is put back for each kill.
 """
 
 from __future__ import annotations
@@ -22,8 +23,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-
-from config.keyfiles import NAMES, create_key_file
 
 TEXTS = [f"The {thing} stands in the {place}." for thing in ("chair", "table") for place in ("hall", "den", "attic")]
 SAME = "The kettle whistles."
@@ -121,14 +120,11 @@ def rehearse(folder: Path) -> list[str]:
 
 
 def prepare(folder: Path) -> None:
-    from django.core.management import call_command
-
     from audit.trail import Actor
     from memory.agents import lifecycle
     from memory.policy.validation import Draft
     from memory.writing import operations as store
 
-    call_command("migrate", verbosity=0)
     me = Actor.operator("killing")
     ada, _ = lifecycle.create("acme", "ada", model="openai/scripted", actor=me)
     filler = [f"Filler of some length that nobody touches, {word}." for word in ("one", "two", "three") * 4]
@@ -229,8 +225,6 @@ def choose(steps: list[str], kills: int, seed: int) -> list[int]:
 
 def main(folder: Path, kills: int, seed: int) -> None:
     started = time.monotonic()
-    for name in NAMES:
-        create_key_file(folder / "keys", name)
     import django
 
     django.setup()

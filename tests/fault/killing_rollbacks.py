@@ -2,7 +2,7 @@
 
 WHAT is `rollback`, of one entry of so many changes, or `redaction`, of so many memories. A process of its own, so that
 it can fork: each is done in a child, which is killed after a random part of the time that a whole one takes. Before
-each, the database (a file of SQLite) is put back. Prints one line of JSON.
+each, the database of FOLDER (tests.fault.killing) is put back. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from config.keyfiles import NAMES, create_key_file
 from tests.fault.killing import in_child, reset_to
 
 if TYPE_CHECKING:
@@ -30,15 +29,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def prepare(folder: Path, changes: int) -> None:
-    from django.core.management import call_command
-
     from audit.trail import Actor
     from memory.agents import lifecycle
     from memory.consent import removal_requests
     from memory.policy.validation import Draft
     from memory.writing import operations
 
-    call_command("migrate", verbosity=0)
     me = Actor.operator("killing")
     agent, _ = lifecycle.create("acme", "ada", model="builtin/dedupe", actor=me)
     operations.remember(agent, [Draft(f"The {n}th chair stands in the hall.") for n in range(changes)], me)
@@ -104,8 +100,6 @@ def killed_after(seconds: float, do: Callable[[], None]) -> bool:
 
 def main(what: str, folder: Path, kills: int, changes: int, seed: int) -> None:
     started = time.monotonic()
-    for name in NAMES:
-        create_key_file(folder / "keys", name)
     import django
 
     django.setup()

@@ -3,8 +3,8 @@
 A process of its own, without threads of its own, so that it can fork: each child makes some edits and kills itself by
 SIGKILL before or after the n-th thing that it does to a file, or commits. Points are taken at random from each kind in
 turn. What it leaves is then mended by `memory_rules index --repair`, and compared. Prints one line of JSON. Its
-database is a file of SQLite, its vault a folder beside it; the next child goes on with what the last one left, and
-after TOGETHER of them all begins as it was prepared.
+database is that of FOLDER (tests.fault.killing), its vault a folder beside it; the next child goes on with what the
+last one left, and after TOGETHER of them all begins as it was prepared.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from config.keyfiles import NAMES, create_key_file
 from tests.fault.killing import choose, in_child, reset_to
 
 CALLS = ("open", "write", "fsync", "link", "replace", "rename", "unlink", "mkdir")
@@ -177,12 +176,10 @@ def not_said(vault: Path) -> list[str]:
 
 def prepare(folder: Path) -> Path:
     from django.conf import settings
-    from django.core.management import call_command
 
     from audit.trail import Actor
     from memory.agents import lifecycle
 
-    call_command("migrate", verbosity=0)
     settings.VAULT_ROOTS = [str(folder / "vaults")]
     vault = folder / "vaults" / "ada"
     lifecycle.create("acme", "ada", model="builtin/dedupe", actor=Actor.operator("killing"), vault_path=str(vault))
@@ -208,8 +205,6 @@ def begin_anew(folder: Path, vault: Path, *, save: bool = False) -> None:
 
 def main(folder: Path, kills: int, seed: int) -> None:
     started = time.monotonic()
-    for name in NAMES:
-        create_key_file(folder / "keys", name)
     import django
 
     django.setup()

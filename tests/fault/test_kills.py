@@ -9,18 +9,15 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.commands.calling import ROOT, Installation
+from tests.commands.conftest import _made as _made
+from tests.commands.conftest import service as service
 from tests.fault.killing import TEXTS
 from tests.model_server import Action, Call, ModelServer, Slow, Turn
 
-pytestmark = pytest.mark.own_database
-
 KILLS = int(os.environ.get("KILLS", "14"))
-ROOT = Path(__file__).resolve().parents[2]
 STEPS = {
     "open",
     "dedupe",
@@ -63,13 +60,12 @@ def _merge(ids: dict[str, int], texts: list[str]) -> dict[str, Any]:
     return {"ids_to_merge": [ids[text] for text in texts], "new_content": " ".join(texts)}
 
 
-def test_a_session_that_is_killed_at_any_step_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    unwanted = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "SILO_KEYS", "AUDIT_KEY", "PEPPER_KEY", "HEADS_KEY")
-    env = {name: value for name, value in os.environ.items() if name not in unwanted}
-    env |= {"VAR_DIR": str(tmp_path), "KEYS_DIR": str(tmp_path / "keys"), "DJANGO_SETTINGS_MODULE": "config.settings"}
+def test_a_session_that_is_killed_at_any_step_loses_and_doubles_nothing(service: Installation) -> None:
+    env = service.environment | {"DJANGO_SETTINGS_MODULE": "config.settings"}
     with ModelServer(asks) as server:
         env |= {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "any"}
-        command = [sys.executable, "-m", "tests.fault.killing", str(tmp_path), str(KILLS), os.environ.get("SEED", "1")]
+        seed = os.environ.get("SEED", "1")
+        command = [sys.executable, "-m", "tests.fault.killing", str(service.folder), str(KILLS), seed]
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)

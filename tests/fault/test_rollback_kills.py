@@ -9,25 +9,25 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.commands.calling import ROOT, Installation
+from tests.commands.conftest import _made as _made
+from tests.commands.conftest import service as service
 
-pytestmark = pytest.mark.own_database
-KILLS = int(os.environ.get("KILLS", "12"))
+KILLS = int(os.environ.get("KILLS", "9"))
 CHANGES = int(os.environ.get("CHANGES", "500"))
 
 
 @pytest.mark.parametrize("what", ["rollback", "redaction"])
-def test_what_is_killed_is_done_whole_or_not_at_all(what: str, tmp_path: Path) -> None:
+def test_what_is_killed_is_done_whole_or_not_at_all(what: str, service: Installation) -> None:
     """Trap: deletes executed before the creates that replace them, and a crash between them wiped all."""
-    command = [sys.executable, "-m", "tests.fault.killing_rollbacks", what, str(tmp_path)]
+    command = [sys.executable, "-m", "tests.fault.killing_rollbacks", what, str(service.folder)]
     done = subprocess.run(
         [*command, str(KILLS), str(CHANGES), os.environ.get("SEED", "1")],
         cwd=ROOT,
-        env=Installation(tmp_path).environment | {"DJANGO_SETTINGS_MODULE": "config.settings"},
+        env=service.environment | {"DJANGO_SETTINGS_MODULE": "config.settings"},
         capture_output=True,
         text=True,
         check=False,

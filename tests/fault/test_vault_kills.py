@@ -9,16 +9,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.commands.calling import ROOT, Installation
+from tests.commands.conftest import _made as _made
+from tests.commands.conftest import service as service
 
-pytestmark = pytest.mark.own_database
-
-KILLS = int(os.environ.get("KILLS", "40"))
-ROOT = Path(__file__).resolve().parents[2]
-UNWANTED = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "SILO_KEYS", "AUDIT_KEY", "PEPPER_KEY", "HEADS_KEY")
+KILLS = int(os.environ.get("KILLS", "24"))
 KINDS = {
     f"{when} {what}"
     for what in ("open", "fsync", "link", "replace", "rename", "commit")
@@ -26,17 +23,10 @@ KINDS = {
 }
 
 
-def test_writers_are_killed_at_work_and_the_mended_vault_agrees_with_the_silo(tmp_path: Path) -> None:
-    env = {name: value for name, value in os.environ.items() if name not in UNWANTED}
-    env |= {"VAR_DIR": str(tmp_path), "KEYS_DIR": str(tmp_path / "keys"), "DJANGO_SETTINGS_MODULE": "config.settings"}
-    command = [
-        sys.executable,
-        "-m",
-        "tests.fault.killing_vaults",
-        str(tmp_path),
-        str(KILLS),
-        os.environ.get("SEED", "1"),
-    ]
+def test_writers_are_killed_at_work_and_the_mended_vault_agrees_with_the_silo(service: Installation) -> None:
+    env = service.environment | {"DJANGO_SETTINGS_MODULE": "config.settings"}
+    seed = os.environ.get("SEED", "1")
+    command = [sys.executable, "-m", "tests.fault.killing_vaults", str(service.folder), str(KILLS), seed]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)

@@ -31,7 +31,7 @@ from tests.steps import ME, problems, remember, row
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db(transaction=True)]
 
-THREADS, PROCESSES, EDITS, KILLS = 4, 3, 25, 40
+THREADS, PROCESSES, EDITS, KILLS = 4, 3, 25, 28
 
 
 def database_url() -> str:

@@ -108,26 +108,6 @@ def test_many_globs(tmp_path: Path) -> None:
     assert "not kept: 44 tags" in memory.transformed
 
 
-def test_laughing(tmp_path: Path) -> None:
-    """Front matter that grows to billions of words where a reader expands its aliases."""
-    lines = ["a0: &a0 [quay, quay, quay, quay, quay, quay, quay, quay, quay, quay]"]
-    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
-    _put(tmp_path, ".cursor/rules/laughing.mdc", "---\n" + "\n".join(lines) + "\nglobs: *a11\n---\nQuays.\n")
-    agrees(tmp_path, [".cursor/rules/laughing.mdc"])
-
-
-def test_deep_json(tmp_path: Path) -> None:
-    """Deeper than a parser goes."""
-    _put(tmp_path, "mem0.json", '{"results": ' + "[" * 100_000 + "]" * 100_000 + "}")
-    agrees(tmp_path, [], {"mem0.json": "is not JSON"}, ("mem0",))
-
-
-def test_long_number(tmp_path: Path) -> None:
-    """A number with more digits than Python reads."""
-    _put(tmp_path, "mem0.json", '{"results": [{"id": ' + "7" * 5_000 + ', "memory": "Seven."}]}')
-    agrees(tmp_path, [], {"mem0.json": "is not JSON"}, ("mem0",))
-
-
 def test_deep_folder(tmp_path: Path) -> None:
     path = "/".join(["quay"] * 100 + ["AGENTS.md"])
     _put(tmp_path, path, "Far from the shore.\n")
@@ -146,11 +126,6 @@ def test_import_chain(tmp_path: Path) -> None:
     agrees(
         tmp_path, [f"chain/{n}.md" for n in range(1, HOPS + 1)], {"CLAUDE.md": "has only headings and imports"} | left
     )
-
-
-def test_import_of_itself(tmp_path: Path) -> None:
-    _put(tmp_path, "CLAUDE.md", "See @CLAUDE.md and @./CLAUDE.md.\n")
-    agrees(tmp_path, ["CLAUDE.md"])
 
 
 # --- no plain files

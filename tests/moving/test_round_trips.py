@@ -20,8 +20,7 @@ from memory.markdown import sections
 from memory.models import Agent, Memory
 from memory.policy.categories import DEFAULT_PROJECT, SCOPES
 from memory.policy.validation import Draft, scope_of
-from memory.search.reading import Read
-from memory.silo.silo import Opened
+from memory.silo.silo import Opened, Read
 from memory.transfer import exporting
 from memory.transfer.export_formats import EXPORTS
 from memory.transfer.exporting import NotHeld

@@ -15,7 +15,6 @@ from django.core.cache import cache
 from django.db import OperationalError, connection
 
 from audit.models import Operation
-from audit.trail import Actor
 from memory.models import Agent, Memory
 from memory.policy.validation import Draft, parse_moment
 from memory.search import cache as indexes
@@ -427,9 +426,3 @@ def test_a_session_whose_program_fails(
     monkeypatch.setattr(operations, "consolidate", fails)
     assert session(watch, ada) is None
     assert isinstance(watch.errors[0], Fault)
-
-
-def test_actors_and_details_are_names_and_numbers(watch: Watch, ada: Agent) -> None:
-    remembered(watch, ada)
-    operations.discard(ada, [1], Actor.agent("runtime"))
-    assert watch.log.text

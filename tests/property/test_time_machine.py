@@ -260,4 +260,4 @@ class History(RuleBasedStateMachine):
 @pytest.mark.django_db
 @pytest.mark.timeout(0 if "HISTORIES" in os.environ else 600)
 def test_random_histories() -> None:
-    run_state_machine_as_test(History, settings=walks(int(os.environ.get("HISTORIES", "16")), steps=30))
+    run_state_machine_as_test(History, settings=walks(int(os.environ.get("HISTORIES", "12")), steps=30))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.admin.plain_pages.differences import Piece, pieces
+from memory.admin.plain_pages.reading import Piece, pieces
 
 TEXT = st.text(max_size=300) | st.text("ab \n", max_size=2_000)
 

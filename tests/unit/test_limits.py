@@ -40,7 +40,3 @@ def test_the_agents_limit_goes_before_its_tenants_and_that_before_the_default(ad
 def test_another_tenants_limits_do_not_apply(ada: Agent, bob: Agent) -> None:
     Tenant.objects.filter(pk=ada.tenant_id).update(max_steps=7)
     assert limits.of(fresh(bob)) == DEFAULTS
-
-
-def test_protections_a_session_refusals_in_a_row_and_calls_a_reply_are_fixed() -> None:
-    assert (limits.MAX_PROTECTIONS, limits.MAX_FLOOR_REFUSALS, limits.MAX_CALLS_PER_REPLY) == (5, 3, 200)

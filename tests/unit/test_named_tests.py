@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
@@ -15,9 +14,7 @@ _NAME = re.compile(r"`(?:[\w/]+\.py::)?(test_\w+)`")
 def _functions() -> dict[str, set[str]]:
     """The functions of each file of tests, by the file's path."""
     return {
-        file.relative_to(ROOT).as_posix(): {
-            node.name for node in ast.parse(file.read_text("utf-8")).body if isinstance(node, ast.FunctionDef)
-        }
+        file.relative_to(ROOT).as_posix(): set(re.findall(r"^def (test_\w+)", file.read_text("utf-8"), re.MULTILINE))
         for file in (ROOT / "tests").rglob("test_*.py")
     }
 

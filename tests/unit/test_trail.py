@@ -28,11 +28,12 @@ def test_an_entry_outside_a_transaction_is_refused() -> None:
     assert not AuditEntry.objects.exists()
 
 
-def test_an_entrys_time_is_now_but_never_before_the_last() -> None:
-    later = datetime(2999, 1, 1, tzinfo=UTC)
-    assert Head(1, b"", later).next_at() == later
-    assert Head(1, b"", NOW).next_at() > NOW
-    assert Head(0, b"", None).next_at() > NOW
+@pytest.mark.parametrize("before", [datetime(2999, 1, 1, tzinfo=UTC), NOW])
+def test_an_entrys_time_is_now_but_never_before_the_last(ada: Agent, before: datetime) -> None:
+    Agent.objects.filter(pk=ada.pk).update(audit_at=before)
+    remember(ada, "tea")
+    assert last_entry(ada).at == max(before, last_entry(ada).at)
+    assert (last_entry(ada).at == before) == (before != NOW)
 
 
 def test_changes_are_written_in_order_of_number(db: None) -> None:

@@ -1,4 +1,4 @@
-"""Joining by invitation, and one's own account: plain pages that set a password and a second factor.
+"""Signing in, joining by invitation, and one's own account: pages that take a password and the code of a second factor.
 
 A second factor that does not count yet is kept nowhere: its seed is made of a word that the page carries (`nonce`), so
 that the same one is shown again after a mistake, and nothing is left of a page that was closed.
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 import secrets
+from ipaddress import ip_address
 from typing import Any
 
 import qrcode
 from django import forms
+from django.conf import settings
 from django.contrib.auth import logout
+from django.contrib.auth.signals import user_login_failed
 from django.core.exceptions import ValidationError
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
@@ -20,6 +23,8 @@ from django.shortcuts import render
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods
 from qrcode.image.svg import SvgPathImage
+from unfold.forms import AuthenticationForm
+from unfold.widgets import UnfoldAdminTextInputWidget
 
 from config.errors import DomainError
 from config.plain import plain
@@ -29,7 +34,9 @@ from memory.errors import Invalid, LinkBroken, NotAllowed
 from memory.models import Authenticator, Person
 
 NONCE = 32  # characters
+_NONCE = re.compile(rf"[0-9a-fA-F]{{{NONCE}}}")
 LONGEST_PASSWORD = 1_000  # characters
+NOT_RIGHT = "The address, the password or the code is not right. Each is checked; a code is good for once."
 WRONG = "The present password or the code is not right. A code is good for once: wait for the next one."
 
 
@@ -60,18 +67,18 @@ class TwiceForm(forms.Form):
 class NonceForm(forms.Form):
     """Carries what a second factor is made of until it counts."""
 
-    nonce = forms.RegexField(
-        r"^[0-9a-fA-F]*\Z",
-        min_length=NONCE,
-        max_length=NONCE,
-        error_messages={"invalid": "This page is too old: open it again."},
-        widget=forms.HiddenInput,
-    )
+    nonce = forms.CharField(max_length=NONCE, min_length=NONCE, widget=forms.HiddenInput)
+
+    def clean_nonce(self) -> str:
+        nonce = str(self.cleaned_data["nonce"])
+        if not _NONCE.fullmatch(nonce):
+            raise ValidationError("This page is too old: open it again.")
+        return nonce
 
     def shown_nonce(self) -> str:
         """The one to show the second factor of; another one, where the page came back with none that is right."""
         given = str(self.data.get("nonce", self.initial.get("nonce", "")))
-        return given if re.fullmatch(rf"[0-9a-fA-F]{{{NONCE}}}", given) else new_nonce()
+        return given if _NONCE.fullmatch(given) else new_nonce()
 
 
 def new_nonce() -> str:
@@ -96,6 +103,54 @@ def shown(factor: Authenticator) -> dict[str, Any]:
         "picture": SafeString(drawn.to_string().decode()),  # of squares alone
         "key": " ".join(written[place : place + 4] for place in range(0, len(written), 4)),
     }
+
+
+# --- signing in: address, password and code, told apart in no answer
+
+
+class SignIn(AuthenticationForm):  # type: ignore[misc]  # Unfold comes without types
+    """Whoever has no second factor does not get in: `manage.py create_superuser` and an owner's invitation make one."""
+
+    error_messages = {"invalid_login": NOT_RIGHT, "inactive": NOT_RIGHT}
+    code = code_field("Code", "the six digits your authenticator app shows", UnfoldAdminTextInputWidget)
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean()
+        person = self.get_user()
+        if person is not None:
+            person.otp_device = people.is_verified(person, cleaned.get("code", ""))
+            if person.otp_device is None:  # counted as a wrong password is, or it would tell that this one is right
+                told = {"username": cleaned.get("username", "")}
+                user_login_failed.send(sender=__name__, credentials=told, request=self.request)
+                raise ValidationError(NOT_RIGHT, code="invalid_login")
+        return cleaned
+
+
+def typed_address(request: HttpRequest | None, credentials: dict[str, Any] | None) -> str:
+    """By which attempts are counted: however it is written, it is one person's."""
+    given = (credentials or {}).get("username") or (request.POST.get("username", "") if request else "")
+    return str(given).strip().casefold()[:254]
+
+
+def client_address(request: HttpRequest) -> str:
+    """From where somebody tries. Behind a proxy it is what the proxy itself has added last: what stands before that,
+    anybody writes; and of the proxy's own address everybody would keep everybody else out."""
+    is_behind: Any = settings.SECURE_PROXY_SSL_HEADER
+    direct = str(request.META.get("REMOTE_ADDR", ""))
+    added = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip()
+    try:
+        return str(ip_address(added)) if is_behind and added else direct
+    except ValueError:
+        return direct
+
+
+@plain
+def locked_out(request: HttpRequest, *_: Any) -> HttpResponse:
+    """What whoever tried too often is answered. Whose address it was is not repeated."""
+    wait = settings.AXES_COOLOFF_TIME.seconds
+    answer = render(request, "admin/locked.html", {"minutes": wait // 60}, status=429)
+    answer["Retry-After"] = str(wait)
+    return answer
 
 
 # --- joining by invitation

@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from audit.consent import LAPSES, Standing, same_address, same_domain
+from audit.consent import Standing, same_address, same_domain
 from audit.models import AccessState, ActorKind
 from audit.proposals import Proposal, ProposalState
 from audit.removals import Removal, RemovalState
@@ -87,6 +87,8 @@ def _page(request: HttpRequest, opened: Opened, refused: str = "") -> HttpRespon
     template, shown = _shown(opened)
     may_decide, may_revoke = _may_decide(opened), opened.state == AccessState.ACTIVE
     shown |= {
+        "asked": asked,
+        "until": opened.until if isinstance(asked, Removal) else asked.decide_until,
         "agent": agent.label,
         "state": opened.state.value,
         "refused": refused,
@@ -112,8 +114,6 @@ def _shown(opened: Opened) -> tuple[str, dict[str, Any]]:
 
 def _request(opened: Opened, asked: Standing) -> dict[str, Any]:
     return {
-        "asked": asked,
-        "until": asked.asked_at + LAPSES,
         "purpose": wording.quoted(asked.purpose),
         "scope": wording.scope(asked.scope),
         "numbers": wording.numbered(asked.scope.numbers),
@@ -125,8 +125,6 @@ def _request(opened: Opened, asked: Standing) -> dict[str, Any]:
 def _proposal(opened: Opened, asked: Proposal) -> dict[str, Any]:
     is_past = opened.state != ProposalState.OPEN
     return {
-        "asked": asked,
-        "until": asked.asked_at + LAPSES,
         "who": wording.proposer(asked.proposer_kind, asked.proposer),
         "changes": wording.proposed(asked.proposed) if is_past else wording.changes(opened.agent, asked.proposed),
     }
@@ -134,8 +132,6 @@ def _proposal(opened: Opened, asked: Proposal) -> dict[str, Any]:
 
 def _removal(opened: Opened, asked: Removal) -> dict[str, Any]:
     shown = {
-        "asked": asked,
-        "until": opened.until,
         "is_too_old": timezone.now() >= opened.until,
         "who": wording.asker(asked.asker_kind, asked.asker, asked.asked_by),
         "what": wording.removed(asked),

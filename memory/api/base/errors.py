@@ -21,7 +21,7 @@ from config import plain
 from config.errors import ConfigurationError, DomainError
 from memory import errors
 from memory.agents.rule_changes import QUESTION
-from memory.api.base.keys import CHALLENGE
+from memory.api.base.views import CHALLENGE
 from memory.errors import CategoryDisabled, FileFault, Invalid, KeyRejected, MemoryDisabled
 from refinement.errors import BadCall, UnknownSession
 from refinement.llm.base import ModelNotConfigured

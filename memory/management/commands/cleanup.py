@@ -16,6 +16,7 @@ from memory.policy import settings_document, switches
 from memory.policy.categories import NAMES, SCOPES
 from memory.recording import automatic, cleanup
 from memory.search import reading
+from memory.silo.silo import Read
 
 SHOWN = 200  # characters of each memory
 _EXAMPLES = {"keep": "3,5@12", "discard": "3@390,5@12"}
@@ -79,7 +80,7 @@ class Command(AgentCommand):
     # --- the list
 
     def _go_through(
-        self, review: cleanup.Review, reads: Mapping[int, reading.Read], *, is_asked: bool
+        self, review: cleanup.Review, reads: Mapping[int, Read], *, is_asked: bool
     ) -> tuple[Listed, Listed]:
         """Print each suggestion, and ask about it with `is_asked`. Returns what to keep and what to discard."""
         decided: dict[str, Listed] = {"k": {}, "d": {}}
@@ -107,7 +108,7 @@ class Command(AgentCommand):
             raise
         return _ANSWERS[word]
 
-    def _tell(self, each: cleanup.Suggestion, reads: Mapping[int, reading.Read]) -> None:
+    def _tell(self, each: cleanup.Suggestion, reads: Mapping[int, Read]) -> None:
         place = f"{each.category} of {each.project}" if each.project else each.category
         importance = f"{each.importance.name.lower()} importance"
         listed = f"{each.number}@{each.version}"
@@ -159,7 +160,7 @@ def _is_interactive(agent: Agent) -> bool:
     return settings_document.is_on(switches.rules_of(agent), "cleanup_guidance", "interactive_cleanup")
 
 
-def _read(agent: Agent, review: cleanup.Review) -> dict[int, reading.Read]:
+def _read(agent: Agent, review: cleanup.Review) -> dict[int, Read]:
     """The suggested memories with their content, for the agent's side."""
     numbers = [each.number for each in review.suggestions]
     return {read.memory.number: read for read in reading.several(agent, numbers)} if numbers else {}

@@ -18,7 +18,7 @@ from memory.consent import grant_tokens, granted_reads, grants
 from memory.errors import Invalid, KeyRejected
 from memory.management.agent_command import KEY, has_agents_key
 from memory.models import Agent
-from memory.search.reading import Read
+from memory.silo.silo import Read
 from memory.transfer import exporting
 from memory.transfer.export_formats import EXPORTS, HELP, writer
 from memory.transfer.exporting import NotHeld

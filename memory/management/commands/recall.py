@@ -43,8 +43,7 @@ class Command(AgentCommand):
 
 def _as_record(found: retrieval.Retrieved) -> dict[str, Any]:
     results = [
-        record(read.memory, read.opened, with_discarded=True)
-        | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
+        record(read, with_discarded=True) | {"score": read.score, "recalled": found.times.get(read.memory.number, 0)}
         for read in found.reads
     ]
     return {"results": results, "block": found.block, "tokens": found.tokens, "left_out": found.left_out}

@@ -9,7 +9,7 @@ from typing import IO
 from memory.models import Agent
 from memory.policy.validation import MAX_CONTENT
 from memory.run_log.runs import entry, harmless
-from memory.search.reading import Read
+from memory.silo.silo import Read
 from memory.transfer.exporting import NotHeld
 from memory.transfer.formats import gathering
 from memory.transfer.formats.gathering import Gathered

@@ -17,7 +17,7 @@ from memory.errors import Invalid
 from memory.models import Agent
 from memory.policy.categories import PROJECT
 from memory.policy.validation import Draft, scope_of
-from memory.search.reading import Read
+from memory.silo.silo import Read
 from memory.transfer.exporting import NotHeld, record
 from memory.transfer.formats import gathering
 from memory.transfer.formats.parts import EMPTY, HERE, TOLD, Found, LeftOut, Part, one_line, parsed
@@ -92,7 +92,7 @@ def lines_of(path: str, file: IO[bytes]) -> Iterator[bytes]:
 
 def write(_: Agent, found: Iterable[Read], __: NotHeld, *, with_discarded: bool = False) -> Iterator[bytes]:
     for read in found:
-        line = record(read.memory, read.opened, with_discarded=with_discarded)
+        line = record(read, with_discarded=with_discarded)
         yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 from django.utils import timezone
 
 from memory.models import Agent
-from memory.search.reading import Read
+from memory.silo.silo import Read
 from memory.transfer.exporting import OURS, NotHeld, own_fields
 from memory.transfer.formats import gathering
 from memory.transfer.formats.gathering import Gathered

@@ -10,7 +10,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from memory.models import Agent
 from memory.policy.categories import SCOPES
-from memory.search.reading import Read
+from memory.silo.silo import Read
 from memory.transfer.exporting import OURS, NotHeld, own_fields
 from memory.transfer.formats import gathering
 from memory.transfer.formats.gathering import MORE_PAGES, Gathered

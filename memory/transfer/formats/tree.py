@@ -25,7 +25,7 @@ from audit.models import AuditEntry
 from memory.markdown import sections
 from memory.models import Agent
 from memory.policy import settings_document, switches
-from memory.search.reading import Read
+from memory.silo.silo import Read
 from memory.transfer.exporting import NotHeld
 from memory.transfer.formats import tree_files
 from memory.transfer.formats.parts import LeftOut, Part, Unfit

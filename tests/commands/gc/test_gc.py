@@ -15,8 +15,8 @@ from memory.models import Agent
 from memory.run_log import runs
 from memory.writing import operations
 from refinement import gc, providers
-from refinement.gc_prompt import PROMPT
 from tests.commands.calling import run
+from tests.commands.gc.cases import PROMPT
 from tests.commands.gc.logs import ME, REPORT, Make, log_of, refused, separators, told
 from tests.model_server import ModelServer, Say, Status, Turn
 from tests.steps import PERSON, fresh, problems
@@ -236,15 +236,15 @@ def test_an_analysis_that_cannot_be_written_out_trims_nothing(make: Make, monkey
 def test_memory_that_is_switched_off_before_the_trim_is_an_error(
     make: Make, monkeypatch: pytest.MonkeyPatch, is_file: bool
 ) -> None:
-    agent, flushed = make(last_n=3, **({} if is_file else {"memory_path": ""})), gc._flush
+    agent, trim = make(last_n=3, **({} if is_file else {"memory_path": ""})), gc._trim
     for nth in range(0 if is_file else 5):
         runs.log_run(agent, f"task {nth}", "done", ME)
 
-    def switch_off(output: gc.Output) -> None:
-        flushed(output)
+    def switch_off_and_trim(*arguments: Any) -> None:
         rule_changes.change(fresh(agent), PERSON, enabled=False)
+        trim(*arguments)
 
-    monkeypatch.setattr(gc, "_flush", switch_off)
+    monkeypatch.setattr(gc, "_trim", switch_off_and_trim)
     ran = run("gc", "ada")
     assert ran.code == 1
     assert ran.err.startswith("Error: Memory is switched off for this agent.")
