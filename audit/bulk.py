@@ -1,4 +1,4 @@
-"""Writes and reads of rows for which Django has no fast way of its own (figures: docs/benchmarks.md)."""
+"""Writes and reads of rows for which Django has no fast way of its own (figures: docs/internals/benchmarks.md)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def update_many(rows: Sequence[models.Model], fields: Collection[str]) -> None:
     """Write these fields of existing rows of one model, of each row its own values.
 
     Django's `bulk_update` takes minutes for 10,000 rows. A row is found by its id and, if the model has one, its
-    agent: the rows may lie by agent on several servers (docs/scaling.md). Raises ValueError for a row without an id,
-    which would be found by nothing.
+    agent: the rows may lie by agent on several servers (docs/internals/scaling.md). Raises ValueError for a row
+    without an id, which would be found by nothing.
     """
     if not all(row.pk for row in rows):
         raise ValueError("A row without an id cannot be updated. Read the rows first.")

@@ -127,7 +127,7 @@ class RefinementSession(models.Model):
         return f"session {self.number} of {self.agent}"
 
     def _do_update(self, base_qs: models.QuerySet[RefinementSession], *arguments: Any) -> Any:
-        """`save()` finds the row with its agent, too, as all else does (docs/scaling.md, sharding by agent)."""
+        """`save()` finds the row with its agent, too, as all else does (docs/internals/scaling.md, sharding)."""
         return super()._do_update(base_qs.filter(agent_id=self.agent_id), *arguments)
 
     @property

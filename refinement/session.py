@@ -104,7 +104,7 @@ def _new_session(before: Agent, agent: Agent, number: int, trigger: str, mode: s
 
 
 def row_of(session: RefinementSession) -> models.QuerySet[RefinementSession]:
-    """The query names the agent, too: rows may be sharded by agent (docs/scaling.md)."""
+    """The query names the agent, too: rows may be sharded by agent (docs/internals/scaling.md)."""
     return RefinementSession.objects.filter(pk=session.pk, agent_id=session.agent_id)
 
 

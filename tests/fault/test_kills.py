@@ -1,6 +1,6 @@
 """Sessions killed by SIGKILL, at points spread over every step: nothing is lost, nothing doubled, the trail holds.
 
-A few in every run; KILLS=200 for the figures in docs/reliability.md.
+A few in every run; KILLS=200 for the figures in docs/internals/reliability.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rollbacks, and redactions, killed by SIGKILL at random moments: all of it, or nothing.
 
-A few of 500 changes in every run; KILLS=200 CHANGES=10000 for the figures in docs/reliability.md.
+A few of 500 changes in every run; KILLS=200 CHANGES=10000 for the figures in docs/internals/reliability.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writers of a vault killed by SIGKILL at any thing they do to a file: repaired, silo and vault say the same.
 
-A few in every run; KILLS=200 for the figures in docs/reliability.md.
+A few in every run; KILLS=200 for the figures in docs/internals/reliability.md.
 """
 
 from __future__ import annotations

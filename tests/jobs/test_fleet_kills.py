@@ -1,6 +1,6 @@
 """Workers killed by SIGKILL while they refine agents: nothing is lost or doubled, every agent is refined.
 
-A few kills in every run; `python -m tests.jobs.repeat 20` for the figures in docs/reliability.md.
+A few kills in every run; `python -m tests.jobs.repeat 20` for the figures in docs/internals/reliability.md.
 """
 
 from __future__ import annotations

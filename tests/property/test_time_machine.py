@@ -1,6 +1,6 @@
 """Random histories: every past moment can be gone back to, exactly, and come back from.
 
-A dozen or so in every run; HISTORIES=400 for the figure in docs/reliability.md.
+A dozen or so in every run; HISTORIES=400 for the figure in docs/internals/reliability.md.
 """
 
 from __future__ import annotations

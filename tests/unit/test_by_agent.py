@@ -1,5 +1,5 @@
 """What is an agent's says so, in its row and in what is asked for it: rows could lie by agent on many servers, each
-asked for its own (docs/scaling.md, sharding by agent)."""
+asked for its own (docs/internals/scaling.md, sharding by agent)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BY_AGENT = {
 }  # fmt: skip
 # Found by a prefix before the agent is known, or compared over all agents: copies on every server, or one for all.
 OTHERWISE = {"memory_agentkey", "audit_consentlink", "refinement_waiting"}
-# … and what docs/scaling.md says of the agent's label, which is unique among its tenant's.
+# … and what docs/internals/scaling.md says of the agent's label, which is unique among its tenant's.
 BY_TENANT = {"memory_agent"}
 
 

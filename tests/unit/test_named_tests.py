@@ -21,7 +21,7 @@ def _functions() -> dict[str, set[str]]:
 
 def test_every_test_that_is_named_exists() -> None:
     functions = _functions()
-    pages = [page.read_text("utf-8") for page in (MUSTS, *(ROOT / "docs").glob("*.md"))]
+    pages = [page.read_text("utf-8") for page in (MUSTS, *(ROOT / "docs").rglob("*.md"))]
     named = [found for page in pages for found in _NODE_ID.findall(page)]
     assert [(file, test) for file, test in named if test not in functions.get(file, ())] == []
     everywhere = set().union(*functions.values())

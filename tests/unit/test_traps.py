@@ -1,4 +1,4 @@
-"""What went wrong in other memory systems and must not here; docs/traps.md says which test holds which."""
+"""What went wrong in other memory systems and must not go wrong here."""
 
 from __future__ import annotations
 
