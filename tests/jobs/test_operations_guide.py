@@ -1,4 +1,4 @@
-"""The settings, units, alerts and roles that docs/operations.md gives away work with the service."""
+"""The settings, units, alerts and roles that docs/how-to/operate.md gives away work with the service."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ from tests.conftest import OPERATOR
 
 pytestmark = pytest.mark.database
 
-DOCS = ROOT / "docs"
-GUIDE = (DOCS / "operations.md").read_text("utf-8")
-UNITS = DOCS / "systemd"
+DEPLOY = ROOT / "deploy"
+UNITS = DEPLOY / "systemd"
 
 
 def settings_of(file: Path) -> dict[str, str]:
@@ -80,7 +79,7 @@ def test_the_units_are_well_formed(tmp_path: Path) -> None:
 # Alerts
 
 RULES: list[dict[str, Any]] = [
-    rule for group in yaml.safe_load((DOCS / "alerts.yml").read_text("utf-8"))["groups"] for rule in group["rules"]
+    rule for group in yaml.safe_load((DEPLOY / "alerts.yml").read_text("utf-8"))["groups"] for rule in group["rules"]
 ]
 
 
