@@ -41,5 +41,5 @@ def test_memories_are_moved(service: Installation, tmp_path: Path) -> None:
 def test_a_log_is_trimmed(service: Installation, tmp_path: Path) -> None:
     with ModelServer(Say(REPORT)) as server:
         shown = run_guide("trim-a-log.md", service, tmp_path, OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="any")
-    assert "Entries: 4" in shown
+    assert "Agent: acme/clerk\nEntries: 4\n--- Analysis ---\n## Patterns Found" in shown
     assert "Trimmed: 1 entries removed, 3 entries kept." in shown
