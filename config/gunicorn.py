@@ -35,7 +35,7 @@ class _Logger(glogging.Logger):  # type: ignore[misc]
 
 logger_class = _Logger
 worker_class = "gthread"
-threads = 32  # a client that sends its request slowly occupies one; docs/configuration.md#in-front-of-it
+threads = 32  # a client that sends its request slowly occupies one; docs/reference/configuration.md#processes
 keepalive = 30  # seconds
 # Connections of one process. The other files are for databases, memory files and logs.
 worker_connections = max(10, min(1_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 200))

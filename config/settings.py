@@ -1,6 +1,6 @@
 """Settings, read from the environment, with embedded defaults so that a clone runs with nothing set.
 
-`docs/configuration.md` lists every variable. Secrets come from the environment or from files under KEYS_DIR
+`docs/reference/configuration.md` lists every variable. Secrets come from the environment or from files under KEYS_DIR
 that `manage.py create_keys` makes; nothing here makes one.
 """
 
@@ -170,7 +170,7 @@ CONTENT_SECURITY_POLICY = {
         "frame-ancestors": [NONE],
     }
 }
-# Behind a TLS proxy these are set to true (docs/configuration.md); a laptop without TLS keeps working.
+# Behind a TLS proxy these are set to true (docs/reference/configuration.md); a laptop without TLS keeps working.
 SECURE_SSL_REDIRECT = env.switch("SECURE_SSL_REDIRECT", default=False)
 SECURE_HSTS_SECONDS = env.whole("SECURE_HSTS_SECONDS", 0)
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE_HSTS_SECONDS > 0

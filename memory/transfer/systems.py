@@ -1,5 +1,5 @@
 """The systems whose files are read: which files are their own, by place, by form or by tree, and how they are read
-(docs/migration-sources.md)."""
+(docs/reference/import-formats.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What lies in a folder of somebody else, its files opened, and the `@path` imports that a file of instructions follows
-(docs/migration-sources.md, "Claude Code").
+(docs/reference/import-formats.md, "Claude Code").
 
 Symlinks are never followed: each part of a path is opened in the one before it with O_NOFOLLOW. Only plain files and
 folders are opened. The number of entries and the depth are bounded.

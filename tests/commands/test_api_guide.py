@@ -1,4 +1,4 @@
-"""docs/api.md, as a runtime's author follows it: every snippet, in order, against a service of one's own."""
+"""The snippets of docs/how-to/use-the-api.md work, in order, in one shell, after README's commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from tests.commands.calling import ROOT, Installation
 
-GUIDE = (ROOT / "docs" / "api.md").read_text("utf-8")
+GUIDE = (ROOT / "docs" / "how-to" / "use-the-api.md").read_text("utf-8")
 
 
 @pytest.fixture
@@ -42,18 +42,20 @@ def address(service: Installation) -> Iterator[str]:
 
 
 def script(address: str, folder: Path) -> str:
-    """The snippets as one script, with this address and this Python in the place of those named."""
+    """The snippets as one script, with this address, Python and folder in the place of those in the guide."""
     parts = []
     for language, written in re.findall(r"```(sh|python)\n(.*?)```", GUIDE, re.DOTALL):
-        snippet = written.replace("127.0.0.1:8000", address).replace(".venv/bin/python", sys.executable)
+        snippet = written.replace("127.0.0.1:8000", address)
         if language == "python":
-            snippet = f"cat > {folder}/runtime.py <<'END'\n{snippet}END\n{sys.executable} {folder}/runtime.py\n"
-        parts.append(snippet)
-    return "set -eu\n" + "\n".join(parts)
+            (folder / "runtime.py").write_text(snippet, "utf-8")
+        else:
+            parts.append(re.sub(r"\b(runtime\.py|memories\.jsonl)", rf"{folder}/\1", snippet))
+    return "set -eu\n" + "\n".join(parts).replace(".venv/bin/python", sys.executable)
 
 
 def test_the_guide_works_as_it_stands(service: Installation, address: str, tmp_path: Path) -> None:
-    written = script(address, tmp_path).replace("memories.jsonl", str(tmp_path / "memories.jsonl"))
+    service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe")
+    written = script(address, tmp_path)
     done = subprocess.run(
         ["/bin/sh", "-c", written],
         cwd=ROOT,

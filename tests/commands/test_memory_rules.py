@@ -26,7 +26,7 @@ def test_nothing_is_kept_in_a_process_alone(service: Installation) -> None:
 
 
 def test_a_restored_database_overwrites_no_newer_file(service: Installation) -> None:
-    """docs/operations.md, Backup and restore: what is newer in a vault is listed, and kept."""
+    """docs/how-to/operate.md, Backup and restore: what is newer in a vault is listed, and kept."""
     service.manage("create_agent", "acme/ada", "--model", "builtin/dedupe", "--vault", "ada")
 
     def stored(text: str) -> Any:

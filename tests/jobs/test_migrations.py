@@ -1,4 +1,4 @@
-"""What the code of the release before can go on working with (docs/operations.md, "What migrations promise")."""
+"""What the code of the release before can go on working with (docs/how-to/operate.md, "What migrations promise")."""
 
 from __future__ import annotations
 

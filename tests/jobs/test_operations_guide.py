@@ -1,8 +1,9 @@
-"""The settings, units, alerts and roles that docs/operations.md gives away work with the service."""
+"""The settings, units, alerts and roles that docs/how-to/operate.md gives away work with the service."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,16 +24,16 @@ from memory.writing import operations
 from refinement import loop
 from refinement.models import Outcome
 from tests import steps
-from tests.commands.calling import ROOT, Installation
+from tests.commands.calling import NAMES, ROOT, Installation
 from tests.commands.conftest import _made as _made
 from tests.commands.conftest import service as service
 from tests.conftest import OPERATOR
 
 pytestmark = pytest.mark.database
 
-DOCS = ROOT / "docs"
-GUIDE = (DOCS / "operations.md").read_text("utf-8")
-UNITS = DOCS / "systemd"
+DEPLOY = ROOT / "deploy"
+UNITS = DEPLOY / "systemd"
+GUIDE = (ROOT / "docs" / "how-to" / "operate.md").read_text("utf-8")
 
 
 def settings_of(file: Path) -> dict[str, str]:
@@ -42,6 +43,28 @@ def settings_of(file: Path) -> dict[str, str]:
 
 
 SETTINGS = settings_of(UNITS / "palimpsest.env")
+
+
+# The commands
+
+
+def test_the_commands_of_the_trial_work(service: Installation) -> None:
+    trial = re.findall(r"^\.venv/bin/python manage\.py (.+)$", GUIDE, re.MULTILINE)
+    assert len(trial) == 3
+    for command in trial:
+        ran = service.manage(*shlex.split(command))
+        assert ran.code == 0, ran.err
+
+
+def test_every_command_exists() -> None:
+    named = re.findall(r"(?:-u palimpsest palimpsest|manage\.py) ([a-z_]+)", GUIDE)
+    assert {*named} - {*NAMES, "check", "migrate"} == set()
+
+
+def test_a_shell_can_read_the_blocks() -> None:
+    for block in re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL):
+        done = subprocess.run(["/bin/sh", "-n", "-c", block], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, block + done.stderr
 
 
 # The files it gives away
@@ -80,7 +103,7 @@ def test_the_units_are_well_formed(tmp_path: Path) -> None:
 # Alerts
 
 RULES: list[dict[str, Any]] = [
-    rule for group in yaml.safe_load((DOCS / "alerts.yml").read_text("utf-8"))["groups"] for rule in group["rules"]
+    rule for group in yaml.safe_load((DEPLOY / "alerts.yml").read_text("utf-8"))["groups"] for rule in group["rules"]
 ]
 
 

@@ -1,7 +1,7 @@
 """What other systems leave in a folder, laid out as they lay it out, and what is to be made of it.
 
 `systems/NAME/tree` is a folder as it is found; `systems/NAME/expected.json` says what is read there, by the rules of
-docs/migration-sources.md:
+docs/reference/import-formats.md:
 
 - `memories`, in order of path, then of place in it. `key` is the path, or the path and `#` with what tells the part
   of the file. `project` is true where the memory is a project's; `project_id` names one that is not the folder's own.

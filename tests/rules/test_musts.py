@@ -1,4 +1,4 @@
-"""What seed 004 says must, never and always be, of switches, consent and neutrality (docs/memory-rules.md has the
+"""What seed 004 says must, never and always be, of switches, consent and neutrality (tests/rules/musts.md has the
 whole table)."""
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from memory.api.base.views import AgentView, TenantView
 
 
 class ErrorOut(serializers.Serializer[Any]):
-    code = serializers.CharField(help_text="stable; see docs/api.md")
+    code = serializers.CharField(help_text="stable; see docs/reference/api.md")
     detail = serializers.CharField(help_text="for people; never repeats what was sent")
     attr = serializers.CharField(allow_null=True, help_text="the field with the error")
 

@@ -1,4 +1,4 @@
-"""Memories as the log of runs that axe keeps, out and in (seed 001; docs/migration-sources.md, "axe")."""
+"""Memories as the log of runs that axe keeps, out and in (seed 001; docs/reference/import-formats.md, "axe")."""
 
 from __future__ import annotations
 

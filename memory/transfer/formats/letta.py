@@ -1,5 +1,6 @@
-"""Memories as the blocks of a Letta agent file (docs/migration-sources.md, "Letta"), each labelled by its number: the
-file has no place for the passages of an archive. In as these, as the older form has them, and as passages."""
+"""Memories as the blocks of a Letta agent file (docs/reference/import-formats.md, "Letta"), each labelled by its
+number: the file has no place for the passages of an archive. In as these, as the older form has them, and as
+passages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Memories as mem0's `get_all` answers them, out and in (docs/migration-sources.md, "mem0"), and in as its OpenMemory
-keeps them."""
+"""Memories as mem0's `get_all` answers them, out and in (docs/reference/import-formats.md, "mem0"), and in as its
+OpenMemory keeps them."""
 
 from __future__ import annotations
 

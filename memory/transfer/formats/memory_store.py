@@ -1,5 +1,5 @@
 """Memories as Anthropic's memory stores list them: the saved response of `GET /v1/memory_stores/ID/memories?view=full`
-(docs/migration-sources.md, "Anthropic's memory tool and memory stores")."""
+(docs/reference/import-formats.md, "Anthropic's memory tool and memory stores")."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A file of the framework's tree, and of a folder that we wrote ourselves, as memories (docs/migration-sources.md, "The
-framework these memory rules come from")."""
+"""A file of the framework's tree, and of a folder that we wrote ourselves, as memories
+(docs/reference/import-formats.md, "The framework of the memory rules")."""
 
 from __future__ import annotations
 
