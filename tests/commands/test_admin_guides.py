@@ -47,9 +47,9 @@ def blocks(guide: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (GUIDES / guide).read_text("utf-8"), re.DOTALL)
 
 
-def run(service: Installation, script: str, stdin: str = "", shell: str = "/bin/sh", **more: str) -> Ran:
+def run(service: Installation, script: str, stdin: str = "", program: str = "/bin/sh", **more: str) -> Ran:
     done = subprocess.run(
-        [shell, "-c", "set -eu\n" + script.replace(".venv/bin/python", sys.executable)],
+        [program, "-c", "set -eu\n" + script.replace(".venv/bin/python", sys.executable)],
         cwd=ROOT,
         env=service.environment | more,
         input=stdin,
@@ -78,6 +78,6 @@ def test_an_operator_rolls_back_and_removes_as_the_guide_says(service: Installat
 def test_a_person_reads_by_a_token_as_the_guide_says(service: Installation) -> None:
     token = service.manage("shell", "--verbosity", "0", "-c", GRANT).out.strip()
     [read] = blocks("read-with-consent.md", "bash")
-    shown = run(service, read, stdin=f"{token}\n", shell="bash").out
+    shown = run(service, read, stdin=f"{token}\n", program="bash").out
     contents = [json.loads(line)["content"] for line in shown.splitlines()]
     assert contents[: len(CONTENTS)] == CONTENTS
