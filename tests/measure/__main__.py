@@ -28,7 +28,7 @@ PATHS = {
     "rollback": "rollback in the admin (POST, view only)",
 }
 GOALS: dict[str, tuple[int | None, int]] = {  # the present limit, if there is one, and the goal
-    LINES: (27_000, 26_500),
+    LINES: (26_500, 26_500),
     CYCLES: (0, 0),
     ENTRIES: (26, 26),
     **{MIGRATIONS.format(app): (None, 1) for app in PACKAGES},  # later issues add ordinary ones
@@ -36,9 +36,9 @@ GOALS: dict[str, tuple[int | None, int]] = {  # the present limit, if there is o
     TEST_CASES: (None, 6_000),
 }
 PATH_GOALS: dict[str, dict[str, tuple[int | None, int]]] = {
-    "remember": {"files": (None, 20), "functions": (None, 70), "queries": (None, 9), "transactions": (None, 1)},
-    "merge": {"files": (None, 25), "functions": (None, 110), "queries": (None, 15), "transactions": (None, 1)},
-    "rollback": {"files": (None, 15), "functions": (None, 70), "queries": (None, 16), "transactions": (None, 1)},
+    "remember": {"files": (20, 20), "functions": (73, 70), "queries": (9, 9), "transactions": (1, 1)},
+    "merge": {"files": (26, 25), "functions": (110, 110), "queries": (15, 15), "transactions": (1, 1)},
+    "rollback": {"files": (19, 15), "functions": (70, 70), "queries": (16, 16), "transactions": (1, 1)},
 }
 GOALS |= {f"{PATHS[path]}: {what}": goal for path, goals in PATH_GOALS.items() for what, goal in goals.items()}
 
