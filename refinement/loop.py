@@ -183,5 +183,5 @@ class _Run:
 def _estimated(messages: Sequence[Message], reply: Reply) -> Usage:
     """An estimate of what a call cost, for a server that does not report it: the session's limit holds anyway."""
     arguments = json.dumps([call.arguments for call in reply.tool_calls], default=str)
-    prompt = sum(tokens.heuristic(message.text) for message in messages)
-    return Usage(prompt=prompt, completion=tokens.heuristic(reply.text + arguments))
+    prompt = sum(tokens.count(message.text) for message in messages)
+    return Usage(prompt=prompt, completion=tokens.count(reply.text + arguments))

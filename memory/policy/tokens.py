@@ -1,4 +1,4 @@
-"""Counting tokens. By default the rough heuristic (seed 003, Clarifications): four characters a token, rounded up."""
+"""Counting tokens. By default a rough heuristic: four characters a token, rounded up."""
 
 from __future__ import annotations
 
@@ -25,16 +25,11 @@ def count(text: str) -> int:
 @lru_cache(maxsize=4)
 def _counter(name: str) -> Callable[[str], int]:
     if name == "heuristic":
-        return heuristic
+        return lambda text: -(-len(text) // CHARACTERS_PER_TOKEN)
     kind, _, encoding = name.partition(":")
     if kind == "tiktoken" and encoding:
         return _tiktoken(encoding)
     raise TokenCounterMissing("TOKEN_COUNTER is 'heuristic' or 'tiktoken:ENCODING', for example tiktoken:o200k_base.")
-
-
-def heuristic(text: str) -> int:
-    """⌈characters / 4⌉"""
-    return -(-len(text) // CHARACTERS_PER_TOKEN)
 
 
 def _tiktoken(name: str) -> Callable[[str], int]:

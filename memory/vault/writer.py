@@ -173,13 +173,11 @@ def is_there(agent: Agent) -> bool:
 
 def file_of(agent: Agent, number: int) -> str | None:
     """The path of a memory's file. None if it has none, or one of an earlier version."""
-    return files_of(agent, [number]).get(number)
+    return files_of(agent, [number]).get(number) if agent.vault_path else None
 
 
 def files_of(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
-    """The same for several memories: those that have one."""
-    if not agent.vault_path:
-        return {}
+    """The same for several memories of an agent with a vault: those that have one."""
     mine = Memory.objects.of(agent).numbered(numbers)
     versions = dict(mine.values_list("number", "version"))
     rows = VaultFile.objects.filter(agent_id=agent.pk, number__among=list(numbers), state=VaultFile.State.THERE)
@@ -194,7 +192,7 @@ def files_of(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
 
 def files_or_reasons(agent: Agent, numbers: Sequence[int]) -> list[dict[str, str | None]]:
     """For each of these memories, `file`, and `no_file`: why it has none, and what to do."""
-    files = files_of(agent, numbers)
+    files = files_of(agent, numbers) if agent.vault_path else {}
     why = why_no_file(agent) if len(files) < len(set(numbers)) else None
     return [{"file": files.get(number), "no_file": None if number in files else why} for number in numbers]
 

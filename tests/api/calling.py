@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from django.test import Client
@@ -43,6 +44,10 @@ class Caller:
 
     key: str = ""
 
+    @cached_property
+    def _client(self) -> Client:
+        return Client(raise_request_exception=False)
+
     def ask(
         self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, kind: str = "", **headers: str
     ) -> Answer:
@@ -51,8 +56,8 @@ class Caller:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         if self.key:
             given["Authorization"] = f"Bearer {self.key}"
-        client = Client(raise_request_exception=False, headers=given)
-        answer = client.generic(method, BASE + path, sent, content_type=kind or "application/json")
+        kind = kind or "application/json"
+        answer = self._client.generic(method, BASE + path, sent, content_type=kind, headers=given)
         content = b"".join(answer.streaming_content) if answer.streaming else answer.content  # type: ignore[attr-defined]
         return Answer(answer.status_code, answer.headers, content)
 
