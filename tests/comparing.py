@@ -23,7 +23,7 @@ from tests.model_server import Action, Call, ModelServer, Turn, tightened
 from tests.runtime import Runtime
 
 A_REPLY = 12  # edits
-LOSSY = 24  # memories between two merges that lose something, and are refused
+REFUSED = 24  # memories between two merges of a memory with itself, which are refused
 TIMES = ("origin", "created_at", "discarded_at")
 SAME = ("outcome", "tokens_before", "tokens_after", "memories_before", "memories_after")
 SAME += ("repeated_tokens", "duplicates_removed")
@@ -50,7 +50,7 @@ def deciding(turn: Turn) -> Action:
 def _edits(rows: Sequence[dict[str, Any]], *, may_delete: bool) -> Iterator[Call]:
     """Of every six, two are merged, one is tightened, one deleted while there is room."""
     for place in range(0, len(rows) - 5, 6):
-        one, two, three, four, five, six = rows[place : place + 6]
+        one, two, three, four, five, _ = rows[place : place + 6]
         both = {"ids_to_merge": [one["id"], two["id"]], "new_content": f"{one['content']} {two['content']}"}
         yield Call("consolidate_memories", both)
         yield Call("update_memory", {"id": three["id"], "content": tightened(three["content"])})
@@ -58,8 +58,8 @@ def _edits(rows: Sequence[dict[str, Any]], *, may_delete: bool) -> Iterator[Call
             yield Call("delete_memory", {"id": four["id"]})
         else:
             yield Call("search_memories", {"query": four["content"].split()[0]})
-        if place % LOSSY == 0:
-            yield Call("consolidate_memories", {"ids_to_merge": [five["id"], six["id"]], "new_content": "Both."})
+        if place % REFUSED == 0:
+            yield Call("consolidate_memories", {"ids_to_merge": [five["id"], five["id"]], "new_content": "Both."})
 
 
 @dataclass(frozen=True)

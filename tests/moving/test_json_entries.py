@@ -200,4 +200,4 @@ def test_it_takes_as_long_as_the_file_is(made: Any) -> None:
         except Unfit:
             pass
 
-    assert growth(run, 300_000, 4) < 8
+    assert growth(run, 300_000, 4) < 10  # 16, if it grew with the square

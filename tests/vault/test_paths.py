@@ -201,7 +201,7 @@ def test_roots_that_were_changed(ada: Agent, vault: Path, settings: Settings, tm
 
 
 def test_a_key_that_is_not_to_be_had_is_told_after_the_edit(ada: Agent, vault: Path) -> None:
-    with mock.patch.object(files.Files, "__post_init__", side_effect=SiloKeyMissing("no key")):
+    with mock.patch.object(files.Files, "__init__", side_effect=SiloKeyMissing("no key")):
         assert ferry(ada) == 1
     assert fault(ada) == "SiloKeyMissing"
     mended(ada)
