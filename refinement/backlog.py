@@ -211,7 +211,7 @@ def _is_dry() -> bool:
 
 
 def _next_agents(most: int) -> list[int]:
-    return list(scheduling.free().order_by("due_at").values_list("pk", flat=True)[:most])
+    return list(scheduling.free().order_by("due_at", "pk").values_list("pk", flat=True)[:most])
 
 
 def forget_lost() -> None:
