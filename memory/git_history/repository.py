@@ -68,9 +68,9 @@ class Repository:
             try:
                 self._repo = Repo.discover(folder)
             except NotGitRepository:
-                raise Invalid("project_dir", "is in no git repository") from None
+                raise Invalid("project_dir", "is not in a git repository") from None
             if not Path(os.fsdecode(self._repo.controldir())).is_dir():
-                raise Invalid("project_dir", "is in a git repository whose files are elsewhere, and not there")
+                raise Invalid("project_dir", "is in a git repository whose .git folder does not exist")
             self._shallow = frozenset(self._repo.get_shallow())
             self.is_shallow = bool(self._shallow)
             self._store = self._repo.object_store
@@ -202,7 +202,7 @@ def readable() -> Iterator[None]:
 
 
 def damaged() -> Invalid:
-    return Invalid("project_dir", "is a git repository that cannot be read: `git fsck` names the damage")
+    return Invalid("project_dir", "is in a git repository that cannot be read. Run `git fsck` to find the damage")
 
 
 def _text(data: bytes, encoding: bytes | None = None) -> str:

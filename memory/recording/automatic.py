@@ -195,9 +195,8 @@ def _counts(agents: list[Agent], now: datetime) -> dict[int, int]:
 
 
 def _text(number: int) -> str:
-    which = "1 memory of yours is" if number == 1 else f"{number:,} memories of yours are"
+    which = "1 of your memories is" if number == 1 else f"{number:,} of your memories are"
     return (
-        f"{which} older than is suggested for their category. That is a suggestion: nothing is discarded unless you "
-        "say so, one by one. You can look through them, and say of each whether to keep or to discard it "
-        "(GET and POST /cleanup, or manage.py cleanup)."
+        f"{which} older than the suggested retention of their category. Nothing is discarded unless you decide so for "
+        "each memory. Review them, and keep or discard each one (GET and POST /cleanup, or manage.py cleanup)."
     )

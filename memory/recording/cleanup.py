@@ -63,9 +63,9 @@ class Facts:
         told = {
             f"recalled {times}, last on {self.last_at:%Y-%m-%d}" if self.last_at else "never recalled": True,
             "made of other memories": self.is_merged,
-            "decided to be kept before": self.was_kept,
+            "kept in an earlier review": self.was_kept,
             "tagged to be kept": self.is_tagged,
-            "tells of a decision or a preference": self.decides,
+            "mentions a decision or a preference": self.decides,
         }
         return "; ".join(words for words, is_so in told.items() if is_so)
 
@@ -136,7 +136,7 @@ def decide(
     DiscardShare, Stale.
     """
     if actor.kind not in (ActorKind.AGENT, ActorKind.STEWARD):
-        raise AgentsSide("The agent's side alone decides what is cleaned up.")
+        raise AgentsSide("Only the agent or its steward can decide what to clean up.")
     now = now or timezone.now()
     with edits.locked(agent) as row:
         found, _ = _found(row, now, None, is_read=True)
@@ -155,14 +155,17 @@ def _check(given: Mapping[str, Sequence[int]], suggested: set[int], expect: Mapp
     for field, each in given.items():
         unknown = sorted(set(each) - suggested)
         if unknown:
-            raise Invalid(field, f"no suggestion now: {', '.join(map(str, unknown[:20]))}")
+            raise Invalid(field, f"has memories that are not suggested now: {', '.join(map(str, unknown[:20]))}")
     unseen = sorted(set(given["discard"]) - expect.keys())
     if unseen:
-        raise Invalid("expect", f"lacks the version of each as it was listed: {', '.join(map(str, unseen[:20]))}")
+        raise Invalid(
+            "expect",
+            f"must have the listed version of each memory in `discard`. Missing: {', '.join(map(str, unseen[:20]))}",
+        )
     if len(set(numbers)) < len(numbers):
-        raise Invalid("discard", "and keep name each memory once")
+        raise Invalid("discard", "and `keep` must not name a memory twice")
     if len(numbers) > limit:
-        raise Invalid("discard", f"and keep name at most {limit:,} memories at a time (batch_cleanup_limit)")
+        raise Invalid("discard", f"and `keep` can have at most {limit:,} memories together (batch_cleanup_limit)")
 
 
 def _remember(agent: Agent, kept: Mapping[int, bool], category_of: Mapping[int, str], now: datetime) -> None:
@@ -226,7 +229,6 @@ def _overdue(agent: Agent, days: Mapping[str, int], now: datetime, *, is_read: b
 
 def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: datetime) -> Suggestion:
     age, suggested = (now - memory.origin).days, days[memory.category]
-    are = "is" if suggested == 1 else "are"
     return Suggestion(
         memory.number,
         memory.version,
@@ -237,7 +239,7 @@ def _suggestion(memory: Memory, facts: Facts, days: Mapping[str, int], now: date
         facts.importance(now),
         memory.tokens,
         facts.recalled,
-        f"{several(age, 'day')} old, where {suggested:,} {are} suggested; {facts.words()}",
+        f"{several(age, 'day')} old, suggested retention {several(suggested, 'day')}; {facts.words()}",
     )
 
 

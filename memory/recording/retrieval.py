@@ -199,7 +199,7 @@ def _asked(rules: Mapping[str, Any], query: str, tags: Sequence[str]) -> Query |
     asked, by_text, by_tag = parse(query), *(_is_searched(rules, what) for what in ("full_text", "tag_search"))
     if not by_tag:
         if tags:
-            raise Invalid("tags", "are not searched by: memory_rules.search.enable_tag_search is off")
+            raise Invalid("tags", "cannot be used: memory_rules.search.enable_tag_search is off")
         asked = replace(asked, text=" ".join([asked.text, *asked.tags]).strip(), tags=(), without_tags=())
     if not by_text:
         asked = Query("", (), (), asked.tags, asked.without_tags)

@@ -223,7 +223,7 @@ def begin(agent: Agent, name: str, actor: Actor, *, project: str = "") -> Record
     with edits.locked(agent) as row:
         switches.require_on(row)
         if name and RecordedSession.objects.filter(agent_id=row.pk, project=project, name=name).exists():
-            raise Taken("There is, or was, a session of this name in the project. Choose another.")
+            raise Taken("The project already has a session with this name. Choose another name.")
         return _begun(row, name, project, actor, timezone.now())
 
 
@@ -311,8 +311,8 @@ def end_session(
         if session.ended_at is None:
             return end(row, session, actor, given)
         raise NotOpen(
-            f"This session was over at {session.ended_at:%Y-%m-%d %H:%M} UTC: nothing more is told of it, unless it "
-            "goes on, by recording in it."
+            f"This session ended at {session.ended_at:%Y-%m-%d %H:%M} UTC. To add outcomes, record another "
+            "interaction in it first."
         )
 
 
@@ -324,12 +324,17 @@ def meant(agent: Agent, name: str, project: str = "") -> RecordedSession:
     mine = mine.filter(project=project) if project else mine
     found = list(mine.filter(name=name) if name else mine.filter(ended_at__isnull=True))
     if not found:
-        raise NotFound("There is no recorded session of this name." if name else "No recorded session is open.")
+        raise NotFound("No recorded session has this name." if name else "No recorded session is open.")
     if len(found) == 1:
         return found[0]
     if name:
-        raise Invalid("project", f"is needed: {', '.join(each.project for each in found)} have a session of this name")
-    raise Invalid("session", f"is needed; open are {', '.join(f'{each.name} of {each.project}' for each in found)}")
+        raise Invalid(
+            "project",
+            f"is required: the projects {', '.join(each.project for each in found)} have a session with this name",
+        )
+    raise Invalid(
+        "session", f"is required: open sessions are {', '.join(f'{each.name} of {each.project}' for each in found)}"
+    )
 
 
 def end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes | None = None) -> Edited | None:

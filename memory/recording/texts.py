@@ -29,9 +29,9 @@ def checked_name(name: object) -> str:
     if name == "":
         return ""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
-        raise Invalid("session", "is up to 64 letters, digits and . _ -")
+        raise Invalid("session", "must be 1 to 64 characters: letters, digits and . _ -")
     if holds_token(name):
-        raise Invalid("session", "looks like a secret, and a session's name is kept in clear: give it another")
+        raise Invalid("session", "looks like a secret. Session names are not encrypted: choose another name")
     return name
 
 

@@ -83,7 +83,7 @@ class Stage:
         values = {name: value for name, value in asdict(self).items() if name not in ("project", "session")}
         for name, value in values.items():
             if isinstance(value, tuple) and len(value) > _ITEMS:
-                raise Invalid(name, f"are {len(value)}; at most {_ITEMS} are allowed at once")
+                raise Invalid(name, f"has {len(value)} items; at most {_ITEMS} are allowed at once")
         clean = cleaned(values, _TEXT)
         for name, value in clean.items():
             if isinstance(value, tuple):
@@ -169,7 +169,7 @@ def _composed(told: Told) -> str:
         stages = told["Development Stages"]
         longest = stages if len(stages) > 1 else max((told[field] for field in _LISTS), key=len)
         if not longest:
-            raise TopicFull("topic", f"has more than {MAX_CONTENT:,} characters in its memory; say it in fewer")
+            raise TopicFull("topic", f"needs more than {MAX_CONTENT:,} characters in its memory; shorten the text")
         del longest[0]
         field = _EARLIER if longest is stages else _EARLIER_ITEMS
         before = _COUNT.match("".join(told[field]))

@@ -10,6 +10,7 @@ from typing import IO
 
 from audit.models import Operation
 from audit.trail import Actor
+from config.wording import several
 from memory.errors import Invalid
 from memory.models import Agent
 from memory.policy.categories import DEFAULT_PROJECT
@@ -24,9 +25,9 @@ BATCH = 1_000  # memories held, and stored as one audited edit
 NAMED = 100  # of what was left out, and of what was done, that are told by name
 KEY, NAME = 200, 64  # characters of a key that are told, and of the name of an unknown key
 MOST_LEFT_OUT = 100_000  # of a file: what holds so many is no file of memories
-_OTHER = "other things"
+_OTHER = "other changes"
 # Why something is no entry of the format at all: where a file has nothing else, it is another format's.
-_STRANGE = frozenset({NO_TEXT, axe.BEFORE, tree.NO_MARKDOWN, "is no object"})
+_STRANGE = frozenset({NO_TEXT, axe.BEFORE, tree.NO_MARKDOWN, "is not an object"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,17 @@ class Import:
 IMPORTS = {
     each.name: each
     for each in (
-        Import("jsonl", "application/x-ndjson", "JSON Lines, a memory a line, as we write it", jsonl.parts),
-        Import("markdown", "application/gzip", "a packed folder of markdown (.tar.gz), as we write it", tree.parts),
-        Import("axe", "text/markdown", "a log of runs as axe keeps it", axe.parts),
-        Import("mem0", "application/json", "JSON as mem0 answers it, or as OpenMemory exports it", mem0.parts),
-        Import("letta", "application/json", "a Letta agent file, or its archive as the API lists it", letta.parts),
-        Import("memory-store", "application/json", "the list of an Anthropic memory store", memory_store.parts),
+        Import("jsonl", "application/x-ndjson", "Palimpsest's JSON Lines export, one memory per line", jsonl.parts),
+        Import(
+            "markdown",
+            "application/gzip",
+            "Palimpsest's export as a packed folder of Markdown (.tar.gz)",
+            tree.parts,
+        ),
+        Import("axe", "text/markdown", "an axe run log", axe.parts),
+        Import("mem0", "application/json", "JSON from mem0's API, or an OpenMemory export", mem0.parts),
+        Import("letta", "application/json", "a Letta agent file, or archive passages from Letta's API", letta.parts),
+        Import("memory-store", "application/json", "the memory list of an Anthropic memory store", memory_store.parts),
     )
 }
 
@@ -76,7 +82,7 @@ class Imported:
         self.left_out += 1
         self.strange += part.why in _STRANGE
         if self.left_out > MOST_LEFT_OUT:
-            raise Invalid("file", f"more than {MOST_LEFT_OUT:,} of what it holds are no memories. Nothing was imported")
+            raise Invalid("file", f"has more than {MOST_LEFT_OUT:,} entries without a memory. Nothing was imported")
         if len(self.named) < NAMED:
             self.named.append(LeftOut(one_line(part.key, KEY), one_line(part.why, KEY)))
 
@@ -89,11 +95,13 @@ class Imported:
     def warnings(self) -> Iterator[str]:
         """For people."""
         if self.ignored:
-            yield f"{self.ignored:,} values of unknown keys were ignored"
+            ignored = several(self.ignored, "value of an unknown key was", "values of unknown keys were")
+            yield f"{ignored} ignored"
         if self.constitutional and not self.transformed:
-            yield f"{self.constitutional:,} memories were constitutional there: here the agent or an admin sets that"
+            were = several(self.constitutional, "memory was", "memories were")
+            yield f"{were} constitutional: the agent or an admin can set that again"
         if self.discarded:
-            yield f"{self.discarded:,} discarded memories were left out"
+            yield f"{several(self.discarded, 'discarded memory was', 'discarded memories were')} left out"
         yield from counted(self.transformed)
         for part in self.named:
             yield f"left out: {part.key.removeprefix('#') or 'the file'} {part.why}"
@@ -129,7 +137,7 @@ def surveyed(file: IO[bytes], format: str, *, project: str = "") -> Surveyed:
     """
     if format == "jsonl":
         if project:
-            raise Invalid("project", "is for other formats: a line of JSON Lines names its own")
+            raise Invalid("project", "cannot be set for JSON Lines: each line names its own project")
         return of_lines(jsonl.lines_of("the file", file))
     return of_parts(IMPORTS[format].read(file, ""), project=project, expected=IMPORTS[format].what)
 
@@ -140,7 +148,7 @@ def of_parts(parts: Iterable[Part], *, project: str = "", expected: str = "memor
     drafts = _drafts(parts, checked_project(project) or DEFAULT_PROJECT, done)
     first = list(islice(drafts, BATCH))
     if not first and done.strange and done.strange == done.left_out:
-        raise Invalid("file", f"holds nothing that is expected: {expected}. Nothing was imported")
+        raise Invalid("file", f"has no entry in the expected format: {expected}. Nothing was imported")
     return Surveyed(chain(first, drafts), done)
 
 

@@ -75,7 +75,7 @@ def _require_as_planned(row: Agent, steps: Sequence[Step]) -> None:
     pieces = ImportedPiece.objects.filter(agent_id=row.pk, source_digest__among={step.source for step in steps})
     there = {bytes(piece.source_digest): bytes(piece.text_digest) for piece in pieces}
     if any(there.get(step.source) != step.known for step in steps):
-        raise errors.Moved("Some of it was migrated meanwhile: look again. Nothing was stored.")
+        raise errors.Moved("Another migration stored some of these pieces. Detect them again. Nothing was stored.")
 
 
 def _store(row: Agent, batch: Sequence[Step], actor: Actor, detail: Mapping[str, Any]) -> int:
@@ -108,7 +108,7 @@ def _require_as_written(row: Agent, steps: Sequence[Step]) -> None:
         opened = None if memory is None else silo.open(memory)
         said = None if opened is None else (opened.content, opened.tags)
         if memory is None or said != (draft.content, tuple(draft.tags)) or memory.origin != draft.origin:
-            raise NotAsWritten(f"memory {step.number} is not what was to be stored")
+            raise NotAsWritten(f"memory {step.number} differs from what was written")
 
 
 def _note(row: Agent, steps: Sequence[Step]) -> None:

@@ -91,11 +91,11 @@ class Plan:
         return self.of(State.NEW, State.CHANGED)
 
 
-_BOTH = "says something else now, and so does memory {}, which is left: revise or discard that one yourself"
-_REDACTED = "was redacted, or is in a file of which something was redacted: it is not taken again"
-_OFF = "is of category {}, which is off"
-_LIKE = "says the same as memory {} here"
-_BEFORE = "was taken in before, as memory {}"
+_BOTH = "changed, and memory {} changed here, too. That memory stays as it is: revise or discard it yourself"
+_REDACTED = "was redacted, or is in a file with a redacted piece: it is not imported again"
+_OFF = "has the category {}, which is off"
+_LIKE = "has the same text as memory {}"
+_BEFORE = "was imported before, as memory {}"
 
 
 def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compares: bool) -> None:

@@ -193,7 +193,9 @@ class Look:
         is_file = self.tree.entries.get(target) is Kind.FILE and is_text(target)
         if is_file and read is None:
             return
-        self._reasons.setdefault(path, why or f"is a link to {shown(target) if target != '.' else 'the folder itself'}")
+        self._reasons.setdefault(
+            path, why or f"is a symlink to {shown(target) if target != '.' else 'the folder itself'}"
+        )
         if is_file and read:
             self._linked.setdefault(target, (system, read))
             if Path(path).parent != Path(target).parent:  # it counts for another folder than its own
@@ -229,7 +231,7 @@ class Look:
     def _plain(self, folder: str) -> None:
         name = "/".join(part for part in folder.split("/") if part not in ("", "."))
         if name and self.tree.entries.get(name) is not Kind.FOLDER:
-            raise Invalid("plain", "must be a folder below the one that is looked at, and no link")
+            raise Invalid("plain", "must be a folder inside the scanned folder, and not a symlink")
         for path, kind in self.tree.entries.items():
             inner = path.removeprefix(f"{name}/") if name else path
             rule = next((each for each in PLAIN if each.matches(inner.lower())), None)
@@ -286,10 +288,10 @@ def unique(items: Iterable[Item]) -> list[Item]:
                 if isinstance(known, Found):
                     tags = tuple(dict.fromkeys((*known.tags, *part.tags)))
                     found[place] = replace(found[place], part=replace(known, tags=tags))
-                part = LeftOut(part.key, f"says the same as {known.key}")
+                part = LeftOut(part.key, f"has the same text as {known.key}")
         found.append(replace(item, part=part))
         if len(found) > MAX_PIECES:
-            why = f"more than {MAX_PIECES:,} pieces are there: name fewer, or give the file to import_memories"
+            why = f"have more than {MAX_PIECES:,} pieces. Name fewer sources, or import the file with import_memories"
             raise Invalid("sources", why)
     return [replace(item, part=item.part.bounded()) if isinstance(item.part, Found) else item for item in found]
 

@@ -73,7 +73,7 @@ def trees_in(tree: Tree, *, is_named: bool) -> tuple[list[str], list[LeftOut]]:
         layout = next((each for each in _LAYOUTS if f"/{path}".endswith(f"/{each}")), "")
         if kind is not Kind.FILE or not layout:
             continue
-        full = LeftOut(path, f"is one of more than {_MAX_TREES} settings")
+        full = LeftOut(path, f"exceeds the limit of {_MAX_TREES} settings files")
         base = _base(tree, path, path[: -len(layout)].rstrip("/")) if len(bases) < _MAX_TREES else full
         if isinstance(base, LeftOut):
             left_out.append(base)
@@ -107,7 +107,7 @@ def _base(tree: Tree, path: str, root: str) -> str | LeftOut:
     except (OSError, FileFault):
         return LeftOut(path, UNREADABLE)
     if not isinstance(settings, dict):
-        return LeftOut(path, "is not JSON, so that nobody knows where memories are")
+        return LeftOut(path, "is not valid JSON, so the folder of its memories is unknown")
     storage = settings.get("storage")
     given = storage.get("base_path") if isinstance(storage, dict) else None
     if not isinstance(given, str) or not given.strip() or "\0" in given:
@@ -115,7 +115,7 @@ def _base(tree: Tree, path: str, root: str) -> str | LeftOut:
     is_absolute = given.startswith("/")
     base = posixpath.relpath(given, tree.root) if is_absolute else posixpath.normpath(f"{root or '.'}/{given}")
     if base == ".." or base.startswith("../"):
-        return LeftOut(path, "names a base_path outside the folder")
+        return LeftOut(path, "sets base_path to a place outside the folder")
     return "" if base == "." else base
 
 
@@ -212,12 +212,12 @@ def _is_ours(outline: Outline) -> bool:
 
 _CURSOR = (
     Rule(".cursorrules **/.cursor/rules/**/*.mdc **/.cursor/rules/**/RULE.md"),
-    Rule("**/.cursor/rules/**", None, "is no rule file", hidden=False),
+    Rule("**/.cursor/rules/**", None, "is not a rule file", hidden=False),
 )
 _COPILOT = (
     Rule("**/.github/copilot-instructions.md .github/instructions/**/*.instructions.md"),
     Rule(".copilot/copilot-instructions.md .copilot/instructions/**/*.instructions.md"),
-    Rule(".github/instructions/**", None, "is no instruction file", hidden=False),
+    Rule(".github/instructions/**", None, "is not an instruction file", hidden=False),
 )
 _CLAUDE = (
     Rule("**/CLAUDE.local.md", reader("local")),
@@ -232,7 +232,7 @@ _CLINE = (
 )
 _ROO = (Rule(".roorules **/.roo/rules/**/*.md **/.roo/rules/**/*.txt **/.roo/rules-*/**/*.md"),)
 _TOOL = (Rule("memories/**/*.md memories/**/*.txt memories/**/*.xml", hidden=False),)
-_AXE = Form(axe.parts, (".md",), (b"**Task:**",), bool, log, unknown="is no log of axe")
+_AXE = Form(axe.parts, (".md",), (b"**Task:**",), bool, log, unknown="is not an axe log")
 _MEM0 = Form(mem0.parts, (".json",), (b'"memory"', b'"memories"'), _is_mem0)
 _LETTA_HOLDS = (b'"core_memory"', b'"agents"', b'"archive_id"', b'"embedding_config"', b'"is_deleted"')
 _LETTA = Form(letta.parts, (".af", ".json"), _LETTA_HOLDS, _is_letta, certain=(".af",))
@@ -255,19 +255,19 @@ _ALL = (
     System("continue", "Continue", _OTHERS, "rules in .continue/rules", (Rule("**/.continue/rules/**/*.md"),)),
     System("kiro", "Kiro", _OTHERS, "files of .kiro/steering", (Rule("**/.kiro/steering/**/*.md"),)),
     System("framework", "The framework of the memory rules", _OTHERS,
-           "the tree that memory-rules/settings.json or modules/memory-rules/settings.json leads to"),
+           "the folder that memory-rules/settings.json or modules/memory-rules/settings.json names"),
     System("memory-tool", "Anthropic's memory tool", _OTHERS,
-           "files of the folder memories, as Anthropic's memory tool has them", _TOOL),
-    System("axe", "axe", _LEGACY, "logs of runs as axe keeps them, wherever they lie", form=_AXE),
+           "files in the folder `memories` of Anthropic's memory tool", _TOOL),
+    System("axe", "axe", _LEGACY, "axe run logs, in any folder", form=_AXE),
     System("mem0", "mem0", _LEGACY,
-           "JSON files of mem0's memories, and OpenMemory's memories.json, wherever they lie", form=_MEM0),
+           "JSON files of mem0's memories, and OpenMemory's memories.json, in any folder", form=_MEM0),
     System("letta", "Letta", _LEGACY,
-           "agent files (.af), and passages of an archive as JSON, wherever they lie", form=_LETTA),
+           "agent files (.af), and archive passages as JSON, in any folder", form=_LETTA),
     System("memory-store", "Anthropic's memory stores", _OTHERS,
-           "JSON files of what a memory store answers, wherever they lie", form=_STORE),
+           "saved JSON responses of a memory store, in any folder", form=_STORE),
     System("own", "Palimpsest", _LEGACY,
-           "our own exports as JSON Lines, wherever they lie, and vaults of other agents", form=_OURS),
-    System("plain", "Plain folders", _LEGACY, "markdown, text and JSON of the folders that are named"),
+           "Palimpsest's JSON Lines exports, in any folder, and vaults of other agents", form=_OURS),
+    System("plain", "Plain folders", _LEGACY, "Markdown, text and JSON files in the folders that you name"),
 )
 # fmt: on
 SYSTEMS: dict[str, System] = {each.name: each for each in _ALL}

@@ -31,8 +31,8 @@ _NOT_ENTERED = frozenset(
 )
 _SKILLS = ("/.agents/skills", "/.claude/skills")
 _ENVIRONMENT = "pyvenv.cfg"  # in a virtual environment, whatever its name
-NO_FILE, UNREADABLE, NO_TEXT_NAME = "is no file", "cannot be read", "has a name that is no text"
-OUTSIDE, NOWHERE = "is a link that leads out of the folder", "is a link that leads nowhere"
+NO_FILE, UNREADABLE, NO_TEXT_NAME = "is not a file", "cannot be read", "has a name that is not valid text"
+OUTSIDE, NOWHERE = "is a symlink that points outside the folder", "is a symlink whose target is missing or skipped"
 
 
 class Kind(Enum):
@@ -102,7 +102,7 @@ def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
             continue
         found = _listed(tree, path, left)
         if len(found) > left:
-            tree.left_out.append(LeftOut(".", f"holds more than {MAX_ENTRIES:,} entries; the rest is not looked at"))
+            tree.left_out.append(LeftOut(".", f"has more than {MAX_ENTRIES:,} entries; the others are skipped"))
             return
         if path and _ENVIRONMENT in found:
             continue
@@ -116,7 +116,7 @@ def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
                 if below.count("/") + 1 < MAX_DEPTH:
                     waiting.append(below)
                 else:
-                    tree.left_out.append(LeftOut(shown(below), f"lies {MAX_DEPTH} folders deep"))
+                    tree.left_out.append(LeftOut(shown(below), f"is nested too deeply ({MAX_DEPTH} folders)"))
 
 
 def _listed(tree: Tree, path: str, most: int) -> dict[str, Kind]:
@@ -166,7 +166,7 @@ def followed(
         path = waiting.popleft()
         for number, written in enumerate(dict.fromkeys(_written(text_of(path)))):
             if number == MAX_IMPORTS:
-                left_out.append(LeftOut(f"{path}#@", f"has more than {MAX_IMPORTS:,} imports; the rest is not read"))
+                left_out.append(LeftOut(f"{path}#@", f"has more than {MAX_IMPORTS:,} imports; the others are skipped"))
                 break
             target = _target(tree, path, written)
             if not isinstance(target, LeftOut) and target not in hops and hops[path] == MAX_HOPS:
@@ -192,8 +192,8 @@ def _target(tree: Tree, path: str, written: str) -> str | LeftOut:
     if target and tree.entries.get(target) is Kind.FILE and is_text(target):
         return target
     if why == OUTSIDE:
-        return LeftOut(key, "imported file lies outside the folder")
-    return LeftOut(key, "imported file is missing") if "/" in told or "." in told else ""
+        return LeftOut(key, "points to a file outside the folder")
+    return LeftOut(key, "points to a missing file") if "/" in told or "." in told else ""
 
 
 def _written(text: str) -> Iterator[str]:

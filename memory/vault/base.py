@@ -40,20 +40,20 @@ def resolved(given: str, beside: Path | None = None, allowed: Sequence[Path] = (
     allowed = allowed or roots()
     beside = beside or allowed[0]
     if not given.isprintable() or any(part != part.strip() for part in Path(given).parts):
-        raise Invalid(FIELD, "has a control character in it, or a name that begins or ends with a blank")
+        raise Invalid(FIELD, "must not contain a control character, or a name that begins or ends with a space")
     try:
         real = Path(os.path.realpath(os.path.normpath(beside / Path(given).expanduser())))
         is_file = any(each.is_file() for each in (real, *real.parents))
     except (OSError, RuntimeError):
-        raise Invalid(FIELD, "is no path that the system can follow") from None
+        raise Invalid(FIELD, "is not a valid path") from None
     if len(os.fsencode(real)) > LONGEST:
         raise Invalid(FIELD, f"must have at most {LONGEST:,} bytes")
     if ".git" in real.parts:
-        raise Invalid(FIELD, "lies in what git keeps for itself; name a folder beside .git")
+        raise Invalid(FIELD, "must not be inside a .git folder; name a folder next to it")
     if not any(_is_below(real, root) for root in allowed):
-        raise Invalid(FIELD, f"must lie under {' or '.join(map(str, allowed))} (VAULT_ROOTS)")
+        raise Invalid(FIELD, f"must be inside {' or '.join(map(str, allowed))} (setting VAULT_ROOTS)")
     if is_file:
-        raise Invalid(FIELD, "is a file, or lies below one; name a folder")
+        raise Invalid(FIELD, "is a file, or is inside one; name a folder")
     return str(real)
 
 
@@ -88,7 +88,7 @@ def require_usable(path: str, agent: Agent) -> None:
             for each in missing:
                 each.unlink() if each.name == LOCK else each.rmdir()
     if free < ROOM:
-        raise FileFault(f"{path}: has {free:,} bytes left; {ROOM:,} are needed", "no space left")
+        raise FileFault(f"{path}: only {free:,} bytes are free; {ROOM:,} are needed", "no space left")
 
 
 def require_nobody_elses(path: str, agent: Agent) -> None:
@@ -120,7 +120,7 @@ def held(base: Path) -> Iterator[Disk]:
     """A vault's folder, locked against other writers of ours. Raises FileFault, FileElsewhere, VaultBusy."""
     with _folder_at(base, create=True) as folder:
         if folder is None:
-            raise FileFault(f"open {base}: there is no such folder", "there is no such folder")
+            raise FileFault(f"open {base}: the folder does not exist", "the folder does not exist")
         with told("lock", base):
             number = _locked(folder)
         disk = Disk(folder, number)
@@ -143,7 +143,7 @@ def _folder_at(base: Path, *, create: bool = False) -> Iterator[Folder | None]:
     """A folder below the operator's roots. From the root downward each part is opened in the one before it: no link
     that was put there since the folder was chosen is followed."""
     if os.path.realpath(base) != str(base):
-        raise FileElsewhere(f"{base}: a link leads elsewhere since it was chosen", "a link leads elsewhere")
+        raise FileElsewhere(f"{base}: a symlink in the path now points elsewhere", "a symlink points elsewhere")
     trusted, below = Place(base, roots()).real()
     with told("open", base):
         folder = opened_below(trusted, below / LOCK, create=create)
@@ -162,14 +162,14 @@ def _locked(folder: Folder) -> int:
         try:
             there = os.fstat(number)
             if not stat.S_ISREG(there.st_mode):
-                raise FileFault(f"{folder.path}: its {LOCK} is no file", "its mark is no file")
+                raise FileFault(f"{folder.path}: its {LOCK} is not a file", "its mark is not a file")
             if there.st_nlink > 1:  # what is written to it would be written to the other
-                raise FileFault(f"{folder.path}: its {LOCK} has another name, too", "its mark has another name, too")
+                raise FileFault(f"{folder.path}: its {LOCK} has a second hard link", "its mark has a second hard link")
             lock(number, PATIENCE)
             is_held = folder.has(LOCK, number)
         except BlockingIOError:
             reason = "is locked by another program"
-            raise VaultBusy(f"{folder.path}: {reason}, which writes there. Try again.", reason) from None
+            raise VaultBusy(f"{folder.path}: {reason}. Try again.", reason) from None
         finally:
             if not is_held:
                 os.close(number)
@@ -183,4 +183,4 @@ def _lock_file(folder: Folder) -> int:
     except OSError as problem:
         if problem.errno != errno.ELOOP:
             raise
-    raise FileElsewhere(f"{folder.path}: its {LOCK} is a link, which leads elsewhere", "a link leads elsewhere")
+    raise FileElsewhere(f"{folder.path}: its {LOCK} is a symlink", "its mark is a symlink")

@@ -24,7 +24,7 @@ from memory.run_log.files import Folder, is_file, is_written, told, walked, writ
 LOCK = ".palimpsest"
 ASIDE = ".discarded"
 NEW = ".palimpsest-new-"
-ANOTHERS, NO_MARK = "is another agent's vault", f"its {LOCK} is no mark of a vault"
+ANOTHERS, NO_MARK = "is another agent's vault", f"its {LOCK} is not the mark of a vault"
 LARGEST = 4_000_000  # bytes of a file that is read: ours have some 200,000 at most
 _SYNCED_AT_ONCE = 16  # syncs that wait for the disk together are as quick as one
 _BLOCK = 4_096  # bytes
@@ -210,7 +210,7 @@ class Disk:
             free = target.with_name(f"{target.stem}-found-{nth}{target.suffix}")
             if self.is_free(free):
                 return free
-        raise FileFault(f"{self.path}: too many files that were found", "no free name")
+        raise FileFault(f"{self.path}: too many files were set aside", "no free name")
 
     def move(self, path: PurePosixPath, to: PurePosixPath) -> None:
         """To another folder or name of the vault. Raises FileFault if there is a file already."""
@@ -301,7 +301,7 @@ def _opened(folder: Folder, name: str) -> int | None:
         if stat.S_ISREG(os.fstat(number).st_mode):
             return number
         os.close(number)
-    raise NoFile(f"read {folder.path}: what has the name of a file of ours is none", "is not a file")
+    raise NoFile(f"read {folder.path}: something that is not a file has a vault file's name", "is not a file")
 
 
 def _said(number: int, most: int) -> bytes:

@@ -34,7 +34,7 @@ AT_ONCE = 250  # files written before their rows are
 There, SetAside = VaultFile.State.THERE, VaultFile.State.SET_ASIDE
 _CHANGEABLE = ("version", "rules_version", "state", "sealed_path", "digest")
 _BACK = 50  # versions in which a file is looked for that a killed writer left
-_IS_CHANGING = "somebody is writing to a file"
+_IS_CHANGING = "another program is writing to a file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ class Files:
             raise FileFault(f"{self.disk.path}: {_IS_CHANGING}", _IS_CHANGING)
         for each in done:
             if self.disk.read(each.line.path) != each.data:
-                reason = "not read back as it was written"
+                reason = "changed right after it was written"
                 raise FileFault(f"{self.disk.path}: a file was {reason}", reason)
             if each.replaces is not None:
                 self._retire(each.memory, each.replaces, each.replaced or b"")
@@ -352,6 +352,6 @@ def open_file(agent: Agent, data: bytes) -> Opened:
     if said is None:
         raise Invalid("file", "is not the file of a memory")
     if said.sealed is None:
-        raise Invalid("file", "is not sealed: read it as it is")
+        raise Invalid("file", "is not sealed: you can read it directly")
     switches.require_readable(agent, edits.fetch(agent, [said.number]))
     return Silo.for_agent(agent).open_sealed(said.number, said.sealed)

@@ -87,9 +87,9 @@ TOP = PurePosixPath(paths.INDEX)
 LARGEST = 1_000_000_000  # bytes of a page that is read
 _TITLE = "# Memory Index"
 _ABOUT = (
-    "A line for each file, in the order in which they were written. A struck line names a file that was moved, or set "
-    "aside in .discarded/. If it came back, a later line names it again. `manage.py vault index` writes this "
-    "page again without struck lines."
+    "One line per file, in the order in which the files were written. A struck line names a file that was moved, or "
+    "set aside in .discarded/. If the file came back, a later line names it again. `manage.py vault index` writes "
+    "this page again without struck lines."
 )
 _BEGINNING = 100  # bytes that show whether a file is a page
 _OF_FILE = re.compile(

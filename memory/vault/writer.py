@@ -32,7 +32,7 @@ from memory.vault.layout import Line
 
 CAUGHT_UP_AT_ONCE = 100  # vaults
 RETRY_AFTER = timedelta(minutes=1)  # edits retry a fault at most so often; workers retry in between
-_ANOTHER_VAULT = "This agent has got another vault meanwhile.", "another vault since"
+_ANOTHER_VAULT = "The vault path of this agent has changed. Try again.", "the vault path has changed"
 
 log = structlog.get_logger("palimpsest.vault")
 
@@ -204,7 +204,8 @@ def why_no_file(agent: Agent) -> str:
     if not is_behind(agent):
         return "the memory is discarded, or its category is off"
     fault = Vault.objects.filter(agent_id=agent.pk).values_list("fault", flat=True).first()
-    return f"it could not be written{f' ({fault})' if fault else ''}, and is tried again (manage.py rules status)"
+    reason = f" ({fault})" if fault else ""
+    return f"the file could not be written{reason}; a worker tries again (see manage.py rules status)"
 
 
 # --- begin again

@@ -114,7 +114,7 @@ def test_a_file_that_got_another_name_is_not_taken_again(ada: Agent, tmp_path: P
         pieces.move(ada, pieces.piece("b", "Other. " * 200))
         operations.consolidate(ada, [1, 2], "Ferries, tides and quays. " * 100, ME)
     found = page(ada, tmp_path, SHORT, ".cursorrules")
-    why = "was taken in before, as memory 1" if edit else "says the same as memory 1 here"
+    why = "was imported before, as memory 1" if edit else "has the same text as memory 1"
     assert (found.steps, [each.why for each in found.left_out]) == ([], [why])
 
 

@@ -54,7 +54,7 @@ def test_blocks_of_a_letta_agent_that_has_them_itself(tmp_path: Path) -> None:
 def test_what_openmemory_packed_is_told_as_such() -> None:
     for packed in (gzip.compress(b"{}"), b"PK\x03\x04\x14\0"):
         [part] = mem0.parts(io.BytesIO(packed), "export")
-        assert part == LeftOut("export", "is packed: unpack it, and take OpenMemory's memories.json")
+        assert part == LeftOut("export", "is an archive: unpack it, and import OpenMemory's memories.json")
 
 
 class Written(io.BytesIO):
@@ -69,7 +69,7 @@ class Written(io.BytesIO):
 
 def test_a_file_that_is_another_when_it_is_read_again_is_refused() -> None:
     file = Written(json.dumps({"results": [{"memory": "marker-words"}] * 9}).encode())
-    with pytest.raises(Invalid, match="was changed while it was read: it is not JSON") as refused:
+    with pytest.raises(Invalid, match="changed while it was read: it is not valid JSON") as refused:
         list(mem0.parts(file, "a.json"))
     assert "marker-words" not in repr(refused.value)
     assert refused.value.__context__ is None

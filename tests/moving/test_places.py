@@ -37,11 +37,11 @@ def test_settings_lead_to_a_tree_in_the_folder(tmp_path: Path) -> None:
     put(tmp_path, "notes/common/technical/a.md", "Tides.\n")
     put(tmp_path, "memory-rules/settings.json", '{"storage": {"base_path": "./notes"}}')
     assert (list(found(tmp_path)[0]), found(tmp_path)[1]) == (["notes/common/technical/a.md"], {})
-    outside = "names a base_path outside the folder"
+    outside = "sets base_path to a place outside the folder"
     for settings, why in (
         ('{"storage": {"base_path": "../other"}}', outside),
         ('{"storage": {"base_path": "/etc"}}', outside),
-        ("{", "is not JSON, so that nobody knows where memories are"),
+        ("{", "is not valid JSON, so the folder of its memories is unknown"),
     ):
         put(tmp_path, "memory-rules/settings.json", settings)
         assert found(tmp_path) == ({}, {"memory-rules/settings.json": why})
@@ -64,7 +64,7 @@ def test_trees_of_a_folder_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         put(tmp_path, f"{name}/memory/common/technical/{name}.md", name)
     memories, left_out = found(tmp_path)
     assert list(memories) == ["a/memory/common/technical/a.md"]
-    assert left_out == {"b/memory-rules/settings.json": "is one of more than 1 settings"}
+    assert left_out == {"b/memory-rules/settings.json": "exceeds the limit of 1 settings files"}
 
 
 def test_a_folder_that_is_plain_is_one_below(tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_a_systems_own_files_are_its_own_in_a_plain_folder(tmp_path: Path) -> No
 def test_json_of_any_kind_is_held_or_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for text, told in (
         ("{}", "is empty"),
-        ('{"a": "\\ud83d"}', "holds half a character"),
-        ("[" * 100_000, "is not JSON"),
+        ('{"a": "\\ud83d"}', "contains an incomplete character"),
+        ("[" * 100_000, "is not valid JSON"),
     ):
         put(tmp_path, "a.json", text)
         assert found(tmp_path, ("plain",)) == ({}, {"a.json": told})

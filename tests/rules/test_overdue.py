@@ -45,7 +45,7 @@ def test_an_agent_is_told_how_many_are_overdue(ada: Agent, bob: Agent) -> None:
     assert remind() == 1
     [notice] = notices(ada)
     said = reading.one(fresh(ada), notice.number).opened.content
-    assert said.startswith("2 memories of yours are older than is suggested for their category.")
+    assert said.startswith("2 of your memories are older than the suggested retention of their category.")
     assert "ZEBRA" not in said
     assert (last_entry(ada).operation, last_entry(ada).detail) == ("agent_changed", {"cleanup": {"overdue": 2}})
     assert last_entry(ada).actor_label == SYSTEM.label
@@ -63,7 +63,7 @@ def test_one_memory_is_told_as_one(ada: Agent, bob: Agent) -> None:
     assert (remind(), notify_overdue(fresh(ada), SYSTEM)) == (1, None)  # bob is told
     rule_changes.change(fresh(ada), PERSON, enabled=True)
     assert notify_overdue(fresh(ada), SYSTEM) == last_entry(ada).seq
-    assert reading.one(fresh(ada), 2).opened.content.startswith("1 memory of yours is older")
+    assert reading.one(fresh(ada), 2).opened.content.startswith("1 of your memories is older")
     assert AuditEntry.objects.filter(detail__has_key="cleanup").count() == 2
 
 

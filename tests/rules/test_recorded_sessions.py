@@ -371,7 +371,7 @@ def test_of_one_that_is_over_nothing_more_is_told(ada: Agent) -> None:
     for told in (None, Outcomes("one style"), Outcomes(achieved="all of it")):
         with refused(ada, NotOpen) as caught:
             end_session(fresh(ada), "monday", ME, outcomes=told)
-        assert "was over at" in str(caught.value)
+        assert "This session ended at" in str(caught.value)
     assert len(of_category(ada, "session")) == 1
 
 

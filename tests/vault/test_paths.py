@@ -201,7 +201,7 @@ def test_roots_that_were_changed(ada: Agent, vault: Path, settings: Settings, tm
 
 
 def test_a_key_that_is_not_to_be_had_is_told_after_the_edit(ada: Agent, vault: Path) -> None:
-    with mock.patch.object(files.Files, "__post_init__", side_effect=SiloKeyMissing("no key")):
+    with mock.patch.object(files.Files, "__init__", side_effect=SiloKeyMissing("no key")):
         assert ferry(ada) == 1
     assert fault(ada) == "SiloKeyMissing"
     mended(ada)
@@ -372,11 +372,11 @@ def place(agent: Agent, path: str) -> str:
 
 WRONG = {
     "VAULT_ROOTS": ["../outside", "/etc/vault", ".", "link-out/vault"],
-    "can follow": ["~nobody-here/vault", "x" * 1_001, "/".join(["x" * 300] * 3)],
+    "not a valid path": ["~nobody-here/vault", "x" * 1_001, "/".join(["x" * 300] * 3)],
     "control": ["a\0b", "a\nb", "a\u2028b", "\udc80"],
-    "blank": [" ", "notes /x"],
+    "space": [" ", "notes /x"],
     "bytes": ["/".join(["\u00e9" * 100] * 5)],
-    "git keeps": [".git/notes", "repo/.git"],
+    "\\.git folder": [".git/notes", "repo/.git"],
 }
 
 

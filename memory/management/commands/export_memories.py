@@ -34,7 +34,7 @@ class Command(Task):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("agent", metavar="TENANT/AGENT")
-        parser.add_argument("--with-discarded", action="store_true", help="discarded memories too (jsonl alone)")
+        parser.add_argument("--with-discarded", action="store_true", help="discarded memories too (only for jsonl)")
         parser.add_argument("--format", choices=list(EXPORTS), default="jsonl", help=HELP)
         to = "a new file that only its owner can read; for markdown a folder"
         parser.add_argument("--to", metavar="PATH", help=to)

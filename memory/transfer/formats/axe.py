@@ -36,17 +36,17 @@ def write(_: Agent, memories: Iterable[Read], noted: NotHeld) -> Iterator[bytes]
 def _lost(read: Read, body: str) -> Iterator[str]:
     memory, text = read.memory, read.opened.content
     if harmless(text) != text:
-        yield "what a line says of a run has a backslash before it, for it would begin another"
+        yield "lines that look like the start of a run get a backslash"
     if _is_of_nothing(body):
-        yield "it says what a log says of nothing, and is no memory there"
+        yield "the text is what a log shows for an empty entry, so it cannot be imported again"
     if read.opened.tags:
-        yield "its tags are not held"
+        yield "tags are not exported"
     if (memory.category, memory.project) != ("behavioral", ""):
-        yield "its category and project are not held"
+        yield "category and project are not exported"
     if memory.kind == "core":
-        yield "it is of the core, and a log has but runs"
+        yield "the kind, core, is not exported"
     if memory.constitutional:
-        yield "it was constitutional"
+        yield "the constitutional mark is not exported"
 
 
 def _is_of_nothing(body: str) -> bool:
@@ -57,7 +57,7 @@ def _is_of_nothing(body: str) -> bool:
 # --- in
 
 MAX_ENTRY = 1_000_000  # bytes
-BEFORE = "stands before the first entry"
+BEFORE = "comes before the first entry"
 _AT_ONCE = 2**16  # bytes of a line that are read together
 _BEGINS = b"## "
 
@@ -103,10 +103,10 @@ def _read(heading: str, data: bytes | None, path: str) -> Iterator[Part]:
     done.moment(heading or "?")  # without a heading, a date that cannot be read
     body = data.decode("utf-8", "replace")
     if body.encode() != data:  # axe cuts a log at a byte
-        done.tell("bytes that are no text replaced")
+        done.tell("invalid bytes replaced")
     body = body.removesuffix("\n").removesuffix("\n")  # the blank line behind each entry
     if "\0" in body:
-        yield LeftOut(key, "holds a NUL character")
+        yield LeftOut(key, "contains a NUL character")
     elif _is_of_nothing(body):
         yield LeftOut(key, "has neither task nor result")
     else:

@@ -17,8 +17,8 @@ from memory.transfer.formats import parts
 
 NO_DATE = "date could not be read"
 WAS_CONSTITUTIONAL = "was constitutional there"
-WAS_DELETED = "was deleted there"
-MORE_PAGES = "has further pages that are not in the file"
+WAS_DELETED = "is marked as deleted"
+MORE_PAGES = "refers to more pages, which are not in the file"
 _MOST_TOLD = 20  # of one memory
 LONGEST_ID = 100  # characters
 

@@ -25,8 +25,8 @@ MAX_TOKEN = 8_000_000  # bytes without the end of a value: a file may be one tex
 MAX_ENTRIES = 2_000_000  # of a file
 MAX_DEPTH = 100  # lists and objects within each other, in an entry
 MAX_DIGITS = 4_000  # of a number
-NOT_JSON = "is not JSON"
-HALF = "half a character became ?"
+NOT_JSON = "is not valid JSON"
+HALF = "incomplete character replaced by ?"
 _HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])(?=[^\\]|\\[\s\S]{3})")
 _DIGITS = re.compile(rb"\d{64,}")
 _Event = tuple[str, Any]
@@ -98,7 +98,7 @@ def _events(bounded: _Bounded) -> Iterator[_Event]:
             bounded.unanswered = 0
             yield event
     except UnicodeDecodeError:
-        why = "has a text with half a character"
+        why = "has a text with an incomplete character"
     except (ijson.JSONError, ValueError, ArithmeticError):
         why = NOT_JSON
     if why:
@@ -142,7 +142,7 @@ class JSONFile(ABC):
 
     lists: tuple[str, ...]  # names of the members that are lists of memories; "" if the file itself is one
     within: tuple[str, ...] = ()  # as `entries` has it
-    none = "is no list of memories"  # the reason if the file has none of the lists
+    none = "has no list of memories"  # the reason if the file has none of the lists
 
     def __init__(self) -> None:
         self.done: set[str] = set()  # what was done to all of its texts
@@ -175,11 +175,11 @@ class JSONFile(ABC):
         except Unfit as unfit:
             why = unfit.why
         if why:
-            raise Invalid("file", f"was changed while it was read: it {why}")
+            raise Invalid("file", f"changed while it was read: it {why}")
 
     def _entry(self, entry: Entry, path: str) -> Iterator[Part]:
         if not isinstance(entry.value, dict):
-            yield LeftOut(f"{path}#{entry.number}", "is no object")
+            yield LeftOut(f"{path}#{entry.number}", "is not an object")
             return
         known = self.id_of(entry)
         for part in self.memories(entry, entry.value, f"{path}#{known or entry.number}"):

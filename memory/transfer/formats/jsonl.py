@@ -73,7 +73,9 @@ def _held(path: str, file: IO[bytes]) -> IO[bytes]:
     except OSError as failure:
         raise _unreadable(path, failure) from None
     if len(held) > MAX_HELD:
-        raise Invalid("file", f"more than {MAX_HELD // 2**20} MB came by a pipe or device: give it as a file")
+        raise Invalid(
+            "file", f"is larger than {MAX_HELD // 2**20} MB, the limit for a pipe or device: use a regular file"
+        )
     return io.BytesIO(held)
 
 
@@ -136,14 +138,14 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
         count = sum(1 for _ in _lines(file))
     except BadLine as bad:
         why = bad.problem.removesuffix(". Nothing was imported.")
-        yield LeftOut(path, f"{bad.field} {why}; nothing of the file is taken")
+        yield LeftOut(path, f"{bad.field} {why}; the whole file is skipped")
         return
     if not count:
         yield LeftOut(path, EMPTY)
     for number, value, draft in _lines(file):
         known = gathering.id_of(value.get("id"))
         key = f"{path}#{known or f'line-{number}'}"
-        yield _found(key, value, draft, known) if draft else LeftOut(key, "was discarded there")
+        yield _found(key, value, draft, known) if draft else LeftOut(key, "is marked as discarded")
 
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None]]:

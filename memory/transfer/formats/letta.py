@@ -74,7 +74,7 @@ _INLINE = f"{_AGENTS}.memory_blocks"  # of an agent that is yet to be made: its 
 _OF_ITSELF = ("persona", "human")  # blocks that are about the agent and whom it talks to
 _NO_MEMORIES = {
     "messages": "conversation transcripts are not memories",
-    "system": "instructions of the agent's program are not memories",
+    "system": "system instructions are not memories",
     "tools": "tools are not memories",
     "files": "documents are not memories",
     "tool_exec_environment_variables": "settings and keys of tools are not memories",
@@ -104,7 +104,7 @@ def _unwrapped(file: IO[bytes]) -> IO[bytes] | None:
 class _File(JSONFile):
     lists = (_BLOCKS, _INLINE, _OLDER, _PASSAGES)
     within = (_AGENTS,)
-    none = "is no agent file, and no list of passages"
+    none = "is neither an agent file nor a list of passages"
 
     def __init__(self) -> None:
         super().__init__()

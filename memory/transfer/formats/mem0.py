@@ -49,7 +49,7 @@ def _entry(agent: Agent, read: Read) -> dict[str, Any]:
 
 
 _PACKED = (b"PK\x03\x04", b"\x1f\x8b")  # as files of zip and of gzip begin
-PACKED = "is packed: unpack it, and take OpenMemory's memories.json"
+PACKED = "is an archive: unpack it, and import OpenMemory's memories.json"
 
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
@@ -61,7 +61,7 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 
 class _Answer(JSONFile):
     lists = ("results", "memories", "")
-    none = "is an answer in a form of its own, no list of memories"
+    none = "is a response without a list of memories"
 
     def __init__(self) -> None:
         super().__init__()

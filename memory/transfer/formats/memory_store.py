@@ -21,7 +21,7 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 
 class _Answer(JSONFile):
     lists = ("data",)
-    none = "is no list of a memory store's memories"
+    none = "is not a memory store's list of memories"
     has_more = False
 
     def note(self, entry: Entry) -> None:

@@ -79,7 +79,7 @@ def _without_front(text: str, gathered: Gathered) -> str:
     if fields.get("paths", "") == ():
         raise parts.Unfit("is switched off (paths: [])")
     if not (body := parts.tidy(rest)):
-        raise parts.Unfit("has nothing but front matter")
+        raise parts.Unfit("has only front matter")
     gathered.tell("front matter left out")
     return f"{_kept(fields, gathered)}{body}"
 
@@ -138,7 +138,7 @@ def _words(value: Any, gathered: Gathered) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, dict):
-        raise parts.Unfit("is no object and no text")
+        raise parts.Unfit("is neither an object nor a text")
     if value.keys() & set(_WORDS):
         return _of_object(value, gathered)
     gathered.tell("kept as JSON")

@@ -101,7 +101,7 @@ def parsed(data: bytes) -> tuple[Any, str]:
     except UnicodeDecodeError:
         return None, "is not UTF-8 text"
     except (ValueError, RecursionError):  # nested without end; a number of more digits than Python reads
-        return None, "is not JSON"
+        return None, "is not valid JSON"
 
 
 def fit(value: object, *, blank: str = NO_TEXT) -> Decoded:
@@ -109,9 +109,9 @@ def fit(value: object, *, blank: str = NO_TEXT) -> Decoded:
     if not isinstance(value, str):
         raise Unfit(NO_TEXT)
     if "\0" in value:
-        raise Unfit("holds a NUL character")
+        raise Unfit("contains a NUL character")
     if not value.isascii() and _SURROGATE.search(value):
-        raise Unfit("holds half a character")
+        raise Unfit("contains an incomplete character")
     text = value.replace("\r\n", "\n").replace("\r", "\n") if "\r" in value else value
     if not (tidied := tidy(text)):
         raise Unfit(blank)

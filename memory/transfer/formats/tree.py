@@ -36,7 +36,7 @@ MAX_RATIO, RATIO_FROM = 200, 2**24  # unpacked bytes of a packed byte, of archiv
 MAX_FILES = 1_000_000
 MAX_FILE = 2**20  # bytes
 MAX_HEADERS = 2**16  # bytes of the headers of one member, which may hold a long name or attributes
-NO_ARCHIVE = "is no whole tar archive, packed with gzip"
+NO_ARCHIVE = "is not a complete tar archive, packed with gzip"
 _BUFFER = 10_240  # bytes read at a time
 
 
@@ -63,7 +63,7 @@ class _Unpacked:
         self.count += len(data)
         self.headers += len(data)
         if self.count > MAX_UNPACKED or self.count > max(RATIO_FROM, MAX_RATIO * self._packed.tell()):
-            raise Unfit("is too large, unpacked")
+            raise Unfit("is too large when unpacked")
         if self.headers > MAX_HEADERS + 2 * _BUFFER:
             raise Unfit(f"has more than {MAX_HEADERS:,} bytes of headers before a file")
         return data
@@ -86,7 +86,7 @@ def _members(file: IO[bytes]) -> Iterator[Member]:
     with tarfile.open(fileobj=unpacked, mode="r|", bufsize=_BUFFER, encoding="utf-8") as archive:
         for count, info in enumerate(archive, 1):
             if count > MAX_FILES or info.size < 0:
-                raise Unfit(NO_ARCHIVE if info.size < 0 else f"holds more than {MAX_FILES:,} files")
+                raise Unfit(NO_ARCHIVE if info.size < 0 else f"has more than {MAX_FILES:,} files")
             unpacked.headers = -info.size  # what follows is the file
             if not info.isdir():
                 why = _why_not(info)
@@ -102,13 +102,13 @@ def _members(file: IO[bytes]) -> Iterator[Member]:
 def _why_not(info: tarfile.TarInfo) -> str:
     name = PurePosixPath(info.name)
     if _shown(info.name) != str(name):
-        return "has a name that is no text"
+        return "has a name that is not valid text"
     if name.is_absolute() or ".." in name.parts:
-        return "has a path that leads out of the folder"
+        return "has a path outside the folder"
     if info.issym() or info.islnk():
         return "is a link"
     if not info.isreg() or info.issparse():
-        return "is no file"
+        return "is not a file"
     return "is too large" if info.size > MAX_FILE else ""
 
 
@@ -116,7 +116,7 @@ def _shown(name: str) -> str:
     return str(PurePosixPath(name.encode(errors="replace").decode().replace("\0", "?")))
 
 
-NO_MARKDOWN = "is no markdown"
+NO_MARKDOWN = "is not a Markdown file"
 SETTINGS, MEMORIES = "memory-rules/settings.json", "memory"
 _AT_ONCE = 250  # memories whose dates are asked for together
 
@@ -169,23 +169,23 @@ def _lost(read: Read, data: bytes, path: PurePosixPath) -> Iterator[str]:
     """What is not there when the file is read: found out by reading it."""
     memory, opened = read.memory, read.opened
     if memory.kind == "journal":
-        yield "its file does not say that it is of the journal"
+        yield "the file does not show that the memory is a journal entry"
     if memory.constitutional:
-        yield "its file does not say that it is constitutional"
+        yield "the file does not show that the memory is constitutional"
     found, *more = tree_files.read(data, "", path, _time(_seconds(memory.origin)))
     if more:
-        yield "its file says more than one memory holds, and becomes several"
+        yield "the file is too long for one memory, and is imported as several"
     if isinstance(found, LeftOut):
-        yield "its file says nothing, for each of its sections says what stands for nothing"
+        yield "every section has the placeholder of an empty section, so the file has no text"
         return
     if sections.parted(found.content, memory.category) != sections.parted(opened.content, memory.category):
-        yield "a section says what stands for nothing"
+        yield "a section has the placeholder of an empty section"
     if found.tags != tuple(dict.fromkeys(" ".join(tag.split()) for tag in opened.tags)):
-        yield "a tag of it says what stands for nothing"
+        yield "a tag has the placeholder of an empty list of tags"
     if (found.category, found.project) != (memory.category, memory.project):
-        yield "its category or project is not what its folder says"
+        yield "the folder shows another category or project"
     if found.date != memory.origin.replace(microsecond=0):
-        yield "its date is not told"
+        yield "the file does not show the date"
 
 
 # --- in

@@ -67,7 +67,7 @@ class _File:
         self._is_ours = rendering.number_of(self._blocks.get("Metadata", "")) is not None
         self._fields = _fields(self._blocks.get("Metadata", ""))
         if "Sealed" in self._blocks:
-            raise parts.Unfit("is sealed; its agent opens it")
+            raise parts.Unfit("is sealed: only its agent can open it")
         self._told.category = self._category(within)
         self._project = self._project_of(within)
         if self._is_filled:
@@ -80,10 +80,10 @@ class _File:
         by_folder = _NAMED.get(folder, folder)
         if by_folder in SCOPES:
             if given and given != by_folder and not self._is_ours:
-                self._told.tell("category by its folder")
+                self._told.tell("category set by the folder")
             return by_folder
         if folder:
-            self._told.tell(f"category {folder} is none of ours")
+            self._told.tell(f"unknown category {folder}")
             return _UNKNOWN_PRIVATE if within.parts[0] == PRIVATE else _UNKNOWN
         return given if given in SCOPES else _UNKNOWN
 
@@ -97,7 +97,7 @@ class _File:
         if named and _is_project(named) and folder in ("", paths.folder_of_project(named)):
             return named if folder or named != "none" else parts.HERE
         if folder and not _is_project(folder):
-            self._told.tell("the project's name is none here")
+            self._told.tell("project name is not valid here")
             return parts.HERE
         return folder or (parts.HERE if is_of_project else "")
 
@@ -138,7 +138,7 @@ class _File:
     def parts(self, path: str) -> Iterator[parts.Part]:
         text = self._content()
         if not text.strip() or "\0" in text:
-            yield parts.LeftOut(path, "holds a NUL character" if "\0" in text else parts.EMPTY)
+            yield parts.LeftOut(path, "contains a NUL character" if "\0" in text else parts.EMPTY)
             return
         told = self._told
         place, tags = (told.category, self._project), tuple(told.tags)
