@@ -1,4 +1,4 @@
-"""The formats that memories leave in."""
+"""The export formats."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from memory.transfer.formats import axe, jsonl, letta, mem0, tree
 
 
 class Export(NamedTuple):
-    """A format, named as --format and ?format= have it. `write` gives its bytes as they are made, with few memories
-    held."""
+    """An export format. `write` yields its bytes, with only a few memories in memory at once."""
 
     media_type: str
     ending: str  # of a file's name
@@ -37,7 +36,7 @@ HELP = "; ".join(f"{name}: {about}" for name, about in _ABOUT.items())
 
 
 def writer(name: str, *, with_discarded: bool) -> Writer:
-    """What writes a format. Raises Invalid where it has no place for what was discarded."""
+    """Return the writer of a format. Raises Invalid if the format cannot show which memories are discarded."""
     if not with_discarded:
         return EXPORTS[name].write
     if name != "jsonl":

@@ -1,4 +1,4 @@
-"""The formats that memories come in, and how they are taken in: all of a file's, or none."""
+"""Import files of memories: all memories of a file, or none."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from memory.transfer.formats.gathering import WAS_CONSTITUTIONAL
 from memory.transfer.formats.parts import EMPTY, HERE, NO_TEXT, Found, LeftOut, Part, Reader, one_line
 from memory.writing import edits, operations
 
-BATCH = 1_000  # memories held, and stored as one audited edit
-NAMED = 100  # of what was left out, and of what was done, that are told by name
-KEY, NAME = 200, 64  # characters of a key that are told, and of the name of an unknown key
-MOST_LEFT_OUT = 100_000  # of a file: what holds so many is no file of memories
+BATCH = 1_000  # memories in memory, and in one audit entry
+NAMED = 100  # left-out parts, and kinds of changes, that are listed
+KEY, NAME = 200, 64  # characters of a listed key, and of an unknown key
+MOST_LEFT_OUT = 100_000  # parts of a file; a file with more has another content
 _OTHER = "other changes"
-# Why something is no entry of the format at all: where a file has nothing else, it is another format's.
+# Reasons that show another format: if a file has only these, it is refused.
 _STRANGE = frozenset({NO_TEXT, axe.BEFORE, tree.NO_MARKDOWN, "is not an object"})
 
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """A format that memories come in."""
+    """An import format."""
 
-    name: str  # as --format and ?format= have it
+    name: str  # in --format and ?format=
     media_type: str
     what: str  # for help texts
-    read: Reader  # given no path, it gives the keys of parts alone, and "" for the file
+    read: Reader  # with the path "", keys have no path
 
 
 IMPORTS = {
@@ -60,18 +60,18 @@ IMPORTS = {
 
 @dataclass(slots=True)
 class Imported:
-    """What an import did: figures, and keys, which may hold words of a heading: they are for whoever sent the file."""
+    """The result of an import. Keys may contain words of a heading: they are only for the sender of the file."""
 
     imported: int = 0
     tokens: int = 0
     constitutional: int = 0
-    discarded: int = 0  # JSON Lines: left out, because they were discarded where they come from
+    discarded: int = 0  # JSON Lines: left out, because the file marks them as discarded
     ignored: int = 0  # JSON Lines: values of unknown keys
-    names: set[str] = field(default_factory=set)  # of unknown keys, the first that came
-    left_out: int = 0  # other formats
-    strange: int = 0  # of those: no entries of the format
-    named: list[LeftOut] = field(default_factory=list)  # the first that were left out
-    transformed: Counter[str] = field(default_factory=Counter)  # what was done, to how many
+    names: set[str] = field(default_factory=set)  # the first unknown keys
+    left_out: int = 0  # other formats: parts without a memory
+    strange: int = 0  # of these: parts of another format
+    named: list[LeftOut] = field(default_factory=list)  # the first parts that were left out
+    transformed: Counter[str] = field(default_factory=Counter)  # change → number of memories
 
     def ignore(self, name: str) -> None:
         self.ignored += 1
@@ -93,7 +93,7 @@ class Imported:
         self.constitutional = self.transformed[WAS_CONSTITUTIONAL]
 
     def warnings(self) -> Iterator[str]:
-        """For people."""
+        """Yield the warnings for people."""
         if self.ignored:
             ignored = several(self.ignored, "value of an unknown key was", "values of unknown keys were")
             yield f"{ignored} ignored"
@@ -111,16 +111,16 @@ class Imported:
 
 @dataclass(slots=True, repr=False)
 class Surveyed:
-    """A file that was looked through. Its first thousand memories are held, the others are read as they are stored."""
+    """A file that was checked. Its first thousand memories are in memory, the others are read while they are stored."""
 
     drafts: Iterator[Draft]
     done: Imported
 
     def store(self, agent: Agent, actor: Actor, advance: Callable[[int], None] = lambda _: None) -> Imported:
-        """Store every memory that was found, or none: one transaction, with an audited edit for each BATCH. Raises
-        Invalid where the file is another meanwhile, BadLine, MemoryDisabled, CategoryDisabled."""
+        """Store every memory, or none: one transaction, with one audit entry for each BATCH. Raises Invalid if the file
+        changed meanwhile, BadLine, MemoryDisabled, CategoryDisabled."""
         with edits.locked(agent) as row:
-            detail = {"import": row.audit_seq + 1}  # a rollback of the import finds its entries by it
+            detail = {"import": row.audit_seq + 1}  # a rollback of the import finds its entries by this
             while batch := list(islice(self.drafts, BATCH)):
                 edited = operations.remember(row, batch, actor, operation=Operation.IMPORTED, detail=detail)
                 self.done.imported += len(batch)
@@ -130,11 +130,9 @@ class Surveyed:
 
 
 def surveyed(file: IO[bytes], format: str, *, project: str = "") -> Surveyed:
-    """Look through a file, which may take minutes, before anything is locked that others wait for; JSON Lines are read
-    as they are stored. `project` is what memories of a project get that name none.
-
-    Raises Invalid where the file is none of its format.
-    """
+    """Check a file before the agent is locked, which may take minutes. JSON Lines are checked while they are stored.
+    `project` is set for memories of a project category that name no project. Raises Invalid if the file does not have
+    this format."""
     if format == "jsonl":
         if project:
             raise Invalid("project", "cannot be set for JSON Lines: each line names its own project")
@@ -143,7 +141,7 @@ def surveyed(file: IO[bytes], format: str, *, project: str = "") -> Surveyed:
 
 
 def of_parts(parts: Iterable[Part], *, project: str = "", expected: str = "memories") -> Surveyed:
-    """What a reader found in a file. Raises Invalid where it is none of its format."""
+    """Check what a reader found in a file. Raises Invalid if nothing has the expected format."""
     done = Imported()
     drafts = _drafts(parts, checked_project(project) or DEFAULT_PROJECT, done)
     first = list(islice(drafts, BATCH))
@@ -153,7 +151,7 @@ def of_parts(parts: Iterable[Part], *, project: str = "", expected: str = "memor
 
 
 def of_lines(lines: Iterable[bytes]) -> Surveyed:
-    """JSON Lines: one bad line, and nothing is stored."""
+    """Prepare JSON Lines. One bad line, and nothing is stored."""
     done = Imported()
     return Surveyed(_of_lines(lines, done), done)
 

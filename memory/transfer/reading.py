@@ -1,7 +1,7 @@
-"""What other systems left in a folder: which files hold memories, and the memories, one at a time.
+"""Detect memories of other systems in a folder, and read them one at a time.
 
-The whole folder is looked at before any file is read. The date of a file of a git repository is that of the commit that
-last changed it: a checkout gives every file its own time.
+The whole folder is listed before any file is read. A file in a git repository is dated by the last commit that changed
+it, because a checkout sets all file times.
 """
 
 from __future__ import annotations
@@ -33,18 +33,24 @@ from memory.transfer.formats.parts import Found, LeftOut, Names, Part, Reader, U
 from memory.transfer.systems import MAX_HEAD, PLAIN, SYSTEMS, WHOLE, Form, System, base_of, tree_reader, trees_in
 from memory.transfer.walk import NO_FILE, NO_TEXT_NAME, UNREADABLE, Kind, Tree, is_text, shown
 
+# --- dates of files in git
+
+
 MAX_SECONDS = 20.0
 _CACHED = 10_000  # objects
 
 
 def last_changes(root: Path, paths: Collection[str]) -> dict[str, datetime]:
-    """The date of the last commit that changed each path, as `git log -1 -- PATH` finds it. After MAX_SECONDS, the date
-    of the oldest commit that was looked at. Paths are seen from the root of the repository. Files that git does not
-    have, and repositories that cannot be read, give nothing."""
+    """Return the date of the last commit that changed each path, as `git log -1 -- PATH` finds it. Paths are relative
+    to the repository's root.
+
+    After MAX_SECONDS, the date is that of the oldest commit that was read. Files outside git, and repositories that
+    cannot be read, give no date.
+    """
     try:
         with Repo(str(root)) as repository:
             return _History(repository).last_changes(paths)
-    except (NotGitRepository, KeyError, OSError, ValueError, AssertionError):  # broken, or without a commit
+    except (NotGitRepository, KeyError, OSError, ValueError, AssertionError):  # damaged, or without a commit
         return {}
 
 
@@ -55,10 +61,10 @@ class _History:
         self._object: Any = lru_cache(_CACHED)(repository.__getitem__)
 
     def last_changes(self, paths: Collection[str]) -> dict[str, datetime]:
-        """All paths go back from commit to commit, each to a parent that has the same file, until no parent has."""
+        """Follow all paths from commit to commit, each to a parent with the same file, until no parent has it."""
         found: dict[str, datetime] = {}
         there = {path: file for path in paths if (file := self._file(self._head, path))}
-        waiting, ordered = {self._head: there}, [(0, self._head)]  # the newest commit first
+        waiting, ordered = {self._head: there}, [(0, self._head)]  # newest commit first
         until = time.monotonic() + MAX_SECONDS
         while ordered:
             _, number = heapq.heappop(ordered)
@@ -80,25 +86,28 @@ class _History:
         return None
 
 
-MAX_PIECES = 200_000  # that are held together
+# --- finding and reading memories
+
+
+MAX_PIECES = 200_000  # in memory at once
 LARGEST_EXPORT = 2**30  # bytes; exports are read as a stream
-# Tools' own folders, with settings in them, and keys in those: their files are not opened to look for a form.
+# Folders of tools, whose settings may contain keys: their files are not opened to recognize them by content.
 _FENCE = re.compile(r"^([ \t]*(?:`{3,}|~{3,})).*$", re.MULTILINE)
 _TOOLS = frozenset({".cursor", ".claude", ".github", ".windsurf", ".devin", ".codeium", ".copilot", ".vscode", ".idea"})
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that holds memories."""
+    """A file that contains memories."""
 
     system: str
     path: str
-    modified: datetime  # by git, or by the file itself if git does not have it
+    modified: datetime  # from git, or else from the file system
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Item:
-    """A memory, or something that is left out, and its file."""
+    """A memory, or something that is left out, with its file."""
 
     source: Source
     part: Part
@@ -106,19 +115,21 @@ class Item:
 
 @dataclass(slots=True, repr=False)
 class Look:
-    """What lies in a folder. Each file belongs to one system, the first that claims it."""
+    """What a folder contains. Each file belongs to the first system that claims it."""
 
     tree: Tree
-    named: Collection[str]  # systems that were asked for by name
+    named: Collection[str]  # systems that are requested by name
     sources: list[Source] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     _files: dict[str, tuple[System, Reader]] = field(default_factory=dict)
     _tags: dict[str, list[str]] = field(default_factory=dict)
-    _reasons: dict[str, str] = field(default_factory=dict)  # why what is no memory is left out
-    _linked: dict[str, tuple[System, Reader]] = field(default_factory=dict)  # read if nobody claims them
+    _reasons: dict[str, str] = field(default_factory=dict)  # path → why it is left out
+    _linked: dict[str, tuple[System, Reader]] = field(
+        default_factory=dict
+    )  # targets of symlinks, unless a system claims them
 
     def parts(self) -> Iterator[Item]:
-        """In order of path, then of place in the file. Raises FileFault."""
+        """Yield the parts in order of path and position in the file. Raises FileFault."""
         for source in self.sources:
             names, tags = Names(), self._tags.get(source.path, [])
             read = self._files[source.path][1]
@@ -158,7 +169,7 @@ class Look:
             rules = WHOLE[:1] if any(f"/{path}".endswith("/memories") for path in entries) else WHOLE[1:]
         above = "Cline/Rules" if self.tree.root.parts[-2:] == ("Cline", "Rules") else self.tree.root.name
         for path, kind in entries.items():
-            own = f"{above}/{path}"  # the folder may be the tool's own
+            own = f"{above}/{path}"  # the folder itself may be a tool's folder
             rule = next((each for each in rules if each.matches(path) or each.matches(own)), None)
             if rule:
                 self._claim(system, path, kind, rule.read, rule.why)
@@ -166,7 +177,7 @@ class Look:
                 self._link(system, path, None)
 
     def _by_tree(self, system: System) -> None:
-        """The framework's trees, and the vaults of other agents."""
+        """Claim files in the framework's memory folders and in the vaults of other agents."""
         bases = self.tree.vaults if system.name == "own" else []
         if system.name == "framework":
             bases, left_out = trees_in(self.tree, is_named=system.name in self.named)
@@ -198,7 +209,7 @@ class Look:
         )
         if is_file and read:
             self._linked.setdefault(target, (system, read))
-            if Path(path).parent != Path(target).parent:  # it counts for another folder than its own
+            if Path(path).parent != Path(target).parent:  # it applies to another folder than its own
                 self._tags.setdefault(target, []).append(f"linked-from:{path}")
 
     def _by_form(self, systems: Sequence[System]) -> None:
@@ -221,7 +232,7 @@ class Look:
                 self._files[path] = (system, form.read)
 
     def _data(self, path: str, size: int) -> bytes:
-        """The beginning of a file, or nothing: `_sources` says why it cannot be read."""
+        """Return the beginning of a file, or nothing if it cannot be read. `_sources` reports why."""
         try:
             with self.tree.open(path) as file:
                 return file.read(size)
@@ -254,7 +265,7 @@ class Look:
             return ""
 
     def _sources(self, repository: Path | None) -> Iterator[Source]:
-        """In order of path."""
+        """Yield the files in order of path."""
         root = repository.resolve() if repository else None
         where = os.path.relpath(self.tree.root, root) if root else ""
         names = {path: os.path.normpath(f"{where}/{path}") for path in self._files}
@@ -276,7 +287,8 @@ class Look:
 
 
 def unique(items: Iterable[Item]) -> list[Item]:
-    """Each text once in one place, with the tags of all files that say it. Raises Invalid if there are too many."""
+    """Leave out repeated texts of the same place. The first one gets the tags of all. Raises Invalid if there are too
+    many."""
     found: list[Item] = []
     first: dict[bytes, int] = {}
     for item in items:
@@ -297,14 +309,15 @@ def unique(items: Iterable[Item]) -> list[Item]:
 
 
 def _digest(part: Found) -> bytes:
-    """The digest of a text, its category and its project. Whitespace and the languages of code blocks do not count."""
+    """Return the digest of a text with its category and project. It ignores whitespace and the languages of code
+    blocks."""
     words = " ".join(_FENCE.sub(r"\1", part.content).split())
     said = f"{part.category}\0{part.project}\0{part.part}\0{words}"
     return hashlib.blake2b(said.encode(), digest_size=16).digest()
 
 
 def _tagged(part: Part, tags: Sequence[str]) -> Part:
-    """With further tags, if they fit."""
+    """Return the part with further tags, if they fit."""
     if not tags or isinstance(part, LeftOut):
         return part
     lost = dict.fromkeys(f"not kept: {tag.partition(':')[0]}" for tag in tags if len(tag) > MAX_TAG)
@@ -321,7 +334,7 @@ def looked_at(
     own_vault: str = "",
     repository: Path | None = None,
 ) -> Iterator[Look]:
-    """What the systems of these names, or all systems, left in a folder, and what lies in its plain folders.
+    """Detect the memories of these systems (default: all) in a folder, and those in its plain folders.
 
     A system that is named also reports files that belong to no system. "plain" without a folder means the folder
     itself. `own_vault` is skipped. `repository` is the root of the git repository that dates the files. Raises Invalid,

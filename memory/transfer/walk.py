@@ -1,8 +1,8 @@
-"""What lies in a folder of somebody else, its files opened, and the `@path` imports that a file of instructions follows
+"""List and open the files of a folder that this service does not own, and follow `@path` imports
 (docs/reference/import-formats.md, "Claude Code").
 
-Symlinks are never followed: each part of a path is opened in the one before it with O_NOFOLLOW. Only plain files and
-folders are opened. The number of entries and the depth are bounded.
+Symlinks are not followed: each part of a path is opened in the part before it with O_NOFOLLOW. Only regular files and
+folders are opened. The number of entries and the depth are limited.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from memory.transfer.formats.parts import LeftOut, unfenced
 from memory.vault.disk import LOCK
 
 MAX_ENTRIES, MAX_DEPTH = 200_000, 128
-# Packages, environments, histories, data of tests, and skills that other people wrote.
+# Packages, environments, version control, test data, and skills of other people.
 _NOT_ENTERED = frozenset(
     {"node_modules", "bower_components", "vendor", "third_party", "venv", ".venv", "virtualenv", "site-packages"}
     | {"__pycache__", ".tox", ".nox", ".git", ".hg", ".svn", "fixtures", "__fixtures__", "testdata"}
 )
 _SKILLS = ("/.agents/skills", "/.claude/skills")
-_ENVIRONMENT = "pyvenv.cfg"  # in a virtual environment, whatever its name
+_ENVIRONMENT = "pyvenv.cfg"  # marks a virtual environment
 NO_FILE, UNREADABLE, NO_TEXT_NAME = "is not a file", "cannot be read", "has a name that is not valid text"
 OUTSIDE, NOWHERE = "is a symlink that points outside the folder", "is a symlink whose target is missing or skipped"
 
@@ -44,16 +44,16 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class Tree:
-    """An open folder. `entries` in order of path, with `/`."""
+    """An open folder. `entries` are its paths, in order, with `/`."""
 
-    root: Path  # real
+    root: Path  # without symlinks
     number: int
     entries: dict[str, Kind] = field(default_factory=dict)
-    vaults: list[str] = field(default_factory=list)  # folders in which this service keeps files for agents
+    vaults: list[str] = field(default_factory=list)  # folders of agents' vaults
     left_out: list[LeftOut] = field(default_factory=list)
 
     def open(self, path: str) -> BinaryIO:
-        """Raises OSError, FileFault for what is no file."""
+        """Raises OSError, and FileFault if it is not a file."""
         *folders, name = path.split("/")
         with closing(Folder(self.root, walked(os.dup(self.number), tuple(folders), create=False), name)) as folder:
             file = open_file(folder, os.O_RDONLY, Place(Path(path)))
@@ -62,7 +62,8 @@ class Tree:
         return file
 
     def target(self, path: str) -> tuple[str, str]:
-        """The path in the folder that a path with links leads to, or "" and why it leads to none. Nothing is opened."""
+        """Return the target of a path with symlinks as a path in the folder; or "" and the reason if it has none. Opens
+        nothing."""
         real = os.path.relpath(os.path.realpath(self.root / path), self.root)
         if real == ".." or real.startswith("../"):
             return "", OUTSIDE
@@ -71,7 +72,7 @@ class Tree:
 
 
 def shown(path: str) -> str:
-    """A path as text: bytes that are no text are replaced."""
+    """Return a path as valid text. Invalid bytes are replaced."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -81,7 +82,8 @@ def is_text(path: str) -> bool:
 
 @contextmanager
 def opened(folder: Path, own_vault: str = "") -> Iterator[Tree]:
-    """Everything in a folder, except the vault at this path. Raises FileFault if it is no folder or cannot be read."""
+    """List a folder, without the vault at the path `own_vault`. Raises FileFault if it is not a folder or cannot be
+    read."""
     with told("read", folder):
         root = Path(os.path.realpath(folder))
         tree = Tree(root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -93,7 +95,7 @@ def opened(folder: Path, own_vault: str = "") -> Iterator[Tree]:
 
 
 def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
-    """Each folder before the folders in it, so that a bound cuts off what is far away."""
+    """Yield each folder before its contents, so that the limit cuts off the deepest entries."""
     waiting, left = deque([""]), MAX_ENTRIES
     while waiting:
         path = waiting.popleft()
@@ -120,7 +122,7 @@ def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
 
 
 def _listed(tree: Tree, path: str, most: int) -> dict[str, Kind]:
-    """The entries of a folder in order of name: one more than `most` if there are more."""
+    """Return the entries of a folder by name. Stops after `most` + 1 entries."""
     found: dict[str, Kind] = {}
     try:
         number = walked(os.dup(tree.number), tuple(path.split("/")) if path else (), create=False)
@@ -145,19 +147,22 @@ def _kind(entry: os.DirEntry[str]) -> Kind:
     return Kind.FILE if entry.is_file(follow_symlinks=False) else Kind.OTHER
 
 
-MAX_HOPS = 4  # imports from one file to the next
+# --- following imports of a page
+
+
+MAX_HOPS = 4  # imports in a chain
 MAX_IMPORTS = 1_000  # of one file
 MAX_LINE = 2_000  # characters of a line that are searched
 _AT = re.compile(r"(?<!\S)@(?!['\"])((?:[^\s\\]|\\[ ]|\\(?![ ]))+)")
 _CODE = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
-_PUNCTUATION = ".,;:!?)]}>'\"*_"  # what ends a sentence, and no path
+_PUNCTUATION = ".,;:!?)]}>'\"*_"  # not part of a path at its end
 
 
 def followed(
     tree: Tree, roots: Iterable[str], text_of: Callable[[str], str]
 ) -> tuple[dict[str, list[str]], list[LeftOut]]:
-    """The files that are imported, each with the files that import it, and the imports that are left out. `text_of`
-    returns the text of a file, or "" if it has none."""
+    """Return the imported files, each with the files that import it, and the imports that are left out. `text_of`
+    returns the text of a file, or ""."""
     imported: dict[str, list[str]] = {}
     left_out: list[LeftOut] = []
     hops = dict.fromkeys(sorted(roots), 0)
@@ -184,7 +189,7 @@ def followed(
 
 
 def _target(tree: Tree, path: str, written: str) -> str | LeftOut:
-    """The file that is meant; "" if the text is no import but a name."""
+    """Return the imported file. "" if the text is a name and not an import."""
     key, told = f"{path}#@{written}", written.replace("\\ ", " ")
     if told == "~" or told.startswith("~/"):
         told = str(Path.home()) + told[1:]

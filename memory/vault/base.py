@@ -1,5 +1,4 @@
-"""The folder of a vault (seed 004, "Storage Path Handling"): where a path leads, whether a vault can be there, and who
-holds it: one writer at a time."""
+"""The folder of a vault: checks its path, opens it, and locks it for one writer at a time."""
 
 from __future__ import annotations
 
@@ -21,10 +20,10 @@ from memory.models import Agent
 from memory.run_log.files import Folder, Place, lock, opened_below, told
 from memory.vault.disk import LOCK, Disk
 
-ROOM = 10_000_000  # bytes that have to be free where one is begun
+ROOM = 10_000_000  # free bytes that a new vault needs
 LONGEST = 1_000  # bytes
 FIELD = "vault_path"
-PATIENCE = 1.0  # seconds for which whoever edits a memory waits for its vault: what is missed is caught up with
+PATIENCE = 1.0  # seconds that an edit waits for the lock; the next sync writes what it misses
 
 
 def roots() -> tuple[Path, ...]:
@@ -32,9 +31,9 @@ def roots() -> tuple[Path, ...]:
 
 
 def resolved(given: str, beside: Path | None = None, allowed: Sequence[Path] = ()) -> str:
-    """The absolute path: of a relative one below `beside` (the project's root), of ~ in the home, of an absolute one as
-    it is. It lies under one of the `allowed` folders (default: the roots, relative ones in the first) wherever links
-    lead, and is told without them, so that two names of one folder are seen to be one. Raises Invalid."""
+    """Return the absolute path of a vault, without symlinks, or "" for "". A relative path starts at `beside` (default:
+    the first allowed folder), and ~ is the home folder. The path must be inside one of the `allowed` folders (default:
+    VAULT_ROOTS), also after symlinks are resolved. Raises Invalid."""
     if not given:
         return ""
     allowed = allowed or roots()
@@ -63,8 +62,8 @@ def _is_below(real: Path, root: Path) -> bool:
 
 
 def mark_of(agent: Agent) -> str:
-    """By which a vault's folder is known to be this agent's: opaque, and the same for ever, for it is how its trail
-    begins."""
+    """Return the mark that identifies the agent's vault. It is opaque and never changes: it comes from the first entry
+    of the audit trail."""
     return _mark(agent.pk, agent.created_at)
 
 
@@ -75,12 +74,13 @@ def _mark(agent_id: int, _: datetime) -> str:
 
 
 def require_usable(path: str, agent: Agent) -> None:
-    """That it is there or can be made, is nobody else's vault, can be written to, and has room. What is made to find
-    out is removed again. Raises FileFault, FileElsewhere."""
+    """Require that the vault can be at this path: the folder exists or can be created, is writable, has no other
+    agent's mark, and has enough free space. Whatever this check creates it removes again. Raises FileFault,
+    FileElsewhere."""
     folder = Path(path)
     missing = [each for each in (folder / LOCK, folder, *folder.parents) if not each.exists()]
     try:
-        with held(folder) as disk:  # makes it, and writes to it
+        with held(folder) as disk:  # creates the folder, and writes to it
             disk.require_nobody_elses(mark_of(agent))
             free = shutil.disk_usage(path).free
     finally:
@@ -92,7 +92,7 @@ def require_usable(path: str, agent: Agent) -> None:
 
 
 def require_nobody_elses(path: str, agent: Agent) -> None:
-    """That the folder, where there is one, has no mark but this agent's. Changes nothing. Raises FileFault,
+    """Require that the folder, if it exists, has no other agent's mark. Changes nothing. Raises FileFault,
     FileElsewhere."""
     with looked_at(Path(path)) as disk:
         if disk is not None:
@@ -100,7 +100,7 @@ def require_nobody_elses(path: str, agent: Agent) -> None:
 
 
 def alternatives(agent: Agent) -> list[str]:
-    """Other places where a vault could be."""
+    """Return other paths where the vault could be."""
     found = []
     for root in roots():
         path = str(root / agent.tenant.slug / agent.slug)
@@ -112,12 +112,13 @@ def alternatives(agent: Agent) -> list[str]:
     return found
 
 
-# --- held
+# --- opening and locking
 
 
 @contextmanager
 def held(base: Path) -> Iterator[Disk]:
-    """A vault's folder, locked against other writers of ours. Raises FileFault, FileElsewhere, VaultBusy."""
+    """Open a vault's folder and lock it against other writers of this service. Raises FileFault, FileElsewhere,
+    VaultBusy."""
     with _folder_at(base, create=True) as folder:
         if folder is None:
             raise FileFault(f"open {base}: the folder does not exist", "the folder does not exist")
@@ -133,15 +134,16 @@ def held(base: Path) -> Iterator[Disk]:
 
 @contextmanager
 def looked_at(base: Path) -> Iterator[Disk | None]:
-    """A vault's folder without its lock, to read; None if it does not exist. Raises FileFault, FileElsewhere."""
+    """Open a vault's folder to read it, without the lock. None if the folder does not exist. Raises FileFault,
+    FileElsewhere."""
     with _folder_at(base) as folder:
         yield None if folder is None else Disk(folder, -1)
 
 
 @contextmanager
 def _folder_at(base: Path, *, create: bool = False) -> Iterator[Folder | None]:
-    """A folder below the operator's roots. From the root downward each part is opened in the one before it: no link
-    that was put there since the folder was chosen is followed."""
+    """Open a folder inside VAULT_ROOTS. Each part of the path is opened in the part before it, so a symlink that was
+    created later is not followed."""
     if os.path.realpath(base) != str(base):
         raise FileElsewhere(f"{base}: a symlink in the path now points elsewhere", "a symlink points elsewhere")
     trusted, below = Place(base, roots()).real()
@@ -155,7 +157,8 @@ def _folder_at(base: Path, *, create: bool = False) -> Iterator[Folder | None]:
 
 
 def _locked(folder: Folder) -> int:
-    """The lock, held: another one where it was removed while it was waited for, which others would not see."""
+    """Return the locked lock file. If it is removed while this waits, other writers do not see it, so a new one is
+    locked."""
     while True:
         number = _lock_file(folder)
         is_held = False
@@ -163,7 +166,7 @@ def _locked(folder: Folder) -> int:
             there = os.fstat(number)
             if not stat.S_ISREG(there.st_mode):
                 raise FileFault(f"{folder.path}: its {LOCK} is not a file", "its mark is not a file")
-            if there.st_nlink > 1:  # what is written to it would be written to the other
+            if there.st_nlink > 1:  # a write changes the other file, too
                 raise FileFault(f"{folder.path}: its {LOCK} has a second hard link", "its mark has a second hard link")
             lock(number, PATIENCE)
             is_held = folder.has(LOCK, number)

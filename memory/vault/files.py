@@ -1,7 +1,8 @@
-"""Brings the files of memories to what the silo says: writes, moves, sets aside and removes them.
+"""Sync the files of memories with the silo: write, move, set aside and remove them.
 
-A file that somebody changed is moved to .discarded/ first, and kept there. Nothing of a category that is off is written
-or moved. A redacted memory's files are removed all the same, and files in clear that would be sealed now.
+A file that somebody changed is moved to .discarded/ first. Files of a category that is off are neither written nor
+moved, with two exceptions: the files of a redacted memory are removed, and so are unencrypted files of a memory that is
+private now.
 """
 
 from __future__ import annotations
@@ -30,16 +31,17 @@ from memory.vault.rendering import shown
 from memory.writing import edits
 from memory.writing.edits import fields_of
 
-AT_ONCE = 250  # files written before their rows are
+AT_ONCE = 250  # files that are written before their rows
 There, SetAside = VaultFile.State.THERE, VaultFile.State.SET_ASIDE
 _CHANGEABLE = ("version", "rules_version", "state", "sealed_path", "digest")
-_BACK = 50  # versions in which a file is looked for that a killed writer left
+_BACK = 50  # last versions that are compared with a file
 _IS_CHANGING = "another program is writing to a file"
 
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """A staged file. `file` is its row, `before` its line in an index page until now. `replaces` is removed then."""
+    """A staged file. `file` is its row, `before` its current line in an index page. `replaces` is the old file, which
+    is removed afterwards, and `replaced` its content."""
 
     memory: Memory
     line: Line
@@ -55,8 +57,8 @@ class _Write:
 
 
 class Files:
-    """An agent's vault, as its folder, its rows and its trail have it. `fault` is the first fault of a file: it keeps
-    no other file waiting."""
+    """An agent's vault: its folder and its database rows. `fault` is the first fault of a file. Other files are still
+    written after a fault."""
 
     def __init__(self, agent: Agent, disk: Disk) -> None:
         self.agent, self.disk = agent, disk
@@ -64,18 +66,18 @@ class Files:
         self.version: str = settings_document.value(self.rules, "version")
         self.closed = switches.closed(agent) if agent.memory_enabled else frozenset(SCOPES)
         self.fault: FileFault | None = None
-        self.are_pages_stale = False  # a struck line would still say something of a memory: write the pages again
+        self.are_pages_stale = False  # struck lines may show a memory: rewrite the pages
         self._writes: list[_Write] = []
 
-    # --- many
+    # --- batches
 
     def bring(self, numbers: Iterable[int]) -> None:
-        """Bring the files of these memories to what the silo says. Faults are noted in `fault`."""
+        """Sync the files of these memories. Faults are kept in `fault`."""
         remaining = iter(numbers)
         while batch := list(islice(remaining, AT_ONCE)):
             try:
                 self._bring_together(batch)
-            except FileFault:  # one by one, then
+            except FileFault:  # retry one by one
                 self.drop()
                 for number in batch:
                     try:
@@ -89,7 +91,7 @@ class Files:
         self.finish()
 
     def rebuild(self) -> int:
-        """Write the index pages again. Returns how many lines they have, 0 after a fault."""
+        """Write the index pages again. Return their number of lines, 0 after a fault."""
         rows = VaultFile.objects.filter(agent_id=self.agent.pk, state=There).order_by("number")
         if self.closed:
             mine = Memory.objects.of(self.agent).filter(category__in=self.closed)
@@ -103,17 +105,17 @@ class Files:
             return 0
 
     def drop(self) -> None:
-        """Forget what is staged."""
+        """Discard the staged files."""
         self.disk.drop_staged()
         self._writes = []
 
     def _note(self, fault: FileFault) -> None:
         self.fault = self.fault or fault
 
-    # --- one
+    # --- staging one memory's file
 
     def take(self, numbers: Sequence[int]) -> None:
-        """Stage the files of at most AT_ONCE memories. `finish` gives them their places."""
+        """Stage the files of at most AT_ONCE memories. `finish` publishes them."""
         memories = Memory.objects.of(self.agent).numbered(numbers)
         rows = VaultFile.objects.filter(agent_id=self.agent.pk, number__among=list(numbers))
         files = {row.number: row for row in rows}
@@ -133,7 +135,7 @@ class Files:
                 self._note(fault)
 
     def _times(self, memories: Iterable[Memory]) -> dict[int, datetime]:
-        """When the topics among them last changed: their files say so."""
+        """Return when each topic memory last changed. Its file shows that time."""
         versions = [memory.version for memory in memories if memory.category == "topic"]
         entries = AuditEntry.objects.filter(agent_id=self.agent.pk, seq__in=versions) if versions else None
         return dict(entries.values_list("seq", "at")) if entries is not None else {}
@@ -154,7 +156,7 @@ class Files:
         opened = shown(memory, self.silo.open(memory), self.rules)
         if memory.discarded_at is not None and file is None:
             old, there = self._left_by_a_killed_writer(memory, opened)
-            self.are_pages_stale |= there is not None  # they may list it
+            self.are_pages_stale |= there is not None  # the pages may list it
         path, expected = self._place(memory, opened, file, old, there)
         if memory.discarded_at is not None and file is None and expected is None and there is None:
             return  # it never had a file
@@ -167,14 +169,15 @@ class Files:
         self._writes.append(_Write(memory, line, data, file, listed, replaces, there))
 
     def _where(self, memory: Memory, path: PurePosixPath) -> tuple[PurePosixPath, bytes | None]:
-        """Where its file is, and what it says. A killed writer may have moved it without its row."""
+        """Return where a memory's file is, and its content. A killed writer may have moved it without updating
+        its row."""
         there = self.read(path)
         other = layout.back(path) if layout.aside(path) == path else layout.aside(path)
         moved = self.read(other) if there is None else None
         return (other, moved) if moved is not None and self.as_written(memory, moved) else (path, there)
 
     def _left_by_a_killed_writer(self, memory: Memory, opened: Opened) -> tuple[PurePosixPath | None, bytes | None]:
-        """The file of a memory that was discarded before its file had a row."""
+        """Find the file of a discarded memory that has no row."""
         for path in layout.candidates(memory, opened, self.rules):
             found = self.read(path)
             if found is None:
@@ -186,8 +189,8 @@ class Files:
     def _place(
         self, memory: Memory, opened: Opened, file: VaultFile | None, old: PurePosixPath | None, there: bytes | None
     ) -> tuple[PurePosixPath, bytes | None]:
-        """Where its file goes, and what is there now: the file itself, or one that a killed writer left. A file keeps
-        its name while its folder stays the same."""
+        """Choose the path of a memory's file. Return it with the current content there: the file itself, or one that a
+        killed writer left. A file keeps its name while its folder stays the same."""
         candidates = layout.candidates(memory, opened, self.rules)
         folder = paths.folder(memory.category, memory.project, self.rules)
         if file and old and file.rules_version and layout.back(old).parent == folder:
@@ -216,8 +219,8 @@ class Files:
                 self.disk.put_aside[nth] = path, target
 
     def _seal_copy(self, memory: Memory, path: PurePosixPath) -> PurePosixPath:
-        """Put a sealed file in the place of a copy in .discarded/. Returns its path: that of the copy as it is, if
-        somebody is writing to it or if it is too large. Raises FileFault."""
+        """Replace a copy in .discarded/ with a sealed file. Return its path. The copy stays as it is if it is too large
+        or another program is writing to it. Raises FileFault."""
         data = self.disk.read(path) or b""
         if len(data) >= LARGEST or self.disk.is_written(path):
             return path
@@ -238,7 +241,7 @@ class Files:
         return target
 
     def _retire(self, memory: Memory, path: PurePosixPath, expected: bytes) -> None:
-        """Remove a file from its old place. One that somebody just changed is kept."""
+        """Remove a file from its old path. If somebody has just changed it, move it to .discarded/."""
         since = len(self.disk.put_aside)
         if self.disk.retire(path, expected):
             self._seal_copies({path: memory}, since=since)
@@ -257,11 +260,11 @@ class Files:
         else:
             known.delete()
 
-    # --- to their places
+    # --- publishing
 
     def finish(self, *, again: bool = False) -> None:
-        """Publish the staged files and read them back, then write their lines and rows. A file that somebody changed
-        meanwhile is taken once more. Raises FileFault."""
+        """Publish the staged files, read them back, and write their index lines and rows. Retries a file that somebody
+        changed meanwhile once. Raises FileFault."""
         since = len(self.disk.put_aside)
         refused = set(self.disk.publish())
         self._seal_copies({each.line.path: each.memory for each in self._writes}, since=since)
@@ -281,7 +284,7 @@ class Files:
             added = [each.line for each in changed if each.state == There]
             gone = [each.before for each in changed if each.before is not None]
             layout.add(self.disk, added, gone)
-        with not_awaited():  # a lost row does no harm: the file is found again
+        with not_awaited():  # a lost row is harmless: the next sync finds the file
             VaultFile.objects.bulk_create([self._row(each) for each in done if each.file is None])
             update_many([self._row(each) for each in done if each.file is not None], _CHANGEABLE)
         if left:
@@ -300,29 +303,30 @@ class Files:
             digest=self.silo.digest_of_file(each.data),
         )
 
-    # --- what a file says
+    # --- reading a file
 
     def read(self, path: PurePosixPath) -> bytes | None:
-        """None if there is no file, or something that is not a file."""
+        """Return a file's content. None if it does not exist or is not a file."""
         try:
             return self.disk.read(path)
         except NoFile:
             return None
 
     def is_in_clear(self, memory: Memory, path: PurePosixPath) -> bool:
-        """Whether the path is outside private/, and the memory is private now."""
+        """Return whether the file is outside private/ although its memory is private now."""
         return paths.is_private(memory.category, self.rules) and layout.back(path).parts[0] != PRIVATE
 
     def is_known(self, file: VaultFile, memory: Memory, data: bytes) -> bool:
-        """Whether this service wrote the file, and nobody changed it."""
+        """Return whether this service wrote the file, and nobody has changed it."""
         return self.silo.digest_of_file(data) == bytes(file.digest) or self.as_written(memory, data)
 
     def is_anothers(self, memory: Memory, data: bytes) -> bool:
-        """Whether a file names another memory. If it names none, an edit has removed the number."""
+        """Return whether the file names another memory. False if it names none: an edit removed the number."""
         return rendering.number_in(data.decode(errors="replace")) not in (None, memory.number)
 
     def as_written(self, memory: Memory, data: bytes) -> bool:
-        """Whether a file is one of the last versions of a memory: a killed writer left it without its row."""
+        """Return whether the file is one of the last versions of the memory. A killed writer may leave such a file
+        without a row."""
         said = rendering.read_again(data)
         if said is None or said.number != memory.number:
             return False
@@ -339,12 +343,12 @@ class Files:
             before = copy(memory)
             for name, value in fields_of(bytes(change.after or b"")).items():
                 setattr(before, name, value)
-            if before.sealed:  # its body was not redacted
+            if before.sealed:  # not redacted
                 yield before, shown(before, self.silo.open(before), self.rules), times[change.seq]
 
 
 def open_file(agent: Agent, data: bytes) -> Opened:
-    """What the sealed block of a file says, for the agent itself. Raises Invalid, SealBroken, Erased, MemoryDisabled,
+    """Open the sealed block of a file, for the agent itself. Raises Invalid, SealBroken, Erased, MemoryDisabled,
     CategoryDisabled."""
     edits.require_key(agent)
     switches.require_on(agent)
