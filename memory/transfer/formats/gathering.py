@@ -1,4 +1,4 @@
-"""What a reader of another system's entries gathers of one: tags, a date, what is told of it; and what it becomes."""
+"""Collect the tags, the date and the notes of an entry of another system, and turn it into memories."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NO_DATE = "date could not be read"
 WAS_CONSTITUTIONAL = "was constitutional there"
 WAS_DELETED = "is marked as deleted"
 MORE_PAGES = "refers to more pages, which are not in the file"
-_MOST_TOLD = 20  # of one memory
+_MOST_TOLD = 20  # notes of one memory
 LONGEST_ID = 100  # characters
 
 
 @dataclass(slots=True, repr=False)
 class Gathered:
-    """Of one memory. What is too long for a tag, or is none, is told by its name and not kept."""
+    """What is known of one memory. A value that cannot be a tag is reported by its name and not kept."""
 
     category: str = "contextual"
     date: datetime | None = None
@@ -36,7 +36,7 @@ class Gathered:
         self._told[parts.one_line(what, parts.TOLD)] = None
 
     def take(self, text: parts.Decoded) -> str:
-        """The text; what was done to it is told."""
+        """Return the text, and note what was changed in it."""
         for what in text.transformed:
             self.tell(what)
         return text.text
@@ -45,7 +45,7 @@ class Gathered:
         self.tell(f"not kept: {name}")
 
     def tag(self, text: object, name: str, before: str = "") -> None:
-        """`before`: what stands before it in the tag, such as `user:`. Null, and what says nothing, is no tag."""
+        """Add a tag. `before` is its prefix, such as `user:`. Empty values add no tag."""
         if is_nothing(text):
             return
         said = _as_tag(text)
@@ -62,7 +62,7 @@ class Gathered:
             self.tag(texts, name)
 
     def moment(self, given: object) -> None:
-        """Take it for the date."""
+        """Use a value as the date."""
         if given is None or given == "":
             return
         self.date = moment(given)
@@ -70,13 +70,13 @@ class Gathered:
             self.tell(NO_DATE)
 
     def later(self, entry: Mapping[str, Any], name: str = "updated_at", first: str = "created_at") -> None:
-        """Tell of another date, where it differs from the first."""
+        """Note another date, if it differs from the first one."""
         given, before = entry.get(name), entry.get(first)
         if given and given != before and (moment(given) is None or moment(given) != moment(before)):
             self.not_kept(name)
 
     def metadata(self, given: object, name: str = "metadata", besides: Iterable[str] = ()) -> None:
-        """Scalars as tags `key:value`."""
+        """Add scalar values as tags `key:value`."""
         if not isinstance(given, dict):
             if not is_nothing(given):
                 self.not_kept(name)
@@ -91,21 +91,22 @@ class Gathered:
         return (*first, f"not kept: {others:,} others") if others > 0 else first
 
     def found(self, key: str, text: object, *, blank: str = parts.NO_TEXT) -> Iterator[parts.Part]:
-        """The memories that a text becomes, or why it is none."""
+        """Yield the memories of a text, or the reason why it has none."""
         try:
             yield from self.memories(key, self.take(parts.fit(text, blank=blank)))
         except parts.Unfit as unfit:
             yield parts.LeftOut(key, unfit.why)
 
     def memories(self, key: str, text: str, between: str = "-") -> Iterator[parts.Found]:
-        """The memories that a text becomes which may be stored."""
+        """Yield the memories that a text becomes."""
         project = parts.HERE if SCOPES[self.category] == PROJECT else ""
         whole = parts.Found(key, "", self.category, project, tuple(self.tags), self.date, transformed=self.transformed)
         yield from parts.in_parts(whole, parts.pieces(text), between)
 
 
 def own(key: str, content: object, metadata: object) -> parts.Found | None:
-    """A memory that we wrote ourselves, in another system's form, as it was; None where that is not what it is."""
+    """Return a memory that Palimpsest exported in another system's format, with its original fields. None if it is not
+    one."""
     fields = metadata.get(OURS) if isinstance(metadata, dict) else None
     if not isinstance(fields, dict) or not fields.get("category"):
         return None
@@ -122,7 +123,7 @@ def of_draft(key: str, draft: Draft, transformed: tuple[str, ...]) -> parts.Foun
 
 
 def draft_of(value: Mapping[str, Any]) -> Draft:
-    """The memory of a record as our exports have it, checked. Raises Invalid."""
+    """Return the memory of an exported record, checked. Raises Invalid."""
     if "content" not in value:
         raise Invalid("content", "is missing")
     for name in ("kind", "category", "project"):
@@ -136,7 +137,7 @@ def draft_of(value: Mapping[str, Any]) -> Draft:
 
 
 def id_of(given: object) -> str:
-    """ "" for what is none."""
+    """Return a value as an id, or "" if it cannot be one."""
     if isinstance(given, bool) or not isinstance(given, str | int):
         return ""
     return parts.one_line(str(given), LONGEST_ID)
@@ -154,7 +155,7 @@ def is_nothing(value: object) -> bool:
 
 
 def _as_tag(value: object) -> str:
-    """ "" for what is none."""
+    """Return a value as a tag, or "" if it cannot be one."""
     if isinstance(value, float) and not math.isfinite(value):
         return ""
     if isinstance(value, bool | int | float):

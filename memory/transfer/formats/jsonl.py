@@ -1,4 +1,4 @@
-"""Memories as JSON Lines: one object a line, in and out (40-api, Commands)."""
+"""Write and read memories as JSON Lines: one object per line."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from memory.transfer.formats import gathering
 from memory.transfer.formats.parts import EMPTY, HERE, TOLD, Found, LeftOut, Part, one_line, parsed
 
 MAX_LINE = 1_000_000  # bytes
-MAX_HELD = 256 * 2**20  # bytes taken from a pipe, held in memory
+MAX_HELD = 256 * 2**20  # bytes of a pipe, which are kept in memory
 
 _READ = {"content", "created_at", "origin", "tags", "kind", "category", "project"}
-# Keys of our own export that say where a memory was, not what it is: the silo gives these anew.
+# Keys of an export that the silo sets again.
 _OURS = {"id", "scope", "tokens", "constitutional", "discarded_at", "superseded_by", "ref"}
 
 
 class BadLine(Invalid):
-    """A line that cannot be imported. Names the line and the field; nothing was stored."""
+    """A line that cannot be imported. Names the line and the field. Nothing was stored."""
 
     code = "bad_line"
 
@@ -42,10 +42,8 @@ class BadLine(Invalid):
 
 @contextmanager
 def opened(path: str) -> Iterator[IO[bytes]]:
-    """A file, or standard input for "-". Raises Invalid, naming what is wrong with the path.
-
-    Whatever is no file (a pipe, a device) is read to its end here, before anything is locked: it may keep one waiting.
-    """
+    """Open a file, or standard input for "-". A pipe or device is read to its end here, before the agent is locked,
+    because it may block. Raises Invalid."""
     if path == "-" and sys.stdin is None:
         raise Invalid("file", "standard input is closed")
     try:
@@ -62,12 +60,12 @@ def opened(path: str) -> Iterator[IO[bytes]]:
 def _is_file(file: IO[bytes]) -> bool:
     try:
         return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    except OSError:  # it has no descriptor
+    except OSError:  # no descriptor
         return False
 
 
 def _held(path: str, file: IO[bytes]) -> IO[bytes]:
-    """All of it, in memory: what it says is not to lie on a disk."""
+    """Read everything into memory, because the content must not be written to a disk."""
     try:
         held = file.read(MAX_HELD + 1)
     except OSError as failure:
@@ -84,7 +82,7 @@ def _unreadable(path: str, failure: OSError) -> Invalid:
 
 
 def lines_of(path: str, file: IO[bytes]) -> Iterator[bytes]:
-    """Lines, of which no more is read than shows that one is too long. Raises Invalid."""
+    """Yield lines, each up to one byte more than allowed. Raises Invalid."""
     try:
         while line := file.readline(MAX_LINE + 1):
             yield line
@@ -99,8 +97,8 @@ def write(_: Agent, found: Iterable[Read], __: NotHeld, *, with_discarded: bool 
 
 
 def read(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None]]:
-    """(number, object, memory) of each line that is not blank; without the memory if it was discarded where it comes
-    from. Raises BadLine."""
+    """Yield (number, object, memory) of each line that is not blank. The memory is None if the line marks it as
+    discarded. Raises BadLine."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -113,7 +111,7 @@ def read(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | 
 
 
 def object_of(line: bytes) -> dict[str, Any]:
-    """What a line holds. Raises Invalid."""
+    """Return the object of a line. Raises Invalid."""
     if len(line) > MAX_LINE:
         raise Invalid("", f"is longer than {MAX_LINE:,} bytes")
     value, problem = parsed(line)
@@ -125,7 +123,7 @@ def object_of(line: bytes) -> dict[str, Any]:
 
 
 def unknown(value: Mapping[str, Any]) -> set[str]:
-    """The keys of an object that say nothing here."""
+    """Return the keys of an object that are not imported."""
     return value.keys() - _READ - _OURS
 
 
@@ -133,7 +131,7 @@ def unknown(value: Mapping[str, Any]) -> set[str]:
 
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
-    """By the same rules: one bad line, and nothing of the file is taken."""
+    """Read a file for a migration. One bad line, and the whole file is skipped."""
     try:
         count = sum(1 for _ in _lines(file))
     except BadLine as bad:

@@ -1,6 +1,6 @@
-"""Memories as the blocks of a Letta agent file (docs/reference/import-formats.md, "Letta"), each labelled by its
-number: the file has no place for the passages of an archive. In as these, as the older form has them, and as
-passages."""
+"""Write and read memories as a Letta agent file (docs/reference/import-formats.md, "Letta"). Each memory becomes a
+block, labelled by its number, because the file has no place for archive passages. Older agent files and lists of
+passages are read, too."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ def _block(read: Read) -> dict[str, Any]:
 
 
 def _agent(agent: Agent) -> dict[str, Any]:
-    """All but its blocks, and none of its settings: they are for here. Letta asks for those that it needs when the file
-    is read."""
+    """Return the agent without its blocks and settings. Letta asks for the settings that it needs."""
     empty = "memory_blocks tool_ids source_ids in_context_message_ids messages files_agents group_ids"
     return {"id": "agent-0", "name": agent.slug, "agent_type": "letta_v1_agent"} | {name: [] for name in empty.split()}
 
@@ -67,11 +66,11 @@ def _id(number: int) -> str:
     return f"block-{number}"
 
 
-# --- in
+# --- reading
 
 _AGENTS, _BLOCKS, _OLDER, _PASSAGES = "agents", "blocks", "core_memory", ""
-_INLINE = f"{_AGENTS}.memory_blocks"  # of an agent that is yet to be made: its blocks have no id
-_OF_ITSELF = ("persona", "human")  # blocks that are about the agent and whom it talks to
+_INLINE = f"{_AGENTS}.memory_blocks"  # blocks of an agent that is not created yet; they have no id
+_OF_ITSELF = ("persona", "human")  # blocks about the agent and its user
 _NO_MEMORIES = {
     "messages": "conversation transcripts are not memories",
     "system": "system instructions are not memories",
@@ -89,7 +88,7 @@ def parts(file: IO[bytes], path: str) -> Iterator[Part]:
 
 
 def _unwrapped(file: IO[bytes]) -> IO[bytes] | None:
-    """The JSON that a file which is one text has in it; None for any other, and for what is not well."""
+    """Return the JSON inside a file that is one JSON string. None for any other file."""
     try:
         found = None
         for entry in entries(file, (_AGENTS,)):
@@ -108,7 +107,7 @@ class _File(JSONFile):
 
     def __init__(self) -> None:
         super().__init__()
-        self._there: set[str] = set()  # of what is no memory
+        self._there: set[str] = set()  # members that are not memories
 
     def note(self, entry: Entry) -> None:
         name, value = entry.name.removeprefix(f"{_AGENTS}."), entry.value
@@ -120,7 +119,7 @@ class _File(JSONFile):
             self._there.add(name)
 
     def id_of(self, entry: Entry) -> str:
-        """Blocks of an agent's own have a label instead of an id."""
+        """Blocks of an agent have a label instead of an id."""
         if entry.name in (_PASSAGES, _BLOCKS):
             return super().id_of(entry)
         label = gathering.id_of(entry.value.get("label"))

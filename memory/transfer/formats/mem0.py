@@ -1,5 +1,5 @@
-"""Memories as mem0's `get_all` answers them, out and in (docs/reference/import-formats.md, "mem0"), and in as its
-OpenMemory keeps them."""
+"""Write and read memories as mem0's `get_all` returns them, and read OpenMemory exports
+(docs/reference/import-formats.md, "mem0")."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memory.transfer.formats.json_file import Entry, JSONFile
 from memory.transfer.formats.parts import LeftOut, Part
 
 _WHOSE = {"user_id": "user:", "agent_id": "agent:", "run_id": "run:", "app_id": "app:"}
-# What is read elsewhere, or says nothing of the memory.
+# Fields that are read separately, and fields that say nothing about the memory.
 _READ = {*_WHOSE, "id", "memory", "content", "created_at", "updated_at", "categories", "category_ids", "metadata"}
 _SILENT = {"hash", "score", "state", "deleted_at"}
 _MOST_NAMES = 10_000  # of apps and categories
@@ -45,10 +45,10 @@ def _entry(agent: Agent, read: Read) -> dict[str, Any]:
     }
 
 
-# --- in
+# --- reading
 
 
-_PACKED = (b"PK\x03\x04", b"\x1f\x8b")  # as files of zip and of gzip begin
+_PACKED = (b"PK\x03\x04", b"\x1f\x8b")  # the beginnings of zip and gzip files
 PACKED = "is an archive: unpack it, and import OpenMemory's memories.json"
 
 
@@ -70,7 +70,7 @@ class _Answer(JSONFile):
         self._relations = self._goes_on = False
 
     def note(self, entry: Entry) -> None:
-        """What its numbers stand for may come behind the list."""
+        """Collect the names of apps and categories, which may come after the memories."""
         is_said = not gathering.is_nothing(entry.value)
         self._relations |= entry.name == "relations" and is_said
         self._goes_on |= entry.name == "next" and is_said
@@ -114,7 +114,7 @@ class _Answer(JSONFile):
         return [self._names.get(("categories", _text(each))) or each for each in _listed(numbers)]
 
     def _whose(self, name: str, given: object) -> object:
-        """Names where OpenMemory has numbers: one user's memories, of apps."""
+        """Replace OpenMemory's ids of users and apps with names."""
         if name == "user_id" and self._user:
             return self._user
         return (self._names.get(("apps", _text(given))) or given) if name == "app_id" else given

@@ -1,5 +1,5 @@
-"""A file of the framework's tree, and of a folder that we wrote ourselves, as memories
-(docs/reference/import-formats.md, "The framework of the memory rules")."""
+"""Read a file of the memory rules framework, or of a vault, as memories (docs/reference/import-formats.md, "The
+framework of the memory rules")."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from memory.vault import rendering
 
 _FIELD = re.compile(r"- \*\*([A-Za-z ]{1,40})\*\*:[ \t]")
 _NAMED = {folder: category for category, folder in paths.FOLDERS.items()}
-_UNKNOWN, _UNKNOWN_PRIVATE = "contextual", "sensitive"  # a folder of no category of ours
+_UNKNOWN, _UNKNOWN_PRIVATE = "contextual", "sensitive"  # for a folder that is not a category
 _NOT_FILLED_IN = ["tag1", "tag2", "tag3"]
 _NOBODY_TOLD = {"", "none", "n/a", "git_history_analysis", sections.ABSENT}
 
 
 def read(data: bytes, path: str, within: PurePosixPath, at: datetime | None = None) -> Iterator[parts.Part]:
-    """`within` is its path below the base path; `at` the time of a file of ours, as its archive has it."""
+    """Read a file. `within` is its path below the base path, `at` its time in the archive."""
     if within.name == paths.INDEX:
         yield parts.LeftOut(path, "is an index of other files")
         return
@@ -36,7 +36,7 @@ def read(data: bytes, path: str, within: PurePosixPath, at: datetime | None = No
 
 
 def _text(data: bytes) -> parts.Decoded:
-    """Of a file that we wrote ourselves, other line ends than its own are part of what was said. Raises Unfit."""
+    """Decode a file. In a file of this service, unusual line ends are part of the memory. Raises Unfit."""
     found = parts.decoded(data)
     if parts.LINE_ENDS not in found.transformed:
         return found
@@ -47,7 +47,7 @@ def _text(data: bytes) -> parts.Decoded:
 
 
 def content(said: Mapping[str, str], category: str) -> str:
-    """Sections as the text of a memory: without the heading of the main one, where it is too long with it."""
+    """Join sections as the text of a memory. The main section's heading is left out if the text is too long with it."""
     text = sections.composed(said)
     if len(text) <= MAX_CONTENT:
         return text
@@ -57,7 +57,7 @@ def content(said: Mapping[str, str], category: str) -> str:
 
 
 class _File:
-    """What one says. Raises Unfit."""
+    """A parsed file. Raises Unfit."""
 
     def __init__(self, text: parts.Decoded, within: PurePosixPath, at: datetime | None) -> None:
         self._told = Gathered()
@@ -75,7 +75,7 @@ class _File:
             self._read_tags(self._blocks.get("Tags", ""))
 
     def _category(self, within: PurePosixPath) -> str:
-        """By its folder, where that is one of ours."""
+        """Return the category: by the folder, if it is a known one."""
         given, folder = self._fields.get("Category", ""), _folder(within)
         by_folder = _NAMED.get(folder, folder)
         if by_folder in SCOPES:
@@ -88,7 +88,7 @@ class _File:
         return given if given in SCOPES else _UNKNOWN
 
     def _project_of(self, within: PurePosixPath) -> str:
-        """By its folder, but as its metadata have it, where they say what the folder's name is made of."""
+        """Return the project: by the folder, or by the metadata if the folder's name is made from it."""
         named = self._fields.get("Project", "")
         folder = within.parts[1] if within.parts[0] == paths.PROJECTS and len(within.parts) > 2 else ""
         is_of_project = SCOPES[self._told.category] == PROJECT
@@ -118,7 +118,7 @@ class _File:
             self._told.tell("earlier migration notes left out")
 
     def _recorded(self) -> datetime | None:
-        """The date of what a file of ours is about, as its title has it."""
+        """Return the date in the title of a file of this service."""
         title = self._text.lstrip("\ufeff").partition("\n")[0]
         is_dated = title.startswith(("# Memory Entry: ", "# User Interaction: "))
         return gathering.moment(title.rpartition(" - ")[2].strip()) if is_dated else None
@@ -156,12 +156,12 @@ class _File:
         }
         plain = said.get(sections.main_section(self._told.category), "")
         if self._is_ours and plain and len(said) == 1 and sections.is_plain(plain, self._told.category):
-            return plain  # as most are kept; of the others none but the heading is lost
+            return plain  # most memories are stored like this; only the heading is lost
         before = "" if self._is_ours else self._before()
         return "\n\n".join(filter(None, (before, content(said, self._told.category))))
 
     def _before(self) -> str:
-        """What stands between the title and the first section."""
+        """Return the text between the title and the first section."""
         lines: list[str] = []
         for line, begun in sections.headed(self._text):
             if begun:
@@ -173,7 +173,7 @@ class _File:
 
 
 def _folder(within: PurePosixPath) -> str:
-    """The folder that says what a file is: `technical` of common/technical/x.md; "" where it lies elsewhere."""
+    """Return the folder that names the category: `technical` of common/technical/x.md. "" in other places."""
     above = within.parts[:-1]
     place = 2 if above[:1] == (paths.PROJECTS,) else 1 if above[:1] in (("common",), (PRIVATE,)) else len(above)
     return above[place] if len(above) > place else ""
