@@ -1,6 +1,6 @@
-"""Analyze a repository's history within limits: one walk of the log, and figures of it.
+"""Analyze a repository's history within limits: one walk of the log, and figures from it.
 
-Each figure equals a figure of `git log`; days and weeks are in UTC.
+Each figure equals a figure of `git log`. Days and weeks are in UTC.
 """
 
 from __future__ import annotations
@@ -44,10 +44,8 @@ def moment(at: int) -> datetime:
 
 
 def significant(commits: Sequence[Commit], most: int) -> list[tuple[Commit, str]]:
-    """The most important commits, the most important first, with the reasons that their subjects do not say.
-
-    Releases, dependencies, tests and documentation do not count, nor do commits that a later one reverted.
-    """
+    """Return the most important commits, most important first, with the reasons that their subjects do not show.
+    Releases, dependencies, tests, documentation and reverted commits do not count."""
     scored = [(_reasons(commit), commit) for commit in _kept(commits)]
     ranked = sorted(
         (
@@ -84,7 +82,7 @@ def _reasons(commit: Commit) -> dict[str, int]:
 
 
 def decisions(commits: Sequence[Commit], most: int) -> list[Commit]:
-    """The most important of the latest decisions about code that no later commit reverted.
+    """Return the most important of the latest decisions about code that were not reverted.
 
     A decision is a commit whose message names one, that removes something in many files, or that reverts a security
     fix. Breaking changes, removals, reverts and those with a reason come first, then changes of several files.
@@ -197,7 +195,7 @@ class Limits:
 
 
 def limits_of(rules: Mapping[str, Any], **asked: float | None) -> Limits:
-    """The limits of the settings, with those of `asked` that are not None. Raises Invalid."""
+    """Return the limits of the settings, replaced by those of `asked` that are not None. Raises Invalid."""
     keys = ("max_commit_history_days", "max_commits_to_analyze", "analysis_timeout_seconds")
     found = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in zip(_MOST, keys, strict=True)}
     return Limits(**found | {name: value for name, value in asked.items() if value is not None})
@@ -205,7 +203,7 @@ def limits_of(rules: Mapping[str, Any], **asked: float | None) -> Limits:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What is analyzed. Each part is a switch of the settings."""
+    """The parts to analyze. Each is a switch of the settings."""
 
     messages: bool = True
     files: bool = True
@@ -216,7 +214,7 @@ class Parts:
 
     @classmethod
     def of(cls, rules: Mapping[str, Any], **asked: bool | None) -> Parts:
-        """The parts that the settings switch on, with those of `asked` that are not None."""
+        """Return the parts that are on in the settings, replaced by those of `asked` that are not None."""
         found = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in SWITCHES.items()}
         for name, key in _CATEGORY_SWITCHES.items():
             found[name] = found[name] and settings_document.value(rules, f"{_CATEGORY}.{key}")
@@ -240,8 +238,8 @@ _CATEGORY_SWITCHES = {"messages": "analyze_commits", "milestones": "track_milest
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Analysis:
-    """What was found. `facts` are the analyzed commits, newest first. A part that is off, or for which there was no
-    time, is None. `is_older`: no commit is within the days, so that the newest ones were analyzed."""
+    """The result. `facts` are the analyzed commits, newest first. A part that is off, or for which the time ran out, is
+    None. `is_older`: no commit is within the days, so the newest ones were analyzed."""
 
     head: str
     branch: str
@@ -259,7 +257,7 @@ class Analysis:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the main line began within these. A history that was merged into it has its own first commit."""
+        """Whether the main line begins within these commits."""
         return not self.is_shallow and not main_line(self.facts)[-1].parents
 
     @property

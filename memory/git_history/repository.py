@@ -191,8 +191,8 @@ class Repository:
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Raises Invalid for a repository that dulwich cannot read, without the text of dulwich's error. A KeyError, for an
-    object that is not in this clone, stays."""
+    """Raise Invalid for errors of dulwich, without their text. A KeyError, for an object that is not in this clone,
+    passes."""
     try:
         yield
     except (Invalid, KeyError):

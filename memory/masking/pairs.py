@@ -1,8 +1,7 @@
-"""Finds secrets by the name beside them: `DB_PASSWORD=…`, `api_key: …`, `"client_secret": "…"`, `<password>…`, and "my
+"""Find secrets by the name next to them: `DB_PASSWORD=…`, `api_key: …`, `"client_secret": "…"`, `<password>…`, and "my
 password is …".
 
-A value is no secret when it is a placeholder, a type, a variable or code, or when it says something about the secret
-("password: required").
+Placeholders, types, variables, code and descriptions ("password: required") are not secrets.
 """
 
 from __future__ import annotations

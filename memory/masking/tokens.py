@@ -1,8 +1,8 @@
-"""Finds secrets by their form: keys and tokens of known services, private-key blocks, `Authorization` headers and
+"""Find secrets by their form: keys and tokens of known services, private-key blocks, `Authorization` headers and
 passwords in URLs.
 
-The plugins of detect-secrets give their patterns. Nothing else of the library runs: no settings, no files, no
-verification over a network. Every pattern has a limited reach, so that the time grows with the length of the text.
+The patterns come from the plugins of detect-secrets. Nothing else of the library runs: no settings, no files, no
+network. Every pattern has a limited reach, so the time is linear.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def find(view: str) -> Iterator[Span]:
 
 
 def _find_by(plugin: RegexBasedDetector, view: str) -> Iterator[Span]:
-    """What a plugin finds. It sees a long text in parts that overlap: some patterns look at each part many times."""
+    """Yield what a plugin finds. It sees a long text in overlapping parts, because some patterns are slow on long
+    texts."""
     for pattern in plugin.denylist:
         done = 0
         for start in range(0, max(len(view) - _OVERLAP, 1), _WINDOW - _OVERLAP):

@@ -1,8 +1,8 @@
-"""Recording interactions (seed 004, "Automatic Interaction Recording Process"). Automatic recording skips silently what
-is switched off. A recording that somebody requests raises an error instead.
+"""Record interactions. Automatic recording silently skips what is switched off. A recording that somebody requests
+raises an error instead.
 
-One transaction writes everything that belongs to an interaction: its memories, the memory of a session that is over,
-and the memory of its topic.
+One transaction writes everything of an interaction: its memories, the memory of a session that ends, and the topic's
+memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REASONS = ("memory_off", "category_off", "recording_off", "below_threshold")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What became of an interaction: the numbers of its memories, or why it was skipped."""
+    """The result: the numbers of the memories, or the reason why the interaction was skipped."""
 
     numbers: tuple[int, ...] = ()
     session: RecordedSession | None = None
@@ -50,7 +50,8 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Ready:
-    """An interaction that is neutral and masked, which may take a second: the agent is not locked yet."""
+    """An interaction that is already masked and without brands. This may take a second, so it happens before the agent
+    is locked."""
 
     agent: Agent
     interaction: Interaction
@@ -59,7 +60,7 @@ class Ready:
     skipped: str = ""
 
     def keep(self, agent: Agent, actor: Actor) -> Recorded:
-        """Prepares it again if the rules changed meanwhile. Raises what `record` raises."""
+        """Record it. It is prepared again if the rules changed meanwhile. Raises what `record` raises."""
         if self.kept is None:
             return self._skipped()
         with edits.locked(agent) as row:
@@ -74,16 +75,16 @@ class Ready:
 
 
 def record(agent: Agent, interaction: Interaction, actor: Actor, *, requested: bool = False) -> Recorded:
-    """Record an interaction: in journal memories of the category user_interaction, and in its session.
+    """Record an interaction in journal memories of the category user_interaction, and in its session.
 
-    Unless it is requested, it is skipped if something is switched off, or if it is below the threshold. Raises Invalid;
-    if it is requested, MemoryDisabled and CategoryDisabled, too.
+    Unless it is `requested`, it is skipped if something is switched off or if it is below the threshold. Raises
+    Invalid, and if it is requested MemoryDisabled and CategoryDisabled.
     """
     return ready(agent, interaction, requested=requested).keep(agent, actor)
 
 
 def ready(agent: Agent, interaction: Interaction, *, requested: bool = False) -> Ready:
-    """Raises what `record` raises."""
+    """Prepare an interaction. Raises what `record` raises."""
     made = partial(Ready, agent, interaction, requested)
     if reason := _closed(agent, requested=requested):
         return made(skipped=reason)
@@ -96,7 +97,7 @@ def ready(agent: Agent, interaction: Interaction, *, requested: bool = False) ->
 
 
 def _closed(agent: Agent, *, requested: bool) -> str:
-    """Why nothing is recorded, or "". Raises MemoryDisabled and CategoryDisabled if it is requested."""
+    """Return why nothing is recorded, or "". Raises MemoryDisabled and CategoryDisabled if it is requested."""
     if requested:
         switches.require(agent, CATEGORY)
         return ""
@@ -141,7 +142,7 @@ def _evolves(rules: Mapping[str, Any]) -> bool:
 
 
 def _evolve(row: Agent, kept: Captured, session: RecordedSession, actor: Actor) -> None:
-    """An interaction is recorded even where its topic's memory must stay as it is."""
+    """Update the topic's memory. If that is not possible, the interaction is recorded without it."""
     said = kept.said
     asked, learned = topics.short(said.prompt), cut(said.learnings, MOST_OF_AN_ITEM)
     stage = Stage(

@@ -1,4 +1,4 @@
-"""Texts that describe a conversation: on one line, and without secrets, brands and licences."""
+"""Texts that describe a conversation: on one line, without secrets, brands and licences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memory.policy.validation import checked_content
 
 
 def one_line(text: object, field: str, most: int) -> str:
-    """Text on one line, or none. Raises Invalid."""
+    """Return a text on one line, or "". Raises Invalid."""
     return " ".join(checked_content(text, field, most).split()) if text != "" else ""
 
 
@@ -25,7 +25,7 @@ def cut(text: str, most: int) -> str:
 
 
 def checked_name(name: object) -> str:
-    """A session's name, or none. It is kept in clear, so it must not look like a secret. Raises Invalid."""
+    """Return a session's name, or "". It is stored unencrypted, so it must not look like a secret. Raises Invalid."""
     if name == "":
         return ""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
@@ -36,7 +36,7 @@ def checked_name(name: object) -> str:
 
 
 def cleaned(fields: Mapping[str, str | tuple[str, ...]], most: int) -> dict[str, Any]:
-    """Fields of at most `most` characters, or of a list of such texts: neutral, and masked together. Raises Invalid."""
+    """Return texts, and lists of texts, without brands and secrets, each cut to `most` characters. Raises Invalid."""
     texts: dict[str, list[str]] = {}
     for name, value in fields.items():
         given = value if isinstance(value, tuple) else (value,)
@@ -47,8 +47,8 @@ def cleaned(fields: Mapping[str, str | tuple[str, ...]], most: int) -> dict[str,
 
 
 def reference(row: Agent, number: int, category: str, project: str, title: str, *, within: str) -> str:
-    """`memory 3`, or `[memory 3](000003-tea.md)`: from the file of a memory of the category `within`, in the same
-    project. `title` is what its file is called by."""
+    """Return `memory 3`, or a link `[memory 3](000003-tea.md)` if the agent has a vault. The link is relative to the
+    files of the category `within` in the same project. `title` is the title in the file's name."""
     told = f"memory {number}"
     if not row.vault_path:
         return told
