@@ -266,7 +266,7 @@ def _kept(path: str, *, is_agreed: bool) -> str:
 def _require_nobody_elses(agent: Agent) -> None:
     """A vault of another service's agent is known by its mark alone. What keeps it from being read is told later."""
     try:
-        base.require_nobody_elses(agent.vault_path, agent)
+        base.require_no_other_owner(agent.vault_path, agent)
     except FileFault as fault:
         if fault.reason in (ANOTHERS, NO_MARK):
             raise Invalid("vault_path", fault.reason) from None
@@ -274,7 +274,7 @@ def _require_nobody_elses(agent: Agent) -> None:
 
 def _require_nothing_owed(agent: Agent) -> None:
     """Files of what was redacted would stay in a folder that nobody looks at any more; unless it is gone."""
-    if removing.owes(agent) and Path(agent.vault_path).is_dir():
+    if removing.has_pending(agent) and Path(agent.vault_path).is_dir():
         why = "must stay as it is until what was redacted is removed from its files: see manage.py vault index"
         raise Invalid("vault_path", why)
 

@@ -142,7 +142,7 @@ class Import(AgentView):
         first bad line. In other formats, parts that are not memories are left out with the reason."""
         query = self.query(ImportQuery)
         body = io.BytesIO(cast(bytes, request.data or b""))  # without a body the framework gives an empty object
-        found = importing.surveyed(body, query["format"], project=query["project"])
+        found = importing.check_file(body, query["format"], project=query["project"])
         done = found.store(self.agent, self.actor)
         told: dict[str, Any] = {"imported": done.imported, "tokens": done.tokens, "constitutional": done.constitutional}
         if query["format"] == "jsonl":

@@ -194,11 +194,11 @@ class Limits:
                 raise Invalid(name, f"must be from 1 to {most:,}")
 
 
-def limits_of(rules: Mapping[str, Any], **asked: float | None) -> Limits:
-    """Return the limits of the settings, replaced by those of `asked` that are not None. Raises Invalid."""
+def limits_of(rules: Mapping[str, Any], **overrides: float | None) -> Limits:
+    """Return the limits of the settings, replaced by those of `overrides` that are not None. Raises Invalid."""
     keys = ("max_commit_history_days", "max_commits_to_analyze", "analysis_timeout_seconds")
     found = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in zip(_MOST, keys, strict=True)}
-    return Limits(**found | {name: value for name, value in asked.items() if value is not None})
+    return Limits(**found | {name: value for name, value in overrides.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +213,12 @@ class Parts:
     authors: bool = False
 
     @classmethod
-    def of(cls, rules: Mapping[str, Any], **asked: bool | None) -> Parts:
-        """Return the parts that are on in the settings, replaced by those of `asked` that are not None."""
+    def of(cls, rules: Mapping[str, Any], **overrides: bool | None) -> Parts:
+        """Return the parts that are on in the settings, replaced by those of `overrides` that are not None."""
         found = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in SWITCHES.items()}
         for name, key in _CATEGORY_SWITCHES.items():
             found[name] = found[name] and settings_document.value(rules, f"{_CATEGORY}.{key}")
-        return cls(**found | {name: value for name, value in asked.items() if value is not None})
+        return cls(**found | {name: value for name, value in overrides.items() if value is not None})
 
     def off(self) -> list[str]:
         """The settings of the parts that are off."""

@@ -112,30 +112,30 @@ def read(subject: str, body: str = "", *, is_merge: bool = False) -> Message:
     body, reverted = without_trailers(body), _REVERTS.search(body)
     first = body.split("\n\n")[0][:1_000]
     name, is_conventional = ("merge", False) if is_merge else _type(subject)
-    said = _CONVENTIONAL.match(subject) if is_conventional else None
+    match = _CONVENTIONAL.match(subject) if is_conventional else None
     is_minor = name in MINOR
     return Message(
         type=name,
         is_conventional=is_conventional,
-        is_breaking=bool(said and said["breaking"]) or is_breaking,
+        is_breaking=bool(match and match["breaking"]) or is_breaking,
         is_security=not is_minor and bool(_SECURITY.search(subject) or _SECURITY.search(first)),
         is_squashed=bool(_SQUASHED.search(subject)),
         is_explained=bool(_REVERTS.sub("", body).strip()),
-        is_removal=bool(_REMOVES.match(_AREA.sub("", said["rest"] if said else subject))),
+        is_removal=bool(_REMOVES.match(_AREA.sub("", match["rest"] if match else subject))),
         decision="" if is_minor or name == "fix" else _decision(subject, body),  # the text of a fix explains the bug
         reverts=reverted[1] if reverted else "",
     )
 
 
 def _type(subject: str) -> tuple[str, bool]:
-    said = _CONVENTIONAL.match(subject)
-    named = _OF_CONVENTIONAL.get(said["type"].lower()) if said else None
-    if said is None or named is None:
+    match = _CONVENTIONAL.match(subject)
+    named = _OF_CONVENTIONAL.get(match["type"].lower()) if match else None
+    if match is None or named is None:
         named = _of_words(subject)  # an area can be a type: "lint: add a flag"
         return named if named in MINOR else _of_words(_AREA.sub("", subject) or subject), False
     if named in ("build", "chore", "fix"):  # these words also stand before releases and dependencies
-        is_release = said["type"].lower() in ("build", "chore") and _of_words(said["rest"]) == "release"
-        named = _OF_SCOPE.get(said["scope"]) or ("release" if is_release else named)
+        is_release = match["type"].lower() in ("build", "chore") and _of_words(match["rest"]) == "release"
+        named = _OF_SCOPE.get(match["scope"]) or ("release" if is_release else named)
     return named, True
 
 

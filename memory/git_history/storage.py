@@ -45,7 +45,7 @@ def is_current(
     settings turn caching off."""
     if not settings_document.value(rules, f"{SETTINGS}.cache_analysis_results"):
         return False
-    return (done.head, done.asked) == (head, _asked(limits, parts)) and _unchanged(agent, done) is not None
+    return (done.head, done.asked) == (head, _request(limits, parts)) and _unchanged(agent, done) is not None
 
 
 def store(agent: Agent, project: str, analysis: Analysis, actor: Actor) -> Stored:
@@ -63,7 +63,7 @@ def store(agent: Agent, project: str, analysis: Analysis, actor: Actor) -> Store
             project=project,
             defaults={
                 "head": analysis.head,
-                "asked": _asked(analysis.limits, analysis.parts),
+                "asked": _request(analysis.limits, analysis.parts),
                 "at": timezone.now(),
                 "memory": memory.number,
                 "version": memory.version,
@@ -81,7 +81,7 @@ def _write(
     return operations.remember(row, [draft], actor)
 
 
-def _asked(limits: Limits, parts: Parts) -> dict[str, Any]:
+def _request(limits: Limits, parts: Parts) -> dict[str, Any]:
     return asdict(limits) | asdict(parts)
 
 

@@ -23,7 +23,7 @@ from memory.policy.categories import PRIVATE, SCOPES
 from memory.policy.validation import parse_moment
 from memory.transfer import migration
 from memory.transfer.planning import SETTINGS, Choice, Plan, State, Step, planned
-from memory.transfer.reading import Source, looked_at, unique
+from memory.transfer.reading import Source, detect, unique
 from memory.transfer.systems import SYSTEMS
 
 _EXCERPT = 60  # characters of each memory in a preview
@@ -71,7 +71,7 @@ def find(
         raise Invalid("plain", "must name the folders whose files are memories, such as --plain notes")
     root, may_read = repository(folder), has_agents_key(agent)
     with (
-        looked_at(folder, systems, plain, own_vault=agent.vault_path, repository=root) as look,
+        detect(folder, systems, plain, own_vault=agent.vault_path, repository=root) as look,
         progress("Reading", unit="memories") as advance,
     ):
         items = []

@@ -45,12 +45,12 @@ def _closes(found: re.Match[str]) -> bool:
 
 def _closing_after(marks: Sequence[re.Match[str] | None]) -> list[dict[str, int]]:
     """Return for each line the length of the longest closing mark of each kind after it."""
-    longest, told = dict.fromkeys(_MARKS, 0), []
+    longest, following = dict.fromkeys(_MARKS, 0), []
     for found in reversed(marks):
-        told.append(longest)
+        following.append(longest)
         if found is not None and _closes(found) and len(found["mark"]) > longest[found["mark"][0]]:
             longest = longest | {found["mark"][0]: len(found["mark"])}
-    return told[::-1]
+    return following[::-1]
 
 
 ABSENT = "Not recorded"  # what a file shows for a section or a field without a value; never in a memory's text
@@ -76,8 +76,8 @@ def main_section(category: str) -> str:
 def composed(sections: Mapping[str, str]) -> str:
     """Join sections, in this order, without empty ones. `parted` finds them again, except for whitespace around
     them."""
-    said = ((name, text.strip()) for name, text in sections.items())
-    return "\n\n".join(f"## {name}\n{escaped(text)}" for name, text in said if text)
+    texts = ((name, text.strip()) for name, text in sections.items())
+    return "\n\n".join(f"## {name}\n{escaped(text)}" for name, text in texts if text)
 
 
 def parted(text: str, category: str) -> dict[str, str]:
@@ -91,8 +91,8 @@ def parted(text: str, category: str) -> dict[str, str]:
             found.setdefault(name, [])
         else:
             found.setdefault(name, []).append(line)
-    said = {name: unescaped("".join(lines)).strip() for name, lines in found.items()}
-    return {name: text for name, text in said.items() if text}
+    texts = {name: unescaped("".join(lines)).strip() for name, lines in found.items()}
+    return {name: text for name, text in texts.items() if text}
 
 
 def is_plain(text: str, category: str) -> bool:
@@ -119,7 +119,7 @@ def fact(section: str, label: str) -> str:
     return found[1].strip() if found else ""
 
 
-def told(text: str, category: str, section: str, label: str) -> str:
+def fact_in(text: str, category: str, section: str, label: str) -> str:
     """Return the value of a field in a memory's text, or ""."""
     return fact(parted(text, category).get(section, ""), label)
 

@@ -104,9 +104,9 @@ def _headers(lines: list[str]) -> set[int]:
     found: set[int] = set()
     for is_comment, run in groupby(enumerate(lines), lambda each: _IN_COMMENT.match(each[1]) is not None):
         numbers = [n for n, _ in run] if is_comment else []
-        said = "".join(lines[n] for n in numbers) if len(numbers) in _HEADER else ""
-        is_list = said.lstrip().startswith("*")
-        if _OWNER.search(said) and _TERMS.search(said) and "?" not in said and not is_list:
+        header = "".join(lines[n] for n in numbers) if len(numbers) in _HEADER else ""
+        is_list = header.lstrip().startswith("*")
+        if _OWNER.search(header) and _TERMS.search(header) and "?" not in header and not is_list:
             found.update(numbers)
     return found
 

@@ -148,7 +148,7 @@ def notify_overdue(agent: Agent, actor: Actor, now: datetime | None = None) -> i
         ).seq
 
 
-def remind(now: datetime | None = None) -> int:
+def send_notices(now: datetime | None = None) -> int:
     """Send notices to agents with overdue memories, and return how many. Runs every STALE_MINUTES.
 
     Each agent has a time of the day, by its id, and is checked once a day. Each run checks few agents, with three

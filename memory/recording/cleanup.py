@@ -151,13 +151,13 @@ def decide(
     return Decided(tuple(keep), tuple(discard), seq)
 
 
-def _check(given: Mapping[str, Sequence[int]], suggested: set[int], expect: Mapping[int, int], limit: int) -> None:
-    numbers = [number for each in given.values() for number in each]
-    for field, each in given.items():
+def _check(by_field: Mapping[str, Sequence[int]], suggested: set[int], expect: Mapping[int, int], limit: int) -> None:
+    numbers = [number for each in by_field.values() for number in each]
+    for field, each in by_field.items():
         unknown = sorted(set(each) - suggested)
         if unknown:
             raise Invalid(field, f"has memories that are not suggested now: {', '.join(map(str, unknown[:20]))}")
-    unseen = sorted(set(given["discard"]) - expect.keys())
+    unseen = sorted(set(by_field["discard"]) - expect.keys())
     if unseen:
         raise Invalid(
             "expect",

@@ -184,7 +184,7 @@ class Interaction:
 class Captured:
     """The parts of an interaction that are stored: masked, without brands, and as the settings allow."""
 
-    said: Interaction
+    interaction: Interaction
     kind: str
     level: str
     masked: int
@@ -192,12 +192,12 @@ class Captured:
     preserved: str = "whole"  # or a short note about what is not kept
 
 
-def captured(given: Interaction, rules: Mapping[str, Any], *, requested: bool) -> Captured:
+def captured(interaction: Interaction, rules: Mapping[str, Any], *, requested: bool) -> Captured:
     """Return what to store of a checked interaction. Automatic recordings also follow the settings of
     `auto_recording`."""
     is_on = partial(settings_document.is_on, rules)
     names = ("prompt", "response", *_LINES)
-    before = [*(getattr(given, name) for name in names), *given.tools]
+    before = [*(getattr(interaction, name) for name in names), *interaction.tools]
     texts = [*map(neutral_whole, before[:2]), *map(neutral, before[2:])]
     lost, count = ["no branding"] if texts != before else [], 0
     if is_on("capture_settings", "sensitive_data_masking"):
@@ -219,9 +219,10 @@ def captured(given: Interaction, rules: Mapping[str, Any], *, requested: bool) -
         lost.append("no response")
     if count:
         lost.append(f"{count} masked")
-    kind, level = kind_of(given.prompt, given.response), significance(given.prompt, given.response)
+    both = interaction.prompt, interaction.response
+    kind, level = kind_of(*both), significance(*both)
     has_metadata = is_on("categories", CATEGORY, "include_metadata")
-    return Captured(replace(given, **kept), kind, level, count, has_metadata, " and ".join(lost) or "whole")
+    return Captured(replace(interaction, **kept), kind, level, count, has_metadata, " and ".join(lost) or "whole")
 
 
 # --- the text of its memories
@@ -232,7 +233,7 @@ def contents(kept: Captured, session: str, *, previous: str, parts_at: Callable[
     `previous` refers to the previous interaction, and `parts_at` returns the reference to a part by its index."""
     values = _values(kept, session)
     room = MAX_CONTENT - len(sections.composed(sections.filled(CATEGORY, values))) - _RESERVED
-    texts = {"User Prompt": kept.said.prompt, "Agent Response": kept.said.response}
+    texts = {"User Prompt": kept.interaction.prompt, "Agent Response": kept.interaction.response}
     parts = _parts(texts, room, MAX_CONTENT - 300 - _RESERVED)
     found = []
     for place, part in enumerate(parts):
@@ -252,21 +253,22 @@ def followed(text: str, reference: str) -> str:
 
 
 def _values(kept: Captured, session: str) -> dict[str, str]:
-    said = kept.said
-    seconds = "" if said.response_seconds is None else f"{said.response_seconds:.3f}".rstrip("0").rstrip(".") + " s"
+    interaction = kept.interaction
+    time = interaction.response_seconds
+    seconds = "" if time is None else f"{time:.3f}".rstrip("0").rstrip(".") + " s"
     values = {
         "Session": session,
-        "Topic": said.topic,
-        "Previous Context": said.context,
+        "Topic": interaction.topic,
+        "Previous Context": interaction.context,
         "Kind": kept.kind,
         "Significance": kept.level,
-        "User Intent": said.intent,
-        "Response Effectiveness": said.effectiveness,
-        "Key Learnings": said.learnings,
+        "User Intent": interaction.intent,
+        "Response Effectiveness": interaction.effectiveness,
+        "Key Learnings": interaction.learnings,
     }
     if kept.has_metadata:
-        tools = cut(", ".join(said.tools), 500)
-        values |= {"Response Time": seconds, "Tools Used": tools, "Success Metrics": said.metrics}
+        tools = cut(", ".join(interaction.tools), 500)
+        values |= {"Response Time": seconds, "Tools Used": tools, "Success Metrics": interaction.metrics}
     return values
 
 

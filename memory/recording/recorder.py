@@ -88,12 +88,12 @@ def ready(agent: Agent, interaction: Interaction, *, requested: bool = False) ->
     made = partial(Ready, agent, interaction, requested)
     if reason := _closed(agent, requested=requested):
         return made(skipped=reason)
-    given = interaction.checked()
-    given = replace(given, topic=topics.checked_topic(given.topic)) if given.topic else given
+    checked = interaction.checked()
+    checked = replace(checked, topic=topics.checked_topic(checked.topic)) if checked.topic else checked
     rules = switches.rules_of(agent)
-    if not (requested or is_worth_recording(rules, given.prompt, given.response)):
+    if not (requested or is_worth_recording(rules, checked.prompt, checked.response)):
         return made(skipped="below_threshold")
-    return made(kept=captured(given, rules, requested=requested))
+    return made(kept=captured(checked, rules, requested=requested))
 
 
 def _closed(agent: Agent, *, requested: bool) -> str:
@@ -111,22 +111,22 @@ def _closed(agent: Agent, *, requested: bool) -> str:
 
 def _recorded(row: Agent, kept: Captured, actor: Actor) -> Recorded:
     now = timezone.now()
-    session, before = sessions.join(row, kept.said.session, kept.said.project, actor, now)
+    session, before = sessions.join(row, kept.interaction.session, kept.interaction.project, actor, now)
     to, first = partial(_refer, row, session), row.next_number
     previous = to(before.number, before.origin) if before else ""
-    told = contents(kept, session.name, previous=previous, parts_at=lambda place: to(first + place, now))
+    texts = contents(kept, session.name, previous=previous, parts_at=lambda place: to(first + place, now))
     besides = sessions.followed(row, before, to(first, now)) if before else {}
     tags = [sessions.tag_of(session.name), f"kind:{kept.kind}", f"significance:{kept.level}"]
     tags.append(f"preserved:{kept.preserved}")
-    tags += [topics.tag_of(kept.said.topic)] if kept.said.topic else []
+    tags += [topics.tag_of(kept.interaction.topic)] if kept.interaction.topic else []
     drafts = [
         Draft(text, kind=Kind.JOURNAL, category=CATEGORY, project=session.project, tags=tuple(tags), origin=now)
-        for text in told
+        for text in texts
     ]
     edited = operations.remember(row, drafts, actor, besides=besides)
     numbers = [memory.number for memory in edited.memories[-len(drafts) :]]
     sessions.note(session, numbers, now)
-    if kept.said.topic and _evolves(switches.rules_of(row)):
+    if kept.interaction.topic and _evolves(switches.rules_of(row)):
         _evolve(row, kept, session, actor)
     return Recorded(tuple(numbers), session, kept.kind, kept.level, kept.masked)
 
@@ -143,16 +143,16 @@ def _evolves(rules: Mapping[str, Any]) -> bool:
 
 def _evolve(row: Agent, kept: Captured, session: RecordedSession, actor: Actor) -> None:
     """Update the topic's memory. If that is not possible, the interaction is recorded without it."""
-    said = kept.said
-    asked, learned = topics.short(said.prompt), cut(said.learnings, MOST_OF_AN_ITEM)
+    interaction = kept.interaction
+    question, learning = topics.short(interaction.prompt), cut(interaction.learnings, MOST_OF_AN_ITEM)
     stage = Stage(
         project=session.project,
         session=session.name,
-        stage=": ".join(part for part in (kept.kind, said.intent or asked) if part),
-        questions=(asked,) if kept.kind == "question" and asked else (),
-        insights=(learned,) if learned else (),
+        stage=": ".join(part for part in (kept.kind, interaction.intent or question) if part),
+        questions=(question,) if kept.kind == "question" and question else (),
+        insights=(learning,) if learning else (),
     )
     try:
-        topics.go_on(row, said.topic, actor, stage)
+        topics.evolve_locked(row, interaction.topic, actor, stage)
     except (Constitutional, DiscardShare, TopicFull) as refused:
         log.info("topic not evolved", agent=row.pk, reason=refused.code)

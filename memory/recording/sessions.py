@@ -61,15 +61,14 @@ class Outcomes:
         """Return each text on one line, masked and without brands. Raises Invalid."""
         return Outcomes(**cleaned(asdict(self), _MOST))
 
-    def going_on(self, text: str) -> Outcomes:
+    def filled_from(self, text: str) -> Outcomes:
         """Fill empty fields from the session's earlier memory `text`, or ""."""
-        return replace(
-            self, **{name: getattr(self, name) or sections.told(text, CATEGORY, *_TOLD[name]) for name in _TOLD}
-        )
+        earlier = {name: sections.fact_in(text, CATEGORY, *place) for name, place in _OUTCOME_FIELDS.items()}
+        return replace(self, **{name: getattr(self, name) or value for name, value in earlier.items()})
 
 
 # Outcomes that only the caller sets: section and field.
-_TOLD = {
+_OUTCOME_FIELDS = {
     "goal": ("Session Overview", "Session Goal"),
     "achieved": ("Outcomes", "Goals Achieved"),
     "follow_up": ("Outcomes", "Follow-up Needed"),
@@ -84,7 +83,7 @@ _SWITCHES = {"Topic Evolution": "topic_tracking", "Session Quality Metrics": "qu
 def composed(
     session: RecordedSession,
     recordings: Recordings,
-    told: Outcomes,
+    outcomes: Outcomes,
     rules: Mapping[str, Any],
     *,
     titles: Mapping[str, str],
@@ -96,16 +95,16 @@ def composed(
         "Session": session.name,
         "Period": f"{_moment(session.began_at)} to {_moment(session.last_at)}",
         "Duration": _duration(session.last_at - session.began_at),
-        "Session Goal": told.goal,
+        "Session Goal": outcomes.goal,
         "Previous Session": before[0],
         "Carried Over": before[1],
-        "Depth Reached": told.depth,
-        "Goals Achieved": told.achieved,
-        "New Understandings": told.understandings or _joined(_each(recordings, "Analysis", "Key Learnings")),
-        "Follow-up Needed": told.follow_up,
-        "Clarity of Communication": told.clarity,
-        "Problem Resolution": told.resolution or _joined(_each(recordings, "Analysis", "Response Effectiveness")),
-        "User Satisfaction": told.satisfaction,
+        "Depth Reached": outcomes.depth,
+        "Goals Achieved": outcomes.achieved,
+        "New Understandings": outcomes.understandings or _joined(_each(recordings, "Analysis", "Key Learnings")),
+        "Follow-up Needed": outcomes.follow_up,
+        "Clarity of Communication": outcomes.clarity,
+        "Problem Resolution": outcomes.resolution or _joined(_each(recordings, "Analysis", "Response Effectiveness")),
+        "User Satisfaction": outcomes.satisfaction,
     }
     values |= _of_topics([titles[folded(name)] for name in topics_of(recordings)])
     found = sections.filled(CATEGORY, values | _of_kinds(recordings) | _of_exchanges(recordings))
@@ -164,7 +163,7 @@ def topics_of(recordings: Recordings) -> list[str]:
 def left_open(text: str) -> str:
     """Return the open items in a session's memory."""
     where = (("Key Interactions", "Unresolved Items"), ("Outcomes", "Follow-up Needed"))
-    return "; ".join(filter(None, (sections.told(text, CATEGORY, *each) for each in where)))
+    return "; ".join(filter(None, (sections.fact_in(text, CATEGORY, *each) for each in where)))
 
 
 def with_next(text: str, reference: str) -> str:
@@ -192,11 +191,11 @@ def _exchange(recordings: Recordings) -> str:
     """Return the last prompt and its response. If they were split, the beginning of each."""
     begins = next((at for at in reversed(range(len(recordings))) if "Analysis" in recordings[at]), 0)
     parts = recordings[begins:]
-    said = [
+    texts = [
         _quoted(unfenced(next((each[section] for each in parts if section in each), "")))
         for section in ("User Prompt", "Agent Response")
     ]
-    return " / ".join(text or "no answer" for text in said) if any(said) else ""
+    return " / ".join(text or "no answer" for text in texts) if any(texts) else ""
 
 
 def _sentences(texts: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
@@ -262,11 +261,11 @@ def is_quiet(row: Agent, last: RecordedSession, now: datetime) -> bool:
 def _begun(row: Agent, name: str, project: str, actor: Actor, now: datetime) -> RecordedSession:
     for older in RecordedSession.objects.filter(agent_id=row.pk, project=project, ended_at__isnull=True):
         end(row, older, actor)
-    name = name or _called(row, now)
+    name = name or _generated_name(row, now)
     return RecordedSession.objects.create(agent_id=row.pk, name=name, project=project, began_at=now, last_at=now)
 
 
-def _called(row: Agent, now: datetime) -> str:
+def _generated_name(row: Agent, now: datetime) -> str:
     """Return a name such as 20261122-143000, with a number if it is taken."""
     plain = f"{now.astimezone(UTC):%Y%m%d-%H%M%S}"
     taken = set(RecordedSession.objects.filter(agent_id=row.pk, name__startswith=plain).values_list("name", flat=True))
@@ -306,19 +305,19 @@ def end_session(
     Returns None if no memory is stored, because it has no recordings or session memories are off. Raises Invalid,
     NotFound, NotOpen, MemoryDisabled.
     """
-    given = (outcomes or Outcomes()).checked()
+    outcomes = (outcomes or Outcomes()).checked()
     with edits.locked(agent) as row:
         switches.require_on(row)
-        session = meant(row, name, project)
+        session = find(row, name, project)
         if session.ended_at is None:
-            return end(row, session, actor, given)
+            return end(row, session, actor, outcomes)
         raise NotOpen(
             f"This session ended at {session.ended_at:%Y-%m-%d %H:%M} UTC. To add outcomes, record another "
             "interaction in it first."
         )
 
 
-def meant(agent: Agent, name: str, project: str = "") -> RecordedSession:
+def find(agent: Agent, name: str, project: str = "") -> RecordedSession:
     """Return the session with this name, or without a name the open one. Each project can have one. Raises NotFound,
     and Invalid also if there are several."""
     name, project = checked_name(name), checked_project(project)
@@ -343,29 +342,29 @@ def end(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes |
     """End a session. The agent is locked and has memory on."""
     edited = None
     if CATEGORY not in switches.closed(row) and session.numbers:
-        edited = _kept(row, session, actor, outcomes or Outcomes())
+        edited = _store(row, session, actor, outcomes or Outcomes())
         session.memory = edited.memory.number if edited.memories else session.memory
     session.ended_at = timezone.now()
     session.save(update_fields=["memory", "ended_at"])
     return edited
 
 
-def _kept(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> Edited:
+def _store(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcomes) -> Edited:
     """Store the session's memory, or rewrite it if the session ended before and continued. It is dated by the last
     interaction. The previous session and the topics get references to it."""
     rules, recordings = switches.rules_of(row), _recordings(row, session)
     talked_of = topics.discussed(row, topics_of(recordings), session.project)
     earlier, before = _before(row, session)
     own = _active(row, session.memory)
-    said = Silo.for_agent(row).open(own).content if own is not None else ""
-    outcomes = outcomes.going_on(said)
+    before_text = Silo.for_agent(row).open(own).content if own is not None else ""
+    outcomes = outcomes.filled_from(before_text)
     text = composed(session, recordings, outcomes, rules, titles=talked_of.titles, before=before)
-    text = with_next(text, sections.told(said, CATEGORY, *NEXT))
+    text = with_next(text, sections.fact_in(before_text, CATEGORY, *NEXT))
     number = own.number if own is not None and not own.constitutional else None
     besides = talked_of.referring(row, session.name, _refer(row, number or row.next_number, session, within="topic"))
     if earlier is not None:
-        said = Silo.for_agent(row).open(earlier).content
-        besides[earlier.number] = with_next(said, _refer(row, number or row.next_number, session))
+        earlier_text = Silo.for_agent(row).open(earlier).content
+        besides[earlier.number] = with_next(earlier_text, _refer(row, number or row.next_number, session))
     if number is not None:
         return operations.revise(row, number, actor, content=text, origin=session.last_at, besides=besides)
     draft = Draft(

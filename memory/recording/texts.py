@@ -39,8 +39,8 @@ def cleaned(fields: Mapping[str, str | tuple[str, ...]], most: int) -> dict[str,
     """Return texts, and lists of texts, without brands and secrets, each cut to `most` characters. Raises Invalid."""
     texts: dict[str, list[str]] = {}
     for name, value in fields.items():
-        given = value if isinstance(value, tuple) else (value,)
-        texts[name] = [neutral(one_line(text, name, most)) for text in given]
+        items = value if isinstance(value, tuple) else (value,)
+        texts[name] = [neutral(one_line(text, name, most)) for text in items]
     masked = iter(masked_together([text for each in texts.values() for text in each])[0])
     clean = {name: tuple(cut(next(masked), most) for _ in each) for name, each in texts.items()}
     return {name: each if isinstance(fields[name], tuple) else each[0] for name, each in clean.items()}
@@ -49,10 +49,10 @@ def cleaned(fields: Mapping[str, str | tuple[str, ...]], most: int) -> dict[str,
 def reference(row: Agent, number: int, category: str, project: str, title: str, *, within: str) -> str:
     """Return `memory 3`, or a link `[memory 3](000003-tea.md)` if the agent has a vault. The link is relative to the
     files of the category `within` in the same project. `title` is the title in the file's name."""
-    told = f"memory {number}"
+    label = f"memory {number}"
     if not row.vault_path:
-        return told
+        return label
     rules = switches.rules_of(row)
     folder, here = (paths.folder(each, project, rules) for each in (category, within))
     file = folder / paths.name_of(number, category, title, rules)
-    return f"[{told}]({posixpath.relpath(file, here)})"
+    return f"[{label}]({posixpath.relpath(file, here)})"

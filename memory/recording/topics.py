@@ -51,7 +51,7 @@ _LISTS = (
     *("Pitfalls to Avoid", "Resources Referenced", "Development Stages", "Notes", "Related Sessions"),
     "Connected Topics",
 )
-Told = dict[str, list[str]]  # field → its texts
+Values = dict[str, list[str]]  # field → its texts
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -96,31 +96,31 @@ def folded(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", seen).split())
 
 
-def gone_on(text: str, name: str, given: Stage, day: str) -> str:
+def evolved(text: str, name: str, stage: Stage, day: str) -> str:
     """Return a topic's memory with the new stage. `text` is the current memory, or "". Raises TopicFull."""
-    told = _read(text)
-    where = f"{day}, session {given.session}" if given.session else day
-    told["Topic"] = told["Topic"] or [name]
-    told["Project Context"] = [given.project]
-    told["First Discussed"] = told["First Discussed"] or [where]
+    values = _read(text)
+    where = f"{day}, session {stage.session}" if stage.session else day
+    values["Topic"] = values["Topic"] or [name]
+    values["Project Context"] = [stage.project]
+    values["First Discussed"] = values["First Discussed"] or [where]
     for attribute, field in _FIELDS.items():
-        value = getattr(given, attribute)
+        value = getattr(stage, attribute)
         if field in _LISTS:
-            told[field] = _united([*told[field], *value])
+            values[field] = _united([*values[field], *value])
         elif value:
-            told[field] = [value]
-    told["Related Sessions"] = _united([*told["Related Sessions"], given.session])
-    if given.stage:
-        told["Development Stages"] = _united([*told["Development Stages"], f"{where}: {given.stage}"])
-    return _composed(told)
+            values[field] = [value]
+    values["Related Sessions"] = _united([*values["Related Sessions"], stage.session])
+    if stage.stage:
+        values["Development Stages"] = _united([*values["Development Stages"], f"{where}: {stage.stage}"])
+    return _composed(values)
 
 
 def connected(text: str, session: str, topics: Iterable[str]) -> str:
     """Return a topic's memory with references to a session and to other topics. Raises TopicFull."""
-    told = _read(text)
-    told["Related Sessions"] = _united([*told["Related Sessions"], session])
-    told["Connected Topics"] = _united([*told["Connected Topics"], *topics])
-    return _composed(told)
+    values = _read(text)
+    values["Related Sessions"] = _united([*values["Related Sessions"], session])
+    values["Connected Topics"] = _united([*values["Connected Topics"], *topics])
+    return _composed(values)
 
 
 def title(text: str) -> str:
@@ -128,23 +128,23 @@ def title(text: str) -> str:
     return " ".join(_read(text)["Topic"])
 
 
-def _read(text: str) -> Told:
+def _read(text: str) -> Values:
     """Return the texts of each field. Lines in another format become notes."""
-    told: Told = {field: [] for field in chain(*templates.OF[CATEGORY].values())}
+    values: Values = {field: [] for field in chain(*templates.OF[CATEGORY].values())}
     for section in sections.parted(text, CATEGORY).values():
         current = "Notes"
         for line in section.splitlines():
             found = re.match(r"- ([^:]+):(?: (.*))?\Z", line)
             if found and found[1] == sections.ABSENT:
                 current = "Notes"
-            elif found and found[1] in told:
+            elif found and found[1] in values:
                 current = found[1]
-                told[current] += [found[2]] if found[2] else []
+                values[current] += [found[2]] if found[2] else []
             elif line.startswith("  - ") and current in _LISTS:
-                told[current].append(line[4:])
+                values[current].append(line[4:])
             elif line.strip():
-                told["Notes"].append(cut(" ".join(line.split()), MOST_OF_AN_ITEM))
-    return told
+                values["Notes"].append(cut(" ".join(line.split()), MOST_OF_AN_ITEM))
+    return values
 
 
 def _united(texts: Iterable[str]) -> list[str]:
@@ -161,24 +161,24 @@ class TopicFull(Invalid):
     """A topic's memory is full, and has no item to remove."""
 
 
-def _composed(told: Told) -> str:
+def _composed(values: Values) -> str:
     """Return the memory's text. If it is too long, remove the oldest stages, then the oldest items of the longest list,
     and add their number to the text. Raises TopicFull if nothing can be removed."""
-    while len(text := _as_text(told)) > MAX_CONTENT:
-        stages = told["Development Stages"]
-        longest = stages if len(stages) > 1 else max((told[field] for field in _LISTS), key=len)
+    while len(text := _as_text(values)) > MAX_CONTENT:
+        stages = values["Development Stages"]
+        longest = stages if len(stages) > 1 else max((values[field] for field in _LISTS), key=len)
         if not longest:
             raise TopicFull("topic", f"needs more than {MAX_CONTENT:,} characters in its memory; shorten the text")
         del longest[0]
         field = _EARLIER if longest is stages else _EARLIER_ITEMS
-        before = _COUNT.match("".join(told[field]))
-        told[field] = [f"{int(before[1]) + 1 if before else 1} in this memory's history"]
+        before = _COUNT.match("".join(values[field]))
+        values[field] = [f"{int(before[1]) + 1 if before else 1} in this memory's history"]
     return text
 
 
-def _as_text(told: Told) -> str:
+def _as_text(values: Values) -> str:
     found = {
-        section: "\n".join(_line(field, told[field]) for field in fields if told[field])
+        section: "\n".join(_line(field, values[field]) for field in fields if values[field])
         for section, fields in templates.OF[CATEGORY].items()
     }
     return sections.composed(found)
@@ -201,11 +201,11 @@ def evolve(agent: Agent, topic: str, actor: Actor, stage: Stage | None = None) -
     """Create a topic's memory, or add what is new. A stage without news is not an edit. Raises Invalid, MemoryDisabled,
     CategoryDisabled, Constitutional, DiscardShare."""
     name = checked_topic(topic)
-    given = (stage or Stage()).checked()
-    project = given.project or DEFAULT_PROJECT
+    stage = (stage or Stage()).checked()
+    project = stage.project or DEFAULT_PROJECT
     with edits.locked(agent) as row:
         switches.require(row, CATEGORY)
-        return go_on(row, name, actor, replace(given, project=project))
+        return evolve_locked(row, name, actor, replace(stage, project=project))
 
 
 def number_of(agent: Agent, topic: str, project: str) -> int | None:
@@ -215,14 +215,14 @@ def number_of(agent: Agent, topic: str, project: str) -> int | None:
     return None if memory is None else memory.number
 
 
-def go_on(row: Agent, name: str, actor: Actor, given: Stage) -> Edited:
+def evolve_locked(row: Agent, name: str, actor: Actor, stage: Stage) -> Edited:
     """Do the same for a locked agent, with a checked name and stage."""
     silo, day = Silo.for_agent(row), f"{timezone.now():%Y-%m-%d}"
-    memory = _found(row, silo, [name], given.project).get(folded(name))
-    text = gone_on(silo.open(memory).content if memory else "", name, given, day)
+    memory = _found(row, silo, [name], stage.project).get(folded(name))
+    text = evolved(silo.open(memory).content if memory else "", name, stage, day)
     if memory is not None:
         return operations.revise(row, memory.number, actor, content=text)
-    draft = Draft(text, category=CATEGORY, project=given.project, tags=(tag_of(name),))
+    draft = Draft(text, category=CATEGORY, project=stage.project, tags=(tag_of(name),))
     return operations.remember(row, [draft], actor)
 
 
@@ -274,15 +274,15 @@ class Discussed:
         """Return the text of each topic's memory with references to the session, and (if `cross_topic_linking` is on)
         to the topics right before and after it."""
         is_linking = settings_document.is_on(switches.rules_of(row), "categories", CATEGORY, "cross_topic_linking")
-        silo, told = Silo.for_agent(row), {}
+        silo, texts = Silo.for_agent(row), {}
         for name, memory in self.memories.items():
             others = [self._reference(row, other) for other in self._beside(name)] if is_linking else []
             before = silo.open(memory).content
             try:
-                told[memory.number] = connected(before, f"{session}, {to_session}", others)
+                texts[memory.number] = connected(before, f"{session}, {to_session}", others)
             except TopicFull:
                 continue  # its memory stays as it is
-        return told
+        return texts
 
     def _beside(self, name: str) -> list[str]:
         """Return the topics right before and after a topic."""

@@ -13,7 +13,7 @@ from memory.models import Agent, Memory
 from memory.silo.silo import Read, Silo
 
 AT_ONCE = 1_000  # memories in memory at once
-OURS = "palimpsest"  # the metadata key for fields that another system's format does not have
+OWN_KEY = "palimpsest"  # the metadata key for fields that another system's format does not have
 
 NotHeld = Counter[str]  # what a format cannot hold → number of memories
 

@@ -110,7 +110,7 @@ class Imported:
 
 
 @dataclass(slots=True, repr=False)
-class Surveyed:
+class CheckedFile:
     """A file that was checked. Its first thousand memories are in memory, the others are read while they are stored."""
 
     drafts: Iterator[Draft]
@@ -129,7 +129,7 @@ class Surveyed:
         return self.done
 
 
-def surveyed(file: IO[bytes], format: str, *, project: str = "") -> Surveyed:
+def check_file(file: IO[bytes], format: str, *, project: str = "") -> CheckedFile:
     """Check a file before the agent is locked, which may take minutes. JSON Lines are checked while they are stored.
     `project` is set for memories of a project category that name no project. Raises Invalid if the file does not have
     this format."""
@@ -140,20 +140,20 @@ def surveyed(file: IO[bytes], format: str, *, project: str = "") -> Surveyed:
     return of_parts(IMPORTS[format].read(file, ""), project=project, expected=IMPORTS[format].what)
 
 
-def of_parts(parts: Iterable[Part], *, project: str = "", expected: str = "memories") -> Surveyed:
+def of_parts(parts: Iterable[Part], *, project: str = "", expected: str = "memories") -> CheckedFile:
     """Check what a reader found in a file. Raises Invalid if nothing has the expected format."""
     done = Imported()
     drafts = _drafts(parts, checked_project(project) or DEFAULT_PROJECT, done)
     first = list(islice(drafts, BATCH))
     if not first and done.strange and done.strange == done.left_out:
         raise Invalid("file", f"has no entry in the expected format: {expected}. Nothing was imported")
-    return Surveyed(chain(first, drafts), done)
+    return CheckedFile(chain(first, drafts), done)
 
 
-def of_lines(lines: Iterable[bytes]) -> Surveyed:
+def of_lines(lines: Iterable[bytes]) -> CheckedFile:
     """Prepare JSON Lines. One bad line, and nothing is stored."""
     done = Imported()
-    return Surveyed(_of_lines(lines, done), done)
+    return CheckedFile(_of_lines(lines, done), done)
 
 
 def _of_lines(lines: Iterable[bytes], done: Imported) -> Iterator[Draft]:

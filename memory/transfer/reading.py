@@ -31,7 +31,7 @@ from memory.transfer import walk
 from memory.transfer.formats.pages import LARGEST, page
 from memory.transfer.formats.parts import Found, LeftOut, Names, Part, Reader, Unfit, decoded
 from memory.transfer.systems import MAX_HEAD, PLAIN, SYSTEMS, WHOLE, Form, System, base_of, tree_reader, trees_in
-from memory.transfer.walk import NO_FILE, NO_TEXT_NAME, UNREADABLE, Kind, Tree, is_text, shown
+from memory.transfer.walk import NO_FILE, NO_TEXT_NAME, UNREADABLE, Kind, Tree, as_text, is_text
 
 # --- dates of files in git
 
@@ -114,7 +114,7 @@ class Item:
 
 
 @dataclass(slots=True, repr=False)
-class Look:
+class Detection:
     """What a folder contains. Each file belongs to the first system that claims it."""
 
     tree: Tree
@@ -189,7 +189,7 @@ class Look:
 
     def _claim(self, system: System, path: str, kind: Kind, read: Reader | None, why: str = "") -> None:
         if not is_text(path):
-            self._reasons.setdefault(shown(path), NO_TEXT_NAME)
+            self._reasons.setdefault(as_text(path), NO_TEXT_NAME)
         elif kind is Kind.LINK:
             self._link(system, path, read)
         elif kind is Kind.FILE and read:
@@ -205,7 +205,7 @@ class Look:
         if is_file and read is None:
             return
         self._reasons.setdefault(
-            path, why or f"is a symlink to {shown(target) if target != '.' else 'the folder itself'}"
+            path, why or f"is a symlink to {as_text(target) if target != '.' else 'the folder itself'}"
         )
         if is_file and read:
             self._linked.setdefault(target, (system, read))
@@ -252,7 +252,7 @@ class Look:
 
     def _imports(self) -> None:
         roots = [path for path, (owner, _) in self._files.items() if owner.name == "claude" and "CLAUDE." in path]
-        imported, left_out = walk.followed(self.tree, roots, self._text)
+        imported, left_out = walk.follow_imports(self.tree, roots, self._text)
         self._leave_out(left_out)
         for path, by in imported.items():
             self._files.setdefault(path, (SYSTEMS["claude"], page))
@@ -312,8 +312,8 @@ def _digest(part: Found) -> bytes:
     """Return the digest of a text with its category and project. It ignores whitespace and the languages of code
     blocks."""
     words = " ".join(_FENCE.sub(r"\1", part.content).split())
-    said = f"{part.category}\0{part.project}\0{part.part}\0{words}"
-    return hashlib.blake2b(said.encode(), digest_size=16).digest()
+    place_and_text = f"{part.category}\0{part.project}\0{part.part}\0{words}"
+    return hashlib.blake2b(place_and_text.encode(), digest_size=16).digest()
 
 
 def _tagged(part: Part, tags: Sequence[str]) -> Part:
@@ -326,14 +326,14 @@ def _tagged(part: Part, tags: Sequence[str]) -> Part:
 
 
 @contextmanager
-def looked_at(
+def detect(
     folder: Path,
     systems: Sequence[str] = (),
     plain: Sequence[str] = (),
     *,
     own_vault: str = "",
     repository: Path | None = None,
-) -> Iterator[Look]:
+) -> Iterator[Detection]:
     """Detect the memories of these systems (default: all) in a folder, and those in its plain folders.
 
     A system that is named also reports files that belong to no system. "plain" without a folder means the folder
@@ -342,6 +342,6 @@ def looked_at(
     """
     folders = list(plain) or ([""] if "plain" in systems else [])
     with walk.opened(folder, own_vault) as tree:
-        look = Look(tree, systems)
+        look = Detection(tree, systems)
         look.find([each for each in SYSTEMS.values() if not systems or each.name in systems], folders, repository)
         yield look

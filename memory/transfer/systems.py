@@ -117,11 +117,11 @@ def _base(tree: Tree, path: str, root: str) -> str | LeftOut:
     if not isinstance(settings, dict):
         return LeftOut(path, "is not valid JSON, so the folder of its memories is unknown")
     storage = settings.get("storage")
-    given = storage.get("base_path") if isinstance(storage, dict) else None
-    if not isinstance(given, str) or not given.strip() or "\0" in given:
-        given = f"./{_DEFAULT}"
-    is_absolute = given.startswith("/")
-    base = posixpath.relpath(given, tree.root) if is_absolute else posixpath.normpath(f"{root or '.'}/{given}")
+    base_path = storage.get("base_path") if isinstance(storage, dict) else None
+    if not isinstance(base_path, str) or not base_path.strip() or "\0" in base_path:
+        base_path = f"./{_DEFAULT}"
+    is_absolute = base_path.startswith("/")
+    base = posixpath.relpath(base_path, tree.root) if is_absolute else posixpath.normpath(f"{root or '.'}/{base_path}")
     if base == ".." or base.startswith("../"):
         return LeftOut(path, "sets base_path to a place outside the folder")
     return "" if base == "." else base
@@ -219,9 +219,9 @@ def _is_store(outline: Outline) -> bool:
     return "data[].memory_version_id" in outline or {"data[].memory_store_id", "data[].path"} <= outline
 
 
-def _is_ours(outline: Outline) -> bool:
-    ours = {"[].kind", "[].category", "[].scope", "[].origin", "[].constitutional", "[].tokens", "[].created_at"}
-    return "[].content" in outline and len(ours & outline) > 3
+def _is_own(outline: Outline) -> bool:
+    fields = {"[].kind", "[].category", "[].scope", "[].origin", "[].constitutional", "[].tokens", "[].created_at"}
+    return "[].content" in outline and len(fields & outline) > 3
 
 
 _CURSOR = (
@@ -251,7 +251,7 @@ _MEM0 = Form(mem0.parts, (".json",), (b'"memory"', b'"memories"'), _is_mem0)
 _LETTA_HOLDS = (b'"core_memory"', b'"agents"', b'"archive_id"', b'"embedding_config"', b'"is_deleted"')
 _LETTA = Form(letta.parts, (".af", ".json"), _LETTA_HOLDS, _is_letta, certain=(".af",))
 _STORE = Form(memory_store.parts, (".json",), (b'"memory_store_id"', b'"memory_version_id"'), _is_store)
-_OURS = Form(jsonl.parts, (".jsonl", ".ndjson"), (b'"content"',), _is_ours, first_line)
+_OWN = Form(jsonl.parts, (".jsonl", ".ndjson"), (b'"content"',), _is_own, first_line)
 
 # fmt: off
 _ALL = (
@@ -280,7 +280,7 @@ _ALL = (
     System("memory-store", "Anthropic's memory stores", _OTHERS,
            "saved JSON responses of a memory store, in any folder", form=_STORE),
     System("own", "Palimpsest", _LEGACY,
-           "Palimpsest's JSON Lines exports, in any folder, and vaults of other agents", form=_OURS),
+           "Palimpsest's JSON Lines exports, in any folder, and vaults of other agents", form=_OWN),
     System("plain", "Plain folders", _LEGACY, "Markdown, text and JSON files in the folders that you name"),
 )
 # fmt: on

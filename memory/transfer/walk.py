@@ -71,13 +71,13 @@ class Tree:
         return (real, "") if is_there else ("", NOWHERE)
 
 
-def shown(path: str) -> str:
+def as_text(path: str) -> str:
     """Return a path as valid text. Invalid bytes are replaced."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def is_text(path: str) -> bool:
-    return shown(path) == path
+    return as_text(path) == path
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
     while waiting:
         path = waiting.popleft()
         if own_vault and str(tree.root / path) == own_vault:
-            tree.left_out.append(LeftOut(shown(path) or ".", "is this agent's own vault"))
+            tree.left_out.append(LeftOut(as_text(path) or ".", "is this agent's own vault"))
             continue
         found = _listed(tree, path, left)
         if len(found) > left:
@@ -118,7 +118,7 @@ def _walked(tree: Tree, own_vault: str) -> Iterator[tuple[str, Kind]]:
                 if below.count("/") + 1 < MAX_DEPTH:
                     waiting.append(below)
                 else:
-                    tree.left_out.append(LeftOut(shown(below), f"is nested too deeply ({MAX_DEPTH} folders)"))
+                    tree.left_out.append(LeftOut(as_text(below), f"is nested too deeply ({MAX_DEPTH} folders)"))
 
 
 def _listed(tree: Tree, path: str, most: int) -> dict[str, Kind]:
@@ -135,7 +135,7 @@ def _listed(tree: Tree, path: str, most: int) -> dict[str, Kind]:
         finally:
             os.close(number)
     except OSError:
-        tree.left_out.append(LeftOut(shown(path) or ".", UNREADABLE))
+        tree.left_out.append(LeftOut(as_text(path) or ".", UNREADABLE))
     return dict(sorted(found.items()))
 
 
@@ -158,7 +158,7 @@ _CODE = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
 _PUNCTUATION = ".,;:!?)]}>'\"*_"  # not part of a path at its end
 
 
-def followed(
+def follow_imports(
     tree: Tree, roots: Iterable[str], text_of: Callable[[str], str]
 ) -> tuple[dict[str, list[str]], list[LeftOut]]:
     """Return the imported files, each with the files that import it, and the imports that are left out. `text_of`
@@ -190,15 +190,15 @@ def followed(
 
 def _target(tree: Tree, path: str, written: str) -> str | LeftOut:
     """Return the imported file. "" if the text is a name and not an import."""
-    key, told = f"{path}#@{written}", written.replace("\\ ", " ")
-    if told == "~" or told.startswith("~/"):
-        told = str(Path.home()) + told[1:]
-    target, why = tree.target(posixpath.join(posixpath.dirname(path), told))
+    key, path_text = f"{path}#@{written}", written.replace("\\ ", " ")
+    if path_text == "~" or path_text.startswith("~/"):
+        path_text = str(Path.home()) + path_text[1:]
+    target, why = tree.target(posixpath.join(posixpath.dirname(path), path_text))
     if target and tree.entries.get(target) is Kind.FILE and is_text(target):
         return target
     if why == OUTSIDE:
         return LeftOut(key, "points to a file outside the folder")
-    return LeftOut(key, "points to a missing file") if "/" in told or "." in told else ""
+    return LeftOut(key, "points to a missing file") if "/" in path_text or "." in path_text else ""
 
 
 def _written(text: str) -> Iterator[str]:

@@ -30,18 +30,18 @@ def roots() -> tuple[Path, ...]:
     return tuple(Path(root) for root in settings.VAULT_ROOTS)
 
 
-def resolved(given: str, beside: Path | None = None, allowed: Sequence[Path] = ()) -> str:
+def resolved(path: str, beside: Path | None = None, allowed: Sequence[Path] = ()) -> str:
     """Return the absolute path of a vault, without symlinks, or "" for "". A relative path starts at `beside` (default:
     the first allowed folder), and ~ is the home folder. The path must be inside one of the `allowed` folders (default:
     VAULT_ROOTS), also after symlinks are resolved. Raises Invalid."""
-    if not given:
+    if not path:
         return ""
     allowed = allowed or roots()
     beside = beside or allowed[0]
-    if not given.isprintable() or any(part != part.strip() for part in Path(given).parts):
+    if not path.isprintable() or any(part != part.strip() for part in Path(path).parts):
         raise Invalid(FIELD, "must not contain a control character, or a name that begins or ends with a space")
     try:
-        real = Path(os.path.realpath(os.path.normpath(beside / Path(given).expanduser())))
+        real = Path(os.path.realpath(os.path.normpath(beside / Path(path).expanduser())))
         is_file = any(each.is_file() for each in (real, *real.parents))
     except (OSError, RuntimeError):
         raise Invalid(FIELD, "is not a valid path") from None
@@ -80,8 +80,8 @@ def require_usable(path: str, agent: Agent) -> None:
     folder = Path(path)
     missing = [each for each in (folder / LOCK, folder, *folder.parents) if not each.exists()]
     try:
-        with held(folder) as disk:  # creates the folder, and writes to it
-            disk.require_nobody_elses(mark_of(agent))
+        with locked(folder) as disk:  # creates the folder, and writes to it
+            disk.require_no_other_owner(mark_of(agent))
             free = shutil.disk_usage(path).free
     finally:
         with suppress(OSError):
@@ -91,12 +91,12 @@ def require_usable(path: str, agent: Agent) -> None:
         raise FileFault(f"{path}: only {free:,} bytes are free; {ROOM:,} are needed", "no space left")
 
 
-def require_nobody_elses(path: str, agent: Agent) -> None:
+def require_no_other_owner(path: str, agent: Agent) -> None:
     """Require that the folder, if it exists, has no other agent's mark. Changes nothing. Raises FileFault,
     FileElsewhere."""
-    with looked_at(Path(path)) as disk:
+    with unlocked(Path(path)) as disk:
         if disk is not None:
-            disk.require_nobody_elses(mark_of(agent))
+            disk.require_no_other_owner(mark_of(agent))
 
 
 def alternatives(agent: Agent) -> list[str]:
@@ -116,14 +116,14 @@ def alternatives(agent: Agent) -> list[str]:
 
 
 @contextmanager
-def held(base: Path) -> Iterator[Disk]:
+def locked(base: Path) -> Iterator[Disk]:
     """Open a vault's folder and lock it against other writers of this service. Raises FileFault, FileElsewhere,
     VaultBusy."""
     with _folder_at(base, create=True) as folder:
         if folder is None:
             raise FileFault(f"open {base}: the folder does not exist", "the folder does not exist")
         with told("lock", base):
-            number = _locked(folder)
+            number = _lock_descriptor(folder)
         disk = Disk(folder, number)
         try:
             yield disk
@@ -133,7 +133,7 @@ def held(base: Path) -> Iterator[Disk]:
 
 
 @contextmanager
-def looked_at(base: Path) -> Iterator[Disk | None]:
+def unlocked(base: Path) -> Iterator[Disk | None]:
     """Open a vault's folder to read it, without the lock. None if the folder does not exist. Raises FileFault,
     FileElsewhere."""
     with _folder_at(base) as folder:
@@ -156,7 +156,7 @@ def _folder_at(base: Path, *, create: bool = False) -> Iterator[Folder | None]:
             folder.close()
 
 
-def _locked(folder: Folder) -> int:
+def _lock_descriptor(folder: Folder) -> int:
     """Return the locked lock file. If it is removed while this waits, other writers do not see it, so a new one is
     locked."""
     while True:

@@ -19,7 +19,7 @@ from memory.models import Agent, Memory, Source, VaultFile
 from memory.policy import paths, settings_document, switches
 from memory.run_log.files import Folder
 from memory.vault import base, layout, rendering, writer
-from memory.vault.base import looked_at
+from memory.vault.base import unlocked
 from memory.vault.disk import LARGEST, NEW, Disk
 from memory.vault.files import Files
 from memory.vault.layout import Line
@@ -69,9 +69,9 @@ def _files(agent: Agent) -> Iterator[Files]:
     """The agent's vault, without its lock."""
     switches.require_on(agent)
     path = Path(agent.vault_path)
-    with looked_at(path) as there:
+    with unlocked(path) as there:
         disk = _Gone(Folder(path, -1, ""), -1) if there is None else there
-        disk.require_nobody_elses(base.mark_of(agent))
+        disk.require_no_other_owner(base.mark_of(agent))
         yield Files(Agent.objects.select_related("tenant").get(pk=agent.pk), disk)
 
 
@@ -178,10 +178,10 @@ def _of_folder(now: Files, unknown: set[str]) -> Iterator[Difference]:
         except FileFault:
             yield Difference(0, UNREADABLE, name)
             continue
-        said = rendering.read_again(data) if path.suffix == ".md" else None
-        if said is not None:
-            if categories.get(said.number) not in now.closed:
-                yield Difference(said.number, COPY, name)
+        info = rendering.read_file(data) if path.suffix == ".md" else None
+        if info is not None:
+            if categories.get(info.number) not in now.closed:
+                yield Difference(info.number, COPY, name)
         elif not layout.is_page(path, data) and not path.name.startswith(NEW):
             unknown.add(name)
 
@@ -229,12 +229,12 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
         found = all_of(Files(row, disk), progress).differences
         differing = [each.number for each in found if each.number and each.kind != COPY]
         VaultFile.objects.filter(agent_id=row.pk, number__among=differing).update(rules_version="")
-        writer.begin_anew(row)
+        writer.reset(row)
         with writer.faults_noted(row.pk):
-            writer.bring_held(row, disk)
+            writer.sync_locked(row, disk)
         indexed = Files(row, disk).rebuild()
         left = all_of(Files(row, disk))
-        aside = tuple((str(path), str(kept)) for path, kept in disk.put_aside)
+        aside = tuple((str(path), str(kept)) for path, kept in disk.moved_aside)
         return Repaired(len(set(found) - set(left.differences)), indexed, tuple(left.differences), left.unknown, aside)
 
 

@@ -56,18 +56,18 @@ class Disk:
         self._lock = lock
         self._base = folder
         self._staged: list[_Staged] = []
-        self.put_aside: list[tuple[PurePosixPath, PurePosixPath]] = []  # old and new path of each file set aside
+        self.moved_aside: list[tuple[PurePosixPath, PurePosixPath]] = []  # old and new path of each file set aside
 
     def whose(self) -> str:
         """Return the vault's mark, or "" if it has none."""
         if self._lock < 0:
-            said = self.read(PurePosixPath(LOCK), _MOST_OF_MARK) or b""
+            data = self.read(PurePosixPath(LOCK), _MOST_OF_MARK) or b""
         else:
             with told("read", self.path):
-                said = os.pread(self._lock, _MOST_OF_MARK, 0)
-        return said.decode("ascii", "replace").strip()  # an editor may add a line end
+                data = os.pread(self._lock, _MOST_OF_MARK, 0)
+        return data.decode("ascii", "replace").strip()  # an editor may add a line end
 
-    def require_nobody_elses(self, mark: str) -> bool:
+    def require_no_other_owner(self, mark: str) -> bool:
         """Return whether the vault has this mark. Half of the mark, from a killed writer, counts as no mark. Raises
         FileFault for another agent's mark or an unknown one."""
         whose = self.whose()
@@ -78,7 +78,7 @@ class Disk:
 
     def claim(self, mark: str) -> None:
         """Write this mark. Raises FileFault if the vault has another agent's mark."""
-        if self.require_nobody_elses(mark):
+        if self.require_no_other_owner(mark):
             return
         with told("write", self.path):
             os.ftruncate(self._lock, 0)
@@ -96,7 +96,7 @@ class Disk:
         with told("read", self._folder_of(path)), suppress(FileNotFoundError), self._in(path) as folder:
             number = _opened(folder, path.name)
             try:
-                return None if number is None else _said(number, most)
+                return None if number is None else _read_all(number, most)
             finally:
                 if number is not None:
                     os.close(number)
@@ -193,17 +193,17 @@ class Disk:
         while is_written(old.fileno()) and time.monotonic() < until:
             time.sleep(0.005)
         old.seek(0)
-        said = old.read(LARGEST)
-        if said != expected:
+        data = old.read(LARGEST)
+        if data != expected:
             free = self.free_aside(path)
-            self.append(free, said)
-            self.put_aside.append((path, free))
+            self.append(free, data)
+            self.moved_aside.append((path, free))
 
-    def out_of_the_way(self, path: PurePosixPath) -> PurePosixPath:
+    def set_aside(self, path: PurePosixPath) -> PurePosixPath:
         """Move a file of unknown origin to .discarded/. Return its new path."""
         free = self.free_aside(path)
         self.move(path, free)
-        self.put_aside.append((path, free))
+        self.moved_aside.append((path, free))
         return free
 
     def free_aside(self, path: PurePosixPath) -> PurePosixPath:
@@ -308,7 +308,7 @@ def _opened(folder: Folder, name: str) -> int | None:
     raise NoFile(f"read {folder.path}: something that is not a file has a vault file's name", "is not a file")
 
 
-def _said(number: int, most: int) -> bytes:
+def _read_all(number: int, most: int) -> bytes:
     """Read the rest of an open file, up to `most` bytes. The file may grow meanwhile."""
     found = [os.read(number, min(most, os.fstat(number).st_size + 1))]
     while found[-1] and (most := most - len(found[-1])) > 0:

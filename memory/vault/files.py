@@ -27,7 +27,7 @@ from memory.silo.silo import Opened, Silo
 from memory.vault import layout, removing, rendering
 from memory.vault.disk import ASIDE, LARGEST, Disk
 from memory.vault.layout import Line
-from memory.vault.rendering import shown
+from memory.vault.rendering import mask_for_file
 from memory.writing import edits
 from memory.writing.edits import fields_of
 
@@ -71,22 +71,22 @@ class Files:
 
     # --- batches
 
-    def bring(self, numbers: Iterable[int]) -> None:
+    def sync(self, numbers: Iterable[int]) -> None:
         """Sync the files of these memories. Faults are kept in `fault`."""
         remaining = iter(numbers)
         while batch := list(islice(remaining, AT_ONCE)):
             try:
-                self._bring_together(batch)
+                self._sync_batch(batch)
             except FileFault:  # retry one by one
                 self.drop()
                 for number in batch:
                     try:
-                        self._bring_together([number])
+                        self._sync_batch([number])
                     except FileFault as fault:
                         self._note(fault)
                         self.drop()
 
-    def _bring_together(self, numbers: Sequence[int]) -> None:
+    def _sync_batch(self, numbers: Sequence[int]) -> None:
         self.take(numbers)
         self.finish()
 
@@ -153,7 +153,7 @@ class Files:
             if not self.is_anothers(memory, there):
                 self.keep(memory, old)
             there = None
-        opened = shown(memory, self.silo.open(memory), self.rules)
+        opened = mask_for_file(memory, self.silo.open(memory), self.rules)
         if memory.discarded_at is not None and file is None:
             old, there = self._left_by_a_killed_writer(memory, opened)
             self.are_pages_stale |= there is not None  # the pages may list it
@@ -208,15 +208,15 @@ class Files:
 
     def keep(self, memory: Memory, path: PurePosixPath) -> None:
         """Move a file that somebody changed to .discarded/. The copy is sealed if the memory is private."""
-        self.disk.out_of_the_way(path)
-        self._seal_copies({path: memory}, since=len(self.disk.put_aside) - 1)
+        self.disk.set_aside(path)
+        self._seal_copies({path: memory}, since=len(self.disk.moved_aside) - 1)
 
     def _seal_copies(self, memories: Mapping[PurePosixPath, Memory], *, since: int) -> None:
-        for nth, (path, kept) in enumerate(self.disk.put_aside[since:], since):
+        for nth, (path, kept) in enumerate(self.disk.moved_aside[since:], since):
             memory = memories.get(path)
             if memory is not None and paths.is_private(memory.category, self.rules):
                 target = self._seal_copy(memory, kept)
-                self.disk.put_aside[nth] = path, target
+                self.disk.moved_aside[nth] = path, target
 
     def _seal_copy(self, memory: Memory, path: PurePosixPath) -> PurePosixPath:
         """Replace a copy in .discarded/ with a sealed file. Return its path. The copy stays as it is if it is too large
@@ -232,8 +232,8 @@ class Files:
         folder = paths.folder(memory.category, memory.project, self.rules)
         is_in_place = path.parent == PurePosixPath(ASIDE, folder)
         target = path if is_in_place else self.disk.free_aside(folder / paths.file_name(memory.number))
-        shown = rendering.rendered(kept, None, self.version, timezone.now())
-        self.disk.stage(target, shown, expected=data if is_in_place else None)
+        sealed_file = rendering.rendered(kept, None, self.version, timezone.now())
+        self.disk.stage(target, sealed_file, expected=data if is_in_place else None)
         if target in self.disk.publish():
             return path
         if not is_in_place and self.disk.read(path) == data:
@@ -242,7 +242,7 @@ class Files:
 
     def _retire(self, memory: Memory, path: PurePosixPath, expected: bytes) -> None:
         """Remove a file from its old path. If somebody has just changed it, move it to .discarded/."""
-        since = len(self.disk.put_aside)
+        since = len(self.disk.moved_aside)
         if self.disk.retire(path, expected):
             self._seal_copies({path: memory}, since=since)
         else:
@@ -265,7 +265,7 @@ class Files:
     def finish(self, *, again: bool = False) -> None:
         """Publish the staged files, read them back, and write their index lines and rows. Retries a file that somebody
         changed meanwhile once. Raises FileFault."""
-        since = len(self.disk.put_aside)
+        since = len(self.disk.moved_aside)
         refused = set(self.disk.publish())
         self._seal_copies({each.line.path: each.memory for each in self._writes}, since=since)
         done = [each for each in self._writes if each.line.path not in refused]
@@ -327,11 +327,11 @@ class Files:
     def as_written(self, memory: Memory, data: bytes) -> bool:
         """Return whether the file is one of the last versions of the memory. A killed writer may leave such a file
         without a row."""
-        said = rendering.read_again(data)
-        if said is None or said.number != memory.number:
+        info = rendering.read_file(data)
+        if info is None or info.number != memory.number:
             return False
         return any(
-            rendering.rendered(before, opened if said.sealed is None else None, said.version, at) == data
+            rendering.rendered(before, opened if info.sealed is None else None, info.version, at) == data
             for before, opened, at in self._versions(memory)
         )
 
@@ -344,7 +344,7 @@ class Files:
             for name, value in fields_of(bytes(change.after or b"")).items():
                 setattr(before, name, value)
             if before.sealed:  # not redacted
-                yield before, shown(before, self.silo.open(before), self.rules), times[change.seq]
+                yield before, mask_for_file(before, self.silo.open(before), self.rules), times[change.seq]
 
 
 def open_file(agent: Agent, data: bytes) -> Opened:
@@ -352,10 +352,10 @@ def open_file(agent: Agent, data: bytes) -> Opened:
     CategoryDisabled."""
     edits.require_key(agent)
     switches.require_on(agent)
-    said = rendering.read_again(data)
-    if said is None:
+    info = rendering.read_file(data)
+    if info is None:
         raise Invalid("file", "is not the file of a memory")
-    if said.sealed is None:
+    if info.sealed is None:
         raise Invalid("file", "is not sealed: you can read it directly")
-    switches.require_readable(agent, edits.fetch(agent, [said.number]))
-    return Silo.for_agent(agent).open_sealed(said.number, said.sealed)
+    switches.require_readable(agent, edits.fetch(agent, [info.number]))
+    return Silo.for_agent(agent).open_sealed(info.number, info.sealed)

@@ -67,7 +67,7 @@ def _tags(opened: Opened) -> dict[str, str]:
 
 def _title(memory: Memory, opened: Opened) -> str:
     if memory.category == "session":  # by its start, because its end may change
-        period = sections.told(opened.content, memory.category, "Session Overview", "Period")
+        period = sections.fact_in(opened.content, memory.category, "Session Overview", "Period")
         began = _BEGAN.match(period)
         return f"{began[1]}-{began[2]}{began[3]}{began[4]}" if began else paths.dated(memory.origin)
     if memory.category == "user_interaction":
@@ -77,8 +77,8 @@ def _title(memory: Memory, opened: Opened) -> str:
         return tags["topic"]
     if memory.category == "git_history" and tags.get("analysis"):
         return f"git {tags['analysis']}"
-    said = sections.parted(opened.content[:2_000], memory.category)
-    text = said.get(sections.main_section(memory.category)) or next(iter(said.values()), "")
+    texts = sections.parted(opened.content[:2_000], memory.category)
+    text = texts.get(sections.main_section(memory.category)) or next(iter(texts.values()), "")
     return " ".join(text.split()[:_WORDS])
 
 
@@ -161,9 +161,9 @@ def rebuild(disk: Disk, lines: Iterable[Line]) -> int:
         texts.setdefault(line.page(), []).append(line.there())
     counted = sum(map(len, texts.values()))
     texts[TOP][:0] = [_to_page(page) for page in sorted(texts) if page != TOP]
-    for page, told in texts.items():
+    for page, page_lines in texts.items():
         _is_there(disk, page)
-        disk.stage(page, "".join([_head(page), *told]).encode(), expected=None, replaces_all=True)
+        disk.stage(page, "".join([_head(page), *page_lines]).encode(), expected=None, replaces_all=True)
     disk.publish()
     for path in list(disk.files()):
         if path.name == paths.INDEX and path not in texts and is_page(path, disk.read(path, _BEGINNING) or b""):
@@ -176,14 +176,14 @@ def _is_there(disk: Disk, page: PurePosixPath) -> bool:
     try:
         data = disk.read(page, _BEGINNING)
     except NoFile:
-        disk.out_of_the_way(page)
+        disk.set_aside(page)
         return False
     if data is None or is_page(page, data):
         return data is not None
     if _TITLE.encode().startswith(data):  # left by a killed writer
         disk.remove(page)
     else:
-        disk.out_of_the_way(page)
+        disk.set_aside(page)
     return False
 
 

@@ -46,7 +46,8 @@ def remove(disk: Disk, paths: Paths) -> None:
     def is_of_them(path: PurePosixPath) -> bool:
         if path.name.startswith(NEW) or _number_of(path) in paths or _was_at(path, stems) or _has_name_of(path, paths):
             return True
-        return _said(disk, path) in paths  # an unreadable file may be a copy: the fault keeps the removal pending
+        # An unreadable file may be a copy: the fault keeps the removal pending.
+        return _number_inside(disk, path) in paths
 
     _remove_each(disk, is_of_them)
 
@@ -58,7 +59,7 @@ def remove_all(disk: Disk, agent: Agent) -> None:
     def is_of_agent(path: PurePosixPath) -> bool:
         # A person's file may begin with a date, which is no memory's number.
         is_called_so = 0 < _number_of(path) < agent.next_number
-        return path.name.startswith(NEW) or is_called_so or _is_ours(disk, path)
+        return path.name.startswith(NEW) or is_called_so or _is_own(disk, path)
 
     _remove_each(disk, is_of_agent)
     for above, _, _ in sorted(os.walk(disk.path), reverse=True):
@@ -79,24 +80,24 @@ def _remove_each(disk: Disk, is_to_go: Callable[[PurePosixPath], bool]) -> None:
         raise faults[0]
 
 
-def owes(agent: Agent) -> bool:
+def has_pending(agent: Agent) -> bool:
     """Return whether the vault still has a known file of a redacted memory."""
-    return owed(agent).exists()
+    return pending(agent).exists()
 
 
-def owed(agent: Agent) -> QuerySet[VaultFile]:
+def pending(agent: Agent) -> QuerySet[VaultFile]:
     """Return the rows of these files."""
     redacted = Memory.objects.of(agent).filter(redacted_at__isnull=False).values("number")
     return VaultFile.objects.filter(agent_id=agent.pk, number__in=redacted)
 
 
-def former(agent: Agent) -> tuple[str, ...]:
+def former_paths(agent: Agent) -> tuple[str, ...]:
     """Return the agent's earlier vault folders. They are neither compared nor cleaned."""
     changes = AuditEntry.objects.filter(
         agent_id=agent.pk, operation__in=(Operation.AGENT_CREATED, Operation.AGENT_CHANGED)
     )
-    told = changes.order_by("seq").values_list("detail", flat=True)
-    paths = dict.fromkeys(detail.get("vault_path") or detail.get("changed", {}).get("vault_path") for detail in told)
+    details = changes.order_by("seq").values_list("detail", flat=True)
+    paths = dict.fromkeys(detail.get("vault_path") or detail.get("changed", {}).get("vault_path") for detail in details)
     return tuple(path for path in paths if path and path != agent.vault_path)
 
 
@@ -119,14 +120,14 @@ def _has_name_of(path: PurePosixPath, paths: Paths) -> bool:
     return any(each is not None and each.stem in path.name for each in known)
 
 
-def _is_ours(disk: Disk, path: PurePosixPath) -> bool:
+def _is_own(disk: Disk, path: PurePosixPath) -> bool:
     try:
-        return _said(disk, path) is not None or layout.is_page(path, disk.read(path) or b"")
+        return _number_inside(disk, path) is not None or layout.is_page(path, disk.read(path) or b"")
     except FileFault:  # not readable by this process
         return False
 
 
-def _said(disk: Disk, path: PurePosixPath) -> int | None:
+def _number_inside(disk: Disk, path: PurePosixPath) -> int | None:
     """Return the number of the memory that a file's metadata names, in any encoding and also if quoted. Raises
     FileFault."""
     data = disk.read(path)
@@ -135,5 +136,5 @@ def _said(disk: Disk, path: PurePosixPath) -> int | None:
     encoding = next((encoding for begun, encoding in _UTF_16 if data.startswith(begun)), "utf-8")
     text = re.sub(r"\r\n?", "\n", data.decode(encoding, "replace"))
     begun = _METADATA.search(text)
-    said = _ID.search(text, begun.end()) if begun is not None else None
-    return int(said[1]) if said is not None else None
+    named = _ID.search(text, begun.end()) if begun is not None else None
+    return int(named[1]) if named is not None else None

@@ -46,18 +46,18 @@ def _shown(found: re.Match[str]) -> str:
     before, letter, code = found.groups()
     if letter:
         return f"{before * 2}\\u{{{ord(letter):X}}}"
-    return f"{before}{found[0]}" if _is_ours(code) else found[0]
+    return f"{before}{found[0]}" if _is_escaped(code) else found[0]
 
 
 def _as_it_was(found: re.Match[str]) -> str:
     before, code = found.groups()
-    if not _is_ours(code):
+    if not _is_escaped(code):
         return found[0]
     half, is_letter = divmod(len(before), 2)
     return "\\" * half + (chr(int(code, 16)) if is_letter else f"u{{{code}}}")
 
 
-def _is_ours(code: str) -> bool:
+def _is_escaped(code: str) -> bool:
     """Return whether this is the escaped form of one of these characters."""
     letter = chr(int(code, 16))
     return f"{ord(letter):X}" == code and _IS_UNSEEN.fullmatch(letter) is not None
@@ -74,7 +74,7 @@ _LONGEST = 200  # characters of a title's value
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Said:
+class FileInfo:
     """What a file says of itself: the number of its memory, the version of the rules, and the sealed block if it is
     private."""
 
@@ -83,7 +83,7 @@ class Said:
     sealed: bytes | None
 
 
-def shown(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Opened:
+def mask_for_file(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> Opened:
     """Return a memory with its secrets masked, for its file and the file's name. The silo keeps the original text."""
     if not settings_document.is_on(rules, *MASKING):
         return opened
@@ -102,10 +102,10 @@ def rendered(memory: Memory, opened: Opened | None, version: str, changed_at: da
     if opened is None:
         block = base64.b64encode(bytes(memory.sealed)).decode()
         return _filled("sealed", values | {"sealed": "\n".join(textwrap.wrap(block, _FOLDED))})
-    said = sections.parted(opened.content, memory.category)
-    values |= _of_tags(opened.tags) | _of_sections(said)
+    texts = sections.parted(opened.content, memory.category)
+    values |= _of_tags(opened.tags) | _of_sections(texts)
     for name in sections.names(memory.category):
-        text = labels.completed(visible(said.get(name, "")), memory.category, name)
+        text = labels.completed(visible(texts.get(name, "")), memory.category, name)
         values[name] = sections.escaped(text) if text else labels.absent(memory.category, name)
     return _filled(memory.category if memory.category in templates.OF else "standard", values)
 
@@ -129,7 +129,7 @@ _TAGS = {
     *("migration", "transformed", "compatibility", "preserved"),
 }
 # Fields that the file shows in another place, too: placeholder → section and label.
-_TOLD_IN_SECTIONS = {
+_REPEATED_FIELDS = {
     "topic": ("Topic Definition", "Topic"),  # in its original spelling; its tag is folded
     "session-type": ("Session Overview", "Session Type"),
     "period": ("Session Overview", "Period"),
@@ -146,9 +146,9 @@ def _of_tags(tags: tuple[str, ...]) -> dict[str, str]:
     return found | {"tags": sections.escaped(visible(tags_line(tags)))}
 
 
-def _of_sections(said: Mapping[str, str]) -> dict[str, str]:
-    named = [(said.get("Context", ""), "Session"), (said.get("Session Overview", ""), "Session")]
-    found = {name: sections.fact(said.get(section, ""), label) for name, (section, label) in _TOLD_IN_SECTIONS.items()}
+def _of_sections(texts: Mapping[str, str]) -> dict[str, str]:
+    named = [(texts.get("Context", ""), "Session"), (texts.get("Session Overview", ""), "Session")]
+    found = {name: sections.fact(texts.get(section, ""), label) for name, (section, label) in _REPEATED_FIELDS.items()}
     found["session"] = next(filter(None, (sections.fact(*each) for each in named)), "")  # complete; the tag may be cut
     return {name: visible(value[:_LONGEST]) for name, value in found.items() if value}
 
@@ -164,14 +164,14 @@ def _quoted(found: re.Match[str]) -> str:
 
 def tags_of(line: str) -> tuple[str, ...]:
     """Split a line of tags."""
-    tags, told, at = [], "", 0
+    tags, tag, at = [], "", 0
     for found in _ENDS_TAG.finditer(line):
         half, odd = divmod(len(found[1]), 2)
-        told += line[at : found.start()] + "\\" * (half + (odd and not found[2])) + ("," if odd and found[2] else "")
+        tag += line[at : found.start()] + "\\" * (half + (odd and not found[2])) + ("," if odd and found[2] else "")
         at = found.end()
         if not (odd and found[2]):
-            tags.append(told.strip())
-            told = ""
+            tags.append(tag.strip())
+            tag = ""
     return tuple(tag for tag in tags if tag and tag != "none")
 
 
@@ -214,7 +214,7 @@ def _lines(template: str) -> list[str]:
 # --- reading a file
 
 
-def read_again(data: bytes) -> Said | None:
+def read_file(data: bytes) -> FileInfo | None:
     """Read a file. None if it is not text, or has no memory's number."""
     try:
         text = data.decode()
@@ -224,7 +224,7 @@ def read_again(data: bytes) -> Said | None:
     if number is None:
         return None
     found = blocks(text)
-    return Said(number, _fields(found.get("Metadata", "")).get("Version", ""), _sealed(found.get("Sealed", "")))
+    return FileInfo(number, _fields(found.get("Metadata", "")).get("Version", ""), _sealed(found.get("Sealed", "")))
 
 
 def number_in(text: str) -> int | None:
@@ -261,8 +261,8 @@ def blocks(text: str) -> dict[str, str]:
     }
 
 
-def _sealed(said: str) -> bytes | None:
-    found = _BLOCK.search(said)
+def _sealed(section: str) -> bytes | None:
+    found = _BLOCK.search(section)
     try:
         return base64.b64decode("".join(found[1].split()), validate=True) if found else None
     except ValueError:

@@ -25,7 +25,7 @@ from memory.errors import FileFault
 from memory.models import Agent, Memory, Vault, VaultFile
 from memory.silo.silo import Silo
 from memory.vault import base, removing
-from memory.vault.base import held, looked_at
+from memory.vault.base import locked, unlocked
 from memory.vault.disk import LOCK, Disk
 from memory.vault.files import Files
 from memory.vault.layout import Line
@@ -37,20 +37,20 @@ _ANOTHER_VAULT = "The vault path of this agent has changed. Try again.", "the va
 log = structlog.get_logger("palimpsest.vault")
 
 
-def follow_when_committed(*, agent: Agent, memories: Sequence[Memory], **_: object) -> None:
+def sync_after_commit(*, agent: Agent, memories: Sequence[Memory], **_: object) -> None:
     """Receive the signal `edited`. The vault is synced after the commit, before the caller continues."""
     if agent.vault_path:
         numbers = [memory.number for memory in memories]
-        transaction.on_commit(partial(follow, agent.pk, numbers, agent=agent if agent.wrapped_key else None))
+        transaction.on_commit(partial(try_sync, agent.pk, numbers, agent=agent if agent.wrapped_key else None))
 
 
-def follow(agent_id: int, edited: Sequence[int] = (), *, agent: Agent | None = None) -> None:
+def try_sync(agent_id: int, edited: Sequence[int] = (), *, agent: Agent | None = None) -> None:
     """Sync the agent's vault. A fault is logged and stored but not raised, because the edit is already committed. Soon
     after a fault only the files of the memories in `edited` are tried."""
     with faults_noted(agent_id):
         agent = agent or Agent.objects.only("vault_path", "created_at").get(pk=agent_id)
         if agent.vault_path:
-            bring(agent, edited)
+            sync(agent, edited)
 
 
 @contextmanager
@@ -83,16 +83,16 @@ def catch_up() -> None:
         agent_id for agent_id, path in others.iterator() if Path(path).is_dir() and not Path(path, LOCK).exists()
     )
     for agent_id in [*late, *islice(emptied, CAUGHT_UP_AT_ONCE - len(late))]:
-        follow(agent_id)
+        try_sync(agent_id)
 
 
-def bring(agent: Agent, edited: Sequence[int] = ()) -> None:
-    """Sync as `follow` does, but raise: FileFault, and what a silo raises."""
+def sync(agent: Agent, edited: Sequence[int] = ()) -> None:
+    """Sync as `try_sync` does, but raise: FileFault, and what a silo raises."""
     with opened(agent) as disk:
-        bring_held(agent, disk, edited)
+        sync_locked(agent, disk, edited)
 
 
-def bring_held(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
+def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
     """Sync a locked vault. Raises the first fault of a file after all others are written."""
     now = Agent.objects.select_related("tenant").get(pk=agent.pk)  # read under the lock
     if now.vault_path != agent.vault_path:
@@ -104,19 +104,19 @@ def bring_held(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
     state = Vault.objects.get_or_create(agent_id=now.pk, defaults={"seq": 0})[0]
     is_soon = bool(edited) and state.fault_at is not None and timezone.now() - state.fault_at < RETRY_AFTER
     if is_soon:
-        files.bring(edited)
+        files.sync(edited)
     else:
-        if state.fault and (owed := list(removing.owed(now).values_list("number", flat=True))):
-            files.remove(owed)  # before anything else can fail
-        files.bring(_changed_since(now, state.seq))
+        if state.fault and (numbers := list(removing.pending(now).values_list("number", flat=True))):
+            files.remove(numbers)  # before anything else can fail
+        files.sync(_changed_since(now, state.seq))
     begins = not (is_soon or state.seq) and VaultFile.objects.filter(agent_id=now.pk).exists()
     if files.are_pages_stale or begins:
         files.rebuild()
     if not Agent.objects.filter(pk=now.pk, vault_path=now.vault_path).exists():
         forget(now)  # these files do not belong to the new vault
         raise FileFault(*_ANOTHER_VAULT)
-    if disk.put_aside:
-        log.warning("changed files moved aside", agent=now.pk, number=len(disk.put_aside))
+    if disk.moved_aside:
+        log.warning("changed files moved aside", agent=now.pk, number=len(disk.moved_aside))
     if files.fault is not None:
         raise files.fault
     if not is_soon:
@@ -142,9 +142,9 @@ def _changed_since(agent: Agent, seq: int) -> Iterator[int]:
 @contextmanager
 def opened(agent: Agent) -> Iterator[Disk]:
     """Open and lock the agent's vault. Raises FileFault, FileElsewhere, VaultBusy."""
-    with held(Path(agent.vault_path)) as disk:
+    with locked(Path(agent.vault_path)) as disk:
         mark = base.mark_of(agent)
-        if not disk.require_nobody_elses(mark):
+        if not disk.require_no_other_owner(mark):
             rewrite(agent)  # before the mark, in case the writer is killed in between
             disk.claim(mark)
         yield disk
@@ -161,7 +161,7 @@ def is_behind(agent: Agent) -> bool:
 
 def _is_marked(agent: Agent) -> bool:
     try:
-        with looked_at(Path(agent.vault_path)) as disk:
+        with unlocked(Path(agent.vault_path)) as disk:
             return disk is not None and disk.whose() == base.mark_of(agent)
     except FileFault:
         return False
@@ -212,7 +212,7 @@ def why_no_file(agent: Agent) -> str:
 # --- resetting a vault
 
 
-def begin_anew(agent: Agent) -> None:
+def reset(agent: Agent) -> None:
     """Make the next sync compare every memory."""
     Vault.objects.filter(agent_id=agent.pk).update(seq=0)
 
@@ -225,7 +225,7 @@ def rewrite(agent: Agent, categories: Collection[str] | None = None) -> None:
         mine = Memory.objects.of(agent).filter(category__in=categories)
         rows = rows.filter(number__in=mine.values("number"))
     rows.update(rules_version="")
-    begin_anew(agent)
+    reset(agent)
 
 
 def forget(agent: Agent) -> None:

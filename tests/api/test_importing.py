@@ -221,7 +221,7 @@ def test_a_file_is_looked_through_before_anything_is_locked(
         return locked(agent)
 
     monkeypatch.setattr(edits, "locked", noting)
-    importing.surveyed(body, name).store(ada, PERSON)
+    importing.check_file(body, name).store(ada, PERSON)
     assert places[0] == len(body.getvalue()), "read to its end by then"
 
 

@@ -81,4 +81,4 @@ def _read(agent: Agent, name: str, file: Path) -> None:
         if name == "jsonl":
             importing.of_lines(jsonl.lines_of("the file", read)).store(agent, ME)
         else:
-            importing.surveyed(read, name).store(agent, ME)
+            importing.check_file(read, name).store(agent, ME)

@@ -14,7 +14,7 @@ from memory.models import Agent
 from memory.time_machine.rollback import What, roll_back
 from memory.transfer import migration
 from memory.transfer.planning import Plan, State
-from memory.transfer.reading import looked_at, unique
+from memory.transfer.reading import detect, unique
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.moving import pieces
@@ -26,7 +26,7 @@ NOTHING = migration.Figures(None)
 
 
 def plan(agent: Agent, folder: Path, *systems: str, compares: bool = True) -> Plan:
-    with looked_at(folder, systems, ("notes",) if (folder / "notes").exists() and not systems else ()) as look:
+    with detect(folder, systems, ("notes",) if (folder / "notes").exists() and not systems else ()) as look:
         return pieces.plan(agent, *unique(look.parts()), compares=compares)
 
 

@@ -13,7 +13,7 @@ from memory.errors import Invalid
 from memory.transfer.formats import letta, mem0
 from memory.transfer.formats.json_file import MAX_ENTRY as MOST
 from memory.transfer.formats.parts import Found, LeftOut
-from memory.transfer.reading import looked_at
+from memory.transfer.reading import detect
 
 
 def test_an_agent_may_have_more_to_say_than_an_entry_holds_and_no_block() -> None:
@@ -42,7 +42,7 @@ def test_blocks_of_a_letta_agent_that_has_them_itself(tmp_path: Path) -> None:
     }
     (tmp_path / "desk.af").write_text(json.dumps(file))
     (tmp_path / "desk.json").write_text(json.dumps(file).replace("desk", "quay").replace("six", "seven"))
-    with looked_at(tmp_path) as look:
+    with detect(tmp_path) as look:
         found = [item.part for item in look.parts() if isinstance(item.part, Found)]
     assert [(part.key, part.content, part.category, part.tags) for part in found[:2]] == [
         ("desk.af#memory_blocks/persona", "I keep the desk.", "behavioral", ("label:persona",)),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from memory.policy.validation import MAX_CONTENT, checked_tags
 from memory.transfer.formats.parts import Found
-from memory.transfer.reading import looked_at
+from memory.transfer.reading import detect
 from tests.moving.looking import put as _put
 from tests.moving.test_systems import read
 
@@ -23,7 +23,7 @@ def agrees(
     folder: Path, keys: list[str], left_out: dict[str, str] | None = None, systems: tuple[str, ...] = ()
 ) -> list[Found]:
     """The keys of the memories to be found, and of what is left out, with why."""
-    with looked_at(folder, systems) as look:
+    with detect(folder, systems) as look:
         memories, why = read(look)
     assert [memory.key for memory in memories] == keys
     assert why == (left_out or {})

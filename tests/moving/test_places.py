@@ -8,7 +8,7 @@ import pytest
 
 from memory.errors import Invalid
 from memory.transfer import reading
-from memory.transfer.reading import looked_at
+from memory.transfer.reading import detect
 from tests.moving.looking import found, put
 
 
@@ -71,7 +71,7 @@ def test_a_folder_that_is_plain_is_one_below(tmp_path: Path) -> None:
     put(tmp_path, "notes/a.md", "A.\n")
     (tmp_path / "link").symlink_to("notes")
     for folder in ("none", "notes/a.md", "link", "..", "../x"):
-        with pytest.raises(Invalid), looked_at(tmp_path, (), (folder,)):
+        with pytest.raises(Invalid), detect(tmp_path, (), (folder,)):
             pass
     assert list(found(tmp_path, (), ("./notes/",))[0]) == ["notes/a.md"]
     assert list(found(tmp_path, ("plain",))[0]) == ["notes/a.md"]
@@ -80,7 +80,7 @@ def test_a_folder_that_is_plain_is_one_below(tmp_path: Path) -> None:
 def test_a_systems_own_files_are_its_own_in_a_plain_folder(tmp_path: Path) -> None:
     put(tmp_path, "AGENTS.md", "A.\n")
     put(tmp_path, "b.md", "B.\n")
-    with looked_at(tmp_path, (), (".",)) as look:
+    with detect(tmp_path, (), (".",)) as look:
         assert {source.path: source.system for source in look.sources} == {"AGENTS.md": "agents-md", "b.md": "plain"}
 
 
@@ -110,5 +110,5 @@ def test_a_page_that_shows_what_a_log_looks_like_is_none(tmp_path: Path) -> None
     (tmp_path / "fenced.md").write_text(f"Logs:\n\n```\n{entry}```\n")
     (tmp_path / "guide.md").write_text(f"# Logs\n\n## Intro\n\nSo:\n\n## How\n\nLike this.\n\n{entry}\n## More\n")
     (tmp_path / "log.md").write_text(entry * 3)
-    with looked_at(tmp_path) as look:
+    with detect(tmp_path) as look:
         assert [source.path for source in look.sources] == ["log.md"]

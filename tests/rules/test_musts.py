@@ -269,7 +269,7 @@ def test_what_is_overdue_stays_whatever_workers_do(ada: Agent, consent: bool) ->
     tasks.sweep()
     tasks.close_stale()
     for turn in range(2 * 24 * 12):
-        automatic.remind(NOW + timedelta(minutes=5 * turn))
+        automatic.send_notices(NOW + timedelta(minutes=5 * turn))
     assert list(Memory.objects.exclude(source="system").values()) == before
     assert Memory.objects.filter(source="system").count() == 1  # who looks is told
 

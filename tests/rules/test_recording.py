@@ -346,7 +346,7 @@ def test_a_refused_one_leaves_nothing(ada: Agent, monkeypatch: pytest.MonkeyPatc
     def fails(*_: Any, **__: Any) -> None:
         raise Invalid("topic", "fails")
 
-    monkeypatch.setattr("memory.recording.topics.go_on", fails)
+    monkeypatch.setattr("memory.recording.topics.evolve_locked", fails)
     with refused(ada, Invalid):
         talk(ada, session="tuesday", topic="tabs")
     assert [(each.name, each.ended_at, each.numbers) for each in sessions(ada)] == [("monday", None, numbers)]

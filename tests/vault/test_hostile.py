@@ -84,8 +84,8 @@ def memory(category: str, number: int = 42, sealed: bytes = b"sealed") -> Memory
     return made
 
 
-def said_again(data: bytes) -> rendering.Said:
-    said = rendering.read_again(data)
+def said_again(data: bytes) -> rendering.FileInfo:
+    said = rendering.read_file(data)
     assert said is not None
     return said
 
@@ -117,13 +117,13 @@ def test_any_sealed_block_is_found_again(category: str, sealed: bytes) -> None:
 
 @given(data=st.one_of(st.binary(max_size=300), WRITTEN.map(lambda text: text.encode("utf-8", "replace"))))
 def test_any_bytes_are_a_file_of_ours_or_none(data: bytes) -> None:
-    said = rendering.read_again(data)
+    said = rendering.read_file(data)
     assert said is None or said.number >= 0
 
 
 def test_what_is_no_number_names_no_memory() -> None:
     for number in ("", "-1", "7.0", "٧", "7 8", "1" * 19, "0x7", "7\u2028", "{{ number }}", "**7**"):
-        found = rendering.read_again(f"## Metadata\n- **Memory ID**: {number}\n".encode())
+        found = rendering.read_file(f"## Metadata\n- **Memory ID**: {number}\n".encode())
         assert found is None or found.number == 7
 
 

@@ -355,7 +355,7 @@ def test_a_thousand_projects_need_no_thousand_files_at_once(ada: Agent, vault: P
             with mock.patch.object(writer, "follow"):
                 for each in range(nth, nth + 100):
                     ferry(ada, f"Of project {each}.", category="contextual", project=f"p{each}")
-        writer.follow(ada.pk)
+        writer.try_sync(ada.pk)
         assert fault(ada) == ""
         mended(ada)
     finally:

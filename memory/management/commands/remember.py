@@ -194,11 +194,11 @@ class Command(AgentCommand):
     def _session_to_end(self, agent: Agent, name: str, project: str) -> RecordedSession:
         """The session of the given project; else of this folder's project, or of any. Raises NotFound, Invalid."""
         try:
-            return sessions.meant(agent, name, project or self.project(agent, None))
+            return sessions.find(agent, name, project or self.project(agent, None))
         except NotFound:
             if project:
                 raise
-        return sessions.meant(agent, name)
+        return sessions.find(agent, name)
 
     # --- topic
 

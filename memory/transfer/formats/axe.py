@@ -99,12 +99,12 @@ def _read(heading: str, data: bytes | None, path: str) -> Iterator[Part]:
         yield LeftOut(key, "is too large")
         return
     if 0 < data.count(b"\n") == data.count(b"\r\n"):  # if only some lines end in CRLF, it is content
-        done.tell(LINE_ENDS)
+        done.note(LINE_ENDS)
         data = data.replace(b"\r\n", b"\n")
     done.moment(heading or "?")  # without a heading, the date is reported as unreadable
     body = data.decode("utf-8", "replace")
     if body.encode() != data:  # axe may cut a log inside a character
-        done.tell("invalid bytes replaced")
+        done.note("invalid bytes replaced")
     body = body.removesuffix("\n").removesuffix("\n")  # the blank line behind each entry
     if "\0" in body:
         yield LeftOut(key, "contains a NUL character")

@@ -12,14 +12,14 @@ from typing import Any
 from memory.errors import Invalid
 from memory.policy.categories import PROJECT, SCOPES
 from memory.policy.validation import MAX_TAG, Draft, parse_moment
-from memory.transfer.exporting import OURS
+from memory.transfer.exporting import OWN_KEY
 from memory.transfer.formats import parts
 
 NO_DATE = "date could not be read"
 WAS_CONSTITUTIONAL = "was constitutional there"
 WAS_DELETED = "is marked as deleted"
 MORE_PAGES = "refers to more pages, which are not in the file"
-_MOST_TOLD = 20  # notes of one memory
+_MOST_NOTES = 20  # notes of one memory
 LONGEST_ID = 100  # characters
 
 
@@ -30,29 +30,29 @@ class Gathered:
     category: str = "contextual"
     date: datetime | None = None
     tags: dict[str, None] = field(default_factory=dict)
-    _told: dict[str, None] = field(default_factory=dict)
+    _notes: dict[str, None] = field(default_factory=dict)
 
-    def tell(self, what: str) -> None:
-        self._told[parts.one_line(what, parts.TOLD)] = None
+    def note(self, what: str) -> None:
+        self._notes[parts.one_line(what, parts.MAX_NOTE)] = None
 
     def take(self, text: parts.Decoded) -> str:
         """Return the text, and note what was changed in it."""
         for what in text.transformed:
-            self.tell(what)
+            self.note(what)
         return text.text
 
     def not_kept(self, name: str) -> None:
-        self.tell(f"not kept: {name}")
+        self.note(f"not kept: {name}")
 
     def tag(self, text: object, name: str, before: str = "") -> None:
         """Add a tag. `before` is its prefix, such as `user:`. Empty values add no tag."""
         if is_nothing(text):
             return
-        said = _as_tag(text)
-        if not said or len(before) + len(said) > MAX_TAG:
+        tag = _as_tag(text)
+        if not tag or len(before) + len(tag) > MAX_TAG:
             self.not_kept(name)
         else:
-            self.tags[before + said] = None
+            self.tags[before + tag] = None
 
     def tag_each(self, texts: object, name: str) -> None:
         if isinstance(texts, list):
@@ -61,33 +61,33 @@ class Gathered:
         else:
             self.tag(texts, name)
 
-    def moment(self, given: object) -> None:
+    def moment(self, value: object) -> None:
         """Use a value as the date."""
-        if given is None or given == "":
+        if value is None or value == "":
             return
-        self.date = moment(given)
+        self.date = moment(value)
         if self.date is None:
-            self.tell(NO_DATE)
+            self.note(NO_DATE)
 
     def later(self, entry: Mapping[str, Any], name: str = "updated_at", first: str = "created_at") -> None:
         """Note another date, if it differs from the first one."""
-        given, before = entry.get(name), entry.get(first)
-        if given and given != before and (moment(given) is None or moment(given) != moment(before)):
+        value, before = entry.get(name), entry.get(first)
+        if value and value != before and (moment(value) is None or moment(value) != moment(before)):
             self.not_kept(name)
 
-    def metadata(self, given: object, name: str = "metadata", besides: Iterable[str] = ()) -> None:
+    def metadata(self, fields: object, name: str = "metadata", besides: Iterable[str] = ()) -> None:
         """Add scalar values as tags `key:value`."""
-        if not isinstance(given, dict):
-            if not is_nothing(given):
+        if not isinstance(fields, dict):
+            if not is_nothing(fields):
                 self.not_kept(name)
             return
-        for key, value in given.items():
-            if key != OURS and key not in besides:
+        for key, value in fields.items():
+            if key != OWN_KEY and key not in besides:
                 self.tag(value, f"{name}.{key}", f"{key}:")
 
     @property
     def transformed(self) -> tuple[str, ...]:
-        first, others = tuple(self._told)[:_MOST_TOLD], len(self._told) - _MOST_TOLD
+        first, others = tuple(self._notes)[:_MOST_NOTES], len(self._notes) - _MOST_NOTES
         return (*first, f"not kept: {others:,} others") if others > 0 else first
 
     def found(self, key: str, text: object, *, blank: str = parts.NO_TEXT) -> Iterator[parts.Part]:
@@ -107,7 +107,7 @@ class Gathered:
 def own(key: str, content: object, metadata: object) -> parts.Found | None:
     """Return a memory that Palimpsest exported in another system's format, with its original fields. None if it is not
     one."""
-    fields = metadata.get(OURS) if isinstance(metadata, dict) else None
+    fields = metadata.get(OWN_KEY) if isinstance(metadata, dict) else None
     if not isinstance(fields, dict) or not fields.get("category"):
         return None
     try:
@@ -136,16 +136,16 @@ def draft_of(value: Mapping[str, Any]) -> Draft:
     return Draft(value["content"], kind, category, project, tags, origin).checked()
 
 
-def id_of(given: object) -> str:
+def id_of(value: object) -> str:
     """Return a value as an id, or "" if it cannot be one."""
-    if isinstance(given, bool) or not isinstance(given, str | int):
+    if isinstance(value, bool) or not isinstance(value, str | int):
         return ""
-    return parts.one_line(str(given), LONGEST_ID)
+    return parts.one_line(str(value), LONGEST_ID)
 
 
-def moment(given: object) -> datetime | None:
+def moment(value: object) -> datetime | None:
     try:
-        return parse_moment("date", given)
+        return parse_moment("date", value)
     except Invalid:
         return None
 

@@ -20,14 +20,14 @@ from memory.policy.validation import Draft, scope_of
 from memory.silo.silo import Read
 from memory.transfer.exporting import NotHeld, record
 from memory.transfer.formats import gathering
-from memory.transfer.formats.parts import EMPTY, HERE, TOLD, Found, LeftOut, Part, one_line, parsed
+from memory.transfer.formats.parts import EMPTY, HERE, MAX_NOTE, Found, LeftOut, Part, one_line, parsed
 
 MAX_LINE = 1_000_000  # bytes
 MAX_HELD = 256 * 2**20  # bytes of a pipe, which are kept in memory
 
 _READ = {"content", "created_at", "origin", "tags", "kind", "category", "project"}
 # Keys of an export that the silo sets again.
-_OURS = {"id", "scope", "tokens", "constitutional", "discarded_at", "superseded_by", "ref"}
+_SET_BY_SILO = {"id", "scope", "tokens", "constitutional", "discarded_at", "superseded_by", "ref"}
 
 
 class BadLine(Invalid):
@@ -124,7 +124,7 @@ def object_of(line: bytes) -> dict[str, Any]:
 
 def unknown(value: Mapping[str, Any]) -> set[str]:
     """Return the keys of an object that are not imported."""
-    return value.keys() - _READ - _OURS
+    return value.keys() - _READ - _SET_BY_SILO
 
 
 # --- as parts, for a migration
@@ -153,7 +153,7 @@ def _lines(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any], Draft | None]
 
 def _found(key: str, value: dict[str, Any], draft: Draft, known: str) -> Found:
     notes = [gathering.WAS_CONSTITUTIONAL] if value.get("constitutional") is True else []
-    notes += [one_line(f"not kept: {name}", TOLD) for name in sorted(unknown(value))[:20]]
+    notes += [one_line(f"not kept: {name}", MAX_NOTE) for name in sorted(unknown(value))[:20]]
     found = gathering.of_draft(key, draft, tuple(notes))
     project = HERE if not value.get("project") and scope_of(draft.category) == PROJECT else draft.project
     return replace(found, project=project, id=known, by_words=not known)

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from memory.models import Agent
 from memory.silo.silo import Read
-from memory.transfer.exporting import OURS, NotHeld, own_fields
+from memory.transfer.exporting import OWN_KEY, NotHeld, own_fields
 from memory.transfer.formats import gathering
 from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile, entries
@@ -34,7 +34,7 @@ def write(agent: Agent, memories: Iterable[Read], _: NotHeld) -> Iterator[bytes]
     for place, number in enumerate(numbers):
         yield (", " if place else "").encode() + _json(_id(number))
     rest: dict[str, Any] = {name: [] for name in ["groups", "files", "sources", "tools", "mcp_servers"]} | {
-        "metadata": {"written_by": OURS},
+        "metadata": {"written_by": OWN_KEY},
         "created_at": f"{timezone.now():%Y-%m-%dT%H:%M:%SZ}",
     }
     yield b"]}],\n" + _json(rest).removeprefix(b"{") + b"\n"
@@ -52,7 +52,7 @@ def _block(read: Read) -> dict[str, Any]:
         "description": None,
         "limit": max(_AT_LEAST, len(read.opened.content)),
         "read_only": False,
-        "metadata": {"category": read.memory.category, OURS: own_fields(read)},
+        "metadata": {"category": read.memory.category, OWN_KEY: own_fields(read)},
     }
 
 

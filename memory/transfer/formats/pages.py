@@ -71,7 +71,7 @@ def _without_front(text: str, gathered: Gathered) -> str:
     try:
         fields, rest = split_front_matter(text)
     except Unreadable:
-        gathered.tell("front matter could not be read, kept as text")
+        gathered.note("front matter could not be read, kept as text")
         return text
     if fields and not fields.keys() & _KNOWN:  # text between two horizontal rules
         return text
@@ -79,7 +79,7 @@ def _without_front(text: str, gathered: Gathered) -> str:
         raise parts.Unfit("is switched off (paths: [])")
     if not (body := parts.tidy(rest)):
         raise parts.Unfit("has only front matter")
-    gathered.tell("front matter left out")
+    gathered.note("front matter left out")
     return f"{_kept(fields, gathered)}{body}"
 
 
@@ -101,7 +101,7 @@ def _kept(fields: Mapping[str, Value], gathered: Gathered) -> str:
             gathered.not_kept(name)
     if not first:
         return ""
-    gathered.tell(f"{first} became the first line")
+    gathered.note(f"{first} became the first line")
     return f"{as_line(fields[first])}\n\n"
 
 
@@ -143,7 +143,7 @@ def _words(value: Any, gathered: Gathered) -> str:
         raise parts.Unfit("is neither an object nor a text")
     if value.keys() & set(_WORDS):
         return _of_object(value, gathered)
-    gathered.tell("kept as JSON")
+    gathered.note("kept as JSON")
     try:
         return json.dumps(value, ensure_ascii=False, indent=2)
     except RecursionError:
@@ -163,7 +163,7 @@ def _of_object(value: Mapping[str, Any], gathered: Gathered) -> str:
             gathered.not_kept(name)
     if not _is_text(value.get("title")):
         return str(value[words])
-    gathered.tell("title became the first line")
+    gathered.note("title became the first line")
     return f"{' '.join(value['title'].split())}\n\n{value[words]}"
 
 
@@ -171,8 +171,8 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _tag(given: object, gathered: Gathered) -> None:
-    gathered.tag_each(as_list(given) if isinstance(given, str) else given, "tags")
+def _tag(tags: object, gathered: Gathered) -> None:
+    gathered.tag_each(as_list(tags) if isinstance(tags, str) else tags, "tags")
 
 
 # --- front matter

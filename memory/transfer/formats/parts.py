@@ -64,7 +64,7 @@ Reader = Callable[[IO[bytes], str], Iterator[Part]]
 
 
 MARK, LINE_ENDS = "byte order mark left out", "line ends made LF"
-TOLD = MAX_TAG - len("transformed:")  # characters of a note
+MAX_NOTE = MAX_TAG - len("transformed:")  # characters of a note
 NO_TEXT, EMPTY = "has no text", "is empty"
 _INDENT = 80  # more spaces before the first line are not an indentation
 _BLANK = re.compile(r"\s*")
