@@ -20,7 +20,7 @@ from memory.api.base.bodies import OPTIONAL_TEXT, Body, BodyParser, Choice, Text
 from memory.api.base.views import AgentView
 from memory.transfer import exporting, importing
 from memory.transfer.export_formats import EXPORTS, HELP, Export, writer
-from memory.transfer.exporting import NotHeld, Writer
+from memory.transfer.exporting import Losses, Writer
 from memory.transfer.importing import IMPORTS
 
 
@@ -105,7 +105,7 @@ class ExportView(AgentView):
 
     def _pieces(self, write: Writer, *, with_discarded: bool) -> Generator[bytes, None, None]:
         with closing(exporting.memories(self.agent, with_discarded=with_discarded)) as memories:
-            yield from write(self.agent, memories, NotHeld())
+            yield from write(self.agent, memories, Losses())
 
 
 class _Begun:

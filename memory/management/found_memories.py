@@ -245,7 +245,7 @@ def take_in(command: AgentCommand, agent: Agent, steps: list[Step], how: str, *,
         command.say("Nothing was stored.")
     elif how == "alongside":
         if command.confirms(f"Leave {many} beside, and not ask again? (y/n)", yes=yes):
-            left = several(migration.leave(agent, steps), "memory", "memories")
+            left = several(migration.skip(agent, steps), "memory", "memories")
             command.say(f"{left} left beside: asked about again when a file changes.")
         else:
             command.say("Nothing was noted.")

@@ -15,7 +15,7 @@ from memory.silo.silo import Read, Silo
 AT_ONCE = 1_000  # memories in memory at once
 OWN_KEY = "palimpsest"  # the metadata key for fields that another system's format does not have
 
-NotHeld = Counter[str]  # what a format cannot hold → number of memories
+Losses = Counter[str]  # what a format cannot hold → number of memories
 
 
 def counted(what: Counter[str]) -> Iterator[str]:
@@ -24,7 +24,7 @@ def counted(what: Counter[str]) -> Iterator[str]:
         yield f"{several(count, 'memory', 'memories')}: {each}"
 
 
-Writer = Callable[[Agent, Iterable[Read], NotHeld], Iterator[bytes]]
+Writer = Callable[[Agent, Iterable[Read], Losses], Iterator[bytes]]
 
 
 def memories(agent: Agent, *, with_discarded: bool = False) -> Generator[Read, None, None]:

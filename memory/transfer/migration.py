@@ -60,7 +60,7 @@ def migrate(
     return Figures(detail["import"], len(stored), len(revised), tokens)
 
 
-def leave(agent: Agent, steps: Sequence[Step]) -> int:
+def skip(agent: Agent, steps: Sequence[Step]) -> int:
     """Note that these pieces are skipped. They are offered again when they change. Return how many."""
     steps = [step for step in steps if step.state is not State.SAME and not step.replaces]
     with edits.locked(agent) as row:

@@ -96,11 +96,11 @@ class Plan:
 # --- comparing with earlier migrations
 
 
-_BOTH = "changed, and memory {} changed here, too. That memory stays as it is: revise or discard it yourself"
+_CONFLICT = "changed, and memory {} changed here, too. That memory stays as it is: revise or discard it yourself"
 _REDACTED = "was redacted, or is in a file with a redacted piece: it is not imported again"
-_OFF = "has the category {}, which is off"
-_LIKE = "has the same text as memory {}"
-_BEFORE = "was imported before, as memory {}"
+_CATEGORY_OFF = "has the category {}, which is off"
+_DUPLICATE = "has the same text as memory {}"
+_ALREADY_IMPORTED = "was imported before, as memory {}"
 
 
 def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compares: bool) -> None:
@@ -128,7 +128,7 @@ def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compare
             return step
         if step.text in redacted_texts or (step.file in redacted_files and not step.has_id):
             return _REDACTED
-        return _OFF.format(step.draft.category) if step.draft.category in closed else step
+        return _CATEGORY_OFF.format(step.draft.category) if step.draft.category in closed else step
 
     _keep(plan, compared)
     if compares:
@@ -184,12 +184,14 @@ class _Past:
             return _REDACTED
         step, rollback = replace(step, number=piece.number, version=piece.version), self._rollback(memory, piece)
         is_active = memory.discarded_at is None
-        is_ours = is_active and memory.version in (piece.version, rollback) and not memory.constitutional
+        is_unedited = is_active and memory.version in (piece.version, rollback) and not memory.constitutional
         has_moved = _place(memory) != _place(step.draft)
         says_it = is_active and bytes(memory.digest) == self.digest(step.draft.content)
-        if ((is_same and rollback is None) or says_it) and not (has_moved and is_ours):
+        if ((is_same and rollback is None) or says_it) and not (has_moved and is_unedited):
             return replace(step, state=State.SAME)
-        return replace(step, state=State.CHANGED, replaces=has_moved) if is_ours else _BOTH.format(memory.number)
+        return (
+            replace(step, state=State.CHANGED, replaces=has_moved) if is_unedited else _CONFLICT.format(memory.number)
+        )
 
 
 def _place(of: object) -> tuple[str, str, str]:
@@ -205,10 +207,10 @@ def _leave_out_repeats(agent: Agent, plan: Plan, past: _Past, alike: Iterable[Im
     for piece in alike:
         was = past.memory(piece)
         if was is not None and past.stands(piece) and was.number not in changing:
-            known[bytes(piece.text_digest), was.category, was.project] = _BEFORE.format(was.number)
+            known[bytes(piece.text_digest), was.category, was.project] = _ALREADY_IMPORTED.format(was.number)
     for memory in Memory.objects.of(agent).active().filter(digest__among=set(digests.values())):
         if memory.number not in changing:
-            known[bytes(memory.digest), memory.category, memory.project] = _LIKE.format(memory.number)
+            known[bytes(memory.digest), memory.category, memory.project] = _DUPLICATE.format(memory.number)
 
     def unless_known(step: Step) -> Step | str:
         if step.source not in digests:
@@ -223,7 +225,7 @@ def _leave_out_repeats(agent: Agent, plan: Plan, past: _Past, alike: Iterable[Im
 
 
 SETTINGS = "memory_rules.migration_settings"
-_STAYS = "its file was left as it is"
+_SOURCE_KEPT = "its file was left as it is"
 _MAX_NOTES = 16  # changes of a piece that become tags
 _MAX_TAGS_KNOWN = 1_000  # tags whose masked form is cached
 
@@ -309,7 +311,7 @@ class _Shaping:
             notes += _in_tags("migration:", f"from {self.at_home(found.key)}")
             notes += [_cut(f"transformed:{each}") for each in done[:_MAX_NOTES]]
         if settings_document.value(self.rules, f"{SETTINGS}.cross_system_compatibility"):
-            notes.append(f"compatibility:{_STAYS}")
+            notes.append(f"compatibility:{_SOURCE_KEPT}")
         tags = (*found.tags[: MAX_TAGS - len(notes)], *notes)
         return tuple(map(self.masked_tag, tags)) if self._is_masked(found) else tags
 

@@ -23,7 +23,7 @@ from memory.policy.validation import Draft, scope_of
 from memory.silo.silo import Opened, Read
 from memory.transfer import exporting
 from memory.transfer.export_formats import EXPORTS
-from memory.transfer.exporting import NotHeld
+from memory.transfer.exporting import Losses
 from memory.transfer.formats.parts import HERE, Found, LeftOut, Part
 from memory.transfer.importing import IMPORTS, of_parts
 from memory.writing import operations
@@ -121,7 +121,7 @@ def reads(agent: Agent, given: Iterable[Draft | Found], *, constitutional: bool 
 
 
 def out(name: str, agent: Agent, given: Sequence[Read]) -> tuple[bytes, Counter[str]]:
-    noted = NotHeld()
+    noted = Losses()
     return b"".join(EXPORTS[name].write(agent, given, noted)), noted
 
 

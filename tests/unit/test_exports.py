@@ -15,7 +15,7 @@ from memory.models import Agent
 from memory.policy.categories import SCOPES
 from memory.transfer import exporting
 from memory.transfer.export_formats import EXPORTS, writer
-from memory.transfer.exporting import NotHeld
+from memory.transfer.exporting import Losses
 from memory.vault import rendering
 from memory.writing import operations
 from tests.steps import ME, fresh, protect, remember
@@ -38,7 +38,7 @@ def ada(ada: Agent) -> Agent:
 
 
 def written(agent: Agent, name: str, *, with_discarded: bool = False) -> tuple[bytes, dict[str, int]]:
-    noted = NotHeld()
+    noted = Losses()
     write = writer(name, with_discarded=with_discarded)
     pieces = write(agent, exporting.memories(agent, with_discarded=with_discarded), noted)
     return b"".join(pieces), dict(noted)

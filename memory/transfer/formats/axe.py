@@ -10,7 +10,7 @@ from memory.models import Agent
 from memory.policy.validation import MAX_CONTENT
 from memory.run_log.runs import entry, harmless
 from memory.silo.silo import Read
-from memory.transfer.exporting import NotHeld
+from memory.transfer.exporting import Losses
 from memory.transfer.formats import gathering
 from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import has_mark
@@ -25,11 +25,11 @@ _OF_NOTHING = {
 _AS_LONG = 100  # characters; a longer text is not an empty entry
 
 
-def write(_: Agent, memories: Iterable[Read], noted: NotHeld) -> Iterator[bytes]:
+def write(_: Agent, memories: Iterable[Read], losses: Losses) -> Iterator[bytes]:
     for read in memories:
         text = harmless(read.opened.content)
         body = text if _OF_A_RUN.match(text) else _OF_NO_TASK + text
-        noted.update(_lost(read, body))
+        losses.update(_lost(read, body))
         yield entry(read.memory.origin, body).encode()
 
 

@@ -18,7 +18,7 @@ from memory.models import Agent
 from memory.policy.categories import PROJECT
 from memory.policy.validation import Draft, scope_of
 from memory.silo.silo import Read
-from memory.transfer.exporting import NotHeld, record
+from memory.transfer.exporting import Losses, record
 from memory.transfer.formats import gathering
 from memory.transfer.formats.parts import EMPTY, HERE, MAX_NOTE, Found, LeftOut, Part, one_line, parsed
 
@@ -90,7 +90,7 @@ def lines_of(path: str, file: IO[bytes]) -> Iterator[bytes]:
         raise _unreadable(path, failure) from None
 
 
-def write(_: Agent, found: Iterable[Read], __: NotHeld, *, with_discarded: bool = False) -> Iterator[bytes]:
+def write(_: Agent, found: Iterable[Read], __: Losses, *, with_discarded: bool = False) -> Iterator[bytes]:
     for read in found:
         line = record(read, with_discarded=with_discarded)
         yield json.dumps(line, ensure_ascii=False).encode() + b"\n"

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from memory.models import Agent
 from memory.silo.silo import Read
-from memory.transfer.exporting import OWN_KEY, NotHeld, own_fields
+from memory.transfer.exporting import OWN_KEY, Losses, own_fields
 from memory.transfer.formats import gathering
 from memory.transfer.formats.gathering import Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile, entries
@@ -23,7 +23,7 @@ from memory.transfer.formats.parts import EMPTY, NO_TEXT, LeftOut, Part, Unfit
 _AT_LEAST = 5_000  # characters that a block may grow to: Letta's own default
 
 
-def write(agent: Agent, memories: Iterable[Read], _: NotHeld) -> Iterator[bytes]:
+def write(agent: Agent, memories: Iterable[Read], _: Losses) -> Iterator[bytes]:
     numbers = array("Q")
     yield b'{"blocks": ['
     for read in memories:

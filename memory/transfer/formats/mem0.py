@@ -11,7 +11,7 @@ from uuid import NAMESPACE_URL, uuid5
 from memory.models import Agent
 from memory.policy.categories import SCOPES
 from memory.silo.silo import Read
-from memory.transfer.exporting import OWN_KEY, NotHeld, own_fields
+from memory.transfer.exporting import OWN_KEY, Losses, own_fields
 from memory.transfer.formats import gathering
 from memory.transfer.formats.gathering import MORE_PAGES, Gathered
 from memory.transfer.formats.json_file import Entry, JSONFile
@@ -24,7 +24,7 @@ _SILENT = {"hash", "score", "state", "deleted_at"}
 _MOST_NAMES = 10_000  # of apps and categories
 
 
-def write(agent: Agent, memories: Iterable[Read], _: NotHeld) -> Iterator[bytes]:
+def write(agent: Agent, memories: Iterable[Read], _: Losses) -> Iterator[bytes]:
     yield b'{"results": ['
     between = b"\n"
     for read in memories:

@@ -26,7 +26,7 @@ from memory.markdown import sections
 from memory.models import Agent
 from memory.policy import settings_document, switches
 from memory.silo.silo import Read
-from memory.transfer.exporting import NotHeld
+from memory.transfer.exporting import Losses
 from memory.transfer.formats import tree_files
 from memory.transfer.formats.parts import LeftOut, Part, Unfit
 from memory.vault import layout, rendering
@@ -127,10 +127,10 @@ SETTINGS, MEMORIES = "memory-rules/settings.json", "memory"
 _AT_ONCE = 250  # memories whose dates are queried together
 
 
-def write(agent: Agent, memories: Iterable[Read], noted: NotHeld) -> Iterator[bytes]:
+def write(agent: Agent, memories: Iterable[Read], losses: Losses) -> Iterator[bytes]:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w|gz") as archive:
-        for path, data, at in _files(agent, iter(memories), noted):
+        for path, data, at in _files(agent, iter(memories), losses):
             header = tarfile.TarInfo(path)
             header.size, header.mtime, header.mode = len(data), at, 0o600
             archive.addfile(header, io.BytesIO(data))
@@ -146,7 +146,7 @@ def _taken(buffer: io.BytesIO) -> bytes:
     return data
 
 
-def _files(agent: Agent, memories: Iterator[Read], noted: NotHeld) -> Iterator[tuple[str, bytes, int]]:
+def _files(agent: Agent, memories: Iterator[Read], losses: Losses) -> Iterator[tuple[str, bytes, int]]:
     """Yield (path, bytes, seconds since 1970) of each file."""
     rules = switches.rules_of(agent)
     whole = settings_document.whole(rules, enabled=agent.memory_enabled)
@@ -160,7 +160,7 @@ def _files(agent: Agent, memories: Iterator[Read], noted: NotHeld) -> Iterator[t
             changed_at = times.get(memory.version, memory.created_at)
             data = rendering.rendered(memory, read.opened, settings_document.value(rules, "version"), changed_at)
             path = _path(read, rules, named)
-            noted.update(_lost(read, data, path))
+            losses.update(_lost(read, data, path))
             yield str(MEMORIES / path), data, _seconds(memory.origin)
 
 
