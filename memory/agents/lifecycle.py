@@ -97,7 +97,7 @@ def _clean(agent: Agent, setting: Collection[str]) -> None:
     if "memory_path" in setting:
         agent.memory_path = runs.path_in_roots(agent.memory_path)
     if "vault_path" in setting:
-        agent.vault_path = base.resolved(agent.vault_path)
+        agent.vault_path = base.resolve_path(agent.vault_path)
     placed = [name for name in FILES if name in setting]
     if placed:
         alone(_PLACES)
@@ -257,7 +257,7 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
 
 def _kept(path: str, *, is_agreed: bool) -> str:
     """A vault's path as it is kept, without links: one that was agreed to leads where it led then. Raises Invalid."""
-    kept = base.resolved(path)
+    kept = base.resolve_path(path)
     if is_agreed and kept != path:
         raise Invalid("vault_path", "leads elsewhere than when it was proposed; propose it anew")
     return kept

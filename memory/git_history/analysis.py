@@ -152,11 +152,11 @@ def branches(repository: Repository, commits: Sequence[Commit], is_late: Callabl
     merged = []
     for commit in reversed(line):
         for parent in commit.parents[1:] if not is_late() else ():
-            if times := repository.beside(parent, commit.parents[0]):
+            if times := repository.times_not_in(parent, commit.parents[0]):
                 merged.append((len(times), max(0, commit.at - min(times)) / DAY))
     found = sorted(_open(repository, commits, squashed, since), key=lambda each: (-each[1].at, each[0]))
     of_people = [each for each in found if not _BOT_BRANCH.match(each[0])][:LISTED]
-    newest = tuple((name, len(repository.beside(tip.id, commits[0].id)), tip.at) for name, tip in of_people)
+    newest = tuple((name, len(repository.times_not_in(tip.id, commits[0].id)), tip.at) for name, tip in of_people)
     return None if is_late() else Branches(tuple(merged), len(squashed), len(found), newest)
 
 

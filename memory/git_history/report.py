@@ -76,7 +76,7 @@ def _composed(lines: list[Line]) -> str:
     for (section, heading), of_it in groupby(lines, key=lambda line: (line.section, line.heading)):
         texts.setdefault(section, []).extend([f"### {heading}"] if heading else [])
         texts[section] += [line.text for line in of_it]
-    return sections.composed({section: "\n".join(text) for section, text in texts.items()})
+    return sections.join({section: "\n".join(text) for section, text in texts.items()})
 
 
 def covered(analysis: Analysis) -> str:

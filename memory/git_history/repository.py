@@ -113,7 +113,7 @@ class Repository:
             for entry in self._repo.get_walker(include=[ObjectID(start.encode())], since=since):
                 yield self._parsed(entry.commit, self._changes(entry) if reads_files else None)
 
-    def beside(self, tip: str, other: str) -> list[int]:
+    def times_not_in(self, tip: str, other: str) -> list[int]:
         """The times of the commits that are ancestors of `tip` and not of `other`."""
         names = [ObjectID(name.encode()) for name in (tip, other)]
         with readable():

@@ -22,7 +22,7 @@ from memory.policy import settings_document, switches
 from memory.policy.categories import PRIVATE, SCOPES
 from memory.policy.validation import parse_moment
 from memory.transfer import migration
-from memory.transfer.planning import SETTINGS, Choice, Plan, State, Step, planned
+from memory.transfer.planning import SETTINGS, Choice, Plan, State, Step, make_plan
 from memory.transfer.reading import Source, detect, unique
 from memory.transfer.systems import SYSTEMS
 
@@ -79,7 +79,7 @@ def find(
             advance(1)
             if SYSTEMS[item.source.system].group in supported:
                 items.append(item)
-        plan = planned(
+        plan = make_plan(
             agent,
             unique(items),
             project,

@@ -64,9 +64,9 @@ def stored(text: str, *, is_bold: bool) -> str:
 
 def with_fact(text: str, category: str, section: str, label: str, value: str) -> str:
     """Return a memory's text with one more field in a section. An existing value stays."""
-    found = sections.parted(text, category)
+    found = sections.split(text, category)
     before = found.get(section, "")
     if fact(before, label):
         return text
     found[section] = f"{before}\n- {label}: {value}"
-    return sections.composed({name: found.get(name, "") for name in sections.names(category)})
+    return sections.join({name: found.get(name, "") for name in sections.names(category)})

@@ -73,14 +73,14 @@ def main_section(category: str) -> str:
     return names(category)[0] if category in templates.OF else "Understanding"
 
 
-def composed(sections: Mapping[str, str]) -> str:
-    """Join sections, in this order, without empty ones. `parted` finds them again, except for whitespace around
+def join(sections: Mapping[str, str]) -> str:
+    """Join sections, in this order, without empty ones. `split` finds them again, except for whitespace around
     them."""
     texts = ((name, text.strip()) for name, text in sections.items())
     return "\n\n".join(f"## {name}\n{escaped(text)}" for name, text in texts if text)
 
 
-def parted(text: str, category: str) -> dict[str, str]:
+def split(text: str, category: str) -> dict[str, str]:
     """Return the sections of a text. Text before the first heading belongs to the main section."""
     known = set(names(category))
     found: dict[str, list[str]] = {}
@@ -121,7 +121,7 @@ def fact(section: str, label: str) -> str:
 
 def fact_in(text: str, category: str, section: str, label: str) -> str:
     """Return the value of a field in a memory's text, or ""."""
-    return fact(parted(text, category).get(section, ""), label)
+    return fact(split(text, category).get(section, ""), label)
 
 
 # --- lines that look like headings

@@ -192,7 +192,7 @@ class Captured:
     preserved: str = "whole"  # or a short note about what is not kept
 
 
-def captured(interaction: Interaction, rules: Mapping[str, Any], *, requested: bool) -> Captured:
+def capture(interaction: Interaction, rules: Mapping[str, Any], *, requested: bool) -> Captured:
     """Return what to store of a checked interaction. Automatic recordings also follow the settings of
     `auto_recording`."""
     is_on = partial(settings_document.is_on, rules)
@@ -232,7 +232,7 @@ def contents(kept: Captured, session: str, *, previous: str, parts_at: Callable[
     """Return the texts of its memories, of at most 10,000 characters each. A long interaction is split into parts.
     `previous` refers to the previous interaction, and `parts_at` returns the reference to a part by its index."""
     values = _values(kept, session)
-    room = MAX_CONTENT - len(sections.composed(sections.filled(CATEGORY, values))) - _RESERVED
+    room = MAX_CONTENT - len(sections.join(sections.filled(CATEGORY, values))) - _RESERVED
     texts = {"User Prompt": kept.interaction.prompt, "Agent Response": kept.interaction.response}
     parts = _parts(texts, room, MAX_CONTENT - 300 - _RESERVED)
     found = []
@@ -243,11 +243,11 @@ def contents(kept: Captured, session: str, *, previous: str, parts_at: Callable[
             values |= {"Part": f"{place + 1} of {len(parts)}"}
         if place + 1 < len(parts):
             values |= {"Continued In": parts_at(place + 1)}
-        found.append(sections.composed(part | sections.filled(CATEGORY, values)))
+        found.append(sections.join(part | sections.filled(CATEGORY, values)))
     return found
 
 
-def followed(text: str, reference: str) -> str:
+def with_follow_up(text: str, reference: str) -> str:
     """Return the memory of an interaction with a reference to the next one."""
     return labels.with_fact(text, CATEGORY, "Related Interactions", "Follow-up", reference)
 
@@ -298,7 +298,7 @@ def _fitting(name: str, text: str, room: int) -> int:
 
 
 def _size(name: str, text: str) -> int:
-    return len(sections.composed({name: fenced(text)})) + len("\n\n")
+    return len(sections.join({name: fenced(text)})) + len("\n\n")
 
 
 def fenced(text: str) -> str:

@@ -22,7 +22,7 @@ from memory.models import Agent, Kind, RecordedSession
 from memory.policy import paths, settings_document, switches
 from memory.policy.validation import Draft
 from memory.recording import sessions, topics
-from memory.recording.interactions import CATEGORY, Captured, Interaction, captured, contents, is_worth_recording
+from memory.recording.interactions import CATEGORY, Captured, Interaction, capture, contents, is_worth_recording
 from memory.recording.texts import cut, reference
 from memory.recording.topics import MOST_OF_AN_ITEM, Stage, TopicFull
 from memory.writing import edits, operations
@@ -49,7 +49,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Ready:
+class PreparedInteraction:
     """An interaction that is already masked and without brands. This may take a second, so it happens before the agent
     is locked."""
 
@@ -66,7 +66,7 @@ class Ready:
         with edits.locked(agent) as row:
             now = self
             if (row.memory_enabled, row.rules) != (self.agent.memory_enabled, self.agent.rules):
-                now = ready(row, self.interaction, requested=self.requested)
+                now = prepare(row, self.interaction, requested=self.requested)
             return now._skipped() if now.kept is None else _recorded(row, now.kept, actor)
 
     def _skipped(self) -> Recorded:
@@ -80,20 +80,20 @@ def record(agent: Agent, interaction: Interaction, actor: Actor, *, requested: b
     Unless it is `requested`, it is skipped if something is switched off or if it is below the threshold. Raises
     Invalid, and if it is requested MemoryDisabled and CategoryDisabled.
     """
-    return ready(agent, interaction, requested=requested).keep(agent, actor)
+    return prepare(agent, interaction, requested=requested).keep(agent, actor)
 
 
-def ready(agent: Agent, interaction: Interaction, *, requested: bool = False) -> Ready:
+def prepare(agent: Agent, interaction: Interaction, *, requested: bool = False) -> PreparedInteraction:
     """Prepare an interaction. Raises what `record` raises."""
-    made = partial(Ready, agent, interaction, requested)
+    prepared = partial(PreparedInteraction, agent, interaction, requested)
     if reason := _closed(agent, requested=requested):
-        return made(skipped=reason)
+        return prepared(skipped=reason)
     checked = interaction.checked()
     checked = replace(checked, topic=topics.checked_topic(checked.topic)) if checked.topic else checked
     rules = switches.rules_of(agent)
     if not (requested or is_worth_recording(rules, checked.prompt, checked.response)):
-        return made(skipped="below_threshold")
-    return made(kept=captured(checked, rules, requested=requested))
+        return prepared(skipped="below_threshold")
+    return prepared(kept=capture(checked, rules, requested=requested))
 
 
 def _closed(agent: Agent, *, requested: bool) -> str:
@@ -115,7 +115,7 @@ def _recorded(row: Agent, kept: Captured, actor: Actor) -> Recorded:
     to, first = partial(_refer, row, session), row.next_number
     previous = to(before.number, before.origin) if before else ""
     texts = contents(kept, session.name, previous=previous, parts_at=lambda place: to(first + place, now))
-    besides = sessions.followed(row, before, to(first, now)) if before else {}
+    besides = sessions.with_follow_up(row, before, to(first, now)) if before else {}
     tags = [sessions.tag_of(session.name), f"kind:{kept.kind}", f"significance:{kept.level}"]
     tags.append(f"preserved:{kept.preserved}")
     tags += [topics.tag_of(kept.interaction.topic)] if kept.interaction.topic else []

@@ -80,7 +80,7 @@ _OUTCOME_FIELDS = {
 _SWITCHES = {"Topic Evolution": "topic_tracking", "Session Quality Metrics": "quality_metrics"}
 
 
-def composed(
+def render(
     session: RecordedSession,
     recordings: Recordings,
     outcomes: Outcomes,
@@ -111,7 +111,7 @@ def composed(
     for section, switch in _SWITCHES.items():
         if not settings_document.is_on(rules, "categories", CATEGORY, switch):
             del found[section]
-    return sections.composed(found)
+    return sections.join(found)
 
 
 def _of_topics(flow: Sequence[str]) -> dict[str, str]:
@@ -281,9 +281,9 @@ def note(session: RecordedSession, numbers: list[int], now: datetime) -> None:
     session.save(update_fields=["numbers", "began_at", "last_at", "ended_at"])
 
 
-def followed(row: Agent, memory: Memory, reference: str) -> dict[int, str]:
+def with_follow_up(row: Agent, memory: Memory, reference: str) -> dict[int, str]:
     """Return the memory of an interaction with a reference to the next one, by its number."""
-    return {memory.number: interactions.followed(Silo.for_agent(row).open(memory).content, reference)}
+    return {memory.number: interactions.with_follow_up(Silo.for_agent(row).open(memory).content, reference)}
 
 
 def tag_of(name: str) -> str:
@@ -358,7 +358,7 @@ def _store(row: Agent, session: RecordedSession, actor: Actor, outcomes: Outcome
     own = _active(row, session.memory)
     before_text = Silo.for_agent(row).open(own).content if own is not None else ""
     outcomes = outcomes.filled_from(before_text)
-    text = composed(session, recordings, outcomes, rules, titles=talked_of.titles, before=before)
+    text = render(session, recordings, outcomes, rules, titles=talked_of.titles, before=before)
     text = with_next(text, sections.fact_in(before_text, CATEGORY, *NEXT))
     number = own.number if own is not None and not own.constitutional else None
     besides = talked_of.referring(row, session.name, _refer(row, number or row.next_number, session, within="topic"))
@@ -400,4 +400,4 @@ def _recordings(row: Agent, session: RecordedSession) -> list[dict[str, str]]:
     numbers = session.numbers if len(session.numbers) <= READ else [session.numbers[0], *session.numbers[1 - READ :]]
     memories = Memory.objects.of(row).active().numbered(numbers).filter(category="user_interaction")
     silo = Silo.for_agent(row)
-    return [sections.parted(silo.open(memory).content, "user_interaction") for memory in memories.order_by("number")]
+    return [sections.split(silo.open(memory).content, "user_interaction") for memory in memories.order_by("number")]

@@ -131,7 +131,7 @@ def title(text: str) -> str:
 def _read(text: str) -> Values:
     """Return the texts of each field. Lines in another format become notes."""
     values: Values = {field: [] for field in chain(*templates.OF[CATEGORY].values())}
-    for section in sections.parted(text, CATEGORY).values():
+    for section in sections.split(text, CATEGORY).values():
         current = "Notes"
         for line in section.splitlines():
             found = re.match(r"- ([^:]+):(?: (.*))?\Z", line)
@@ -181,7 +181,7 @@ def _as_text(values: Values) -> str:
         section: "\n".join(_line(field, values[field]) for field in fields if values[field])
         for section, fields in templates.OF[CATEGORY].items()
     }
-    return sections.composed(found)
+    return sections.join(found)
 
 
 def _line(field: str, texts: list[str]) -> str:

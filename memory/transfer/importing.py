@@ -136,11 +136,11 @@ def check_file(file: IO[bytes], format: str, *, project: str = "") -> CheckedFil
     if format == "jsonl":
         if project:
             raise Invalid("project", "cannot be set for JSON Lines: each line names its own project")
-        return of_lines(jsonl.lines_of("the file", file))
-    return of_parts(IMPORTS[format].read(file, ""), project=project, expected=IMPORTS[format].what)
+        return check_lines(jsonl.lines_of("the file", file))
+    return check_parts(IMPORTS[format].read(file, ""), project=project, expected=IMPORTS[format].what)
 
 
-def of_parts(parts: Iterable[Part], *, project: str = "", expected: str = "memories") -> CheckedFile:
+def check_parts(parts: Iterable[Part], *, project: str = "", expected: str = "memories") -> CheckedFile:
     """Check what a reader found in a file. Raises Invalid if nothing has the expected format."""
     done = Imported()
     drafts = _drafts(parts, checked_project(project) or DEFAULT_PROJECT, done)
@@ -150,7 +150,7 @@ def of_parts(parts: Iterable[Part], *, project: str = "", expected: str = "memor
     return CheckedFile(chain(first, drafts), done)
 
 
-def of_lines(lines: Iterable[bytes]) -> CheckedFile:
+def check_lines(lines: Iterable[bytes]) -> CheckedFile:
     """Prepare JSON Lines. One bad line, and nothing is stored."""
     done = Imported()
     return CheckedFile(_of_lines(lines, done), done)

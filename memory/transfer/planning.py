@@ -230,7 +230,7 @@ _MAX_NOTES = 16  # changes of a piece that become tags
 _MAX_TAGS_KNOWN = 1_000  # tags whose masked form is cached
 
 
-def planned(
+def make_plan(
     agent: Agent,
     items: Iterable[Item],
     project: str,

@@ -30,7 +30,7 @@ def roots() -> tuple[Path, ...]:
     return tuple(Path(root) for root in settings.VAULT_ROOTS)
 
 
-def resolved(path: str, beside: Path | None = None, allowed: Sequence[Path] = ()) -> str:
+def resolve_path(path: str, beside: Path | None = None, allowed: Sequence[Path] = ()) -> str:
     """Return the absolute path of a vault, without symlinks, or "" for "". A relative path starts at `beside` (default:
     the first allowed folder), and ~ is the home folder. The path must be inside one of the `allowed` folders (default:
     VAULT_ROOTS), also after symlinks are resolved. Raises Invalid."""

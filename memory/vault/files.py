@@ -161,7 +161,7 @@ class Files:
         if memory.discarded_at is not None and file is None and expected is None and there is None:
             return  # it never had a file
         is_private = paths.is_private(memory.category, self.rules)
-        data = rendering.rendered(memory, None if is_private else opened, self.version, changed_at)
+        data = rendering.render(memory, None if is_private else opened, self.version, changed_at)
         self.disk.stage(path, data, expected=expected)
         line = Line.of(memory, path, layout.title_in_index(memory, opened, path, self.rules))
         replaces = old if there is not None and old != path else None
@@ -232,7 +232,7 @@ class Files:
         folder = paths.folder(memory.category, memory.project, self.rules)
         is_in_place = path.parent == PurePosixPath(ASIDE, folder)
         target = path if is_in_place else self.disk.free_aside(folder / paths.file_name(memory.number))
-        sealed_file = rendering.rendered(kept, None, self.version, timezone.now())
+        sealed_file = rendering.render(kept, None, self.version, timezone.now())
         self.disk.stage(target, sealed_file, expected=data if is_in_place else None)
         if target in self.disk.publish():
             return path
@@ -331,7 +331,7 @@ class Files:
         if info is None or info.number != memory.number:
             return False
         return any(
-            rendering.rendered(before, opened if info.sealed is None else None, info.version, at) == data
+            rendering.render(before, opened if info.sealed is None else None, info.version, at) == data
             for before, opened, at in self._versions(memory)
         )
 

@@ -77,7 +77,7 @@ def _title(memory: Memory, opened: Opened) -> str:
         return tags["topic"]
     if memory.category == "git_history" and tags.get("analysis"):
         return f"git {tags['analysis']}"
-    texts = sections.parted(opened.content[:2_000], memory.category)
+    texts = sections.split(opened.content[:2_000], memory.category)
     text = texts.get(sections.main_section(memory.category)) or next(iter(texts.values()), "")
     return " ".join(text.split()[:_WORDS])
 

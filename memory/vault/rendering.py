@@ -95,14 +95,14 @@ def mask_for_file(memory: Memory, opened: Opened, rules: Mapping[str, Any]) -> O
     return Opened(content, tuple(tags))
 
 
-def rendered(memory: Memory, opened: Opened | None, version: str, changed_at: datetime) -> bytes:
+def render(memory: Memory, opened: Opened | None, version: str, changed_at: datetime) -> bytes:
     """Return the file of a memory, sealed if `opened` is None. `version` is that of the rules, `changed_at` the time of
     the last change. A last line of each list names the fields without a value."""
     values = _metadata(memory, version, changed_at)
     if opened is None:
         block = base64.b64encode(bytes(memory.sealed)).decode()
         return _filled("sealed", values | {"sealed": "\n".join(textwrap.wrap(block, _FOLDED))})
-    texts = sections.parted(opened.content, memory.category)
+    texts = sections.split(opened.content, memory.category)
     values |= _of_tags(opened.tags) | _of_sections(texts)
     for name in sections.names(memory.category):
         text = labels.completed(visible(texts.get(name, "")), memory.category, name)

@@ -79,6 +79,6 @@ def _write(agent: Agent, name: str, file: Path) -> None:
 def _read(agent: Agent, name: str, file: Path) -> None:
     with file.open("rb") as read:
         if name == "jsonl":
-            importing.of_lines(jsonl.lines_of("the file", read)).store(agent, ME)
+            importing.check_lines(jsonl.lines_of("the file", read)).store(agent, ME)
         else:
             importing.check_file(read, name).store(agent, ME)

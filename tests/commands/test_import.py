@@ -198,9 +198,9 @@ def test_what_is_exported_is_imported_as_it_was(rows: list[dict[str, Any]]) -> N
     name = next(_NAMES)
     ada, _ = lifecycle.create("acme", f"a-{name}", model="builtin/dedupe", actor=OPERATOR)
     bob, _ = lifecycle.create("globex", f"b-{name}", model="builtin/dedupe", actor=OPERATOR)
-    importing.of_lines([told(row) for row in rows]).store(ada, OPERATOR)
+    importing.check_lines([told(row) for row in rows]).store(ada, OPERATOR)
     exported = steps.exported(ada)
-    done = importing.of_lines([text.encode() for text in exported]).store(bob, OPERATOR)
+    done = importing.check_lines([text.encode() for text in exported]).store(bob, OPERATOR)
     again = [json.loads(text) for text in steps.exported(bob)]
     gone = {"created_at"}
     assert [{k: v for k, v in json.loads(text).items() if k not in gone} for text in exported] == [

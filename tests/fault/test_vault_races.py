@@ -72,7 +72,7 @@ def agrees(agent: Agent, edited: frozenset[int] = frozenset()) -> None:
         assert file is not None
         path = Path(agent.vault_path) / Line.open(silo, file).path
         said = rendering.blocks(path.read_text())
-        told = sections.parted(silo.open(memory).content, memory.category)
+        told = sections.split(silo.open(memory).content, memory.category)
         assert {name: said.get(name) for name in told} == told
     assert not list(Path(agent.vault_path).rglob(f"{disk.NEW}*"))
     whole(agent)

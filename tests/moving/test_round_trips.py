@@ -25,7 +25,7 @@ from memory.transfer import exporting
 from memory.transfer.export_formats import EXPORTS
 from memory.transfer.exporting import Losses
 from memory.transfer.formats.parts import HERE, Found, LeftOut, Part
-from memory.transfer.importing import IMPORTS, of_parts
+from memory.transfer.importing import IMPORTS, check_parts
 from memory.writing import operations
 from tests.conftest import OPERATOR
 from tests.steps import ME, fresh, problems, protect
@@ -189,7 +189,7 @@ def test_a_folder_gives_back_what_its_writer_did_not_say_is_lost(
         return
     [part] = found
     assert isinstance(part, Found)
-    said = [sections.parted(text, draft.category) for text in (part.content, draft.content)]
+    said = [sections.split(text, draft.category) for text in (part.content, draft.content)]
     assert (said[0] == said[1]) is not noted["a section has the placeholder of an empty section"]
     assert noted["a section has the placeholder of an empty section"] == (
         "Not recorded" in draft.content and said[0] != said[1]
@@ -243,7 +243,7 @@ def test_from_an_agent_to_another(name: str, house: Any, ada: Agent) -> None:
     data, noted = out(name, ada, list(exporting.memories(fresh(ada))))
     eve, _ = lifecycle.create("acme", "eve", model="builtin/dedupe", actor=OPERATOR)
     steps: list[int] = []
-    done = of_parts(back(name, data)).store(eve, ME, steps.append)
+    done = check_parts(back(name, data)).store(eve, ME, steps.append)
     assert (done.imported, done.left_out, sum(steps)) == (len(GIVEN), 0, len(GIVEN))
     assert done.tokens == sum(read.memory.tokens for read in exporting.memories(fresh(eve)))
     assert problems(eve) == []
@@ -252,7 +252,7 @@ def test_from_an_agent_to_another(name: str, house: Any, ada: Agent) -> None:
     assert not any(read.memory.constitutional for read in exporting.memories(fresh(eve)))
     again, _ = out(name, fresh(eve), list(exporting.memories(fresh(eve))))
     third, _ = lifecycle.create("acme", "third", model="builtin/dedupe", actor=OPERATOR)
-    assert of_parts(back(name, again)).store(third, ME).imported == len(GIVEN)
+    assert check_parts(back(name, again)).store(third, ME).imported == len(GIVEN)
     assert says(eve) == says(third)
 
 
@@ -263,6 +263,6 @@ def says(agent: Agent) -> list[Any]:
 
 def test_who_names_no_project_gets_the_one_that_was_given(ada: Agent) -> None:
     part = Found("#1", "said", "contextual", HERE)
-    of_parts([part], project="harbour-desk").store(ada, ME)
-    of_parts([part]).store(ada, ME)
+    check_parts([part], project="harbour-desk").store(ada, ME)
+    check_parts([part]).store(ada, ME)
     assert [read.memory.project for read in exporting.memories(ada)] == ["harbour-desk", DEFAULT_PROJECT]

@@ -292,7 +292,7 @@ class Vaulted(Walk):
             if said.sealed is not None:
                 assert silo.open_sealed(memory.number, said.sealed) == opened
             else:
-                told = sections.parted(opened.content, memory.category)
+                told = sections.split(opened.content, memory.category)
                 shown = rendering.blocks((self.vault / path).read_text())
                 assert {name: shown.get(name) for name in told} == told
 

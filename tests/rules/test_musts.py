@@ -285,7 +285,7 @@ def test_what_is_stored_is_without_brand_and_licence(ada: Agent) -> None:
     ran = [rules("store", f"Tabs, not spaces.\n{BRAND}\n{LICENCE}"), rules("store", *told)]
     plain, structured = [each.json["id"] for each in ran]
     assert said(ada, plain) == "Tabs, not spaces."
-    assert sections.parted(said(ada, structured), "behavioral") == {"Understanding": "Tabs."}
+    assert sections.split(said(ada, structured), "behavioral") == {"Understanding": "Tabs."}
 
 
 def test_no_template_has_a_brand_or_a_licence() -> None:

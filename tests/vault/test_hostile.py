@@ -93,10 +93,10 @@ def said_again(data: bytes) -> rendering.FileInfo:
 @pytest.mark.parametrize("category", OPEN)
 @given(text=WRITTEN, tags=TAGS)
 def test_any_text_is_found_again_in_its_file(category: str, text: str, tags: tuple[str, ...]) -> None:
-    data = rendering.rendered(memory(category), Opened(text, tags), "1.0.0", DAY)
+    data = rendering.render(memory(category), Opened(text, tags), "1.0.0", DAY)
     said = said_again(data)
     found = rendering.blocks(data.decode())
-    told = {name: as_shown(part, category) for name, part in sections.parted(text, category).items()}
+    told = {name: as_shown(part, category) for name, part in sections.split(text, category).items()}
     shown = {name: found[name] for name in told}
     assert (said.number, said.version, shown) == (42, "1.0.0", told)
     assert said.sealed is None
@@ -111,7 +111,7 @@ def as_shown(text: str, category: str) -> str:
 @pytest.mark.parametrize("category", sorted(name for name, scope in SCOPES.items() if scope == PRIVATE))
 @given(sealed=st.binary(min_size=1, max_size=400))
 def test_any_sealed_block_is_found_again(category: str, sealed: bytes) -> None:
-    said = said_again(rendering.rendered(memory(category, sealed=sealed), None, "1.0.0", DAY))
+    said = said_again(rendering.render(memory(category, sealed=sealed), None, "1.0.0", DAY))
     assert (said.number, said.sealed) == (42, sealed)
 
 

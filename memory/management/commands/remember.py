@@ -132,7 +132,7 @@ class Command(AgentCommand):
         if text and main in given:
             raise Invalid("content", f"is the section {main}: give one of the two")
         given |= {main: text} if text else {}
-        return sections.composed({name: given.get(name, "") for name in known})
+        return sections.join({name: given.get(name, "") for name in known})
 
     # --- record
 

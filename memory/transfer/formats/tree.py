@@ -158,7 +158,7 @@ def _files(agent: Agent, memories: Iterator[Read], losses: Losses) -> Iterator[t
         for read in batch:
             memory = read.memory
             changed_at = times.get(memory.version, memory.created_at)
-            data = rendering.rendered(memory, read.opened, settings_document.value(rules, "version"), changed_at)
+            data = rendering.render(memory, read.opened, settings_document.value(rules, "version"), changed_at)
             path = _path(read, rules, named)
             losses.update(_lost(read, data, path))
             yield str(MEMORIES / path), data, _seconds(memory.origin)
@@ -184,7 +184,7 @@ def _lost(read: Read, data: bytes, path: PurePosixPath) -> Iterator[str]:
     if isinstance(found, LeftOut):
         yield "every section has the placeholder of an empty section, so the file has no text"
         return
-    if sections.parted(found.content, memory.category) != sections.parted(opened.content, memory.category):
+    if sections.split(found.content, memory.category) != sections.split(opened.content, memory.category):
         yield "a section has the placeholder of an empty section"
     if found.tags != tuple(dict.fromkeys(" ".join(tag.split()) for tag in opened.tags)):
         yield "a tag has the placeholder of an empty list of tags"

@@ -48,7 +48,7 @@ def _text(data: bytes) -> parts.Decoded:
 
 def content(texts: Mapping[str, str], category: str) -> str:
     """Join sections as the text of a memory. The main section's heading is left out if the text is too long with it."""
-    text = sections.composed(texts)
+    text = sections.join(texts)
     if len(text) <= MAX_CONTENT:
         return text
     main = sections.main_section(category)
