@@ -25,13 +25,13 @@ from memory.policy import settings_document
 
 DAY = 86_400  # seconds
 LONG = 14  # days after which a branch is long-lived
-_WIDE, _SEVERAL = 20, 3  # files of a commit that reaches far, and of one that is more than a small fix
-_LATEST = 3  # decisions that are compared for each one that is listed
+_WIDE, _SEVERAL = 20, 3  # files of a wide commit, and of one that is more than a small fix
+_LATEST = 3  # decisions that are compared for each listed one
 _SCORES = {"feature": 2, "revert": 2, "refactoring": 1, "fix": 1, "performance": 1}
 LISTED = 3  # branches that are named
-_BOT_BRANCH = re.compile(r"(?:origin/)?(?:dependabot|renovate|snyk)\b")  # of programs that update dependencies
+_BOT_BRANCH = re.compile(r"(?:origin/)?(?:dependabot|renovate|snyk)\b")  # made by dependency bots
 _IN_LOG = "in the changelog"
-_OBVIOUS = (*_SCORES, _IN_LOG)  # reasons that the subject says, or that say little
+_OBVIOUS = (*_SCORES, _IN_LOG)  # reasons that the subject shows already
 
 
 def day(at: int) -> date:
@@ -247,7 +247,7 @@ class Analysis:
     limits: Limits
     parts: Parts
     facts: tuple[Commit, ...]
-    is_complete: bool = True  # no commit was left out because of the limits of commits and seconds
+    is_complete: bool = True  # the limits of commits and seconds were not reached
     is_older: bool = False
     tags: tuple[Tag, ...] | None = None
     branches: Branches | None = None

@@ -1,4 +1,4 @@
-"""What the message of a commit says: the type of the change, and what was decided.
+"""Read commit messages: the type of the change, and the decision in it.
 
 Conventional Commits name their type. Other messages are classified by their first words.
 """
@@ -59,7 +59,7 @@ _BREAKING = re.compile(r"^BREAKING[ -]CHANGE: ", re.MULTILINE)
 _TRAILER = re.compile(r"[A-Za-z][A-Za-z-]*(?:: | #)\S")
 _REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b\.?", re.MULTILINE)
 _SQUASHED = re.compile(r"\(#\d+\)\Z")
-# "injection" alone is no attack: dependency injection is a design.
+# "injection" alone is not an attack: dependency injection is a design.
 _SECURITY = re.compile(
     r"\bCVE-\d{4}-\d+|\bGHSA-\w|\bvulnerabilit|\bsecurity (?:fix|patch|issue|hole|bug|flaw|release|advisory)|"
     r"\b(?:fix|clos|prevent|patch|avoid|block|escap|stop)\w*\b.{0,60}"
@@ -72,7 +72,7 @@ _DECIDES = re.compile(
     re.IGNORECASE,
 )
 _EXPLAINS = re.compile(r"\b(?:because|instead of|rather than|so that|given that)\b", re.IGNORECASE)
-# Sentences that need the one before them, or that are about the author or about tests.
+# Sentences that depend on the one before, or that are about the author or tests.
 _UNCLEAR = re.compile(
     r"(?:I have|I've|It|They|That|However|Also|But|And|So|Tests?)\b|.*\b(?:here|above|below|these|those)\b",
     re.DOTALL | re.IGNORECASE,
@@ -107,7 +107,7 @@ class Message:
 
 def read(subject: str, body: str = "", *, is_merge: bool = False) -> Message:
     """A commit with two parents is a merge, whatever its message says."""
-    subject = subject[:1_000]  # the patterns take long for a very long line
+    subject = subject[:1_000]  # the patterns are slow on very long lines
     is_breaking = bool(_BREAKING.search(body))
     body, reverted = without_trailers(body), _REVERTS.search(body)
     first = body.split("\n\n")[0][:1_000]

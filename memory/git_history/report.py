@@ -40,7 +40,7 @@ _VERSION = re.compile(r"(?:\A|[^\d.])v?\d{1,6}\.\d{1,6}(?:\.\d{1,6})*(?:-[A-Za-z
 _NIGHTLY = re.compile(
     r"nightly|snapshot|canary|\d{4}-?\d\d-?\d\d|(?:alpha|beta|rc|dev|pre(?:view)?|next)[\d.-]*\Z", re.IGNORECASE
 )
-_IN_SERIES = re.compile(r"(?<![A-Za-z])v(?=\d)|(?<=\d)\.[\d.]+")  # what does not tell one series from another
+_IN_SERIES = re.compile(r"(?<![A-Za-z])v(?=\d)|(?<=\d)\.[\d.]+")  # the part of a name that differs within a series
 _HOT, _FIXING, _TESTED, _CONVENTIONAL, _SMALL = 0.25, 0.4, 0.5, 0.8, 5
 _DEPTH = 3  # levels of folders
 _ENOUGH = 10  # commits for a recommendation
@@ -55,7 +55,7 @@ class Line(NamedTuple):
     text: str
 
 
-_Fields = Iterator[tuple[int, str, str]]  # rank, label and value of each line; one without a value is left out
+_Fields = Iterator[tuple[int, str, str]]  # rank, label and value of each line; lines without a value are left out
 
 
 def render(analysis: Analysis, project: str) -> str:
@@ -247,7 +247,7 @@ class _Report:
         yield 7, "Future Considerations", "; ".join(self.future())
 
     def attention(self) -> Iterator[str]:
-        for path, types in self.files[:2]:  # a changelog is there to change
+        for path, types in self.files[:2]:  # a changelog always changes
             if not CHANGELOG.search(path) and len(self.known) >= _ENOUGH and types.total() >= _HOT * len(self.known):
                 yield f"{of_path(path)} changes in {types.total() / len(self.known):.0%} of the commits (no merges)"
         if self.parts.messages and self.types["fix"] >= max(_FIXING * len(self.plain), _ENOUGH / 2):

@@ -61,7 +61,7 @@ class Tag(NamedTuple):
 
 
 class Repository:
-    """The repository that a folder is in. Raises Invalid if there is none, or if it cannot be read."""
+    """The repository that contains a folder. Raises Invalid if there is none, or if it cannot be read."""
 
     def __init__(self, folder: Path) -> None:
         with readable():
@@ -114,7 +114,7 @@ class Repository:
                 yield self._parsed(entry.commit, self._changes(entry) if reads_files else None)
 
     def times_not_in(self, tip: str, other: str) -> list[int]:
-        """The times of the commits that are ancestors of `tip` and not of `other`."""
+        """Return the times of the commits that are ancestors of `tip` and not of `other`."""
         names = [ObjectID(name.encode()) for name in (tip, other)]
         with readable():
             try:

@@ -55,7 +55,7 @@ _AFTER = re.compile(
     r"[.!*_)]{0,6}(?:[ \t]{0,3}(?:\*/|-->))?[ \t]{0,6}\Z|"
     r"[*_]{0,2}(?:[.!][*_)]{0,3}(?=[ \t])|\)[.]?)|(?P<goes_on>[*_]{0,2})"
 )
-_PASSES = 5  # without one notice, another can be at the end of its line
+_PASSES = 5  # after a notice is removed, another can end the line
 # A line that names the owner, and the next one, which names the licence.
 _OWNED = re.compile(
     rf"^{_LEAD}(?:copyright[ \t]{{0,3}}(?:\(c\)|©|(?=\d{{4}}))|\(c\)|©)[ \t]{{0,3}}\w[^?\n]{{0,120}}\n"
@@ -73,7 +73,7 @@ _TERMS = re.compile(
     r"spdx-license-identifier|in compliance with the licen[cs]e",
     re.IGNORECASE,
 )
-_HEADER = range(3, 60)  # lines of one
+_HEADER = range(3, 60)  # lines of a header
 
 
 def neutral(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 Span = tuple[int, int, str]  # begin, end, kind
-HIDDEN = "\ufffc"  # stands for each character that no pattern may match
+HIDDEN = "\ufffc"  # replaces each character that no pattern may match
 
 # --- names and what follows them
 
@@ -84,7 +84,7 @@ _TRAILING = ".,;:!?)]}>*"
 
 # --- values
 
-# Words that are no secret alone: they say something about one, or stand in code. The second part makes sentences.
+# Words that are not a secret alone, because they describe one or are code. Those of the second part form sentences.
 _WORDS_ALONE = (
     "absent all argon2 argon2id base64 bcrypt bool boolean bytes char clear compromised correct default different "
     "disabled empty enabled expired false field file generated hash hashed hidden incorrect input int integer "

@@ -16,9 +16,9 @@ from memory.masking import pairs, tokens
 from memory.masking.pairs import HIDDEN, Span
 
 PLACE = re.compile(r"\[masked: [^\[\]\n]{1,60}\]")
-_PASSES = 5  # a masked secret can uncover another; after these passes nothing new is found
+_PASSES = 5  # masking a secret can reveal another
 _SHORT = 8  # characters: a shorter secret is found again only as a whole word
-_AGAIN = 200  # secrets that are searched for in all texts
+_AGAIN = 200  # secrets that are searched for again in all texts
 # The last one is two characters in lower case.
 _PLAIN = dict.fromkeys("“”„‟«»", '"') | dict.fromkeys("‘’‚‛", "'") | {"İ": "i"}
 _ESCAPED = tuple('"\\/bfnrtu')  # what follows a backslash in JSON

@@ -24,7 +24,7 @@ from memory.writing import edits, operations
 BATCH = 1_000  # memories in memory, and in one audit entry
 NAMED = 100  # left-out parts, and kinds of changes, that are listed
 KEY, NAME = 200, 64  # characters of a listed key, and of an unknown key
-MOST_LEFT_OUT = 100_000  # parts of a file; a file with more has another content
+MOST_LEFT_OUT = 100_000  # left-out parts of a file before the import fails
 _OTHER = "other changes"
 # Reasons that show another format: if a file has only these, it is refused.
 _STRANGE = frozenset({NO_TEXT, axe.BEFORE, tree.NO_MARKDOWN, "is not an object"})
